@@ -108,7 +108,7 @@ help:
 #? LOAD=8                    test: run beside 8 busy loops
 #? LIMIT=4200                test: end after 4200 seconds (test-all: 10800); 0: no limit
 #? KERNEL_RELEASE='7.2.*'    all: use this kernel (tools/rig/kernels has the supported series)
-#? WORLD=debug GUEST=many    vm: another kernel, another guest (tests/vm/guests)
+#? WORLD=debug GUEST=probes  vm: another kernel, another guest (tests/vm/guests)
 #? PMU=skylake               vm: with an emulated PMU (tests/vm/guests has the models)
 #? SMP=2 MEM=1G              CPUs and memory of the guest
 #? PREFIX=/usr/local         install: the directory; DESTDIR= is put before it

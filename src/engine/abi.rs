@@ -2,24 +2,24 @@
 
 //! The structures of `include/uapi/linux/perfcounters.h`, with the same layout.
 //!
-//! The header documents the fields. Sizes and offsets are asserted here and, for C, in
-//! `src/perfcounters/sys/shim/shim.c`.
+//! The header documents the fields of the structures. Sizes and offsets of the structures are
+//! asserted in this file and, for C, in `src/perfcounters/sys/shim/shim.c`.
 
-/// Version of the layout.
+/// Version of the layout of the structures (`header.version`).
 pub const VERSION: u32 = 1;
 /// Size of a name in bytes, including NUL.
 pub const NAME_MAX: usize = 128;
 /// Size of a help text in bytes, including NUL.
 pub const HELP_MAX: usize = 80;
-/// Maximum number of slots, including slot 0.
+/// Maximum number of counter slots of a CPU, including slot 0.
 pub const MAX_INSTANCES: u32 = 65536;
 /// `header.flags`: loads and stores of an aligned slot do not tear.
 pub const F_ATOMIC64: u32 = 1 << 0;
 /// Size of a page on all supported machines.
 pub const PAGE_SIZE: usize = 4096;
-/// File offset of the descriptors, far behind the last chunk that can exist.
+/// File offset of the descriptors, which is far behind the last chunk that can exist.
 pub const DESC_OFFSET: u64 = 1 << 40;
-/// Maximum number of CPUs, for which the bitmaps in the header page have room.
+/// Maximum number of CPUs, which is the number of bits in each bitmap of the header page.
 pub const MAX_CPUS: u32 = 8192;
 /// Offset of the bitmap of possible CPUs in the header page.
 pub const POSSIBLE_OFFSET: u32 = 1024;
@@ -75,7 +75,7 @@ pub struct Desc {
 }
 
 impl Desc {
-    /// A descriptor of no instance.
+    /// The descriptor of a slot that has no instance.
     pub const FREE: Self = Self {
         instance: 0,
         state: FREE,
@@ -93,12 +93,12 @@ impl Desc {
         help: [0; HELP_MAX],
     };
 
-    /// Returns the name, without its padding.
+    /// Returns the name of the instance, without the NULs that follow it.
     pub fn name(&self) -> &[u8] {
         until_nul(&self.name)
     }
 
-    /// Returns the help text, without its padding.
+    /// Returns the help text of the instance, without the NULs that follow it.
     pub fn help(&self) -> &[u8] {
         until_nul(&self.help)
     }
@@ -115,24 +115,24 @@ pub const LIVE: u32 = 1;
 /// `desc.state`: the instance was deleted; it keeps its number and last values.
 pub const DORMANT: u32 = 2;
 
-/// The kind of an instance: how its values change, and how they combine over CPUs.
+/// The kind of an instance: how its values change, and how the values of all CPUs are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Kind {
-    /// Only increases; sum over CPUs.
+    /// A value that only increases. The values of all CPUs are added.
     Counter = 0,
-    /// Increases and decreases; sum over CPUs.
+    /// A value that increases and decreases. The values of all CPUs are added.
     Gauge = 1,
-    /// The maximum so far; maximum over CPUs.
+    /// The maximum so far. The largest value of all CPUs is used.
     Peak = 2,
-    /// Time spent; only increases; sum over CPUs.
+    /// A time, which only increases. The values of all CPUs are added.
     Time = 3,
-    /// A histogram: consecutive slots with log2 buckets.
+    /// A histogram: consecutive slots, each of which counts one log2 bucket.
     Histogram = 4,
 }
 
 impl Kind {
-    /// Returns the kind with this number, if there is one.
+    /// Returns the kind with this number; `None` if no kind has the number.
     pub const fn from_raw(raw: u16) -> Option<Self> {
         match raw {
             0 => Some(Self::Counter),
@@ -144,7 +144,7 @@ impl Kind {
         }
     }
 
-    /// Returns the name of the kind, which is the same in all output.
+    /// Returns the name of the kind, as all tools print it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -179,7 +179,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the unit with this number, if there is one.
+    /// Returns the unit with this number; `None` if no unit has the number.
     pub const fn from_raw(raw: u16) -> Option<Self> {
         match raw {
             0 => Some(Self::None),
@@ -194,7 +194,7 @@ impl Unit {
         }
     }
 
-    /// Returns the name of the unit, which is the same in all output.
+    /// Returns the name of the unit, as all tools print it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",

@@ -1,39 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting: computes from time stamps how each task and each CPU spends its time.
+//! Process accounting: computes how each task and each CPU spends its time, from time stamps of
+//! switches, system calls and interrupts.
 //!
-//! The words of a CPU are written by that CPU only: in the context of a task with preemption off,
-//! in interrupts, and in the scheduler. (The last run of an offline CPU is ended by another one.)
-//! Interrupts are not disabled for this. Interrupts have words of their own, which the code that
-//! they interrupt only reads.
+//! A *run* of a task lasts from the switch to the task until the next switch on the CPU. Times are
+//! in ticks of the accounting clock.
 //!
-//! The *own* time of a task is the time between its switch in and its switch out, without
-//! interrupts. The times of a CPU are those of its tasks. Between two readings the user, system,
-//! interrupt and idle times of a CPU therefore add up to the elapsed time.
+//! The accounting words of a CPU are written by that CPU only: in the context of a task with
+//! preemption off, in interrupts, and in the scheduler. Only the last run of an offline CPU is
+//! ended by another CPU. The writer does not disable interrupts. Interrupts write separate words,
+//! which the interrupted code only reads.
+//!
+//! The *own* time of a task is the time of its runs without the interrupts during them. The times
+//! of a CPU are those of its tasks. Between two readings of a CPU its user, system, interrupt and
+//! idle times therefore add up to the elapsed time.
 //!
 //! ```text
 //!   own = now - run - (interrupts - interrupts then)      since the switch in
 //!   system += own - own at the call                       at a call's end, or a switch
 //! ```
 //!
-//! Readers run on other CPUs and do not disturb the writer. Each change of several words increments
-//! `begins` before and `ends` after it; a reader that finds both equal has read a consistent state.
+//! Readers run on other CPUs and do not disturb the writer. The writer increments `begins` before a
+//! change of several words and `ends` after it. A reader that finds both counts equal has read a
+//! consistent state.
 
-mod span;
+mod irq_time;
 mod task;
 
-pub use task::{Bounds, Read, Task, Values};
+pub use task::{LatencyBounds, Task, TaskSnapshot, Values};
 
 use crate::sync::{fence_acquire, fence_release, Word};
-use span::{above, above_63, tried, turn, Changes, Since, Span};
+use irq_time::{retry, time_diff, time_diff_63, toggle, IrqTime, IrqTimeStart, SeqCount};
 
-/// Number of values of a task for each group of CPUs: `PPA_*`.
+/// Number of values that a task has for each group of CPUs (`PPA_*`).
 pub const NR_VALUES: usize = 11;
-/// Number of values of a CPU: `PPA_CPU_*`.
+/// Number of accounting values that a CPU has (`PPA_CPU_*`).
 pub const NR_CPU_VALUES: usize = 18;
 /// Number of classes in the histogram of wakeup latencies.
 pub const NR_LATENCIES: usize = 8;
-/// Number of signals, including 0.
+/// Number of signal numbers, including the unused 0.
 pub const NR_SIGNALS: usize = 65;
 
 /// Indices of a task's values.
@@ -52,10 +57,10 @@ pub mod value {
     pub const SWITCHING: usize = 10;
 }
 
-/// Softirqs that `/proc/rawsysppa` lists, by the kernel's number: HI, TASKLET, TIMER, NET_TX,
+/// The kernel's numbers of the softirqs that `/proc/rawsysppa` lists: HI, TASKLET, TIMER, NET_TX,
 /// NET_RX.
-const SHOWN: [usize; 5] = [0, 6, 1, 2, 3];
-/// Number of softirqs of the kernel.
+const LISTED_SOFTIRQS: [usize; 5] = [0, 6, 1, 2, 3];
+/// Number of softirqs that the kernel has.
 const NR_SOFTIRQS: usize = 10;
 
 #[inline(always)]
@@ -65,77 +70,78 @@ fn add(word: &Word, more: u64) {
 
 /// The reason for which a task leaves its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
-    /// The task sleeps, or exits.
+pub enum SwitchReason {
+    /// The task blocks or exits.
     Blocked,
-    /// The time slice of the task is over, or it called sched_yield().
+    /// The time slice of the task is over, or the task called sched_yield().
     Expired,
-    /// Another task runs although the slice of this one is not over, for example one of a higher
+    /// The task is preempted before its time slice is over, for example by a task of higher
     /// priority.
     Preempted,
 }
 
-/// Modes of a CPU, by what is running on it.
+/// Modes of a CPU: it executes user code, executes a system call, or is idle.
 const USER: u64 = 0;
 const SYSTEM: u64 = 1;
 const IDLE: u64 = 2;
 
-/// The accounting words of a CPU. Only this CPU writes them while it is online. The words of
-/// interrupts are written only in the functions for interrupts.
+/// The accounting words of a CPU. While this CPU is online, only this CPU writes its words. The
+/// words about interrupts are written only by the functions that account interrupts.
 #[derive(Default)]
 #[repr(C)]
 pub struct Cpu {
-    changes: Changes,
+    seqcount: SeqCount,
     /// The mode: `USER`, `SYSTEM` or `IDLE`.
     mode: Word,
-    /// Own time of this run when the mode began.
-    mode_own: Word,
-    /// Time at which this run began; 0 if accounting has not begun.
-    run: Word,
-    /// The word `span` when this run began. No interrupt was running, so it was twice the total.
-    run_span: Since,
-    /// Number of interrupts when this run began.
-    run_count: Word,
+    /// Own time of the present run when the CPU entered its present mode.
+    mode_start: Word,
+    /// Time at which the present run began; 0 if accounting has not begun on the CPU.
+    run_start: Word,
+    /// The value of `irq_time` when the present run began: twice the total interrupt time, because
+    /// no interrupt was running.
+    run_irq_time: IrqTimeStart,
+    /// The value of `irq_count` when the present run began.
+    run_irq_count: Word,
     /// Ticks of finished runs, including those of the idle task.
-    all: Word,
-    /// Ticks in system calls, up to the last end of a call or switch.
+    total: Word,
+    /// Ticks in system calls, up to the last end of a system call or the last task switch.
     system: Word,
     /// Ticks of finished runs of the idle task.
     idle: Word,
     /// Number of system calls.
     calls: Word,
-    /// The CPU is going offline, or is offline.
-    away: Word,
-    /// A probe of system calls is updating words.
-    looking: Word,
+    /// Nonzero while the CPU is going offline or is offline.
+    offline: Word,
+    /// Nonzero while a system-call probe is updating words of this CPU.
+    updating: Word,
     /// Interrupt time, including softirqs.
-    span: Span,
-    /// Number of time stamps for `span` that are taken and not written yet.
-    turning: Word,
-    /// Nesting depth of interrupts.
-    depth: Word,
+    irq_time: IrqTime,
+    /// Number of time stamps that were taken for `irq_time` but are not added to it yet.
+    pending_stamps: Word,
+    /// Number of interrupts nested in the interrupt that `irq_time` measures.
+    irq_depth: Word,
     /// Number of hard interrupts.
-    count: Word,
+    irq_count: Word,
     /// Time of hard interrupts.
-    hard: Span,
-    /// Nesting depth of hard interrupts.
-    hard_depth: Word,
+    hardirq_time: IrqTime,
+    /// Number of hard interrupts nested in the hard interrupt that `hardirq_time` measures.
+    hardirq_depth: Word,
     /// The running softirq: its number + 1 (0: none) in the low 32 bits, and in bit 32 whether its
     /// time is interrupt time.
     softirq: Word,
     /// Time at which the running softirq began.
-    softirq_since: Word,
+    softirq_start: Word,
     /// Time of hard interrupts when the running softirq began.
-    softirq_hard: Word,
+    softirq_hardirq_time: Word,
     /// Time of each softirq.
     softirq_time: [Word; NR_SOFTIRQS],
-    /// Number of runs of each softirq.
+    /// Number of times that each softirq ran.
     softirq_count: [Word; NR_SOFTIRQS],
 }
 
-/// Ticks of a run: without interrupts, and in interrupts.
+/// Ticks of a run: `own` without interrupts, and `interrupts` in interrupts.
 #[derive(Clone, Copy)]
-struct Turn {
+struct RunTime {
     own: u64,
     interrupts: u64,
 }
@@ -143,154 +149,164 @@ struct Turn {
 impl Cpu {
     /// Returns the ticks of the present run up to `now`; `total` is the interrupt time at `now`.
     #[inline(always)]
-    fn turn(&self, now: u64, total: u64) -> Turn {
-        let interrupts = above(total.wrapping_shl(1), self.run_span.0.load_relaxed()) >> 1;
-        Turn {
-            own: self.own(now, interrupts),
+    fn run_time(&self, now: u64, total: u64) -> RunTime {
+        let interrupts = time_diff(total.wrapping_shl(1), self.run_irq_time.0.load_relaxed()) >> 1;
+        RunTime {
+            own: self.own_time(now, interrupts),
             interrupts,
         }
     }
 
-    /// Returns the own time of the present run.
+    /// Returns the own time of the present run up to `now`. `interrupts` is the interrupt time of
+    /// the run.
     #[inline(always)]
-    fn own(&self, now: u64, interrupts: u64) -> u64 {
-        match self.run.load_relaxed() {
+    fn own_time(&self, now: u64, interrupts: u64) -> u64 {
+        match self.run_start.load_relaxed() {
             // Accounting has not begun on this CPU.
             0 => 0,
-            run => above(now, run.wrapping_add(interrupts)),
+            run => time_diff(now, run.wrapping_add(interrupts)),
         }
     }
 
-    /// Returns the own time of the present run in the context of the task, where an interrupt may
-    /// come between two reads.
+    /// Returns the own time of the present run. Called in the context of the task, where an
+    /// interrupt may occur between the reads of two words.
     #[inline(always)]
-    fn own_now(&self, clock: impl Fn() -> u64) -> u64 {
-        let (now, total) = self.span.total_now(&clock);
-        self.turn(now, total).own
+    fn own_time_now(&self, clock: impl Fn() -> u64) -> u64 {
+        let (now, total) = self.irq_time.total_now(&clock);
+        self.run_time(now, total).own
     }
 
     /// Returns true if accounting has begun on this CPU, by a switch or by [`begin`](Self::begin).
     pub fn has_begun(&self) -> bool {
-        self.run.load_relaxed() != 0
+        self.run_start.load_relaxed() != 0
     }
 
-    /// Begins accounting on this CPU, with the task that is running. Interrupts off.
+    /// Begins accounting on this CPU with the task that is running. `idle`: the running task is the
+    /// idle task. Interrupts off.
     pub fn begin(&self, idle: bool, now: u64) {
-        self.changes.begin();
+        self.seqcount.write_begin();
         self.mode.store_relaxed(if idle { IDLE } else { USER });
-        self.start_turn(now);
-        self.changes.end();
+        self.start_run(now);
+        self.seqcount.write_end();
     }
 
     #[inline(always)]
-    fn start_turn(&self, now: u64) {
-        self.mode_own.store_relaxed(0);
-        self.run.store_relaxed(now);
-        self.start_interrupts(now);
+    fn start_run(&self, now: u64) {
+        self.mode_start.store_relaxed(0);
+        self.run_start.store_relaxed(now);
+        self.start_run_irqs(now);
     }
 
     #[inline(always)]
-    fn start_interrupts(&self, now: u64) {
-        let total = self.span.total(now);
-        self.run_span.0.store_relaxed(total.wrapping_shl(1));
-        self.run_count.store_relaxed(self.count.load_relaxed());
+    fn start_run_irqs(&self, now: u64) {
+        let total = self.irq_time.total(now);
+        self.run_irq_time.0.store_relaxed(total.wrapping_shl(1));
+        self.run_irq_count
+            .store_relaxed(self.irq_count.load_relaxed());
     }
 
-    /// Marks the CPU as offline or online. Idle time in between is not counted.
-    pub fn set_away(&self, away: bool) {
-        self.away.store_relaxed(away.into());
+    /// Marks the CPU as offline or online. Idle time of an offline CPU is not counted.
+    pub fn set_offline(&self, away: bool) {
+        self.offline.store_relaxed(away.into());
     }
 
-    /// Ends the last run of a CPU that is offline, which otherwise would continue: the kernel does
-    /// not report the last switches to the idle task. Called on another CPU, when this one executes
-    /// nothing any more.
-    pub fn die<V: Values>(&self, cpu: u32, last: Option<&Task<V>>, now: u64) {
-        self.set_away(true);
+    /// Ends the last run of a CPU that is offline. Without this call the run would continue,
+    /// because the kernel does not report the last switch to the idle task. Called on another CPU,
+    /// when the offline CPU does not execute code any more.
+    pub fn finish_offline<V: Values>(&self, cpu: u32, last: Option<&Task<V>>, now: u64) {
+        self.set_offline(true);
         self.begin_switch();
-        let bounds = Bounds::default();
-        self.switch(cpu, (last, Leave::Blocked), (None, &bounds), || true, now);
+        let bounds = LatencyBounds::default();
+        self.switch(
+            cpu,
+            (last, SwitchReason::Blocked),
+            (None, &bounds),
+            || true,
+            now,
+        );
     }
 
-    /// Marks the beginning of a switch for readers. Called before the clock is read, so that the
-    /// time of the switch is later than any that a reader has used. Interrupts off.
+    /// Marks the beginning of a task switch for readers. Called before the clock is read, so that
+    /// the time of the switch is later than each time that a reader has used. Interrupts off.
     #[inline(always)]
     pub fn begin_switch(&self) {
-        self.changes.begin();
+        self.seqcount.write_begin();
     }
 
-    /// Returns the own time of the present run, if accounting has begun, no interrupt came during
-    /// the run, and the clock did not go back. Otherwise returns `None`, and the slow path has to
-    /// compute it. Interrupts off.
+    /// Returns the own time of the present run if accounting has begun, no interrupt occurred
+    /// during the run, and the clock did not go back. If the result is `None`, the caller has to
+    /// use [`switch`](Self::switch). Interrupts off.
     #[inline(always)]
-    pub fn quiet_turn(&self, now: u64) -> Option<u64> {
-        let run = self.run.load_relaxed();
-        let quiet = self.span.0.load_relaxed() == self.run_span.0.load_relaxed()
-            && self.count.load_relaxed() == self.run_count.load_relaxed();
+    pub fn uninterrupted_run(&self, now: u64) -> Option<u64> {
+        let run = self.run_start.load_relaxed();
+        let quiet = self.irq_time.0.load_relaxed() == self.run_irq_time.0.load_relaxed()
+            && self.irq_count.load_relaxed() == self.run_irq_count.load_relaxed();
         match quiet {
             true => now.checked_sub(run),
             false => None,
         }
     }
 
-    /// Accounts a switch from one task to another; `Leave` says why the first one leaves. A task is
-    /// `None` if it is not accounted, or is the idle task. Interrupts off. Called after
-    /// [`begin_switch`](Self::begin_switch), and after [`Task::comes`] of the next task.
+    /// Accounts a switch from the task `prev` to the task `next`; `SwitchReason` is the reason of
+    /// the switch. A task is `None` if it is not accounted or is the idle task. Interrupts off.
+    /// Called after [`begin_switch`](Self::begin_switch), and after [`Task::begin_switch_in`] of
+    /// the next task.
     #[inline]
     pub fn switch<V: Values>(
         &self,
         cpu: u32,
-        prev: (Option<&Task<V>>, Leave),
-        next: (Option<&Task<V>>, &Bounds),
+        prev: (Option<&Task<V>>, SwitchReason),
+        next: (Option<&Task<V>>, &LatencyBounds),
         next_idle: impl FnOnce() -> bool,
         now: u64,
     ) {
-        let interrupts = self.interrupted(prev.0, now);
-        let own = self.own(now, interrupts);
-        self.switch_quiet(own, cpu, prev, next, next_idle, now);
+        let interrupts = self.account_irqs(prev.0, now);
+        let own = self.own_time(now, interrupts);
+        self.switch_fast(own, cpu, prev, next, next_idle, now);
     }
 
-    /// Accounts a switch after [`quiet_turn`](Self::quiet_turn), which is faster than
-    /// [`switch`](Self::switch).
+    /// Accounts a switch like [`switch`](Self::switch), but faster. `own` is the result of
+    /// [`uninterrupted_run`](Self::uninterrupted_run).
     ///
-    /// The words of a task change in several steps, each between the task's own two counts. The two
-    /// counts of this CPU enclose all of these steps, and readers of a running task check both
-    /// pairs.
+    /// The words of a task change in several steps. Each step is enclosed by the two counts of the
+    /// task's `seqcount`, and all steps by the two counts of this CPU's. Readers of a running task
+    /// check both pairs of counts.
     #[inline(always)]
-    pub fn switch_quiet<V: Values>(
+    pub fn switch_fast<V: Values>(
         &self,
         own: u64,
         cpu: u32,
-        (prev, leave): (Option<&Task<V>>, Leave),
-        (next, bounds): (Option<&Task<V>>, &Bounds),
+        (prev, leave): (Option<&Task<V>>, SwitchReason),
+        (next, bounds): (Option<&Task<V>>, &LatencyBounds),
         next_idle: impl FnOnce() -> bool,
         now: u64,
     ) {
-        let calling = self.end_turn(own, prev);
+        let calling = self.end_run(own, prev);
         if let Some(task) = prev {
-            task.changes.begin();
-            task.leave(calling, own, leave, now);
-            task.changes.end();
+            task.seqcount.write_begin();
+            task.switch_out(calling, own, leave, now);
+            task.seqcount.write_end();
         }
         let mode = match next {
-            Some(task) => task.come(cpu, bounds, now),
+            Some(task) => task.switch_in(cpu, bounds, now),
             None if next_idle() => IDLE,
             None => USER,
         };
         self.mode.store_relaxed(mode);
-        self.mode_own.store_relaxed(0);
-        self.run.store_relaxed(now);
-        self.changes.end();
+        self.mode_start.store_relaxed(0);
+        self.run_start.store_relaxed(now);
+        self.seqcount.write_end();
     }
 
-    /// Adds the run to the CPU's sums, and the time of an unfinished system call to the task's.
-    /// Returns 1 if the task is in a system call, otherwise 0.
+    /// Adds the run to the sums of the CPU, and the time of an unfinished system call to the sum of
+    /// the task. Returns 1 if the task is in a system call, otherwise 0.
     #[inline(always)]
-    fn end_turn<V: Values>(&self, own: u64, task: Option<&Task<V>>) -> u64 {
-        add(&self.all, own);
+    fn end_run<V: Values>(&self, own: u64, task: Option<&Task<V>>) -> u64 {
+        add(&self.total, own);
         match self.mode.load_relaxed() {
             USER => 0,
             SYSTEM => {
-                let called = own.wrapping_sub(self.mode_own.load_relaxed());
+                let called = own.wrapping_sub(self.mode_start.load_relaxed());
                 add(&self.system, called);
                 if let Some(task) = task {
                     task.add(value::SYSTEM, called);
@@ -298,23 +314,23 @@ impl Cpu {
                 1
             }
             _ => {
-                match self.away.load_relaxed() {
+                match self.offline.load_relaxed() {
                     0 => add(&self.idle, own),
-                    _ => add(&self.all, own.wrapping_neg()),
+                    _ => add(&self.total, own.wrapping_neg()),
                 }
                 0
             }
         }
     }
 
-    /// Adds the interrupts during the run that ends to the task, and starts those of the next run.
-    /// Returns the ticks.
+    /// Adds the interrupts during the run that ends to the task's values, and starts to count those
+    /// of the next run. Returns the interrupt time of the run that ends, in ticks.
     #[inline(always)]
-    fn interrupted<V: Values>(&self, task: Option<&Task<V>>, now: u64) -> u64 {
-        let interrupts = self.turn(now, self.span.total(now)).interrupts;
-        let count = self.count.load_relaxed();
-        let count = count.wrapping_sub(self.run_count.load_relaxed());
-        self.start_interrupts(now);
+    fn account_irqs<V: Values>(&self, task: Option<&Task<V>>, now: u64) -> u64 {
+        let interrupts = self.run_time(now, self.irq_time.total(now)).interrupts;
+        let count = self.irq_count.load_relaxed();
+        let count = count.wrapping_sub(self.run_irq_count.load_relaxed());
+        self.start_run_irqs(now);
         if let Some(task) = task {
             task.add(value::INTERRUPTS, interrupts);
             task.add(value::INTERRUPT_COUNT, count);
@@ -322,183 +338,190 @@ impl Cpu {
         interrupts
     }
 
-    /// Changes the record of the running task, or removes it. Interrupts off. Called after
-    /// [`begin_switch`](Self::begin_switch).
-    pub fn replace<V: Values>(&self, cpu: u32, task: Option<&Task<V>>, now: u64) {
-        let interrupts = self.interrupted(None::<&Task<V>>, now);
-        let _ = self.end_turn(self.own(now, interrupts), None::<&Task<V>>);
+    /// Replaces the record of the running task, or removes it if `task` is `None`. Interrupts off.
+    /// Called after [`begin_switch`](Self::begin_switch).
+    pub fn replace_task<V: Values>(&self, cpu: u32, task: Option<&Task<V>>, now: u64) {
+        let interrupts = self.account_irqs(None::<&Task<V>>, now);
+        let _ = self.end_run(self.own_time(now, interrupts), None::<&Task<V>>);
         if let Some(task) = task {
-            task.adopt(cpu, now);
+            task.attach_running(cpu, now);
         }
-        self.mode_own.store_relaxed(0);
-        self.run.store_relaxed(now);
-        self.changes.end();
+        self.mode_start.store_relaxed(0);
+        self.run_start.store_relaxed(now);
+        self.seqcount.write_end();
     }
 
-    /// Called when the scheduler returns to a task. `other`: it has switched to this task;
-    /// otherwise the same task continues. Preemption off.
+    /// Accounts the return of the scheduler to `task`. `other`: the scheduler has switched to this
+    /// task; otherwise the same task continues. Preemption off.
     #[inline(always)]
     pub fn switched<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
-        let Some(values) = task.part() else { return };
+        let Some(values) = task.group_values() else {
+            return;
+        };
         match other {
             true => add(
                 &values[value::SWITCHING],
-                above(now, self.run.load_relaxed()),
+                time_diff(now, self.run_start.load_relaxed()),
             ),
             false => add(&values[value::RESCHEDULED], 1),
         }
     }
 
-    /// Accounts the beginning of a system call. Context: the task's, preemption off.
+    /// Accounts the beginning of a system call. Context: the task that makes the call, preemption
+    /// off.
     #[inline]
-    pub fn call<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
-        self.look();
-        self.mode_own.store_relaxed(self.own_now(clock));
-        // Release: a reader that reads this mode also reads this time, or a later one. Pairs with
-        // the acquire in `mode_now`.
+    pub fn syscall_enter<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+        self.begin_update();
+        self.mode_start.store_relaxed(self.own_time_now(clock));
+        // Release: a reader that reads this mode also reads this `mode_start`, or a later value.
+        // Pairs with the acquire in `stable_mode`.
         self.mode.store_release(SYSTEM);
         add(&self.calls, 1);
-        if let Some(values) = task.and_then(Task::part) {
+        if let Some(values) = task.and_then(Task::group_values) {
             add(&values[value::CALLS], 1);
         }
-        self.looked();
+        self.end_update();
     }
 
-    /// Accounts the end of a system call. Context: the task's, preemption off.
+    /// Accounts the end of a system call. Context: the task that makes the call, preemption off.
     #[inline]
-    pub fn call_ends<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+    pub fn syscall_exit<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
         if self.mode.load_relaxed() != SYSTEM {
             return;
         }
-        self.look();
-        // These counts cover the task's words, too: a reader of a running task checks its CPU's
-        // counts.
-        self.changes.begin();
-        let own = self.own_now(clock);
-        let called = own.wrapping_sub(self.mode_own.load_relaxed());
-        if let Some(values) = task.and_then(Task::part) {
+        self.begin_update();
+        // The two counts of the CPU protect the words of the task as well: a reader of a running
+        // task checks the counts of its CPU.
+        self.seqcount.write_begin();
+        let own = self.own_time_now(clock);
+        let called = own.wrapping_sub(self.mode_start.load_relaxed());
+        if let Some(values) = task.and_then(Task::group_values) {
             add(&values[value::SYSTEM], called);
         }
         add(&self.system, called);
         self.mode.store_relaxed(USER);
-        self.changes.end();
-        self.looked();
+        self.seqcount.write_end();
+        self.end_update();
     }
 
-    /// Begins an update of the words of system calls, during which interrupts on this CPU must not
-    /// change them.
+    /// Begins an update of the words about system calls. Until the update ends, interrupts on this
+    /// CPU must not change these words.
     #[inline(always)]
-    fn look(&self) {
-        self.looking.store_relaxed(1);
-        // Only interrupts on this CPU have to see the order: program order suffices.
+    fn begin_update(&self) {
+        self.updating.store_relaxed(1);
+        // Only interrupts on this CPU have to see this store before the update, so program order
+        // suffices.
         fence_release();
     }
 
     #[inline(always)]
-    fn looked(&self) {
-        self.looking.store_release(0);
+    fn end_update(&self) {
+        self.updating.store_release(0);
     }
 
-    /// Returns the mode of the CPU. Called after the caller has read the clock.
+    /// Returns the mode of the CPU. The caller has read the clock before this call.
     ///
-    /// Returns `None` if a probe of a system call is updating the mode. That probe may have read
-    /// the clock and not stored the mode yet: the time since then would be reported as user time
-    /// now, and as system time later.
+    /// Returns `None` if a system-call probe is updating the mode. The probe may have read the
+    /// clock and not stored the mode yet. The time since that read would then be reported as user
+    /// time now, and as system time later.
     #[inline]
-    fn mode_now(&self) -> Option<u64> {
-        let is_quiet = !self.is_looked_at();
-        // Acquire: pairs with the release in `call`, for the time at which the mode began.
+    fn stable_mode(&self) -> Option<u64> {
+        let is_quiet = !self.is_updating();
+        // Acquire: pairs with the release in `syscall_enter`, so that `mode_start` belongs to this
+        // mode.
         let mode = self.mode.load_acquire();
         is_quiet.then_some(mode)
     }
 
-    /// Returns true if the current interrupt has interrupted an update of the words of system
-    /// calls, so that [`replace`](Self::replace) and [`begin`](Self::begin) must not be called.
-    /// Context: an interrupt on this CPU.
-    pub fn is_looked_at(&self) -> bool {
-        self.looking.load_acquire() != 0
+    /// Returns true if the current interrupt has interrupted an update of the words about system
+    /// calls. If so, [`replace_task`](Self::replace_task) and [`begin`](Self::begin) must not be
+    /// called. Context: an interrupt on this CPU.
+    pub fn is_updating(&self) -> bool {
+        self.updating.load_acquire() != 0
     }
 
-    /// Accounts the beginning of a hard interrupt, or of the next handler of a shared one.
-    /// Interrupts off.
+    /// Accounts the beginning of a hard interrupt or, if `is_first` is false, of a further handler
+    /// of a shared interrupt. Interrupts off.
     #[inline]
-    pub fn interrupt(&self, is_first: bool, clock: impl Fn() -> u64) {
-        add(&self.count, is_first.into());
-        add(&self.turning, 1);
+    pub fn irq_enter(&self, is_first: bool, clock: impl Fn() -> u64) {
+        add(&self.irq_count, is_first.into());
+        add(&self.pending_stamps, 1);
         let now = clock();
-        match self.span.is_on() {
-            true => add(&self.depth, 1),
-            false => turn(&self.span, now),
+        match self.irq_time.is_active() {
+            true => add(&self.irq_depth, 1),
+            false => toggle(&self.irq_time, now),
         }
-        self.turned();
-        match self.hard.is_on() {
-            true => add(&self.hard_depth, 1),
-            false => turn(&self.hard, now),
+        self.stamp_written();
+        match self.hardirq_time.is_active() {
+            true => add(&self.hardirq_depth, 1),
+            false => toggle(&self.hardirq_time, now),
         }
     }
 
-    /// Accounts the end of a hard interrupt, or of one of its handlers. Interrupts off.
+    /// Accounts the end of a hard interrupt, or of one handler of a shared interrupt. Interrupts
+    /// off.
     #[inline]
-    pub fn interrupt_ends(&self, clock: impl Fn() -> u64) {
-        if !self.hard.is_on() {
+    pub fn irq_exit(&self, clock: impl Fn() -> u64) {
+        if !self.hardirq_time.is_active() {
             return;
         }
-        add(&self.turning, 1);
+        add(&self.pending_stamps, 1);
         let now = clock();
-        match self.hard_depth.load_relaxed() {
-            0 => turn(&self.hard, now),
-            depth => self.hard_depth.store_relaxed(depth.wrapping_sub(1)),
+        match self.hardirq_depth.load_relaxed() {
+            0 => toggle(&self.hardirq_time, now),
+            depth => self.hardirq_depth.store_relaxed(depth.wrapping_sub(1)),
         }
-        match self.depth.load_relaxed() {
-            0 => turn(&self.span, now),
-            depth => self.depth.store_relaxed(depth.wrapping_sub(1)),
+        match self.irq_depth.load_relaxed() {
+            0 => toggle(&self.irq_time, now),
+            depth => self.irq_depth.store_relaxed(depth.wrapping_sub(1)),
         }
-        self.turned();
+        self.stamp_written();
     }
 
-    /// Marks the time stamp that was taken as written.
+    /// Notes that a time stamp was added to `irq_time`.
     #[inline(always)]
-    fn turned(&self) {
-        // Release: pairs with the acquire in `settled`, so that a reader that sees this count sees
-        // the word.
-        let turning = self.turning.load_relaxed().wrapping_sub(1);
-        self.turning.store_release(turning);
+    fn stamp_written(&self) {
+        // Release: pairs with the acquire in `stable_irq_time`, so that a reader that sees this
+        // count sees the new `irq_time`.
+        let turning = self.pending_stamps.load_relaxed().wrapping_sub(1);
+        self.pending_stamps.store_release(turning);
     }
 
-    /// Returns a time and the interrupt time at that moment; on any CPU. `None` if an interrupt is
-    /// just beginning or ending, because its time stamp may turn out to be earlier than this time.
-    fn settled(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
-        // Acquire: pairs with the release in `turned`.
-        let turning = self.turning.load_acquire();
-        let before = self.span.0.load_relaxed();
+    /// Returns the current time and the interrupt time up to that moment. Runs on any CPU. Returns
+    /// `None` if an interrupt is just beginning or ending, because its time stamp may be earlier
+    /// than the returned time.
+    fn stable_irq_time(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
+        // Acquire: pairs with the release in `stamp_written`.
+        let turning = self.pending_stamps.load_acquire();
+        let before = self.irq_time.0.load_relaxed();
         let now = clock();
-        let total = self.span.total(now);
-        // Fence: both words are read again after the clock.
+        let total = self.irq_time.total(now);
+        // The fence orders the read of the clock before the second reads of both words.
         fence_acquire();
-        let turning = turning | self.turning.load_relaxed();
-        (turning == 0 && self.span.0.load_relaxed() == before).then_some((now, total))
+        let turning = turning | self.pending_stamps.load_relaxed();
+        (turning == 0 && self.irq_time.0.load_relaxed() == before).then_some((now, total))
     }
 
-    /// Accounts the beginning of a softirq. `own`: it runs in ksoftirqd, and its time is that of
-    /// the thread.
+    /// Accounts the beginning of a softirq. `own`: the softirq runs in ksoftirqd, and its time is
+    /// counted as run time of that thread.
     #[inline]
-    pub fn softirq(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
+    pub fn softirq_enter(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
         if !own {
-            self.try_turn(&clock, 0);
+            self.try_toggle(&clock, 0);
         }
-        // Also store whether the time is interrupt time, because the record of the current task may
-        // change before the softirq ends.
+        // Store with the number whether the time of the softirq is interrupt time, because the
+        // record of the current task may change before the softirq ends.
         let ours = u64::from(!own).wrapping_shl(32);
         self.softirq
             .store_relaxed(number.wrapping_add(1) as u64 | ours);
-        let (now, hard) = self.hard.total_now(&clock);
-        self.softirq_since.store_relaxed(now);
-        self.softirq_hard.store_relaxed(hard);
+        let (now, hard) = self.hardirq_time.total_now(&clock);
+        self.softirq_start.store_relaxed(now);
+        self.softirq_hardirq_time.store_relaxed(hard);
     }
 
     /// Accounts the end of a softirq.
     #[inline]
-    pub fn softirq_ends(&self, clock: impl Fn() -> u64) {
+    pub fn softirq_exit(&self, clock: impl Fn() -> u64) {
         let on = self.softirq.load_relaxed();
         let number = (on as u32 as usize).wrapping_sub(1);
         let words = (
@@ -506,57 +529,63 @@ impl Cpu {
             self.softirq_count.get(number),
         );
         if let (Some(time), Some(count)) = words {
-            let (now, hard) = self.hard.total_now(&clock);
-            let inside = above_63(hard, self.softirq_hard.load_relaxed());
+            let (now, hard) = self.hardirq_time.total_now(&clock);
+            let inside = time_diff_63(hard, self.softirq_hardirq_time.load_relaxed());
             add(
                 time,
-                above(now, self.softirq_since.load_relaxed().wrapping_add(inside)),
+                time_diff(now, self.softirq_start.load_relaxed().wrapping_add(inside)),
             );
             add(count, 1);
             self.softirq.store_relaxed(0);
         }
         if on >> 32 != 0 {
-            self.try_turn(&clock, 1);
+            self.try_toggle(&clock, 1);
         }
     }
 
-    /// Enters (`on` is 0) or leaves (1) interrupt time while hard interrupts may come. Their
-    /// changes of the word are not overwritten.
+    /// Starts (`on` is 0) or stops (`on` is 1) the counting of interrupt time for a softirq. A hard
+    /// interrupt may change `irq_time` meanwhile; its change is not overwritten.
     #[inline(always)]
-    fn try_turn(&self, clock: &impl Fn() -> u64, on: u64) {
-        add(&self.turning, 1);
+    fn try_toggle(&self, clock: &impl Fn() -> u64, on: u64) {
+        add(&self.pending_stamps, 1);
         loop {
-            let word = self.span.0.load_relaxed();
-            let depth = self.depth.load_relaxed();
+            let word = self.irq_time.0.load_relaxed();
+            let depth = self.irq_depth.load_relaxed();
             if on == 0 && word & 1 != 0 {
-                add(&self.depth, 1);
+                add(&self.irq_depth, 1);
             } else if on == 1 && depth != 0 {
-                self.depth.store_relaxed(depth.wrapping_sub(1));
-            } else if word & 1 == on && !self.span.0.replace(word, Span::turn(word, clock())) {
+                self.irq_depth.store_relaxed(depth.wrapping_sub(1));
+            } else if word & 1 == on
+                && !self
+                    .irq_time
+                    .0
+                    .try_cmpxchg_release(word, IrqTime::toggled(word, clock()))
+            {
                 continue;
             }
             break;
         }
-        self.turned();
+        self.stamp_written();
     }
 
-    /// Returns all values up to now; on any CPU. `online`: the CPU is online. Returns `None` if the
-    /// values are being changed. The read of `clock` must be ordered after earlier loads.
+    /// Returns all values of this CPU up to now. Runs on any CPU. `online`: this CPU is online.
+    /// Returns `None` if the values are being changed. The read of `clock` must be ordered after
+    /// earlier loads.
     pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
-        let mut all = tried(|| {
-            let start = self.changes.start();
-            let (now, total) = self.settled(&clock)?;
-            let own = self.turn(now, total).own;
+        let mut all = retry(|| {
+            let start = self.seqcount.read_begin();
+            let (now, total) = self.stable_irq_time(&clock)?;
+            let own = self.run_time(now, total).own;
             let mut idle = self.idle.load_relaxed();
-            let mut busy = self.all.load_relaxed().wrapping_sub(idle);
+            let mut busy = self.total.load_relaxed().wrapping_sub(idle);
             let mut system = self.system.load_relaxed();
-            match self.mode_now()? {
-                IDLE if online && self.away.load_relaxed() == 0 => idle = idle.wrapping_add(own),
+            match self.stable_mode()? {
+                IDLE if online && self.offline.load_relaxed() == 0 => idle = idle.wrapping_add(own),
                 IDLE => {}
                 mode => {
                     busy = busy.wrapping_add(own);
                     if mode == SYSTEM {
-                        let since = self.mode_own.load_relaxed();
+                        let since = self.mode_start.load_relaxed();
                         system = system.wrapping_add(own.saturating_sub(since));
                     }
                 }
@@ -567,17 +596,17 @@ impl Cpu {
             all[2] = total;
             all[3] = idle;
             all[4] = self.calls.load_relaxed();
-            all[5] = self.count.load_relaxed();
-            // D: pairs with the release fence in `Changes::begin`.
+            all[5] = self.irq_count.load_relaxed();
+            // D: pairs with the release fence in `SeqCount::write_begin`.
             fence_acquire();
-            self.changes.is_whole(start).then_some(all)
+            self.seqcount.is_consistent(start).then_some(all)
         })?;
         for (time, count) in self.softirq_time.iter().zip(&self.softirq_count) {
             all[6] = all[6].wrapping_add(time.load_relaxed());
             all[7] = all[7].wrapping_add(count.load_relaxed());
         }
         let mut rest = all.iter_mut().skip(8);
-        for number in SHOWN {
+        for number in LISTED_SOFTIRQS {
             for words in [&self.softirq_time, &self.softirq_count] {
                 if let (Some(to), Some(word)) = (rest.next(), words.get(number)) {
                     *to = word.load_relaxed();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and the checks of their
-//! fields that do not depend on a context.
+//! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and those checks of
+//! their fields that need no context.
 
 use crate::context::Error;
-use crate::pmu::{Numbers, Scope};
+use crate::pmu::{RegisterBitmap, Scope};
 use crate::sampling;
-use crate::sets::Terms;
+use crate::sets::SwitchPolicy;
 
 /// `pfarg_ctx.ctx_flags`: the context is for a CPU.
 pub const FL_SYSTEM_WIDE: u32 = 0x02;
@@ -23,7 +23,7 @@ pub const FORMAT_ARG: usize = 4096;
 /// `PERFMON_VECTOR_MAX`: maximum size in bytes of the elements of a [`Vector`].
 pub const VECTOR_MAX: usize = 4096;
 
-/// `struct pfarg_ctx`: a new context.
+/// `struct pfarg_ctx`: the argument of `PERFMON_CREATE`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -33,7 +33,7 @@ pub struct Ctx {
     pub ctx_reserved2: [u64; 7],
 }
 
-/// `struct pfarg_pmc`: a PMC to write.
+/// `struct pfarg_pmc`: a PMC (PMU control register) to write.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -45,7 +45,7 @@ pub struct Pmc {
     pub reg_reserved2: [u64; 4],
 }
 
-/// `struct pfarg_pmd`: a PMD to write or read.
+/// `struct pfarg_pmd`: a PMD (PMU data register) to write or read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -58,8 +58,8 @@ pub struct Pmd {
     pub reg_short_reset: u64,
     pub reg_last_reset_val: u64,
     pub reg_ovfl_switch_cnt: u64,
-    pub reg_reset_pmds: Numbers,
-    pub reg_smpl_pmds: Numbers,
+    pub reg_reset_pmds: RegisterBitmap,
+    pub reg_smpl_pmds: RegisterBitmap,
     pub reg_smpl_eventid: u64,
     pub reg_random_mask: u64,
     pub reg_random_seed: u32,
@@ -88,7 +88,7 @@ pub struct Load {
     pub load_reserved2: [u64; 3],
 }
 
-/// `struct perfmon_create`: a new context with a sampling format.
+/// `struct perfmon_create`: the argument of `PERFMON_CREATE_FORMAT`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -120,12 +120,12 @@ pub struct SetInfo {
     pub set_id: u16,
     pub set_id_next: u16,
     pub set_flags: u32,
-    pub set_ovfl_pmds: Numbers,
+    pub set_ovfl_pmds: RegisterBitmap,
     pub set_runs: u64,
     pub set_timeout: u64,
     pub set_act_duration: u64,
-    pub set_avail_pmcs: Numbers,
-    pub set_avail_pmds: Numbers,
+    pub set_avail_pmcs: RegisterBitmap,
+    pub set_avail_pmds: RegisterBitmap,
     pub reserved: [u64; 6],
 }
 
@@ -155,7 +155,7 @@ pub struct Vector {
     pub size: u32,
 }
 
-// Each size is the sum of the fields, so there is no padding.
+// The size of each structure is the sum of the sizes of its fields, so there is no padding.
 const _: () = {
     assert!(size_of::<Ctx>() == 64);
     assert!(size_of::<Pmc>() == 48);
@@ -193,66 +193,67 @@ pub mod status {
     pub const ELSEWHERE: u32 = 0x10;
 }
 
-/// `PERFMON_TYPE`: not used by others according to ioctl-number.rst of the kernel.
+/// `PERFMON_TYPE`: the type of the ioctls. The kernel's ioctl-number.rst lists no other user of
+/// this number.
 const TYPE: u32 = 0xbf;
 
-const fn write_call<T>(number: u32) -> u32 {
+const fn iow<T>(number: u32) -> u32 {
     (1 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
 }
 
-/// Number of the ioctl that creates a context.
-pub const CREATE: u32 = write_call::<Ctx>(1);
-/// Writes PMCs.
-pub const WRITE_PMCS: u32 = write_call::<Vector>(2);
-/// Writes PMDs.
-pub const WRITE_PMDS: u32 = write_call::<Vector>(3);
-/// Reads PMDs.
-pub const READ_PMDS: u32 = write_call::<Vector>(4);
-/// Attaches the context to a thread or a CPU.
-pub const LOAD: u32 = write_call::<Load>(5);
-/// Detaches the context.
+/// Number of `PERFMON_CREATE`, which creates a context.
+pub const CREATE: u32 = iow::<Ctx>(1);
+/// Number of `PERFMON_WRITE_PMCS`, which writes PMCs.
+pub const WRITE_PMCS: u32 = iow::<Vector>(2);
+/// Number of `PERFMON_WRITE_PMDS`, which writes PMDs.
+pub const WRITE_PMDS: u32 = iow::<Vector>(3);
+/// Number of `PERFMON_READ_PMDS`, which reads PMDs.
+pub const READ_PMDS: u32 = iow::<Vector>(4);
+/// Number of `PERFMON_LOAD`, which attaches a context to a thread or a CPU.
+pub const LOAD: u32 = iow::<Load>(5);
+/// Number of `PERFMON_UNLOAD`, which detaches a context.
 pub const UNLOAD: u32 = (TYPE << 8) | 6;
-/// Starts counting.
-pub const START: u32 = write_call::<Start>(7);
-/// Stops counting.
+/// Number of `PERFMON_START`, which starts counting.
+pub const START: u32 = iow::<Start>(7);
+/// Number of `PERFMON_STOP`, which stops counting.
 pub const STOP: u32 = (TYPE << 8) | 8;
-/// Creates a context with a sampling format.
-pub const CREATE_FORMAT: u32 = write_call::<Create>(9);
-/// Resumes counting after a notification.
+/// Number of `PERFMON_CREATE_FORMAT`, which creates a context with a sampling format.
+pub const CREATE_FORMAT: u32 = iow::<Create>(9);
+/// Number of `PERFMON_RESTART`, which resumes counting after a notification.
 pub const RESTART: u32 = (TYPE << 8) | 0x0a;
-/// Pauses a ring, or ends the pause.
-pub const PAUSE: u32 = write_call::<u32>(0x0b);
-/// Creates or changes event sets.
-pub const CREATE_EVTSETS: u32 = write_call::<Vector>(0x0c);
-/// Deletes event sets.
-pub const DELETE_EVTSETS: u32 = write_call::<Vector>(0x0d);
-/// Reads the state of event sets.
-pub const GETINFO_EVTSETS: u32 = write_call::<Vector>(0x0e);
-/// Reads sums over the runs of event sets.
-pub const READ_RUNS: u32 = write_call::<Vector>(0x0f);
+/// Number of `PERFMON_PAUSE`, which pauses a ring or ends the pause.
+pub const PAUSE: u32 = iow::<u32>(0x0b);
+/// Number of `PERFMON_CREATE_EVTSETS`, which creates or changes event sets.
+pub const CREATE_EVTSETS: u32 = iow::<Vector>(0x0c);
+/// Number of `PERFMON_DELETE_EVTSETS`, which deletes event sets.
+pub const DELETE_EVTSETS: u32 = iow::<Vector>(0x0d);
+/// Number of `PERFMON_GETINFO_EVTSETS`, which reads the state of event sets.
+pub const GETINFO_EVTSETS: u32 = iow::<Vector>(0x0e);
+/// Number of `PERFMON_READ_RUNS`, which reads sums over the runs of event sets.
+pub const READ_RUNS: u32 = iow::<Vector>(0x0f);
 
-const fn read_call<T>(number: u32) -> u32 {
+const fn ior<T>(number: u32) -> u32 {
     (2 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
 }
 
-/// Reads the state of the context.
-pub const STATUS: u32 = read_call::<Status>(0x10);
+/// Number of `PERFMON_STATUS`, which reads the state of a context.
+pub const STATUS: u32 = ior::<Status>(0x10);
 
-const fn unless(wrong: bool, error: Error) -> Result<(), Error> {
+const fn reject_if(wrong: bool, error: Error) -> Result<(), Error> {
     match wrong {
         false => Ok(()),
         true => Err(error),
     }
 }
 
-/// Flags that exclude each other: a CPU cannot be made to sleep.
+/// Flags that exclude each other, because a CPU cannot be blocked like a thread.
 const BLOCKED_CPU: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
 
 impl Ctx {
-    /// Returns the scope that the flags select. [`Error::Flags`] if flags, core type or reserved
+    /// Returns the scope that the flags select, or [`Error::Flags`] if flags, core type or reserved
     /// fields are invalid.
     pub fn scope(&self) -> Result<Scope, Error> {
-        unless(
+        reject_if(
             self.ctx_flags & !(FL_SYSTEM_WIDE | FL_OVFL_NO_MSG | FL_NOTIFY_BLOCK | FL_CORE) != 0
                 || self.ctx_flags & BLOCKED_CPU == BLOCKED_CPU
                 || (self.ctx_flags & FL_CORE == 0) != (self.ctx_core == 0)
@@ -267,31 +268,32 @@ impl Ctx {
 }
 
 impl Pmc {
-    /// Checks that reserved fields are zero.
+    /// Checks that the reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
-        unless(self.reg_reserved2 != [0; 4], Error::Flags)
+        reject_if(self.reg_reserved2 != [0; 4], Error::Flags)
     }
 }
 
 impl Pmd {
-    /// Checks the fields for a write: flags, random mask, and the number of PMDs to record.
+    /// Checks the fields of a write: flags, random mask, reserved fields, and the number of PMDs to
+    /// record.
     pub fn check(&self) -> Result<(), Error> {
         self.check_read()?;
-        unless(
+        reject_if(
             self.reg_flags & !(sampling::NOTIFY | sampling::RANDOM) != 0
                 || (self.reg_flags & sampling::RANDOM == 0 && self.reg_random_mask != 0)
-                || self.reg_smpl_pmds.count() > sampling::VALUES,
+                || self.reg_smpl_pmds.count() > sampling::MAX_VALUES,
             Error::Flags,
         )
     }
 
-    /// Checks that reserved fields are zero, which is all that a read requires.
+    /// Checks that the reserved fields are zero. A read of a PMD requires nothing else.
     pub fn check_read(&self) -> Result<(), Error> {
-        unless(self.reg_reserved2 != [0; 7], Error::Flags)
+        reject_if(self.reg_reserved2 != [0; 7], Error::Flags)
     }
 
-    /// Returns true if a field is set that is about overflows.
-    pub fn samples(&self) -> bool {
+    /// Returns true if one of the fields for sampling is set, so that overflows must be handled.
+    pub fn is_sampling(&self) -> bool {
         self.reg_flags != 0
             || self.reg_long_reset != 0
             || self.reg_short_reset != 0
@@ -302,10 +304,11 @@ impl Pmd {
 }
 
 impl SetDesc {
-    /// Returns when the set is switched; `resolution` is that of the timer, in nanoseconds.
-    pub fn terms(&self, resolution: u64) -> Result<Terms, Error> {
-        unless(self.reserved != [0; 6], Error::Flags)?;
-        Terms::new(
+    /// Returns the conditions that end a run of the set. `resolution` is the resolution of the
+    /// timer in nanoseconds.
+    pub fn switch_policy(&self, resolution: u64) -> Result<SwitchPolicy, Error> {
+        reject_if(self.reserved != [0; 6], Error::Flags)?;
+        SwitchPolicy::new(
             self.set_flags,
             self.set_id_next,
             self.set_timeout,
@@ -315,9 +318,9 @@ impl SetDesc {
 }
 
 impl Start {
-    /// Checks that reserved fields are zero.
+    /// Checks that the reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
-        unless(
+        reject_if(
             self.start_reserved1 != 0
                 || self.start_reserved2 != 0
                 || self.start_reserved3 != [0; 3],
@@ -327,9 +330,9 @@ impl Start {
 }
 
 impl Load {
-    /// Checks that reserved fields are zero.
+    /// Checks that the reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
-        unless(
+        reject_if(
             self.load_reserved1 != 0 || self.load_reserved2 != [0; 3],
             Error::Flags,
         )

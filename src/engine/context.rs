@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registers of an event set: the values that were written, the program of the PMU that follows
-//! from them, and the extension of narrow counters to 64 bits.
+//! Registers of an event set: the values of its PMCs (control registers) and PMDs (data registers),
+//! the program for the PMU that is computed from them, and the extension of counters to 64 bits.
 //!
-//! A hardware counter never holds the value of a PMD. It is started at 0, or near an overflow, when
-//! the context is loaded into a PMU. Its increment since then, modulo its width, is added to the
-//! PMD's 64-bit value. Counts of another task therefore cannot show up in a PMD.
+//! A hardware counter never holds the value of a PMD. The counter is started at 0, or near an
+//! overflow, when the context is loaded into a PMU. The increment of the counter since its start,
+//! modulo its width, is added to the PMD's 64-bit value. Counts of another task therefore cannot
+//! show up in a PMD.
 
-use crate::claims::Claims;
-use crate::pmu::{kind, Map, Numbers, Register, Rows, Scope, FIRST_SOFT, ROWS};
+use crate::claims::RegisterMask;
+use crate::pmu::{kind, Map, PmdSet, Register, RegisterBitmap, Scope, FIRST_SOFT, MAX_ROWS};
 use crate::program::{
-    moved, replace, value, value_mut, Counter, Growth, Memory, Needs, Program, Room,
+    copy_and_swap, delta, value, value_mut, Allocator, Counter, MemorySize, Program,
+    RegisterMemory, VirtualCounter,
 };
 
 /// The reason for which a call was refused. A refused call has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// There is no register of that number, or no PMU.
+    /// No PMU description has a register with the given number.
     NoRegister,
     /// The register is for contexts of the other scope.
     OtherScope,
-    /// The value would count in the kernel, and the caller may not do that.
+    /// The value selects counting in kernel mode, which the caller may not monitor.
     Kernel,
-    /// Unknown flags, flags that are not allowed here, or reserved fields that are not zero.
+    /// The arguments have invalid flags, or reserved fields that are not zero.
     Flags,
-    /// There is no such event set, or it cannot be deleted.
+    /// The event set does not exist, or is set 0, which cannot be deleted.
     NoSet,
     /// The context is not attached.
     NotLoaded,
@@ -34,7 +36,7 @@ pub enum Error {
     OtherCpu,
     /// The monitored thread has exited, or the monitored CPU is offline.
     Ended,
-    /// The context is not masked, so there is nothing to restart.
+    /// The context is not masked, so it cannot be restarted.
     NotMasked,
     /// The context is masked until `PERFMON_RESTART`.
     Masked,
@@ -55,7 +57,7 @@ impl Error {
 /// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC.
 pub const NO_EMUL64: u32 = 0x04;
 
-/// `PERFMON_REGFL_SHORT`, in `reg_flags` of a PMD: its value is incomplete.
+/// `PERFMON_REGFL_SHORT`, in `reg_flags` of a PMD: the value of the PMD is incomplete.
 pub const SHORT: u32 = 0x100;
 
 /// Returns the value that a PMC has after a write of `value`, if the write is allowed.
@@ -69,28 +71,29 @@ pub fn check_pmc(
     value: u64,
 ) -> Result<u64, Error> {
     let register = map.pmc(number).ok_or(Error::NoRegister)?;
-    register.usable(scope)?;
+    register.check_scope(scope)?;
     if flags & !NO_EMUL64 != 0 {
         return Err(Error::Flags);
     }
-    // Callers cannot enable overflow interrupts. The program does that for counters that sample.
-    let value = register.settled(value) & !register.interrupt;
+    // Callers cannot enable overflow interrupts: `build_program()` enables them for counters that
+    // sample.
+    let value = register.with_reserved_bits(value) & !register.interrupt;
     if value & register.kernel != 0 && !privileged {
         return Err(Error::Kernel);
     }
     Ok(value)
 }
 
-/// Returns the hardware registers that are claimed by the use of these PMCs and PMDs: the PMCs, the
-/// counters that are used or whose PMC is written, and all PMCs of those counters.
-fn claims(map: &Map<'_>, pmcs: &Numbers, pmds: &Numbers) -> Claims {
-    let first = |numbers: &Numbers| numbers.0.first().copied().unwrap_or(0);
+/// Returns the hardware registers that an event set claims if it uses these PMCs and PMDs: the
+/// PMCs, the counters in `pmds` or controlled by one of the PMCs, and all PMCs of these counters.
+fn claimed_registers(map: &Map<'_>, pmcs: &RegisterBitmap, pmds: &RegisterBitmap) -> RegisterMask {
+    let first = |numbers: &RegisterBitmap| numbers.0.first().copied().unwrap_or(0);
     let (written, asked) = (first(pmcs), first(pmds));
-    let mut claims = Claims {
+    let mut claims = RegisterMask {
         pmcs: written,
         pmds: 0,
     };
-    for (n, register) in map.hardware.pmds.iter().take(ROWS).enumerate() {
+    for (n, register) in map.hardware.pmds.iter().take(MAX_ROWS).enumerate() {
         let used = (asked >> n) & 1 != 0 || register.pmcs & written != 0;
         if used && register.is(kind::COUNTER) {
             claims.pmds |= 1u64.wrapping_shl(n as u32);
@@ -100,55 +103,66 @@ fn claims(map: &Map<'_>, pmcs: &Numbers, pmds: &Numbers) -> Claims {
     claims
 }
 
-/// Returns the counters in `partial` that share their PMC with others and that are not in `asked`.
-/// They are not programmed, so that the others can be used on CPUs that lack these.
-fn spare(map: &Map<'_>, asked: &Numbers) -> u64 {
+/// Returns the counters that some CPUs lack (`partial`), that share their PMC with other counters,
+/// and that are not in `asked`. The returned counters are not programmed, so that the other
+/// counters of the PMC can be used on CPUs that lack the returned ones.
+fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
     let asked = asked.0.first().copied().unwrap_or(0);
-    let rows = map.hardware.pmds.iter().take(ROWS).enumerate();
+    let rows = map.hardware.pmds.iter().take(MAX_ROWS).enumerate();
     let shared = rows.filter(|(_, register)| register.enable != 0);
     shared.fold(0, |all, (n, _)| all | 1u64.wrapping_shl(n as u32)) & map.partial & !asked
 }
 
-/// The registers of an event set. By default none is written, and there is no memory for values.
+/// The registers of an event set. By default no register is written, and no memory for values is
+/// allocated.
 #[derive(Default)]
-pub struct Registers<M: Memory> {
-    pmc_used: Numbers,
-    pmd_used: Numbers,
-    /// PMCs that were written with [`NO_EMUL64`]: the PMDs of their counters show only the
-    /// counter's bits.
-    narrow: Numbers,
-    /// PMDs that sample: their overflows are handled.
-    armed: Rows,
-    /// Armed PMDs that have overflowed, until [`Self::take_pending`].
-    pending: Rows,
-    /// Sampling is throttled: counters keep counting, but overflows are only noted in `skipped`.
-    held: bool,
-    /// Armed PMDs that have overflowed while `held` was set.
-    skipped: Rows,
-    /// PMDs that were set since their hardware counter was last started.
-    touched: Rows,
-    /// PMDs whose values are incomplete, because a counter could not be read or did not count.
-    short: Rows,
-    /// Some PMDs show only the bits that their counter has.
-    mixed: bool,
-    /// Number of armed hardware counters that wrapped, each of which raises an interrupt, until
-    /// [`Self::take_turned`].
-    turned: u32,
-    /// Values of the hardware's registers, and of soft ones.
-    pmc: [M::Of<u64>; 2],
-    pmd: [M::Of<u64>; 2],
-    /// The program that follows from these values.
+pub struct Registers<M: Allocator> {
+    pmc_used: RegisterBitmap,
+    pmd_used: RegisterBitmap,
+    /// PMCs that were written with [`NO_EMUL64`]: the PMDs that they control have the width of
+    /// their counters instead of 64 bits.
+    no_emul64: RegisterBitmap,
+    /// Armed PMDs, which sample: their overflows are handled.
+    armed: PmdSet,
+    /// Armed PMDs that have overflowed since the last [`Self::take_pending`].
+    pending: PmdSet,
+    /// Sampling is throttled: the counters keep counting, but their overflows are only noted in
+    /// `skipped`.
+    throttled: bool,
+    /// Armed PMDs that have overflowed while `throttled` was set, since the last
+    /// [`Self::take_skipped`].
+    skipped: PmdSet,
+    /// PMDs whose values software has set since their hardware counters were last started.
+    dirty: PmdSet,
+    /// PMDs whose values are incomplete, because their counters could not be read or did not count.
+    incomplete: PmdSet,
+    /// Some PMDs have the width of their counter instead of 64 bits.
+    has_no_emul64: bool,
+    /// Number of armed hardware counters that have wrapped since the last [`Self::take_wrapped`].
+    /// Each counter that wraps raises an interrupt.
+    wrapped: u32,
+    /// Values of the PMCs: of hardware registers, and of soft registers.
+    pmc: [M::Slice<u64>; 2],
+    /// Values of the PMDs: of hardware registers, and of soft registers.
+    pmd: [M::Slice<u64>; 2],
+    /// The program that [`Self::build_program`] has computed from the values.
     pub program: Program<M>,
 }
 
-impl<M: Memory> Registers<M> {
-    /// Returns the memory that the registers need if `pmcs` and `pmds` are written as well.
-    pub fn needs(&self, map: &Map<'_>, pmcs: &Numbers, pmds: &Numbers) -> Needs {
+impl<M: Allocator> Registers<M> {
+    /// Returns the size of the memory that the registers need if `pmcs` and `pmds` are written as
+    /// well.
+    pub fn memory_needed(
+        &self,
+        map: &Map<'_>,
+        pmcs: &RegisterBitmap,
+        pmds: &RegisterBitmap,
+    ) -> MemorySize {
         let (mut all_pmcs, mut all_pmds) = (self.pmc_used, self.pmd_used);
         all_pmcs.add(pmcs);
         all_pmds.add(pmds);
-        let claims = claims(map, &all_pmcs, &all_pmds);
-        let soft = map.soft.pmds.iter().take(ROWS).enumerate();
+        let claims = claimed_registers(map, &all_pmcs, &all_pmds);
+        let soft = map.soft.pmds.iter().take(MAX_ROWS).enumerate();
         let growths = soft.filter(|(n, register)| {
             let number = usize::from(FIRST_SOFT).wrapping_add(*n);
             register.is(kind::COUNTER) && all_pmds.has(number)
@@ -158,36 +172,36 @@ impl<M: Memory> Registers<M> {
         if let Some(first) = all_pmds.0.first_mut() {
             *first |= claims.pmds;
         }
-        Needs {
-            pmcs: Needs::values(&all_pmcs),
-            pmds: Needs::values(&all_pmds),
+        MemorySize {
+            pmcs: MemorySize::values_for(&all_pmcs),
+            pmds: MemorySize::values_for(&all_pmds),
             controls: claims.pmcs.count_ones() as usize,
             counters: claims.pmds.count_ones() as usize,
-            growths,
+            virtual_counters: growths,
         }
     }
 
-    /// Returns the size of the present memory.
-    pub fn room(&self) -> Needs {
-        let [controls, counters, growths] = self.program.room();
-        Needs {
+    /// Returns the size of the memory that the registers have now.
+    pub fn capacity(&self) -> MemorySize {
+        let [controls, counters, growths] = self.program.capacity();
+        MemorySize {
             pmcs: self.pmc.each_ref().map(|values| values.len()),
             pmds: self.pmd.each_ref().map(|values| values.len()),
             controls,
             counters,
-            growths,
+            virtual_counters: growths,
         }
     }
 
-    /// Moves the values to larger memory, and leaves the old memory in `room`.
-    pub fn move_into(&mut self, room: &mut Room<M>) {
+    /// Moves the values to the larger memory in `room`, and the old memory to `room`.
+    pub fn move_to(&mut self, room: &mut RegisterMemory<M>) {
         for (old, new) in self.pmc.iter_mut().zip(&mut room.pmcs) {
-            replace(old, new);
+            copy_and_swap(old, new);
         }
         for (old, new) in self.pmd.iter_mut().zip(&mut room.pmds) {
-            replace(old, new);
+            copy_and_swap(old, new);
         }
-        self.program.move_into(room);
+        self.program.move_to(room);
     }
 
     /// Stores the value of a PMC that [`check_pmc`] has returned.
@@ -197,12 +211,12 @@ impl<M: Memory> Registers<M> {
             self.pmc_used.set(number.into());
         }
         match flags & NO_EMUL64 {
-            0 => self.narrow.clear(number.into()),
-            _ => self.narrow.set(number.into()),
+            0 => self.no_emul64.clear(number.into()),
+            _ => self.no_emul64.set(number.into()),
         }
     }
 
-    /// Stores the value of a PMD. A read-only PMD keeps its own value.
+    /// Stores the value of a PMD. The value of a read-only PMD does not change.
     pub fn set_pmd(&mut self, map: &Map<'_>, number: u16, value: u64) {
         let read_only = map.pmd(number).is_none_or(|r| r.is(kind::READ_ONLY));
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -211,12 +225,12 @@ impl<M: Memory> Registers<M> {
             }
             self.pmd_used.set(number.into());
             self.pending.clear(number);
-            self.short.clear(number);
+            self.incomplete.clear(number);
         }
     }
 
-    /// Marks PMDs as used, because another PMD records or resets them when it overflows.
-    pub fn use_pmds(&mut self, numbers: &Numbers) {
+    /// Marks PMDs as used, because an overflow of another PMD records or resets them.
+    pub fn use_pmds(&mut self, numbers: &RegisterBitmap) {
         self.pmd_used.add(numbers);
     }
 
@@ -228,16 +242,17 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Returns the PMDs that have overflowed since the last call.
+    /// Returns the armed PMDs that have overflowed since the last call, and clears that set.
     #[inline]
-    pub fn take_pending(&mut self) -> Rows {
+    pub fn take_pending(&mut self) -> PmdSet {
         core::mem::take(&mut self.pending)
     }
 
-    /// Returns how many hardware counters have wrapped since the last call.
+    /// Returns how many armed hardware counters have wrapped since the last call, and clears that
+    /// number.
     #[inline]
-    pub fn take_turned(&mut self) -> u32 {
-        core::mem::take(&mut self.turned)
+    pub fn take_wrapped(&mut self) -> u32 {
+        core::mem::take(&mut self.wrapped)
     }
 
     /// Returns true if a PMD has overflowed since [`Self::take_pending`].
@@ -247,10 +262,10 @@ impl<M: Memory> Registers<M> {
     }
 
     /// Throttles sampling while the counters are in the PMU: overflows are no longer handled.
-    /// `write` sets each armed counter to 0, a whole turn before its next interrupt. [`Self::fold`]
-    /// was called just before.
-    pub fn hold(&mut self, mut write: impl FnMut(&Counter)) {
-        self.held = true;
+    /// `write` sets each armed counter to 0, so that its next interrupt is as late as its width
+    /// allows. [`Self::fold`] was called just before.
+    pub fn throttle(&mut self, mut write: impl FnMut(&Counter)) {
+        self.throttled = true;
         for counter in self.program.counters_mut() {
             if counter.armed {
                 counter.start = 0;
@@ -259,22 +274,22 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Throttles sampling, or ends that, while the counters are not in the PMU.
+    /// Throttles or unthrottles sampling while the counters are not in the PMU.
     #[inline]
-    pub fn set_held(&mut self, held: bool) {
-        self.held = held;
+    pub fn set_throttled(&mut self, held: bool) {
+        self.throttled = held;
     }
 
-    /// Ends the throttling. Overflows are handled again after the next [`Self::begin`] or
+    /// Unthrottles sampling. Overflows are handled again after the next [`Self::start_hardware`] or
     /// [`Self::rearm`].
-    pub fn let_go(&mut self) {
-        self.held = false;
-        self.touched.add(&self.armed);
+    pub fn unthrottle(&mut self) {
+        self.throttled = false;
+        self.dirty.add(&self.armed);
     }
 
-    /// Returns the PMDs that have overflowed while sampling was throttled.
+    /// Returns the PMDs that have overflowed while sampling was throttled, and clears that set.
     #[inline]
-    pub fn take_skipped(&mut self) -> Rows {
+    pub fn take_skipped(&mut self) -> PmdSet {
         core::mem::take(&mut self.skipped)
     }
 
@@ -285,50 +300,52 @@ impl<M: Memory> Registers<M> {
     }
 
     /// Marks PMDs as overflowed.
-    pub fn overflow(&mut self, pmds: &Rows) {
+    pub fn mark_overflowed(&mut self, pmds: &PmdSet) {
         self.pending.add(pmds);
     }
 
-    /// Begins a new period at `value`. `beyond` is what the PMD has counted after the end of the
-    /// old period; it is part of the new one, modulo the new period.
+    /// Begins a new sampling period of a PMD at `value`. `beyond` is what the PMD has counted after
+    /// the end of the old period. `beyond` is counted in the new period, modulo the length of the
+    /// new period.
     #[inline]
     pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
             let period = value.wrapping_neg();
             *place = value.wrapping_add(beyond.checked_rem(period).unwrap_or(beyond));
-            self.touched.set(number);
+            self.dirty.set(number);
         }
     }
 
-    /// [`Self::reset`] for a PMD that shows all 64 bits: its value is what it has counted since the
-    /// end of the old period.
+    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. The value of such a
+    /// PMD is what it has counted since the end of the old period.
     #[inline]
-    pub fn reset_plain(&mut self, number: u16, value: u64) {
+    pub fn reset_64bit(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
             let period = value.wrapping_neg();
             *place = value.wrapping_add(place.checked_rem(period).unwrap_or(*place));
-            self.touched.set(number);
+            self.dirty.set(number);
         }
     }
 
-    /// Begins a new period at `value`, without what was counted after the end of the old one.
+    /// Begins a new sampling period of a PMD at `value`. Counts after the end of the old period are
+    /// discarded.
     #[inline]
     pub fn set_value(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
             *place = value;
-            self.touched.set(number);
-            self.short.clear(number);
+            self.dirty.set(number);
+            self.incomplete.clear(number);
         }
     }
 
     /// Returns true if the value of a PMD is incomplete.
-    pub fn is_short(&self, number: u16) -> bool {
-        self.short.has(number)
+    pub fn is_incomplete(&self, number: u16) -> bool {
+        self.incomplete.has(number)
     }
 
     /// Returns [`SHORT`] if the value of a PMD is incomplete, else 0.
     pub fn short_flag(&self, number: u16) -> u32 {
-        match self.is_short(number) {
+        match self.is_incomplete(number) {
             true => SHORT,
             false => 0,
         }
@@ -336,85 +353,93 @@ impl<M: Memory> Registers<M> {
 
     /// Returns true if the value of any PMD is incomplete.
     #[inline]
-    pub fn is_any_short(&self) -> bool {
-        !self.short.is_empty()
+    pub fn is_any_incomplete(&self) -> bool {
+        !self.incomplete.is_empty()
     }
 
-    /// Marks all PMDs of counters as incomplete, because counting ended early.
-    pub fn cut_short(&mut self) {
-        self.distrust();
-        for growth in self.program.growths() {
-            self.short.set(growth.pmd);
+    /// Marks all PMDs of counters as incomplete, because the context has ended before its target.
+    pub fn mark_all_incomplete(&mut self) {
+        self.mark_hardware_incomplete();
+        for growth in self.program.virtual_counters() {
+            self.incomplete.set(growth.pmd);
         }
     }
 
-    /// Marks the PMDs as incomplete that count only while the context is in a PMU, because its
-    /// thread ran on a CPU that lacks a register.
-    pub fn miss(&mut self) {
-        self.distrust();
-        for growth in self.program.growths().iter().filter(|g| !g.carried) {
-            self.short.set(growth.pmd);
+    /// Marks those PMDs as incomplete that count only while the context is in a PMU. Called because
+    /// the context's thread ran on a CPU that lacks a register.
+    pub fn mark_loaded_incomplete(&mut self) {
+        self.mark_hardware_incomplete();
+        for growth in self
+            .program
+            .virtual_counters()
+            .iter()
+            .filter(|g| !g.follows_thread)
+        {
+            self.incomplete.set(growth.pmd);
         }
     }
 
-    /// Marks the PMDs of hardware counters as incomplete, because their increments are unknown.
-    pub fn distrust(&mut self) {
+    /// Marks the PMDs of hardware counters as incomplete, because the increments of the counters
+    /// are unknown.
+    pub fn mark_hardware_incomplete(&mut self) {
         for counter in self.program.counters() {
-            self.short.set(counter.pmd);
+            self.incomplete.set(counter.pmd);
         }
     }
 
-    /// Returns the 64 bits of a PMD, as of the last [`Self::fold`] or [`Self::grow`].
+    /// Returns the 64-bit value of a PMD, as of the last [`Self::fold`] or [`Self::sync_virtual`].
     #[inline]
     pub fn value(&self, number: u16) -> u64 {
         value(&self.pmd, number)
     }
 
     /// Returns the value of a PMD as the user sees it, as of the last [`Self::fold`] or
-    /// [`Self::grow`].
+    /// [`Self::sync_virtual`].
     pub fn pmd(&self, map: &Map<'_>, number: u16) -> u64 {
         let value = self.value(number);
         match map.pmd(number) {
-            Some(register) if self.is_narrow(register, number) => value & register.mask(),
+            Some(register) if self.is_no_emul64(register, number) => value & register.mask(),
             _ => value,
         }
     }
 
-    /// Returns true if every PMD shows all of its 64 bits.
+    /// Returns true if all PMDs have 64 bits.
     #[inline]
-    pub fn is_plain(&self) -> bool {
-        !self.mixed
+    pub fn is_64bit(&self) -> bool {
+        !self.has_no_emul64
     }
 
-    /// Returns true if a PMD shows only the bits that its counter has.
-    fn is_narrow(&self, register: &Register, number: u16) -> bool {
-        // `Register::pmcs` refers to PMCs of the same table, of the hardware or soft.
+    /// Returns true if a PMD has the width of its counter instead of 64 bits.
+    fn is_no_emul64(&self, register: &Register, number: u16) -> bool {
+        // `Register::pmcs` refers to PMCs of the register's own table: the hardware table or the
+        // soft table.
         let first = match number {
             FIRST_SOFT.. => usize::from(FIRST_SOFT),
             _ => 0,
         };
-        let narrow = self.narrow.0.get(first / 64).copied().unwrap_or(0);
+        let narrow = self.no_emul64.0.get(first / 64).copied().unwrap_or(0);
         register.is(kind::NO_64) || register.pmcs & narrow != 0
     }
 
     /// Returns the hardware registers that the event set claims if `more` are written as well. A
-    /// counter counts because its PMC was written, whether its PMD was written or not.
-    pub fn claims(&self, map: &Map<'_>, more: Claims) -> Claims {
-        let (written, asked) = self.with(more);
-        claims(map, &written, &asked)
+    /// counter counts, and is claimed, if one of its PMCs was written, even if its PMD was not
+    /// written.
+    pub fn claimed_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
+        let (written, asked) = self.used_with(more);
+        claimed_registers(map, &written, &asked)
     }
 
-    /// Returns the hardware registers that a CPU must have for the event set to count there, if
-    /// `more` are written as well.
-    pub fn uses(&self, map: &Map<'_>, more: Claims) -> Claims {
-        let (written, asked) = self.with(more);
-        let mut uses = claims(map, &written, &asked);
-        uses.pmds &= !spare(map, &asked);
+    /// Returns the hardware registers that a CPU must have to count the event set if `more` are
+    /// written as well.
+    pub fn required_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
+        let (written, asked) = self.used_with(more);
+        let mut uses = claimed_registers(map, &written, &asked);
+        uses.pmds &= !optional_pmds(map, &asked);
         uses
     }
 
-    /// Returns the PMCs and the PMDs that are used, with `more`.
-    fn with(&self, more: Claims) -> (Numbers, Numbers) {
+    /// Returns the PMCs and the PMDs that are used if `more` are used as well.
+    fn used_with(&self, more: RegisterMask) -> (RegisterBitmap, RegisterBitmap) {
         let (mut written, mut asked) = (self.pmc_used, self.pmd_used);
         for (all, more) in [(&mut written, more.pmcs), (&mut asked, more.pmds)] {
             if let Some(first) = all.0.first_mut() {
@@ -424,7 +449,7 @@ impl<M: Memory> Registers<M> {
         (written, asked)
     }
 
-    /// Returns the value of the PMC that controls a virtual register; 0 if none does.
+    /// Returns the value of the PMC that controls a virtual register; 0 if no PMC controls it.
     pub fn control_of(&self, map: &Map<'_>, register: &Register) -> u64 {
         let number = FIRST_SOFT.wrapping_add(register.pmcs.trailing_zeros() as u16);
         match map.pmc(number) {
@@ -434,25 +459,26 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Computes the program. The counters of the old one must have been folded before.
-    pub fn plan(&mut self, map: &Map<'_>, scope: Scope) {
-        let claims = self.claims(map, Claims::NONE);
+    /// Computes the program for the PMU. The counters of the old program must have been folded
+    /// before.
+    pub fn build_program(&mut self, map: &Map<'_>, scope: Scope) {
+        let claims = self.claimed_registers(map, RegisterMask::NONE);
         let written = self.pmc_used.0.first().copied().unwrap_or(0);
-        let spare = spare(map, &self.pmd_used);
+        let spare = optional_pmds(map, &self.pmd_used);
         let own = |r: &Register| r.is(kind::NO_64);
         let rows = [map.hardware.pmds, map.soft.pmds];
-        self.mixed = !self.narrow.is_empty() || rows.into_iter().flatten().any(own);
+        self.has_no_emul64 = !self.no_emul64.is_empty() || rows.into_iter().flatten().any(own);
         self.program.clear();
-        for (n, register) in map.hardware.pmds.iter().take(ROWS).enumerate() {
+        for (n, register) in map.hardware.pmds.iter().take(MAX_ROWS).enumerate() {
             if ((claims.pmds & !spare) >> n) & 1 != 0 {
-                let narrow = self.is_narrow(register, n as u16);
+                let narrow = self.is_no_emul64(register, n as u16);
                 let armed = self.armed.has(n as u16);
-                self.program.counter(register, n as u16, narrow, armed);
+                self.program.add_counter(register, n as u16, narrow, armed);
             }
         }
         // PMCs that are claimed but not written get their reset values, so that no counter of this
-        // event set counts what another context has left in a PMC.
-        for (n, register) in map.hardware.pmcs.iter().take(ROWS).enumerate() {
+        // event set counts an event that another context has selected.
+        for (n, register) in map.hardware.pmcs.iter().take(MAX_ROWS).enumerate() {
             if (claims.pmcs >> n) & 1 != 0 && register.exists() {
                 let mut value = match (written >> n) & 1 {
                     0 => register.reset,
@@ -464,10 +490,10 @@ impl<M: Memory> Registers<M> {
                         continue;
                     }
                     if spare.wrapping_shr(pmd) & 1 != 0 {
-                        // The PMC enables this counter, so the caller may read it: mark its value
-                        // as incomplete.
+                        // The written PMC value enables this counter, which is not programmed. The
+                        // caller may read its PMD: mark it as incomplete.
                         if value & counter.enable & register.enable != 0 {
-                            self.short.set(pmd as u16);
+                            self.incomplete.set(pmd as u16);
                         }
                         value &= !counter.enable;
                     } else if self.armed.has(pmd as u16) {
@@ -477,22 +503,22 @@ impl<M: Memory> Registers<M> {
                         };
                     }
                 }
-                self.program.control(register, value, interrupts);
+                self.program.add_control(register, value, interrupts);
             }
         }
-        for (n, register) in map.soft.pmds.iter().take(ROWS).enumerate() {
+        for (n, register) in map.soft.pmds.iter().take(MAX_ROWS).enumerate() {
             let number = FIRST_SOFT.wrapping_add(n as u16);
             if register.is(kind::COUNTER) && self.pmd_used.has(number.into()) {
                 let armed = self.armed.has(number);
                 let carried = register.is(kind::TASK) && scope == Scope::Thread;
-                self.program.carries |= armed && carried;
-                self.program.clocks |= armed && register.is(kind::CLOCK);
-                self.program.growth(Growth {
-                    clock: register.is(kind::CLOCK),
+                self.program.has_armed_thread_counter |= armed && carried;
+                self.program.has_armed_clock |= armed && register.is(kind::CLOCK);
+                self.program.add_virtual_counter(VirtualCounter {
+                    is_clock: register.is(kind::CLOCK),
                     address: register.address,
                     control: self.control_of(map, register),
                     pmd: number,
-                    carried,
+                    follows_thread: carried,
                     mask: register.mask(),
                     start: 0,
                 });
@@ -500,33 +526,33 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter, or
-    /// returns `None` if this CPU does not have it. Returns false if a counter could not be read;
-    /// its PMD is marked as incomplete.
+    /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter; it
+    /// returns `None` if this CPU does not have the counter. Returns false if a counter could not
+    /// be read. The PMD of such a counter is marked as incomplete.
     #[inline]
     pub fn fold(&mut self, mut now: impl FnMut(&Counter) -> Option<u64>) -> bool {
         let mut all = true;
         let [values, _] = &mut self.pmd;
         for counter in self.program.counters_mut() {
             let Some(now) = now(counter) else {
-                self.short.set(counter.pmd);
+                self.incomplete.set(counter.pmd);
                 all = false;
                 continue;
             };
             let start = counter.start;
-            let moved = moved(&mut counter.start, now, counter.mask);
+            let moved = delta(&mut counter.start, now, counter.mask);
             if counter.armed && moved > counter.mask.wrapping_sub(start) {
-                self.turned = self.turned.wrapping_add(1);
+                self.wrapped = self.wrapped.wrapping_add(1);
             }
             if let Some(value) = values.get_mut(usize::from(counter.pmd)) {
                 let before = *value;
                 *value = before.wrapping_add(moved);
-                let over = match counter.narrow {
+                let over = match counter.no_emul64 {
                     true => (before & counter.mask).wrapping_add(moved) > counter.mask,
                     false => *value < moved,
                 };
                 match over && counter.armed {
-                    true if self.held => self.skipped.set(counter.pmd),
+                    true if self.throttled => self.skipped.set(counter.pmd),
                     true => self.pending.set(counter.pmd),
                     false => {}
                 }
@@ -535,24 +561,24 @@ impl<M: Memory> Registers<M> {
         all
     }
 
-    /// Adds the increments of virtual counters to their PMDs: of those that follow their thread
-    /// (`carried`), or of the others.
+    /// Adds the increments of virtual counters to their PMDs. `carried` selects the counters with
+    /// this value of `follows_thread`. `now` reads a counter.
     #[inline(always)]
-    pub fn grow(&mut self, carried: bool, now: impl FnMut(&Growth) -> u64) {
-        if self.program.nr_growths != 0 {
-            self.grow_all(carried, now);
+    pub fn sync_virtual(&mut self, carried: bool, now: impl FnMut(&VirtualCounter) -> u64) {
+        if self.program.nr_virtual_counters != 0 {
+            self.sync_virtual_slow(carried, now);
         }
     }
 
     #[inline(never)]
-    fn grow_all(&mut self, carried: bool, mut now: impl FnMut(&Growth) -> u64) {
-        for growth in self.program.growths_mut(carried) {
+    fn sync_virtual_slow(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
+        for growth in self.program.virtual_counters_mut(carried) {
             let now = now(growth);
-            let moved = moved(&mut growth.start, now, growth.mask);
+            let moved = delta(&mut growth.start, now, growth.mask);
             if let Some(value) = value_mut(&mut self.pmd, growth.pmd) {
                 *value = value.wrapping_add(moved);
                 match *value < moved && self.armed.has(growth.pmd) {
-                    true if self.held => self.skipped.set(growth.pmd),
+                    true if self.throttled => self.skipped.set(growth.pmd),
                     true => self.pending.set(growth.pmd),
                     false => {}
                 }
@@ -560,55 +586,57 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Starts virtual counters at their present values.
+    /// Takes the present values of virtual counters as their start values. `carried` selects the
+    /// counters with this value of `follows_thread`.
     #[inline]
-    pub fn set_out(&mut self, carried: bool, mut now: impl FnMut(&Growth) -> u64) {
-        for growth in self.program.growths_mut(carried) {
+    pub fn start_virtual(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
+        for growth in self.program.virtual_counters_mut(carried) {
             growth.start = now(growth) & growth.mask;
         }
     }
 
-    /// Starts the hardware counters of a context that is being loaded. A counter starts at 0, the
-    /// value that an unused counter has; an armed one starts near its overflow, where `write` sets
-    /// it.
+    /// Sets the start values of the hardware counters when a context is loaded. A counter starts at
+    /// 0, the value that an unused counter has. An armed counter starts near its overflow; `write`
+    /// writes this value to the hardware.
     #[inline]
-    pub fn begin(&mut self, mut write: impl FnMut(&Counter)) {
+    pub fn start_hardware(&mut self, mut write: impl FnMut(&Counter)) {
         for counter in self.program.counters_mut() {
             counter.start = 0;
-            if counter.armed && !self.held {
+            if counter.armed && !self.throttled {
                 counter.arm(value(&self.pmd, counter.pmd));
                 write(counter);
             }
         }
-        self.touched = Rows::default();
+        self.dirty = PmdSet::default();
     }
 
-    /// Starts those armed hardware counters again that have wrapped, or whose PMD was set, while
-    /// the context is in the PMU.
+    /// Restarts the armed hardware counters that have wrapped or whose PMDs were set. The context
+    /// is in the PMU.
     #[inline]
     pub fn rearm(&mut self, mut write: impl FnMut(&Counter)) {
-        if self.held {
+        if self.throttled {
             return;
         }
-        let touched = core::mem::take(&mut self.touched);
+        let touched = core::mem::take(&mut self.dirty);
         for counter in self.program.counters_mut() {
-            if counter.armed && (counter.is_spent() || touched.has(counter.pmd)) {
+            if counter.armed && (counter.needs_rearm() || touched.has(counter.pmd)) {
                 counter.arm(value(&self.pmd, counter.pmd));
                 write(counter);
             }
         }
     }
 
-    /// Returns the nanoseconds until the first clock that samples overflows.
+    /// Returns the nanoseconds until the next overflow of an armed clock; `None` if no clock is
+    /// armed or sampling is throttled.
     #[inline]
     pub fn clock_left(&mut self) -> Option<u64> {
         let mut least = None;
-        if self.held {
+        if self.throttled {
             return least;
         }
         for carried in [false, true] {
-            for growth in self.program.growths_mut(carried) {
-                if growth.clock && self.armed.has(growth.pmd) {
+            for growth in self.program.virtual_counters_mut(carried) {
+                if growth.is_clock && self.armed.has(growth.pmd) {
                     let value = value(&self.pmd, growth.pmd);
                     let left = value.wrapping_neg().wrapping_sub(1).saturating_add(1);
                     least = Some(least.map_or(left, |l: u64| l.min(left)));

@@ -2,10 +2,10 @@
 
 //! The engine: the rules, tables and protocols of perfcounters, without any kernel API.
 //!
-//! The same files are compiled into `perfcounters.ko` and, by cargo, into the user-space library
-//! and its tests. The code here therefore does not call the kernel, does not allocate, has no
-//! statics, uses no floating point in the kernel, and cannot panic: arithmetic wraps or saturates
-//! explicitly, and slices are read with `get`.
+//! The files of the engine are compiled into `perfcounters.ko` and, by cargo, into the user-space
+//! library and its tests. The code of the engine therefore does not call the kernel, does not
+//! allocate, has no statics, and uses no floating point in the kernel. The code cannot panic:
+//! arithmetic wraps or saturates explicitly, and slices are read with `get`.
 //!
 //! | module | contents |
 //! |---|---|

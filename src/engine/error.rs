@@ -7,22 +7,23 @@
 pub enum Error {
     /// The name is empty.
     NameEmpty,
-    /// The name or the help text does not fit its field.
+    /// The name or the help text is longer than its field in the descriptor.
     TooLong,
     /// The name or the help text is not UTF-8, or has a control character.
     NotText,
-    /// The name is in use; its owner must delete it first.
+    /// A live instance has the name; its owner must delete it first.
     Exists,
-    /// Kind, unit, exponent or number of slots are invalid.
+    /// The kind, the unit, the exponent or the number of slots is invalid.
     BadSpec,
-    /// There is no live instance with this number.
+    /// No live instance has the requested number.
     Unknown,
-    /// The name belongs to a dormant instance, whose number this is, and updates of it may still be
-    /// running. Wait for them, and add the instance again.
-    Unsettled(u32),
-    /// All instance numbers are taken.
+    /// The name belongs to the dormant instance with this number, and updates of that instance may
+    /// still be running. The caller waits until these updates have ended, and adds the instance
+    /// again.
+    UpdatesInFlight(u32),
+    /// All instance numbers have been given to names.
     Full,
-    /// There is no memory for another chunk.
+    /// Memory for another chunk of counters could not be allocated.
     NoMemory,
 }
 
@@ -35,13 +36,14 @@ impl Error {
             Self::NotText => 84,                   // EILSEQ
             Self::Exists => 17,                    // EEXIST
             Self::Unknown => 2,                    // ENOENT
-            Self::Unsettled(_) => 11,              // EAGAIN
+            Self::UpdatesInFlight(_) => 11,        // EAGAIN
             Self::Full => 28,                      // ENOSPC
             Self::NoMemory => 12,                  // ENOMEM
         }
     }
 
-    /// Returns a line for the kernel log that says what to do.
+    /// Returns a text for the kernel log that explains the error and, where possible, how to avoid
+    /// it.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::NameEmpty => "its name is empty",
@@ -54,7 +56,7 @@ impl Error {
                 "invalid kind, unit, exponent or number of slots; see struct perf_counter_spec"
             }
             Self::Unknown => "no such live instance",
-            Self::Unsettled(_) => {
+            Self::UpdatesInFlight(_) => {
                 "updates of its previous instance may still be running; try again"
             }
             Self::Full => {

@@ -3,14 +3,15 @@
 //! Selection of events in user tracing: globs for names of markers, and filters.
 //!
 //! A filter is a program that only jumps forward (`include/uapi/linux/perftrace.h`). The kernel
-//! checks it when a trace is created. A traced program runs it from a page that may be reused for
-//! another trace at any time, so the execution does not rely on that check. Each number is read
-//! once and compared with the bounds, and each step has a higher number than the one before. For
-//! any contents the execution ends, with the result true or false.
+//! checks a filter when a trace is created. A traced process executes the filter from a page that
+//! may be reused for another trace at any time, so the execution does not rely on the kernel's
+//! check. Each number in the filter is read once and compared with its bounds, and each executed
+//! step has a higher number than the step before. The execution therefore ends for any contents of
+//! the page, with the result true or false.
 //!
 //! A field is a number or a text. Integers are compared by value, whatever their sizes and signs.
-//! If the field or the constant has a fraction, both are compared as doubles. The kernel has no
-//! floating point: there, such a comparison is false.
+//! If the field or the constant is a floating-point number, both are compared as doubles. In the
+//! kernel, which has no floating point, such a comparison is false.
 
 use crate::sync::Word;
 use crate::trace::{FIELDS_MAX, FILTER_MAX, NAME_MAX};
@@ -21,35 +22,36 @@ use glob::matches;
 pub use glob::{glob, globs};
 
 /// Maximum number of fields of a marker.
-pub const NR_FIELDS: usize = 16;
+pub const MAX_FIELDS: usize = 16;
 /// Maximum length of a field's name in bytes.
 pub const FIELD_NAME_MAX: usize = 31;
-/// Size of `struct perftrace_filter`, which the steps follow.
+/// Size of `struct perftrace_filter`, the header of a filter, behind which the steps of the filter
+/// follow.
 pub const HEADER: usize = 8;
 /// Size of `struct perftrace_step`.
 pub const STEP: usize = 16;
 
-/// The field is equal to the constant.
+/// Operation: true if the field is equal to the constant.
 pub const EQ: u8 = 1;
-/// The field is not equal to the constant.
+/// Operation: true if the field is not equal to the constant.
 pub const NE: u8 = 2;
-/// The field is less than the constant.
+/// Operation: true if the field is less than the constant.
 pub const LT: u8 = 3;
-/// The field is less than or equal to the constant.
+/// Operation: true if the field is less than or equal to the constant.
 pub const LE: u8 = 4;
-/// The field is greater than the constant.
+/// Operation: true if the field is greater than the constant.
 pub const GT: u8 = 5;
-/// The field is greater than or equal to the constant.
+/// Operation: true if the field is greater than or equal to the constant.
 pub const GE: u8 = 6;
-/// The field and the constant have a bit in common.
+/// Operation: true if the field and the constant have a set bit in common.
 pub const ANY: u8 = 7;
-/// The text matches the pattern.
+/// Operation: true if the text of the field matches the pattern.
 pub const GLOB: u8 = 8;
 /// Mask of the operation in [`Step::op`].
-pub const OP: u8 = 0x0f;
-/// The constant is an `i64`.
+pub const OP_MASK: u8 = 0x0f;
+/// Flag of an operation: the constant is an `i64`.
 pub const SIGNED: u8 = 0x10;
-/// The constant is an `f64`.
+/// Flag of an operation: the constant is an `f64`.
 pub const FLOAT: u8 = 0x20;
 
 /// Target of a step: the event is accepted.
@@ -57,13 +59,15 @@ pub const ACCEPT: u16 = 0xffff;
 /// Target of a step: the event is rejected.
 pub const REJECT: u16 = 0xfffe;
 
-/// Memory of a filter: the caller's own bytes, or a page that others change meanwhile.
+/// The memory of a filter: bytes that belong to the caller, or a page that other CPUs may change at
+/// the same time.
 pub trait Source {
-    /// Returns the number of bytes.
+    /// Returns the size of the memory in bytes.
     fn length(&self) -> usize;
-    /// Returns a byte; 0 behind the end.
+    /// Returns the byte at the offset `at`; 0 behind the end of the memory.
     fn byte(&self, at: usize) -> u8;
-    /// Returns eight bytes, read at once, at a multiple of eight; 0 if they are not all present.
+    /// Returns the eight bytes at the offset `at`, a multiple of eight, which are read with one
+    /// load. Returns 0 if the memory ends before the last of the eight bytes.
     fn word(&self, at: usize) -> u64;
 }
 
@@ -100,20 +104,20 @@ impl Source for [Word] {
     }
 }
 
-/// `struct perftrace_step`.
+/// A step of a filter: `struct perftrace_step`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// [`EQ`] to [`GLOB`], with [`SIGNED`] or [`FLOAT`].
+    /// The operation, [`EQ`] to [`GLOB`], with [`SIGNED`] or [`FLOAT`].
     pub op: u8,
     /// Must be 0.
     pub reserved: u8,
-    /// Offset of the field's name.
+    /// Offset of the name of the field in the filter.
     pub field: u16,
-    /// Next step if the comparison is true.
+    /// Number of the next step if the comparison is true; or [`ACCEPT`] or [`REJECT`].
     pub yes: u16,
-    /// Next step if the comparison is false.
+    /// Number of the next step if the comparison is false; or [`ACCEPT`] or [`REJECT`].
     pub no: u16,
-    /// The constant, or the offset of the pattern.
+    /// The constant; for [`GLOB`] the offset of the pattern in the filter.
     pub value: u64,
 }
 
@@ -146,17 +150,17 @@ impl Step {
 pub struct Event<'e> {
     /// Name of the marker, "provider:event".
     pub marker: &'e [u8],
-    /// The fields of the marker, as text.
+    /// The list of the marker's fields, "name:type", separated by blanks.
     pub fields: &'e [u8],
-    /// The bytes of the fields, without padding.
+    /// The values of the fields, without padding between them.
     pub payload: &'e [u8],
-    /// Number of the thread, as gettid() returns it.
+    /// Number of the thread that caused the event, as gettid() returns it.
     pub thread: u32,
-    /// Number of the process, as getpid() returns it.
+    /// Number of the process that caused the event, as getpid() returns it.
     pub process: u32,
 }
 
-/// Value of a field, or a constant.
+/// The value of a field, or the constant of a step.
 #[derive(Clone, Copy)]
 enum Value<'e> {
     /// The bits of a `u64`, or of an `i64` that is negative.
@@ -199,14 +203,14 @@ impl Value<'_> {
     }
 }
 
-/// A filter. Its bytes may have any contents.
+/// A filter. The bytes of the filter may have any contents.
 pub struct Filter<'a, S: Source + ?Sized = [u8]> {
     source: &'a S,
-    /// Length that the header gives, limited to the bytes that there are.
+    /// The length that the header gives, limited to the size of the memory and to `FILTER_MAX`.
     end: usize,
     nr_steps: u16,
-    /// The header is valid.
-    sound: bool,
+    /// The header of the filter is valid.
+    header_valid: bool,
 }
 
 impl<'a, S: Source + ?Sized> Filter<'a, S> {
@@ -220,7 +224,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
             source,
             end,
             nr_steps,
-            sound: end == bytes && nr_steps != 0 && header >> 48 == 0,
+            header_valid: end == bytes && nr_steps != 0 && header >> 48 == 0,
         }
     }
 
@@ -230,7 +234,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     }
 
     /// Returns the offset at which the steps end and the texts begin.
-    fn texts(&self) -> usize {
+    fn texts_offset(&self) -> usize {
         usize::from(self.nr_steps)
             .wrapping_mul(STEP)
             .wrapping_add(HEADER)
@@ -265,15 +269,16 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     )]
     pub fn check(&self, position: &mut u32) -> Result<(), ()> {
         *position = u32::MAX;
-        // The last byte is a NUL and belongs to the texts, so all texts end.
+        // The last byte of the filter is a NUL and belongs to the texts, so each text ends inside
+        // the filter.
         let last = self.end.checked_sub(1).ok_or(())?;
-        if !self.sound || last < self.texts() || self.byte(last) != 0 {
+        if !self.header_valid || last < self.texts_offset() || self.byte(last) != 0 {
             return Err(());
         }
         for number in 0..self.nr_steps {
             let good = self
                 .step(number)
-                .is_some_and(|step| self.is_good(number, &step));
+                .is_some_and(|step| self.is_valid_step(number, &step));
             if !good {
                 *position = u32::from(number);
                 return Err(());
@@ -283,9 +288,9 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         Ok(())
     }
 
-    fn is_good(&self, number: u16, step: &Step) -> bool {
-        let kind = step.op & !OP;
-        let op_is_good = match step.op & OP {
+    fn is_valid_step(&self, number: u16, step: &Step) -> bool {
+        let kind = step.op & !OP_MASK;
+        let op_is_good = match step.op & OP_MASK {
             EQ..=GE => matches!(kind, 0 | SIGNED | FLOAT),
             ANY => matches!(kind, 0 | SIGNED),
             GLOB => kind == 0 && self.is_text(step.value),
@@ -301,7 +306,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     }
 
     fn is_text(&self, at: u64) -> bool {
-        at >= self.texts() as u64 && at < self.end as u64
+        at >= self.texts_offset() as u64 && at < self.end as u64
     }
 
     /// Returns true if a valid name of a field begins at this offset.
@@ -309,7 +314,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         if self.byte(at) == b'$' {
             return [&b"$thread"[..], b"$process", b"$marker"]
                 .iter()
-                .any(|name| self.is(at, name));
+                .any(|name| self.text_equals(at, name));
         }
         let mut length = 0usize;
         while is_field_byte(self.byte(at.wrapping_add(length))) {
@@ -321,8 +326,8 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         length > 0 && self.byte(at.wrapping_add(length)) == 0
     }
 
-    /// Returns true if this text is at this offset.
-    fn is(&self, at: usize, text: &[u8]) -> bool {
+    /// Returns true if the text at the offset `at`, up to its NUL, is `text`.
+    fn text_equals(&self, at: usize, text: &[u8]) -> bool {
         let mut at = at;
         for &byte in text {
             if self.byte(at) != byte {
@@ -333,12 +338,12 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         self.byte(at) == 0
     }
 
-    /// Returns true if the filter accepts the event. If [`Self::check`] rejects the filter, the
-    /// result may be either.
+    /// Returns true if the filter accepts the event. If the filter is invalid (see
+    /// [`Self::check`]), the result is true or false.
     pub fn accepts(&self, event: &Event<'_>) -> bool {
         let mut number = 0;
         while let Some(step) = self.step(number) {
-            let next = if self.holds(&step, event) {
+            let next = if self.step_matches(&step, event) {
                 step.yes
             } else {
                 step.no
@@ -351,15 +356,15 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         false
     }
 
-    fn holds(&self, step: &Step, event: &Event<'_>) -> bool {
+    fn step_matches(&self, step: &Step, event: &Event<'_>) -> bool {
         let Some(value) = self.value(usize::from(step.field), event) else {
             return false;
         };
-        if step.op & OP == GLOB {
+        if step.op & OP_MASK == GLOB {
             let Value::Text(text) = value else {
                 return false;
             };
-            return self.globs(step.value, text);
+            return self.glob_matches(step.value, text);
         }
         let constant = if step.op & FLOAT != 0 {
             Value::Real(step.value)
@@ -368,17 +373,17 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         } else {
             Value::unsigned(step.value)
         };
-        compare(step.op & OP, value, constant)
+        compare(step.op & OP_MASK, value, constant)
     }
 
-    /// Returns the value of the field whose name is at this offset.
+    /// Returns the value of the field whose name is at the offset `at` of the filter.
     fn value<'e>(&self, at: usize, event: &Event<'e>) -> Option<Value<'e>> {
         if self.byte(at) == b'$' {
-            return if self.is(at, b"$thread") {
+            return if self.text_equals(at, b"$thread") {
                 Some(Value::unsigned(u64::from(event.thread)))
-            } else if self.is(at, b"$process") {
+            } else if self.text_equals(at, b"$process") {
                 Some(Value::unsigned(u64::from(event.process)))
-            } else if self.is(at, b"$marker") {
+            } else if self.text_equals(at, b"$marker") {
                 Some(Value::Text(event.marker))
             } else {
                 None
@@ -386,9 +391,9 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         }
         let mut payload = event.payload;
         for field in event.fields.split(|&byte| byte == b' ') {
-            let (name, kind) = halves(field)?;
+            let (name, kind) = split_field(field)?;
             let (value, after) = take(kind, payload)?;
-            if self.is(at, name) {
+            if self.text_equals(at, name) {
                 return Some(value);
             }
             payload = after;
@@ -396,14 +401,15 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         None
     }
 
-    fn globs(&self, at: u64, text: &[u8]) -> bool {
+    fn glob_matches(&self, at: u64, text: &[u8]) -> bool {
         let Ok(from) = usize::try_from(at) else {
             return false;
         };
         if from >= self.end {
             return false;
         }
-        // The pattern ends at a NUL, or else at the end of the filter.
+        // The pattern ends at its NUL. Without a NUL it ends at the end of the filter, where
+        // `byte()` returns 0.
         let mut to = from;
         while self.byte(to) != 0 {
             to = to.wrapping_add(1);
@@ -412,7 +418,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     }
 }
 
-/// Checks that the bytes are a valid filter and nothing more. `position` is set as by
+/// Checks that the bytes are a valid filter, without bytes behind its end. `position` is set as by
 /// [`Filter::check`].
 #[expect(
     clippy::result_unit_err,
@@ -428,7 +434,7 @@ pub fn check(bytes: &[u8], position: &mut u32) -> Result<(), ()> {
     Ok(())
 }
 
-/// Returns the first value of the payload, of the type `kind`, and the payload behind it.
+/// Returns the first value of the payload, which has the type `kind`, and the rest of the payload.
 fn take<'e>(kind: &[u8], payload: &'e [u8]) -> Option<(Value<'e>, &'e [u8])> {
     let (first, digits) = kind.split_first()?;
     if kind == b"str" {
@@ -475,7 +481,8 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
             if op == ANY {
                 return bits & with != 0;
             }
-            // For two integers of the same sign, bits compare like values.
+            // The order of two integers with the same sign is the order of their bits as unsigned
+            // numbers.
             match (negative, other) {
                 (true, false) => Ordering::Less,
                 (false, true) => Ordering::Greater,
@@ -507,12 +514,12 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
     }
 }
 
-/// Returns the text in an array, up to its NUL. `None` if there is no NUL.
+/// Returns the text in an array, up to its NUL; `None` if the array has no NUL.
 pub fn text(array: &[u8]) -> Option<&[u8]> {
     array.get(..array.iter().position(|&byte| byte == 0)?)
 }
 
-/// Returns true if this is a valid name of a marker, "provider:event".
+/// Returns true if `name` is a valid name of a marker, "provider:event".
 pub fn check_name(name: &[u8]) -> bool {
     let mut parts = name.splitn(2, |&byte| byte == b':');
     name.len() < NAME_MAX
@@ -520,22 +527,24 @@ pub fn check_name(name: &[u8]) -> bool {
         && parts.next().is_some_and(check_event)
 }
 
-/// Returns true if this is a valid name of an event, a provider or a trace.
+/// Returns true if `name` is a valid name of an event, a provider or a trace.
 pub fn check_event(name: &[u8]) -> bool {
     let good = |&byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     !name.is_empty() && name.len() < NAME_MAX && name.iter().all(good)
 }
 
-/// Returns true if this is a valid list of globs, separated by single blanks. It may be empty.
+/// Returns true if `list` is a valid list of globs, separated by single blanks. An empty list is
+/// valid.
 pub fn check_globs(list: &[u8]) -> bool {
-    // A glob is no longer than a name: a long class would be searched for each byte of a name.
+    // A glob may not be longer than a name, because a long class would be searched for each byte of
+    // a name.
     let length = 1..=NAME_MAX;
     let good = |glob: &[u8]| length.contains(&glob.len()) && glob.iter().all(u8::is_ascii_graphic);
     list.len() < FIELDS_MAX && (list.is_empty() || list.split(|&byte| byte == b' ').all(good))
 }
 
-/// Returns true if this is a valid list of a marker's fields, "name:type", separated by single
-/// blanks. It may be empty.
+/// Returns true if `fields` is a valid list of a marker's fields, "name:type", separated by single
+/// blanks. An empty list is valid.
 pub fn check_fields(fields: &[u8]) -> bool {
     if fields.len() >= FIELDS_MAX {
         return false;
@@ -544,14 +553,14 @@ pub fn check_fields(fields: &[u8]) -> bool {
         return true;
     }
     let mut rest = fields.split(|&byte| byte == b' ');
-    let mut left = NR_FIELDS;
+    let mut left = MAX_FIELDS;
     while let Some(field) = rest.next() {
-        let Some((name, kind)) = halves(field) else {
+        let Some((name, kind)) = split_field(field) else {
             return false;
         };
         let twice = rest
             .clone()
-            .any(|other| halves(other).is_some_and(|(other, _)| other == name));
+            .any(|other| split_field(other).is_some_and(|(other, _)| other == name));
         let good = left > 0
             && (1..=FIELD_NAME_MAX).contains(&name.len())
             && name.iter().all(|&byte| is_field_byte(byte))
@@ -564,8 +573,8 @@ pub fn check_fields(fields: &[u8]) -> bool {
     true
 }
 
-/// Splits a field at its first colon.
-fn halves(field: &[u8]) -> Option<(&[u8], &[u8])> {
+/// Splits a field "name:type" at its first colon.
+fn split_field(field: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = field.iter().position(|&byte| byte == b':')?;
     Some((field.get(..colon)?, field.get(colon.wrapping_add(1)..)?))
 }

@@ -9,14 +9,14 @@
 //!   B: gen2 = gen1, release              D: acquire fence; gen1 != g? discard
 //! ```
 //!
-//! - B pairs with C: a reader that sees the new gen2 sees all of that change.
-//! - A pairs with D: a reader that saw a part of a change sees its gen1.
+//! - B pairs with C: a reader that sees the new gen2 sees the whole change.
+//! - A pairs with D: a reader that saw a part of a change sees the gen1 of that change.
 //!
 //! A reader discards values that it copied while the set changed.
 
 use crate::sync::{fence_acquire, fence_release, Word};
 
-/// The two words, in the header page or elsewhere.
+/// References to the two words, which are in the header page or, in tests, in other memory.
 #[derive(Clone, Copy)]
 pub struct Generation<'a> {
     gen1: &'a Word,
@@ -24,7 +24,7 @@ pub struct Generation<'a> {
 }
 
 impl<'a> Generation<'a> {
-    /// Uses the two words of a header.
+    /// Creates the references to the two words of a header.
     pub fn new(gen1: &'a Word, gen2: &'a Word) -> Self {
         Self { gen1, gen2 }
     }
@@ -43,15 +43,15 @@ impl<'a> Generation<'a> {
         self.gen2.store_release(self.gen1.load_relaxed());
     }
 
-    /// Reader: returns the generation of what is read from here on.
-    pub fn enter(&self) -> u64 {
+    /// Reader: returns the generation to which everything that is read after this call belongs.
+    pub fn read_begin(&self) -> u64 {
         // C: pairs with B.
         self.gen2.load_acquire()
     }
 
-    /// Reader: returns true if everything read since [`Self::enter`] belongs to the generation
-    /// `entered`.
-    pub fn holds(&self, entered: u64) -> bool {
+    /// Reader: returns true if everything that was read since [`Self::read_begin`] returned
+    /// `entered` belongs to that generation.
+    pub fn is_current(&self, entered: u64) -> bool {
         // D: pairs with A.
         fence_acquire();
         self.gen1.load_relaxed() == entered

@@ -3,26 +3,26 @@
 //! Layout of the file `/dev/perfcounters`.
 //!
 //! The header page is followed by chunks. A chunk has `pages_per_chunk` pages of slots for each
-//! CPU. The file grows by appending a chunk, so offsets never change.
+//! CPU. The file grows by appending a chunk, so the offset of a slot never changes.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
 use crate::abi::{Desc, DESC_OFFSET, MAX_INSTANCES, PAGE_SIZE};
 
-/// Slots in a page.
+/// Number of slots in a page.
 pub const SLOTS_PER_PAGE: u32 = (PAGE_SIZE / 8) as u32;
 const SLOTS_PER_PAGE_NZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(SLOTS_PER_PAGE - 1);
-/// Descriptors in a page.
+/// Number of descriptors in a page.
 pub const DESCS_PER_PAGE: u32 = (PAGE_SIZE / core::mem::size_of::<Desc>()) as u32;
 /// Maximum number of pages of one CPU in a chunk: the kernel's per-CPU allocator does not provide
 /// more than 32 KiB at once.
 pub const MAX_PAGES_PER_CHUNK: u32 = 8;
 
 /// Maximum number of pages of one CPU's slots. The last chunk may extend beyond the last slot, by
-/// less than a chunk.
+/// less than the size of a chunk.
 pub const MAX_SLOT_PAGES: u32 = MAX_INSTANCES / SLOTS_PER_PAGE + MAX_PAGES_PER_CHUNK;
 
-/// The two numbers that determine every offset.
+/// The layout of the file: the two numbers that determine every offset in it.
 ///
 /// # Invariants
 ///
@@ -36,9 +36,9 @@ pub struct Layout {
 /// The contents of a page of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// The header and the bitmaps of CPUs.
+    /// The page with the header and the bitmaps of CPUs.
     Header,
-    /// Slots of one CPU.
+    /// A page with slots of one CPU.
     Slots {
         /// Number of the chunk.
         chunk: u32,
@@ -47,17 +47,18 @@ pub enum Page {
         /// Number of the page within the CPU's part of the chunk.
         page: u32,
     },
-    /// Descriptors; the number of the page among those of descriptors.
+    /// A page with descriptors, and its number among the pages of descriptors.
     Descs(u32),
 }
 
 impl Layout {
-    /// Creates a layout. Returns `None` if a number is 0 or `pages_per_chunk` is too large.
+    /// Creates a layout. Returns `None` if one of the numbers is 0 or `pages_per_chunk` is above
+    /// [`MAX_PAGES_PER_CHUNK`].
     pub fn new(nr_cpus: u32, pages_per_chunk: u32) -> Option<Self> {
         if pages_per_chunk > MAX_PAGES_PER_CHUNK {
             return None;
         }
-        // INVARIANT: `pages_per_chunk` was checked above.
+        // INVARIANT: `pages_per_chunk` was compared with [`MAX_PAGES_PER_CHUNK`] above.
         Some(Self {
             nr_cpus: NonZeroU32::new(nr_cpus)?,
             pages_per_chunk: NonZeroU32::new(pages_per_chunk)?,
@@ -80,7 +81,7 @@ impl Layout {
     }
 
     fn per_chunk(&self) -> NonZeroU32 {
-        // At most 8 * 512, by the type's invariant.
+        // The product is at most 8 * 512, by the invariant of [`Layout`].
         self.pages_per_chunk.saturating_mul(SLOTS_PER_PAGE_NZ)
     }
 
@@ -90,13 +91,12 @@ impl Layout {
         (slots / self.per_chunk()).wrapping_add(u32::from(partly))
     }
 
-    /// Returns the maximum number of chunks.
+    /// Returns the maximum number of chunks that the file can have.
     pub fn max_chunks(&self) -> u32 {
         self.chunks_for(MAX_INSTANCES)
     }
 
-    /// Returns the file offset of a CPU's slot. `perfcounters_offset()` in the uapi header computes
-    /// the same.
+    /// Returns the file offset of a CPU's slot, like `perfcounters_offset()` in the uapi header.
     pub fn offset(&self, cpu: u32, slot: u32) -> u64 {
         let block = u64::from(self.slots_per_chunk()).wrapping_mul(8);
         let before = u64::from(slot / self.per_chunk())
@@ -112,8 +112,9 @@ impl Layout {
         self.offset(0, chunks.wrapping_mul(self.slots_per_chunk()))
     }
 
-    /// Returns what page `pgoff` of the file contains, whether the page exists yet or not. `None`
-    /// for the gap before the descriptors, and behind them.
+    /// Returns the contents of page `pgoff` of the file, even if the page does not exist yet.
+    /// Returns `None` for pages in the gap before the descriptors, and for pages behind the
+    /// descriptors.
     pub fn page(&self, pgoff: u64) -> Option<Page> {
         const DESC_PAGE: u64 = DESC_OFFSET / PAGE_SIZE as u64;
         const DESC_PAGES: u64 = (MAX_INSTANCES / DESCS_PER_PAGE) as u64;
@@ -136,9 +137,10 @@ impl Layout {
         })
     }
 
-    /// Returns the first slot, `next` or later, at which a run of `count` slots lies within one
-    /// chunk and is therefore contiguous for each CPU. Returns `None` if there is no room.
-    pub fn place(&self, next: u32, count: u32) -> Option<u32> {
+    /// Returns the first slot, `next` or later, from which on `count` consecutive slots lie within
+    /// one chunk and are therefore contiguous for each CPU. Returns `None` if no such slots are
+    /// left.
+    pub fn find_run(&self, next: u32, count: u32) -> Option<u32> {
         if count == 0 || count > self.slots_per_chunk() {
             return None;
         }

@@ -1,40 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Logical registers: the rows of a PMU description, and the values that may be written to a
-//! register. `include/linux/perfmon.h` documents the fields.
+//! register. A PMC is a control register, a PMD a data register. `include/linux/perfmon.h`
+//! documents the fields of a row.
 
 use crate::context::Error;
 
-/// Number of PMCs, and of PMDs.
-pub const NUMBERS: usize = 256 + 64;
-/// Number of the first soft register. Soft registers belong to the kernel, not to the hardware.
+/// Number of register numbers for PMCs, and as many for PMDs.
+pub const NR_REGISTERS: usize = 256 + 64;
+/// Number of the first soft register. A soft register is provided by the kernel, not by the
+/// hardware.
 pub const FIRST_SOFT: u16 = 256;
-/// Maximum number of rows of a table: [`Register::pmcs`] has 64 bits.
-pub const ROWS: usize = 64;
+/// Maximum number of rows in a table of registers: the bit mask [`Register::pmcs`] has 64 bits.
+pub const MAX_ROWS: usize = 64;
 /// Maximum number of counters, and of control registers, of the hardware.
-pub const MOST: usize = 32;
+pub const MAX_COUNTERS: usize = 32;
 
 /// A set of register numbers, in the form that the ioctls use.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Numbers(pub [u64; NUMBERS / 64]);
+pub struct RegisterBitmap(pub [u64; NR_REGISTERS / 64]);
 
-impl Numbers {
-    /// Adds a number. A number that no register can have is ignored.
+impl RegisterBitmap {
+    /// Adds a register number to the set. A number that no register can have is ignored.
     pub fn set(&mut self, n: usize) {
         if let Some(word) = self.0.get_mut(n / 64) {
             *word |= 1 << (n % 64);
         }
     }
 
-    /// Removes a number.
+    /// Removes a register number from the set.
     pub fn clear(&mut self, n: usize) {
         if let Some(word) = self.0.get_mut(n / 64) {
             *word &= !(1 << (n % 64));
         }
     }
 
-    /// Returns true if the number is in the set.
+    /// Returns true if the register number is in the set.
     pub fn has(&self, n: usize) -> bool {
         self.0.get(n / 64).is_some_and(|w| (w >> (n % 64)) & 1 != 0)
     }
@@ -42,10 +44,10 @@ impl Numbers {
     /// Returns true if the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0 == [0; NUMBERS / 64]
+        self.0 == [0; NR_REGISTERS / 64]
     }
 
-    /// Adds all numbers of another set.
+    /// Adds all register numbers of another set to this set.
     #[inline]
     pub fn add(&mut self, other: &Self) {
         for (word, more) in self.0.iter_mut().zip(&other.0) {
@@ -53,7 +55,7 @@ impl Numbers {
         }
     }
 
-    /// Calls a function with each number, in ascending order.
+    /// Calls a function with each register number in the set, in ascending order.
     pub fn each(&self, mut function: impl FnMut(u16)) {
         let mut first = 0u16;
         for word in &self.0 {
@@ -66,12 +68,12 @@ impl Numbers {
         }
     }
 
-    /// Returns the size of the set.
+    /// Returns the number of registers in the set.
     pub fn count(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Returns the numbers in ascending order.
+    /// Returns the register numbers in the set in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, word)| {
             let mut left = *word;
@@ -84,14 +86,14 @@ impl Numbers {
     }
 }
 
-/// A set of PMDs that have rows: of the hardware, and soft ones.
+/// A set of PMDs that have rows in a table: hardware PMDs and soft PMDs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rows {
+pub struct PmdSet {
     hardware: u64,
     soft: u64,
 }
 
-impl Rows {
+impl PmdSet {
     #[inline]
     fn bit(number: u16) -> Self {
         let bit = 1u64.wrapping_shl(number.into());
@@ -108,7 +110,7 @@ impl Rows {
         }
     }
 
-    /// Adds a PMD. A number without a row is ignored.
+    /// Adds a PMD to the set. A number that can have no row is ignored.
     #[inline]
     pub fn set(&mut self, number: u16) {
         let bit = 1u64.wrapping_shl(number.into());
@@ -119,7 +121,7 @@ impl Rows {
         }
     }
 
-    /// Removes a PMD.
+    /// Removes a PMD from the set.
     pub fn clear(&mut self, number: u16) {
         let bit = Self::bit(number);
         self.hardware &= !bit.hardware;
@@ -129,12 +131,12 @@ impl Rows {
     /// Returns true if the PMD is in the set.
     #[inline]
     pub fn has(&self, number: u16) -> bool {
-        self.meets(&Self::bit(number))
+        self.intersects(&Self::bit(number))
     }
 
     /// Returns true if the two sets have a PMD in common.
     #[inline]
-    pub fn meets(&self, other: &Self) -> bool {
+    pub fn intersects(&self, other: &Self) -> bool {
         (self.hardware & other.hardware) | (self.soft & other.soft) != 0
     }
 
@@ -159,7 +161,7 @@ impl Rows {
         Some(number)
     }
 
-    /// Adds all PMDs of another set.
+    /// Adds all PMDs of another set to this set.
     #[inline]
     pub fn add(&mut self, other: &Self) {
         self.hardware |= other.hardware;
@@ -167,8 +169,8 @@ impl Rows {
     }
 
     /// Returns the set in the form that the ioctls use.
-    pub fn numbers(mut self) -> Numbers {
-        let mut numbers = Numbers::default();
+    pub fn to_bitmap(mut self) -> RegisterBitmap {
+        let mut numbers = RegisterBitmap::default();
         while let Some(number) = self.pop() {
             numbers.set(number.into());
         }
@@ -218,13 +220,15 @@ impl Register {
         self.kind & kinds == kinds
     }
 
-    /// Returns the bit of a counter in the global control and status. The RDPMC number of a fixed
-    /// counter has bit 30 set; its global bit is 32 higher.
+    /// Returns the mask of a counter's bit in the global control and status registers. The RDPMC
+    /// number of a fixed counter has bit 30 set. The bit of a fixed counter in the global registers
+    /// is 32 positions higher than that of the general counter with the same index.
     pub const fn global_bit(&self) -> u64 {
         1u64.wrapping_shl((self.rdpmc & 31) | (((self.rdpmc >> 30) & 1) << 5))
     }
 
-    /// Returns a mask of the bits that a counter has; of all 64 bits for other registers.
+    /// Returns the mask of a counter's bits, according to its width. For other registers the mask
+    /// has all 64 bits.
     pub const fn mask(&self) -> u64 {
         match self.width {
             1..=63 => (1 << self.width) - 1,
@@ -232,8 +236,8 @@ impl Register {
         }
     }
 
-    /// Returns what is wrong with the row of a PMC, if anything.
-    pub fn wrong_pmc(&self) -> Option<&'static str> {
+    /// Returns why the row of a PMC is invalid; `None` if it is valid.
+    pub fn pmc_row_error(&self) -> Option<&'static str> {
         if !self.exists() {
             None
         } else if self.kind & !(kind::CONTROL | kind::SYSTEM | kind::THREAD) != 0 {
@@ -251,9 +255,9 @@ impl Register {
         }
     }
 
-    /// Returns what is wrong with the row of a PMD, if anything. The table of PMCs has `nr_pmcs`
-    /// rows.
-    pub fn wrong_pmd(&self, nr_pmcs: u16) -> Option<&'static str> {
+    /// Returns why the row of a PMD is invalid; `None` if it is valid. The table of PMCs has
+    /// `nr_pmcs` rows.
+    pub fn pmd_row_error(&self, nr_pmcs: u16) -> Option<&'static str> {
         let controlled = match 1u64.checked_shl(nr_pmcs.into()) {
             Some(above) => above.wrapping_sub(1),
             None => u64::MAX,
@@ -281,28 +285,29 @@ impl Register {
         }
     }
 
-    /// Returns the value that a PMC has after a write of `value`: reserved bits keep their reset
-    /// values.
-    pub const fn settled(&self, value: u64) -> u64 {
+    /// Returns the value that a PMC has after a write of `value`. The reserved bits of the PMC keep
+    /// their reset values.
+    pub const fn with_reserved_bits(&self, value: u64) -> u64 {
         (value & !self.reserved) | (self.reset & self.reserved)
     }
 }
 
-/// The tables of one description. The first row has the description's first number.
+/// The two tables of registers of one description, or of several descriptions combined. The first
+/// row of a table describes the register with the first number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tables<'a> {
-    /// Rows of PMCs.
+    /// The rows of the PMCs.
     pub pmcs: &'a [Register],
-    /// Rows of PMDs.
+    /// The rows of the PMDs.
     pub pmds: &'a [Register],
 }
 
-/// All registers that are described.
+/// All registers for which PMU descriptions are registered.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Map<'a> {
-    /// The hardware's registers, from number 0 on.
+    /// The registers of the hardware. The first row of each table is that of register 0.
     pub hardware: Tables<'a>,
-    /// Soft registers, from [`FIRST_SOFT`] on.
+    /// The soft registers. The first row of each table is that of register [`FIRST_SOFT`].
     pub soft: Tables<'a>,
     /// `perfmon_pmu.global_ctrl` of the hardware's description.
     pub global_ctrl: u64,
@@ -310,21 +315,21 @@ pub struct Map<'a> {
     pub global_status: u64,
     /// `perfmon_pmu.global_clear` of the hardware's description.
     pub global_clear: u64,
-    /// Bit mask of the hardware's PMDs that some CPUs do not have.
+    /// Bit mask of the hardware PMDs that some CPUs have and other CPUs do not.
     pub partial: u64,
 }
 
-/// The scope of a context.
+/// The scope of a context: a thread or a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The context is for a thread.
+    /// The context monitors a thread.
     Thread,
-    /// The context is for a CPU.
+    /// The context monitors a CPU.
     System,
 }
 
 impl<'a> Map<'a> {
-    fn at(number: u16, hardware: &'a [Register], soft: &'a [Register]) -> Option<&'a Register> {
+    fn lookup(number: u16, hardware: &'a [Register], soft: &'a [Register]) -> Option<&'a Register> {
         let row = match number.checked_sub(FIRST_SOFT) {
             None => hardware.get(usize::from(number)),
             Some(n) => soft.get(usize::from(n)),
@@ -332,20 +337,20 @@ impl<'a> Map<'a> {
         row.filter(|r| r.exists())
     }
 
-    /// Returns the row of a PMC.
+    /// Returns the row of the PMC with this number; `None` if it does not exist.
     pub fn pmc(&self, number: u16) -> Option<&'a Register> {
-        Self::at(number, self.hardware.pmcs, self.soft.pmcs)
+        Self::lookup(number, self.hardware.pmcs, self.soft.pmcs)
     }
 
-    /// Returns the row of a PMD.
+    /// Returns the row of the PMD with this number; `None` if it does not exist.
     pub fn pmd(&self, number: u16) -> Option<&'a Register> {
-        Self::at(number, self.hardware.pmds, self.soft.pmds)
+        Self::lookup(number, self.hardware.pmds, self.soft.pmds)
     }
 }
 
 impl Register {
     /// Checks that a context of this scope may use the register.
-    pub fn usable(&self, scope: Scope) -> Result<(), Error> {
+    pub fn check_scope(&self, scope: Scope) -> Result<(), Error> {
         let foreign = match scope {
             Scope::Thread => kind::SYSTEM,
             Scope::System => kind::THREAD,

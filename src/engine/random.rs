@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Random numbers for sampling periods: the "minimal standard" generator of Park and Miller, x' =
-//! 16807 x mod 2^31 - 1. It is computed without a division, by D. F. Carta's method ("Two fast
-//! implementations of the minimal standard random number generator", Communications of the ACM
+//! 16807 x mod 2^31 - 1. The numbers are computed without a division, by D. F. Carta's method ("Two
+//! fast implementations of the minimal standard random number generator", Communications of the ACM
 //! 33(1), 1990).
 //!
-//! The numbers are good enough to keep a period out of step with a loop. Anyone who knows one
-//! number can compute the next, so they must not be used for anything else.
+//! The random numbers are good enough to keep a sampling period out of step with a loop of the
+//! monitored program. Anyone who knows one number can compute the next one, so the numbers must not
+//! be used for anything else.
 
-/// The modulus, a prime.
+/// The modulus of the generator, a prime.
 const MODULUS: u32 = (1 << 31) - 1;
-/// The multiplier.
+/// The multiplier of the generator.
 const MULTIPLIER: u32 = 16807;
 
-/// A generator. Its sequence has 2^31 - 2 numbers; the seed selects where it starts.
+/// A random number generator. The sequence of its numbers repeats after 2^31 - 2 numbers; the seed
+/// selects the number at which the sequence starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Random {
     /// The last number, from 1 to the modulus - 1.
@@ -27,7 +29,8 @@ impl Default for Random {
 }
 
 impl Random {
-    /// Creates a generator from any seed. 0 and multiples of 2^31 - 1 would stay 0, and count as 1.
+    /// Creates a generator from any seed. A seed that is a multiple of 2^31 - 1 is replaced by 1,
+    /// because all its numbers would be 0.
     pub const fn new(seed: u32) -> Self {
         let state = seed % MODULUS;
         Self {
@@ -35,12 +38,13 @@ impl Random {
         }
     }
 
-    /// Returns the next number, of 31 bits and not 0.
+    /// Returns the next random number, which has 31 bits and is not 0.
     ///
-    /// The product has 46 bits, `high * 2^31 + low`. As 2^31 is congruent to 1 modulo the modulus,
-    /// the product is congruent to `high + low`, and the modulus is subtracted at most once. The
-    /// upper half of `x` is multiplied separately. Of that product, shifted by 16, the lower 15
-    /// bits belong to `low` and the rest to `high`. All values fit in 32 bits.
+    /// The product of the multiplier and the last number has 46 bits, `high * 2^31 + low`. As 2^31
+    /// is congruent to 1 modulo the modulus, the product is congruent to `high + low`, and the
+    /// modulus is subtracted at most once. The upper half of the last number is multiplied
+    /// separately, which gives `upper`. The lower 15 bits of `upper`, shifted left by 16, belong to
+    /// `low`, and the other bits to `high`. All intermediate values fit in 32 bits.
     #[inline]
     pub fn step(&mut self) -> u32 {
         let upper = MULTIPLIER.wrapping_mul(self.state >> 16);
@@ -56,8 +60,9 @@ impl Random {
         self.state
     }
 
-    /// Returns 62 bits, for masks of any width: one step in the lower 31 bits, the next one in the
-    /// upper 31. A mask of up to 31 bits therefore uses every second step only.
+    /// Returns a random number of 62 bits: one [`step`](Self::step) in the lower 31 bits, the next
+    /// step in the upper 31 bits. A caller that uses only the lower 31 bits therefore uses every
+    /// second step.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "the generator is endless")]
     pub fn next(&mut self) -> u64 {

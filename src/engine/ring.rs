@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A ring buffer of records with one writer and concurrent readers:
-//! `include/uapi/linux/perfmon_ring.h`. It is written forward or backward, and either keeps old
-//! records or overwrites them.
+//! A ring buffer of records with one writer and concurrent readers
+//! (`include/uapi/linux/perfmon_ring.h`). A ring is written forward or backward, and either keeps
+//! old records or overwrites them.
 //!
-//! Positions are bytes modulo 2^64. The position of a forward ring begins at 0 and increases. That
-//! of a backward ring begins at 0 and decreases: the newest record is at the head and older ones
-//! follow it, so that the whole ring can be read without knowing where an old record ended.
+//! Positions are in bytes, modulo 2^64. The head of a forward ring begins at 0 and increases. The
+//! head of a backward ring begins at 0 and decreases: the newest record is at the head and older
+//! records follow it, so that the whole ring can be read without knowing where an old record ended.
 //!
 //! ```text
 //!   writer                              reader
@@ -17,12 +17,12 @@
 //! ```
 //!
 //! - B pairs with C: a reader that sees the new head sees the record.
-//! - A pairs with D: a reader that read a word of a newer record sees that the place of the older
-//!   one was reserved.
+//! - A pairs with D: a reader that read a word of a newer record sees the `reserve` that was stored
+//!   before that word was written.
 //! - T pairs with U: the reader has finished with the bytes that the writer overwrites.
 //!
-//! The reader writes only the tail. The writer compares it with other positions, but never uses it
-//! as an address.
+//! The reader writes only the tail. The writer compares the tail with other positions, but never
+//! uses it as an address.
 
 use crate::sync::{fence_acquire, fence_release, Word};
 
@@ -45,7 +45,8 @@ pub const UNTHROTTLE: u16 = 4;
 /// `PERFMON_RECORD_EXEC`.
 pub const EXEC: u16 = 5;
 
-/// `struct perfmon_ring_page`: two 32-bit fields are one word, the first one in the low half.
+/// The page with the state of a ring: `struct perfmon_ring_page`. Two 32-bit fields of the
+/// structure are one word here, the first field in the low half.
 #[repr(C)]
 pub struct Page {
     version_size: Word,
@@ -78,7 +79,8 @@ impl Page {
         }
     }
 
-    /// Sets the fields that do not change, on a page of zeros that no reader sees yet.
+    /// Sets the fields of the page that do not change later. The page has been zero, and no reader
+    /// sees it yet.
     pub fn init(&self, flags: u32, data_offset: u32, data_size: u64) {
         let size = PAGE_BYTES as u64;
         self.version_size
@@ -103,8 +105,8 @@ impl Page {
         (self.flags_offset.load_relaxed() >> 32) as u32
     }
 
-    /// Returns true if the page has this version.
-    pub fn is_known(&self) -> bool {
+    /// Returns true if the page has the version and at least the size that this module supports.
+    pub fn is_supported(&self) -> bool {
         let begin = self.version_size.load_relaxed();
         begin as u32 == VERSION && begin >> 32 >= PAGE_BYTES as u64
     }
@@ -114,7 +116,8 @@ impl Page {
         self.lost.load_relaxed()
     }
 
-    /// Pauses the ring, or ends the pause. While it is paused, records are lost.
+    /// Pauses the ring, or ends the pause. Records that are written while the ring is paused are
+    /// lost.
     pub fn pause(&self, paused: bool) {
         self.paused.store_relaxed(paused.into());
     }
@@ -126,7 +129,7 @@ impl Default for Page {
     }
 }
 
-/// The data of a ring, as its writer accesses it: 64-bit words that others read meanwhile.
+/// The data of a ring, as its writer accesses it: 64-bit words that readers load at the same time.
 pub trait Data {
     /// Stores the word at a position, relaxed.
     fn put(&self, position: u64, value: u64);
@@ -140,7 +143,7 @@ pub trait Data {
         }
     }
 
-    /// Stores words from a position on, in the fastest way.
+    /// Stores words from a position on, by the fastest method that the memory allows.
     #[inline]
     fn put_all(&self, position: u64, values: &[u64]) {
         self.put_each(position, values);
@@ -157,13 +160,14 @@ impl Data for [Word] {
     }
 }
 
-/// The parts of a ring that writer and readers use. The data must have been zero at first.
+/// The parts of a ring that its writer and its readers share. The data are zero before the first
+/// record is written.
 pub struct Shared<'a, D: ?Sized = [Word]> {
-    /// The page with the ring's state. Only the writer changes it.
+    /// The page with the state of the ring. Only the writer changes the page.
     pub page: &'a Page,
-    /// The tail. Only the reader changes it.
+    /// The tail, up to which the reader has finished. Only the reader changes the tail.
     pub tail: &'a Word,
-    /// The data. Their size is a power of two.
+    /// The data of the ring. The size of the data is a power of two.
     pub data: &'a D,
 }
 
@@ -187,24 +191,24 @@ const fn header(size: u64, kind: u16) -> u64 {
     size | ((kind as u64) << 32)
 }
 
-/// The state of the writer. There is one writer at a time.
+/// The state of the writer. A ring has one writer at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Writer {
     head: u64,
     flags: u32,
     size: u64,
-    /// Number of lost records that no record in the ring reports yet.
-    untold: u64,
+    /// Number of lost records that no `LOST` record in the ring reports yet.
+    unreported_lost: u64,
     lost: u64,
-    /// Bytes after which the reader is woken; 0: never.
+    /// Number of bytes after which the reader is woken; 0: the reader is never woken.
     watermark: u64,
-    since: u64,
+    bytes_since_wakeup: u64,
 }
 
-/// Result of a write. The two low bits are `PERFMON_RING_*`.
+/// Result of a write. The two low bits of its number are `PERFMON_RING_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Written {
+pub enum WriteResult {
     /// The record is in the ring.
     Kept = 0,
     /// The record is in the ring, and the reader should be woken: the watermark is reached, or
@@ -212,12 +216,12 @@ pub enum Written {
     Due = 1,
     /// The record is lost: there is no room, or the ring is paused.
     Lost = 2,
-    /// The record is lost, and the reader should be woken: it was not since the last record that
-    /// was written.
+    /// The record is lost, and the reader should be woken, because records were written since it
+    /// was last woken.
     Full = 5,
 }
 
-impl Written {
+impl WriteResult {
     /// Returns the result as `PERFMON_RING_*`.
     #[inline]
     pub const fn number(self) -> u32 {
@@ -232,15 +236,15 @@ impl Writer {
             head: 0,
             flags,
             size,
-            untold: 0,
+            unreported_lost: 0,
             lost: 0,
             watermark,
-            since: 0,
+            bytes_since_wakeup: 0,
         }
     }
 
-    /// Begins at another position than 0, for tests of positions that take years to reach. It is a
-    /// multiple of 8, and the caller stores it in the tail as well.
+    /// Begins writing at `position` instead of 0, for tests of positions that a ring reaches only
+    /// after years. The position is a multiple of 8, and the caller stores it in the tail as well.
     pub fn begin<D: ?Sized>(&mut self, ring: &Shared<'_, D>, position: u64) {
         self.head = position;
         ring.page.reserve.store_relaxed(position);
@@ -248,9 +252,10 @@ impl Writer {
         ring.page.head.store_release(position);
     }
 
-    /// Returns the number of bytes that may be written.
+    /// Returns the number of bytes that may be written without overwriting records that must be
+    /// kept.
     #[inline]
-    fn room<D: ?Sized>(&self, ring: &Shared<'_, D>) -> u64 {
+    fn free_bytes<D: ?Sized>(&self, ring: &Shared<'_, D>) -> u64 {
         if self.flags & OVERWRITE != 0 {
             return self.size;
         }
@@ -265,7 +270,7 @@ impl Writer {
 
     /// Returns the position of a record of this size, and the head after it is written.
     #[inline]
-    fn place(&self, bytes: u64) -> (u64, u64) {
+    fn next_positions(&self, bytes: u64) -> (u64, u64) {
         match self.flags & BACKWARD {
             0 => (self.head, self.head.wrapping_add(bytes)),
             _ => {
@@ -283,7 +288,7 @@ impl Writer {
         bytes: u64,
         parts: &[&[u64]; N],
     ) {
-        let (mut at, head) = self.place(bytes);
+        let (mut at, head) = self.next_positions(bytes);
         // A: pairs with D.
         ring.page.reserve.store_relaxed(head);
         fence_release();
@@ -298,99 +303,101 @@ impl Writer {
         ring.page.head.store_release(head);
     }
 
-    /// Counts a record that found no room. The result says whether to wake the reader.
+    /// Counts a record that was not written, for lack of room or because the ring is paused. The
+    /// result is `Full` if the reader should be woken, otherwise `Lost`.
     #[cold]
-    fn lose_one<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> Written {
-        self.lose(ring, 1);
-        if self.watermark != 0 && self.since != 0 {
-            self.since = 0;
-            return Written::Full;
+    fn lose_record<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> WriteResult {
+        self.add_lost(ring, 1);
+        if self.watermark != 0 && self.bytes_since_wakeup != 0 {
+            self.bytes_since_wakeup = 0;
+            return WriteResult::Full;
         }
-        Written::Lost
+        WriteResult::Lost
     }
 
-    /// Writes a record that reports how many records were lost since the last one that was kept.
+    /// Writes a `LOST` record, which reports how many records were lost since the last record was
+    /// written.
     #[cold]
     fn put_lost<D: Data + ?Sized>(&mut self, ring: &Shared<'_, D>) {
-        let untold = core::mem::take(&mut self.untold);
+        let untold = core::mem::take(&mut self.unreported_lost);
         self.put(ring, LOST, 16, &[&[untold]]);
     }
 
-    /// Counts records as lost that the caller did not even make. Callers are serialised with those
-    /// of [`write`](Self::write).
-    pub fn lose<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
+    /// Counts `nr` records as lost that the caller did not create. The caller serialises these
+    /// calls with those of [`write`](Self::write).
+    pub fn add_lost<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
         self.lost = self.lost.wrapping_add(nr);
-        self.untold = self.untold.wrapping_add(nr);
+        self.unreported_lost = self.unreported_lost.wrapping_add(nr);
         ring.page.lost.store_relaxed(self.lost);
     }
 
     /// Writes a record. Any context; the caller serialises writers.
     ///
-    /// A record that is at least 16 bytes smaller than the ring fits once the reader has read
-    /// everything. The 16 bytes are for the report of lost records, so a larger record fits only if
-    /// none were lost.
+    /// A record that is at least 16 bytes smaller than the ring fits once the reader has read all
+    /// records. The 16 bytes are for the `LOST` record; a larger record fits only if no records
+    /// were lost.
     #[inline(always)]
     pub fn write<D: Data + ?Sized, const N: usize>(
         &mut self,
         ring: &Shared<'_, D>,
         kind: u16,
         parts: &[&[u64]; N],
-    ) -> Written {
+    ) -> WriteResult {
         let mut bytes = 8u64;
         for part in parts {
             bytes = bytes.wrapping_add((part.len() as u64).wrapping_mul(8));
         }
-        let room = self.room(ring);
-        let first = if self.untold != 0 { 16 } else { 0 };
+        let room = self.free_bytes(ring);
+        let first = if self.unreported_lost != 0 { 16 } else { 0 };
         if bytes.wrapping_add(first) > room || ring.page.paused.load_relaxed() != 0 {
-            return self.lose_one(ring);
+            return self.lose_record(ring);
         }
-        if self.untold != 0 {
+        if self.unreported_lost != 0 {
             self.put_lost(ring);
         }
         self.put(ring, kind, bytes, parts);
         let bytes = bytes.wrapping_add(first);
-        self.since = self.since.wrapping_add(bytes);
-        // Wake the reader now if another record of this size does not fit: lost records do not
-        // count towards the watermark.
+        self.bytes_since_wakeup = self.bytes_since_wakeup.wrapping_add(bytes);
+        // Wake the reader now if another record of this size would not fit: that record would be
+        // lost, and lost records do not count towards the watermark.
         let full = self.flags & OVERWRITE == 0 && room.wrapping_sub(bytes) < bytes;
-        if self.watermark != 0 && (self.since >= self.watermark || full) {
-            self.since = 0;
-            return Written::Due;
+        if self.watermark != 0 && (self.bytes_since_wakeup >= self.watermark || full) {
+            self.bytes_since_wakeup = 0;
+            return WriteResult::Due;
         }
-        Written::Kept
+        WriteResult::Kept
     }
 }
 
-/// Result of a read.
+/// Result of the read of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ReadResult {
     /// A record was copied.
     Record {
         /// `PERFMON_RECORD_*`.
         kind: u16,
-        /// Number of its words, header included.
+        /// Number of words of the record, including its header.
         words: usize,
     },
-    /// There are no further records.
+    /// The position is behind the last record.
     End,
     /// The record is overwritten, or is just being overwritten.
-    Gone,
+    Overwritten,
     /// The record has this many words, more than the caller has room for.
-    Long(usize),
-    /// There is no record at this position: the memory is not that of a ring.
-    Broken,
+    TooLong(usize),
+    /// No record begins at this position, so the memory is not that of a valid ring.
+    Corrupt,
 }
 
-/// Returns the head. All that was written up to it can be read.
+/// Returns the head of the ring. All records up to the head can be read.
 pub fn head(ring: &Shared<'_>) -> u64 {
     // C: pairs with B.
     ring.page.head.load_acquire()
 }
 
-/// Copies the record at the position `at`. A forward ring is read from an older position up to
-/// `head`, a backward one from `head` to older positions.
-pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
+/// Copies the record at the position `at` into `to`. A forward ring is read from an older position
+/// up to `head`, a backward ring from `head` to older positions.
+pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult {
     let flags = ring.page.flags();
     let size = (ring.data.len() as u64).wrapping_mul(8);
     // Maximum size of the record: up to the head, or up to the bytes that are overwritten next.
@@ -400,31 +407,31 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
     };
     if left == 0 {
         return match flags & BACKWARD {
-            0 => Found::End,
-            // All that the ring has room for was read.
-            _ => Found::Gone,
+            0 => ReadResult::End,
+            // The whole ring was read.
+            _ => ReadResult::Overwritten,
         };
     }
     if left > size {
-        return Found::Gone;
+        return ReadResult::Overwritten;
     }
     let Some(first) = ring.word(at) else {
-        return Found::Broken;
+        return ReadResult::Corrupt;
     };
     let first = first.load_relaxed();
     let bytes = first & 0xffff_ffff;
     let found = if bytes > left || bytes < 8 || bytes % 8 != 0 {
         match flags & BACKWARD {
-            0 => Found::Broken,
-            // Zeros: the position is before the first record.
-            _ if first == 0 => Found::End,
-            // The oldest record, of which a part is overwritten.
-            _ => Found::Gone,
+            0 => ReadResult::Corrupt,
+            // A header of 0 means that no record was written at this position yet.
+            _ if first == 0 => ReadResult::End,
+            // This is the oldest record, a part of which is overwritten.
+            _ => ReadResult::Overwritten,
         }
     } else {
         let words = (bytes / 8) as usize;
         match to.get_mut(..words) {
-            None => Found::Long(words),
+            None => ReadResult::TooLong(words),
             Some(to) => {
                 let mut from = at;
                 for value in to.iter_mut() {
@@ -436,7 +443,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
                 if let Some(value) = to.first_mut() {
                     *value = first;
                 }
-                Found::Record {
+                ReadResult::Record {
                     kind: (first >> 32) as u16,
                     words,
                 }
@@ -450,7 +457,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
         0 => reserve.wrapping_sub(at) <= size,
         _ => {
             let end = match found {
-                Found::Record { .. } => at.wrapping_add(bytes),
+                ReadResult::Record { .. } => at.wrapping_add(bytes),
                 _ => at.wrapping_add(8),
             };
             end.wrapping_sub(reserve) <= size
@@ -458,12 +465,12 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
     };
     match whole {
         true => found,
-        false => Found::Gone,
+        false => ReadResult::Overwritten,
     }
 }
 
-/// Reader: allows the writer to overwrite everything up to a position. These are the records below
-/// it in a forward ring, and those from it on in a backward one.
+/// Reader: allows the writer to overwrite records: in a forward ring those below `position`, in a
+/// backward ring those from `position` on.
 pub fn release(ring: &Shared<'_>, position: u64) {
     // U: pairs with T.
     ring.tail.store_release(position);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sampling: the attributes of a PMD that samples, and the messages about overflows.
+//! Sampling: the attributes of a PMD (data register) that samples, and the queue of messages about
+//! overflows.
 
 use crate::calls::Pmd;
-use crate::pmu::{kind, Map, Numbers, Register, Rows};
+use crate::pmu::{kind, Map, PmdSet, Register, RegisterBitmap};
 use crate::random::Random;
 
 /// `PFM_REGFL_OVFL_NOTIFY`.
@@ -11,7 +12,7 @@ pub const NOTIFY: u32 = 0x01;
 /// `PFM_REGFL_RANDOM`.
 pub const RANDOM: u32 = 0x02;
 /// Maximum number of PMDs that a sample records.
-pub const VALUES: usize = 64;
+pub const MAX_VALUES: usize = 64;
 
 /// Actions that a sampling format requests: `PERFMON_DO_*`.
 pub mod action {
@@ -22,36 +23,37 @@ pub mod action {
     pub const WAKE: u32 = 0x8;
 }
 
-/// Attributes of a PMD that samples.
+/// The attributes of a PMD that samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Attr {
     /// Number of the PMD.
     pub pmd: u16,
-    /// The PMD as a set.
-    pub row: Rows,
-    /// [`NOTIFY`] and [`RANDOM`].
+    /// The set that contains only this PMD.
+    pub pmd_set: PmdSet,
+    /// Flags of the PMD: [`NOTIFY`] and [`RANDOM`].
     pub flags: u32,
-    /// Value of the PMD after a restart.
-    pub long: u64,
-    /// Value of the PMD after an overflow without a restart.
-    pub short: u64,
+    /// Value to which `PERFMON_RESTART` resets the PMD.
+    pub long_reset: u64,
+    /// Value to which an overflow resets the PMD if it does not mask the context.
+    pub short_reset: u64,
     /// The last value that the PMD was reset to.
-    pub last: u64,
-    /// PMDs that are reset together with this one.
-    pub reset_pmds: Rows,
-    values: [u16; VALUES],
+    pub last_reset: u64,
+    /// Other PMDs that an overflow of this PMD also resets.
+    pub reset_pmds: PmdSet,
+    values: [u16; MAX_VALUES],
     nr_values: usize,
-    /// A recorded PMD is a virtual register, which only the description's read() can read.
-    pub reads: bool,
-    /// Identifies the event for the sampling format.
+    /// True if a sample records a virtual register, which only the read() function of its
+    /// description can read.
+    pub reads_virtual: bool,
+    /// The number that the caller gave to the event; it is passed to the sampling format.
     pub eventid: u64,
     /// Number of overflows after which a run of the event set ends; 0 if overflows do not end it.
-    switch: u64,
-    /// Overflows left until the present run ends.
-    left: u64,
-    /// Random bits of the period.
-    pub mask: u64,
-    /// Source of the random bits.
+    switch_count: u64,
+    /// Number of overflows until the present run of the event set ends.
+    switch_left: u64,
+    /// Mask of the random bits that are subtracted from the start value of a period.
+    pub random_mask: u64,
+    /// Generator of the random bits.
     pub random: Random,
 }
 
@@ -60,29 +62,29 @@ impl Attr {
     pub fn new(map: &Map<'_>, pmd: &Pmd) -> Self {
         let mut attr = Self {
             pmd: pmd.reg_num,
-            row: Rows::default(),
+            pmd_set: PmdSet::default(),
             flags: pmd.reg_flags,
-            long: pmd.reg_long_reset,
-            short: pmd.reg_short_reset,
-            last: pmd.reg_value,
-            reset_pmds: Rows::default(),
-            values: [0; VALUES],
+            long_reset: pmd.reg_long_reset,
+            short_reset: pmd.reg_short_reset,
+            last_reset: pmd.reg_value,
+            reset_pmds: PmdSet::default(),
+            values: [0; MAX_VALUES],
             nr_values: 0,
-            reads: false,
+            reads_virtual: false,
             eventid: pmd.reg_smpl_eventid,
-            switch: pmd.reg_ovfl_switch_cnt,
-            left: pmd.reg_ovfl_switch_cnt,
-            mask: pmd.reg_random_mask,
+            switch_count: pmd.reg_ovfl_switch_cnt,
+            switch_left: pmd.reg_ovfl_switch_cnt,
+            random_mask: pmd.reg_random_mask,
             random: Random::new(pmd.reg_random_seed),
         };
-        attr.row.set(pmd.reg_num);
+        attr.pmd_set.set(pmd.reg_num);
         pmd.reg_reset_pmds
             .each(|number| attr.reset_pmds.set(number));
         pmd.reg_smpl_pmds.each(|number| {
             if let Some(place) = attr.values.get_mut(attr.nr_values) {
                 *place = number;
             }
-            attr.reads |= map.pmd(number).is_some_and(is_read);
+            attr.reads_virtual |= map.pmd(number).is_some_and(is_virtual);
             attr.nr_values = attr.nr_values.wrapping_add(1);
         });
         attr
@@ -94,43 +96,50 @@ impl Attr {
         self.values.get(..self.nr_values).unwrap_or(&[])
     }
 
-    /// Begins a run of the event set: starts the countdown of overflows again.
-    pub fn begin_turn(&mut self) {
-        self.left = self.switch;
+    /// Restarts the countdown of overflows at the beginning of a run of the event set.
+    pub fn begin_run(&mut self) {
+        self.switch_left = self.switch_count;
     }
 
-    /// Counts overflows, and returns true if the run of the event set ends.
+    /// Subtracts overflows from the countdown. Returns true if the overflows end the run of the
+    /// event set.
     #[inline]
-    pub fn counts_down(&mut self, overflows: u64) -> bool {
-        if self.switch == 0 {
+    pub fn count_down(&mut self, overflows: u64) -> bool {
+        if self.switch_count == 0 {
             return false;
         }
-        self.left = self.left.saturating_sub(overflows);
-        self.left == 0
+        self.switch_left = self.switch_left.saturating_sub(overflows);
+        self.switch_left == 0
     }
 
-    /// Returns how often a PMD has overflowed that is now `beyond` counts after its first overflow.
-    pub fn overflows(&self, beyond: u64) -> u64 {
-        let period = self.short.wrapping_neg();
+    /// Returns how many periods of the PMD have ended if the PMD is now `beyond` counts after the
+    /// end of the first period.
+    pub fn overflow_count(&self, beyond: u64) -> u64 {
+        let period = self.short_reset.wrapping_neg();
         let more = beyond.checked_div(period).unwrap_or(0);
         more.saturating_add(1)
     }
 
-    /// Returns the start value of the next period. Start values are negative, so that random bits,
-    /// which are subtracted, make a period longer.
+    /// Returns the start value of the next period. `long` selects `long_reset` instead of
+    /// `short_reset`. Start values are negative, so random bits, which are subtracted, make a
+    /// period longer.
     #[inline]
-    pub fn next(&mut self, long: bool) -> u64 {
-        let mut value = if long { self.long } else { self.short };
+    pub fn next_value(&mut self, long: bool) -> u64 {
+        let mut value = if long {
+            self.long_reset
+        } else {
+            self.short_reset
+        };
         if self.flags & RANDOM != 0 {
-            value = value.wrapping_sub(self.random.next() & self.mask);
+            value = value.wrapping_sub(self.random.next() & self.random_mask);
         }
-        self.last = value;
+        self.last_reset = value;
         value
     }
 }
 
-/// Returns true if only the description's read() can read the register.
-pub fn is_read(register: &Register) -> bool {
+/// Returns true if the register can be read only by the read() function of its description.
+pub fn is_virtual(register: &Register) -> bool {
     register.is(kind::VIRTUAL) && !register.is(kind::COUNTER)
 }
 
@@ -145,7 +154,7 @@ pub struct Message {
     pub msg_ovfl_cpu: u16,
     pub msg_ovfl_tid: u32,
     pub msg_ovfl_ip: u64,
-    pub msg_ovfl_pmds: Numbers,
+    pub msg_ovfl_pmds: RegisterBitmap,
 }
 
 const _: () = assert!(size_of::<Message>() == 64);
@@ -159,40 +168,42 @@ pub const FAULT: u32 = 3;
 /// `PFM_MSG_EVICTED`.
 pub const EVICTED: u32 = 4;
 
-/// The queue of messages that were not read yet.
+/// A queue of messages that were not read yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Queue {
-    slots: [Message; Self::ROOM],
+    slots: [Message; Self::CAPACITY],
     first: usize,
     nr: usize,
     depth: usize,
 }
 
 impl Queue {
-    /// Capacity: the maximum depth, and two slots for [`END`], [`FAULT`] and [`EVICTED`].
-    pub const ROOM: usize = 32;
+    /// Capacity of the queue: the maximum depth, and two slots for [`END`], [`FAULT`] and
+    /// [`EVICTED`].
+    pub const CAPACITY: usize = 32;
 
-    /// Sets the depth, which limits messages about overflows only.
+    /// Sets the depth: the number of queued messages at which a message about an overflow is
+    /// rejected.
     pub fn set_depth(&mut self, depth: usize) {
-        self.depth = depth.clamp(1, Self::ROOM - 2);
+        self.depth = depth.clamp(1, Self::CAPACITY - 2);
     }
 
-    /// Returns true if there is no message.
+    /// Returns true if the queue has no message.
     pub fn is_empty(&self) -> bool {
         self.nr == 0
     }
 
-    /// Appends a message. Returns false if the queue is full. The last two slots are reserved for
-    /// [`END`], [`FAULT`] and [`EVICTED`].
+    /// Appends a message. Returns false if the queue is full for this type of message: the last two
+    /// slots are reserved for [`END`], [`FAULT`] and [`EVICTED`].
     pub fn push(&mut self, message: &Message) -> bool {
         let depth = match message.msg_type {
-            END | FAULT | EVICTED => Self::ROOM,
+            END | FAULT | EVICTED => Self::CAPACITY,
             _ => self.depth,
         };
         if self.nr >= depth {
             return false;
         }
-        let place = self.first.wrapping_add(self.nr) % Self::ROOM;
+        let place = self.first.wrapping_add(self.nr) % Self::CAPACITY;
         if let Some(slot) = self.slots.get_mut(place) {
             *slot = *message;
             self.nr = self.nr.wrapping_add(1);
@@ -205,18 +216,18 @@ impl Queue {
         if self.nr == 0 {
             return None;
         }
-        let message = self.slots.get(self.first % Self::ROOM).copied();
-        self.first = self.first.wrapping_add(1) % Self::ROOM;
+        let message = self.slots.get(self.first % Self::CAPACITY).copied();
+        self.first = self.first.wrapping_add(1) % Self::CAPACITY;
         self.nr = self.nr.wrapping_sub(1);
         message
     }
 
-    /// Puts a message back to the front that was removed but could not be delivered.
+    /// Puts a message that was removed but could not be delivered back to the front of the queue.
     pub fn put_back(&mut self, message: &Message) {
-        if self.nr >= Self::ROOM {
+        if self.nr >= Self::CAPACITY {
             return;
         }
-        self.first = self.first.wrapping_sub(1) % Self::ROOM;
+        self.first = self.first.wrapping_sub(1) % Self::CAPACITY;
         self.nr = self.nr.wrapping_add(1);
         if let Some(slot) = self.slots.get_mut(self.first) {
             *slot = *message;

@@ -10,10 +10,12 @@
 //!   B: sequence even, release             D: acquire fence; sequence changed? retry
 //! ```
 //!
-//! - B pairs with C: a reader that sees the new sequence sees all that was written before it.
-//! - A pairs with D: a reader that saw a part of a change sees its sequence.
+//! - B pairs with C: a reader that sees the new sequence sees all words that were written before
+//!   it.
+//! - A pairs with D: a reader that saw a part of a change sees the sequence of that change.
 //!
-//! A switch of threads between C and RDPMC changes the sequence, too.
+//! If the thread is switched out between C and RDPMC, the sequence changes as well, so the reader
+//! retries.
 
 use crate::program::Counter as Hardware;
 use crate::sync::{fence_acquire, fence_release, Word};
@@ -24,24 +26,24 @@ pub const VERSION: u32 = 1;
 pub const COUNTING: u32 = 0x01;
 /// `PERFMON_SELF_RDPMC`: the owner may execute RDPMC.
 pub const RDPMC: u32 = 0x02;
-/// `PERFMON_SELF_COUNTERS`. One under loom, so that the model has fewer words.
+/// `PERFMON_SELF_COUNTERS`. Under loom the page has one counter, so that the model has fewer words.
 pub const COUNTERS: usize = if cfg!(loom) { 1 } else { 32 };
 /// `sizeof(struct perfmon_self)`.
 const SIZE: usize = 48 + COUNTERS * 24;
 /// `PERFMON_SELF_OFFSET`.
 pub const OFFSET: u64 = 1 << 40;
 
-/// A counter of the page. `what` holds the RDPMC number (bits 0 to 31), the PMD (32 to 47) and the
-/// width (48 and up).
+/// A counter of the self page. `rdpmc_pmd_width` holds the RDPMC number (bits 0 to 31), the number
+/// of the PMD (bits 32 to 47) and the width (bits 48 to 63).
 #[repr(C)]
 pub struct Counter {
     sum: Word,
     start: Word,
-    what: Word,
+    rdpmc_pmd_width: Word,
 }
 
-/// The page. Two 32-bit fields of the uapi structure are one word here, the first one in the low
-/// half.
+/// The self page. Two 32-bit fields of the uapi structure are one word here, the first field in the
+/// low half.
 #[repr(C)]
 pub struct SelfPage {
     version_size: Word,
@@ -53,17 +55,17 @@ pub struct SelfPage {
     owner: Word,
 }
 
-// The size in the uapi header, which the shim asserts for C.
+// `SIZE` is the size of the structure in the uapi header, which `shim.c` asserts for C.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<SelfPage>() == SIZE);
 
-/// How to obtain the value of a counter.
+/// Result of a read of a counter from the self page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// The value, computed from the page and, if the counter counts, from RDPMC.
     Value(u64),
-    /// The value has to be read by a system call.
-    Ask,
+    /// The value cannot be computed from the page and has to be read by a system call.
+    UseSyscall,
 }
 
 impl SelfPage {
@@ -79,23 +81,24 @@ impl SelfPage {
             counters: core::array::from_fn(|_| Counter {
                 sum: zero(),
                 start: zero(),
-                what: zero(),
+                rdpmc_pmd_width: zero(),
             }),
             owner: zero(),
         }
     }
 
-    /// Writer: sets version and size, on a page of zeros that no reader sees yet.
+    /// Writer: sets the version and the size. The page has been zero, and no reader sees it yet.
     pub fn init(&self) {
         self.version_size
             .store_relaxed(u64::from(VERSION) | ((SIZE as u64) << 32));
     }
 
-    /// Writer: publishes the state of the context. Caller holds the context's lock.
+    /// Writer: publishes the state of the context in the page. Caller holds the context's lock.
     ///
-    /// `owner` is the thread pointer of the thread that may execute RDPMC. `value` returns the 64
-    /// bits of a PMD as of the start value of its counter. `ran` is what the time stamp counter
-    /// advanced since the last call, if the context counted during that time, otherwise 0.
+    /// `owner` is the thread pointer of the thread that may execute RDPMC. `value` returns the
+    /// 64-bit value that a PMD had when its counter had the start value. `tsc` is the present value
+    /// of the time stamp counter. `ran` is the increment of the time stamp counter since the last
+    /// call if the context counted during that time, otherwise 0.
     #[inline]
     pub fn update(
         &self,
@@ -115,14 +118,14 @@ impl SelfPage {
         self.tsc_start.store_relaxed(tsc);
         self.owner.store_relaxed(owner);
         let mut nr = 0u64;
-        // A PMD that is only as wide as its counter is left out; it is read by a system call.
-        let wide = counters.iter().filter(|c| !c.narrow);
+        // A PMD with the width of its counter is not in the page; it is read by a system call.
+        let wide = counters.iter().filter(|c| !c.no_emul64);
         for (place, counter) in self.counters.iter().zip(wide) {
             nr = nr.wrapping_add(1);
             place.sum.store_relaxed(value(counter.pmd));
             place.start.store_relaxed(counter.start);
             let width = u64::from(counter.mask.count_ones());
-            place.what.store_relaxed(
+            place.rdpmc_pmd_width.store_relaxed(
                 u64::from(counter.rdpmc) | (u64::from(counter.pmd) << 32) | (width << 48),
             );
         }
@@ -132,8 +135,8 @@ impl SelfPage {
             .store_release(u64::from(sequence.wrapping_add(2)) | (u64::from(flags) << 32));
     }
 
-    /// Reader with the thread pointer `thread`: reads a PMD. `rdpmc` reads a hardware counter.
-    /// Returns `None` if the page changed meanwhile; the caller retries.
+    /// Reader: reads a PMD. `thread` is the thread pointer of the caller. `rdpmc` reads a hardware
+    /// counter. Returns `None` if the page changed during the read; the caller retries.
     #[inline]
     pub fn read(&self, pmd: u16, thread: u64, rdpmc: impl FnOnce(u32) -> u64) -> Option<Reading> {
         // C: pairs with B.
@@ -142,26 +145,32 @@ impl SelfPage {
             return None;
         }
         let flags = (before >> 32) as u32;
-        let reading = self.look(pmd, flags, thread, rdpmc);
+        let reading = self.read_counter(pmd, flags, thread, rdpmc);
         // D: pairs with A.
         fence_acquire();
         (self.sequence_flags.load_relaxed() == before).then_some(reading)
     }
 
     #[inline]
-    fn look(&self, pmd: u16, flags: u32, thread: u64, rdpmc: impl FnOnce(u32) -> u64) -> Reading {
+    fn read_counter(
+        &self,
+        pmd: u16,
+        flags: u32,
+        thread: u64,
+        rdpmc: impl FnOnce(u32) -> u64,
+    ) -> Reading {
         let nr = self.nr.load_relaxed() as usize;
         for counter in self.counters.iter().take(nr) {
-            let what = counter.what.load_relaxed();
+            let what = counter.rdpmc_pmd_width.load_relaxed();
             if (what >> 32) as u16 != pmd {
                 continue;
             }
             let sum = counter.sum.load_relaxed();
-            // If the reader is not the owner, the counter is not in the PMU of this CPU.
+            // If the calling thread is not the owner, the counter is not in the PMU of this CPU.
             let own = flags & RDPMC != 0 && self.owner.load_relaxed() == thread;
             return match (flags & COUNTING != 0, own) {
                 (false, _) => Reading::Value(sum),
-                (true, false) => Reading::Ask,
+                (true, false) => Reading::UseSyscall,
                 (true, true) => {
                     let mask = match what >> 48 {
                         width @ 1..=63 => (1u64 << width) - 1,
@@ -172,13 +181,14 @@ impl SelfPage {
                 }
             };
         }
-        Reading::Ask
+        Reading::UseSyscall
     }
 
     /// Reader: returns the ticks of the time stamp counter during which the context was in a PMU.
-    /// `tsc` reads the time stamp counter. Returns `None` if the page changed meanwhile.
+    /// `tsc` reads the time stamp counter. Returns `None` if the page changed during the read; the
+    /// caller retries.
     #[inline]
-    pub fn ran(&self, tsc: impl FnOnce() -> u64) -> Option<u64> {
+    pub fn loaded_ticks(&self, tsc: impl FnOnce() -> u64) -> Option<u64> {
         // C: pairs with B.
         let before = self.sequence_flags.load_acquire();
         if before & 1 != 0 {

@@ -2,11 +2,12 @@
 
 //! Event sets: when a context switches from one set to the next, and sums over the runs of a set.
 //!
-//! A run lasts from one switch of sets to the next. Its duration is the time that the context
-//! spends in a PMU, so a run continues across switches of threads.
+//! A *run* of a set lasts from the switch to this set until the switch to the next set. The
+//! duration of a run is the time that the context spends in a PMU during the run, so a run
+//! continues across switches of threads.
 
 use crate::context::Error;
-use crate::pmu::Rows;
+use crate::pmu::PmdSet;
 
 /// `PFM_SETFL_OVFL_SWITCH`.
 pub const OVFL_SWITCH: u32 = 0x01;
@@ -15,22 +16,23 @@ pub const TIME_SWITCH: u32 = 0x02;
 /// `PFM_SETFL_EXPL_NEXT`.
 pub const EXPL_NEXT: u32 = 0x04;
 /// Maximum number of event sets of a context.
-pub const MOST: usize = 1024;
-/// Minimum duration of a run in nanoseconds. Shorter runs would leave the processor no time for
-/// anything else.
-pub const LEAST: u64 = 10_000;
+pub const MAX_SETS: usize = 1024;
+/// Minimum duration of a run in nanoseconds. With shorter runs the CPU would have no time for
+/// anything but switching sets.
+pub const MIN_RUN_NS: u64 = 10_000;
 
 /// The conditions that end a run of a set, and the set that follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct SwitchPolicy {
     flags: u32,
     next: u16,
     timeout: u64,
 }
 
-impl Terms {
-    /// Checks what a user requests; `resolution` is that of the timer, in nanoseconds. The timeout
-    /// is rounded up to it.
+impl SwitchPolicy {
+    /// Creates the policy from the arguments of a user. The timeout is rounded up to a multiple of
+    /// `resolution`, the resolution of the timer in nanoseconds. [`Error::Flags`] if the arguments
+    /// are invalid.
     pub fn new(flags: u32, next: u16, timeout: u64, resolution: u64) -> Result<Self, Error> {
         let timed = flags & TIME_SWITCH != 0;
         if flags & !(OVFL_SWITCH | TIME_SWITCH | EXPL_NEXT) != 0
@@ -41,7 +43,7 @@ impl Terms {
             return Err(Error::Flags);
         }
         let whole = timeout
-            .max(LEAST)
+            .max(MIN_RUN_NS)
             .checked_next_multiple_of(resolution.max(1));
         Ok(Self {
             flags,
@@ -53,39 +55,41 @@ impl Terms {
         })
     }
 
-    /// Returns the flags, `PFM_SETFL_*`.
+    /// Returns the flags of the set, `PFM_SETFL_*`.
     pub const fn flags(&self) -> u32 {
         self.flags
     }
 
-    /// Returns the duration of a run in nanoseconds, rounded up; 0 if time does not end it.
+    /// Returns the nanoseconds after which a run ends, rounded up to the resolution of the timer; 0
+    /// if no timeout ends it.
     pub const fn timeout(&self) -> u64 {
         self.timeout
     }
 
-    /// Returns the set that follows, if it is not the one with the next higher number.
+    /// Returns the number of the set that follows if the user has specified it; `None` if the set
+    /// with the next higher number follows.
     pub fn next(&self) -> Option<u16> {
         (self.flags & EXPL_NEXT != 0).then_some(self.next)
     }
 
-    /// Returns true if a run ends after some time.
+    /// Returns true if a timeout ends a run of the set.
     #[inline]
     pub const fn is_timed(&self) -> bool {
         self.flags & TIME_SWITCH != 0
     }
 
-    /// Returns true if a run ends after a number of overflows.
+    /// Returns true if a number of overflows ends a run of the set.
     #[inline]
-    pub const fn counts_down(&self) -> bool {
+    pub const fn switches_on_overflow(&self) -> bool {
         self.flags & OVFL_SWITCH != 0
     }
 }
 
-/// Returns the index of the set that follows the one at the index `at`, among `nr` sets in the
-/// order of their numbers. `place` finds the index of a number. [`Error::NoSet`] if there is no
-/// such set.
-pub fn after(
-    terms: &Terms,
+/// Returns the index of the set that follows the set at the index `at`, among `nr` sets in the
+/// order of their numbers. `place` returns the index of the set with a number. [`Error::NoSet`] if
+/// `terms` names a set that does not exist.
+pub fn next_index(
+    terms: &SwitchPolicy,
     at: usize,
     nr: usize,
     place: impl FnOnce(u16) -> Option<usize>,
@@ -96,71 +100,75 @@ pub fn after(
     }
 }
 
-/// Returns the full product.
-const fn times(a: u64, b: u64) -> u128 {
+/// Returns the full product of two numbers, in 128 bits.
+const fn wide_mul(a: u64, b: u64) -> u128 {
     (a as u128).wrapping_mul(b as u128)
 }
 
-/// The runs of an event set.
+/// The switch conditions of an event set, and statistics of its runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Turns {
+pub struct SetRuns {
     /// The conditions that end a run.
-    pub terms: Terms,
-    /// PMDs whose overflows ended the last run.
-    pub ended_by: Rows,
+    pub policy: SwitchPolicy,
+    /// PMDs (data registers) whose overflows ended the last run.
+    pub ended_by: PmdSet,
     runs: u64,
-    /// Nanoseconds of the finished runs, and the sum of their squares.
-    over: u64,
-    squares: u128,
-    /// Nanoseconds of the present run, up to `since`.
-    spent: u64,
-    /// The time at which the context was loaded into a PMU; `None` if it is in none.
-    since: Option<u64>,
-    /// A run has begun.
-    begun: bool,
+    /// Sum of the durations of all finished runs, in nanoseconds.
+    total_ns: u64,
+    total_sq: u128,
+    /// Duration of the present run before `loaded_at`, in nanoseconds.
+    run_ns: u64,
+    /// The time at which the context was loaded into a PMU, in nanoseconds; `None` if it is in no
+    /// PMU.
+    loaded_at: Option<u64>,
+    /// A run of the set has begun and has not ended.
+    run_begun: bool,
 }
 
-impl Turns {
-    /// Records that the context was loaded into a PMU. Returns true if a run begins.
+impl SetRuns {
+    /// Records that the context was loaded into a PMU at the time `now`. Returns true if a run
+    /// begins.
     #[inline]
-    pub fn enter(&mut self, now: u64) -> bool {
-        self.since = Some(now);
-        let begins = !self.begun;
+    pub fn load(&mut self, now: u64) -> bool {
+        self.loaded_at = Some(now);
+        let begins = !self.run_begun;
         if begins {
-            self.begun = true;
+            self.run_begun = true;
             self.runs = self.runs.wrapping_add(1);
         }
         begins
     }
 
-    /// Records that the context was removed from the PMU.
+    /// Records that the context was removed from the PMU at the time `now`.
     #[inline]
-    pub fn leave(&mut self, now: u64) {
-        self.spent = self.spent(now);
-        self.since = None;
+    pub fn unload(&mut self, now: u64) {
+        self.run_ns = self.elapsed(now);
+        self.loaded_at = None;
     }
 
-    /// Ends the run, if there is one, and returns its nanoseconds. The context is in no PMU.
-    pub fn end(&mut self) -> u64 {
-        let spent = core::mem::take(&mut self.spent);
-        self.over = self.over.wrapping_add(spent);
-        self.squares = self.squares.wrapping_add(times(spent, spent));
-        self.begun = false;
+    /// Ends the present run, if one has begun, and returns its duration in nanoseconds. The context
+    /// is in no PMU.
+    pub fn end_run(&mut self) -> u64 {
+        let spent = core::mem::take(&mut self.run_ns);
+        self.total_ns = self.total_ns.wrapping_add(spent);
+        self.total_sq = self.total_sq.wrapping_add(wide_mul(spent, spent));
+        self.run_begun = false;
         spent
     }
 
-    /// Returns the nanoseconds of the present run.
+    /// Returns the duration of the present run up to `now`, in nanoseconds.
     #[inline]
-    pub fn spent(&self, now: u64) -> u64 {
-        let more = self.since.map_or(0, |since| now.saturating_sub(since));
-        self.spent.wrapping_add(more)
+    pub fn elapsed(&self, now: u64) -> u64 {
+        let more = self.loaded_at.map_or(0, |since| now.saturating_sub(since));
+        self.run_ns.wrapping_add(more)
     }
 
-    /// Returns the nanoseconds that are left of a run that ends after some time.
+    /// Returns the nanoseconds until the timeout ends the present run; `None` if the set has no
+    /// timeout.
     #[inline]
-    pub fn left(&self, now: u64) -> Option<u64> {
-        let timeout = self.terms.timeout();
-        (timeout != 0).then(|| timeout.saturating_sub(self.spent(now)))
+    pub fn remaining(&self, now: u64) -> Option<u64> {
+        let timeout = self.policy.timeout();
+        (timeout != 0).then(|| timeout.saturating_sub(self.elapsed(now)))
     }
 
     /// Returns the number of runs that have begun.
@@ -168,71 +176,77 @@ impl Turns {
         self.runs
     }
 
-    /// Returns the nanoseconds of all runs, and the sum of their squares.
+    /// Returns the sum of the durations of all runs in nanoseconds, and the sum of their squares.
+    /// The present run is included up to `now`.
     pub fn duration(&self, now: u64) -> (u64, u128) {
-        let spent = self.spent(now);
-        let squares = self.squares.wrapping_add(times(spent, spent));
-        (self.over.wrapping_add(spent), squares)
+        let spent = self.elapsed(now);
+        let squares = self.total_sq.wrapping_add(wide_mul(spent, spent));
+        (self.total_ns.wrapping_add(spent), squares)
     }
 }
 
-/// Sums of a PMD's increments over the runs of its event set, from which a variance follows.
+/// Sums of a PMD's increments over the runs of its event set, from which the variance can be
+/// computed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Moments {
+pub struct RunningMoments {
     /// Number of the PMD.
     pub pmd: u16,
-    /// Value of the PMD when this run began, or when the PMD was last set or reset.
-    begin: u64,
-    /// Increment of the PMD in this run, before `begin` was stored.
-    carried: u64,
-    over: u64,
-    squares: u128,
-    /// Sum of the products with the nanoseconds of each run.
-    products: u128,
+    /// Value of the PMD when the present run began, or when the PMD was last set or reset in this
+    /// run.
+    start_value: u64,
+    /// Increment of the PMD in the present run before `start_value` was stored.
+    delta_before: u64,
+    total: u64,
+    total_sq: u128,
+    /// Sum over all runs of the increment times the duration in nanoseconds.
+    total_products: u128,
 }
 
-impl Moments {
+impl RunningMoments {
     /// Creates the sums of a PMD that has just been set to `value`.
     pub fn new(pmd: u16, value: u64) -> Self {
         Self {
             pmd,
-            begin: value,
+            start_value: value,
             ..Self::default()
         }
     }
 
-    /// Records that the PMD was written with `value`. The increment before that is discarded.
+    /// Records that `value` was written to the PMD. The increment of the present run up to this
+    /// write is discarded.
     pub fn set(&mut self, value: u64) {
-        self.begin = value;
-        self.carried = 0;
+        self.start_value = value;
+        self.delta_before = 0;
     }
 
-    /// Records that an overflow reset the PMD from `before` to `value`. The increment before that
-    /// is kept.
+    /// Records that an overflow reset the PMD from `before` to `value`. The increment of the
+    /// present run up to this reset is kept.
     pub fn reset(&mut self, before: u64, value: u64) {
-        self.carried = self.counted(before);
-        self.begin = value;
+        self.delta_before = self.run_delta(before);
+        self.start_value = value;
     }
 
-    /// Returns the increment of the PMD in this run.
-    fn counted(&self, value: u64) -> u64 {
-        self.carried.wrapping_add(value.wrapping_sub(self.begin))
+    /// Returns the increment of the PMD in the present run, if its value is now `value`.
+    fn run_delta(&self, value: u64) -> u64 {
+        self.delta_before
+            .wrapping_add(value.wrapping_sub(self.start_value))
     }
 
-    /// Ends a run of `time` nanoseconds.
+    /// Ends a run of `time` nanoseconds, at whose end the PMD has the value `value`.
     pub fn end(&mut self, value: u64, time: u64) {
-        (self.over, self.squares, self.products) = self.totals(value, time);
+        (self.total, self.total_sq, self.total_products) = self.totals(value, time);
         self.set(value);
     }
 
-    /// Returns sums over all runs, including the present one of `time` nanoseconds: of the
-    /// increments, of their squares, and of their products with the time.
+    /// Returns three sums over all runs: of the increments, of their squares, and of their products
+    /// with the duration of the run. The present run is included with a duration of `time`
+    /// nanoseconds.
     pub fn totals(&self, value: u64, time: u64) -> (u64, u128, u128) {
-        let counted = self.counted(value);
+        let counted = self.run_delta(value);
         (
-            self.over.wrapping_add(counted),
-            self.squares.wrapping_add(times(counted, counted)),
-            self.products.wrapping_add(times(counted, time)),
+            self.total.wrapping_add(counted),
+            self.total_sq.wrapping_add(wide_mul(counted, counted)),
+            self.total_products.wrapping_add(wide_mul(counted, time)),
         )
     }
 }

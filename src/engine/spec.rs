@@ -11,16 +11,16 @@ pub const MAX_BUCKETS: u16 = 64;
 /// Maximum of the absolute value of the exponent of ten.
 pub const MAX_EXPONENT: i8 = 18;
 
-/// A request to add an instance, not checked yet.
+/// A request to add an instance. The fields of the request are not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec<'a> {
-    /// The name, without NUL.
+    /// The name of the instance, without NUL.
     pub name: &'a [u8],
-    /// The help text, without NUL.
+    /// The help text of the instance, without NUL.
     pub help: &'a [u8],
-    /// [`Kind`] as a number.
+    /// The number of a [`Kind`].
     pub kind: u16,
-    /// [`Unit`] as a number.
+    /// The number of a [`Unit`].
     pub unit: u16,
     /// A value `v` stands for v * 10^exponent units.
     pub exponent: i8,
@@ -41,7 +41,8 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// Checks the request and returns its descriptor, without instance number and times.
+    /// Checks the request and returns the descriptor of the new instance, without its number and
+    /// times.
     pub fn check(&self) -> Result<Desc, Error> {
         if self.name.is_empty() {
             return Err(Error::NameEmpty);
@@ -70,10 +71,10 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// Copies a text, which must be UTF-8 without control characters, as users will see it on one line
-/// of a terminal.
+/// Copies a text, which must be UTF-8 without control characters, because tools print it on one
+/// line of a terminal.
 fn put_text<const N: usize>(to: &mut [u8; N], text: &[u8]) -> Result<(), Error> {
-    // One byte less than the field: the last byte stays NUL.
+    // The text must be shorter than the field, because the last byte of the field is a NUL.
     if text.len() >= N {
         return Err(Error::TooLong);
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! [`Word`]: a 64-bit word shared with another CPU or with user space, and the two fences that the
-//! protocols use. Only this file distinguishes the processor's atomics from those of loom, with
-//! which the tests check the protocols.
+//! protocols use. This file alone selects between the atomics of `core` and those of loom, with
+//! which tests check the protocols.
 
-// The kernel uses Rust's own atomics here, too. Those of the kernel crate are a function call each
-// where the rest of the kernel is compiled by gcc, and their loads and stores are the same
-// instructions. No C code of the kernel accesses a `Word`. The models that loom checks have the
-// orderings of Rust's memory model.
+// The kernel build uses the atomics of `core` as well, not those of the kernel crate. If the kernel
+// is compiled by gcc, each atomic of the kernel crate is a function call; its loads and stores are
+// the same instructions. No C code of the kernel accesses a `Word`. The models that loom checks
+// have the orderings of Rust's memory model.
 mod world {
     #[cfg(not(loom))]
     use core::sync::atomic::{fence, AtomicU64, Ordering};
@@ -50,10 +50,10 @@ mod world {
     }
 }
 
-/// A 64-bit word that others read or write at the same time.
+/// A 64-bit word that other CPUs or processes read or write at the same time.
 ///
-/// In the kernel and on the host it has the size and alignment of a `u64`, so it can be overlaid on
-/// mapped memory. Under loom it is a model, and cannot.
+/// Except under loom, a `Word` has the size and alignment of a `u64`, so it can be overlaid on
+/// mapped memory. Under loom it is an object of the model, and cannot be overlaid on memory.
 #[cfg_attr(not(loom), repr(transparent))]
 pub struct Word(world::Inner);
 
@@ -63,32 +63,34 @@ impl Word {
         Self(world::Inner::new(value))
     }
 
-    /// Replaces `old` by `new`. Returns false, and leaves the word, if it has another value than
-    /// `old`. Release ordering: accesses before the call are not moved behind it.
+    /// Replaces `old` by `new`. If the word has another value than `old`, leaves it unchanged and
+    /// returns false. Release ordering: accesses before the call are not reordered after it.
     #[inline(always)]
-    pub fn replace(&self, old: u64, new: u64) -> bool {
+    pub fn try_cmpxchg_release(&self, old: u64, new: u64) -> bool {
         world::replace(&self.0, old, new)
     }
 
-    /// Loads the word without ordering other accesses. The load does not tear.
+    /// Loads the word without ordering other accesses. The load is not split into smaller loads.
     #[inline(always)]
     pub fn load_relaxed(&self) -> u64 {
         world::load_relaxed(&self.0)
     }
 
-    /// Loads the word before any later load or store.
+    /// Loads the word with acquire ordering: later loads and stores are not reordered before this
+    /// load.
     #[inline(always)]
     pub fn load_acquire(&self) -> u64 {
         world::load_acquire(&self.0)
     }
 
-    /// Stores a value without ordering other accesses. The store does not tear.
+    /// Stores a value without ordering other accesses. The store is not split into smaller stores.
     #[inline(always)]
     pub fn store_relaxed(&self, value: u64) {
         world::store_relaxed(&self.0, value)
     }
 
-    /// Stores a value after all earlier loads and stores.
+    /// Stores a value with release ordering: earlier loads and stores are not reordered after this
+    /// store.
     #[inline(always)]
     pub fn store_release(&self, value: u64) {
         world::store_release(&self.0, value)

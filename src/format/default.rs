@@ -2,8 +2,8 @@
 
 //! pfm_default: perfmon2's default format, `include/uapi/linux/perfmon_dfl_smpl.h`.
 //!
-//! Entries are appended until the buffer is full. Then a message is queued, and the context is
-//! masked until a restart.
+//! Entries are appended until the buffer is full. A full buffer queues a message and masks the
+//! context until `PERFMON_RESTART`.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -20,7 +20,7 @@ module! {
     alias: ["perfmon-format-default", "perfmon-format-4d72bec00664414382b4d3fd27243c97"],
 }
 
-/// Words of `struct pfm_dfl_smpl_hdr`, and the indices of its fields.
+/// Size of `struct pfm_dfl_smpl_hdr` in words, and the word indices of its fields.
 const HEADER: usize = 16;
 const COUNT: usize = 0;
 const OFFSET: usize = 1;
@@ -34,7 +34,7 @@ const VERSION: u64 = 0x10000;
 struct Default;
 
 impl Format for Default {
-    /// `struct pfm_dfl_smpl_arg`: the size of the buffer; the rest is zero.
+    /// `struct pfm_dfl_smpl_arg`: the size of the buffer in bytes, then zeros.
     type Arg = [u64; 8];
     type State = [u64; 0];
     const NAME: &'static CStr = c"default";

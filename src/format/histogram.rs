@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_histogram: counts samples by instruction address, as DCPI and OProfile did, and does not
-//! keep the samples; `include/uapi/linux/perfmon_formats.h`. The buffer is never full.
+//! pfm_histogram: counts samples by instruction address, as DCPI and OProfile did. The samples are
+//! not kept, and the buffer is never full. See `include/uapi/linux/perfmon_formats.h`.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -17,7 +17,8 @@ module! {
     alias: ["perfmon-format-histogram"],
 }
 
-/// Words of `struct perfmon_histogram` before the buckets, and the indices of its fields.
+/// Number of words of `struct perfmon_histogram` before the buckets, and the word indices of its
+/// fields.
 const HEADER: usize = 8;
 const BASE: usize = 0;
 const SHIFT: usize = 1;
@@ -29,7 +30,7 @@ const LOST: usize = 5;
 struct Histogram;
 
 impl Format for Histogram {
-    /// `struct perfmon_histogram_arg`: base, shift and number of buckets; the rest is zero.
+    /// `struct perfmon_histogram_arg`: base, shift and number of buckets, then zeros.
     type Arg = [u64; 8];
     type State = [u64; 0];
     const NAME: &'static CStr = c"histogram";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_nway: several buffers that are filled in turn, `include/uapi/linux/perfmon_formats.h`.
+//! pfm_nway: several buffers that are filled in turn (`include/uapi/linux/perfmon_formats.h`).
 //!
-//! While one buffer is read the next one is filled, so that no samples are missed. The context is
-//! masked only when all buffers are full.
+//! While one buffer is read the next buffer is filled, so that no samples are missed. The context
+//! is masked only when all buffers are full.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -20,7 +20,7 @@ module! {
     alias: ["perfmon-format-n-way"],
 }
 
-/// Words of `struct perfmon_nway_hdr`, and the indices of its fields.
+/// Size of `struct perfmon_nway_hdr` in words, and the word indices of its fields.
 const HEADER: usize = 24;
 const NR: usize = 0;
 const SIZE: usize = 1;
@@ -31,22 +31,22 @@ const MASKED: usize = 5;
 const LOST: usize = 6;
 const USED: usize = 8;
 /// Maximum number of buffers.
-const MOST: u64 = 16;
+const MAX_BUFFERS: u64 = 16;
 
 struct Nway;
 
 impl Format for Nway {
-    /// `struct perfmon_nway_arg`: size and number of buffers; the rest is zero.
+    /// `struct perfmon_nway_arg`: size and number of buffers, then zeros.
     type Arg = [u64; 8];
     type State = [u64; 0];
     const NAME: &'static CStr = c"n-way";
     const UUID: [u8; 16] = *b"perfmon-nway\0\0\0\x01";
-    const QUEUE_DEPTH: u32 = MOST as u32;
+    const QUEUE_DEPTH: u32 = MAX_BUFFERS as u32;
     const FLAGS: u32 = RESTART_ACTIVE;
 
     fn layout(arg: &Self::Arg) -> Result<Layout> {
         let [size, nr, zero @ ..] = *arg;
-        if !(2..=MOST).contains(&nr)
+        if !(2..=MAX_BUFFERS).contains(&nr)
             || size < 8 * LONGEST_ENTRY as u64
             || size % 8 != 0
             || size > 1 << 26

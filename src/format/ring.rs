@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_ring: samples as records of a ring buffer, `include/uapi/linux/perfmon_ring.h`.
+//! pfm_ring: writes samples as records to a ring buffer (`include/uapi/linux/perfmon_ring.h`).
 //!
-//! The format has three names. The argument of "ring" selects all options. "flight-recorder" writes
-//! backward and overwrites old records. "call-stack" records the stacks of kernel and user space
-//! unless the argument selects one of them.
+//! The format has three names. The format "ring" takes all options from the argument of the format.
+//! The format "flight-recorder" writes backward and overwrites old records. The format "call-stack"
+//! records the kernel stack and the user stack, unless the argument selects one of the two.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -21,11 +21,11 @@ module! {
     alias: ["perfmon-format-ring", "perfmon-format-flight-recorder", "perfmon-format-call-stack"],
 }
 
-/// `struct perfmon_ring_arg`, in words.
+/// `struct perfmon_ring_arg` as 64-bit words.
 type Arg = [u64; 8];
 
-/// The fields of the argument.
-struct Wanted {
+/// The fields of `struct perfmon_ring_arg`.
+struct RingConfig {
     size: u64,
     flags: u32,
     watermark: u32,
@@ -34,9 +34,9 @@ struct Wanted {
     reserved: u64,
 }
 
-fn wanted(arg: &Arg) -> Wanted {
+fn config_of(arg: &Arg) -> RingConfig {
     let [size, flags_watermark, fields_frames, reserved @ ..] = *arg;
-    Wanted {
+    RingConfig {
         size,
         flags: flags_watermark as u32,
         watermark: (flags_watermark >> 32) as u32,
@@ -46,35 +46,36 @@ fn wanted(arg: &Arg) -> Wanted {
     }
 }
 
-/// `PERFMON_RING_*`.
+/// Values of `PERFMON_RING_*`.
 const BACKWARD: u32 = 0x01;
 const OVERWRITE: u32 = 0x02;
-/// `PERFMON_FIELD_*` are the same as `PERFMON_STACK_OF_*`.
+/// The bits `PERFMON_FIELD_*` of the two stacks are the same as `PERFMON_STACK_OF_*`.
 const STACKS: u32 = STACK_OF_KERNEL | STACK_OF_USER;
-/// `PERFMON_RECORD_SAMPLE`.
+/// Value of `PERFMON_RECORD_SAMPLE`.
 const SAMPLE: u16 = 1;
 /// Maximum number of frames of each stack.
-const FRAMES: usize = 127;
+const MAX_FRAMES: usize = 127;
 
-/// Words of `struct perfmon_sample` after its header.
-const HEAD: usize = 7;
+/// Number of words of `struct perfmon_sample` after its header.
+const SAMPLE_WORDS: usize = 7;
 /// Maximum number of PMDs that a sample records.
-const VALUES: usize = 64;
+const MAX_VALUES: usize = 64;
 
-/// The options, and the record that is being built: an NMI's stack has no room for a record.
+/// The options of a ring, and the record that is being built. The record is part of the state
+/// because the stack of an NMI has no room for a record.
 #[derive(Zeroable)]
 struct State {
     fields: u32,
     max_frames: u32,
-    record: [u64; HEAD + VALUES + 2 * (FRAMES + 1)],
+    record: [u64; SAMPLE_WORDS + MAX_VALUES + 2 * (MAX_FRAMES + 1)],
 }
 
 fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
-    let arg = wanted(arg);
+    let arg = config_of(arg);
     let flags = arg.flags | forced;
     if flags & !(BACKWARD | OVERWRITE) != 0
         || arg.fields & !STACKS != 0
-        || arg.max_frames as usize > FRAMES
+        || arg.max_frames as usize > MAX_FRAMES
         || u64::from(arg.watermark) > arg.size
         || arg.reserved != 0
     {
@@ -93,8 +94,8 @@ fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
 
 fn init(buffer: &mut Filled<'_, State>, arg: &Arg, fields: u32) {
     buffer.state.fields = fields;
-    buffer.state.max_frames = match wanted(arg).max_frames {
-        0 => FRAMES as u32,
+    buffer.state.max_frames = match config_of(arg).max_frames {
+        0 => MAX_FRAMES as u32,
         most => most,
     };
 }
@@ -122,7 +123,7 @@ fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
     *last_reset = o.last_reset;
     *eventid = o.eventid;
     *nrs = values.len() as u64 | ((nr as u64) << 32);
-    let words = HEAD.wrapping_add(values.len()).wrapping_add(nr);
+    let words = SAMPLE_WORDS.wrapping_add(values.len()).wrapping_add(nr);
     let part = Part::of(record.get(..words).unwrap_or(&[]));
     match buffer.ring.write(SAMPLE, &[part]) {
         RING_DUE => DO_RESET | DO_WAKE,
@@ -156,16 +157,15 @@ macro_rules! format {
     };
 }
 
-format!(Ring, c"ring", b"perfmon-ring\0\0\0\x01", 0, |arg| wanted(
-    arg
-)
-.fields);
+format!(Ring, c"ring", b"perfmon-ring\0\0\0\x01", 0, |arg| {
+    config_of(arg).fields
+});
 format!(
     FlightRecorder,
     c"flight-recorder",
     b"perfmon-ring\0\0\0\x02",
     BACKWARD | OVERWRITE,
-    |arg| wanted(arg).fields
+    |arg| config_of(arg).fields
 );
 format!(
     CallStack,
@@ -173,7 +173,7 @@ format!(
     b"perfmon-ring\0\0\0\x03",
     0,
     |arg| {
-        match wanted(arg).fields {
+        match config_of(arg).fields {
             0 => STACKS,
             fields => fields,
         }

@@ -1,60 +1,61 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting: its settings and its readers. The probes are in [`crate::accounts`], the
-//! arithmetic is in `engine::accounting`.
+//! The settings of process accounting, and the functions that read its values. The probes are in
+//! [`crate::probes`], the arithmetic is in `engine::accounting`.
 
 use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 
-use crate::accounts::{count, level, Accounts};
-use crate::costs::Cost;
-use crate::entries::Entries;
+use crate::costs::SelfStat;
+use crate::cpu_stats::{self, CpuStats};
+use crate::per_task::TaskEntries;
+use crate::probes::{add_return, level, AccountingState};
 use crate::provider::Probes;
+use crate::sys::access;
 use crate::sys::lock::ACCOUNTING;
-use crate::sys::ppa::{self, Here, Info, Told};
+use crate::sys::ppa::{self, Info, PerCpu, TaskStats};
 use crate::sys::proc;
-use crate::sys::records::Record;
-use crate::sys::rights;
+use crate::sys::records::TaskRecord;
 use crate::sys::sched::{self, NoPreempt};
 use crate::sys::{costs, cpu};
-use crate::totals::{self, Totals};
 
-/// The position in `/dev/ppa` at which the tasks that have ended follow. Lower ones are of living
-/// tasks.
-const PAST: u64 = 1 << 62;
-/// Position after the tasks that have ended were moved to `unread`. A reader gets only those: tasks
-/// that end later are for the next pass, which otherwise might never end.
-const LAST: u64 = PAST + 1;
+/// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions are those
+/// of living tasks.
+const ENDED_POSITION: u64 = 1 << 62;
+/// The position of a reader for which the records of ended tasks were moved to `unread`. The reader
+/// gets only these records. Records of tasks that end later are left for the reader's next pass, or
+/// the present pass might never end.
+const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// Maximum number of tasks that one read returns.
-const AT_ONCE: usize = 256;
+const MAX_TASKS_PER_READ: usize = 256;
 /// Maximum number of passes over the task list when accounting starts. Each pass finds tasks that
-/// the one before missed.
-const ADOPTIONS: u32 = 10;
-/// Attempts to read values that are being changed, 1 ms apart. The change may take long if a
-/// virtual CPU is preempted in the middle of it.
-pub(crate) const ROUNDS: u32 = 200;
+/// the pass before missed.
+const MAX_ATTACH_PASSES: u32 = 10;
+/// Maximum number of attempts to read values that are being changed, 1 ms apart. A change may take
+/// long if the virtual CPU that makes it is preempted.
+pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
 
-/// Returns `ENODATA`, for which the kernel crate has no name: the task is not accounted.
-pub(crate) fn nothing() -> Error {
+/// Returns `ENODATA` (the task is not accounted). The kernel crate has no constant for this errno.
+pub(crate) fn enodata() -> Error {
     Error::from_errno(-61)
 }
 
-/// The four values of `kernel.ppa` and of the `ppactl` files, for all tasks or for one. The third
-/// one, for timers, must be 0 and is not stored.
+/// The four values of `kernel.ppa` (for all tasks) or of a `ppactl` file (for one task). The third
+/// value, for timers, must be 0 and is not stored.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
-    /// Accounting is on.
+pub(crate) struct AccountingConfig {
+    /// Accounting is switched on.
     pub(crate) on: bool,
-    /// Wakeup latencies are also counted by length, in a histogram.
-    pub(crate) latencies: bool,
-    /// CPUs per group.
-    pub(crate) scaling: u32,
+    /// Wakeup latencies are also counted in a histogram.
+    pub(crate) latency_hist: bool,
+    /// Number of CPUs per group: a task has separate values for each group.
+    pub(crate) cpus_per_group: u32,
 }
 
-impl Wanted {
-    /// Checks the four values. Invalid ones are reported in the kernel log.
+impl AccountingConfig {
+    /// Checks the four values. Invalid values are reported in the kernel log.
     ///
     /// # Errors
     ///
@@ -76,91 +77,96 @@ impl Wanted {
         }
         Ok(Self {
             on: on != 0,
-            latencies: latencies != 0,
-            scaling: (scaling as u32).min(cpu::nr_cpu_ids()),
+            latency_hist: latencies != 0,
+            cpus_per_group: (scaling as u32).min(cpu::nr_cpu_ids()),
         })
     }
 
-    /// Returns the four values.
+    /// Returns the four values of the settings.
     pub(crate) fn values(&self) -> [i32; 4] {
         [
             self.on.into(),
-            self.latencies.into(),
+            self.latency_hist.into(),
             0,
-            self.scaling as i32,
+            self.cpus_per_group as i32,
         ]
     }
 }
 
-/// The state of process accounting, protected by `ACCOUNTING`.
+/// The state of process accounting, protected by the lock `ACCOUNTING`.
 pub(crate) struct Accounting {
     /// The probes and their state; `None` while accounting is off.
-    on: Option<Probes<Accounts>>,
-    /// The settings for all tasks. A `scaling` of 0 is one group of all CPUs.
-    wanted: Wanted,
-    /// The tasks that are accounted individually.
-    pub(crate) entries: Entries,
-    /// The levels (`PPA_LEVEL_*`) that are measured.
+    probes: Option<Probes<AccountingState>>,
+    /// The settings for all tasks. A `cpus_per_group` of 0 means one group of all CPUs.
+    config: AccountingConfig,
+    /// The tasks that are accounted individually, and the settings of each such task.
+    pub(crate) entries: TaskEntries,
+    /// The levels (`PPA_LEVEL_*`) that are measured, as set by `kernel.ppa_levels`.
     levels: u32,
-    /// The values of CPUs as instances of the counter pages; `None` before the first start.
-    totals: Option<Totals>,
-    /// Records of ended tasks that were taken for a reader and are not read yet.
-    unread: KVVec<Option<KBox<Record>>>,
+    /// The values of CPUs as instances of the counter pages; `None` before accounting was first
+    /// started, or if the instances could not be added.
+    cpu_stats: Option<CpuStats>,
+    /// Records of ended tasks that were moved here for a reader and are not read yet.
+    unread: KVVec<Option<KBox<TaskRecord>>>,
 }
 
 impl Accounting {
     /// The state before accounting was first started.
     pub(crate) const OFF: Self = Self {
-        on: None,
-        wanted: Wanted {
+        probes: None,
+        config: AccountingConfig {
             on: false,
-            latencies: false,
-            scaling: 0,
+            latency_hist: false,
+            cpus_per_group: 0,
         },
-        entries: Entries::NONE,
+        entries: TaskEntries::NONE,
         levels: level::ALL,
-        totals: None,
+        cpu_stats: None,
         unread: KVVec::new(),
     };
 
     /// Returns the number of CPUs per group.
-    fn scaling(&self) -> u32 {
-        match self.wanted.scaling {
+    fn cpus_per_group(&self) -> u32 {
+        match self.config.cpus_per_group {
             0 => cpu::nr_cpu_ids(),
             cpus => cpus,
         }
     }
 
-    /// Stops accounting and frees its records. The last values of CPUs are added to the counter
-    /// pages.
+    /// Stops accounting and frees the records of tasks. The last values of CPUs are added to the
+    /// counter pages.
     fn stop(&mut self) {
         self.unread = KVVec::new();
-        let Some(probes) = self.on.take() else { return };
-        if let Some(totals) = &mut self.totals {
+        let Some(probes) = self.probes.take() else {
+            return;
+        };
+        if let Some(totals) = &mut self.cpu_stats {
             totals.publish(probes.state());
-            totals.begin_anew();
+            totals.reset_last();
         }
         drop(probes);
         ppa::wait_for_frees();
     }
 
-    /// Stops accounting if it is off for all tasks, no task is accounted individually, and all
-    /// records were read.
+    /// Stops accounting if it is switched off for all tasks, no task is accounted individually, and
+    /// all records were read.
     pub(crate) fn stop_if_done(&mut self) {
-        let is_done = |accounts: &Accounts| {
+        let is_done = |accounts: &AccountingState| {
             accounts.nr_tasks.load_relaxed() == 0 && accounts.nr_ended.load_relaxed() == 0
         };
-        if !self.wanted.on && self.entries.is_empty() && self.accounts().is_some_and(is_done) {
+        if !self.config.on && self.entries.is_empty() && self.state().is_some_and(is_done) {
             self.stop();
         }
     }
 
-    /// Adds the instances of the counter pages if they do not exist.
-    fn make_totals(&mut self) -> Result {
-        if self.totals.is_none() {
-            match Totals::new() {
-                Ok(totals) => self.totals = Some(totals),
-                // The names are in use, or the table is full: accounting works without them.
+    /// Adds the instances for the values of CPUs to the counter pages, if the instances do not
+    /// exist.
+    fn create_cpu_stats(&mut self) -> Result {
+        if self.cpu_stats.is_none() {
+            match CpuStats::new() {
+                Ok(totals) => self.cpu_stats = Some(totals),
+                // The names are in use, or all instance numbers are taken. Accounting works without
+                // the instances.
                 Err(error) if error != ENOMEM => pr_notice!(
                     "cannot add accounting counters (error {}); accounting runs without them\n",
                     error.to_errno()
@@ -173,69 +179,74 @@ impl Accounting {
 
     /// Starts accounting, for all tasks or for those with entries.
     pub(crate) fn start(&mut self) -> Result {
-        self.make_totals()?;
-        let Wanted { on, latencies, .. } = self.wanted;
-        let accounts = Accounts::new(on, self.levels, self.scaling(), latencies)?;
+        self.create_cpu_stats()?;
+        let AccountingConfig {
+            on,
+            latency_hist: latencies,
+            ..
+        } = self.config;
+        let accounts = AccountingState::new(on, self.levels, self.cpus_per_group(), latencies)?;
         let mut probes = Probes::new(accounts)?;
-        probes.state().heres.publish();
-        Accounts::attach(&mut probes)?;
+        probes.state().per_cpu.publish();
+        AccountingState::attach(&mut probes)?;
         let accounts = probes.state();
-        for _ in 0..ADOPTIONS {
-            if !on || adopt(accounts)? == 0 {
+        for _ in 0..MAX_ATTACH_PASSES {
+            if !on || attach_running_tasks(accounts)? == 0 {
                 break;
             }
         }
         self.entries.account(accounts)?;
         accounts.begin();
-        self.on = Some(probes);
-        proc::queue_publisher(totals::PERIOD);
-        // A task with an entry may have exited before its probe was attached: have the worker look.
+        self.probes = Some(probes);
+        proc::queue_publisher(cpu_stats::PERIOD_MS);
+        // A task with an entry may have exited before the exit probe was attached. The worker
+        // removes the entry of such a task.
         proc::queue_worker();
         Ok(())
     }
 
-    /// Stops accounting and starts it with the current settings. If it cannot be started, it is
-    /// switched off.
+    /// Stops accounting and starts it again with the current settings. If accounting cannot be
+    /// started, it is switched off.
     fn restart(&mut self) -> Result {
         self.stop();
-        if !self.wanted.on && self.entries.is_empty() {
+        if !self.config.on && self.entries.is_empty() {
             return Ok(());
         }
         self.start().inspect_err(|_| {
-            self.wanted.on = false;
-            self.wanted.latencies = false;
+            self.config.on = false;
+            self.config.latency_hist = false;
             proc::queue_worker();
         })
     }
 
     /// Returns the state of the probes; `None` while accounting is off.
-    pub(crate) fn accounts(&self) -> Option<&Accounts> {
-        self.on.as_ref().map(Probes::state)
+    pub(crate) fn state(&self) -> Option<&AccountingState> {
+        self.probes.as_ref().map(Probes::state)
     }
 }
 
-/// Creates records for tasks that have none. Returns the number of tasks without a record at the
-/// begin.
-fn adopt(accounts: &Accounts) -> Result<usize> {
+/// Creates records for the tasks that have none. Returns the number of tasks that had no record
+/// when the function was called.
+fn attach_running_tasks(accounts: &AccountingState) -> Result<usize> {
     let mut missing = 0usize;
     ppa::each_task(&mut |task| {
-        missing = missing.wrapping_add(usize::from(!accounts.knows(task)));
+        missing = missing.wrapping_add(usize::from(!accounts.is_tracked_or_exiting(task)));
     });
     let mut blanks = KVec::with_capacity(missing, GFP_KERNEL)?;
     for _ in 0..missing {
-        blanks.push(Record::blank(accounts.scaling)?, GFP_KERNEL)?;
+        blanks.push(TaskRecord::alloc(accounts.cpus_per_group)?, GFP_KERNEL)?;
     }
-    let latencies = accounts.latencies.load_relaxed() != 0;
+    let latencies = accounts.latency_hist.load_relaxed() != 0;
     ppa::each_task(&mut |task| {
-        if accounts.knows(task) {
+        if accounts.is_tracked_or_exiting(task) {
             return;
         }
         if let Some(mut record) = blanks.pop() {
             record.fill(task);
-            record.words.set_out(false, latencies, accounts.clock.now());
-            if let Some(rejected) = accounts.enter_found(record, task) {
-                // Not freed inside the RCU read-side critical section. It takes the room of its
-                // blank.
+            record.words.begin(false, latencies, accounts.clock.now());
+            if let Some(rejected) = accounts.insert_running(record, task) {
+                // A record must not be freed inside the RCU read-side critical section. Put it
+                // back: the slot in `blanks` from which it was taken is free.
                 let _ = blanks.push_within_capacity(rejected);
             }
         }
@@ -243,30 +254,32 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
     Ok(missing)
 }
 
-/// Reads or writes the four values of `kernel.ppa`. See [`Wanted::new`] for errors.
+/// Reads or writes the four values of `kernel.ppa`. See [`AccountingConfig::new`] for errors.
 pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     let mut all = ACCOUNTING.lock();
     if !write {
-        *values = all.wanted.values();
-        values[3] = all.scaling() as i32;
+        *values = all.config.values();
+        values[3] = all.cpus_per_group() as i32;
         return Ok(());
     }
-    let wanted = Wanted::new(values)?;
-    let before = (all.wanted.on, all.scaling());
-    all.wanted = wanted;
-    if before != (wanted.on, wanted.scaling) || (!wanted.on && all.entries.is_empty()) {
+    let wanted = AccountingConfig::new(values)?;
+    let before = (all.config.on, all.cpus_per_group());
+    all.config = wanted;
+    if before != (wanted.on, wanted.cpus_per_group) || (!wanted.on && all.entries.is_empty()) {
         return all.restart();
     }
-    if let Some(accounts) = all.accounts() {
-        accounts.latencies.store_relaxed(wanted.latencies.into());
+    if let Some(accounts) = all.state() {
+        accounts
+            .latency_hist
+            .store_relaxed(wanted.latency_hist.into());
         let mut place = 0;
         loop {
             let _preempt = NoPreempt::new();
-            let Some((record, next)) = accounts.index.after(place) else {
+            let Some((record, next)) = accounts.index.next_after(place) else {
                 break;
             };
-            if !record.own {
-                record.words.tell_latencies(wanted.latencies);
+            if !record.individually_accounted {
+                record.words.set_latency_hist(wanted.latency_hist);
             }
             place = next;
         }
@@ -274,7 +287,7 @@ pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     Ok(())
 }
 
-/// Reads or writes `kernel.ppa_levels`. `EINVAL` for an invalid value.
+/// Reads or writes `kernel.ppa_levels`. Returns `EINVAL` for an invalid value.
 pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
     let mut all = ACCOUNTING.lock();
     if !write {
@@ -300,20 +313,20 @@ pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
 pub(crate) fn info() -> Info {
     let all = ACCOUNTING.lock();
     let clock = all
-        .accounts()
+        .state()
         .map_or_else(ppa::Clock::choose, |accounts| accounts.clock);
     let mut info = Info {
         size: size_of::<Info>() as u32,
         version: 1,
         khz: clock.khz,
-        scaling: all.scaling(),
+        scaling: all.cpus_per_group(),
         nr_cpus: cpu::nr_cpu_ids(),
-        nr_groups: cpu::nr_cpu_ids().div_ceil(all.scaling().max(1)),
+        nr_groups: cpu::nr_cpu_ids().div_ceil(all.cpus_per_group().max(1)),
         now: clock.now(),
         ..Info::default()
     };
-    info.flags = u32::from(all.wanted.on) | u32::from(all.wanted.latencies) << 1;
-    if let Some(accounts) = all.accounts() {
+    info.flags = u32::from(all.config.on) | u32::from(all.config.latency_hist) << 1;
+    if let Some(accounts) = all.state() {
         info.levels = accounts.levels;
         info.nr_tasks = accounts.nr_tasks.load_relaxed();
         info.nr_ended = accounts.nr_ended.load_relaxed();
@@ -323,9 +336,9 @@ pub(crate) fn info() -> Info {
     info
 }
 
-/// Returns the bytes of records for each user, sorted by user. Records of ended tasks that were not
-/// read yet are included. May sleep.
-pub(crate) fn of_users() -> Result<KVVec<(u32, u64)>> {
+/// Returns the number of bytes of task records for each user, sorted by user. Records of ended
+/// tasks that were not read yet are included. May sleep.
+pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
     let mut users: KVVec<(u32, u64)> = KVVec::new();
     let mut add = |user: u32, bytes: u64| -> Result {
         match users.binary_search_by_key(&user, |(known, _)| *known) {
@@ -341,12 +354,12 @@ pub(crate) fn of_users() -> Result<KVVec<(u32, u64)>> {
         Ok(())
     };
     let all = ACCOUNTING.lock();
-    if let Some(accounts) = all.accounts() {
+    if let Some(accounts) = all.state() {
         let mut place = 0;
         loop {
             let found = {
                 let _preempt = NoPreempt::new();
-                let found = accounts.index.after(place);
+                let found = accounts.index.next_after(place);
                 found.map(|(record, next)| (record.user(), record.bytes(), next))
             };
             let Some((user, bytes, next)) = found else {
@@ -355,7 +368,7 @@ pub(crate) fn of_users() -> Result<KVVec<(u32, u64)>> {
             add(user, bytes)?;
             place = next;
         }
-        // The list is emptied only with `ACCOUNTING` held.
+        // Records are removed from the list only with `ACCOUNTING` held.
         let mut done = Ok(());
         accounts.ended.each(|record| {
             if done.is_ok() {
@@ -370,28 +383,32 @@ pub(crate) fn of_users() -> Result<KVVec<(u32, u64)>> {
     Ok(users)
 }
 
-/// Returns at most `most` tasks from the position `at` on, first the living ones, then those that
-/// have ended. Records of the latter are kept until [`forget`]. `ENODATA` if accounting is off.
-pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
-    let most = most.min(AT_ONCE);
+/// Returns the values of at most `most` tasks from the position `at` on: first of living tasks,
+/// then of ended tasks. Records of ended tasks are kept until [`free_delivered`] is called. Returns
+/// `ENODATA` if accounting is off.
+pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats>> {
+    let most = most.min(MAX_TASKS_PER_READ);
     let mut found = KVVec::with_capacity(most, GFP_KERNEL)?;
     let mut all = ACCOUNTING.lock();
-    let Accounting { on, unread, .. } = &mut *all;
-    let accounts = on.as_ref().map(Probes::state).ok_or_else(nothing)?;
+    let Accounting {
+        probes: on, unread, ..
+    } = &mut *all;
+    let accounts = on.as_ref().map(Probes::state).ok_or_else(enodata)?;
     let mut tries = 0u32;
-    while found.len() < most && *at < PAST {
+    while found.len() < most && *at < ENDED_POSITION {
         let (told, next) = {
             let _preempt = NoPreempt::new();
-            match accounts.index.after(*at) {
-                None => (None, PAST),
+            match accounts.index.next_after(*at) {
+                None => (None, ENDED_POSITION),
                 Some((record, place)) => {
-                    let told = Told::new(record, &accounts.heres, false, true, accounts.clock);
+                    let told =
+                        TaskStats::new(record, &accounts.per_cpu, false, true, accounts.clock);
                     (told, place)
                 }
             }
         };
-        // The record is being changed. Sleep: the task that changes it may need this CPU.
-        if told.is_none() && next != PAST && tries < ROUNDS {
+        // The record is being changed. Sleep, because the task that changes it may need this CPU.
+        if told.is_none() && next != ENDED_POSITION && tries < MAX_READ_ATTEMPTS {
             tries = tries.wrapping_add(1);
             ppa::pause();
             continue;
@@ -402,17 +419,17 @@ pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
             let _ = found.push_within_capacity(told);
         }
     }
-    accounts.sweep();
+    accounts.free_retired();
     if found.len() == most {
         return Ok(found);
     }
-    if core::mem::replace(at, LAST) != LAST {
+    if core::mem::replace(at, DRAINED_POSITION) != DRAINED_POSITION {
         accounts.ended.take(&mut |record| {
             let bytes = record.bytes();
             if unread.push(Some(record), GFP_KERNEL).is_err() {
-                count(&accounts.lost, 1);
-                costs::count(Cost::RecordsLost);
-                accounts.forget(bytes);
+                add_return(&accounts.lost, 1);
+                costs::count(SelfStat::RecordsLost);
+                accounts.subtract_ended(bytes);
             }
         });
     }
@@ -420,25 +437,29 @@ pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
         if found.len() == most {
             break;
         }
-        if let Some(told) = Told::new(record, &accounts.heres, true, true, accounts.clock) {
+        if let Some(told) = TaskStats::new(record, &accounts.per_cpu, true, true, accounts.clock) {
             let _ = found.push_within_capacity(told);
         }
     }
     Ok(found)
 }
 
-/// Frees the records of those of these tasks that have ended, after they were copied to user space.
-pub(crate) fn forget(told: &[Told]) {
-    if !told.iter().any(Told::has_ended) {
+/// Frees the records of the ended tasks among `told`. Called after the values of these tasks were
+/// copied to user space.
+pub(crate) fn free_delivered(told: &[TaskStats]) {
+    if !told.iter().any(TaskStats::has_ended) {
         return;
     }
     let mut all = ACCOUNTING.lock();
-    let done = !all.wanted.on;
-    let Accounting { on, unread, .. } = &mut *all;
+    let done = !all.config.on;
+    let Accounting {
+        probes: on, unread, ..
+    } = &mut *all;
     for told in told.iter().filter(|told| told.has_ended()) {
-        // This record need not be the last one, as other readers may run at the same time.
-        let is_it = |place: &&mut Option<KBox<Record>>| {
-            place.as_ref().is_some_and(|record| told.is_of(record))
+        // Search the record from the end of `unread`. The record need not be the last one, because
+        // other readers may add records at the same time.
+        let is_it = |place: &&mut Option<KBox<TaskRecord>>| {
+            place.as_ref().is_some_and(|record| told.is_for(record))
         };
         let Some(record) = unread.iter_mut().rev().find(is_it).and_then(Option::take) else {
             continue;
@@ -447,7 +468,7 @@ pub(crate) fn forget(told: &[Told]) {
             unread.pop();
         }
         if let Some(accounts) = on.as_ref().map(Probes::state) {
-            accounts.forget(record.bytes());
+            accounts.subtract_ended(record.bytes());
         }
     }
     if done {
@@ -459,21 +480,23 @@ pub(crate) fn forget(told: &[Told]) {
 ///
 /// # Errors
 ///
-/// `ESRCH` if the task does not exist, `EPERM` if the caller may not watch it, `ENODATA` if it is
-/// not accounted, `EAGAIN` if its values kept changing.
-pub(crate) fn tell_one(pid: u32) -> Result<Told> {
+/// `ESRCH` if the task does not exist, `EPERM` if the caller may not watch the task, `ENODATA` if
+/// the task is not accounted, `EAGAIN` if its values changed during each attempt to read them.
+pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     let task = sched::find(pid).ok_or(ESRCH)?;
-    if !rights::may_watch(&task) && !rights::is_perfmon_capable() {
+    if !access::may_watch(&task) && !access::is_perfmon_capable() {
         return Err(EPERM);
     }
     let all = ACCOUNTING.lock();
-    let accounts = all.accounts().ok_or_else(nothing)?;
-    for _ in 0..ROUNDS {
+    let accounts = all.state().ok_or_else(enodata)?;
+    for _ in 0..MAX_READ_ATTEMPTS {
         {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(sched::address(&task));
-            let record = record.ok_or_else(nothing)?;
-            if let Some(told) = Told::new(record, &accounts.heres, false, false, accounts.clock) {
+            let record = record.ok_or_else(enodata)?;
+            if let Some(told) =
+                TaskStats::new(record, &accounts.per_cpu, false, false, accounts.clock)
+            {
                 return Ok(told);
             }
         }
@@ -482,19 +505,20 @@ pub(crate) fn tell_one(pid: u32) -> Result<Told> {
     Err(EAGAIN)
 }
 
-/// Calls `each` with the values of each possible CPU number. While accounting is off, the idle time
-/// is the kernel's. `EAGAIN` if the values of a CPU kept changing.
+/// Calls `each` with the values of each CPU number below `nr_cpu_ids`. While accounting is off,
+/// only the idle time has a value, which the kernel has measured. Returns `EAGAIN` if the values of
+/// a CPU changed during each attempt to read them.
 pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     let all = ACCOUNTING.lock();
     let khz = u64::from(ppa::Clock::choose().khz);
     for cpu in 0..cpu::nr_cpu_ids() {
-        let here = all.accounts().and_then(|a| Some((a, a.heres.of(cpu)?)));
+        let here = all.state().and_then(|a| Some((a, a.per_cpu.cpu(cpu)?)));
         each(match here {
             Some((accounts, here)) => {
                 let mut values = None;
-                for _ in 0..ROUNDS {
+                for _ in 0..MAX_READ_ATTEMPTS {
                     let online = ppa::is_online(cpu);
-                    values = here.words.values(online, || accounts.clock.now_after());
+                    values = here.words.values(online, || accounts.clock.now_ordered());
                     if values.is_some() {
                         break;
                     }
@@ -518,41 +542,46 @@ pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     Ok(())
 }
 
-/// Notes that this CPU has come online (`here`) or is going offline. Idle time in between is not
-/// counted.
-pub(crate) fn cpu_comes(here: bool) {
+/// Records that this CPU has come online (`here`) or is going offline. The idle time of an offline
+/// CPU is not counted.
+pub(crate) fn cpu_hotplug(here: bool) {
     let _preempt = NoPreempt::new();
-    if let Some(words) = Here::get() {
-        words.words.set_away(!here);
+    if let Some(words) = PerCpu::this_cpu() {
+        words.words.set_offline(!here);
     }
 }
 
 /// Stops accounting when the module is unloaded or could not be loaded.
-pub(crate) fn stop_for_good() {
+pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
     all.stop();
-    all.totals = None;
-    // Also waits for records of a start that failed.
+    all.cpu_stats = None;
+    // If accounting could not be started, stop() has not waited until its records were freed: wait
+    // here.
     ppa::wait_for_frees();
 }
 
 /// Ends the last run of a CPU that is offline. Called on another CPU.
-pub(crate) fn cpu_is_gone(cpu: u32) {
+pub(crate) fn cpu_dead(cpu: u32) {
     let _preempt = NoPreempt::new();
-    if let Some(here) = Here::of(cpu) {
+    if let Some(here) = PerCpu::of_cpu(cpu) {
         let last = here.task().map(|record| &record.words);
-        here.words.die(here.cpu, last, here.clock.now());
+        here.words.finish_offline(here.cpu, last, here.clock.now());
         here.set_task(None);
     }
 }
 
-/// Copies the values of CPUs to the counter pages. Called by a worker, which this queues again
-/// while accounting is on.
+/// Copies the values of CPUs to the counter pages. Called by a worker. While accounting is on,
+/// queues the worker again.
 pub(crate) fn publish() {
     let mut all = ACCOUNTING.lock();
-    let Accounting { on, totals, .. } = &mut *all;
+    let Accounting {
+        probes: on,
+        cpu_stats: totals,
+        ..
+    } = &mut *all;
     if let (Some(probes), Some(totals)) = (on, totals) {
         totals.publish(probes.state());
-        proc::queue_publisher(totals::PERIOD);
+        proc::queue_publisher(cpu_stats::PERIOD_MS);
     }
 }

@@ -2,24 +2,24 @@
 
 //! Monitoring contexts: virtual PMU registers for one thread or one CPU.
 //!
-//! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While it counts, its active
-//! event set is *in the PMU* of at most one CPU, which [`State::cpu`] names. This changes only on
-//! that CPU, with interrupts off and the context's lock held, together with the per-CPU words
-//! `loaded` and `counting` of [`crate::sys::sched`]. Code that needs current values takes the lock.
-//! If the registers are in another CPU's PMU, it runs there by IPI: see [`Context::with`].
+//! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While the context counts, its
+//! active event set is *in the PMU* of at most one CPU, which [`State::cpu`] names. `State::cpu`
+//! changes only on that CPU, with interrupts off and the context's lock held, together with the
+//! per-CPU words `loaded` and `counting` of [`crate::sys::sched`]. Code that needs current values
+//! takes the context's lock, on the CPU whose PMU holds the registers: see [`Context::with_state`].
 //!
-//! A hardware counter is 0 unless a context in this CPU's PMU uses it, so no thread sees another
-//! one's count. Values that perf left on a CPU are cleared when the first context is programmed
-//! there after the PMU was reserved (`session::quiet_first`), so reserving interrupts no CPU.
+//! A hardware counter is 0 unless a context in this CPU's PMU uses it, so no thread sees the count
+//! of another thread. Values that perf left in the PMU of a CPU are cleared when the first context
+//! is programmed on that CPU (`session::reset_pmu_once`), so reserving the PMU interrupts no CPU.
 //!
-//! Lock order, outermost first: a context's `growing`, `SESSION`, `HELD`, the context's lock. The
-//! probes take only the last. As they may hold a run-queue lock, none is taken under it. CPU
-//! hotplug callbacks must not take `SESSION`: attaching probes under `SESSION` waits for hotplug.
+//! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
+//! lock. The scheduler probes take the context's lock under a run-queue lock, so no run-queue lock
+//! is taken under the context's lock. CPU hotplug callbacks must not take `SESSION`: attaching
+//! probes under `SESSION` waits for hotplug.
 
-use engine::claims::Claims;
+use engine::claims::RegisterMask;
 use engine::context::Error;
 use engine::pmu::Scope;
-use engine::program::Growth;
 use engine::selfpage;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
@@ -30,31 +30,31 @@ use kernel::sync::aref::ARef;
 use kernel::sync::{Arc, Mutex};
 use kernel::task::Task;
 
-use crate::costs::Cost;
-use crate::kinds::Elsewhere;
-use crate::pmu::{self, refused};
+use crate::costs::SelfStat;
+use crate::cpu_kinds::Elsewhere;
+use crate::permission::Permission;
+use crate::pmu::{self, to_kernel_error};
 use crate::sampling::Sampling;
 use crate::session;
 use crate::sets::{Set, Sets};
+use crate::sys::access::Process;
 use crate::sys::account::Charge;
-use crate::sys::bell::Bell;
 use crate::sys::costs;
-use crate::sys::format::{Areas, Buffer};
+use crate::sys::format::{Buffer, SamplingMemory};
+use crate::sys::notifier::Notifier;
 use crate::sys::rawlock::RawLock;
-use crate::sys::rights::Process;
 use crate::sys::selfpage::Page;
-use crate::sys::threads::Place;
-use crate::sys::{msr, nmi, rights, sched};
+use crate::sys::threads::ThreadEntry;
+use crate::sys::{access, msr, nmi, sched};
 use crate::target::Target;
-use crate::watch::Watch;
 
 /// The mutable state of a [`Context`], protected by its lock.
 pub(crate) struct State {
     /// The active event set: the one that is programmed while the context is in a PMU.
     pub(crate) set: KBox<Set>,
-    /// The inactive event sets, the order of all sets, and whether a switch to the next one is due.
+    /// The inactive event sets, the order of all sets, and whether a switch to the next set is due.
     pub(crate) sets: Sets,
-    /// The attachment: a thread, a CPU, nothing, or a thread or CPU that has ended.
+    /// The thread or CPU that the context is attached to, if it is attached and has not ended.
     pub(crate) target: Target,
     /// The thread of the last attach. Cleared by `PERFMON_UNLOAD`, not when the thread exits.
     pub(crate) thread: Option<ARef<Task>>,
@@ -62,63 +62,63 @@ pub(crate) struct State {
     pub(crate) started: bool,
     /// The CPU whose PMU holds the registers; `None` while they are in memory only.
     pub(crate) cpu: Option<u32>,
-    /// The CPUs on which the context can count, and the time that its thread ran on others.
+    /// The CPUs on which the context can count, and the run time of its thread on other CPUs.
     pub(crate) elsewhere: Elsewhere,
     /// A register could not be accessed. The notifier's irq_work ends the context.
     pub(crate) broken: bool,
-    /// The hardware registers that `Session` has reserved. Written with `SESSION` held as well.
-    pub(crate) claims: Claims,
+    /// The hardware registers that the context has claimed. Written with `SESSION` also held.
+    pub(crate) claims: RegisterMask,
     /// The self page (`struct perfmon_self`), allocated when it is first mapped.
     page: Option<Page>,
-    /// The mappings of the self page, and whether the process that has them may execute RDPMC.
+    /// The mappings of the self page, and whether the process that maps it may execute RDPMC.
     mapped: Mapped,
     /// The time stamp counter when the self page was last written.
     tsc: u64,
     /// The context's entry in the table of monitored threads.
-    pub(crate) listed: Option<Place>,
+    pub(crate) thread_entry: Option<ThreadEntry>,
     /// The process that attached the context, whose permission to stop the thread is checked.
     pub(crate) loader: Option<Process>,
     /// The permission to watch the thread; `None` if it cannot be lost.
-    pub(crate) watch: Option<Watch>,
-    /// The permission must be checked again; the notifier queues a worker for that.
-    pub(crate) asks: bool,
-    /// `PERFMON_LOAD` is attaching the context, and has released `SESSION` in between.
+    pub(crate) permission: Option<Permission>,
+    /// The permission must be checked again; the notifier's irq_work queues a worker for the check.
+    pub(crate) recheck_pending: bool,
+    /// `PERFMON_LOAD` is attaching the context and has released `SESSION` meanwhile.
     pub(crate) loading: bool,
-    /// Keep the modules of the PMU descriptions loaded.
+    /// References that keep the modules of the PMU descriptions loaded.
     pins: pmu::Pins,
     /// The mappable memory of the sampling buffer.
-    areas: Option<Arc<Areas>>,
+    sampling_memory: Option<Arc<SamplingMemory>>,
     /// Sampling: the buffer, the message queue, and the state of masking and throttling.
     pub(crate) sampling: Sampling,
 }
 
-/// Bytes charged for a context besides its size: its file, its notifier, the values of a sample.
-const BESIDE: usize = 2048;
+/// Bytes charged for the file, the notifier and the sample values of a context.
+const OVERHEAD_BYTES: usize = 2048;
 
 /// A monitoring context, which belongs to an open `/dev/perfmon` file.
 #[pin_data]
 pub(crate) struct Context {
-    /// Wakes readers and defers work. Declared first because fields are dropped in order: its drop
-    /// cancels the timer and the work, and waits for them, as their callbacks use the fields below.
-    pub(crate) bell: Bell,
+    /// Wakes readers and defers work. Declared first, and so dropped first: the drop cancels the
+    /// timer and the work, and waits for their callbacks, which use the other fields.
+    pub(crate) notifier: Notifier,
     scope: Scope,
     /// The creator was allowed to monitor the kernel: samples may contain kernel addresses.
     pub(crate) privileged: bool,
     /// `PFM_FL_OVFL_NO_MSG`: overflows queue no messages.
-    pub(crate) silent: bool,
-    /// `PFM_FL_NOTIFY_BLOCK`: the thread sleeps after a notification that masks, until a restart.
-    pub(crate) blocks: bool,
+    pub(crate) no_messages: bool,
+    /// `PFM_FL_NOTIFY_BLOCK`: an overflow that masks the context blocks the thread until a restart.
+    pub(crate) notify_block: bool,
     /// The PMU descriptions that were registered when the context was created.
     pub(crate) registers: Arc<pmu::Registers>,
-    /// The memory that is charged to the creator for this context.
+    /// The bytes that are charged to the creator of this context.
     pub(crate) charge: Charge,
-    /// The creator's PID namespace, in which samples and messages number processes and threads.
+    /// The creator's PID namespace, whose PIDs and TIDs samples and messages contain.
     pub(crate) ns: ARef<PidNamespace>,
     /// MSR of the global control; 0 if the PMU has none.
     global_ctrl: u64,
-    /// Held while memory for registers and sets is allocated. No other lock is held meanwhile.
+    /// Held while memory for registers and sets is allocated, as the only lock.
     #[pin]
-    pub(crate) growing: Mutex<()>,
+    pub(crate) alloc_lock: Mutex<()>,
     #[pin]
     pub(crate) state: RawLock<State>,
 }
@@ -126,40 +126,40 @@ pub(crate) struct Context {
 /// The mappings of the self page. At most one process has mappings at a time.
 #[derive(Default)]
 struct Mapped {
-    /// The address of that process's `mm_struct`.
-    by: usize,
+    /// The address of the `mm_struct` of the process that maps the page.
+    mm: usize,
     nr: usize,
-    /// The threads of that process may execute RDPMC.
+    /// The threads of the mapping process may execute RDPMC.
     rdpmc: bool,
 }
 
 /// Arguments of [`Context::new`], checked by `PERFMON_CREATE` and `PERFMON_CREATE_FORMAT`.
-pub(crate) struct Kind {
-    /// A thread's context or a CPU's.
+pub(crate) struct ContextConfig {
+    /// Whether the context is for a thread or a CPU.
     pub(crate) scope: Scope,
-    /// See [`Context::silent`].
-    pub(crate) silent: bool,
-    /// See [`Context::blocks`].
-    pub(crate) blocks: bool,
+    /// See [`Context::no_messages`].
+    pub(crate) no_messages: bool,
+    /// See [`Context::notify_block`].
+    pub(crate) notify_block: bool,
     /// The core type on which the context counts; 0 is any.
     pub(crate) core: u32,
     /// The sampling buffer and its memory; `None` for a context without a sampling format.
-    pub(crate) buffer: Option<(Buffer, Arc<Areas>)>,
+    pub(crate) buffer: Option<(Buffer, Arc<SamplingMemory>)>,
 }
 
 /// Returns the global-control bits of all counters in use on this CPU. Interrupts off.
 #[inline]
-pub(crate) fn all_counting() -> u64 {
+pub(crate) fn counting_bits() -> u64 {
     sched::counting(Scope::Thread) | sched::counting(Scope::System)
 }
 
 impl Context {
-    /// Creates a context with an empty event set 0, detached and stopped. May sleep. `EBUSY` if no
-    /// PMU description is registered, `EDQUOT`, `ESRCH`, `ENOMEM`.
-    pub(crate) fn new(kind: Kind) -> Result<Arc<Self>> {
-        let charge = Charge::of_caller(size_of::<Self>().wrapping_add(BESIDE))?;
+    /// Creates a context with an empty event set 0, detached and stopped. May sleep. Returns
+    /// `EBUSY` if no PMU description is registered, `EDQUOT`, `ESRCH` or `ENOMEM`.
+    pub(crate) fn new(kind: ContextConfig) -> Result<Arc<Self>> {
+        let charge = Charge::of_caller(size_of::<Self>().wrapping_add(OVERHEAD_BYTES))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
-        let (registers, pins) = pmu::Registers::now()?;
+        let (registers, pins) = pmu::Registers::current()?;
         let global_ctrl = registers.map().global_ctrl;
         let (buffer, areas) = match kind.buffer {
             Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
@@ -169,66 +169,66 @@ impl Context {
         let (sets, sampling) = (Sets::new()?, Sampling::new(buffer)?);
         let context = Arc::pin_init(
             try_pin_init!(Self {
-                bell: Bell::new()?,
+                notifier: Notifier::new()?,
                 scope: kind.scope,
-                privileged: rights::is_kernel_open(),
-                silent: kind.silent,
-                blocks: kind.blocks,
+                privileged: access::may_monitor_kernel(),
+                no_messages: kind.no_messages,
+                notify_block: kind.notify_block,
                 registers,
                 charge,
                 ns,
                 global_ctrl,
-                growing <- new_mutex!(()),
+                alloc_lock <- new_mutex!(()),
                 state <- RawLock::new(init!(State {
                     set,
                     sets,
-                    target: Target::None,
+                    target: Target::Detached,
                     thread: None,
                     started: false,
                     cpu: None,
                     elsewhere: Elsewhere::new(kind.core),
                     broken: false,
-                    claims: Claims::NONE,
+                    claims: RegisterMask::NONE,
                     page: None,
                     mapped: Mapped::default(),
                     tsc: 0,
-                    listed: None,
+                    thread_entry: None,
                     loader: None,
-                    watch: None,
-                    asks: false,
+                    permission: None,
+                    recheck_pending: false,
                     loading: false,
                     pins,
-                    areas,
+sampling_memory:                    areas,
                     sampling,
                 })),
             }? kernel::error::Error),
             GFP_KERNEL_ACCOUNT,
         )?;
-        context.bell.hang(&context);
+        context.notifier.attach(&context);
         Ok(context)
     }
 
     /// Returns the mappable memory of the sampling buffer.
-    pub(crate) fn areas(&self) -> Option<Arc<Areas>> {
-        self.state.lock().areas.clone()
+    pub(crate) fn sampling_memory(&self) -> Option<Arc<SamplingMemory>> {
+        self.state.lock().sampling_memory.clone()
     }
 
-    /// Frees a detached context whose file is closed: the buffer and the references to descriptions
-    /// at once, the rest by a worker after an RCU grace period, as a probe may just have found it.
+    /// Frees a detached context whose file is closed. The buffer and the references to descriptions
+    /// are freed at once. A worker frees the context after an RCU grace period: a probe may use it.
     pub(crate) fn close(self: Arc<Self>) {
         let given = {
             let mut state = self.state.lock();
             (
                 core::mem::replace(&mut state.pins, KVec::new()),
-                state.areas.take(),
+                state.sampling_memory.take(),
                 state.sampling.buffer.take(),
             )
         };
         drop(given);
         let context = Arc::into_raw(self);
-        // SAFETY: `context` is the reference that `Arc::into_raw()` gave up. It is valid until
-        // `leave()`'s worker drops it, and `leave()` is called once, as the file is closed.
-        unsafe { (*context).bell.leave() }
+        // SAFETY: `context` is the reference that `Arc::into_raw()` gave up. The reference is valid
+        // until the worker of `free_context()` drops it. `free_context()` is called once, at close.
+        unsafe { (*context).notifier.free_context() }
     }
 
     /// Returns whether this is a thread's context or a CPU's.
@@ -237,132 +237,112 @@ impl Context {
     }
 
     /// Returns the PMU descriptions that the context uses.
-    pub(crate) fn described(&self) -> &pmu::Registers {
+    pub(crate) fn descriptions(&self) -> &pmu::Registers {
         &self.registers
     }
 
-    /// Returns the current value of a virtual counter.
-    #[inline]
-    fn grown(&self, growth: &Growth, thread: Option<&ARef<Task>>) -> u64 {
-        self.value_now(growth.pmd, growth.address, growth.control, thread)
-    }
-
-    /// Reads a virtual register from its description: for the context's thread, or for this CPU.
-    #[inline]
-    pub(crate) fn value_now(
-        &self,
-        pmd: u16,
-        address: u64,
-        control: u64,
-        thread: Option<&ARef<Task>>,
-    ) -> u64 {
-        let thread = thread.filter(|_| self.scope == Scope::Thread);
-        self.registers
-            .read(pmd, address, control, thread.map(|t| &**t), &self.ns)
-    }
-
     /// Programs the active event set into this CPU's PMU. Interrupts off; the context is in no PMU.
-    /// Start values are set first, so that nothing is counted from a stale one; counters are
-    /// enabled last. If a register cannot be written, the context is removed from the PMU and ends.
+    /// Start values are written first and counters are enabled last, so that no counter counts from
+    /// an old value. If a register cannot be written, the context is removed from the PMU and ends.
     #[inline]
-    pub(crate) fn enter(&self, state: &mut State) {
+    pub(crate) fn load_pmu(&self, state: &mut State) {
         let thread = state.thread.as_ref();
-        state.set.enter(nmi::now());
+        state.set.load(nmi::now());
         state
             .set
             .registers
-            .set_out(false, |g| self.grown(g, thread));
+            .start_virtual(false, |g| self.virtual_value(g, thread));
         let mut there = true;
         if !state.set.registers.program.controls().is_empty() {
-            session::quiet_first(&self.registers);
+            session::reset_pmu_once(&self.registers);
         }
         let held = state.sampling.is_throttled();
-        state.set.registers.set_held(held);
+        state.set.registers.set_throttled(held);
         state
             .set
             .registers
-            .begin(|c| there &= msr::write(c.address, c.start));
+            .start_hardware(|c| there &= msr::write(c.address, c.start));
         state.cpu = Some(sched::this_cpu());
         self.set_timer(state);
-        state.publish(false);
+        state.update_self_page(false);
         let program = &state.set.registers.program;
         sched::set_loaded(self.scope, Some(self));
         for control in program.controls() {
             there &= msr::write(control.address, control.on);
         }
         sched::set_counting(self.scope, program.global);
-        // A set without hardware counters need not have reserved the PMU: the global control may be
-        // perf's. In an NMI counting is stopped; the handler enables it before it returns.
+        // A set without hardware counters does not write the global control, which perf may be
+        // using. In an NMI counting is stopped; the NMI handler enables it at its end.
         if self.global_ctrl != 0 && program.global != 0 && !sched::in_nmi() {
-            there &= self.let_count();
+            there &= self.enable_counters();
         }
         if !there {
-            state.set.registers.distrust();
-            self.take_out(state);
-            self.break_down(state);
+            state.set.registers.mark_hardware_incomplete();
+            self.save_pmu(state);
+            self.stop_broken(state);
         }
     }
 
-    /// Enables the counters of [`all_counting`] in the global control, again if an NMI has changed
-    /// them in between. Returns false if the register cannot be written.
+    /// Writes [`counting_bits`] to the global control, and again if an NMI changed them meanwhile.
+    /// Returns false if the register cannot be written.
     #[inline]
-    fn let_count(&self) -> bool {
+    fn enable_counters(&self) -> bool {
         loop {
-            let all = all_counting();
+            let all = counting_bits();
             let there = msr::write(self.global_ctrl, all);
-            if all_counting() == all {
+            if counting_bits() == all {
                 return there;
             }
         }
     }
 
-    /// Stops a context that uses a register which this CPU lacks; the irq_work ends it. Any
-    /// context.
+    /// Stops a context that uses a register that this CPU lacks. The irq_work ends it. Any context.
     #[cold]
-    fn break_down(&self, state: &mut State) {
+    fn stop_broken(&self, state: &mut State) {
         state.started = false;
         state.broken = true;
-        self.bell.call();
+        self.notifier.queue_work();
     }
 
-    /// Programs the context here if it is started, in no PMU, not masked, and all registers exist.
+    /// Programs the context into this CPU's PMU if it is started, in no PMU and not masked, and
+    /// this CPU has its registers. Interrupts off.
     #[inline]
-    pub(crate) fn enter_if_it_counts(&self, state: &mut State) {
-        if state.started && state.cpu.is_none() && !state.sampling.masked && self.fits_here(state) {
-            self.enter(state);
+    pub(crate) fn load_pmu_if_active(&self, state: &mut State) {
+        if state.started && state.cpu.is_none() && !state.sampling.masked && self.fits_cpu(state) {
+            self.load_pmu(state);
         }
     }
 
     /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event
-    /// set if that is due. Interrupts off; the context is in this CPU's PMU.
+    /// set if a switch is due. Interrupts off; the context is in this CPU's PMU.
     #[inline]
-    fn leave(&self, state: &mut State) {
-        self.take_out(state);
-        if state.set.registers.program.carries {
-            self.settle_carried(state);
+    fn unload_pmu(&self, state: &mut State) {
+        self.save_pmu(state);
+        if state.set.registers.program.has_armed_thread_counter {
+            self.sync_virtual(state);
         }
-        self.tell(state, None);
+        self.deliver_overflows(state, None);
         // The run of the set may be over before the timer could expire.
-        if state.sets.due || state.set.turns.left(0) == Some(0) {
+        if state.sets.due || state.set.runs.remaining(0) == Some(0) {
             if !state.sets.due {
-                costs::count(Cost::SetsLate);
+                costs::count(SelfStat::SetSwitchLate);
             }
-            self.switch(state);
+            self.switch_set(state);
         }
     }
 
-    /// Stops the counters, adds their increments to the values in memory and clears them. Overflows
-    /// are noted, but not delivered (see [`leave`](Self::leave)). Interrupts off.
+    /// Stops the counters, adds their increments to the PMDs in memory, and sets the counters to 0.
+    /// Overflows are noted; [`unload_pmu`](Self::unload_pmu) delivers them. Interrupts off.
     #[inline]
-    pub(crate) fn take_out(&self, state: &mut State) {
+    pub(crate) fn save_pmu(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
         if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
-            // In an NMI counting is stopped; the handler enables it before it returns.
+            // In an NMI counting is stopped; the NMI handler enables it at its end.
             if !sched::in_nmi() {
-                self.let_count();
+                self.enable_counters();
             }
         }
-        // Also with a global control, which perf writes for features of its own (PT, BTS).
+        // Disable each counter even if there is a global control: perf writes it for PT and BTS.
         for control in state.set.registers.program.controls() {
             msr::write(control.address, control.off);
         }
@@ -371,113 +351,106 @@ impl Context {
             msr::write(counter.address, 0);
         }
         let thread = state.thread.as_ref();
-        state.set.registers.grow(false, |g| self.grown(g, thread));
-        state.set.turns.leave(nmi::now());
-        if state.is_timed() && !sched::in_nmi() {
-            self.bell.hush();
+        state
+            .set
+            .registers
+            .sync_virtual(false, |g| self.virtual_value(g, thread));
+        state.set.runs.unload(nmi::now());
+        if state.needs_timer() && !sched::in_nmi() {
+            self.notifier.cancel_timer();
         }
         state.cpu = None;
-        state.publish(true);
+        state.update_self_page(true);
         // The `loaded` word of a CPU's context is set for as long as the context is attached.
         if self.scope == Scope::Thread {
             sched::set_loaded(self.scope, None);
         }
         if !there {
-            self.break_down(state);
+            self.stop_broken(state);
         }
     }
 
-    /// Brings all values up to date. If the context is in a PMU, which must be this CPU's, delivers
-    /// overflows and rearms the counters. Returns the number of PMDs that overflowed.
-    pub(crate) fn look(&self, state: &mut State) -> u32 {
-        self.catch_up(state);
+    /// Updates all values. If the context is in a PMU, which must be this CPU's, delivers overflows
+    /// and rearms the counters. Returns the number of PMDs that overflowed.
+    pub(crate) fn sync_and_deliver(&self, state: &mut State) -> u32 {
+        self.sync(state);
         let mut told = 0;
         // While the context is in no PMU, overflows stay pending.
         if state.cpu.is_some() {
-            told = self.tell(state, None);
-            self.go_on(state);
+            told = self.deliver_overflows(state, None);
+            self.rearm(state);
         }
-        state.publish(state.cpu.is_some());
+        state.update_self_page(state.cpu.is_some());
         told
     }
 
-    /// Brings all values up to date. Overflows are noted, but not delivered.
+    /// Updates all values. Overflows are noted but not delivered.
     #[inline(always)]
-    pub(crate) fn catch_up(&self, state: &mut State) {
+    pub(crate) fn sync(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         if state.cpu.is_some() {
             let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
-            state.set.registers.grow(false, |g| self.grown(g, thread));
+            state
+                .set
+                .registers
+                .sync_virtual(false, |g| self.virtual_value(g, thread));
             if !there {
-                self.take_out(state);
+                self.save_pmu(state);
             }
-        } else if state.elsewhere.is_now() {
-            self.settle_elsewhere(state);
+        } else if state.elsewhere.is_elsewhere() {
+            self.sync_elsewhere(state);
         }
-        self.settle_carried(state);
+        self.sync_virtual(state);
     }
 
-    /// Adds what the thread's own virtual counters (`PERFMON_REG_TASK`) count in or outside a PMU.
-    #[inline]
-    pub(crate) fn settle_carried(&self, state: &mut State) {
-        let thread = state.thread.as_ref();
-        if state.started && !state.sampling.masked {
-            state.set.registers.grow(true, |g| self.grown(g, thread));
-        }
-    }
-
-    /// Takes the current values of the thread's own virtual counters as their start values.
-    pub(crate) fn set_out_carried(&self, state: &mut State) {
-        let thread = state.thread.as_ref();
-        state.set.registers.set_out(true, |g| self.grown(g, thread));
-    }
-
-    /// Calls [`look`](Self::look) if the context is in this CPU's PMU. Interrupts off.
-    pub(crate) fn look_here(&self) -> u32 {
+    /// Calls [`sync_and_deliver`](Self::sync_and_deliver) if the context is in this CPU's PMU.
+    /// Interrupts off.
+    pub(crate) fn sync_if_local(&self) -> u32 {
         let mut state = self.state.lock();
         match state.cpu == Some(sched::this_cpu()) {
-            true => self.look(&mut state),
+            true => self.sync_and_deliver(&mut state),
             false => 0,
         }
     }
 
     /// Stops counting. Runs on the CPU whose PMU holds the registers.
-    pub(crate) fn halt(&self, state: &mut State) {
+    pub(crate) fn stop_counting(&self, state: &mut State) {
         if state.cpu.is_some() {
-            self.leave(state);
+            self.unload_pmu(state);
         }
-        self.settle_elsewhere(state);
-        self.settle_carried(state);
+        self.sync_elsewhere(state);
+        self.sync_virtual(state);
         state.started = false;
     }
 
-    /// Programs the context here if it counts: its target starts to run here, or is started here.
+    /// Programs the context into this CPU's PMU if it is started and attached to `target`, which
+    /// runs on this CPU. Interrupts off.
     #[inline]
-    pub(crate) fn arrive(&self, target: Target) {
+    pub(crate) fn sched_in(&self, target: Target) {
         let mut state = self.state.lock();
         if state.started && state.cpu.is_none() && state.target == target {
-            self.doubt(&mut state);
-            self.calm(&mut state);
-            self.enter_if_it_counts(&mut state);
+            self.recheck_if_changed(&mut state);
+            self.unthrottle(&mut state);
+            self.load_pmu_if_active(&mut state);
         }
     }
 
     /// Removes the context from this CPU's PMU before a context switch or suspend.
     #[inline]
-    pub(crate) fn depart(&self) {
+    pub(crate) fn sched_out(&self) {
         let mut state = self.state.lock();
         if state.cpu == Some(sched::this_cpu()) {
-            self.leave(&mut state);
+            self.unload_pmu(&mut state);
         }
     }
 
-    /// Calls a function with the locked state on the CPU where the registers must be accessed, or
-    /// on this one if any CPU will do (see [`State::place`]). Process context.
-    pub(crate) fn with(&self, function: &mut dyn FnMut(&mut State)) {
+    /// Calls a function with the locked state, on [`State::required_cpu`] or, if that is `None`, on
+    /// this CPU. Process context.
+    pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut State)) {
         loop {
             let elsewhere = {
                 let mut state = self.state.lock();
-                match state.place().filter(|cpu| *cpu != sched::this_cpu()) {
+                match state.required_cpu().filter(|cpu| *cpu != sched::this_cpu()) {
                     Some(cpu) => cpu,
                     None => return function(&mut state),
                 }
@@ -485,8 +458,11 @@ impl Context {
             let mut done = false;
             sched::call_on(elsewhere, &mut || {
                 let mut state = self.state.lock();
-                // The thread may have been switched out or have moved in the meantime.
-                if state.place().is_none_or(|cpu| cpu == sched::this_cpu()) {
+                // The thread may have been switched out or have moved to another CPU meanwhile.
+                if state
+                    .required_cpu()
+                    .is_none_or(|cpu| cpu == sched::this_cpu())
+                {
                     function(&mut state);
                     done = true;
                 }
@@ -497,27 +473,27 @@ impl Context {
         }
     }
 
-    /// Calls a function like [`with`](Self::with), on behalf of a system call. `OtherCpu` if this
-    /// is the context of a CPU that the caller is not on.
-    pub(crate) fn call(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
+    /// Calls a function like [`with_state`](Self::with_state), but for a CPU's context only on this
+    /// CPU. Returns `OtherCpu` if the context is attached to another CPU.
+    pub(crate) fn try_with_state(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
         if self.scope == Scope::Thread {
-            self.with(function);
+            self.with_state(function);
             return Ok(());
         }
         let mut state = self.state.lock();
-        self.is_here(&state)?;
+        self.check_cpu(&state)?;
         function(&mut state);
         Ok(())
     }
 
-    /// Returns the result of [`is_here`](Self::is_here), which is valid while preemption is off.
-    pub(crate) fn is_callable(&self) -> Result<(), Error> {
-        self.is_here(&self.state.lock())
+    /// Calls [`check_cpu`](Self::check_cpu). The result is valid while preemption is off.
+    pub(crate) fn check_callable(&self) -> Result<(), Error> {
+        self.check_cpu(&self.state.lock())
     }
 
-    /// Returns `OtherCpu` if this is the context of a CPU that the caller is not on.
-    fn is_here(&self, state: &State) -> Result<(), Error> {
-        match state.place() {
+    /// Returns `OtherCpu` if this is a CPU's context that is attached to another CPU.
+    fn check_cpu(&self, state: &State) -> Result<(), Error> {
+        match state.required_cpu() {
             Some(cpu) if self.scope == Scope::System && cpu != sched::this_cpu() => {
                 Err(Error::OtherCpu)
             }
@@ -525,105 +501,106 @@ impl Context {
         }
     }
 
-    /// Starts counting: the context counts whenever its target runs.
-    pub(crate) fn resume(&self, state: &mut State) {
-        // Time that the thread ran on CPUs without the registers before the start is not missing.
-        self.settle_elsewhere(state);
-        self.set_out_carried(state);
+    /// Starts the context: it counts whenever its target runs.
+    pub(crate) fn start_counting(&self, state: &mut State) {
+        // Time that the thread ran before the start on CPUs without the registers is not reported.
+        self.sync_elsewhere(state);
+        self.start_virtual(state);
         state.started = true;
-        self.settle_elsewhere(state);
+        self.sync_elsewhere(state);
     }
 
-    /// Starts counting, with the given set or the active one. `EINVAL` if detached or without that
-    /// set, `ESRCH` if the target has ended, `EBUSY` on another CPU or if a restart is outstanding.
+    /// Starts counting with the set `set`, or the active set. Returns `EINVAL` if the context is
+    /// detached or has no such set, `ESRCH` if its target has ended, `EBUSY` if the caller is on
+    /// another CPU or the set cannot be changed before `PERFMON_RESTART`.
     pub(crate) fn start(&self, set: Option<u16>) -> Result {
-        let mut done = Ok(Target::None);
-        self.call(&mut |state| {
+        let mut done = Ok(Target::Detached);
+        self.try_with_state(&mut |state| {
             done = match state.target {
-                Target::None => Err(Error::NotLoaded),
-                Target::Ended => Err(Error::Ended),
+                Target::Detached => Err(Error::NotLoaded),
+                Target::Dead => Err(Error::Ended),
                 target => Ok(target),
             };
             if let (Ok(_), Some(set)) = (done, set) {
-                if let Err(error) = self.choose(state, set) {
+                if let Err(error) = self.activate_set(state, set) {
                     done = Err(error);
                 }
             }
             if done.is_ok() && !state.started {
-                self.resume(state);
+                self.start_counting(state);
             }
             if let (Ok(_), Target::Cpu(_)) = (done, state.target) {
-                self.enter_if_it_counts(state);
+                self.load_pmu_if_active(state);
             }
         })
-        .map_err(refused)?;
-        if let Target::Thread(task) = done.map_err(refused)? {
-            self.find_running(task);
+        .map_err(to_kernel_error)?;
+        if let Target::Thread(task) = done.map_err(to_kernel_error)? {
+            self.load_where_running(task);
         }
         Ok(())
     }
 
-    /// Stops counting. `EINVAL` if detached, `EBUSY` if the caller is on another CPU.
+    /// Stops counting. Returns `EINVAL` if the context is detached, `EBUSY` on another CPU.
     pub(crate) fn stop(&self) -> Result {
         let mut done = Ok(());
-        self.call(&mut |state| {
-            if state.target == Target::None {
+        self.try_with_state(&mut |state| {
+            if state.target == Target::Detached {
                 done = Err(Error::NotLoaded);
             }
-            self.halt(state);
+            self.stop_counting(state);
         })
         .and(done)
-        .map_err(refused)
+        .map_err(to_kernel_error)
     }
 
-    /// Returns the frame number of the self page, which is allocated at the first call. `EINVAL`
-    /// for a CPU's context, `EDQUOT`, `ENOMEM`.
+    /// Returns the frame number of the self page, which the first call allocates. Returns `EINVAL`
+    /// for a CPU's context, `EDQUOT` or `ENOMEM`.
     pub(crate) fn self_page(&self) -> Result<usize> {
         if self.scope != Scope::Thread {
             return Err(EINVAL);
         }
-        // Each page fault calls this: no memory is allocated if the page exists.
+        // Each page fault calls this function. Do not allocate memory if the page exists.
         if let Some(page) = &self.state.lock().page {
             return Ok(page.frame());
         }
         let mut new = Some(Page::new(&self.charge)?);
         let mut frame = 0;
-        self.with(&mut |state| {
+        self.with_state(&mut |state| {
             if state.page.is_none() {
                 state.page = new.take();
                 state.tsc = msr::time_stamp();
-                self.look(state);
+                self.sync_and_deliver(state);
             }
             frame = state.page.as_ref().map_or(0, Page::frame);
         });
         Ok(frame)
     }
 
-    /// Counts a mapping of the self page by the caller's process. `EACCES` if the thread belongs to
-    /// another process, `EBUSY` while another process has the page mapped.
-    pub(crate) fn map(&self) -> Result {
+    /// Counts a mapping of the self page by the caller's process. Returns `EACCES` if the thread
+    /// belongs to another process, `EBUSY` while another process maps the page.
+    pub(crate) fn map_self_page(&self) -> Result {
         let mut state = self.state.lock();
-        let memory = sched::memory();
+        let memory = sched::current_mm();
         let thread = state.thread.as_ref();
-        if thread.is_some_and(|thread| sched::memory_of(thread) != memory) {
+        if thread.is_some_and(|thread| sched::mm_of(thread) != memory) {
             return Err(EACCES);
         }
-        if state.mapped.nr != 0 && state.mapped.by != memory {
+        if state.mapped.nr != 0 && state.mapped.mm != memory {
             return Err(EBUSY);
         }
-        state.mapped.by = memory;
+        state.mapped.mm = memory;
         state.mapped.nr = state.mapped.nr.wrapping_add(1);
         Ok(())
     }
 
-    /// Counts the copy of a mapping of the self page, for example when it is moved.
-    pub(crate) fn map_again(&self) {
+    /// Counts the copy of a mapping of the self page, for example when a mapping is moved.
+    pub(crate) fn copy_mapping(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_add(1);
     }
 
-    /// Counts a mapping of the self page that was closed.
-    pub(crate) fn unmap(&self) {
+    /// Uncounts a mapping of the self page that was closed.
+    pub(crate) fn unmap_self_page(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_sub(1);
         if state.mapped.nr == 0 {
@@ -633,46 +610,46 @@ impl Context {
 
     /// Sets whether the threads that map the self page may execute RDPMC, and updates the page.
     pub(crate) fn set_rdpmc(&self, may: bool) {
-        self.with(&mut |state| {
+        self.with_state(&mut |state| {
             state.mapped.rdpmc = may;
-            self.look(state);
+            self.sync_and_deliver(state);
         });
     }
 }
 
 impl State {
-    /// Returns whether a sampling clock, the active set or throttling needs the timer.
+    /// Returns whether a sampling clock, the active event set or throttling needs the timer.
     #[inline]
-    pub(crate) fn is_timed(&self) -> bool {
-        self.set.registers.program.clocks
-            || self.set.turns.terms.is_timed()
+    pub(crate) fn needs_timer(&self) -> bool {
+        self.set.registers.program.has_armed_clock
+            || self.set.runs.policy.is_timed()
             || self.sampling.is_throttled()
     }
 
-    /// Returns the nanoseconds until the timer may end the active set's run; `None` if it may not.
-    pub(crate) fn turn_left(&self, now: u64) -> Option<u64> {
-        let left = self.set.turns.left(now)?;
-        Some(left.max(self.sets.held.saturating_sub(now)))
+    /// Returns the nanoseconds until the timer ends the active set's run; `None` without timeout.
+    pub(crate) fn run_remaining(&self, now: u64) -> Option<u64> {
+        let left = self.set.runs.remaining(now)?;
+        Some(left.max(self.sets.earliest_switch.saturating_sub(now)))
     }
 
-    /// Returns the CPU on which the registers must be accessed; `None` if any CPU will do.
-    fn place(&self) -> Option<u32> {
+    /// Returns the CPU on which the state must be accessed; `None` if any CPU may access it.
+    fn required_cpu(&self) -> Option<u32> {
         match self.target {
             Target::Cpu(cpu) => Some(cpu),
             _ => self.cpu,
         }
     }
 
-    /// Updates the self page, if it exists. `counted`: the context was in a PMU until now.
+    /// Updates the self page if it exists. `counted`: the context was in a PMU until now.
     #[inline(always)]
-    pub(crate) fn publish(&mut self, counted: bool) {
+    pub(crate) fn update_self_page(&mut self, counted: bool) {
         if self.page.is_some() {
-            self.write_page(counted);
+            self.update_self_page_slow(counted);
         }
     }
 
     #[inline(never)]
-    fn write_page(&mut self, counted: bool) {
+    fn update_self_page_slow(&mut self, counted: bool) {
         let Some(page) = &self.page else { return };
         let tsc = msr::time_stamp();
         let ran = if counted {
@@ -681,10 +658,10 @@ impl State {
             0
         };
         self.tsc = tsc;
-        // While the context is in a PMU, the current thread is the context's.
+        // While the context is in a PMU, the current thread is the context's thread.
         let flags = match (
             self.cpu,
-            self.mapped.rdpmc && self.mapped.by == sched::memory(),
+            self.mapped.rdpmc && self.mapped.mm == sched::current_mm(),
         ) {
             (None, _) => (0, 0),
             (Some(_), false) => (selfpage::COUNTING, 0),

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about this module itself: instances `perfcounters/...` of the counter pages, and the
-//! same numbers as files in debugfs. They count from load to unload.
+//! Statistics about this module itself: instances `perfcounters/...` of the counter pages, and
+//! files with the same numbers in debugfs. The numbers start at 0 when the module is loaded.
 //!
-//! `sys::costs` updates them. An event costs a load and an add instruction. A time needs two reads
-//! of the time stamp counter as well.
+//! `sys::costs` updates the statistics. Counting an event takes a load and an add instruction.
+//! Measuring a time also takes two reads of the time stamp counter.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 
-use crate::provider::{Instance, What};
+use crate::provider::{Instance, InstanceSpec};
 use crate::sys::costs::{self, File};
 
-/// The statistics, each of which is an instance. The order is that of [`LIST`].
+/// The statistics, each of which is an instance. [`LIST`] has the statistics in the same order.
 #[derive(Clone, Copy)]
 #[repr(u16)]
-pub(crate) enum Cost {
-    Regular,
-    Spurious,
-    Again,
-    InterruptTime,
+pub(crate) enum SelfStat {
+    NmiHandled,
+    NmiSpurious,
+    NmiDeferred,
+    NmiTime,
     Timers,
     TimerTime,
     Samples,
@@ -33,13 +33,13 @@ pub(crate) enum Cost {
     Restarts,
     Waits,
     Throttles,
-    SwitchesIn,
-    InTime,
-    SwitchesOut,
-    OutTime,
+    SchedIn,
+    SchedInTime,
+    SchedOut,
+    SchedOutTime,
     SetSwitches,
-    SetTime,
-    SetsLate,
+    SetSwitchTime,
+    SetSwitchLate,
     Faults,
     FaultTime,
     RecordsLost,
@@ -47,36 +47,45 @@ pub(crate) enum Cost {
 }
 
 /// The number of statistics.
-pub(crate) const NR: usize = 26;
+pub(crate) const NR_STATS: usize = 26;
 
-const fn events(cost: Cost, name: &'static str, help: &'static CStr) -> (Cost, &'static str, What) {
-    (cost, name, What::events(help))
+const fn events(
+    cost: SelfStat,
+    name: &'static str,
+    help: &'static CStr,
+) -> (SelfStat, &'static str, InstanceSpec) {
+    (cost, name, InstanceSpec::events(help))
 }
 
-const fn time(cost: Cost, name: &'static str, help: &'static CStr) -> (Cost, &'static str, What) {
-    (cost, name, What::nanoseconds(help))
+const fn time(
+    cost: SelfStat,
+    name: &'static str,
+    help: &'static CStr,
+) -> (SelfStat, &'static str, InstanceSpec) {
+    (cost, name, InstanceSpec::nanoseconds(help))
 }
 
-/// The names of the instances, without the prefix `perfcounters/`.
-const LIST: [(Cost, &str, What); NR] = {
-    use Cost::*;
+/// The statistics with the names (without the prefix `perfcounters/`) and the descriptions of their
+/// instances.
+const LIST: [(SelfStat, &str, InstanceSpec); NR_STATS] = {
+    use SelfStat::*;
     [
         events(
-            Regular,
+            NmiHandled,
             "interrupts/regular",
             c"NMIs with a counter overflow",
         ),
         events(
-            Spurious,
+            NmiSpurious,
             "interrupts/spurious",
             c"NMIs without a counter overflow, while the PMU was reserved",
         ),
         events(
-            Again,
+            NmiDeferred,
             "interrupts/again",
             c"NMIs deferred because the lock of a context was held",
         ),
-        time(InterruptTime, "interrupts/time", c"Time in the NMI handler"),
+        time(NmiTime, "interrupts/time", c"Time in the NMI handler"),
         events(
             Timers,
             "timers/fired",
@@ -129,29 +138,29 @@ const LIST: [(Cost, &str, What); NR] = {
             c"Times a context was throttled",
         ),
         events(
-            SwitchesIn,
+            SchedIn,
             "switches/in",
             c"Switches to threads with a context",
         ),
         time(
-            InTime,
+            SchedInTime,
             "switches/in_time",
             c"Time to load contexts at switches to their threads",
         ),
         events(
-            SwitchesOut,
+            SchedOut,
             "switches/out",
             c"Switches from threads with a loaded context",
         ),
         time(
-            OutTime,
+            SchedOutTime,
             "switches/out_time",
             c"Time to unload contexts at switches from their threads",
         ),
         events(SetSwitches, "sets/switches", c"Switches of event sets"),
-        time(SetTime, "sets/time", c"Time to switch event sets"),
+        time(SetSwitchTime, "sets/time", c"Time to switch event sets"),
         events(
-            SetsLate,
+            SetSwitchLate,
             "sets/late",
             c"Set switches that the timer did not do in time",
         ),
@@ -178,47 +187,49 @@ const LIST: [(Cost, &str, What); NR] = {
     ]
 };
 
-/// The files that perfmon2 had in debugfs, `perfmon/cpuN/NAME`. Each shows one statistic or the sum
-/// of two.
+/// The files that perfmon2 had in debugfs, `perfmon/cpuN/NAME`. Each file shows one statistic or
+/// the sum of two statistics.
 static FILES: [File; 20] = {
-    use Cost::*;
+    use SelfStat::*;
     [
-        File::sum(c"ovfl_intr_all_count", Regular, Spurious),
-        File::of(c"ovfl_intr_regular_count", Regular),
-        File::of(c"ovfl_intr_spurious_count", Spurious),
-        File::of(c"ovfl_intr_replay_count", Again),
-        // All overflow interrupts are NMIs.
-        File::sum(c"ovfl_intr_nmi_count", Regular, Spurious),
-        File::of(c"ovfl_intr_ns", InterruptTime),
-        File::of(c"ovfl_notify_count", Messages),
-        File::of(c"handle_work_count", Waits),
-        File::of(c"handle_timeout_count", Timers),
-        File::of(c"reset_pmds_count", Resets),
-        File::of(c"pfm_restart_count", Restarts),
-        File::of(c"fmt_handler_calls", Samples),
-        File::of(c"fmt_handler_ns", SampleTime),
-        File::of(c"set_switch_count", SetSwitches),
-        File::of(c"set_switch_ns", SetTime),
-        File::of(c"set_switch_exp", SetsLate),
-        File::of(c"ctxswin_count", SwitchesIn),
-        File::of(c"ctxswin_ns", InTime),
-        File::of(c"ctxswout_count", SwitchesOut),
-        File::of(c"ctxswout_ns", OutTime),
+        File::sum(c"ovfl_intr_all_count", NmiHandled, NmiSpurious),
+        File::single(c"ovfl_intr_regular_count", NmiHandled),
+        File::single(c"ovfl_intr_spurious_count", NmiSpurious),
+        File::single(c"ovfl_intr_replay_count", NmiDeferred),
+        // This file equals ovfl_intr_all_count, because all overflow interrupts are NMIs.
+        File::sum(c"ovfl_intr_nmi_count", NmiHandled, NmiSpurious),
+        File::single(c"ovfl_intr_ns", NmiTime),
+        File::single(c"ovfl_notify_count", Messages),
+        File::single(c"handle_work_count", Waits),
+        File::single(c"handle_timeout_count", Timers),
+        File::single(c"reset_pmds_count", Resets),
+        File::single(c"pfm_restart_count", Restarts),
+        File::single(c"fmt_handler_calls", Samples),
+        File::single(c"fmt_handler_ns", SampleTime),
+        File::single(c"set_switch_count", SetSwitches),
+        File::single(c"set_switch_ns", SetSwitchTime),
+        File::single(c"set_switch_exp", SetSwitchLate),
+        File::single(c"ctxswin_count", SchedIn),
+        File::single(c"ctxswin_ns", SchedInTime),
+        File::single(c"ctxswout_count", SchedOut),
+        File::single(c"ctxswout_ns", SchedOutTime),
     ]
 };
 
-/// The instances. Dropping them makes them dormant; nothing updates them by then.
-pub(crate) struct Costs {
+/// The instances of the statistics. When `SelfStats` is dropped, the instances become dormant; no
+/// code updates the statistics by then.
+pub(crate) struct SelfStats {
     _instances: KVec<Instance>,
 }
 
-impl Costs {
-    /// Adds all instances, before anything can update them. Called once, from module init.
+impl SelfStats {
+    /// Adds all instances. Called once, from module init, before any code can update the
+    /// statistics.
     pub(crate) fn new() -> Result<Self> {
         costs::init();
-        let mut instances = KVec::with_capacity(NR, GFP_KERNEL)?;
+        let mut instances = KVec::with_capacity(NR_STATS, GFP_KERNEL)?;
         for (cost, name, what) in &LIST {
-            let instance = what.named(fmt!("perfcounters/{name}"))?;
+            let instance = what.add(fmt!("perfcounters/{name}"))?;
             costs::publish(*cost, instance.counter());
             instances.push(instance, GFP_KERNEL)?;
         }
@@ -228,7 +239,7 @@ impl Costs {
     }
 }
 
-/// Creates the debugfs files of a CPU that comes online. Process context.
+/// Creates the debugfs files of a CPU that has come online. Process context.
 pub(crate) fn cpu_online(cpu: u32) {
     costs::show(cpu, &FILES);
 }

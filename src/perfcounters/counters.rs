@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registry of this machine: the implementation of `perf_add()` and `perf_del()`.
+//! The implementation of `perf_add()` and `perf_del()`, on the one registry of counter instances.
 
-use engine::error::Error::Unsettled;
+use engine::error::Error::UpdatesInFlight;
 use engine::layout::{Layout, MAX_PAGES_PER_CHUNK};
 use engine::registry::Registry;
 use engine::spec::Spec;
@@ -11,14 +11,14 @@ use kernel::str::{BStr, CStr};
 
 use crate::pages::Pages;
 use crate::sys::lock::{self, REGISTRY};
-use crate::sys::misc::Line;
+use crate::sys::misc::LogKind;
 use crate::sys::modules::Owner;
 use crate::sys::{cpu, misc};
 
-/// The lifetime of the registry. Dropping it frees the registry and its pages.
-pub(crate) struct Loaded(());
+/// A guard for the lifetime of the registry. Dropping the guard frees the registry and its pages.
+pub(crate) struct RegistryGuard(());
 
-impl Loaded {
+impl RegistryGuard {
     /// Creates an empty registry. Called once, from module init.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Loaded {
     }
 }
 
-impl Drop for Loaded {
+impl Drop for RegistryGuard {
     fn drop(&mut self) {
         *REGISTRY.lock() = None;
     }
@@ -59,12 +59,12 @@ fn to_errno(error: engine::error::Error) -> Error {
     Error::from_errno(error.errno().wrapping_neg())
 }
 
-/// `perf_add()`: returns the instance number, or a negative errno after a message in the kernel
-/// log.
+/// Implements `perf_add()`. Returns the instance number. On failure returns a negative errno; most
+/// errors are also reported in the kernel log.
 pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
     if !misc::may_sleep() {
         log(
-            Line::Atomic,
+            LogKind::Atomic,
             format_args!(
                 "perf_add() called from atomic context; call it where sleeping is allowed"
             ),
@@ -78,7 +78,7 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
                 return ENODEV.to_errno();
             };
             match registry.add(spec) {
-                Err(Unsettled(instance)) => registry.store().death(instance),
+                Err(UpdatesInFlight(instance)) => registry.store().last_deletion(instance),
                 Ok(instance) => {
                     registry.store_mut().set_owner(instance, owner);
                     break Ok(instance);
@@ -86,38 +86,39 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
                 refused => break refused,
             }
         };
-        // Wait without the lock, so that other callers need not wait.
+        // Wait without the lock, so that other callers of perf_add() need not wait.
         death.wait();
     };
     match added {
-        // Instance numbers are below 65536.
+        // Instance numbers are below 65536, so the cast does not change the number.
         Ok(instance) => instance as i32,
-        Err(error) => refused(spec.name, error),
+        Err(error) => log_refused(spec.name, error),
     }
 }
 
 /// Logs why an instance cannot be added, and returns the negative errno.
-pub(crate) fn refused(name: &[u8], error: engine::error::Error) -> i32 {
+pub(crate) fn log_refused(name: &[u8], error: engine::error::Error) -> i32 {
     let name = BStr::from_bytes(name);
     log(
-        Line::Add,
+        LogKind::Add,
         format_args!("cannot add {name:?}: {}", error.advice()),
     );
     error.errno().wrapping_neg()
 }
 
-/// Number of instances that are processed before the lock is released for other callers.
-pub(crate) const PART: u32 = 512;
+/// Number of instances that are processed before the lock of the registry is released for other
+/// callers.
+pub(crate) const BATCH_SIZE: u32 = 512;
 
 /// Makes the instances dormant that a module has left live when it was unloaded.
-pub(crate) fn forget(owner: Owner, name: &CStr) {
+pub(crate) fn del_owned(owner: Owner, name: &CStr) {
     let (mut at, mut left) = (1_u32, 0_u32);
     loop {
         let mut registry = REGISTRY.lock();
         let Some(registry) = registry.as_mut() else {
             return;
         };
-        let end = at.saturating_add(PART).min(registry.nr_slots());
+        let end = at.saturating_add(BATCH_SIZE).min(registry.nr_slots());
         for instance in at..end {
             if registry.store().owner(instance) == owner && registry.del(instance).is_ok() {
                 left = left.saturating_add(1);
@@ -135,15 +136,15 @@ pub(crate) fn forget(owner: Owner, name: &CStr) {
     }
 }
 
-/// `perf_del()`: makes an instance dormant.
+/// Implements `perf_del()`: makes an instance dormant.
 pub(crate) fn del(instance: i32) {
-    // A negative number is an error of perf_add(), which was logged there.
+    // A negative number is an error that perf_add() has returned, and has logged.
     if instance < 0 {
         return;
     }
     if !misc::may_sleep() {
         return log(
-            Line::Atomic,
+            LogKind::Atomic,
             format_args!("perf_del({instance}) called from atomic context; call it where sleeping is allowed"),
         );
     }
@@ -153,20 +154,22 @@ pub(crate) fn del(instance: i32) {
     };
     if !deleted {
         log(
-            Line::Del,
+            LogKind::Del,
             format_args!("perf_del({instance}): no such live instance"),
         );
     }
 }
 
-/// Logs a mistake of a driver. Rate-limited, as a driver may repeat it for each of its devices.
-fn log(line: Line, what: core::fmt::Arguments<'_>) {
+/// Logs a mistake of a driver. The messages are rate-limited, because a driver may repeat the
+/// mistake for each of its devices.
+fn log(line: LogKind, what: core::fmt::Arguments<'_>) {
     if misc::may_log(line) {
         pr_notice!("{what}\n");
     }
 }
 
-/// Records in the header page that a CPU has come online or goes offline. Its values are kept.
+/// Records in the header page that a CPU has come online or goes offline. The counters of the CPU
+/// keep their values.
 pub(crate) fn cpu_online(cpu: u32, online: bool) {
     if let Some(registry) = REGISTRY.lock().as_ref() {
         registry.store().header().set_online(cpu, online);

@@ -17,31 +17,31 @@ use crate::sys::pmu::request_module;
 pub(crate) struct Formats(KVec<Format>);
 
 impl Formats {
-    /// No formats.
+    /// An empty list of formats.
     pub(crate) const NONE: Self = Self(KVec::new());
 }
 
-/// The format that user space asks for.
-pub(crate) enum Wanted<'a> {
-    /// The format with this name.
+/// The name or UUID by which user space selects a format.
+pub(crate) enum FormatId<'a> {
+    /// Selects the format with this name.
     Name(&'a CStr),
-    /// The format with this UUID.
+    /// Selects the format with this UUID.
     Uuid([u8; 16]),
 }
 
-fn is_name(name: &CStr) -> bool {
+fn is_valid_name(name: &CStr) -> bool {
     let letter = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
     let bytes = name.to_bytes();
     !bytes.is_empty() && bytes.len() < engine::calls::FORMAT_NAME && bytes.iter().all(letter)
 }
 
-/// Registers a format. An invalid one is reported in the kernel log.
+/// Registers a format. An invalid format is reported in the kernel log.
 ///
 /// # Errors
 ///
 /// `EINVAL` if the format is invalid, `EEXIST` if its name or UUID is in use, `ENOMEM`.
 pub(crate) fn register(new: Format) -> Result {
-    if !is_name(new.name()) || !new.is_whole() {
+    if !is_valid_name(new.name()) || !new.is_valid() {
         pr_err!(
             "perfmon: format {:?}: invalid; it needs a name of letters, digits and dashes, layout(), \
              overflow(), a queue_depth of 1 to 30, an argument and a state of at most a page\n",
@@ -69,36 +69,37 @@ pub(crate) fn unregister(raw: *const RawFormat) {
     }
 }
 
-/// Returns a registered format, and keeps its module loaded.
-fn there(wanted: &Wanted<'_>) -> Option<Pinned> {
+/// Finds a registered format. The result keeps the module of the format loaded.
+fn find_registered(wanted: &FormatId<'_>) -> Option<Pinned> {
     let formats = FORMATS.lock();
     let is = |f: &&Format| match wanted {
-        Wanted::Name(name) => f.name() == *name,
-        Wanted::Uuid(uuid) => f.uuid() == *uuid,
+        FormatId::Name(name) => f.name() == *name,
+        FormatId::Uuid(uuid) => f.uuid() == *uuid,
     };
     formats.0.iter().find(is).and_then(Format::pin)
 }
 
-/// Finds a format. Requests its module if it is not registered. May sleep.
+/// Finds a format. If the format is not registered, requests its module first. May sleep.
 ///
 /// # Errors
 ///
-/// `ENOENT` if there is no such format, `EINVAL` if the name is invalid, `ENOMEM`.
-pub(crate) fn find(wanted: &Wanted<'_>) -> Result<Pinned> {
-    if let Some(format) = there(wanted) {
+/// `ENOENT` if the format is still not registered after the request, `EINVAL` if the name is
+/// invalid, `ENOMEM`.
+pub(crate) fn find(wanted: &FormatId<'_>) -> Result<Pinned> {
+    if let Some(format) = find_registered(wanted) {
         return Ok(format);
     }
     let alias = match wanted {
-        Wanted::Name(name) if is_name(name) => {
+        FormatId::Name(name) if is_valid_name(name) => {
             let name = name.to_str().map_err(|_| EINVAL)?;
             CString::try_from_fmt(fmt!("perfmon-format-{name}"))?
         }
-        Wanted::Name(_) => return Err(EINVAL),
-        Wanted::Uuid(uuid) => {
+        FormatId::Name(_) => return Err(EINVAL),
+        FormatId::Uuid(uuid) => {
             let n = u128::from_be_bytes(*uuid);
             CString::try_from_fmt(fmt!("perfmon-format-{n:032x}"))?
         }
     };
     request_module(&alias);
-    there(wanted).ok_or(ENOENT)
+    find_registered(wanted).ok_or(ENOENT)
 }

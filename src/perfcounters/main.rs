@@ -1,41 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! perfcounters.ko: per-CPU counter pages, `/dev/perfcounters`.
+//! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`), PMU monitoring (`/dev/perfmon`),
+//! process accounting (`/dev/ppa`) and user tracing.
 //!
-//! In the order in which data flows: drivers call [`counters`] through `sys::export`. The engine's
-//! registry numbers and describes their instances, in the memory of [`pages`], which `sys::file`
-//! maps into user space. [`names`] prints the instances as text. Drivers in Rust use [`driver`],
-//! providers use [`provider`].
+//! The counter pages: drivers call [`counters`] through `sys::export` to add instances. The
+//! engine's registry assigns numbers to the instances, and stores descriptors and counters in the
+//! memory of [`pages`]. `sys::file` maps this memory into user space. [`names`] prints the
+//! instances as text. Drivers in Rust use [`driver`]; providers use [`provider`].
 
 #![deny(missing_docs)]
 
 mod accounting;
-mod accounts;
 mod contexts;
 mod costs;
 pub mod counters;
+mod cpu_kinds;
+mod cpu_stats;
 #[allow(missing_docs, reason = "documented in the C header")]
 #[path = "../../include/linux/perfmon.rs"]
 pub mod description;
 #[path = "../../include/linux/perfcounters.rs"]
 pub mod driver;
-mod entries;
 mod formats;
-mod kinds;
 mod messages;
 mod names;
 mod pages;
+mod per_task;
+mod permission;
 mod pmu;
+mod probes;
 pub mod provider;
 mod registers;
 mod sampling;
 mod session;
 mod sets;
+mod status;
 pub mod sys;
 mod target;
-mod totals;
 mod tracing;
-mod watch;
+mod virtual_counters;
 
 use kernel::prelude::*;
 
@@ -53,43 +56,47 @@ module! {
     },
 }
 
-/// The state of the module while it is loaded. The fields are dropped in this order: first the
-/// devices are removed, so that none can be opened, then CPU hotplug is no longer reported, then
-/// the counter pages are freed. By then no file is open and no driver is loaded, because each holds
-/// a reference to this module.
+/// The state of the module while it is loaded. The fields are dropped in the order of their
+/// declaration. The devices are removed first, so that no device can be opened. After the devices
+/// the CPU hotplug callbacks are unregistered, and later the counter pages are freed. No file is
+/// open and no driver is loaded by then, because each file and driver holds a reference to this
+/// module.
 struct PerfCounters {
-    _trace: sys::trace::Tracer,
+    _trace: sys::trace::TraceDevice,
     _perfmon: sys::file::Device,
-    _work: sys::wake::Work,
+    _work: sys::wrap_timer::Workqueues,
     _nmi: sys::nmi::Handler,
     _ppa: sys::file::Device,
     _ppa_files: sys::proc::Files,
     _map: sys::pmu::MapFile,
-    _sleep: sys::wake::Sleep,
+    _sleep: sys::wrap_timer::Power,
     _devices: sys::file::Devices,
     _hotplug: sys::cpu::Hotplug,
-    _tree: sys::pmu::Tree,
-    _costs: costs::Costs,
-    _modules: sys::modules::Watch,
-    _registry: counters::Loaded,
-    _works: sys::task::Works,
-    _threads: sys::threads::Threads,
-    _rights: sys::rights::Rights,
+    _tree: sys::pmu::DebugfsTree,
+    _costs: costs::SelfStats,
+    _modules: sys::modules::UnloadNotifier,
+    _registry: counters::RegistryGuard,
+    _works: sys::task::TaskWorks,
+    _threads: sys::threads::ThreadTable,
+    _rights: sys::access::ProcfsMount,
 }
 
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let registry =
-            counters::Loaded::new(sys::release::given(&module_parameters::pages_per_chunk))?;
-        let modules = sys::modules::Watch::begin()?;
-        let costs = costs::Costs::new()?;
-        // Created before `Hotplug`, whose callbacks create a directory in it for each CPU.
-        let tree = sys::pmu::Tree::create();
-        let rights = sys::rights::Rights::begin()?;
-        let threads = sys::threads::Threads::begin()?;
+        let registry = counters::RegistryGuard::new(sys::release::param_value(
+            &module_parameters::pages_per_chunk,
+        ))?;
+        let modules = sys::modules::UnloadNotifier::register()?;
+        let costs = costs::SelfStats::new()?;
+        // The debugfs tree is created before `Hotplug`, whose callbacks create a directory in the
+        // tree for each CPU.
+        let tree = sys::pmu::DebugfsTree::create();
+        let rights = sys::access::ProcfsMount::mount()?;
+        let threads = sys::threads::ThreadTable::create()?;
         let hotplug = sys::cpu::Hotplug::register()?;
-        // The values are created in this order. If one fails, those before it are dropped in
-        // reverse order and the module is freed at once, so most devices are registered last.
+        // The values are created in the order below. If the creation of one fails, the values
+        // created before it are dropped in reverse order and the module is freed at once, so most
+        // devices are registered last.
         let this = Self {
             _registry: registry,
             _modules: modules,
@@ -97,17 +104,17 @@ impl kernel::Module for PerfCounters {
             _tree: tree,
             _hotplug: hotplug,
             _map: sys::pmu::MapFile::create()?,
-            _sleep: sys::wake::Sleep::register(),
-            _works: sys::task::Works,
+            _sleep: sys::wrap_timer::Power::register(),
+            _works: sys::task::TaskWorks,
             _threads: threads,
             _rights: rights,
             _devices: sys::file::Devices::register()?,
             _nmi: sys::nmi::Handler::register()?,
-            _work: sys::wake::Work::begin()?,
+            _work: sys::wrap_timer::Workqueues::create()?,
             _perfmon: sys::perfmon::register()?,
             _ppa_files: sys::proc::Files::create()?,
             _ppa: sys::ppa::register()?,
-            _trace: sys::trace::Tracer::register()?,
+            _trace: sys::trace::TraceDevice::register()?,
         };
         sys::file::ready();
         Ok(this)

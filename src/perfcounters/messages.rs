@@ -1,38 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The message queue of a context: messages that report no overflow, and reading the queue.
+//! The message queue of a context: functions that queue messages other than overflow messages, and
+//! functions that read the queue.
 
 use engine::sampling::{self, Message};
 
 use crate::contexts::{Context, State};
 
 impl Context {
-    /// Reports that the target has ended. The reader gets a message, unless the thread attached the
-    /// context to itself: then readers are only woken.
-    pub(crate) fn tell_end(&self, state: &mut State) {
-        if state.sampling.own {
-            self.bell.ring();
+    /// Reports that the target of the context has ended: queues a message and wakes the readers. If
+    /// the thread attached the context to itself, only wakes the readers.
+    pub(crate) fn queue_end_message(&self, state: &mut State) {
+        if state.sampling.self_monitoring {
+            self.notifier.wake_readers();
         } else {
-            self.tell_of(state, sampling::END);
+            self.queue_message(state, sampling::END);
         }
     }
 
-    /// Queues a message of this type without an overflow, and wakes the readers.
-    pub(crate) fn tell_of(&self, state: &mut State, msg_type: u32) {
+    /// Queues a message of the type `msg_type`, without data about an overflow, and wakes the
+    /// readers.
+    pub(crate) fn queue_message(&self, state: &mut State, msg_type: u32) {
         let message = Message {
             msg_type,
             ..Message::default()
         };
         state.sampling.queue.push(&message);
-        self.bell.ring();
+        self.notifier.wake_readers();
     }
 
-    /// Takes the oldest message out of the queue.
-    pub(crate) fn message(&self) -> Option<Message> {
+    /// Removes and returns the oldest message of the queue; `None` if the queue is empty.
+    pub(crate) fn take_message(&self) -> Option<Message> {
         self.state.lock().sampling.queue.pop()
     }
 
-    /// Puts a message that could not be copied to user space back as the oldest one.
+    /// Puts a message that could not be copied to user space back to the front of the queue.
     pub(crate) fn put_back(&self, message: &Message) {
         self.state.lock().sampling.queue.put_back(message);
     }

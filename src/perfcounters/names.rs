@@ -8,13 +8,14 @@
 //! 2 TAB dormant TAB block/sdb/reads
 //! ```
 //!
-//! The name is last because it may contain blanks. The text is written at open(), so that all reads
-//! of an open file see the same generation. Its memory is charged to the control group of the
-//! process that opens the file.
+//! The name is the last column because it may contain blanks. The text is written at open(), so
+//! that all reads of an open file see the same generation. The memory of the text is charged to the
+//! control group of the process that opens the file.
 //!
-//! The text is written in parts of [`PART`] instances, and a driver that adds or deletes an
-//! instance waits for one part only. If the set of instances changes, the text is started again.
-//! After [`TRIES`] attempts it is written without releasing the lock.
+//! The text is written in parts of [`BATCH_SIZE`] instances, so that a driver that adds or deletes
+//! an instance waits for at most one part. If the set of instances changes between two parts, the
+//! text is started again. After [`MAX_TRIES`] attempts the whole text is written without releasing
+//! the lock.
 
 use core::fmt::{self, Write};
 use core::ops::Range;
@@ -25,7 +26,7 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::VVec;
 use kernel::prelude::*;
 
-use crate::counters::PART;
+use crate::counters::BATCH_SIZE;
 use crate::pages::Pages;
 use crate::sys::lock::REGISTRY;
 
@@ -39,13 +40,14 @@ impl Write for Text {
     }
 }
 
-/// Number of attempts to write the text in parts; see the module documentation.
-const TRIES: u32 = 8;
+/// Maximum number of attempts to write the text in parts.
+const MAX_TRIES: u32 = 8;
 
-/// Returns the whole text. May sleep. `ENODEV`, `ENOMEM`.
+/// Returns the whole text. May sleep. Returns `ENODEV` while the registry does not exist, or
+/// `ENOMEM`.
 pub(crate) fn text() -> Result<VVec<u8>> {
-    for _ in 0..TRIES {
-        if let Some(text) = in_parts()? {
+    for _ in 0..MAX_TRIES {
+        if let Some(text) = text_in_parts()? {
             return Ok(text);
         }
     }
@@ -57,22 +59,22 @@ pub(crate) fn text() -> Result<VVec<u8>> {
     Ok(text.0)
 }
 
-/// Writes the whole text in parts, and releases the lock in between. Returns `None` if the set of
-/// instances changed meanwhile.
-fn in_parts() -> Result<Option<VVec<u8>>> {
+/// Writes the whole text in parts, and releases the lock of the registry after each part. Returns
+/// `None` if the set of instances changed between two parts.
+fn text_in_parts() -> Result<Option<VVec<u8>>> {
     let mut text = Text(VVec::new());
     let (mut at, mut generation) = (1_u32, None);
     loop {
         let registry = REGISTRY.lock();
         let registry = registry.as_ref().ok_or(ENODEV)?;
-        let now = registry.store().header().generation().enter();
+        let now = registry.store().header().generation().read_begin();
         match generation {
             None => text.head(registry)?,
             Some(begun) if begun != now => return Ok(None),
             Some(_) => {}
         }
         generation = Some(now);
-        let end = at.saturating_add(PART).min(registry.nr_slots());
+        let end = at.saturating_add(BATCH_SIZE).min(registry.nr_slots());
         text.lines(registry, at..end)?;
         if end == registry.nr_slots() {
             return Ok(Some(text.0));
@@ -82,10 +84,10 @@ fn in_parts() -> Result<Option<VVec<u8>>> {
 }
 
 impl Text {
-    /// Writes the first line.
+    /// Writes the first line, with the generation and the boot ID.
     fn head(&mut self, registry: &Registry<Pages>) -> Result {
         let header = registry.store().header();
-        let generation = header.generation().enter();
+        let generation = header.generation().read_begin();
         write!(self, "# perfcounters generation {generation} boot_id ").map_err(|_| ENOMEM)?;
         for byte in header.boot_id() {
             write!(self, "{byte:02x}").map_err(|_| ENOMEM)?;
@@ -93,7 +95,7 @@ impl Text {
         self.write_str("\n").map_err(|_| ENOMEM)
     }
 
-    /// Writes a line for each of these instances that is live or dormant.
+    /// Writes a line for each live or dormant instance in the range.
     fn lines(&mut self, registry: &Registry<Pages>, instances: Range<u32>) -> Result {
         for instance in instances {
             let desc = registry.store().desc(instance);

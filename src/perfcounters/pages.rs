@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of the registry: the pages behind `/dev/perfcounters`, and tables of the kernel.
+//! The memory of the registry of instances: the pages that `/dev/perfcounters` maps, and tables for
+//! use in the kernel.
 
 use engine::abi::{self, Desc, Header};
 use engine::error::Error;
@@ -16,50 +17,52 @@ use crate::sys::page::{self, HeaderPage, Page};
 use crate::sys::percpu::{self, Chunk};
 use crate::sys::{cpu, tables};
 
-/// The values that page faults need, set once at load.
-struct Fixed {
-    /// The layout of the file.
+/// The values that page faults need, which are set once, when the module is loaded.
+struct MapLayout {
+    /// The layout of the file `/dev/perfcounters`.
     layout: Layout,
     /// The address of the header page.
     header: usize,
     /// The address of a page of zeros, which is mapped for CPUs that are not possible.
-    nobody: usize,
+    zero_page: usize,
 }
 
-static FIXED: SetOnce<Fixed> = SetOnce::new();
+static MAP_LAYOUT: SetOnce<MapLayout> = SetOnce::new();
 
-/// The memory of the registry.
+/// The memory of the registry of instances.
 pub(crate) struct Pages {
-    /// The layout of the file.
+    /// The layout of the file `/dev/perfcounters`.
     layout: Layout,
-    /// Page 0 of the file.
+    /// Page 0 of the file, with the header.
     header: HeaderPage,
-    /// A page of zeros; see [`Fixed::nobody`].
-    _nobody: Page,
+    /// The page of zeros at [`MapLayout::zero_page`].
+    _zero_page: Page,
     /// The per-CPU memory of the counters.
     chunks: VVec<Chunk>,
     /// The pages of descriptors.
     descs: VVec<Page>,
-    /// The first instance of each hash bucket; 0 if the bucket is empty.
+    /// The first instance in each hash bucket; 0 if the bucket is empty.
     heads: VVec<u16>,
-    /// The instance that follows each instance in its bucket; 0 at the end.
+    /// The links of the hash buckets: the instance that follows each instance in its bucket, or 0.
     next: VVec<u16>,
-    /// The last deletion and the owner of each instance that `descs` has room for.
-    lives: VVec<Life>,
+    /// The last deletion and the owner of each instance for which `descs` has room.
+    instances: VVec<InstanceState>,
 }
 
-/// The data of an instance that is not in its descriptor.
+/// The data about an instance that its descriptor does not have.
 #[derive(Clone, Copy)]
-struct Life {
-    /// The grace period of the last deletion. The name cannot be added again before it is over.
-    death: GracePeriod,
-    /// The module that added the instance, while it is live.
+struct InstanceState {
+    /// The grace period after the last deletion. The name cannot be added again before the grace
+    /// period is over.
+    last_deletion: GracePeriod,
+    /// The module that added the instance; `Owner::NONE` unless the instance is live.
     owner: Owner,
 }
 
 impl Pages {
-    /// Allocates the header page, the hash index and the lists at their full size, so that adding
-    /// an instance does not copy them. Only `lives` (16 bytes each) grows with the instances.
+    /// Allocates the header page, the hash index and the lists. The index and the lists have their
+    /// full size, so that adding an instance does not copy them. Only the list `instances` (16
+    /// bytes for each) grows with the number of instances.
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
         let header = HeaderPage(Page::new()?);
         let nobody = Page::new()?;
@@ -90,59 +93,59 @@ impl Pages {
         for cpu in cpu::possible() {
             header.set_cpu(abi::POSSIBLE_OFFSET, cpu, true);
         }
-        FIXED.populate(Fixed {
+        MAP_LAYOUT.populate(MapLayout {
             layout,
             header: header.0.address(),
-            nobody: nobody.address(),
+            zero_page: nobody.address(),
         });
         Ok(Self {
             layout,
             header,
-            _nobody: nobody,
+            _zero_page: nobody,
             chunks,
             descs,
             heads,
             next,
-            lives: VVec::new(),
+            instances: VVec::new(),
         })
     }
 
-    /// Returns page 0 of the file.
+    /// Returns the header page, page 0 of the file.
     pub(crate) fn header(&self) -> &HeaderPage {
         &self.header
     }
 
-    /// Returns the grace period of an instance's last deletion.
-    pub(crate) fn death(&self, instance: u32) -> GracePeriod {
-        let life = self.lives.get(instance as usize);
-        life.map_or_else(GracePeriod::over, |life| life.death)
+    /// Returns the grace period after the last deletion of an instance.
+    pub(crate) fn last_deletion(&self, instance: u32) -> GracePeriod {
+        let life = self.instances.get(instance as usize);
+        life.map_or_else(GracePeriod::over, |life| life.last_deletion)
     }
 
-    /// Returns the owner of an instance.
+    /// Returns the module that owns an instance.
     pub(crate) fn owner(&self, instance: u32) -> Owner {
-        let life = self.lives.get(instance as usize);
+        let life = self.instances.get(instance as usize);
         life.map_or(Owner::NONE, |life| life.owner)
     }
 
-    /// Sets the owner of an instance, until it is deleted.
+    /// Sets the module that owns an instance until the instance is deleted.
     pub(crate) fn set_owner(&mut self, instance: u32, owner: Owner) {
-        if let Some(life) = self.lives.get_mut(instance as usize) {
+        if let Some(life) = self.instances.get_mut(instance as usize) {
             life.owner = owner;
         }
     }
 
-    /// Makes room for the descriptors of this many slots.
+    /// Allocates the memory for the descriptors of `slots` slots.
     fn grow_descs(&mut self, slots: u32) -> Result<(), Error> {
         let pages = slots.div_ceil(DESCS_PER_PAGE) as usize;
         while self.descs.len() < pages {
             let page = Page::new()?;
             let address = page.address();
             let lives = (self.descs.len() + 1) * DESCS_PER_PAGE as usize;
-            let unborn = Life {
-                death: GracePeriod::over(),
+            let unborn = InstanceState {
+                last_deletion: GracePeriod::over(),
                 owner: Owner::NONE,
             };
-            self.lives
+            self.instances
                 .resize(lives, unborn, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;
             self.descs
@@ -153,7 +156,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Makes room for the counters of this many slots.
+    /// Allocates the memory for the counters of `slots` slots.
     fn grow_chunks(&mut self, slots: u32) -> Result<(), Error> {
         let per_chunk = self.layout.pages_per_chunk();
         while (self.chunks.len() as u32) < self.layout.chunks_for(slots) {
@@ -191,7 +194,7 @@ impl Store for Pages {
 
     fn set_head(&mut self, bucket: u32, instance: u32) {
         if let Some(head) = self.heads.get_mut(bucket as usize) {
-            // Instance numbers are below 65536.
+            // Instance numbers are below 65536, so the cast does not change the number.
             *head = instance as u16;
         }
     }
@@ -223,14 +226,14 @@ impl Store for Pages {
 
     fn set_live(&mut self, instance: u32, _nr_slots: u16, live: bool) {
         tables::set_live(instance, live);
-        if let (false, Some(life)) = (live, self.lives.get_mut(instance as usize)) {
-            life.death = GracePeriod::now();
+        if let (false, Some(life)) = (live, self.instances.get_mut(instance as usize)) {
+            life.last_deletion = GracePeriod::now();
             life.owner = Owner::NONE;
         }
     }
 
-    fn is_settled(&self, instance: u32) -> bool {
-        self.death(instance).is_over()
+    fn is_quiescent(&self, instance: u32) -> bool {
+        self.last_deletion(instance).is_over()
     }
 
     fn zero(&mut self, instance: u32, nr_slots: u16) {
@@ -269,9 +272,9 @@ fn links(count: u32) -> Result<VVec<u16>, Error> {
 }
 
 /// Returns the page frame number of a page of the file; `None` if the page does not exist (yet).
-/// Takes no lock, as it is called from page faults.
+/// Takes no lock, because page faults call this function.
 pub(crate) fn frame(pgoff: u64) -> Option<usize> {
-    let fixed = FIXED.as_ref()?;
+    let fixed = MAP_LAYOUT.as_ref()?;
     match fixed.layout.page(pgoff)? {
         FilePage::Header => Some(page::frame(fixed.header)),
         FilePage::Descs(n) => match tables::DESC_PAGES.get(n as usize) {
@@ -279,14 +282,14 @@ pub(crate) fn frame(pgoff: u64) -> Option<usize> {
             address => Some(page::frame(address)),
         },
         FilePage::Slots { chunk, cpu, page } => {
-            // The layout limits the product. Wrapping operations, so that a fault has no panic
+            // The layout limits the index. The operations wrap, so that a page fault has no panic
             // path.
             let index = chunk
                 .wrapping_mul(fixed.layout.pages_per_chunk())
                 .wrapping_add(page);
             match tables::SLOT_PAGES.get(index as usize) {
                 0 => None,
-                _ if !cpu::is_possible(cpu) => Some(page::frame(fixed.nobody)),
+                _ if !cpu::is_possible(cpu) => Some(page::frame(fixed.zero_page)),
                 address => Some(percpu::frame(address, cpu)),
             }
         }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registered PMU descriptions: at most one of the hardware, and others of virtual registers of
-//! the kernel. Each has a range of register numbers.
+//! The registered PMU descriptions: at most one description of the hardware, and descriptions of
+//! virtual registers that the kernel provides. Each description has a range of register numbers. A
+//! PMC is a control register, a PMD a data register.
 
 use engine::context::Error;
-use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MOST, NUMBERS, ROWS};
+use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS};
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::KVec;
 use kernel::ffi::CStr;
@@ -16,27 +17,27 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use kernel::task::Task;
 
+use crate::cpu_kinds::{self, CpuKind};
 use crate::description::RawPmu;
-use crate::kinds::{self, Kind};
 use crate::sys::lock::PMUS;
-use crate::sys::msr::{self, Reserved};
-use crate::sys::pmu::{request_module, Calls, Description, Pinned, Tree};
+use crate::sys::msr::{self, ReservedMsrs};
+use crate::sys::pmu::{request_module, Calls, DebugfsTree, Description, Pinned};
 use crate::sys::sched;
 use crate::sys::{cpu, cpuid};
 
-/// The registered descriptions, protected by `PMUS`.
+/// The registered descriptions, protected by the lock `PMUS`.
 pub(crate) struct Pmus {
-    /// The descriptions, sorted by their first number.
+    /// The descriptions, sorted by their first register numbers.
     all: KVec<Description>,
-    /// The registers that new contexts share. Built when needed; `None` after the descriptions or
-    /// the kinds of CPUs have changed.
+    /// The registers that new contexts share. The registers are built when a context needs them.
+    /// `None` after the descriptions or the kinds of CPUs have changed.
     shared: Option<Arc<Registers>>,
-    /// The last number that was given to a kind of CPUs. No number is used twice.
+    /// The last number that was given to a kind of CPUs ([`CpuKind::id`]). No number is used twice.
     last_kind: u32,
 }
 
 impl Pmus {
-    /// No descriptions.
+    /// An empty list of descriptions.
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
         shared: None,
@@ -44,11 +45,11 @@ impl Pmus {
     };
 }
 
-/// References to the modules of descriptions. They keep the modules loaded.
+/// References to the modules of descriptions, which keep these modules loaded.
 pub(crate) type Pins = KVec<Option<Pinned>>;
 
 /// The functions of one description, for the register numbers `first` to `end` (exclusive).
-struct Part {
+struct RegisterRange {
     first: u16,
     end: u16,
     calls: Calls,
@@ -57,24 +58,26 @@ struct Part {
 /// The registers that contexts use: copies of the descriptions' tables, and the functions of the
 /// descriptions.
 pub(crate) struct Registers {
-    /// The hardware's PMCs, from number 0.
+    /// The rows of the hardware PMCs, from number 0.
     pmcs: KVec<Register>,
-    /// The hardware's PMDs, from number 0.
+    /// The rows of the hardware PMDs, from number 0.
     pmds: KVec<Register>,
-    /// The virtual registers' PMCs, from number [`FIRST_SOFT`].
+    /// The rows of the soft PMCs, from number [`FIRST_SOFT`].
     soft_pmcs: KVec<Register>,
-    /// The virtual registers' PMDs, from number [`FIRST_SOFT`].
+    /// The rows of the soft PMDs, from number [`FIRST_SOFT`].
     soft_pmds: KVec<Register>,
-    /// MSRs of the global control, of the global status and for clearing that; 0 if there is none.
+    /// The MSRs of the global control, of the global status, and of the register that clears the
+    /// global status; 0 if the PMU has no such register.
     global: [u64; 3],
-    /// See [`Map::partial`].
+    /// The hardware PMDs that only some CPUs have: see [`Map::partial`].
     partial: u64,
-    /// The descriptions that the tables are from.
-    parts: KVec<Part>,
+    /// The ranges and functions of the descriptions from which the tables were copied.
+    ranges: KVec<RegisterRange>,
 }
 
-/// Appends a table to `to`. `first` is the number of the table's first row, `base` that of the
-/// first row of `to`. Rows in between do not exist.
+/// Appends the table `named` of a description to `to`. `first` is the register number of the first
+/// row of `named`, `base` the register number of the first row of `to`. Numbers between the two
+/// tables get empty rows.
 fn append(
     to: &mut KVec<Register>,
     base: u16,
@@ -98,36 +101,37 @@ impl Registers {
     /// # Errors
     ///
     /// `EBUSY` if no description is registered, `ENOMEM`.
-    pub(crate) fn now() -> Result<(Arc<Self>, Pins)> {
+    pub(crate) fn current() -> Result<(Arc<Self>, Pins)> {
         let mut pmus = PMUS.lock();
         let Pmus { all, shared, .. } = &mut *pmus;
         let mut pins = KVec::with_capacity(all.len(), GFP_KERNEL_ACCOUNT)?;
         for pmu in &*all {
             pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
         }
-        // A module that is being unloaded cannot be referenced; its registers are left out.
+        // A module that is being unloaded cannot be referenced. The registers of its description
+        // are not included.
         let whole = pins.iter().all(Option::is_some);
         if let Some(shared) = shared.as_ref().filter(|_| whole) {
             return Ok((shared.clone(), pins));
         }
         let there = all.iter().zip(&pins).filter(|(_, pin)| pin.is_some());
-        let registers = Arc::new(Self::of(there.map(|(pmu, _)| pmu))?, GFP_KERNEL)?;
+        let registers = Arc::new(Self::build(there.map(|(pmu, _)| pmu))?, GFP_KERNEL)?;
         if whole {
             *shared = Some(registers.clone());
         }
         Ok((registers, pins))
     }
 
-    /// Builds the tables from these descriptions. `EBUSY` if there are none.
-    fn of<'a>(pmus: impl Iterator<Item = &'a Description>) -> Result<Self> {
+    /// Builds the tables from these descriptions. Returns `EBUSY` if there are no descriptions.
+    fn build<'a>(pmus: impl Iterator<Item = &'a Description>) -> Result<Self> {
         let mut all = Self {
             pmcs: KVec::new(),
             pmds: KVec::new(),
             soft_pmcs: KVec::new(),
             soft_pmds: KVec::new(),
             global: [0; 3],
-            partial: kinds::partial(),
-            parts: KVec::new(),
+            partial: cpu_kinds::partial(),
+            ranges: KVec::new(),
         };
         for pmu in pmus {
             let (pmcs, pmds, base) = match pmu.first() {
@@ -140,8 +144,8 @@ impl Registers {
                 let (status, clear) = pmu.global_status();
                 all.global = [pmu.global_ctrl(), status, clear];
             }
-            all.parts.push(
-                Part {
+            all.ranges.push(
+                RegisterRange {
                     first: pmu.first(),
                     end: pmu.end(),
                     calls: pmu.calls(),
@@ -149,7 +153,7 @@ impl Registers {
                 GFP_KERNEL,
             )?;
         }
-        match all.parts.is_empty() {
+        match all.ranges.is_empty() {
             true => Err(EBUSY),
             false => Ok(all),
         }
@@ -183,17 +187,17 @@ impl Registers {
         self.pmds.iter().filter(|r| r.is(kind::COUNTER))
     }
 
-    /// Returns the description that a register number belongs to.
-    fn part(&self, number: u16) -> Option<&Part> {
-        self.parts
+    /// Returns the range of the description that a register number belongs to.
+    fn range(&self, number: u16) -> Option<&RegisterRange> {
+        self.ranges
             .iter()
             .find(|part| (part.first..part.end).contains(&number))
     }
 
-    /// Passes a PMC's value to the `check` function of its description. Returns the value to write,
-    /// or the function's error. Process context.
+    /// Passes the value of a PMC to the `check` function of its description. Returns the value to
+    /// write, or the error of that function. Process context.
     pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
-        match self.part(number) {
+        match self.range(number) {
             Some(part) => part.calls.check(number.wrapping_sub(part.first), value),
             None => Ok(value),
         }
@@ -209,19 +213,19 @@ impl Registers {
         task: Option<&Task>,
         ns: &PidNamespace,
     ) -> u64 {
-        match self.part(number) {
+        match self.range(number) {
             Some(part) => part.calls.read(address, control, task, ns),
             None => 0,
         }
     }
 }
 
-/// The row of a table that is wrong: "PMC" or "PMD", its number and its name.
+/// An invalid row of a table: "PMC" or "PMD", the register number and the name of the register.
 type Row<'a> = (&'static str, usize, &'a CStr);
 
-/// Returns why a description is invalid, and the row that is wrong, if it is a row; `None` if the
-/// description is valid.
-fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
+/// Returns why a description is invalid, and which row is invalid (`None` if no single row is);
+/// returns `None` if the description is valid.
+fn description_error(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     let whole = |why| Some((None, why));
     let hardware = new.first() == 0;
     if new.name().to_bytes().is_empty() {
@@ -234,22 +238,24 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     if new.has_reserved() {
         return whole("reserved must be zero");
     }
-    if new.is_cut() {
+    if new.has_missing_table() {
         return whole("pmcs or pmds is NULL, but nr_pmcs or nr_pmds is not 0");
     }
     if !hardware && new.first() < FIRST_SOFT {
         return whole("first must be 0, or 256 or more");
     }
     let most = match hardware {
-        true => ROWS,
-        false => NUMBERS.saturating_sub(new.first().into()),
+        true => MAX_ROWS,
+        false => NR_REGISTERS.saturating_sub(new.first().into()),
     };
     let nr_pmcs = new.named_pmcs().count();
     if nr_pmcs > most || new.named_pmds().count() > most {
         return whole("more rows than register numbers from first on");
     }
     let controls = new.named_pmcs().filter(|(_, r)| r.exists()).count();
-    if hardware && (controls > MOST || new.named_pmds().filter(|(_, r)| r.exists()).count() > MOST)
+    if hardware
+        && (controls > MAX_COUNTERS
+            || new.named_pmds().filter(|(_, r)| r.exists()).count() > MAX_COUNTERS)
     {
         return whole("more than 32 counters or control registers");
     }
@@ -260,11 +266,11 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     let wrong_pmd = |r: &Register| match r.exists() && r.is(kind::VIRTUAL) == hardware {
         true if hardware => Some("a virtual register needs a number of 256 or more"),
         true => Some("registers from 256 on must be virtual"),
-        false => r.wrong_pmd(nr_pmcs as u16),
+        false => r.pmd_row_error(nr_pmcs as u16),
     };
     let number = |n| usize::from(new.first()).wrapping_add(n);
     let of_pmcs = new.named_pmcs().enumerate().find_map(|(n, (name, r))| {
-        let why = nameless(name, &r).or_else(|| r.wrong_pmc())?;
+        let why = nameless(name, &r).or_else(|| r.pmc_row_error())?;
         Some((Some(("PMC", number(n), name)), why))
     });
     of_pmcs.or_else(|| {
@@ -275,31 +281,33 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     })
 }
 
-/// Sets the [`Kind`] of each CPU that is online: which of the description's registers it has.
-/// `PMUS` is held.
+/// Sets the [`CpuKind`] of each CPU that is online, according to the registers of the description
+/// that the CPU has. Caller holds `PMUS`.
 ///
 /// # Errors
 ///
-/// `ENODEV` if a counter keeps no value, as in a virtual machine without a PMU, or if no CPU has
-/// one of the registers.
-fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
+/// `ENODEV` if a counter does not keep a written value, as in a virtual machine without a PMU, or
+/// if one of the registers exists on no CPU; or an error of [`ReservedMsrs::reserve`] other than
+/// `EBUSY`.
+fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     let controls = new.pmc_rows().filter(Register::exists);
-    // If perf has reserved the control registers, the counters are taken to work.
-    let reserved = match Reserved::all(controls.map(|r| r.address)) {
+    // If perf has reserved the control registers, the counters are not tested, because they work.
+    let reserved = match ReservedMsrs::reserve(controls.map(|r| r.address)) {
         Ok(reserved) => Some(reserved),
         Err(error) if error == EBUSY => None,
         Err(error) => return Err(error),
     };
     let mut hold = true;
     cpuid::on_each_cpu(&mut || {
-        let kind = Kind::here(new);
+        let kind = CpuKind::detect(new);
         if let Some(reserved) = &reserved {
             let mut counters = new.pmd_rows().zip(0..u64::BITS);
-            hold &= counters.all(|(r, n)| !kind.has_pmd(n) || msr::holds(r.address, reserved));
+            hold &=
+                counters.all(|(r, n)| !kind.has_pmd(n) || msr::keeps_value(r.address, reserved));
         }
-        learn(kind, last);
+        set_this_cpu_kind(kind, last);
     });
-    let (pmcs, pmds) = kinds::all().fold((0, 0), |(pmcs, pmds), (_, kind)| {
+    let (pmcs, pmds) = cpu_kinds::iter().fold((0, 0), |(pmcs, pmds), (_, kind)| {
         (pmcs | kind.pmcs, pmds | kind.pmds)
     });
     let lacks =
@@ -321,21 +329,21 @@ fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
     }
 }
 
-/// Sets the kind of this CPU. A kind that no other CPU is of gets a new number.
+/// Sets the kind of this CPU. If no CPU is of this kind yet, the kind gets a new number.
 ///
-/// Context: interrupts off, or the CPU's hotplug thread; `PMUS` is held.
-fn learn(kind: Kind, last: &mut u32) {
-    let id = kind.known().unwrap_or_else(|| {
+/// Context: interrupts off, or the CPU's hotplug thread. Caller holds `PMUS`.
+fn set_this_cpu_kind(kind: CpuKind, last: &mut u32) {
+    let id = kind.find_id().unwrap_or_else(|| {
         *last = last.wrapping_add(1);
         *last
     });
-    sched::set_kind(sched::this_cpu(), &Kind { id, ..kind });
+    sched::set_cpu_kind(sched::this_cpu(), &CpuKind { id, ..kind });
 }
 
-/// Logs that CPUs differ, and each CPU that has no register.
-fn tell_kinds(pmu: &Description) {
+/// Logs each CPU that has none of the registers, and a message if the CPUs are of different kinds.
+fn log_cpu_kinds(pmu: &Description) {
     let mut nr = 0u32;
-    for (cpu, kind) in kinds::all() {
+    for (cpu, kind) in cpu_kinds::iter() {
         nr = nr.wrapping_add(u32::from(!kind.is_empty()));
         if kind.is_empty() {
             pr_info!(
@@ -345,8 +353,8 @@ fn tell_kinds(pmu: &Description) {
             );
         }
     }
-    let first = kinds::all().map(|(_, kind)| kind.id).min();
-    if kinds::all().any(|(_, kind)| Some(kind.id) != first) && nr > 1 {
+    let first = cpu_kinds::iter().map(|(_, kind)| kind.id).min();
+    if cpu_kinds::iter().any(|(_, kind)| Some(kind.id) != first) && nr > 1 {
         pr_info!(
             "perfmon: {}: CPUs differ: a context counts only on CPUs with all of its registers; see \
              /proc/perfmon_map\n",
@@ -355,21 +363,23 @@ fn tell_kinds(pmu: &Description) {
     }
 }
 
-/// Clears the kinds of all CPUs, when the hardware's description is unregistered. `PMUS` is held.
-fn forget_kinds() {
+/// Clears the kinds of all CPUs. Called when the hardware's description is unregistered or cannot
+/// be registered. Caller holds `PMUS`.
+fn clear_cpu_kinds() {
     for cpu in cpu::possible() {
-        sched::set_kind(cpu, &Kind::default());
+        sched::set_cpu_kind(cpu, &CpuKind::default());
     }
 }
 
-/// Registers a description. An invalid one is reported in the kernel log.
+/// Registers a description. An invalid description is reported in the kernel log.
 ///
 /// # Errors
 ///
-/// `EINVAL` if the description is invalid, `EEXIST` if its name or one of its numbers is in use,
-/// `ENODEV` if the hardware lacks the registers, `ENOMEM`, or the error of its `probe` function.
+/// `EINVAL` if the description is invalid, `EEXIST` if its name or one of its register numbers is
+/// in use, `ENODEV` if the hardware lacks one of the registers, `ENOMEM`, or the error of its
+/// `probe` function.
 pub(crate) fn register(new: Description) -> Result {
-    if let Some((row, why)) = fault(&new) {
+    if let Some((row, why)) = description_error(&new) {
         match row {
             Some((table, n, row)) => {
                 pr_err!(
@@ -398,14 +408,21 @@ pub(crate) fn register(new: Description) -> Result {
     if all.iter().any(taken) {
         return Err(EEXIST);
     }
-    all.reserve(1, GFP_KERNEL)?;
     if new.first() == 0 {
-        look_at_cpus(&new, last_kind).inspect_err(|_| forget_kinds())?;
-        tell_kinds(&new);
+        detect_cpu_kinds(&new, last_kind).inspect_err(|_| clear_cpu_kinds())?;
+    }
+    // Nothing fails after this line: an empty `all` would keep the memory, which `unregister` frees.
+    all.reserve(1, GFP_KERNEL).inspect_err(|_| {
+        if new.first() == 0 {
+            clear_cpu_kinds();
+        }
+    })?;
+    if new.first() == 0 {
+        log_cpu_kinds(&new);
     }
     let before = all.iter().take_while(|d| d.first() < new.first());
     let place = before.count();
-    Tree::grow(&new);
+    DebugfsTree::add(&new);
     let told = &new;
     sched::call_on_all(&|| told.cpu(sched::this_cpu(), true));
     *shared = None;
@@ -418,9 +435,9 @@ pub(crate) fn unregister(raw: *const RawPmu) {
     let Pmus { all, shared, .. } = &mut *pmus;
     if let Some(place) = all.iter().position(|d| d.is(raw)) {
         if let Ok(gone) = all.remove(place) {
-            Tree::cut(&gone);
+            DebugfsTree::remove(&gone);
             if gone.first() == 0 {
-                forget_kinds();
+                clear_cpu_kinds();
             }
         }
         // `PMUS` is a static, which is never dropped: free the memory with the last description.
@@ -431,8 +448,8 @@ pub(crate) fn unregister(raw: *const RawPmu) {
     }
 }
 
-/// Calls the `cpu` function of each description, on a CPU that has come online or goes offline. For
-/// a CPU that comes online it also determines its kind.
+/// Calls the `cpu` function of each description, on a CPU that has come online or goes offline.
+/// Determines the kind of a CPU that has come online.
 pub(crate) fn cpu(cpu: u32, online: bool) {
     let mut pmus = PMUS.lock();
     let Pmus {
@@ -443,22 +460,25 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
     for pmu in &*all {
         pmu.cpu(cpu, online);
         if online && pmu.first() == 0 {
-            let (known, before) = (*last_kind, sched::kind_of(cpu).id);
-            learn(Kind::here(pmu), last_kind);
-            if sched::kind_of(cpu).id != before {
-                // `Registers::partial` is of the CPUs that are known.
+            let (known, before) = (*last_kind, sched::cpu_kind(cpu).id);
+            set_this_cpu_kind(CpuKind::detect(pmu), last_kind);
+            if sched::cpu_kind(cpu).id != before {
+                // Rebuild the registers: `Registers::partial` depends on the kinds of all known
+                // CPUs.
                 *shared = None;
             }
             if *last_kind != known {
-                tell_kinds(pmu);
+                log_cpu_kinds(pmu);
             }
         }
     }
 }
 
-/// Requests the modules with descriptions for this machine if none is registered. Each is requested
-/// only once, as the administrator may have unloaded it. May sleep.
-pub(crate) fn load() {
+/// Requests the module that describes this processor's PMU if no hardware description is
+/// registered, and the module of soft registers if no other description is registered. Each module
+/// is requested only once, because an administrator may have unloaded it after that request. May
+/// sleep.
+pub(crate) fn request_modules() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
         let pmus = PMUS.lock();
@@ -481,7 +501,7 @@ pub(crate) fn load() {
     }
 }
 
-/// Prints `/proc/perfmon_map`: a line for each register.
+/// Prints `/proc/perfmon_map`, with a line for each register.
 pub(crate) fn show(seq: &SeqFile) {
     for pmu in &PMUS.lock().all {
         seq_print!(seq, "# {}\n", text(pmu.name()));
@@ -544,9 +564,9 @@ pub(crate) fn show(seq: &SeqFile) {
     }
 }
 
-/// Ends the line of a register. If some CPUs lack the register, lists those that have it.
-fn show_cpus(seq: &SeqFile, has: &dyn Fn(&Kind) -> bool) {
-    let known = || kinds::all().filter(|(_, kind)| !kind.is_empty());
+/// Ends the line of a register. If some CPUs lack the register, first lists the CPUs that have it.
+fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
+    let known = || cpu_kinds::iter().filter(|(_, kind)| !kind.is_empty());
     if !known().all(|(_, kind)| has(&kind)) {
         show_list(
             seq,
@@ -559,17 +579,17 @@ fn show_cpus(seq: &SeqFile, has: &dyn Fn(&Kind) -> bool) {
 /// Prints a line for each core type of a hybrid processor, with the CPUs of that type.
 fn show_cores(seq: &SeqFile) {
     let mut last = None;
-    while let Some(core) = kinds::all()
+    while let Some(core) = cpu_kinds::iter()
         .map(|(_, kind)| kind.core)
         .filter(|core| *core != 0 && last.is_none_or(|last| *core > last))
         .min()
     {
         last = Some(core);
         seq_print!(seq, "CORE {:#x}", core);
-        let of = |kind: &Kind| kind.core == core;
+        let of = |kind: &CpuKind| kind.core == core;
         show_list(
             seq,
-            &mut kinds::all()
+            &mut cpu_kinds::iter()
                 .filter(|(_, kind)| of(kind))
                 .map(|(cpu, _)| cpu),
         );
@@ -616,6 +636,6 @@ fn scope(register: Register) -> &'static str {
 }
 
 /// Converts an error of the engine to one of the kernel.
-pub(crate) fn refused(error: Error) -> kernel::error::Error {
+pub(crate) fn to_kernel_error(error: Error) -> kernel::error::Error {
     kernel::error::Error::from_errno(error.errno().wrapping_neg())
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The interface for providers in Rust: instances, probes, families.
+//! The interface for providers in Rust: instances, probes, keyed counters.
 //!
-//! A provider is a small module. It has a state whose fields are [`Instance`]s, a [`Handler`] for
-//! each event that it counts, and a [`Probes`] that holds both. See `src/provider/sched.rs` for the
-//! smallest one.
+//! A provider is a small module that counts events of one part of the kernel. A provider has a
+//! state whose fields are [`Instance`]s, a [`Handler`] for each event that it counts, and a
+//! [`Probes`] that holds the state and the attached probes. `src/provider/sched.rs` is the smallest
+//! provider.
 
 use kernel::fmt;
 
@@ -12,17 +13,17 @@ use kernel::error::Result;
 use kernel::str::CString;
 
 pub use crate::driver::{Counter, Group, Instance, Kind, Spec, Unit};
-pub use crate::sys::family::{Family, Key, Text};
-pub use crate::sys::probe::{self, Handler, Probes, Watched};
+pub use crate::sys::keyed_counters::{Key, KeyedCounters, Text};
+pub use crate::sys::probe::{self, Handler, ListeningProbes, Probes};
 pub use crate::sys::{block, net};
 
 /// The description of a provider's instance, without its name.
-pub struct What {
-    /// The kind, which says how the values of CPUs are combined.
+pub struct InstanceSpec {
+    /// The kind of the instance, which determines how the values of all CPUs are combined.
     pub kind: Kind,
     /// The unit of the values.
     pub unit: Unit,
-    /// A value is `value * 10^exponent` units.
+    /// A value `v` stands for `v * 10^exponent` units.
     pub exponent: i8,
     /// The number of buckets of a histogram; 1 for other kinds.
     pub nr_slots: u16,
@@ -30,14 +31,14 @@ pub struct What {
     pub help: &'static core::ffi::CStr,
 }
 
-impl What {
+impl InstanceSpec {
     /// Describes a counter of events.
     #[inline]
     pub const fn events(help: &'static core::ffi::CStr) -> Self {
         Self::counter(Unit::Events, help)
     }
 
-    /// Describes a counter in another unit.
+    /// Describes a counter of the unit `unit`.
     #[inline]
     pub const fn counter(unit: Unit, help: &'static core::ffi::CStr) -> Self {
         Self {
@@ -73,13 +74,13 @@ impl What {
         }
     }
 
-    /// Adds the instance under this name. Process context.
+    /// Adds an instance with this description under the name `name`. Process context.
     ///
     /// # Errors
     ///
-    /// The errors of `perf_add_desc()`, and `ENOMEM`.
+    /// Returns the errors of `perf_add_desc()`, or `ENOMEM`.
     #[inline]
-    pub fn named(&self, name: fmt::Arguments<'_>) -> Result<Instance> {
+    pub fn add(&self, name: fmt::Arguments<'_>) -> Result<Instance> {
         let name = CString::try_from_fmt(name)?;
         Instance::try_add(&Spec {
             name: &name,

@@ -1,35 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writing and reading the registers of event sets, for `PERFMON_WRITE_PMCS`, `PERFMON_WRITE_PMDS`
-//! and `PERFMON_READ_PMDS`.
+//! Functions that write and read the registers of event sets, for `PERFMON_WRITE_PMCS`,
+//! `PERFMON_WRITE_PMDS` and `PERFMON_READ_PMDS`. A PMC is a control register, a PMD a data
+//! register.
 
 use engine::calls::{Pmc, Pmd};
 use engine::context::{Error, SHORT};
 use engine::pmu::{kind, Scope};
-use engine::sampling::{is_read, Attr};
+use engine::sampling::{is_virtual, Attr};
 use kernel::prelude::*;
 
 use crate::contexts::{Context, State};
-use crate::kinds;
-use crate::pmu::refused;
+use crate::cpu_kinds;
+use crate::pmu::to_kernel_error;
 use crate::session::Session;
-use crate::sets::Asked;
+use crate::sets::RegisterRequest;
 use crate::sys::lock::SESSION;
 use crate::sys::{msr, sched};
 use crate::target::Target;
 
 impl Context {
-    /// Writes PMCs. The values have passed `check_pmc`. See [`write`](Self::write) for errors.
+    /// Writes PMCs. The caller has checked the values with `check_pmc`. See [`write`](Self::write)
+    /// for errors.
     pub(crate) fn write_pmcs(&self, values: &[Pmc]) -> Result {
         let more = |id| {
-            let mut more = Asked::default();
+            let mut more = RegisterRequest::default();
             for pmc in values.iter().filter(|pmc| pmc.reg_set == id) {
                 more.pmcs.set(pmc.reg_num.into());
             }
             more
         };
-        let _growing = self.growing.lock();
-        self.make_rooms(&mut values.iter().map(|pmc| pmc.reg_set), &more)?;
+        let _growing = self.alloc_lock.lock();
+        self.grow_sets(&mut values.iter().map(|pmc| pmc.reg_set), &more)?;
         let mut session = SESSION.lock();
         let touches = |id| values.iter().any(|pmc| pmc.reg_set == id);
         self.write(&mut session, &touches, &more, &mut |state| {
@@ -42,40 +44,41 @@ impl Context {
         })
     }
 
-    /// Writes PMDs, whose numbers exist. See [`write`](Self::write) for errors.
+    /// Writes PMDs. The caller has checked that the PMDs exist. See [`write`](Self::write) for
+    /// errors.
     pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
         let map = self.registers.map();
         let more = |id| {
-            let mut more = Asked::default();
+            let mut more = RegisterRequest::default();
             for pmd in values.iter().filter(|pmd| pmd.reg_set == id) {
                 more.pmds.set(pmd.reg_num.into());
                 more.pmds.add(&pmd.reg_smpl_pmds);
                 more.pmds.add(&pmd.reg_reset_pmds);
-                more.own.set(pmd.reg_num.into());
+                more.written.set(pmd.reg_num.into());
             }
             more
         };
-        let _growing = self.growing.lock();
-        self.make_rooms(&mut values.iter().map(|pmd| pmd.reg_set), &more)?;
+        let _growing = self.alloc_lock.lock();
+        self.grow_sets(&mut values.iter().map(|pmd| pmd.reg_set), &more)?;
         let mut session = SESSION.lock();
-        let in_format = self.areas().is_some();
+        let in_format = self.sampling_memory().is_some();
         let touches = |id| values.iter().any(|pmd| pmd.reg_set == id);
         self.write(&mut session, &touches, &more, &mut |state| {
             for pmd in values {
                 if state.set.id == pmd.reg_set {
-                    state.sampling.ended.clear(pmd.reg_num);
+                    state.sampling.reset_pending.clear(pmd.reg_num);
                 }
                 let Some(set) = state.find_set_mut(pmd.reg_set) else {
                     continue;
                 };
                 set.registers.set_pmd(&map, pmd.reg_num, pmd.reg_value);
                 let counts = map.pmd(pmd.reg_num).is_some_and(|r| r.is(kind::COUNTER));
-                let samples = counts && (in_format || pmd.samples());
+                let samples = counts && (in_format || pmd.is_sampling());
                 set.registers.set_armed(pmd.reg_num, samples);
                 if samples || set.attr(pmd.reg_num).is_some() {
-                    set.sample(Attr::new(&map, pmd));
+                    set.set_sampling(Attr::new(&map, pmd));
                 } else if counts {
-                    set.count(pmd.reg_num);
+                    set.set_counting(pmd.reg_num);
                 }
                 set.registers.use_pmds(&pmd.reg_smpl_pmds);
                 set.registers.use_pmds(&pmd.reg_reset_pmds);
@@ -83,34 +86,36 @@ impl Context {
         })
     }
 
-    /// Makes room in each of these sets. `growing` is held.
-    fn make_rooms(
+    /// Allocates memory in each of these sets for the registers that `more` returns for it. Caller
+    /// holds `alloc_lock`.
+    fn grow_sets(
         &self,
         sets: &mut dyn Iterator<Item = u16>,
-        more: &dyn Fn(u16) -> Asked,
+        more: &dyn Fn(u16) -> RegisterRequest,
     ) -> Result {
         let mut last = None;
         for id in sets {
             if last.replace(id) != Some(id) {
-                self.make_room(id, &more(id))?;
+                self.grow_set(id, &more(id))?;
             }
         }
         Ok(())
     }
 
-    /// Changes registers with `function`, while the context is in no PMU, and programs the context
-    /// again. `touches` returns whether a set is changed, `more` which registers are added to it.
+    /// Stops the context, changes registers with `function`, and starts and programs the context
+    /// again. `touches` returns whether a set is changed. `more` returns the registers that are
+    /// added to a set.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if a register is in use, if the context is being attached, or if the caller is on
-    /// another CPU than the one that the context is attached to; `ENODEV` if no CPU has all
-    /// registers.
+    /// `EBUSY` if a register is in use, if the context is being attached, or if the caller is not
+    /// on the CPU that the context is attached to; `ENODEV` if no CPU that the context may use has
+    /// all registers; `ENOMEM`.
     fn write(
         &self,
         session: &mut Session,
         touches: &dyn Fn(u16) -> bool,
-        more: &dyn Fn(u16) -> Asked,
+        more: &dyn Fn(u16) -> RegisterRequest,
         function: &mut dyn FnMut(&mut State),
     ) -> Result {
         let map = self.registers.map();
@@ -120,70 +125,72 @@ impl Context {
                 return Err(EBUSY);
             }
             let new = state.claims_with(&map, |id| more(id).claims());
-            // A context whose target has ended claims nothing: it does not count until it is
-            // attached again.
-            let attached = !matches!(state.target, Target::None | Target::Ended);
-            let uses = state.uses_with(&map, |id| more(id).claims());
+            // A context whose target has ended claims no further registers: it does not count until
+            // it is attached again.
+            let attached = !matches!(state.target, Target::Detached | Target::Dead);
+            let uses = state.required_with(&map, |id| more(id).claims());
             let place = (state.elsewhere.core(), state.target.cpu());
             (attached, state.claims, new, uses, place)
         };
-        if attached && !kinds::can_count(&uses, core, cpu) {
-            msr::say_lacking(cpu);
+        if attached && !cpu_kinds::can_count(&uses, core, cpu) {
+            msr::log_lacking(cpu);
             return Err(ENODEV);
         }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        // The caller stays on this CPU, so that call() is not refused after contexts were evicted.
+        // The caller stays on this CPU, so that try_with_state() cannot fail after contexts were
+        // evicted.
         let stays = (self.scope() == Scope::System).then(sched::NoPreempt::new);
-        let here = self.is_callable();
+        let here = self.check_callable();
         if here.is_ok() {
             session.evict(self.scope(), &counted);
         }
         let written = here.and_then(|()| {
-            self.call(&mut |state| {
+            self.try_with_state(&mut |state| {
                 let (started, inside) = (state.started, state.cpu.is_some());
-                self.halt(state);
+                self.stop_counting(state);
                 function(state);
                 for set in state.each_set_mut().filter(|set| touches(set.id)) {
-                    set.registers.plan(&map, self.scope());
+                    set.registers.build_program(&map, self.scope());
                 }
                 state.claims = counted;
-                state.elsewhere.set_uses(uses);
+                state.elsewhere.set_required(uses);
                 if started {
-                    self.resume(state);
+                    self.start_counting(state);
                 }
                 match inside {
-                    true => self.enter_if_it_counts(state),
-                    false => state.publish(false),
+                    true => self.load_pmu_if_active(state),
+                    false => state.update_self_page(false),
                 }
             })
         });
         drop(stays);
         written
             .inspect_err(|_| {
-                // The old claims can be taken back without failure.
+                // Claiming the old registers again cannot fail.
                 let _ = session.claim(self.scope(), &self.registers, &counted, &old);
             })
-            .map_err(refused)
+            .map_err(to_kernel_error)
     }
 
-    /// Reads PMDs, whose numbers exist: into `reg_value`, `reg_flags` and `reg_last_reset_val`.
+    /// Reads PMDs into `reg_value`, `reg_flags` and `reg_last_reset_val`. The caller has checked
+    /// that the PMDs exist.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if a set does not exist, `EBUSY` if the caller is on another CPU than the one that
-    /// the context is attached to.
+    /// `EINVAL` if a set does not exist, `EBUSY` if the caller is not on the CPU that the context
+    /// is attached to.
     pub(crate) fn read_pmds(&self, pmds: &mut [Pmd]) -> Result {
         let map = self.registers.map();
-        let value_of = |number| map.pmd(number).filter(|row| is_read(row));
+        let value_of = |number| map.pmd(number).filter(|row| is_virtual(row));
         let any = pmds.iter().any(|pmd| value_of(pmd.reg_num).is_some());
         let (mut thread, mut done) = (None, Ok(()));
-        self.call(&mut |state| {
+        self.try_with_state(&mut |state| {
             if pmds.iter().any(|pmd| state.find_set(pmd.reg_set).is_none()) {
                 done = Err(Error::NoSet);
                 return;
             }
-            self.look(state);
+            self.sync_and_deliver(state);
             if any && self.scope() == Scope::Thread {
                 thread = state.thread.clone();
             }
@@ -193,18 +200,19 @@ impl Context {
                 };
                 pmd.reg_flags = pmd.reg_flags & !SHORT | set.registers.short_flag(pmd.reg_num);
                 if let Some(attr) = set.attr(pmd.reg_num) {
-                    pmd.reg_last_reset_val = attr.last;
+                    pmd.reg_last_reset_val = attr.last_reset;
                 }
                 pmd.reg_value = match value_of(pmd.reg_num) {
-                    // Reading the register from its description takes longer: this is done below,
-                    // without the lock. Until then `reg_value` holds the control value.
+                    // The description's read() may take long, so it is called below, without the
+                    // lock. Until then `reg_value` holds the value of the PMC that controls the
+                    // register.
                     Some(register) => set.registers.control_of(&map, register),
                     None => set.registers.pmd(&map, pmd.reg_num),
                 };
             }
         })
         .and(done)
-        .map_err(refused)?;
+        .map_err(to_kernel_error)?;
         if any {
             for pmd in pmds.iter_mut() {
                 if let Some(register) = value_of(pmd.reg_num) {

@@ -2,17 +2,16 @@
 
 //! Sampling: detection and delivery of counter overflows.
 //!
-//! An overflow is detected in the counter's value by whichever code reads the counter next: the NMI
-//! handler, if the context's lock is free; the timer, for clocks; or the code that removes the
-//! registers from the PMU. An NMI handler that finds the lock held queues an irq_work on its CPU,
-//! which reads the counters as soon as interrupts are enabled. Every overflow is therefore
-//! delivered once, however late its interrupt is.
+//! The code that reads a counter next detects its overflow from the value: the NMI handler, if the
+//! context's lock is free; the timer, for clocks; or the code that removes the context from the
+//! PMU. An NMI handler that finds the lock held queues an irq_work on its CPU, which reads the
+//! counters as soon as interrupts are enabled. Every overflow is therefore delivered once, even
+//! after a late NMI.
 
-use engine::calls::{status, Status};
 use engine::context::Error;
-use engine::pmu::{Rows, Scope};
+use engine::pmu::{PmdSet, Scope};
 use engine::ring::{THROTTLE, UNTHROTTLE};
-use engine::sampling::{self, action, Attr, Message, Queue, VALUES};
+use engine::sampling::{self, action, Attr, Message, Queue, MAX_VALUES};
 use engine::sets;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
@@ -20,61 +19,61 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
-use crate::contexts::{all_counting, Context, State};
-use crate::costs::Cost;
+use crate::contexts::{counting_bits, Context, State};
+use crate::costs::SelfStat;
 use crate::description::{self, Overflow};
-use crate::pmu::refused;
+use crate::pmu::to_kernel_error;
 use crate::sets::{Registers, Set};
-use crate::sys::costs::{self, Span};
+use crate::sys::costs::{self, CostTimer};
 use crate::sys::format::Buffer;
-use crate::sys::nmi::{self, Global, Interrupted};
+use crate::sys::nmi::{self, IrqRegs, NmiRegisters};
 use crate::sys::{msr, sched};
 use crate::target::Target;
 
 /// The sampling state of a context.
 pub(crate) struct Sampling {
-    /// The values of the sample that is being taken. Not on the stack, because an NMI's is small.
-    values: KBox<[u64; VALUES]>,
+    /// The values of the sample that is being taken, as an NMI's stack is too small for them.
+    values: KBox<[u64; MAX_VALUES]>,
     /// The sampling buffer; `None` for a context without a sampling format.
     pub(crate) buffer: Option<KBox<Buffer>>,
     pub(crate) queue: Queue,
     /// The context is masked: it does not count until `PERFMON_RESTART`.
     pub(crate) masked: bool,
-    /// PMDs that overflowed before the context was masked. `PERFMON_RESTART` resets them.
-    pub(crate) ended: Rows,
-    /// Begin and end of throttling ([`nmi::now`]): the context counts, but takes no samples.
-    throttled: Option<(u64, u64)>,
-    /// Statistics of throttling.
-    storms: Storms,
+    /// PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
+    pub(crate) reset_pending: PmdSet,
+    /// Begin and end of throttling ([`nmi::now`]), during which the context takes no samples.
+    pub(crate) throttled: Option<(u64, u64)>,
+    /// Statistics of throttling since the context was attached.
+    pub(crate) throttle_stats: ThrottleStats,
     /// Lost samples that were not reported to the format yet.
-    untold: u64,
+    unreported_lost: u64,
     /// The thread attached the context to itself.
-    pub(crate) own: bool,
+    pub(crate) self_monitoring: bool,
 }
 
-/// Statistics since the context was attached: throttles, nanoseconds throttled, samples lost.
+/// Statistics of throttling: how often, for how many nanoseconds, and with how many lost samples.
 #[derive(Clone, Copy, Default)]
-struct Storms {
-    nr: u32,
-    time: u64,
-    lost: u64,
+pub(crate) struct ThrottleStats {
+    pub(crate) nr: u32,
+    pub(crate) time: u64,
+    pub(crate) lost: u64,
 }
 
 impl Sampling {
-    /// Creates the initial state. Without a format the message queue has a depth of 8.
+    /// Creates the sampling state of a new context. Without a format the queue depth is 8.
     pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Result<Self> {
         let mut queue = Queue::default();
         queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
         Ok(Self {
-            values: KBox::new([0; VALUES], GFP_KERNEL_ACCOUNT)?,
+            values: KBox::new([0; MAX_VALUES], GFP_KERNEL_ACCOUNT)?,
             buffer,
             queue,
             masked: false,
-            ended: Rows::default(),
+            reset_pending: PmdSet::default(),
             throttled: None,
-            storms: Storms::default(),
-            untold: 0,
-            own: false,
+            throttle_stats: ThrottleStats::default(),
+            unreported_lost: 0,
+            self_monitoring: false,
         })
     }
 
@@ -84,19 +83,19 @@ impl Sampling {
         self.throttled.is_some()
     }
 
-    /// Resets the state when the context is detached.
-    pub(crate) fn rest(&mut self) {
+    /// Resets the sampling state. Called when the context is detached.
+    pub(crate) fn reset(&mut self) {
         self.masked = false;
         self.throttled = None;
-        self.storms = Storms::default();
-        self.untold = 0;
-        self.ended = Rows::default();
+        self.throttle_stats = ThrottleStats::default();
+        self.unreported_lost = 0;
+        self.reset_pending = PmdSet::default();
         self.queue.clear();
     }
 }
 
-/// Handles an NMI. Returns the number of overflows that it is for; 0 if it is not for this module.
-pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
+/// Handles an NMI. Returns the number of its overflows; 0 if this module did not cause the NMI.
+pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     let began = msr::time_stamp();
     if global.control != 0 {
         msr::write(global.control, 0);
@@ -110,12 +109,12 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
     let mut busy = [false; 2];
     for (context, busy) in loaded.iter().zip(&mut busy) {
         if let Some(context) = context {
-            let (told, interrupts) = context.overflowed(interrupted);
+            let (told, interrupts) = context.handle_overflow(interrupted);
             handled = handled.wrapping_add(interrupts);
             *busy = told != 0;
         }
     }
-    // If the PMU has a global status, that alone says which counters interrupted.
+    // If the PMU has a global status, only the global status shows which counters interrupted.
     if global.status != 0 {
         handled = over.count_ones();
         if over != 0 {
@@ -123,52 +122,57 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
         }
     }
     match handled {
-        0 => costs::count(Cost::Spurious),
-        _ => costs::count(Cost::Regular),
+        0 => costs::count(SelfStat::NmiSpurious),
+        _ => costs::count(SelfStat::NmiHandled),
     }
-    // Without a status register, one NMI may find the overflows of two. On AMD one overflow may
-    // cause two NMIs even with a status register, which the first has cleared.
-    if global.late != 0 || global.status == 0 {
-        if handled == 0 && nmi::was_expected() {
+    // Without a status register, one NMI may handle the overflows of two NMIs. On AMD one overflow
+    // may cause two NMIs even with a status register, which the first NMI clears.
+    if global.may_be_stale != 0 || global.status == 0 {
+        if handled == 0 && nmi::take_stale_nmi() {
             handled = 1;
-        } else if handled > u32::from(global.late == 0) {
-            nmi::expect(began);
+        } else if handled > u32::from(global.may_be_stale == 0) {
+            nmi::expect_stale_nmi(began);
         }
     }
     if busy != [false; 2] {
-        sampled(&loaded, busy, began, Some(interrupted));
+        limit_sample_rate(&loaded, busy, began, Some(interrupted));
     }
-    // The processor masks the LVTPC entry when it delivers the NMI. Unmask it only after the
-    // overflow is cleared, or the NMI would be repeated, and before any counter is enabled.
-    nmi::unmask();
+    // The processor masks the LVTPC entry when it delivers the NMI. Unmask it after the overflow is
+    // cleared, or the NMI would be repeated, and before a counter is enabled.
+    nmi::unmask_lvtpc();
     if global.control != 0 {
-        msr::write(global.control, all_counting());
+        msr::write(global.control, counting_bits());
     }
-    costs::spend(Cost::InterruptTime, began as u32);
+    costs::add_elapsed(SelfStat::NmiTime, began as u32);
     handled
 }
 
-/// Reads the counters again after an NMI found a context's lock held (irq_work). Interrupts off.
-pub(crate) fn look_again() {
-    costs::count(Cost::Again);
-    let began = nmi::missed_since();
+/// Reads the counters in an irq_work, after an NMI found a context's lock held. Interrupts off.
+pub(crate) fn handle_deferred_nmi() {
+    costs::count(SelfStat::NmiDeferred);
+    let began = nmi::deferred_since();
     let loaded = [sched::loaded(Scope::Thread), sched::loaded(Scope::System)];
     let mut busy = [false; 2];
     for (context, busy) in loaded.iter().zip(&mut busy) {
-        *busy = context.is_some_and(|context| context.look_here() != 0);
+        *busy = context.is_some_and(|context| context.sync_if_local() != 0);
     }
-    // NMIs that find nothing but held locks may come too often, too.
+    // NMIs may also occur too often if each of them finds the locks held.
     if busy == [false; 2] {
         busy = [true; 2];
     }
-    sampled(&loaded, busy, began, None);
+    limit_sample_rate(&loaded, busy, began, None);
 }
 
-/// Accounts a sample of the contexts in `busy`, which began at the time stamp `began`, and
-/// throttles them in a storm. An NMI passes the code that it interrupted. Both contexts are one
-/// sample, as their time is not measured separately.
-fn sampled(loaded: &[Option<&Context>; 2], busy: [bool; 2], began: u64, code: Option<Interrupted>) {
-    let pause = nmi::storm(began, code);
+/// Accounts the time since the time stamp `began` as a sample of the contexts in `busy`, and
+/// throttles these contexts if samples are too frequent. An NMI passes the interrupted `code`.
+/// Samples of both contexts count as one, because their times are not measured separately.
+fn limit_sample_rate(
+    loaded: &[Option<&Context>; 2],
+    busy: [bool; 2],
+    began: u64,
+    code: Option<IrqRegs>,
+) {
+    let pause = nmi::throttle_time(began, code);
     if pause != 0 {
         for (context, busy) in loaded.iter().zip(busy) {
             if let Some(context) = context.filter(|_| busy) {
@@ -181,22 +185,22 @@ fn sampled(loaded: &[Option<&Context>; 2], busy: [bool; 2], began: u64, code: Op
 impl Context {
     /// Handles an NMI for this context. Returns how many PMDs and how many counters overflowed.
     #[inline]
-    fn overflowed(&self, interrupted: Interrupted) -> (u32, u32) {
+    fn handle_overflow(&self, interrupted: IrqRegs) -> (u32, u32) {
         let Some(mut state) = self.state.try_lock() else {
-            nmi::miss(interrupted);
+            nmi::defer(interrupted);
             return (0, 1);
         };
         if state.cpu != Some(sched::this_cpu()) {
             return (0, 0);
         }
-        self.catch_up(&mut state);
-        let turned = state.set.registers.take_turned();
-        let told = self.tell(&mut state, Some(interrupted));
-        self.go_on(&mut state);
+        self.sync(&mut state);
+        let turned = state.set.registers.take_wrapped();
+        let told = self.deliver_overflows(&mut state, Some(interrupted));
+        self.rearm(&mut state);
         (told, turned)
     }
 
-    /// Throttles the context: it counts on, but does not interrupt. In an NMI or interrupts off.
+    /// Throttles the context: it counts without interrupts. In an NMI, or with interrupts off.
     fn throttle(&self, nanoseconds: u64) {
         let Some(mut state) = self.state.try_lock() else {
             return;
@@ -204,25 +208,25 @@ impl Context {
         if state.cpu != Some(sched::this_cpu()) || state.sampling.is_throttled() {
             return;
         }
-        costs::count(Cost::Throttles);
-        self.catch_up(&mut state);
-        self.tell(&mut state, None);
+        costs::count(SelfStat::Throttles);
+        self.sync(&mut state);
+        self.deliver_overflows(&mut state, None);
         let now = nmi::now();
         state.sampling.throttled = Some((now, now.wrapping_add(nanoseconds)));
-        state.sampling.storms.nr = state.sampling.storms.nr.wrapping_add(1);
+        state.sampling.throttle_stats.nr = state.sampling.throttle_stats.nr.wrapping_add(1);
         if state.cpu.is_some() {
-            state.set.registers.hold(|c| {
+            state.set.registers.throttle(|c| {
                 msr::write(c.address, 0);
             });
-            state.publish(true);
+            state.update_self_page(true);
         }
-        self.tell_ring(&mut state, THROTTLE, now);
-        // The irq_work sets the timer for the end, which an NMI cannot do.
-        self.bell.call();
+        self.write_ring_record(&mut state, THROTTLE, now);
+        // The irq_work sets the timer for the end of throttling, which an NMI cannot do.
+        self.notifier.queue_work();
     }
 
-    /// Ends throttling if its time is over. All values are up to date. Interrupts off, no NMI.
-    pub(crate) fn calm(&self, state: &mut State) {
+    /// Unthrottles the context after its time. All values are up to date. Interrupts off, no NMI.
+    pub(crate) fn unthrottle(&self, state: &mut State) {
         let Some((since, until)) = state.sampling.throttled else {
             return;
         };
@@ -231,112 +235,80 @@ impl Context {
             return;
         }
         state.sampling.throttled = None;
-        // If the context is in no PMU, it was throttled until `until` at most.
+        // A context that is in no PMU was throttled until `until` at most.
         let ended = match state.cpu {
             Some(_) => now,
             None => until,
         };
-        let storms = &mut state.sampling.storms;
+        let storms = &mut state.sampling.throttle_stats;
         storms.time = storms.time.wrapping_add(ended.wrapping_sub(since));
-        state.set.registers.let_go();
-        self.skip(state);
-        self.tell_ring(state, UNTHROTTLE, ended);
+        state.set.registers.unthrottle();
+        self.account_skipped(state);
+        self.write_ring_record(state, UNTHROTTLE, ended);
         if state.sets.due && state.cpu.is_none() {
-            self.switch(state);
+            self.switch_set(state);
         }
     }
 
-    /// Accounts for overflows while the context was throttled. Their samples are lost, and each PMD
-    /// continues within its period. Without a buffer one overflow is delivered for each PMD.
+    /// Accounts for overflows while the context was throttled: their samples are lost, and each PMD
+    /// continues within its period. Without a buffer one overflow of each PMD is delivered.
     #[cold]
-    fn skip(&self, state: &mut State) {
+    fn account_skipped(&self, state: &mut State) {
         let skipped = state.set.registers.take_skipped();
         if skipped.is_empty() {
             return;
         }
         let State { set, sampling, .. } = &mut *state;
-        let (mut lost, mut last) = (0u64, Rows::default());
+        let (mut lost, mut last) = (0u64, PmdSet::default());
         let Set {
             registers, attrs, ..
         } = &mut **set;
         let Some(buffer) = &mut sampling.buffer else {
-            for attr in attrs.iter().filter(|a| skipped.meets(&a.row)) {
-                let nr = attr.overflows(registers.value(attr.pmd));
+            for attr in attrs.iter().filter(|a| skipped.intersects(&a.pmd_set)) {
+                let nr = attr.overflow_count(registers.value(attr.pmd));
                 lost = lost.wrapping_add(nr.saturating_sub(1));
             }
-            sampling.storms.lost = sampling.storms.lost.wrapping_add(lost);
-            return registers.overflow(&skipped);
+            sampling.throttle_stats.lost = sampling.throttle_stats.lost.wrapping_add(lost);
+            return registers.mark_overflowed(&skipped);
         };
-        for attr in attrs.iter_mut().filter(|a| skipped.meets(&a.row)) {
-            let nr = attr.overflows(registers.value(attr.pmd));
+        for attr in attrs.iter_mut().filter(|a| skipped.intersects(&a.pmd_set)) {
+            let nr = attr.overflow_count(registers.value(attr.pmd));
             lost = lost.wrapping_add(nr);
-            if attr.counts_down(nr) {
-                last.add(&attr.row);
+            if attr.count_down(nr) {
+                last.add(&attr.pmd_set);
             }
         }
-        buffer.lose(lost);
-        sampling.storms.lost = sampling.storms.lost.wrapping_add(lost);
-        sampling.untold = sampling.untold.wrapping_add(lost);
-        if !last.is_empty() && set.turns.terms.counts_down() {
-            set.turns.ended_by = last;
+        buffer.add_lost(lost);
+        sampling.throttle_stats.lost = sampling.throttle_stats.lost.wrapping_add(lost);
+        sampling.unreported_lost = sampling.unreported_lost.wrapping_add(lost);
+        if !last.is_empty() && set.runs.policy.switches_on_overflow() {
+            set.runs.ended_by = last;
             state.sets.due = true;
         }
         self.reset(state, skipped, false);
     }
 
-    /// Returns the status for `PERFMON_STATUS`.
-    pub(crate) fn status(&self) -> Status {
-        let mut told = Status::default();
-        self.with(&mut |state| {
-            self.look(state);
-            let Storms { nr, time, lost } = state.sampling.storms;
-            told = Status {
-                nr_throttles: nr,
-                throttled: time,
-                lost,
-                elsewhere: state.elsewhere.time(),
-                ..Status::default()
-            };
-            if let Some((since, until)) = state.sampling.throttled {
-                let now = nmi::now();
-                let lasts = now < until || state.cpu.is_some();
-                let ended = if lasts { now } else { until };
-                told.throttled = time.wrapping_add(ended.saturating_sub(since));
-                told.flags |= if lasts { status::THROTTLED } else { 0 };
-            }
-            for (is, flag) in [
-                (state.started, status::STARTED),
-                (state.sampling.masked, status::MASKED),
-                (state.target == Target::Ended, status::ENDED),
-                (state.started && state.elsewhere.is_now(), status::ELSEWHERE),
-            ] {
-                told.flags |= if is { flag } else { 0 };
-            }
-        });
-        told
-    }
-
-    /// Writes a record of the kernel into the ring, if there is one, and wakes readers if needed.
-    pub(crate) fn tell_ring(&self, state: &mut State, kind: u16, word: u64) {
+    /// Writes a record without a sample into the ring, if it exists, and wakes readers if needed.
+    pub(crate) fn write_ring_record(&self, state: &mut State, kind: u16, word: u64) {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
         };
-        if buffer.tell(kind, word) && state.sampling.queue.is_empty() {
+        if buffer.write_record(kind, word) && state.sampling.queue.is_empty() {
             let mut overflow = Overflow::default();
-            nmi::find(&mut overflow, None, self.privileged, &self.ns);
-            self.notify(state, &overflow, Rows::default());
+            nmi::fill_overflow(&mut overflow, None, self.privileged, &self.ns);
+            self.notify(state, &overflow, PmdSet::default());
         }
     }
 
-    /// Handles the timer (`timer`) of clocks, of the set's run or of throttling; or the irq_work,
-    /// which does what an NMI could not. Interrupts off.
-    pub(crate) fn tick(&self, timer: bool) {
-        let _span = timer.then(|| Span::begin(Cost::Timers, Cost::TimerTime));
+    /// Handles the timer of clocks, of the set's run or of throttling (`timer`), or the irq_work,
+    /// which does what an NMI cannot do. Interrupts off.
+    pub(crate) fn deferred_work(&self, timer: bool) {
+        let _span = timer.then(|| CostTimer::begin(SelfStat::Timers, SelfStat::TimerTime));
         let mut state = self.state.lock();
-        if core::mem::take(&mut state.asks) {
-            // Queueing work may take a run-queue lock, under which probes take the context's lock.
+        if core::mem::take(&mut state.recheck_pending) {
+            // Unlock: queueing work may take a run-queue lock, under which probes take the lock.
             drop(state);
-            self.bell.ask();
+            self.notifier.queue_permission_check();
             state = self.state.lock();
         }
         if state.broken {
@@ -346,60 +318,60 @@ impl Context {
             return;
         }
         if !timer {
-            // The timer may still run for a set that is not active any more.
-            if !state.is_timed() {
-                self.bell.hush();
+            // The timer may have been started for an event set that is not active any more.
+            if !state.needs_timer() {
+                self.notifier.cancel_timer();
             }
             return self.set_timer(&mut state);
         }
         let began = msr::time_stamp();
-        self.catch_up(&mut state);
-        self.calm(&mut state);
-        let ends = state.turn_left(nmi::now()) == Some(0);
+        self.sync(&mut state);
+        self.unthrottle(&mut state);
+        let ends = state.run_remaining(nmi::now()) == Some(0);
         state.sets.due |= ends;
-        let samples = state.set.registers.program.clocks;
-        let told = self.tell(&mut state, nmi::of_interrupt());
-        self.go_on(&mut state);
+        let samples = state.set.registers.program.has_armed_clock;
+        let told = self.deliver_overflows(&mut state, nmi::irq_regs());
+        self.rearm(&mut state);
         drop(state);
         if told == 0 && !samples && !ends {
             return;
         }
-        let pause = nmi::storm(began, None);
+        let pause = nmi::throttle_time(began, None);
         match pause {
             0 => {}
-            // Only runs of sets end too often, no samples are taken: postpone the next end.
-            _ if told == 0 && !samples => self.hold_turn(pause),
+            // Runs of sets end too often, and no sample was taken: delay the next set switch.
+            _ if told == 0 && !samples => self.delay_set_switch(pause),
             _ => self.throttle(pause),
         }
     }
 
-    /// Lets the timer end the active set's run after this time at the earliest. Interrupts off.
-    fn hold_turn(&self, nanoseconds: u64) {
+    /// Prevents the timer from ending the active set's run during this time. Interrupts off.
+    fn delay_set_switch(&self, nanoseconds: u64) {
         let mut state = self.state.lock();
         if state.cpu == Some(sched::this_cpu()) {
-            costs::count(Cost::SetsLate);
-            state.sets.held = nmi::now().wrapping_add(nanoseconds);
+            costs::count(SelfStat::SetSwitchLate);
+            state.sets.earliest_switch = nmi::now().wrapping_add(nanoseconds);
             self.set_timer(&mut state);
         }
     }
 
-    /// Delivers the overflows that were noted: takes samples, queues messages, masks the context or
-    /// resets the PMDs. Returns the number of these PMDs. All values are up to date.
-    pub(crate) fn tell(&self, state: &mut State, interrupted: Option<Interrupted>) -> u32 {
-        // The NMIs of counters that wrapped come later. Only a global status shows whose they are.
-        if state.set.registers.take_turned() != 0 && self.registers.map().global_status == 0 {
-            nmi::expect(msr::time_stamp());
+    /// Delivers the noted overflows: takes samples, queues messages, masks the context or resets
+    /// the PMDs. Returns the number of PMDs that overflowed. All values are up to date.
+    pub(crate) fn deliver_overflows(&self, state: &mut State, interrupted: Option<IrqRegs>) -> u32 {
+        // NMIs of wrapped counters are still to come. Only a global status shows their counters.
+        if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
+            nmi::expect_stale_nmi(msr::time_stamp());
         }
         if state.set.registers.has_skipped() {
-            self.skip(state);
+            self.account_skipped(state);
         }
         if !state.set.registers.has_pending() {
             return 0;
         }
         let pending = state.set.registers.take_pending();
         let mut overflow = Overflow::default();
-        nmi::find(&mut overflow, interrupted, self.privileged, &self.ns);
-        let (mut nr, mut todo, mut told) = (0u32, 0, Rows::default());
+        nmi::fill_overflow(&mut overflow, interrupted, self.privileged, &self.ns);
+        let (mut nr, mut todo, mut told) = (0u32, 0, PmdSet::default());
         let State {
             set,
             sampling,
@@ -413,19 +385,19 @@ impl Context {
         let Sampling {
             values,
             buffer,
-            untold,
+            unreported_lost: untold,
             ..
         } = sampling;
-        // The first sample reports the lost ones.
+        // The first sample reports the number of lost samples.
         overflow.lost = core::mem::take(untold);
-        let mut last = Rows::default();
-        let pend = |attr: &&mut Attr| pending.meets(&attr.row);
+        let mut last = PmdSet::default();
+        let pend = |attr: &&mut Attr| pending.intersects(&attr.pmd_set);
         for attr in attrs.iter_mut().filter(pend) {
-            if attr.counts_down(1) {
-                last.add(&attr.row);
+            if attr.count_down(1) {
+                last.add(&attr.pmd_set);
             }
             let buffer = buffer.as_deref_mut();
-            let wants = self.sample(
+            let wants = self.take_sample(
                 attr,
                 registers,
                 thread,
@@ -435,13 +407,13 @@ impl Context {
             );
             overflow.lost = 0;
             if wants & action::NOTIFY != 0 {
-                told.add(&attr.row);
+                told.add(&attr.pmd_set);
             }
             todo |= wants;
             nr = nr.wrapping_add(1);
         }
-        if !last.is_empty() && set.turns.terms.counts_down() {
-            set.turns.ended_by = last;
+        if !last.is_empty() && set.runs.policy.switches_on_overflow() {
+            set.runs.ended_by = last;
             state.sets.due = true;
         }
         if !told.is_empty() {
@@ -450,13 +422,13 @@ impl Context {
             todo |= self.notify(state, &overflow, pending);
         }
         if todo & action::MASK != 0 {
-            state.sampling.ended.add(&pending);
+            state.sampling.reset_pending.add(&pending);
             self.mask(state);
             let own = state.target == Target::Thread(sched::current());
-            if self.blocks && own && todo & action::NOTIFY != 0 {
-                costs::count(Cost::Waits);
+            if self.notify_block && own && todo & action::NOTIFY != 0 {
+                costs::count(SelfStat::Waits);
                 if let Some(loader) = &state.loader {
-                    self.bell.block(loader);
+                    self.notifier.block_thread(loader);
                 }
             }
         } else {
@@ -465,9 +437,9 @@ impl Context {
         nr
     }
 
-    /// Takes a sample of one PMD that overflowed. Returns actions; NOTIFY only if it was requested.
+    /// Takes a sample of a PMD that overflowed. Returns actions, NOTIFY only if the PMD has it.
     #[inline]
-    fn sample(
+    fn take_sample(
         &self,
         attr: &Attr,
         registers: &Registers,
@@ -485,15 +457,15 @@ impl Context {
         };
         let numbers = attr.values();
         let values = values.get_mut(..numbers.len()).unwrap_or(&mut []);
-        let plain = !attr.reads && registers.is_plain();
+        let plain = !attr.reads_virtual && registers.is_64bit();
         for (value, number) in values.iter_mut().zip(numbers) {
             *value = match plain {
                 true => registers.value(*number),
-                false => self.value_of(registers, *number, thread.as_ref()),
+                false => self.sample_value(registers, *number, thread.as_ref()),
             };
         }
         overflow.pmd = attr.pmd;
-        overflow.last_reset = attr.last;
+        overflow.last_reset = attr.last_reset;
         overflow.eventid = attr.eventid;
         overflow.flags = match notify {
             true => description::OVERFLOW_NOTIFY,
@@ -502,32 +474,32 @@ impl Context {
         if self.privileged {
             overflow.flags |= description::OVERFLOW_KERNEL;
         }
-        costs::count(Cost::Samples);
+        costs::count(SelfStat::Samples);
         let began = msr::time_stamp_low();
         let wants = buffer.overflow(overflow, values);
-        costs::spend(Cost::SampleTime, began);
+        costs::add_elapsed(SelfStat::SampleTime, began);
         match notify {
             true => wants,
             false => wants & !action::NOTIFY,
         }
     }
 
-    /// Returns the value that a sample records of a PMD that is virtual or below 64 bits wide.
+    /// Returns the value that a sample records of a PMD that may be virtual or below 64 bits wide.
     #[cold]
-    fn value_of(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
-        let map = self.described().map();
+    fn sample_value(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
+        let map = self.descriptions().map();
         match map.pmd(pmd) {
-            Some(row) if sampling::is_read(row) => {
+            Some(row) if sampling::is_virtual(row) => {
                 let control = registers.control_of(&map, row);
-                self.value_now(pmd, row.address, control, thread)
+                self.read_virtual(pmd, row.address, control, thread)
             }
             _ => registers.pmd(&map, pmd),
         }
     }
 
-    /// Queues a message for these PMDs and wakes readers. Returns MASK if the queue is full.
+    /// Queues a message about the PMDs `pmds` and wakes readers. Returns MASK if the queue is full.
     #[cold]
-    fn notify(&self, state: &mut State, overflow: &Overflow, pmds: Rows) -> u32 {
+    fn notify(&self, state: &mut State, overflow: &Overflow, pmds: PmdSet) -> u32 {
         let message = Message {
             msg_type: sampling::OVFL,
             msg_ovfl_pid: overflow.pid,
@@ -535,48 +507,48 @@ impl Context {
             msg_ovfl_cpu: overflow.cpu as u16,
             msg_ovfl_tid: overflow.tid,
             msg_ovfl_ip: overflow.ip,
-            msg_ovfl_pmds: pmds.numbers(),
+            msg_ovfl_pmds: pmds.to_bitmap(),
         };
-        let kept = self.silent || state.sampling.queue.push(&message);
-        self.bell.ring();
+        let kept = self.no_messages || state.sampling.queue.push(&message);
+        self.notifier.wake_readers();
         if kept {
-            costs::count(Cost::Messages);
+            costs::count(SelfStat::Messages);
             return 0;
         }
-        costs::count(Cost::MessagesLost);
+        costs::count(SelfStat::MessagesLost);
         action::MASK
     }
 
-    /// Masks the context: nothing counts until `PERFMON_RESTART`.
+    /// Masks the context: it does not count until `PERFMON_RESTART`.
     #[cold]
     fn mask(&self, state: &mut State) {
         if state.cpu.is_some() {
-            self.take_out(state);
+            self.save_pmu(state);
         }
-        self.settle_carried(state);
-        // Overflows since the delivery are not delivered; the restart resets their PMDs, too.
+        self.sync_virtual(state);
+        // Overflows noted after the last delivery are not delivered; the restart resets their PMDs.
         let more = state.set.registers.take_pending();
-        state.sampling.ended.add(&more);
+        state.sampling.reset_pending.add(&more);
         state.sampling.masked = true;
     }
 
-    /// Starts the next period of these PMDs, and resets the PMDs linked to them.
+    /// Starts the next period of the PMDs `pmds`, and resets the PMDs linked to them.
     #[inline(always)]
-    fn reset(&self, state: &mut State, pmds: Rows, long: bool) {
-        costs::count(Cost::Resets);
+    fn reset(&self, state: &mut State, pmds: PmdSet, long: bool) {
+        costs::count(SelfStat::Resets);
         let Set {
             registers, attrs, ..
         } = &mut *state.set;
-        let mut others = Rows::default();
-        let ended = |attr: &&mut Attr| pmds.meets(&attr.row);
+        let mut others = PmdSet::default();
+        let ended = |attr: &&mut Attr| pmds.intersects(&attr.pmd_set);
         for attr in attrs.iter_mut().filter(ended) {
-            let value = attr.next(long);
+            let value = attr.next_value(long);
             others.add(&attr.reset_pmds);
-            match (long, registers.is_plain()) {
+            match (long, registers.is_64bit()) {
                 (true, _) => registers.set_value(attr.pmd, value),
-                (false, true) => registers.reset_plain(attr.pmd, value),
+                (false, true) => registers.reset_64bit(attr.pmd, value),
                 (false, false) => {
-                    let beyond = self.value_of(registers, attr.pmd, None);
+                    let beyond = self.sample_value(registers, attr.pmd, None);
                     registers.reset(attr.pmd, value, beyond);
                 }
             }
@@ -586,111 +558,111 @@ impl Context {
         }
         while let Some(pmd) = others.pop() {
             if !pmds.has(pmd) {
-                state.set.reset_other(pmd, long);
+                state.set.reset_linked_pmd(pmd, long);
             }
         }
     }
 
-    /// Rearms counters and timer if the context is in the PMU, and switches sets if that is due.
+    /// Rearms counters and timer if the context is in the PMU, and makes a set switch that is due.
     #[inline(always)]
-    pub(crate) fn go_on(&self, state: &mut State) {
+    pub(crate) fn rearm(&self, state: &mut State) {
         if state.cpu.is_some() {
             state.set.registers.rearm(|c| {
                 msr::write(c.address, c.start);
             });
             self.set_timer(state);
-            state.publish(true);
+            state.update_self_page(true);
         }
         if state.sets.due {
-            self.switch_now(state);
+            self.switch_set_now(state);
         }
     }
 
-    /// Switches to the next event set.
+    /// Switches to the next event set, in any context.
     #[inline(never)]
-    fn switch_now(&self, state: &mut State) {
-        let timed = state.is_timed();
-        self.switch(state);
-        // The irq_work starts or stops the timer, which an NMI cannot do.
-        if (timed || state.is_timed()) && sched::in_nmi() {
-            self.bell.call();
+    fn switch_set_now(&self, state: &mut State) {
+        let timed = state.needs_timer();
+        self.switch_set(state);
+        // The irq_work starts or cancels the timer, which an NMI cannot do.
+        if (timed || state.needs_timer()) && sched::in_nmi() {
+            self.notifier.queue_work();
         }
     }
 
     /// Starts the timer if needed. Interrupts off; the context is in the PMU. In an NMI the timer
-    /// runs already, or the irq_work will start it.
+    /// is running already, or the irq_work will start it.
     #[inline]
     pub(crate) fn set_timer(&self, state: &mut State) {
-        if state.is_timed() && !sched::in_nmi() {
+        if state.needs_timer() && !sched::in_nmi() {
             self.start_timer(state);
         }
     }
-    /// Starts the timer for the first of: a sampling clock, the end of the run or of throttling.
 
+    /// Starts the timer for the next overflow of a clock, end of a run or end of throttling.
     fn start_timer(&self, state: &mut State) {
         let clock = state.set.registers.clock_left();
         let now = nmi::now();
-        let (turn, storm) = (state.turn_left(now), state.sampling.throttled);
+        let (turn, storm) = (state.run_remaining(now), state.sampling.throttled);
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
-            // Shorter times would leave the CPU no time for anything else.
-            self.bell.ring_after(left.max(sets::LEAST));
+            // With shorter times the CPU would have no time for anything but the timer.
+            self.notifier.start_timer(left.max(sets::MIN_RUN_NS));
         }
     }
 
-    /// `PERFMON_RESTART`: continues after a notification. `EBUSY` if the context is detached or not
-    /// masked (unless its format restarts active contexts) or if the caller is on another CPU,
-    /// `ESRCH` if the target has ended.
+    /// Implements `PERFMON_RESTART`, which unmasks the context. Returns `EBUSY` if the context is
+    /// detached or not masked (unless its format restarts active contexts) or if the caller is on
+    /// another CPU, `ESRCH` if the target has ended.
     pub(crate) fn restart(&self) -> Result {
-        let mut done = Ok(Target::None);
-        self.call(&mut |state| {
+        let mut done = Ok(Target::Detached);
+        self.try_with_state(&mut |state| {
             let active = match &state.sampling.buffer {
                 Some(buffer) => buffer.format().restarts_active(),
                 None => false,
             };
             done = match (state.target, state.sampling.masked) {
-                (Target::None, _) => Err(Error::NotMasked),
+                (Target::Detached, _) => Err(Error::NotMasked),
                 (_, false) if !active => Err(Error::NotMasked),
-                (Target::Ended, _) => Err(Error::Ended),
+                (Target::Dead, _) => Err(Error::Ended),
                 (target, _) => Ok(target),
             };
-            self.bell.let_go();
+            self.notifier.resume();
             if done.is_err() {
                 return;
             }
-            costs::count(Cost::Restarts);
+            costs::count(SelfStat::Restarts);
             let todo = match &mut state.sampling.buffer {
                 Some(buffer) => buffer.restart(),
                 None => 0,
             };
             if !state.sampling.masked {
-                done = Ok(Target::None);
+                done = Ok(Target::Detached);
                 return;
             }
-            let ended = core::mem::take(&mut state.sampling.ended);
+            let ended = core::mem::take(&mut state.sampling.reset_pending);
             self.reset(state, ended, true);
             if todo & action::MASK == 0 {
                 state.sampling.masked = false;
                 if state.started {
-                    self.set_out_carried(state);
+                    self.start_virtual(state);
                 }
                 if state.sets.due {
-                    self.switch(state);
+                    self.switch_set(state);
                 }
                 if let Target::Cpu(_) = state.target {
-                    self.enter_if_it_counts(state);
+                    self.load_pmu_if_active(state);
                 }
             }
         })
-        .map_err(refused)?;
-        self.bell.go();
-        if let Target::Thread(task) = done.map_err(refused)? {
-            self.find_running(task);
+        .map_err(to_kernel_error)?;
+        self.notifier.wake_blocked();
+        if let Target::Thread(task) = done.map_err(to_kernel_error)? {
+            self.load_where_running(task);
         }
         Ok(())
     }
 
-    /// Pauses or continues writing to the ring. `EINVAL` if the context has no buffer.
+    /// Pauses or continues writing to the ring. Returns `EINVAL` if the context has no buffer.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let state = self.state.lock();
         state.sampling.buffer.as_ref().ok_or(EINVAL)?.pause(paused)

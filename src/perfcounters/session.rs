@@ -2,11 +2,12 @@
 
 //! State shared by all contexts: the reserved PMU, the claims on its registers, the scheduler
 //! probes, the periodic worker that reads counters before they wrap, and the handlers of CPU
-//! hotplug and suspend.
+//! hotplug and suspend. An *administrator's* context is the context of a caller with
+//! `CAP_SYS_ADMIN`; a *user's* context was attached without `CAP_PERFMON`.
 
 use core::cell::Cell;
 
-use engine::claims::{Claims, Shares};
+use engine::claims::{RegisterMask, RegisterUsers};
 use engine::pmu::Scope;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVec;
@@ -16,52 +17,53 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
 use crate::contexts::Context;
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::pmu;
 use crate::provider::probe::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
 use crate::provider::{Handler, Probes};
-use crate::sys::costs::Span;
-use crate::sys::lock::{HELD, SESSION};
-use crate::sys::msr::{self, Reserved};
-use crate::sys::nmi::{self, Global};
-use crate::sys::rights;
+use crate::sys::access;
+use crate::sys::costs::CostTimer;
+use crate::sys::lock::{RESERVED_PMU, SESSION};
+use crate::sys::msr::{self, ReservedMsrs};
+use crate::sys::nmi::{self, NmiRegisters};
 use crate::sys::sched;
 use crate::sys::threads::context_of;
-use crate::sys::wake::{self, Rounds};
+use crate::sys::wrap_timer::{self, WrapTimer};
 use crate::target::Target;
 
-/// An attached context. `yields`: it was attached without `CAP_PERFMON`, so an administrator's
-/// context that needs its registers may end it.
+/// An attached context. `evictable`: the context was attached without `CAP_PERFMON`, so it is ended
+/// if an administrator's context needs its registers or its thread.
 struct Attached {
     context: *const Context,
-    yields: bool,
+    evictable: bool,
 }
 
-// SAFETY: The pointer is only used for shared access, and `Context` is `Sync`. It stays valid while
-// it is in the list: a context is removed by `delist()` before it is freed.
+// SAFETY: The pointer is only used for shared access, and `Context` is `Sync`. The pointer is valid
+// while it is in the list of `Session`: `remove_context()` removes a context before it is freed.
 unsafe impl Send for Attached {}
 
-/// The state that is shared by all attached contexts, protected by `SESSION`.
+/// The state that is shared by all attached contexts, protected by the lock `SESSION`.
 pub(crate) struct Session {
-    /// Number of attached contexts of threads. While it is not 0, the scheduler probes are
+    /// Number of attached contexts of threads. While the number is not 0, the scheduler probes are
     /// attached.
     threads: usize,
     /// The hardware registers that attached contexts have claimed.
-    shares: Shares,
+    register_users: RegisterUsers,
     /// The reservation of the PMU; `None` while no attached context uses hardware registers.
-    held: Option<Held>,
+    reservation: Option<PmuReservation>,
     /// The attached contexts.
     attached: KVec<Attached>,
-    /// The scheduler probes. They stay attached for [`IDLE_MS`] after the last detach.
-    probes: Option<Probes<Switch>>,
+    /// The scheduler probes. The probes stay attached for [`IDLE_MS`] milliseconds after the last
+    /// thread's context is detached.
+    probes: Option<Probes<SchedProbes>>,
 }
 
 impl Session {
-    /// The state while nothing is attached.
+    /// The state while no context is attached.
     pub(crate) const IDLE: Self = Self {
         threads: 0,
-        shares: Shares::NONE,
-        held: None,
+        register_users: RegisterUsers::NONE,
+        reservation: None,
         attached: KVec::new(),
         probes: None,
     };
@@ -71,18 +73,21 @@ impl Session {
         self.attached.len() < self.attached.capacity()
     }
 
-    /// Adds a context that the caller is about to attach to the list, before it claims registers.
-    /// Returns `ENOMEM` if the list has no room.
-    pub(crate) fn enlist(&mut self, context: &Context) -> Result {
-        let yields = !rights::has_perfmon();
+    /// Adds a context to the list. The caller is about to claim registers for the context and to
+    /// attach it. Returns `ENOMEM` if the list has no room.
+    pub(crate) fn add_context(&mut self, context: &Context) -> Result {
+        let yields = !access::has_perfmon_noaudit();
         let context = core::ptr::from_ref(context);
         self.attached
-            .push_within_capacity(Attached { context, yields })
+            .push_within_capacity(Attached {
+                context,
+                evictable: yields,
+            })
             .map_err(|_| ENOMEM)
     }
 
-    /// Removes a context from the list, if it is in it.
-    pub(crate) fn delist(&mut self, context: &Context) {
+    /// Removes a context from the list, if the list contains it.
+    pub(crate) fn remove_context(&mut self, context: &Context) {
         let is = |one: &Attached| core::ptr::eq(one.context, context);
         if let Some(place) = self.attached.iter().position(is) {
             let _ = self.attached.remove(place);
@@ -93,51 +98,58 @@ impl Session {
         }
     }
 
-    /// Returns whether these registers would be free if all users' contexts of the other scope
-    /// ended. They would not if a context that was attached with `CAP_PERFMON` has one of them.
-    fn would_be_free(&self, scope: Scope, claims: &Claims) -> bool {
+    /// Returns whether the registers `claims` would be available if all users' contexts of the
+    /// other scope ended. The registers would not be available if a context of the other scope that
+    /// was attached with `CAP_PERFMON` has claimed one of them.
+    fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
         self.attached.iter().all(|one| {
-            // SAFETY: A context is removed from the list by `delist()` before it is freed, and
-            // `delist()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
-            one.yields || context.scope() == scope || !context.state.lock().claims.meets(claims)
+            one.evictable
+                || context.scope() == scope
+                || !context.state.lock().claims.intersects(claims)
         })
     }
 
-    /// Ends the users' contexts of the other scope that use one of these registers. The caller's
-    /// context has claimed the registers, and no step of the caller may fail after this. Preemption
-    /// may be off.
-    pub(crate) fn evict(&mut self, scope: Scope, claims: &Claims) {
-        if self.shares.fits(scope, claims) {
+    /// Ends the users' contexts of the other scope that have claimed one of the registers `claims`.
+    /// The caller's context has claimed these registers before, and the caller must not fail after
+    /// this call. Preemption may be off.
+    pub(crate) fn evict(&mut self, scope: Scope, claims: &RegisterMask) {
+        if self.register_users.is_available(scope, claims) {
             return;
         }
         let Self {
-            attached, shares, ..
+            attached,
+            register_users: shares,
+            ..
         } = self;
-        for one in attached.iter().filter(|one| one.yields) {
-            // SAFETY: A context is removed from the list by `delist()` before it is freed, and
-            // `delist()` needs `SESSION`, which protects `self`.
+        for one in attached.iter().filter(|one| one.evictable) {
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             if context.scope() != scope {
-                let had = context.evict(&|state| state.claims.meets(claims));
+                let had = context.evict(&|state| state.claims.intersects(claims));
                 shares.remove(context.scope(), &had);
             }
         }
     }
 
     /// Ends the context of a thread if it was attached without `CAP_PERFMON`, because an
-    /// administrator's context takes its place. Returns whether there was one. May sleep.
+    /// administrator's context replaces it. Returns whether a context was ended. May sleep.
     ///
-    /// The caller's context has claimed its registers before. If it claims none and the ended
-    /// context held the last ones, the PMU is released to perf.
-    pub(crate) fn evict_from(&mut self, task: usize) -> bool {
+    /// The caller's context has claimed its registers before this call. If no context claims a
+    /// register any more, the PMU is released to perf.
+    pub(crate) fn evict_thread(&mut self, task: usize) -> bool {
         let Self {
-            attached, shares, ..
+            attached,
+            register_users: shares,
+            ..
         } = self;
         let ended = Cell::new(false);
-        for one in attached.iter().filter(|one| one.yields) {
-            // SAFETY: A context is removed from the list by `delist()` before it is freed, and
-            // `delist()` needs `SESSION`, which protects `self`.
+        for one in attached.iter().filter(|one| one.evictable) {
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             let had = context.evict(&|state| {
                 let is = state.target == Target::Thread(task);
@@ -146,55 +158,57 @@ impl Session {
             });
             shares.remove(context.scope(), &had);
         }
-        if self.shares.is_empty() {
-            self.held = None;
+        if self.register_users.is_empty() {
+            self.reservation = None;
         }
         ended.get()
     }
 
-    /// Changes the claims of a context from `old` to `new`, and reserves or releases the PMU if
-    /// needed.
+    /// Changes the registers that a context claims from `old` to `new`, and reserves or releases
+    /// the PMU if needed.
     ///
-    /// An administrator's context may also claim registers of users' contexts. These contexts keep
-    /// counting until [`evict`](Self::evict), which the caller calls when nothing can fail any
-    /// more, and before its context uses the registers.
+    /// An administrator's context may also claim registers of users' contexts. The users' contexts
+    /// keep counting until [`evict`](Self::evict) ends them. The caller calls `evict()` when it
+    /// cannot fail any more, and before its context uses the registers.
     ///
     /// # Errors
     ///
     /// `EBUSY` if contexts of the other scope, perf or the NMI watchdog use one of the new
-    /// registers; `ENOMEM`. The claims are then unchanged.
+    /// registers; `ENOMEM`. If an error is returned, the claims are unchanged.
     pub(crate) fn claim(
         &mut self,
         scope: Scope,
         registers: &Arc<pmu::Registers>,
-        old: &Claims,
-        new: &Claims,
+        old: &RegisterMask,
+        new: &RegisterMask,
     ) -> Result {
-        let fits = self.shares.fits(scope, new);
-        if !fits && !(rights::is_admin() && self.would_be_free(scope, new)) {
+        let is_available = self.register_users.is_available(scope, new)
+            || (access::may_evict() && self.is_available_after_evict(scope, new));
+        if !is_available {
             return Err(EBUSY);
         }
-        if !new.is_none() && self.held.is_none() {
-            self.held = Some(Held::take(registers.clone())?);
+        if !new.is_none() && self.reservation.is_none() {
+            self.reservation = Some(PmuReservation::reserve(registers.clone())?);
         }
-        self.shares.add(scope, new);
-        self.shares.remove(scope, old);
-        if self.shares.is_empty() {
-            self.held = None;
+        self.register_users.add(scope, new);
+        self.register_users.remove(scope, old);
+        if self.register_users.is_empty() {
+            self.reservation = None;
         }
         Ok(())
     }
 
-    /// Returns the registers that contexts of this scope can claim, if the PMU can be reserved.
-    pub(crate) fn free(&self, scope: Scope) -> Claims {
-        self.shares.free(scope)
+    /// Returns the registers that contexts of this scope can claim, provided that the PMU can be
+    /// reserved.
+    pub(crate) fn available(&self, scope: Scope) -> RegisterMask {
+        self.register_users.available(scope)
     }
 
-    /// Counts one more context of a thread that is about to be attached. Attaches the probes if
-    /// they are not.
-    pub(crate) fn watch(&mut self) -> Result {
+    /// Increments the number of threads' contexts; called before a context is attached to a thread.
+    /// Attaches the scheduler probes if they are not attached.
+    pub(crate) fn add_thread(&mut self) -> Result {
         if self.probes.is_none() {
-            let mut probes = Probes::new(Switch)?;
+            let mut probes = Probes::new(SchedProbes)?;
             probes.attach::<SchedSwitch<'_>>()?;
             probes.attach::<SchedExit<'_>>()?;
             probes.attach::<ProcessExit<'_>>()?;
@@ -205,19 +219,20 @@ impl Session {
         Ok(())
     }
 
-    /// Counts one context of a thread less. Attaching probes is costly for all CPUs, so they are
-    /// detached only after [`IDLE_MS`].
-    pub(crate) fn unwatch(&mut self) {
+    /// Decrements the number of threads' contexts. Attaching the scheduler probes is costly for all
+    /// CPUs, so they are detached only when no thread's context was attached for [`IDLE_MS`]
+    /// milliseconds.
+    pub(crate) fn remove_thread(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
         if self.threads == 0 {
-            wake::idle_later(IDLE_MS);
+            wrap_timer::queue_idle_work(IDLE_MS);
         }
     }
 }
 
-/// Makes room for more contexts in the session's list. The memory is charged to the caller's
-/// control group. The allocation may wait for memory, so it is made without the lock.
-pub(crate) fn make_room() -> Result {
+/// Enlarges the list of attached contexts. The memory is charged to the caller's control group. The
+/// allocation may sleep, so it is made without `SESSION`.
+pub(crate) fn reserve_slot() -> Result {
     let nr = SESSION.lock().attached.len();
     let mut larger = KVec::with_capacity(nr.wrapping_mul(2).max(8), GFP_KERNEL_ACCOUNT)?;
     let mut session = SESSION.lock();
@@ -227,49 +242,51 @@ pub(crate) fn make_room() -> Result {
         }
         core::mem::swap(&mut session.attached, &mut larger);
     }
-    // The old list is freed without the lock.
+    // The old list is freed after the lock is released.
     drop(session);
     drop(larger);
     Ok(())
 }
 
-/// Milliseconds for which the probes stay attached after the last context of a thread is detached.
+/// Milliseconds for which the scheduler probes stay attached after the last thread's context is
+/// detached.
 const IDLE_MS: u32 = 10_000;
 
-/// Detaches the probes if no context of a thread is attached. Called by a delayed work, and when
-/// the module is unloaded.
-pub(crate) fn tire() {
+/// Detaches the scheduler probes if no thread's context is attached. Called by a delayed work, and
+/// when the module is unloaded.
+pub(crate) fn detach_idle_probes() {
     let mut session = SESSION.lock();
     let unneeded = match session.threads {
         0 => session.probes.take(),
         _ => None,
     };
     drop(session);
-    // Dropped without the lock: this waits for probes that run.
+    // The probes are dropped without the lock, because dropping them waits for running probes.
     drop(unneeded);
 }
 
-/// The reservation of the PMU: perf and the NMI watchdog cannot use it meanwhile.
-struct Held {
-    /// The registers that are reset when the reservation ends.
+/// The reservation of the PMU. While the reservation exists, perf and the NMI watchdog cannot use
+/// the PMU.
+struct PmuReservation {
+    /// The PMU registers, which are reset when the reservation ends.
     registers: Arc<pmu::Registers>,
     /// The periodic worker that reads counters before they wrap.
-    _rounds: Rounds,
+    _wrap_timer: WrapTimer,
     /// The handling of overflow NMIs.
-    _overflows: nmi::Owned,
+    _overflows: nmi::OverflowHandling,
     /// The reserved control registers.
-    _reserved: Reserved,
+    _reserved: ReservedMsrs,
 }
 
-impl Held {
+impl PmuReservation {
     /// Reserves all control registers, and starts the periodic worker and the handling of NMIs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if perf or the NMI watchdog uses the PMU; `ENOMEM`.
-    fn take(registers: Arc<pmu::Registers>) -> Result<Self> {
+    /// `EBUSY` if perf or the NMI watchdog uses the PMU, `ENOMEM`.
+    fn reserve(registers: Arc<pmu::Registers>) -> Result<Self> {
         let all = registers.controls().map(|r| r.address);
-        let reserved = Reserved::all(all).inspect_err(|error| {
+        let reserved = ReservedMsrs::reserve(all).inspect_err(|error| {
             if *error == EBUSY {
                 pr_warn_once!(
                     "perfmon: PMU is in use by perf or the NMI watchdog; end perf, or stop the \
@@ -277,13 +294,13 @@ impl Held {
                 );
             }
         })?;
-        let overflows = nmi::Owned::new(&global(&registers));
-        *HELD.lock() = Some(registers.clone());
-        // Relaxed: the lock of the context that is loaded orders this before the load.
-        TAKEN.fetch_add(1, Relaxed);
+        let overflows = nmi::OverflowHandling::new(&nmi_registers(&registers));
+        *RESERVED_PMU.lock() = Some(registers.clone());
+        // Relaxed: the lock of a context orders this increment before the context is loaded.
+        RESERVATIONS.fetch_add(1, Relaxed);
         let widths = registers.counters().map(|r| u32::from(r.width));
         Ok(Self {
-            _rounds: Rounds::every(period(widths.min().unwrap_or(64))),
+            _wrap_timer: WrapTimer::start(wrap_period_ms(widths.min().unwrap_or(64))),
             _overflows: overflows,
             registers,
             _reserved: reserved,
@@ -291,42 +308,44 @@ impl Held {
     }
 }
 
-impl Drop for Held {
-    /// Resets the PMU of each CPU on which a context was programmed. No context is attached that
-    /// uses hardware registers.
+impl Drop for PmuReservation {
+    /// Resets the PMU of each CPU on which a context was programmed since the PMU was reserved. No
+    /// context that uses hardware registers is attached any more.
     fn drop(&mut self) {
-        let taken = TAKEN.load(Relaxed);
-        sched::call_on_all_that(&|cpu| sched::quiet_since_of(cpu) == taken, &|| {
-            quiet(&self.registers);
+        let taken = RESERVATIONS.load(Relaxed);
+        sched::call_on_selected(&|cpu| sched::pmu_reset_for_of(cpu) == taken, &|| {
+            reset_pmu(&self.registers);
         });
-        *HELD.lock() = None;
+        *RESERVED_PMU.lock() = None;
     }
 }
 
-/// Number of times that the PMU was reserved. A CPU whose per-CPU word `quiet_since` has another
+/// Number of times that the PMU was reserved. A CPU whose per-CPU word `pfm_reset_for` has another
 /// value has not been reset since the last reservation.
-static TAKEN: Atomic<u64> = Atomic::new(0);
+static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 
-/// Resets this CPU's PMU, unless that was done since the PMU was reserved. Called before a context
+/// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called before a context
 /// that uses hardware registers is programmed. Interrupts off.
 #[inline]
-pub(crate) fn quiet_first(registers: &pmu::Registers) {
-    // Relaxed: the PMU was reserved before the context was loaded, and that context's lock is held.
-    let taken = TAKEN.load(Relaxed);
-    if sched::quiet_since() != taken {
-        quiet_since(registers, taken);
+pub(crate) fn reset_pmu_once(registers: &pmu::Registers) {
+    // Relaxed: the PMU was reserved before the context was loaded, and the caller holds the lock of
+    // the context, which orders the two.
+    let taken = RESERVATIONS.load(Relaxed);
+    if sched::pmu_reset_for() != taken {
+        reset_pmu_for(registers, taken);
     }
 }
 
 #[cold]
-fn quiet_since(registers: &pmu::Registers, taken: u64) {
-    quiet(registers);
-    sched::set_quiet_since(taken);
+fn reset_pmu_for(registers: &pmu::Registers, taken: u64) {
+    reset_pmu(registers);
+    sched::set_pmu_reset_for(taken);
 }
 
 /// Returns the milliseconds in which a counter of this width advances by half its range at 2^34
-/// events a second, limited to the range of 100 ms to one hour. Below 35 bits it is 100 ms.
-fn period(width: u32) -> u32 {
+/// events a second, limited to the range of 100 ms to one hour. For widths below 35 bits the result
+/// is 100 ms.
+fn wrap_period_ms(width: u32) -> u32 {
     let turn = 1000u64
         .checked_shl(width.saturating_sub(35))
         .unwrap_or(u64::MAX);
@@ -338,35 +357,36 @@ fn period(width: u32) -> u32 {
 }
 
 /// Returns the description of the global registers that the NMI handler needs.
-fn global(registers: &pmu::Registers) -> Global {
+fn nmi_registers(registers: &pmu::Registers) -> NmiRegisters {
     let map = registers.map();
-    Global {
+    NmiRegisters {
         control: map.global_ctrl,
         status: map.global_status,
         clear: map.global_clear,
         bits: registers
             .counters()
             .fold(0, |bits, r| bits | r.global_bit()),
-        late: u64::from(nmi::may_be_late()),
+        may_be_stale: u64::from(nmi::may_be_stale()),
     }
 }
 
 /// Clears the overflow status of this CPU, and unmasks the overflow interrupt (LVTPC).
-fn forget_overflows(global: &Global) {
+fn clear_overflow_status(global: &NmiRegisters) {
     if global.clear != 0 {
-        // The NMI of such an overflow may still arrive; it is then recognised as expected. Only
-        // bits that are set are written: those of counters that this CPU lacks would fault.
+        // The NMI of an overflow that is cleared here may still arrive; expect_stale_nmi()
+        // announces it. Only set bits are written, because writing the bit of a counter that this
+        // CPU lacks would fault.
         let over = msr::read(global.status) & global.bits;
-        if global.late != 0 && over != 0 {
-            nmi::expect(msr::time_stamp());
+        if global.may_be_stale != 0 && over != 0 {
+            nmi::expect_stale_nmi(msr::time_stamp());
         }
         msr::write(global.clear, over);
     }
-    nmi::unmask();
+    nmi::unmask_lvtpc();
 }
 
-/// Resets this CPU's PMU: nothing counts, all counters are 0, no overflow is flagged.
-pub(crate) fn quiet(registers: &pmu::Registers) {
+/// Resets this CPU's PMU: no counter is enabled, all counters are 0, and no overflow is flagged.
+pub(crate) fn reset_pmu(registers: &pmu::Registers) {
     if registers.map().global_ctrl != 0 {
         msr::write(registers.map().global_ctrl, 0);
     }
@@ -376,38 +396,39 @@ pub(crate) fn quiet(registers: &pmu::Registers) {
     for counter in registers.counters() {
         msr::write(counter.address, 0);
     }
-    forget_overflows(&global(registers));
+    clear_overflow_status(&nmi_registers(registers));
 }
 
 /// The handler of the scheduler probes.
-struct Switch;
+struct SchedProbes;
 
-impl Handler<SchedSwitch<'_>> for Switch {
-    /// The current thread is switched out. Interrupts off, run-queue lock held.
+impl Handler<SchedSwitch<'_>> for SchedProbes {
+    /// Removes the context of the current thread, which is being switched out, from the PMU.
+    /// Interrupts off, run-queue lock held.
     #[inline]
     fn on(&self, _: SchedSwitch<'_>) {
         if let Some(context) = sched::loaded(Scope::Thread) {
-            let _span = Span::begin(Cost::SwitchesOut, Cost::OutTime);
-            context.depart();
+            let _span = CostTimer::begin(SelfStat::SchedOut, SelfStat::SchedOutTime);
+            context.sched_out();
         }
     }
 }
 
-impl Handler<SchedExit<'_>> for Switch {
-    /// The current thread was switched in. Preemption off.
+impl Handler<SchedExit<'_>> for SchedProbes {
+    /// Programs the context of the current thread, which was switched in. Preemption off.
     #[inline]
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
             if let Some(context) = context_of(sched::current()) {
-                let _span = Span::begin(Cost::SwitchesIn, Cost::InTime);
-                context.arrive(Target::Thread(sched::current()));
+                let _span = CostTimer::begin(SelfStat::SchedIn, SelfStat::SchedInTime);
+                context.sched_in(Target::Thread(sched::current()));
             }
         }
     }
 }
 
-impl Handler<ProcessExit<'_>> for Switch {
-    /// The current thread exits: its context ends.
+impl Handler<ProcessExit<'_>> for SchedProbes {
+    /// Ends the context of the current thread, which is exiting.
     fn on(&self, _: ProcessExit<'_>) {
         let task = sched::current();
         let _preempt = sched::NoPreempt::new();
@@ -417,10 +438,10 @@ impl Handler<ProcessExit<'_>> for Switch {
     }
 }
 
-impl Handler<ProcessExec<'_>> for Switch {
-    /// The current thread has executed a program. Its context ends if the program runs with more
-    /// privileges than its user has, or may not be read. Otherwise the permission to watch it is
-    /// checked again.
+impl Handler<ProcessExec<'_>> for SchedProbes {
+    /// Called when the current thread has executed a program. Ends the thread's context if the
+    /// program has more privileges than the user who executed it, or may not be read by that user.
+    /// For other programs, has the permission to watch the thread checked again.
     fn on(&self, event: ProcessExec<'_>) {
         let task = sched::current();
         let _preempt = sched::NoPreempt::new();
@@ -433,21 +454,21 @@ impl Handler<ProcessExec<'_>> for Switch {
     }
 }
 
-/// Has every CPU read the counters of its contexts, so that no counter wraps unnoticed.
-pub(crate) fn look_round() {
+/// Reads the counters of the loaded contexts on every CPU, so that no counter wraps unnoticed.
+pub(crate) fn sync_all_cpus() {
     sched::call_on_all(&|| {
         for scope in [Scope::Thread, Scope::System] {
             if let Some(context) = sched::loaded(scope) {
-                context.look_here();
+                context.sync_if_local();
             }
         }
     });
 }
 
-/// Resets the PMU of a CPU that comes online, on that CPU, if the PMU is reserved.
+/// Resets the PMU of a CPU that comes online, if the PMU is reserved. Runs on that CPU.
 pub(crate) fn cpu_online() {
-    if let Some(registers) = HELD.lock().as_ref() {
-        quiet(registers);
+    if let Some(registers) = RESERVED_PMU.lock().as_ref() {
+        reset_pmu(registers);
     }
 }
 
@@ -459,28 +480,29 @@ pub(crate) fn cpu_offline() {
     }
 }
 
-/// Saves the registers before the machine suspends, and programs them again when it resumes.
+/// Removes the contexts of this CPU from the PMU before the machine suspends, and programs them
+/// again when it resumes.
 ///
 /// Context: on the only CPU that is online, interrupts off.
-pub(crate) fn sleep(going: bool) {
+pub(crate) fn suspend_or_resume(suspend: bool) {
     let system = sched::loaded(Scope::System);
-    if going {
+    if suspend {
         for context in Iterator::chain(sched::loaded(Scope::Thread).into_iter(), system) {
-            context.depart();
+            context.sched_out();
         }
         return;
     }
     let thread = context_of(sched::current());
-    // Firmware may have changed the registers. Tasks are frozen, so none holds `HELD`.
-    if let Some(held) = HELD.try_lock() {
+    // Firmware may have changed the registers. Tasks are frozen, so no task holds `RESERVED_PMU`.
+    if let Some(held) = RESERVED_PMU.try_lock() {
         if let Some(registers) = held.as_ref() {
-            quiet(registers);
+            reset_pmu(registers);
         }
     }
     if let Some(context) = system {
-        context.arrive(Target::Cpu(sched::this_cpu()));
+        context.sched_in(Target::Cpu(sched::this_cpu()));
     }
     if let Some(context) = thread {
-        context.arrive(Target::Thread(sched::current()));
+        context.sched_in(Target::Thread(sched::current()));
     }
 }

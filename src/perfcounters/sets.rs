@@ -1,79 +1,82 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The event sets of a context. One is active: it is programmed whenever the context is in a PMU.
+//! The event sets of a context. One of the sets is active, which means that it is programmed while
+//! the context is in a PMU. A *run* of a set lasts from the switch to the set until the switch to
+//! the next set.
 //!
 //! Sets are created and deleted while the context is detached, with `SESSION` and the context's
-//! `growing` held. Their memory is allocated before, with `growing` held.
+//! `alloc_lock` held. The memory of new sets is allocated before, with only `alloc_lock` held.
 
 use core::cmp::Ordering;
 use core::iter::once;
 
 use engine::calls::{Runs, SetInfo};
-use engine::claims::Claims;
+use engine::claims::RegisterMask;
 use engine::context::Error;
-use engine::pmu::{Numbers, Rows};
-use engine::program::{Memory, Needs, Room};
+use engine::pmu::{PmdSet, RegisterBitmap};
+use engine::program::{Allocator, MemorySize, RegisterMemory};
 use engine::sampling::Attr;
-use engine::sets::{self, Moments, Terms, Turns};
+use engine::sets::{self, RunningMoments, SetRuns, SwitchPolicy};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
 use kernel::prelude::*;
 
 use crate::contexts::{Context, State};
-use crate::costs::Cost;
-use crate::pmu::refused;
+use crate::costs::SelfStat;
+use crate::pmu::to_kernel_error;
 use crate::sys::account::Charge;
-use crate::sys::costs::Span;
+use crate::sys::costs::CostTimer;
 use crate::sys::lock::SESSION;
 use crate::sys::nmi;
 use crate::target::Target;
 
-/// The allocator of register values.
+/// The allocator for the memory of registers: slices from kmalloc().
 #[derive(Default)]
 pub(crate) struct Heap;
 
-impl Memory for Heap {
-    type Of<T: Copy + Default> = KVec<T>;
+impl Allocator for Heap {
+    type Slice<T: Copy + Default> = KVec<T>;
 }
 
-/// The registers of a set.
+/// The registers of an event set, in memory from [`Heap`].
 pub(crate) type Registers = engine::context::Registers<Heap>;
 
 /// The registers of one set that a call is about to write.
 #[derive(Default)]
-pub(crate) struct Asked {
-    /// PMCs that are written.
-    pub(crate) pmcs: Numbers,
-    /// PMDs that are written, sampled with another one or reset with another one.
-    pub(crate) pmds: Numbers,
-    /// PMDs that are themselves written.
-    pub(crate) own: Numbers,
+pub(crate) struct RegisterRequest {
+    /// PMCs (control registers) that are written.
+    pub(crate) pmcs: RegisterBitmap,
+    /// PMDs (data registers) that are written, recorded in samples of another PMD, or reset with
+    /// another PMD.
+    pub(crate) pmds: RegisterBitmap,
+    /// PMDs that are written.
+    pub(crate) written: RegisterBitmap,
 }
 
-impl Asked {
-    /// Returns the hardware registers among them.
-    pub(crate) fn claims(&self) -> Claims {
-        let first = |numbers: &Numbers| numbers.0.first().copied().unwrap_or(0);
-        Claims {
+impl RegisterRequest {
+    /// Returns the hardware registers among the requested registers.
+    pub(crate) fn claims(&self) -> RegisterMask {
+        let first = |numbers: &RegisterBitmap| numbers.0.first().copied().unwrap_or(0);
+        RegisterMask {
             pmcs: first(&self.pmcs),
             pmds: first(&self.pmds),
         }
     }
 }
 
-/// Allocates room for the values and the program of a set.
-fn memory(needs: &Needs) -> Result<Room<Heap>> {
+/// Allocates the memory for the register values and the program of a set.
+fn alloc_register_memory(needs: &MemorySize) -> Result<RegisterMemory<Heap>> {
     fn some<T: Copy + Default>(nr: usize) -> Result<KVec<T>> {
         Ok(KVec::from_elem(T::default(), nr, GFP_KERNEL_ACCOUNT)?)
     }
     let [pmcs, soft_pmcs] = needs.pmcs;
     let [pmds, soft_pmds] = needs.pmds;
-    Ok(Room {
+    Ok(RegisterMemory {
         pmcs: [some(pmcs)?, some(soft_pmcs)?],
         pmds: [some(pmds)?, some(soft_pmds)?],
         controls: some(needs.controls)?,
         counters: some(needs.counters)?,
-        growths: some(needs.growths)?,
+        virtual_counters: some(needs.virtual_counters)?,
     })
 }
 
@@ -83,27 +86,28 @@ pub(crate) struct Set {
     pub(crate) id: u16,
     /// The values of the registers, and the program for the PMU.
     pub(crate) registers: Registers,
-    /// The conditions that end a run of the set, and how often and how long it ran.
-    pub(crate) turns: Turns,
-    /// PMDs that sample, in ascending order.
+    /// The conditions that end a run of the set, and the number and duration of its runs.
+    pub(crate) runs: SetRuns,
+    /// The attributes of PMDs that sample, in ascending order of the PMDs.
     pub(crate) attrs: KVec<Attr>,
-    /// PMDs that count, with statistics over the runs.
-    moments: KVec<Moments>,
-    /// The memory that is charged for this set.
+    /// Statistics over the runs for each PMD that counts.
+    moments: KVec<RunningMoments>,
+    /// The bytes that are charged for this set.
     charge: Charge,
 }
 
 impl Set {
-    /// Bytes that are charged for a set without registers.
+    /// Number of bytes that are charged for a set without registers.
     const BYTES: usize = size_of::<Self>().saturating_add(size_of::<Slot>());
 
-    /// Creates an empty set, charged like `charge`. May sleep. `EDQUOT`, `ENOMEM`.
+    /// Creates an empty set, which is charged to the same user as `charge`. May sleep. Returns
+    /// `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
     pub(crate) fn new(id: u16, charge: &Charge) -> Result<KBox<Self>> {
-        let charge = charge.more(Self::BYTES)?;
+        let charge = charge.charge(Self::BYTES)?;
         let new = Self {
             id,
             registers: Registers::default(),
-            turns: Turns::default(),
+            runs: SetRuns::default(),
             attrs: KVec::new(),
             moments: KVec::new(),
             charge,
@@ -111,13 +115,14 @@ impl Set {
         Ok(KBox::new(new, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Returns the sampling attributes of a PMD; `None` if it does not sample.
+    /// Returns the sampling attributes of a PMD; `None` if the PMD does not sample.
     pub(crate) fn attr(&self, pmd: u16) -> Option<&Attr> {
         self.attrs.iter().find(|attr| attr.pmd == pmd)
     }
 
-    /// Configures a PMD as sampling. Room for it was made before.
-    pub(crate) fn sample(&mut self, new: Attr) {
+    /// Configures a PMD as sampling. The caller has allocated memory for the PMD's attributes with
+    /// `grow_set()`.
+    pub(crate) fn set_sampling(&mut self, new: Attr) {
         let mut at = 0usize;
         while let Some(moments) = self.moments.get(at) {
             if moments.pmd == new.pmd {
@@ -141,21 +146,24 @@ impl Set {
         }
     }
 
-    /// Configures a PMD as counting, after it was written. Room for it was made before.
-    pub(crate) fn count(&mut self, pmd: u16) {
+    /// Configures a PMD as counting, after it was written. The caller has allocated memory for the
+    /// PMD's statistics with `grow_set()`.
+    pub(crate) fn set_counting(&mut self, pmd: u16) {
         let value = self.registers.value(pmd);
         match self.moments.iter_mut().find(|m| m.pmd == pmd) {
             Some(moments) => moments.set(value),
             None => {
-                let _ = self.moments.push_within_capacity(Moments::new(pmd, value));
+                let _ = self
+                    .moments
+                    .push_within_capacity(RunningMoments::new(pmd, value));
             }
         }
     }
 
-    /// Resets a PMD that is linked to one that overflowed.
-    pub(crate) fn reset_other(&mut self, pmd: u16, long: bool) {
+    /// Resets a PMD because another PMD, to which it is linked (`reg_reset_pmds`), has overflowed.
+    pub(crate) fn reset_linked_pmd(&mut self, pmd: u16, long: bool) {
         let attr = self.attrs.iter_mut().find(|attr| attr.pmd == pmd);
-        let value = attr.map_or(0, |attr| attr.next(long));
+        let value = attr.map_or(0, |attr| attr.next_value(long));
         let before = self.registers.value(pmd);
         if let Some(moments) = self.moments.iter_mut().find(|m| m.pmd == pmd) {
             moments.reset(before, value);
@@ -163,22 +171,22 @@ impl Set {
         self.registers.set_value(pmd, value);
     }
 
-    /// Notes that the set is about to be programmed. The first time in a run, it also restarts the
-    /// overflow counts of its PMDs.
+    /// Records that the set is about to be programmed into a PMU. If a run of the set begins, also
+    /// restarts the countdowns of overflows.
     #[inline]
-    pub(crate) fn enter(&mut self, now: u64) {
-        if self.turns.enter(now) {
-            self.turns.ended_by = Rows::default();
+    pub(crate) fn load(&mut self, now: u64) {
+        if self.runs.load(now) {
+            self.runs.ended_by = PmdSet::default();
             for attr in &mut self.attrs {
-                attr.begin_turn();
+                attr.begin_run();
             }
         }
     }
 
-    /// Ends the run of the set and adds it to the statistics. The set is in no PMU, and its values
-    /// are up to date.
-    pub(crate) fn end_turn(&mut self) {
-        let time = self.turns.end();
+    /// Ends the run of the set and adds the run to the statistics. The set is in no PMU, and its
+    /// values are up to date.
+    pub(crate) fn end_run(&mut self) {
+        let time = self.runs.end_run();
         for moments in &mut self.moments {
             moments.end(self.registers.value(moments.pmd), time);
         }
@@ -189,32 +197,33 @@ impl Set {
 struct Slot {
     /// The number of the set.
     id: u16,
-    /// The index of the slot that follows in a switch. Computed when the context is attached.
-    after: usize,
-    /// The set; `None` if it is the active one.
+    /// The index of the slot of the set that follows this set, computed when the context is
+    /// attached.
+    next: usize,
+    /// The set; `None` if it is the active set, which is in [`State::set`].
     set: Option<KBox<Set>>,
 }
 
-/// All event sets, sorted by number.
+/// All event sets of a context, sorted by number.
 pub(crate) struct Sets {
-    /// A slot for each set.
+    /// A slot for each event set.
     slots: KVec<Slot>,
     /// The index of the active set's slot.
     active: usize,
     /// A switch to the next set is due.
     pub(crate) due: bool,
     /// The timer does not end a run before this time, in nanoseconds of [`nmi::now`].
-    pub(crate) held: u64,
+    pub(crate) earliest_switch: u64,
 }
 
 impl Sets {
-    /// Creates the list with set 0, which is active. May sleep.
+    /// Creates the list with only set 0, which is active. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let mut slots = KVec::new();
         slots.push(
             Slot {
                 id: 0,
-                after: 0,
+                next: 0,
                 set: None,
             },
             GFP_KERNEL_ACCOUNT,
@@ -223,13 +232,13 @@ impl Sets {
             slots,
             active: 0,
             due: false,
-            held: 0,
+            earliest_switch: 0,
         })
     }
 
-    /// Returns the index of the slot with this number.
-    fn place(&self, id: u16) -> Option<usize> {
-        // Written out, because the binary search of `core` has a panic path.
+    /// Returns the index of the slot of the set with this number.
+    fn index_of(&self, id: u16) -> Option<usize> {
+        // The binary search is written out here, because that of `core` has a panic path.
         let (mut low, mut high) = (0usize, self.slots.len());
         while low < high {
             let middle = low.wrapping_add(high.wrapping_sub(low) / 2);
@@ -242,8 +251,8 @@ impl Sets {
         None
     }
 
-    /// Makes the set of the slot `place` active. `set` is the active one, which is moved to its
-    /// slot.
+    /// Makes the set of the slot `place` active. `set` is the set that was active, which is moved
+    /// to its slot.
     #[inline]
     fn activate(&mut self, set: &mut KBox<Set>, place: usize) {
         let Some(slot) = self.slots.get_mut(place) else {
@@ -259,7 +268,7 @@ impl Sets {
 }
 
 impl State {
-    /// Iterates over all sets, the active one first.
+    /// Iterates over all sets, the active set first.
     pub(crate) fn each_set(&self) -> impl Iterator<Item = &Set> {
         let others = self
             .sets
@@ -269,7 +278,7 @@ impl State {
         Iterator::chain(once(&*self.set), others)
     }
 
-    /// Iterates over all sets for changes, the active one first.
+    /// Iterates mutably over all sets, the active set first.
     pub(crate) fn each_set_mut(&mut self) -> impl Iterator<Item = &mut Set> {
         let slots = self.sets.slots.iter_mut();
         Iterator::chain(
@@ -278,68 +287,68 @@ impl State {
         )
     }
 
-    /// Returns the set with this number.
+    /// Returns the set with this number; `None` if it does not exist.
     pub(crate) fn find_set(&self, id: u16) -> Option<&Set> {
         if self.set.id == id {
             return Some(&self.set);
         }
-        let place = self.sets.place(id)?;
+        let place = self.sets.index_of(id)?;
         self.sets.slots.get(place)?.set.as_deref()
     }
 
-    /// Returns the set with this number, for changes.
+    /// Returns the set with this number mutably; `None` if it does not exist.
     pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut Set> {
         if self.set.id == id {
             return Some(&mut self.set);
         }
-        let place = self.sets.place(id)?;
+        let place = self.sets.index_of(id)?;
         self.sets.slots.get_mut(place)?.set.as_deref_mut()
     }
 
-    /// Returns the hardware registers that all sets claim. `more` returns registers that will be
-    /// added to a set.
+    /// Returns the hardware registers that all sets together claim. `more` returns registers that
+    /// will be added to a set.
     pub(crate) fn claims_with(
         &self,
         map: &engine::pmu::Map<'_>,
-        more: impl Fn(u16) -> Claims,
-    ) -> Claims {
-        self.each_set().fold(Claims::NONE, |all, set| {
-            all.with(&set.registers.claims(map, more(set.id)))
+        more: impl Fn(u16) -> RegisterMask,
+    ) -> RegisterMask {
+        self.each_set().fold(RegisterMask::NONE, |all, set| {
+            all.with(&set.registers.claimed_registers(map, more(set.id)))
         })
     }
 
     /// Returns the hardware registers that a CPU must have to count all sets. `more` returns
     /// registers that will be added to a set.
-    pub(crate) fn uses_with(
+    pub(crate) fn required_with(
         &self,
         map: &engine::pmu::Map<'_>,
-        more: impl Fn(u16) -> Claims,
-    ) -> Claims {
-        self.each_set().fold(Claims::NONE, |all, set| {
-            all.with(&set.registers.uses(map, more(set.id)))
+        more: impl Fn(u16) -> RegisterMask,
+    ) -> RegisterMask {
+        self.each_set().fold(RegisterMask::NONE, |all, set| {
+            all.with(&set.registers.required_registers(map, more(set.id)))
         })
     }
 
     /// Returns the error `Loaded` unless the context is detached.
-    fn is_detached(&self) -> Result<(), Error> {
+    fn check_detached(&self) -> Result<(), Error> {
         match self.target {
-            Target::None if !self.loading => Ok(()),
+            Target::Detached if !self.loading => Ok(()),
             _ => Err(Error::Loaded),
         }
     }
 
-    /// Computes which set follows each set. Returns `NoSet` if a set names a next one that does not
-    /// exist.
-    pub(crate) fn order(&mut self) -> Result<(), Error> {
+    /// Computes which set follows each set. Returns `NoSet` if the next set that a user has
+    /// specified for a set does not exist.
+    pub(crate) fn compute_order(&mut self) -> Result<(), Error> {
         let nr = self.sets.slots.len();
         for at in 0..nr {
             let id = self.sets.slots.get(at).map_or(0, |slot| slot.id);
             let terms = self
                 .find_set(id)
-                .map_or(Terms::default(), |s| s.turns.terms);
-            let after = sets::after(&terms, at, nr, |id| self.sets.place(id))?;
+                .map_or(SwitchPolicy::default(), |s| s.runs.policy);
+            let after = sets::next_index(&terms, at, nr, |id| self.sets.index_of(id))?;
             if let Some(slot) = self.sets.slots.get_mut(at) {
-                slot.after = after;
+                slot.next = after;
             }
         }
         Ok(())
@@ -347,21 +356,21 @@ impl State {
 }
 
 impl Context {
-    /// Ends the run of the active set and starts the next set's. Does nothing while the context is
-    /// masked; `PERFMON_RESTART` switches then.
+    /// Ends the run of the active set and makes the next set active. Does nothing while the context
+    /// is masked; `PERFMON_RESTART` makes the switch later.
     #[cold]
-    pub(crate) fn switch(&self, state: &mut State) {
+    pub(crate) fn switch_set(&self, state: &mut State) {
         if state.sampling.masked {
             return;
         }
-        let _span = Span::begin(Cost::SetSwitches, Cost::SetTime);
+        let _span = CostTimer::begin(SelfStat::SetSwitches, SelfStat::SetSwitchTime);
         let inside = state.cpu.is_some();
         if inside {
-            self.take_out(state);
+            self.save_pmu(state);
         }
-        self.settle_carried(state);
-        // Overflows up to this moment are delivered here. They may mask the context.
-        self.tell(state, None);
+        self.sync_virtual(state);
+        // Deliver the overflows of the active set. Delivery may mask the context.
+        self.deliver_overflows(state, None);
         if state.sampling.masked {
             state.sets.due = true;
             return;
@@ -370,22 +379,22 @@ impl Context {
             .sets
             .slots
             .get(state.sets.active)
-            .map_or(0, |s| s.after);
-        self.make_active(state, next);
+            .map_or(0, |s| s.next);
+        self.switch_to(state, next);
         if inside {
-            self.enter_if_it_counts(state);
+            self.load_pmu_if_active(state);
         }
     }
 
     /// Ends the run of the active set and makes the set of the slot `place` active. The context is
     /// in no PMU.
-    fn make_active(&self, state: &mut State, place: usize) {
-        state.set.end_turn();
+    fn switch_to(&self, state: &mut State, place: usize) {
+        state.set.end_run();
         state.sets.due = false;
         let State { set, sets, .. } = &mut *state;
         sets.activate(set, place);
         if state.started {
-            self.set_out_carried(state);
+            self.start_virtual(state);
         }
     }
 
@@ -393,41 +402,43 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `NoSet` if the set does not exist, `Masked` if a restart of the active set is outstanding.
-    pub(crate) fn choose(&self, state: &mut State, id: u16) -> Result<(), Error> {
-        let place = state.sets.place(id).ok_or(Error::NoSet)?;
+    /// `NoSet` if the set does not exist, `Masked` if the context is masked until
+    /// `PERFMON_RESTART`.
+    pub(crate) fn activate_set(&self, state: &mut State, id: u16) -> Result<(), Error> {
+        let place = state.sets.index_of(id).ok_or(Error::NoSet)?;
         if place == state.sets.active {
             return Ok(());
         }
-        // The outstanding restart is for the active set.
+        // `PERFMON_RESTART` will reset PMDs of the active set, so the set must stay active.
         if state.sampling.masked {
             return Err(Error::Masked);
         }
         let started = state.started;
-        self.halt(state);
-        // The overflow may have been detected by halt() itself.
+        self.stop_counting(state);
+        // stop_counting() may have delivered an overflow that masked the context.
         if state.sampling.masked {
             state.started = started;
             return Err(Error::Masked);
         }
-        self.make_active(state, place);
+        self.switch_to(state, place);
         if started {
-            self.resume(state);
+            self.start_counting(state);
         }
         Ok(())
     }
 
-    /// Creates event sets, or changes the switch conditions of those that exist: all or none.
+    /// Creates event sets, or changes the switch conditions of existing sets. On failure no set is
+    /// created or changed.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the context is attached, `ENOSPC` if it would have more than [`sets::MOST`] sets,
-    /// `EDQUOT`, `ENOMEM`.
-    pub(crate) fn create_sets(&self, wanted: &[(u16, Terms)]) -> Result {
-        let _growing = self.growing.lock();
+    /// `EBUSY` if the context is attached, `ENOSPC` if it would have more than [`sets::MAX_SETS`]
+    /// sets, `EDQUOT`, `ENOMEM`.
+    pub(crate) fn create_sets(&self, wanted: &[(u16, SwitchPolicy)]) -> Result {
+        let _growing = self.alloc_lock.lock();
         let nr = {
             let state = self.state.lock();
-            state.is_detached().map_err(refused)?;
+            state.check_detached().map_err(to_kernel_error)?;
             state.sets.slots.len()
         };
         // All memory is allocated before the context's lock is taken.
@@ -440,12 +451,12 @@ impl Context {
                 fresh.push(Set::new(*id, &self.charge)?, GFP_KERNEL_ACCOUNT)?;
             }
         }
-        if nr.saturating_add(fresh.len()) > sets::MOST {
+        if nr.saturating_add(fresh.len()) > sets::MAX_SETS {
             return Err(ENOSPC);
         }
         let _session = SESSION.lock();
         let mut state = self.state.lock();
-        state.is_detached().map_err(refused)?;
+        state.check_detached().map_err(to_kernel_error)?;
         for slot in state.sets.slots.drain_all() {
             let _ = slots.push_within_capacity(slot);
         }
@@ -453,70 +464,70 @@ impl Context {
             let at = slots.partition_point(|slot: &Slot| slot.id < set.id);
             let slot = Slot {
                 id: set.id,
-                after: 0,
+                next: 0,
                 set: Some(set),
             };
             let _ = slots.insert_within_capacity(at, slot);
         }
         let active = state.set.id;
         let old = core::mem::replace(&mut state.sets.slots, slots);
-        state.sets.active = state.sets.place(active).unwrap_or(0);
+        state.sets.active = state.sets.index_of(active).unwrap_or(0);
         for (id, terms) in wanted {
             if let Some(set) = state.find_set_mut(*id) {
-                set.turns.terms = *terms;
+                set.runs.policy = *terms;
             }
         }
-        // The old slots are freed without the lock.
+        // The old slots are freed after the context's lock is released.
         drop(state);
         drop(old);
         Ok(())
     }
 
-    /// Deletes event sets: all or none.
+    /// Deletes event sets. On failure no set is deleted.
     ///
     /// # Errors
     ///
     /// `EINVAL` for set 0 and for sets that do not exist, `EBUSY` if the context is attached,
     /// `ENOMEM`.
     pub(crate) fn delete_sets(&self, ids: &[u16]) -> Result {
-        let _growing = self.growing.lock();
+        let _growing = self.alloc_lock.lock();
         let mut gone = KVec::with_capacity(ids.len(), GFP_KERNEL_ACCOUNT)?;
         let _session = SESSION.lock();
         let mut state = self.state.lock();
-        state.is_detached().map_err(refused)?;
+        state.check_detached().map_err(to_kernel_error)?;
         if ids
             .iter()
             .any(|id| *id == 0 || state.find_set(*id).is_none())
         {
-            return Err(refused(Error::NoSet));
+            return Err(to_kernel_error(Error::NoSet));
         }
         if ids.contains(&state.set.id) {
-            self.make_active(&mut state, 0);
+            self.switch_to(&mut state, 0);
         }
         for id in ids {
-            if let Some(place) = state.sets.place(*id) {
+            if let Some(place) = state.sets.index_of(*id) {
                 if let Ok(slot) = state.sets.slots.remove(place) {
                     let _ = gone.push_within_capacity(slot);
                 }
             }
         }
-        state.sets.active = state.sets.place(state.set.id).unwrap_or(0);
-        // The sets are freed without the lock.
+        state.sets.active = state.sets.index_of(state.set.id).unwrap_or(0);
+        // The deleted sets are freed after the context's lock is released.
         drop(state);
         drop(gone);
         Ok(())
     }
 
-    /// Fills in `PERFMON_GETINFO_EVTSETS`: switch conditions, statistics of runs and the available
-    /// registers. `EINVAL` if a set does not exist.
+    /// Fills in the data of `PERFMON_GETINFO_EVTSETS`: switch conditions, statistics of runs and
+    /// the available registers. Returns `EINVAL` if a set does not exist.
     pub(crate) fn set_infos(&self, infos: &mut [SetInfo]) -> Result {
-        let free = SESSION.lock().free(self.scope());
+        let free = SESSION.lock().available(self.scope());
         let map = self.registers.map();
         let usable = |row: Option<&engine::pmu::Register>| {
-            row.is_some_and(|r| r.exists() && r.usable(self.scope()).is_ok())
+            row.is_some_and(|r| r.exists() && r.check_scope(self.scope()).is_ok())
         };
-        let (mut pmcs, mut pmds) = (Numbers::default(), Numbers::default());
-        for number in 0..engine::pmu::NUMBERS as u16 {
+        let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
+        for number in 0..engine::pmu::NR_REGISTERS as u16 {
             let bit = 1u64.checked_shl(number.into()).unwrap_or(0);
             if usable(map.pmc(number)) && (bit == 0 || free.pmcs & bit != 0) {
                 pmcs.set(number.into());
@@ -525,17 +536,17 @@ impl Context {
                 pmds.set(number.into());
             }
         }
-        self.ask(infos, |state, now, info| {
+        self.query(infos, |state, now, info| {
             let set = state.find_set(info.set_id).ok_or(Error::NoSet)?;
-            let terms = set.turns.terms;
+            let terms = set.runs.policy;
             *info = SetInfo {
                 set_id: info.set_id,
                 set_id_next: terms.next().unwrap_or(0),
                 set_flags: terms.flags(),
-                set_ovfl_pmds: set.turns.ended_by.numbers(),
-                set_runs: set.turns.runs(),
-                set_timeout: set.turns.left(now).unwrap_or(0),
-                set_act_duration: set.turns.duration(now).0,
+                set_ovfl_pmds: set.runs.ended_by.to_bitmap(),
+                set_runs: set.runs.runs(),
+                set_timeout: set.runs.remaining(now).unwrap_or(0),
+                set_act_duration: set.runs.duration(now).0,
                 set_avail_pmcs: pmcs,
                 set_avail_pmds: pmds,
                 reserved: [0; 6],
@@ -544,18 +555,18 @@ impl Context {
         })
     }
 
-    /// Fills in `PERFMON_READ_RUNS`: sums and sums of squares over the runs of a set. `EINVAL` if
-    /// the set does not exist or the PMD is not counting in it.
+    /// Fills in the data of `PERFMON_READ_RUNS`: sums and sums of squares over the runs of a set.
+    /// Returns `EINVAL` if the set does not exist or the PMD is not counting in the set.
     pub(crate) fn read_runs(&self, all: &mut [Runs]) -> Result {
-        self.ask(all, |state, now, runs| {
+        self.query(all, |state, now, runs| {
             let set = state.find_set(runs.reg_set).ok_or(Error::NoSet)?;
             let moments = set.moments.iter().find(|m| m.pmd == runs.reg_num);
             let moments = moments.ok_or(Error::NoRegister)?;
             let halves = |sum: u128| [sum as u64, (sum >> 64) as u64];
-            let (time, time2) = set.turns.duration(now);
+            let (time, time2) = set.runs.duration(now);
             let value = set.registers.value(runs.reg_num);
-            let (value, value2, products) = moments.totals(value, set.turns.spent(now));
-            (runs.runs, runs.time, runs.time2) = (set.turns.runs(), time, halves(time2));
+            let (value, value2, products) = moments.totals(value, set.runs.elapsed(now));
+            (runs.runs, runs.time, runs.time2) = (set.runs.runs(), time, halves(time2));
             (runs.value, runs.value2) = (value, halves(value2));
             runs.value_time = halves(products);
             runs.reg_flags = set.registers.short_flag(runs.reg_num);
@@ -563,38 +574,42 @@ impl Context {
         })
     }
 
-    /// Calls `answer` for each element. All answers are for the same moment.
-    fn ask<T>(
+    /// Calls `answer` for each element of `all`, with the same state of the context and the same
+    /// time for all elements.
+    fn query<T>(
         &self,
         all: &mut [T],
         answer: impl Fn(&State, u64, &mut T) -> Result<(), Error>,
     ) -> Result {
         let mut done = Ok(());
-        self.call(&mut |state| {
-            self.look(state);
+        self.try_with_state(&mut |state| {
+            self.sync_and_deliver(state);
             let now = nmi::now();
             done = all.iter_mut().try_for_each(|one| answer(state, now, one));
         })
         .and(done)
-        .map_err(refused)
+        .map_err(to_kernel_error)
     }
 
-    /// Makes room in a set for the registers that are about to be written. `growing` is held.
+    /// Allocates memory in a set for the registers that are about to be written. Caller holds
+    /// `alloc_lock`.
     ///
     /// # Errors
     ///
     /// `EINVAL` if the set does not exist, `EDQUOT`, `ENOMEM`.
-    pub(crate) fn make_room(&self, id: u16, more: &Asked) -> Result {
+    pub(crate) fn grow_set(&self, id: u16, more: &RegisterRequest) -> Result {
         let (needs, attrs, moments, charged) = {
             let state = self.state.lock();
-            let set = state.find_set(id).ok_or_else(|| refused(Error::NoSet))?;
+            let set = state
+                .find_set(id)
+                .ok_or_else(|| to_kernel_error(Error::NoSet))?;
             let map = self.registers.map();
-            let needs = set.registers.needs(&map, &more.pmcs, &more.pmds);
-            let (mut attrs, mut moments) = (more.own, more.own);
+            let needs = set.registers.memory_needed(&map, &more.pmcs, &more.pmds);
+            let (mut attrs, mut moments) = (more.written, more.written);
             set.attrs.iter().for_each(|a| attrs.set(a.pmd.into()));
             set.moments.iter().for_each(|m| moments.set(m.pmd.into()));
             let (attrs, moments) = (attrs.count(), moments.count());
-            if needs == set.registers.room()
+            if needs == set.registers.capacity()
                 && attrs <= set.attrs.capacity()
                 && moments <= set.moments.capacity()
             {
@@ -605,15 +620,15 @@ impl Context {
         let bytes = Set::BYTES
             .saturating_add(needs.bytes())
             .saturating_add(attrs.saturating_mul(size_of::<Attr>()))
-            .saturating_add(moments.saturating_mul(size_of::<Moments>()));
-        let mut charge = self.charge.more(bytes.saturating_sub(charged))?;
-        let mut room = memory(&needs)?;
+            .saturating_add(moments.saturating_mul(size_of::<RunningMoments>()));
+        let mut charge = self.charge.charge(bytes.saturating_sub(charged))?;
+        let mut room = alloc_register_memory(&needs)?;
         let mut attrs = KVec::with_capacity(attrs, GFP_KERNEL_ACCOUNT)?;
         let mut moments = KVec::with_capacity(moments, GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
         if let Some(set) = state.find_set_mut(id) {
-            set.charge.take(&mut charge);
-            set.registers.move_into(&mut room);
+            set.charge.absorb(&mut charge);
+            set.registers.move_to(&mut room);
             for attr in &set.attrs {
                 let _ = attrs.push_within_capacity(*attr);
             }
@@ -623,7 +638,7 @@ impl Context {
             core::mem::swap(&mut set.attrs, &mut attrs);
             core::mem::swap(&mut set.moments, &mut moments);
         }
-        // The old memory is freed without the lock.
+        // The old memory is freed after the context's lock is released.
         drop(state);
         drop((charge, room, attrs, moments));
         Ok(())

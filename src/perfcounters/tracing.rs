@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User tracing: traces and the processes in them. The layout of the buffers, and how a process
-//! writes to them without a system call, is in `Documentation/tracing.md`.
+//! User tracing: traces and the processes in them. `Documentation/tracing.md` describes the layout
+//! of the buffers, and how a process writes to them without a system call.
 //!
-//! All state is protected by one lock, `TRACING`, also in the page faults of processes. Writing an
-//! event takes no lock. Slots are assigned in turn, so that a slot is unused for a long time before
-//! another trace gets it.
+//! The lock `TRACING` protects all state of user tracing; page faults of traced processes take it
+//! as well. Writing an event takes no lock. An active trace has one of [`NR_TRACES`] slots. Slots
+//! are assigned in rotation, so that a slot is unused for a long time before another trace gets it.
 
-mod answers;
 pub(crate) mod attached;
 mod calls;
 pub(crate) mod children;
+pub(crate) mod detach;
 mod ends;
+mod glob_cache;
 mod kernel_events;
-mod known;
-pub(crate) mod leave;
-mod news;
+mod marker;
+mod membership;
 mod process;
 mod signal;
 mod trace;
@@ -30,74 +30,75 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 
 pub(crate) use self::calls::{
-    any_process, describe, end, forget_all, has_ended, info, may_have, next, next_marker,
-    next_trace, open, pause, process,
+    any_process, describe, end, free_all, has_ended, info, may_read, next, next_marker, next_trace,
+    open, pause, process,
 };
-use self::ends::forget_trace;
+use self::ends::free_trace;
 use self::kernel_events::KernelEvents;
-use self::news::tell_processes;
-use self::process::{Alive, Process};
+use self::membership::add_processes;
+use self::process::{LiveProcess, Process};
 use self::signal::Signal;
-use self::trace::{move_to, room_beyond, search, Trace};
+use self::trace::{move_to, reserve_beyond, search, Trace};
 use crate::provider::Probes;
-use crate::sys::account::{Share, Thing};
+use crate::sys::access::{self, AccessSnapshot};
+use crate::sys::account::{Resource, ResourceCharge};
 use crate::sys::buffers::Page;
 use crate::sys::lock::TRACING;
 use crate::sys::misc;
 use crate::sys::ppa::Clock;
-use crate::sys::process::{uid_of, Kept, Who};
-use crate::sys::rights::{self, Seen};
+use crate::sys::process::{uid_of, Identity, ModuleRef};
 
-/// Maximum number of traces of one user without `CAP_PERFMON`.
-const OF_ONE_USER: usize = 8;
-/// Number of traces that are reserved for users with `CAP_PERFMON`.
-const LEFT: usize = 4;
-/// Maximum number of traces of one user without `CAP_PERFMON`, counting also those that have ended
-/// and that files still hold.
-const HELD: usize = 32;
-/// The first key of a process. Lower keys are reserved.
+/// Maximum number of active traces of one user without `CAP_PERFMON`.
+const MAX_TRACES_PER_USER: usize = 8;
+/// Number of slots that are reserved for traces of users with `CAP_PERFMON`.
+const RESERVED_TRACES: usize = 4;
+/// Maximum number of traces of one user without `CAP_PERFMON`, including ended traces that are not
+/// freed because files still refer to them.
+const MAX_HELD_PER_USER: usize = 32;
+/// The key that the first process gets. Lower keys are reserved.
 const FIRST_KEY: u64 = 16;
 
-/// All traces and traced processes, protected by `TRACING`.
+/// All traces and traced processes, protected by the lock `TRACING`.
 pub(crate) struct Tracing {
-    /// The traces, also those that have ended and are not read yet.
+    /// All traces, including ended traces that are not freed yet.
     pub(crate) traces: KVVec<KBox<Trace>>,
-    /// The processes, sorted by key.
+    /// The traced processes, sorted by key.
     pub(crate) processes: KVVec<KBox<Process>>,
-    /// The address spaces of processes that have not ended, sorted, and the keys of the processes.
-    pub(crate) spaces: KVVec<(usize, u64)>,
+    /// The address spaces of processes that have not ended, with the keys of the processes, sorted
+    /// by address space.
+    pub(crate) address_spaces: KVVec<(usize, u64)>,
     /// The id of the trace in each slot; 0 if the slot is free.
     slots: [u64; NR_TRACES],
-    /// The generation of each slot: odd while a trace is in it.
+    /// The generation of each slot: an odd number while a trace is in the slot.
     generations: [u32; NR_TRACES],
-    /// The slot at which the search for a free one starts.
+    /// The slot at which the search for a free slot starts.
     next_slot: usize,
-    /// The last id that was given to a trace or to a file that holds one.
+    /// The last id that was given to a trace or to a file that refers to a trace.
     next_id: u64,
     /// The key for the next process.
     pub(crate) next_key: u64,
-    /// A page of zeros, mapped where a process reads and nothing exists.
+    /// A page of zeros, which is mapped where a process reads memory that does not exist.
     pub(crate) zeroes: Option<Page>,
     /// The module is about to be unloaded: no process can attach and no trace can begin.
     pub(crate) closed: bool,
 }
 
-/// Returns the index of the process with this key.
-fn place_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
+/// Returns the index in `processes` of the process with this key; `None` if it does not exist.
+fn index_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
     search(processes, key, |process| process.key).ok()
 }
 
 /// A trace's part of the quotas of the user that created it.
-pub(crate) struct Shares {
-    /// Counted until the trace is freed.
-    _held: Share,
-    /// Counted until the trace ends.
-    going: Option<Share>,
+pub(crate) struct TraceQuota {
+    /// The trace is counted in [`Resource::HeldTraces`] until it is freed.
+    _until_freed: ResourceCharge,
+    /// The trace is counted in [`Resource::Traces`] until it ends.
+    until_ended: Option<ResourceCharge>,
 }
 
-/// The calling process and its rights.
+/// The user and the rights of the calling process.
 struct Caller {
-    /// The user in the initial namespace.
+    /// The user ID of the caller in the initial namespace.
     uid: u32,
     /// The caller has `CAP_PERFMON`.
     capable: bool,
@@ -106,8 +107,8 @@ struct Caller {
 impl Caller {
     fn new() -> Self {
         Self {
-            uid: Who::calls().uid,
-            capable: rights::is_perfmon_capable(),
+            uid: Identity::of_current().uid,
+            capable: access::is_perfmon_capable(),
         }
     }
 
@@ -116,15 +117,16 @@ impl Caller {
         self.capable || trace.is_own()
     }
 
-    /// Returns whether the caller may trace a process. May sleep; `TRACING` is not held.
+    /// Returns whether the caller may trace the process with this leader. May sleep; the caller
+    /// does not hold `TRACING`.
     fn may_trace(&self, leader: &Task) -> bool {
-        self.capable || rights::may(leader, false).is_ok()
+        self.capable || access::check_access(leader, false).is_ok()
     }
 }
 
-/// A file's reference to a trace. Without such files the trace ends, unless it was created to be
-/// kept.
-pub(crate) struct Held {
+/// A file's reference to a trace. When no file refers to a trace any more, the trace ends, unless
+/// it was created with `flag::KEEP`.
+pub(crate) struct TraceRef {
     /// The id of the trace.
     pub(crate) id: u64,
     /// The number of this file as a reader of the trace.
@@ -133,7 +135,7 @@ pub(crate) struct Held {
     pub(crate) signal: Arc<Signal>,
 }
 
-impl Drop for Held {
+impl Drop for TraceRef {
     fn drop(&mut self) {
         let ends = {
             let mut all = TRACING.lock();
@@ -144,24 +146,24 @@ impl Drop for Held {
             if trace.reader == self.reader {
                 trace.reader = 0;
             }
-            trace.files == 0 && !trace.is(flag::KEEP)
+            trace.files == 0 && !trace.has_flag(flag::KEEP)
         };
         if ends {
             let _ = calls::end(self.id);
         }
-        forget_trace(self.id);
+        free_trace(self.id);
     }
 }
 
 /// Probes that are to be dropped after `TRACING` is released.
-type Going = Option<Probes<KernelEvents>>;
+type DropAfterUnlock = Option<Probes<KernelEvents>>;
 
 impl Tracing {
-    /// No traces and no processes.
+    /// The state without traces and processes.
     pub(crate) const NONE: Self = Self {
         traces: KVVec::new(),
         processes: KVVec::new(),
-        spaces: KVVec::new(),
+        address_spaces: KVVec::new(),
         slots: [0; NR_TRACES],
         generations: [0; NR_TRACES],
         next_slot: 0,
@@ -172,21 +174,21 @@ impl Tracing {
     };
 
     /// Returns `ENODEV` if the module is about to be unloaded.
-    pub(crate) fn is_open(&self) -> Result {
+    pub(crate) fn check_open(&self) -> Result {
         match self.closed {
             true => Err(ENODEV),
             false => Ok(()),
         }
     }
 
-    /// Returns the trace with this id. `EINVAL` if it does not exist.
+    /// Returns the trace with this id, or `EINVAL` if it does not exist.
     pub(crate) fn trace(&mut self, id: u64) -> Result<&mut Trace> {
         let mut traces = self.traces.iter_mut();
         let found = traces.find(|trace| trace.id == id).ok_or(EINVAL)?;
         Ok(found)
     }
 
-    /// Returns the trace in a slot.
+    /// Returns the trace in a slot; `None` if the slot is free.
     pub(crate) fn in_slot(&mut self, slot: usize) -> Option<&mut Trace> {
         match *self.slots.get(slot)? {
             0 => None,
@@ -194,40 +196,41 @@ impl Tracing {
         }
     }
 
-    /// Returns the index of the process with this key.
-    pub(crate) fn place(&self, key: u64) -> Option<usize> {
-        place_of(&self.processes, key)
+    /// Returns the index in `processes` of the process with this key; `None` if it does not exist.
+    pub(crate) fn index_of(&self, key: u64) -> Option<usize> {
+        index_of(&self.processes, key)
     }
 
-    /// Returns the key of the process that has this address space and has not ended.
-    pub(crate) fn of_mm(&self, mm: usize) -> Option<u64> {
-        let at = search(&self.spaces, mm as u64, |(mm, _)| *mm as u64).ok()?;
-        self.spaces.get(at).map(|(_, key)| *key)
+    /// Returns the key of the process with this address space; `None` if no such process is traced
+    /// or it has ended.
+    pub(crate) fn key_of_mm(&self, mm: usize) -> Option<u64> {
+        let at = search(&self.address_spaces, mm as u64, |(mm, _)| *mm as u64).ok()?;
+        self.address_spaces.get(at).map(|(_, key)| *key)
     }
 
-    /// Counts a process, or its child, that could not be traced for lack of memory or because of a
-    /// limit: in all traces that it would be in.
-    pub(crate) fn miss(&mut self, key: u64) {
-        let Some(at) = self.place(key) else { return };
+    /// Counts a process, or a child of it, that could not be traced for lack of memory or because
+    /// of a limit. The process is counted as missed in all traces that it could have joined.
+    pub(crate) fn count_missed(&mut self, key: u64) {
+        let Some(at) = self.index_of(key) else { return };
         let Self {
             traces, processes, ..
         } = self;
         let Some(process) = processes.get(at) else {
             return;
         };
-        for trace in traces.iter_mut().filter(|trace| trace.could_take(process)) {
-            trace.miss();
+        for trace in traces.iter_mut().filter(|trace| trace.could_join(process)) {
+            trace.count_missed();
         }
     }
 
-    /// Returns the process with this key. `ESRCH` if it does not exist.
+    /// Returns the process with this key, or `ESRCH` if it does not exist.
     pub(crate) fn process(&mut self, key: u64) -> Result<&mut Process> {
-        let place = self.place(key).ok_or(ESRCH)?;
+        let place = self.index_of(key).ok_or(ESRCH)?;
         Ok(self.processes.get_mut(place).ok_or(ESRCH)?)
     }
 
-    /// Returns the process with this key if it has not ended. `ESRCH` otherwise.
-    pub(crate) fn living(&mut self, key: u64) -> Result<&mut Process> {
+    /// Returns the process with this key if it has not ended, otherwise `ESRCH`.
+    pub(crate) fn live_process(&mut self, key: u64) -> Result<&mut Process> {
         let process = self.process(key)?;
         match process.has_ended() {
             true => Err(ESRCH),
@@ -240,9 +243,13 @@ impl Tracing {
         self.generations.get(slot).copied().unwrap_or(0)
     }
 
-    /// Returns a trace and a process; `None` unless both exist.
-    fn both(&mut self, id: u64, key: u64) -> Option<(&mut KBox<Trace>, &mut KBox<Process>)> {
-        let at = self.place(key)?;
+    /// Returns the trace with this id and the process with this key; `None` unless both exist.
+    fn trace_and_process(
+        &mut self,
+        id: u64,
+        key: u64,
+    ) -> Option<(&mut KBox<Trace>, &mut KBox<Process>)> {
+        let at = self.index_of(key)?;
         let trace = self.traces.iter_mut().find(|trace| trace.id == id)?;
         Some((trace, self.processes.get_mut(at)?))
     }
@@ -253,24 +260,25 @@ impl Tracing {
     /// # Errors
     ///
     /// `EBUSY` if a limit is reached, `ENOMEM`.
-    fn free_slot(&self) -> Result<(usize, Shares)> {
-        let capable = rights::is_perfmon_capable();
+    fn free_slot(&self) -> Result<(usize, TraceQuota)> {
+        let capable = access::is_perfmon_capable();
         let most = |limit: usize| if capable { usize::MAX } else { limit };
         let used = self.slots.iter().filter(|id| **id != 0).count();
-        if used >= NR_TRACES.wrapping_sub(if capable { 0 } else { LEFT }) {
+        if used >= NR_TRACES.wrapping_sub(if capable { 0 } else { RESERVED_TRACES }) {
             return Err(EBUSY);
         }
-        let share = |thing, limit| Share::of_caller(thing, most(limit), EBUSY);
-        let shares = Shares {
-            _held: share(Thing::Held, HELD)?,
-            going: Some(share(Thing::Traces, OF_ONE_USER)?),
+        let share = |thing, limit| ResourceCharge::of_caller(thing, most(limit), EBUSY);
+        let shares = TraceQuota {
+            _until_freed: share(Resource::HeldTraces, MAX_HELD_PER_USER)?,
+            until_ended: Some(share(Resource::Traces, MAX_TRACES_PER_USER)?),
         };
         let mut slots = (0..NR_TRACES).map(|n| self.next_slot.wrapping_add(n) % NR_TRACES);
         let free = slots.find(|slot| self.slots.get(*slot) == Some(&0));
         Ok((free.ok_or(EBUSY)?, shares))
     }
 
-    /// Puts a new trace into its slot and into the list. Room in the list was made before.
+    /// Puts a new trace into its slot and into the list of traces. The caller has reserved room in
+    /// the list.
     fn begin(&mut self, mut trace: KBox<Trace>, slot: usize) -> Result {
         trace.slot = Some(slot);
         let id = trace.id;
@@ -285,15 +293,15 @@ impl Tracing {
         Ok(())
     }
 
-    /// Removes the processes that have ended and are in no trace. Does nothing unless a trace has
-    /// lost processes since the last call.
-    fn forget(&mut self) {
+    /// Removes the processes that have ended and are in no trace. Does nothing if no process was
+    /// removed from a trace since the last call.
+    fn free_unreferenced(&mut self) {
         let mut news = false;
         for trace in &mut self.traces {
-            news |= core::mem::take(&mut trace.shrunk);
+            news |= core::mem::take(&mut trace.sets_removed);
         }
         if !news {
-            // No process has left its last trace.
+            // No process was removed from a trace, so each process is still needed.
             return;
         }
         let Self {
@@ -304,35 +312,36 @@ impl Tracing {
         });
     }
 
-    /// Removes from one trace the processes that have ended and were read.
-    fn tidy(&mut self, id: u64) {
+    /// Removes ended processes whose events were read from the trace with this id.
+    fn reap(&mut self, id: u64) {
         for trace in self.traces.iter_mut().filter(|trace| trace.id == id) {
-            trace.tidy();
+            trace.reap();
         }
     }
 
-    /// Counts a process that has ended in the traces that it is in, and removes their oldest ended
-    /// processes if a limit is exceeded. The time depends only on the number of those removed.
-    pub(crate) fn limit(&mut self, key: u64) {
+    /// Counts a process that has ended in the traces that it is in, and removes the oldest ended
+    /// processes of these traces if a limit is exceeded.
+    pub(crate) fn limit_ended(&mut self, key: u64) {
         let memory = self.process(key).map_or(0, |process| process.memory());
         for at in 0..self.traces.len() {
             if let Some(trace) = self.traces.get_mut(at) {
-                trace.has_ended(key, memory);
+                trace.count_ended(key, memory);
             }
             while let Some(gone) = self.traces.get_mut(at).and_then(|t| t.drop_oldest()) {
-                self.forget_process(gone);
+                self.take_unreferenced(gone);
             }
         }
     }
 
-    /// Returns the process, and the trace with the lowest id above `after` that `wanted` accepts.
+    /// Returns the process with this key, and the trace with the lowest id above `after` that
+    /// `wanted` accepts.
     fn trace_of(
         &self,
         key: u64,
         after: u64,
         wanted: impl Fn(&Trace, &Process) -> bool,
     ) -> Option<(&Trace, &Process)> {
-        let process: &Process = self.processes.get(self.place(key)?)?;
+        let process: &Process = self.processes.get(self.index_of(key)?)?;
         let later = self.traces.iter().filter(|trace| trace.id > after);
         let trace = later
             .filter(|trace| wanted(trace, process))
@@ -340,20 +349,21 @@ impl Tracing {
         Some((trace, process))
     }
 
-    /// Returns the process, and the trace with the lowest id above `after` that the process is in
-    /// or that has buffers of it.
+    /// Returns the process with this key, and the trace with the lowest id above `after` that the
+    /// process is in or that has buffers of the process.
     fn trace_with(&self, key: u64, after: u64) -> Option<(&Trace, &Process)> {
         self.trace_of(key, after, |trace, process| {
-            trace.takes(process) || trace.set(key).is_some()
+            trace.has_live(process) || trace.set(key).is_some()
         })
     }
 
-    /// Records for which state of a process the makers of its traces were asked for permission.
+    /// Records the credentials and dumpability of a process for which the permissions to trace it
+    /// were checked.
     ///
-    /// If the process has executed another program since then, the answers are about that program.
-    /// Permission for the old program is then checked by the rule alone (see
-    /// [`trace::Asks::might`]).
-    fn settle(&mut self, key: u64, seen: Seen) {
+    /// If the process has executed another program since the last check, the results are for the
+    /// new program. Permission for the old program is then checked by the rule of ptrace alone,
+    /// with the credentials that the process had (see [`trace::PermissionCheck::may_still_allow`]).
+    fn set_seen(&mut self, key: u64, seen: AccessSnapshot) {
         if self
             .process(key)
             .is_ok_and(|process| !process.set_seen(seen))
@@ -361,8 +371,8 @@ impl Tracing {
             let mut after = 0u64;
             while let Some((trace, process)) = self.trace_with(key, after) {
                 let might = process
-                    .alive()
-                    .is_some_and(|alive| trace.asks().might(alive));
+                    .live()
+                    .is_some_and(|alive| trace.permission_check().may_still_allow(alive));
                 after = trace.id;
                 if !might {
                     self.deny(after, key);
@@ -371,8 +381,9 @@ impl Tracing {
         }
     }
 
-    /// Returns the first registered marker of a process from `number` on, or of a process with a
-    /// higher key, and the leader of that process.
+    /// Returns the first registered marker with a number of at least `number` of the process `key`,
+    /// or else the first registered marker of a process with a higher key. Returns the marker
+    /// together with the leader of its process.
     fn marker_from(&self, key: u64, number: usize) -> Option<(Describe, ARef<Task>)> {
         let alive = |process: &&KBox<Process>| process.key >= key && !process.has_ended();
         self.processes.iter().filter(alive).find_map(|process| {
@@ -389,17 +400,18 @@ impl Tracing {
         })
     }
 
-    /// Returns a process that has changed since the permission to trace it was checked: the one
-    /// with this key or, in a shared trace, the first member with a key above `after`.
+    /// Returns a process whose credentials or dumpability have changed since the permission to
+    /// trace it was checked: the process with this key or, in a shared trace, the first process of
+    /// the trace with a key above `after`.
     fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
         let has_changed = |key: u64| {
-            let process = self.processes.get(self.place(key)?)?;
+            let process = self.processes.get(self.index_of(key)?)?;
             let changed = !process.has_ended() && process.has_changed();
             let leader = process.leader().filter(|_| changed)?;
             Some((key, leader.clone()))
         };
         let trace = self.traces.iter().find(|trace| trace.id == id)?;
-        match trace.is(flag::SHARED) {
+        match trace.has_flag(flag::SHARED) {
             true => {
                 let mut rest = trace.sets.iter().filter(|set| set.key > after);
                 rest.find_map(|set| has_changed(set.key))
@@ -409,27 +421,30 @@ impl Tracing {
         }
     }
 
-    /// Removes a process from a trace whose maker has no permission to trace it any more.
+    /// Removes a process from a trace whose creator has no permission to trace the process any
+    /// more.
     fn deny(&mut self, id: u64, key: u64) {
-        let Some((trace, process)) = self.both(id, key) else {
+        let Some((trace, process)) = self.trace_and_process(id, key) else {
             return;
         };
         trace.deny(key);
         if let Some(slot) = trace.slot {
-            process.want_none(slot);
+            process.clear_wanted(slot);
             process.set_in(slot, false);
-            // The pages are not charged to the trace any more, so they must be unmapped.
-            process.take_out(slot);
+            // The pages of the buffers are not charged to the trace any more, so they must be
+            // unmapped.
+            process.unmap_slot(slot);
         }
-        // If the process has ended and was in this trace only, it is not needed any more.
-        self.forget_process(key);
+        // If the process has ended and was in no other trace, remove it.
+        self.take_unreferenced(key);
     }
 
-    /// Decides which traces keep a process that has ended. The first trace whose user can pay for
-    /// the memory of its markers does so. A trace that cannot pay before that, or whose maker has
-    /// no permission any more, loses the process.
+    /// Decides which traces keep a process that has ended. The memory of the process's markers is
+    /// charged to the user of the first trace whose quota allows it. The process is removed from
+    /// the traces that precede the charged trace, and from traces whose creators have no permission
+    /// any more.
     pub(crate) fn keep_ended(&mut self, key: u64) {
-        let at = self.place(key);
+        let at = self.index_of(key);
         let Self {
             traces, processes, ..
         } = self;
@@ -439,9 +454,9 @@ impl Tracing {
         let changed = process.has_changed();
         let mut paid = false;
         for trace in traces.iter_mut().filter(|t| t.set(key).is_some()) {
-            trace.signal.ring();
-            let might = |alive: &Alive| trace.asks().might(alive);
-            if changed && !process.alive().is_some_and(might) {
+            trace.signal.notify();
+            let might = |alive: &LiveProcess| trace.permission_check().may_still_allow(alive);
+            if changed && !process.live().is_some_and(might) {
                 trace.deny(key);
                 continue;
             }
@@ -450,19 +465,19 @@ impl Tracing {
                 trace.drop_process(key);
             }
         }
-        process.forget_task();
+        process.drop_leader();
     }
 
-    /// Returns a new id.
+    /// Returns a new id for a trace or a file.
     fn id(&mut self) -> u64 {
         self.next_id = self.next_id.wrapping_add(1);
         self.next_id
     }
 
-    /// Creates a file's reference to a trace. It was counted in `files` before.
-    fn hold(&mut self, id: u64, signal: Arc<Signal>) -> Held {
+    /// Creates a file's reference to a trace. The caller has counted the file in `Trace::files`.
+    fn new_ref(&mut self, id: u64, signal: Arc<Signal>) -> TraceRef {
         let reader = self.id();
-        Held { id, reader, signal }
+        TraceRef { id, reader, signal }
     }
 
     /// Returns the data of `PERFTRACE_INFO`.
@@ -487,14 +502,15 @@ impl Tracing {
     }
 }
 
-/// Creates and begins a trace. Returns the file's reference to it and its slot. May sleep.
+/// Creates and begins a trace. Returns a file's reference to the trace, and the slot of the trace.
+/// May sleep.
 ///
 /// # Errors
 ///
 /// `EINVAL` for invalid arguments, `EEXIST` if the user has a trace with this name, `EBUSY` if a
 /// limit is reached, `EPERM` without `CAP_PERFMON` for kernel events or all users, `ENODEV` if the
 /// module is about to be unloaded, `EDQUOT`, `ENOMEM`.
-pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)> {
+pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, usize)> {
     let page = match filter.is_empty() {
         true => None,
         false => {
@@ -514,13 +530,13 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)
             .filter(|g| g.starts_with(b"kernel:"))
     };
     let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
-    // Declared before the lock is taken, so that it is dropped after the release: detaching probes
-    // waits for those that run.
+    // The probes are declared before the lock is taken, so that they are dropped after its release:
+    // detaching probes waits for running probes.
     let mut going = None;
     if kernels().next().is_some() {
-        // The capability as well: perf's sysctl lets users monitor the kernel on behalf of their
-        // own threads, and these events are of all tasks.
-        let may = rights::is_perfmon_capable() && rights::is_kernel_open();
+        // Require the capability as well: perf's sysctl allows users to monitor the kernel for
+        // their own threads, but kernel events are those of all tasks.
+        let may = access::is_perfmon_capable() && access::may_monitor_kernel();
         may.then_some(()).ok_or(EPERM)?;
         trace.add_kernel()?;
         going = Some(attach_kernel(&trace, filter, &wants)?);
@@ -541,30 +557,31 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)
             break all;
         }
         drop(all);
-        room = room_beyond(nr)?;
+        room = reserve_beyond(nr)?;
     };
-    all.is_open()?;
+    all.check_open()?;
     let name = filter::text(&create.name).ok_or(EINVAL)?;
     let same = |t: &KBox<Trace>| t.slot.is_some() && t.owner == trace.owner && t.has_name(name);
     if all.traces.iter().any(same) {
         return Err(EEXIST);
     }
     let (slot, shares) = all.free_slot()?;
-    trace.shares = Some(shares);
-    let paused = trace.is(flag::PAUSED);
-    trace.kept = trace.is(flag::KEEP).then(Kept::new);
+    trace.quota = Some(shares);
+    let paused = trace.has_flag(flag::PAUSED);
+    trace.module_ref = trace.has_flag(flag::KEEP).then(ModuleRef::new);
     trace.kernel = going.take();
     all.begin(trace, slot)?;
     if let Some(probes) = &all.trace(id)?.kernel {
         probes.state().pause(paused);
     }
-    let held = all.hold(id, signal);
+    let held = all.new_ref(id, signal);
     drop(all);
-    tell_processes(id);
+    add_processes(id);
     Ok((held, slot))
 }
 
-/// Attaches the probes of kernel events that the globs select, and gives them the buffers.
+/// Attaches the probes of the kernel events that `wants` selects. The probes write to the trace's
+/// buffers for kernel events.
 fn attach_kernel(
     trace: &Trace,
     filter: KVVec<u8>,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_amd: AMD's performance counters (APM volume 2, "Performance Monitoring Counters"): four at
-//! the addresses of K7, or six with the core extension, with a global control in PerfMonV2.
+//! pfm_amd: AMD's performance counters (APM volume 2, "Performance Monitoring Counters"). A
+//! processor has four counters at the addresses of K7, or six with the core extension. PerfMonV2
+//! adds a global control.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
@@ -25,9 +26,11 @@ module! {
 const ENABLE: u64 = 1 << 22;
 const INT: u64 = 1 << 20;
 const OS: u64 = 1 << 17;
-/// Pin control (bit 19), bit 21, and bits 36 to 63, which include guest-only and host-only.
+/// Reserved bits of a PMC (control register): pin control (bit 19), bit 21, and bits 36 to 63,
+/// which include guest-only and host-only.
 const RESERVED: u64 = !0xf_ffff_ffff | (1 << 21) | (1 << 19);
-/// The reserved bits on K7: also 32 to 35, because its event numbers have 8 bits only.
+/// Reserved bits of a PMC on K7, which include bits 32 to 35, because event numbers of K7 have 8
+/// bits only.
 const K7_RESERVED: u64 = !0xffff_ffff | (1 << 21) | (1 << 19);
 
 const GLOBAL_CTRL: u64 = 0xc000_0301;
@@ -78,7 +81,7 @@ const CORE_PMDS: [Register; 6] = [
     counter(c"Core_X86_PerfCtr5", 0xc001_020b, 5),
 ];
 
-/// The generation of the counters.
+/// The generation of the processor's counters.
 enum Kind {
     K7,
     Core,
@@ -90,19 +93,19 @@ fn kind() -> Option<Kind> {
     if !matches!(&vendor(), b"AuthenticAMD" | b"HygonGenuine") {
         return None;
     }
-    // CPUID feature PERFCTR_CORE: the core extension.
+    // CPUID feature PERFCTR_CORE indicates the core extension.
     if cpuid(0x8000_0001, 0).ecx >> 23 & 1 == 0 {
         return Some(Kind::K7);
     }
-    // CPUID feature PERFMON_V2.
+    // CPUID feature PERFMON_V2 indicates PerfMonV2.
     Some(match cpuid(0x8000_0022, 0).eax & 1 {
         0 => Kind::Core,
         _ => Kind::V2,
     })
 }
 
-/// Returns the number of this CPU's counters, which CPUID gives from version 2 on. A virtual
-/// machine may have fewer than the processor.
+/// Returns the number of this CPU's counters, which CPUID reports from PerfMonV2 on. A virtual
+/// machine may have fewer counters than the processor.
 fn counters() -> usize {
     match cpuid(0x8000_0022, 0) {
         leaf if leaf.eax & 1 != 0 => (leaf.ebx & 0xf) as usize,
@@ -110,7 +113,7 @@ fn counters() -> usize {
     }
 }
 
-/// Returns whether this CPU has the register at an address.
+/// Returns whether this CPU has the MSR at `address`.
 extern "C" fn here(address: u64, _: c_uint) -> bool {
     match address.wrapping_sub(0xc001_0200) {
         n @ 0..=0xf => ((n / 2) as usize) < counters(),

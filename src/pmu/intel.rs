@@ -3,8 +3,8 @@
 //! pfm_intel: Intel's architectural performance monitoring, versions 1 to 5
 //! (SDM volume 3, "Architectural Performance Monitoring").
 //!
-//! Version 6 is not supported: it moves the selectors to other addresses, for which the kernel has
-//! no function that reserves them against perf.
+//! Version 6 is not supported, because the kernel cannot reserve its event select registers, which
+//! have other addresses, against perf.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
@@ -24,9 +24,10 @@ module! {
 const ENABLE: u64 = 1 << 22;
 const INT: u64 = 1 << 20;
 const OS: u64 = 1 << 17;
-/// Events of the sibling thread are counted as well. Only in versions 3 and 4.
+/// The AnyThread bit of an event select register: events of the sibling thread are counted as well.
+/// Only versions 3 and 4 have this bit.
 const ANY: u64 = 1 << 21;
-/// Pin control, and bits 32 to 63.
+/// Reserved bits of an event select register: pin control, and bits 32 to 63.
 const RESERVED: u64 = !0xffff_ffff | (1 << 19);
 
 const GLOBAL_CTRL: u64 = 0x38f;
@@ -35,9 +36,10 @@ const GLOBAL_STATUS: u64 = 0x38e;
 const GLOBAL_CLEAR: u64 = 0x390;
 /// The last version whose control registers the kernel can reserve.
 const LAST_VERSION: u32 = 5;
-/// The number of the first fixed counter (PMD), and of the PMC that all fixed counters share.
+/// The number of the first fixed counter's PMD (data register), and of the PMC (control register)
+/// that all fixed counters share.
 const FIXED: usize = 16;
-/// The fixed counters that are described, a bit each.
+/// The fixed counters for which this module has descriptions, a bit each.
 const FIXED_ALL: u32 = 0xf;
 
 const fn select(name: &'static CStr, address: u64) -> Register {
@@ -62,7 +64,7 @@ const fn fixed(name: &'static CStr, n: u32) -> Register {
         .interrupt(0x8 << (4 * n))
 }
 
-/// The selectors that versions 1 to 5 may have. The numbers from 8 to 15 are not used.
+/// The event select registers that versions 1 to 5 may have. PMC numbers 8 to 15 are not used.
 const SELECTS: [Register; 8] = [
     select(c"IA32_PERFEVTSEL0", 0x186),
     select(c"IA32_PERFEVTSEL1", 0x187),
@@ -97,17 +99,17 @@ const FIXED_COUNTERS: [Register; 4] = [
     fixed(c"IA32_FIXED_CTR3", 3),
 ];
 
-/// CPUID leaf 0xa of a CPU.
+/// Contents of CPUID leaf 0xa of a CPU.
 struct Leaf {
     version: u32,
     counters: usize,
     width: u16,
-    /// The fixed counters, a bit each.
+    /// The fixed counters that the CPU has, a bit each.
     fixed: u32,
     fixed_width: u16,
 }
 
-/// Reads leaf 0xa of this CPU. Returns `None` if its counters cannot be used.
+/// Reads leaf 0xa of this CPU. Returns `None` if the counters of this CPU cannot be used.
 fn leaf() -> Option<Leaf> {
     if vendor() != *b"GenuineIntel" || (is_hybrid() && core_type() == 0) {
         return None;
@@ -132,9 +134,9 @@ fn leaf() -> Option<Leaf> {
 }
 
 impl Leaf {
-    /// Combines two CPUs: the registers of both, with the widths of the first and the lower
-    /// version.
-    fn with(self, other: Leaf) -> Self {
+    /// Combines the leaves of two CPUs: the result has the registers of both, the widths of the
+    /// first and the lower version.
+    fn combine(self, other: Leaf) -> Self {
         Self {
             version: self.version.min(other.version),
             counters: self.counters.max(other.counters),
@@ -144,8 +146,8 @@ impl Leaf {
     }
 }
 
-/// Returns whether this CPU has the register at an address. A counter of another width is another
-/// register.
+/// Returns whether this CPU has the MSR at `address`. A counter whose width is not `width` counts
+/// as missing.
 extern "C" fn here(address: u64, width: c_uint) -> bool {
     let Some(leaf) = leaf() else { return false };
     let is = |first: u64, n: u64| address.wrapping_sub(first) < n;
@@ -162,8 +164,8 @@ extern "C" fn here(address: u64, width: c_uint) -> bool {
     }
 }
 
-/// Returns the row of the fixed counters' control register: four bits for each counter in `fixed`,
-/// all others reserved.
+/// Returns the row of the fixed counters' control register: four bits for each counter in `fixed`
+/// are allowed, all other bits are reserved.
 fn fixed_control(fixed: u32, any: bool) -> Register {
     let mut row = FIXED_CONTROL;
     row.reserved = !0;
@@ -179,8 +181,8 @@ fn fixed_control(fixed: u32, any: bool) -> Register {
     row
 }
 
-/// Logs why the counters cannot be used, if there are any.
-fn say_why() {
+/// Logs why the counters of the processor cannot be used, if it has any.
+fn log_reason() {
     let version = cpuid(0xa, 0).eax & 0xff;
     if vendor() != *b"GenuineIntel" || version == 0 {
     } else if version > LAST_VERSION {
@@ -204,12 +206,12 @@ impl kernel::Module for Intel {
                 any &= leaf.version == 3 || leaf.version == 4;
                 all = Some(match all.take() {
                     None => leaf,
-                    Some(all) => Leaf::with(all, leaf),
+                    Some(all) => Leaf::combine(all, leaf),
                 });
             }
         });
         let Some(leaf) = all else {
-            say_why();
+            log_reason();
             return Err(ENODEV);
         };
         let (mut pmcs, mut pmds) = (KVec::new(), KVec::new());

@@ -3,8 +3,8 @@
  * pfm_soft: virtual registers of the kernel, available on every machine: clocks, events of a
  * thread, current values, and any instance of the counter pages.
  *
- * Written in C, because most of it uses macros and inline functions of the kernel. It is also an
- * example of the C interface.
+ * The module is written in C, because most of its code uses macros and inline functions of the
+ * kernel. The module is also an example of the C interface.
  */
 #include <linux/capability.h>
 #include <linux/mm.h>
@@ -27,7 +27,7 @@
 #define NOW	(PERFMON_REG_VIRTUAL | PERFMON_REG_READ_ONLY)
 #define OF_TASK	(PERFMON_REG_TASK | PERFMON_REG_THREAD)
 
-/* Rows at their public numbers. The numbers in between are holes. */
+/* Rows of the registers at their public numbers. Numbers without a row are holes. */
 static const struct perfmon_register pmcs[] = {
 	[INSTANCES] = { .name = "INSTANCE0", .type = PERFMON_REG_CONTROL,
 		.reserved = ~0xffffffffULL },
@@ -86,7 +86,8 @@ static const struct perfmon_register pmds[] = {
 
 /*
  * Counts the running tasks. The kernel's own per-CPU counts are not available to modules. With
- * interrupts off, as in a sample, it returns 0: there may be too many tasks to visit.
+ * interrupts off, as in a sample, the function returns 0, because there may be too many tasks to
+ * visit.
  */
 static u64 running_tasks(void)
 {

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_block: block I/O, by device and partition.
+//! pfc_block: counts block I/O by device and partition.
 //!
-//! Counts the same requests as /proc/diskstats, at the same points: a request to a partition also
-//! counts for the whole disk. The instances of a device, `block/<name>/...`, are added at its first
-//! request. They stay when the device is removed, and continue when a device with the same name
-//! appears. Devices that do not use requests (device mapper, md, brd, zram) are not counted; the
-//! devices below them are.
+//! The provider counts the same requests as /proc/diskstats, at the same points. A request to a
+//! partition is also counted for the whole disk. The instances of a device, `block/<name>/...`, are
+//! added at the first request to the device. The instances stay when the device is removed, and
+//! continue when a device with the same name appears. Devices that do not use requests (device
+//! mapper, md, brd, zram) are not counted, but their underlying devices are.
 
 use core::pin::Pin;
 
 use kernel::prelude::*;
 use perfcounters::provider::block::{Device, Name, Operation, Request};
 use perfcounters::provider::probe::{BlockComplete, BlockDone};
-use perfcounters::provider::{Family, Group, Handler, Instance, Key, Probes, Unit, What};
+use perfcounters::provider::{
+    Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes, Unit,
+};
 
 module! {
     type: Provider,
@@ -31,41 +33,45 @@ struct Provider {
 }
 
 struct Counts {
-    disks: Pin<KBox<Family<Disk>>>,
+    disks: Pin<KBox<KeyedCounters<DiskCounters>>>,
     unnamed: Instance,
 }
 
 /// The counters of a device for one kind of requests: reads, writes or discards.
-struct Way {
+struct DirectionCounters {
     requests: Instance,
     sectors: Instance,
     time: Instance,
     latency: Instance,
 }
 
-struct Disk {
-    reads: Way,
-    writes: Way,
-    discards: Way,
+struct DiskCounters {
+    reads: DirectionCounters,
+    writes: DirectionCounters,
+    discards: DirectionCounters,
     flushes: Instance,
     flush_time: Instance,
 }
 
-impl Way {
+impl DirectionCounters {
     fn new(key: &Key, word: &str) -> Result<Self> {
         let disk = Name(key);
-        let sectors = What::counter(Unit::Sectors, c"512-byte sectors completed");
+        let sectors = InstanceSpec::counter(Unit::Sectors, c"512-byte sectors completed");
         Ok(Self {
-            requests: What::events(c"Requests completed").named(fmt!("block/{disk}/{word}s"))?,
-            sectors: sectors.named(fmt!("block/{disk}/{word}_sectors"))?,
-            time: What::nanoseconds(c"Time of requests, including time in queues")
-                .named(fmt!("block/{disk}/{word}_time"))?,
-            latency: What::latency(BUCKETS, c"Requests by their time, including time in queues")
-                .named(fmt!("block/{disk}/{word}_latency"))?,
+            requests: InstanceSpec::events(c"Requests completed")
+                .add(fmt!("block/{disk}/{word}s"))?,
+            sectors: sectors.add(fmt!("block/{disk}/{word}_sectors"))?,
+            time: InstanceSpec::nanoseconds(c"Time of requests, including time in queues")
+                .add(fmt!("block/{disk}/{word}_time"))?,
+            latency: InstanceSpec::latency(
+                BUCKETS,
+                c"Requests by their time, including time in queues",
+            )
+            .add(fmt!("block/{disk}/{word}_latency"))?,
         })
     }
 
-    fn done(&self, ns: i64) {
+    fn complete(&self, ns: i64) {
         let _group = Group::begin();
         self.requests.counter().add(1);
         self.time.counter().add(ns);
@@ -73,21 +79,21 @@ impl Way {
     }
 }
 
-impl Disk {
+impl DiskCounters {
     fn new(key: &Key) -> Result<Self> {
         let disk = Name(key);
         Ok(Self {
-            reads: Way::new(key, "read")?,
-            writes: Way::new(key, "write")?,
-            discards: Way::new(key, "discard")?,
-            flushes: What::events(c"Cache flushes completed")
-                .named(fmt!("block/{disk}/flushes"))?,
-            flush_time: What::nanoseconds(c"Time of cache flushes")
-                .named(fmt!("block/{disk}/flush_time"))?,
+            reads: DirectionCounters::new(key, "read")?,
+            writes: DirectionCounters::new(key, "write")?,
+            discards: DirectionCounters::new(key, "discard")?,
+            flushes: InstanceSpec::events(c"Cache flushes completed")
+                .add(fmt!("block/{disk}/flushes"))?,
+            flush_time: InstanceSpec::nanoseconds(c"Time of cache flushes")
+                .add(fmt!("block/{disk}/flush_time"))?,
         })
     }
 
-    fn way(&self, operation: Operation) -> Option<&Way> {
+    fn direction(&self, operation: Operation) -> Option<&DirectionCounters> {
         match operation {
             Operation::Read => Some(&self.reads),
             Operation::Write => Some(&self.writes),
@@ -98,9 +104,9 @@ impl Disk {
 }
 
 impl Counts {
-    /// Calls `count` for the disk and, if the request is for a partition, for the partition. If one
-    /// has no instances yet, requests them.
-    fn each(&self, request: &Request, count: impl Fn(&Disk)) {
+    /// Calls `count` for the disk and, if the request is for a partition, for the partition.
+    /// Requests instances for a disk or partition that has none yet.
+    fn each(&self, request: &Request, count: impl Fn(&DiskCounters)) {
         let whole = request.device().and_then(Device::disk_key);
         let part = request
             .device()
@@ -111,7 +117,7 @@ impl Counts {
                 Some(disk) => count(disk),
                 None => {
                     self.unnamed.counter().add(1);
-                    self.disks.want(key);
+                    self.disks.request(key);
                 }
             }
         }
@@ -121,9 +127,11 @@ impl Counts {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
-            disks: Family::new("disks", Disk::new)?,
-            unnamed: What::events(c"Request events of devices without counters of their own")
-                .named(fmt!("block/unnamed"))?,
+            disks: KeyedCounters::new("disks", DiskCounters::new)?,
+            unnamed: InstanceSpec::events(
+                c"Request events of devices without counters of their own",
+            )
+            .add(fmt!("block/unnamed"))?,
         })?;
         probes.attach::<BlockComplete<'_>>()?;
         probes.attach::<BlockDone<'_>>()?;
@@ -138,7 +146,7 @@ impl Handler<BlockComplete<'_>> for Counts {
         }
         let operation = event.request.operation();
         self.each(event.request, |disk| {
-            if let Some(way) = disk.way(operation) {
+            if let Some(way) = disk.direction(operation) {
                 way.sectors.counter().add(i64::from(event.bytes >> 9));
             }
         });
@@ -152,8 +160,8 @@ impl Handler<BlockDone<'_>> for Counts {
         }
         let operation = event.request.operation();
         let ns = event.request.age_ns();
-        self.each(event.request, |disk| match disk.way(operation) {
-            Some(way) => way.done(ns),
+        self.each(event.request, |disk| match disk.direction(operation) {
+            Some(way) => way.complete(ns),
             None => {
                 disk.flushes.counter().add(1);
                 disk.flush_time.counter().add(ns);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_irq: hard interrupts by line and by x86 vector, and softirqs.
+//! pfc_irq: counts hard interrupts by line and by x86 vector, and softirqs.
 //!
-//! The instance of a line is `irq/<line>/<handler>`, with the names that /proc/interrupts shows. It
-//! is added at the first interrupt of the line. An interrupt of a shared line is counted once, for
-//! its first handler.
+//! The instance of a line is `irq/<line>/<handler>`, with the names that /proc/interrupts shows.
+//! The instance is added at the first interrupt of the line. An interrupt of a shared line is
+//! counted once, for the line's first handler.
 
 use core::pin::Pin;
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::{self, IrqEntry, SoftirqEntry};
-use perfcounters::provider::{Family, Handler, Instance, Key, Probes, What};
+use perfcounters::provider::{Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
 
 module! {
     type: Provider,
@@ -20,7 +20,7 @@ module! {
     license: "GPL",
 }
 
-/// Softirqs by number, as in /proc/softirqs.
+/// The names of the softirqs by number, as in /proc/softirqs.
 const SOFTIRQS: [&str; 10] = [
     "hi", "timer", "net_tx", "net_rx", "block", "irq_poll", "tasklet", "sched", "hrtimer", "rcu",
 ];
@@ -35,7 +35,7 @@ macro_rules! vectors {
         impl Vectors {
             fn new() -> Result<Self> {
                 Ok(Self {
-                    $($field: What::events($help).named(fmt!("irq/vector/{}", $name))?,)*
+                    $($field: InstanceSpec::events($help).add(fmt!("irq/vector/{}", $name))?,)*
                 })
             }
 
@@ -72,27 +72,31 @@ struct Provider {
 }
 
 struct Counts {
-    lines: Pin<KBox<Family<Instance>>>,
+    lines: Pin<KBox<KeyedCounters<Instance>>>,
     unnamed: Instance,
     softirqs: KVec<Instance>,
     vectors: Vectors,
 }
 
 fn line(key: &Key) -> Result<Instance> {
-    What::events(c"Interrupts on this line").named(fmt!("irq/{}/{}", key.number(), key.text()))
+    InstanceSpec::events(c"Interrupts on this line").add(fmt!(
+        "irq/{}/{}",
+        key.number(),
+        key.text()
+    ))
 }
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut softirqs = KVec::with_capacity(SOFTIRQS.len(), GFP_KERNEL)?;
         for name in SOFTIRQS {
-            let runs = What::events(c"Runs of this softirq").named(fmt!("softirq/{name}"))?;
+            let runs = InstanceSpec::events(c"Runs of this softirq").add(fmt!("softirq/{name}"))?;
             softirqs.push(runs, GFP_KERNEL)?;
         }
         let mut probes = Probes::new(Counts {
-            lines: Family::new("interrupt lines", line)?,
-            unnamed: What::events(c"Interrupts on lines without a counter of their own")
-                .named(fmt!("irq/unnamed"))?,
+            lines: KeyedCounters::new("interrupt lines", line)?,
+            unnamed: InstanceSpec::events(c"Interrupts on lines without a counter of their own")
+                .add(fmt!("irq/unnamed"))?,
             softirqs,
             vectors: Vectors::new()?,
         })?;
@@ -113,7 +117,7 @@ impl Handler<IrqEntry<'_>> for Counts {
             Some(line) => line.counter().add(1),
             None => {
                 self.unnamed.counter().add(1);
-                self.lines.want(&key);
+                self.lines.request(&key);
             }
         }
     }

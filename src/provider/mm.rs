@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_mm: page faults, by the mode of the CPU.
+//! pfc_mm: counts page faults by the mode of the CPU.
 //!
-//! These are faults that the CPU has raised. `pgfault` in /proc/vmstat differs a little: it counts
-//! only faults that reach the memory manager, counts a fault again after a retry, and also counts
-//! calls of get_user_pages() that handle a fault by themselves.
+//! The provider counts faults that the CPU has raised. `pgfault` in /proc/vmstat differs a little:
+//! `pgfault` counts only faults that reach the memory manager, counts a fault again after a retry,
+//! and also counts faults that get_user_pages() handles without an exception.
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::{PageFaultKernel, PageFaultUser};
-use perfcounters::provider::{Handler, Instance, Probes, What};
+use perfcounters::provider::{Handler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,
@@ -29,7 +29,7 @@ struct Counts {
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let add = |name, help| What::events(help).named(name);
+        let add = |name, help| InstanceSpec::events(help).add(name);
         let mut probes = Probes::new(Counts {
             user: add(
                 fmt!("mm/page_faults_user"),

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_net: network traffic, by interface.
+//! pfc_net: counts network traffic by interface.
 //!
-//! Counts interfaces of the initial network namespace. Their instances, `net/<name>/...`, are live
-//! as long as the interface exists, and again when an interface with the same name appears.
+//! The provider counts traffic of interfaces of the initial network namespace. The instances of an
+//! interface, `net/<name>/...`, are live as long as the interface exists, and again when an
+//! interface with the same name appears.
 //!
-//! Packets and bytes are counted where the stack passes them on: with the link header, and as one
-//! packet before the driver splits it (TSO) or after it was merged (GRO). The counts of the driver
-//! itself may differ.
+//! Packets and bytes are counted where the network stack and the driver exchange them. Bytes
+//! include the link header. A packet that the driver splits later (TSO) or that was merged before
+//! (GRO) counts as one. The driver's own counts may differ.
 
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use perfcounters::provider::net::{Interface, Watch};
+use perfcounters::provider::net::{Interface, InterfaceListener};
 use perfcounters::provider::probe::{NetDrop, NetReceive, NetXmit};
 use perfcounters::provider::{
-    Family, Group, Handler, Instance, Key, Probes, Text, Unit, Watched, What,
+    Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Text, Unit,
 };
 
 module! {
@@ -27,11 +28,11 @@ module! {
 }
 
 struct Provider {
-    _probes: Watched<Counts>,
+    _probes: ListeningProbes<Counts>,
 }
 
 struct Counts {
-    interfaces: Pin<KBox<Family<Traffic>>>,
+    interfaces: Pin<KBox<KeyedCounters<Traffic>>>,
     unnamed: Instance,
 }
 
@@ -47,7 +48,7 @@ struct Traffic {
 impl Traffic {
     fn new(interface: Text<'_>) -> Result<Self> {
         let add = |unit, help, word: &str| {
-            What::counter(unit, help).named(fmt!("net/{interface}/{word}"))
+            InstanceSpec::counter(unit, help).add(fmt!("net/{interface}/{word}"))
         };
         Ok(Self {
             rx_packets: add(Unit::Packets, c"Packets received", "rx_packets")?,
@@ -79,8 +80,9 @@ impl Traffic {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
-            // Probes request no instances: `arrived()` adds them, with the interface's name.
-            interfaces: Family::new("interfaces", |name: &Key| {
+            // Probes request no instances, because `interface_added()` adds them with the
+            // interface's name.
+            interfaces: KeyedCounters::new("interfaces", |name: &Key| {
                 Traffic::new(name.text())
                     .inspect_err(|error| {
                     pr_notice!(
@@ -90,31 +92,32 @@ impl kernel::Module for Provider {
                     )
                 })
             })?,
-            unnamed: What::counter(
+            unnamed: InstanceSpec::counter(
                 Unit::Packets,
                 c"Packets of interfaces without counters of their own",
             )
-            .named(fmt!("net/unnamed"))?,
+            .add(fmt!("net/unnamed"))?,
         })?;
         probes.attach::<NetReceive<'_>>()?;
         probes.attach::<NetXmit<'_>>()?;
         probes.attach::<NetDrop<'_>>()?;
         Ok(Self {
-            _probes: probes.watch()?,
+            _probes: probes.listen()?,
         })
     }
 }
 
-impl Watch for Counts {
-    fn arrived(&self, interface: &Interface) {
+impl InterfaceListener for Counts {
+    fn interface_added(&self, interface: &Interface) {
         let Some((name, key)) = interface.name() else {
             return;
         };
-        // If memory is short this is not repeated: the packets are then counted in `unnamed`.
+        // If memory is short, `add` is not called again, and the interface's packets are counted in
+        // `unnamed`.
         let _ = self.interfaces.add(&key, &Key::new(&name, 0));
     }
 
-    fn left(&self, interface: &Interface) {
+    fn interface_removed(&self, interface: &Interface) {
         self.interfaces.remove(&interface.key());
     }
 }

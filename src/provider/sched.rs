@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_sched: events of the scheduler.
+//! pfc_sched: counts events of the scheduler.
 //!
-//! The sum of `sched/context_switches` corresponds to `ctxt` in /proc/stat, and that of
+//! The sum of `sched/context_switches` corresponds to `ctxt` in /proc/stat, and the sum of
 //! `sched/forks` to `processes`.
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::{
     ProcessExec, ProcessExit, SchedMigrate, SchedSwitch, SchedWakeup, SchedWakeupNew, TaskNew,
 };
-use perfcounters::provider::{Handler, Instance, Probes, What};
+use perfcounters::provider::{Handler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,
@@ -35,7 +35,7 @@ struct Counts {
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let add = |name, help| What::events(help).named(name);
+        let add = |name, help| InstanceSpec::events(help).add(name);
         let mut probes = Probes::new(Counts {
             switches: add(
                 fmt!("sched/context_switches"),

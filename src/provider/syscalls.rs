@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_syscalls: system calls, by number.
+//! pfc_syscalls: counts system calls by number.
 //!
-//! There is an instance for each 64-bit system call of this kernel, with its name.
-//! `syscalls/compat` counts calls of 32-bit and x32 programs, whose numbers mean other calls.
+//! Each 64-bit system call of this kernel has an instance with the name of the call.
+//! `syscalls/compat` counts calls of 32-bit and x32 programs, which use other call numbers.
 //! `syscalls/unknown` counts calls with invalid numbers.
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::SysEnter;
-use perfcounters::provider::{Handler, Instance, Probes, What};
+use perfcounters::provider::{Handler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,
@@ -18,7 +18,7 @@ module! {
     license: "GPL",
 }
 
-/// The names of the system calls, by number; `None` for numbers without a call.
+/// The names of the system calls by number; `None` for a number without a call.
 static NAMES: &[Option<&str>] = include!(env!("PFC_SYSCALL_NAMES"));
 
 struct Provider {
@@ -33,21 +33,21 @@ struct Counts {
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let call = What::events(c"Calls of this system call by 64-bit programs");
+        let call = InstanceSpec::events(c"Calls of this system call by 64-bit programs");
         let mut calls = KVec::with_capacity(NAMES.len(), GFP_KERNEL)?;
         for name in NAMES {
             let instance = match name {
-                Some(name) => Some(call.named(fmt!("syscalls/{name}"))?),
+                Some(name) => Some(call.add(fmt!("syscalls/{name}"))?),
                 None => None,
             };
             calls.push(instance, GFP_KERNEL)?;
         }
         let mut probes = Probes::new(Counts {
             calls,
-            compat: What::events(c"System calls of 32-bit and x32 programs")
-                .named(fmt!("syscalls/compat"))?,
-            unknown: What::events(c"System calls with unknown numbers")
-                .named(fmt!("syscalls/unknown"))?,
+            compat: InstanceSpec::events(c"System calls of 32-bit and x32 programs")
+                .add(fmt!("syscalls/compat"))?,
+            unknown: InstanceSpec::events(c"System calls with unknown numbers")
+                .add(fmt!("syscalls/unknown"))?,
         })?;
         probes.attach::<SysEnter<'_>>()?;
         Ok(Self { _probes: probes })

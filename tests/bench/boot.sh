@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Boots the stock kernel under icount with bench.ko and no other processes. Called inside the tool
-# chain by run and by tests/host/bench.sh.
+# Boots the stock kernel under icount with bench.ko and no other processes. tests/bench/run and
+# tests/host/bench.sh call this script inside the tool chain.
 # Usage: boot.sh DIR CPUS VMLINUZ KBUILD_OUT [BENCH [OPTION...]]
 #   DIR        receives the console and the results
 #   KBUILD_OUT the project's modules
@@ -30,11 +30,12 @@ fi
 (cd "$root" && find . -mindepth 1 | LC_ALL=C sort | cpio -o -H newc --quiet --reproducible) >"$dir/initrd"
 rm -rf "$root"
 
-# An instruction takes a nanosecond of guest time, and idle time passes at once. One thread runs
-# all CPUs in turn, so a busy wait costs real time. tsc=reliable, noapictimer and cpu_init_udelay=0
-# avoid busy waits at boot: comparison of the CPUs' clocks, calibration of the local timer, waits
-# for CPUs to start. They change no code that is measured. The PMU is AMD's with four counters, as
-# it fits the processor model that is used without a PMU: nothing else differs.
+# An instruction takes a nanosecond of guest time, and idle time passes at once. One thread runs all
+# CPUs alternately, so a busy wait costs real time. tsc=reliable, noapictimer and cpu_init_udelay=0
+# avoid busy waits at boot: the comparison of the CPUs' clocks, the calibration of the local timer,
+# waits for CPUs to start. None of these options changes code that is measured. The PMU is AMD's
+# with four counters, which fits the processor model that is used without a PMU, so that nothing
+# else differs.
 cpu=max${EMULATOR:+,pmu=on,pmu-version=0}
 exec "${EMULATOR:-qemu-system-x86_64}" -M "q35${EMULATOR:+,hpet=off}" -accel tcg -cpu "$cpu" -icount shift=0,sleep=off \
 	-rtc clock=vm,base=2026-01-01 -seed 1 -smp "$cpus" -m 1G \

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Compares an event of a program with one of LTTng-UST, in its snapshot mode, with buffers for each
-# user. Called inside the tool chain by run. LTTng's daemons end with this script: they are in its
-# own PID namespace.
+# Compares an event of libperftrace with an event of LTTng-UST, whose session is in snapshot mode
+# with a buffer for each user. tests/bench/run calls this script inside the tool chain. LTTng's
+# daemons exit with this script, because they are in its PID namespace.
 # Usage: lttng.sh DIR    DIR receives what is built; prints a line of JSON for each mode
 
 set -euo pipefail
@@ -30,14 +30,15 @@ lttng create bench --snapshot
 lttng enable-channel --userspace --buffers-uid --subbuf-size=256k --num-subbuf=4 events
 lttng enable-event --userspace --channel=events 'bench:*'
 lttng start
-# First a flight recorder, which is written backwards; then a forward trace, which is read when it
-# holds a lot, as a full buffer drops events.
+# The first program writes to a flight recorder, whose buffers are filled backwards. The second
+# program writes to a forward trace, which is read before a buffer is full, as a full buffer drops
+# events.
 PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_FLAGS=1 LD_LIBRARY_PATH=$TARGET/simulate/library \
 	timeout 120 "$dir/pair" lttng_flight >"$dir/flight"
 PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_READ=1 LD_LIBRARY_PATH=$TARGET/simulate/library \
 	timeout 120 "$dir/pair" lttng_event >"$dir/event"
 lttng snapshot record
 lttng destroy bench
-# LTTng has recorded events.
+# Fails if LTTng has not recorded any events.
 grep -q . "$dir"/home/lttng-traces/*/snapshot-*/ust/uid/*/64-bit/events_0
 cat "$dir/event" "$dir/flight" >&3

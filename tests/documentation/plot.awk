@@ -2,7 +2,7 @@
 #
 # Draws Documentation/performance.svg from the table of Documentation/performance.md with the cost
 # of reading a value, so that the picture and the numbers agree. tests/host/documentation.sh checks
-# that they do.
+# that the picture matches the table.
 # awk -f plot.awk Documentation/performance.md >Documentation/performance.svg
 
 function x_of(cpus) { return 70 + 480 * log(cpus) / log(64) }

@@ -20,24 +20,24 @@ def colour(name, default):
     return COLOURS.get(name, "#" + name if len(name) == 6 else default)
 
 
-def runs(row, columns):
+def style_runs(row, columns):
     """Yields neighbours that look the same: column, text, foreground, background, bold."""
     at = 0
     while at < columns:
         first, text = row[at], ""
         start = at
-        while at < columns and look(row[at]) == look(first):
+        while at < columns and style_of(row[at]) == style_of(first):
             text += row[at].data
             at += 1
-        yield start, text, *look(first)
+        yield start, text, *style_of(first)
 
 
-def look(char):
+def style_of(char):
     fg, bg = colour(char.fg, "#d8d8d8"), colour(char.bg, "#1b1b1b")
     return (bg, fg, char.bold) if char.reverse else (fg, bg, char.bold)
 
 
-def svg(lines, columns):
+def draw_svg(lines, columns):
     width, height = columns * WIDTH + 16, len(lines) * HEIGHT + 16
     yield '<?xml version="1.0" encoding="UTF-8"?>\n<!-- SPDX-License-Identifier: GPL-2.0 -->'
     yield "<!-- pfc watch in make demo: drawn by tests/documentation/watch.sh. -->"
@@ -46,7 +46,7 @@ def svg(lines, columns):
     yield f'<rect width="100%" height="100%" rx="6" fill="#1b1b1b"/>'
     for n, row in enumerate(lines):
         y = 8 + n * HEIGHT
-        for start, text, fg, bg, bold in runs(row, columns):
+        for start, text, fg, bg, bold in style_runs(row, columns):
             x = 8 + start * WIDTH
             if bg != "#1b1b1b":
                 yield f'<rect x="{x:.1f}" y="{y}" width="{len(text) * WIDTH:.1f}" height="{HEIGHT}" fill="{bg}"/>'
@@ -60,13 +60,14 @@ def svg(lines, columns):
 def main(file, rows, columns):
     screen = pyte.Screen(columns, rows)
     stream = pyte.ByteStream(screen)
-    # pyte has no alternate screen, which pfc enters with an empty screen and leaves at its end.
+    # pyte does not support the alternate screen. pfc clears this screen when it starts, and leaves
+    # it when it exits.
     data = open(file, "rb").read().rpartition(b"\x1b[?1049h")[2]
     stream.feed(data.partition(b"\x1b[?1049l")[0])
     if "NAME" not in "".join(screen.display[:4]):
         sys.exit("screen.py: there is no screen of pfc watch in " + file)
     kept = [[screen.buffer[y][x] for x in range(columns)] for y in range(rows)]
-    print("\n".join(svg(kept, columns)))
+    print("\n".join(draw_svg(kept, columns)))
 
 
 main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Makes Documentation/watch.svg, the picture of pfc watch in the README, from the output of make
-# demo on a terminal. Takes some minutes and needs root.
+# demo on a terminal. The script takes some minutes and needs root.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../../tools/rig/lib.sh"
@@ -10,7 +10,8 @@ set_up
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The terminal is emulated by pyte, in a virtual environment of its own, as no test needs it.
+# pyte emulates the terminal. pyte is installed in a separate virtual environment, as no test needs
+# it.
 [ -x "$CACHE/terminal/bin/python" ] || {
 	inside python3 -m venv "$CACHE/terminal"
 	inside "$CACHE/terminal/bin/pip" install -q --disable-pip-version-check pyte==0.8.2

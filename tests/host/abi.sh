@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks the headers in include/uapi. Each compiles alone, in C and C++, and no structure has
-# padding. 32-bit and 64-bit programs see the same structures and constants, and C++ programs the
-# same constants. No ioctl number is assigned to another driver. The headers are not compared with an
-# earlier version, because none has been released: see Documentation/versions.md.
+# Checks the headers in include/uapi. Each header compiles alone, in C and C++, and no structure has
+# padding. 32-bit and 64-bit programs see the same structures and constants, and C++ programs see
+# the same constants. No ioctl number is assigned to another driver. The headers are not compared
+# with an earlier version, because no version has been released: see Documentation/versions.md.
 
 set -u
 work=$(mktemp -d)
@@ -34,19 +34,19 @@ constants() {
 	includes | gcc-14 -I "$uapi" -E -dM -x c - | sed -nE 's/^#define ((PERF|PFM|PPA)[A-Z_0-9]*) .+/\1/p' | grep -vx PFM_DFL_SMPL_UUID
 	includes | gcc-14 -I "$uapi" -E -P -x c - | tr '\n' ' ' | grep -oE 'enum [a-z_]* *[{][^}]*' | grep -oE '\bP[A-Z0-9]+_[A-Z0-9_]+'
 }
-# values OPTION...: prints the name and the value of each constant, as lines of assembly. The
-# options are those of gcc, with the language.
+# values OPTION...: prints the name and the value of each constant, as lines of assembly. OPTION are
+# options of gcc, among them the language.
 values() {
 	{
 		includes
 		constants | sort -u | sed 's/.*/unsigned int value_&[] = { (unsigned int)(&), (unsigned int)((long long)(&) >> 32) };/'
 	} | gcc-14 "$@" -I "$uapi" -fno-zero-initialized-in-bss -S -o - - | grep -E '^value_|^[[:space:]]\.(long|zero)'
 }
-# fewest NUMBER FILE: prints a line if the file has fewer than NUMBER lines. Otherwise a compiler
-# that fails would leave nothing to compare, and the test would pass.
+# fewest NUMBER FILE: prints a line if the file has fewer than NUMBER lines. Without this check, a
+# compiler that fails would produce nothing to compare, and the test would pass.
 fewest() { [ "$(wc -l <"$work/$2")" -ge "$1" ] || echo "only $(wc -l <"$work/$2") lines were found, at least $1 are expected"; }
 
-# compiled OPTION...: compiles each header alone, as C and as C++, and prints the messages of gcc.
+# compiled OPTION...: compiles each header alone, as C and as C++. Prints the messages of gcc.
 compiled() {
 	local header language
 	for header in "${headers[@]##*/}"; do
@@ -68,10 +68,10 @@ for options in "-m32 -x c" "-x c++"; do
 	values $options >"$work/other"
 	nothing "versions: constants have the same values with $options" "$(diff "$work/64" "$work/other"; fewest 550 64)"
 done
-# The kernel's list of ioctl numbers. The kernel's whole source exists only where a debug kernel has
-# been built.
+# The kernel's list of ioctl numbers. The complete source of the kernel exists only where a debug
+# kernel has been built.
 others=${KTREE%/*}/source/Documentation/userspace-api/ioctl/ioctl-number.rst
-# taken: prints this project's ioctl numbers that the list assigns to other drivers.
+# taken: prints the ioctl numbers of this project that the kernel's list assigns to other drivers.
 taken() {
 	local call letter range from to
 	{

@@ -3,8 +3,8 @@
 # timeout: 900
 #
 # Tests the pages of the documentation: runs the blocks for the host, compares excerpts with their
-# files, follows links, and checks the commands of blocks that no test can run. The words after a
-# block's fence name its kind:
+# files, follows links, and checks the commands of blocks that no test can run. The words after the
+# fence of a block name the kind of the block:
 #   sh guest, console guest   commands that tests/kselftest/documented.sh runs
 #   sh host                   commands for the tool chain: run here
 #   sh not-run "why"          commands that no test can run: skipped, with the reason; their
@@ -16,8 +16,8 @@
 # shellcheck disable=SC2016,SC2317,SC2329
 set -u
 work=$(mktemp -d)
-# Removes the files, and ends processes that commands left running: these have DOCUMENTATION_TEST in
-# their environment.
+# Removes the files, and kills processes that commands have left running. These processes have
+# DOCUMENTATION_TEST in their environment.
 finish() {
 	local process
 	for process in /proc/[0-9]*; do
@@ -34,23 +34,24 @@ blocks=$work/blocks
 mkdir "$blocks"
 awk -v out="$blocks" -f "$TOP/tests/documentation/blocks.awk" "${pages[@]}"
 
-# of PATTERN: prints the blocks whose kind matches, from the index.
-of() { grep -E "^[^ ]+ [0-9]+ $1" "$blocks/index"; }
-# commands PAGE LINE: prints the commands of a block, one a line, without comments.
+# blocks_of PATTERN: prints the blocks whose kind matches the pattern, from the index.
+blocks_of() { grep -E "^[^ ]+ [0-9]+ $1" "$blocks/index"; }
+# commands PAGE LINE: prints the commands of a block, one command a line, without comments.
 commands() { sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$blocks/$1.$2" | grep -v '^#\|^ *#\|^ *$'; }
 
-# tagged: fails and prints the blocks whose kind is not known.
-tagged() {
-	! of . | grep -vE "^[^ ]+ [0-9]+ (text|sh host|(sh|console) guest|sh not-run \"[^\"]+\"|[a-z]+ (from|file)=[^ ]+)$"
+# kinds_are_known: fails and prints the blocks whose kind is not known.
+kinds_are_known() {
+	! blocks_of . | grep -vE "^[^ ]+ [0-9]+ (text|sh host|(sh|console) guest|sh not-run \"[^\"]+\"|[a-z]+ (from|file)=[^ ]+)$"
 }
-# pieces FILE BLOCK: checks that the file contains each piece of the block, but for white space at
-# the beginning of lines.
-pieces() {
+# has_pieces FILE BLOCK: checks that the file contains each part of the block between lines "...".
+# White space at the beginning of lines is ignored.
+has_pieces() {
 	awk '{ sub(/^[ \t]+/, "") } NR == FNR { text = text "\n" $0; next }
 		function look() { if (part != "" && index(text "\n", part "\n") == 0) { print "not in the file:" part; bad = 1 } part = "" }
 		$0 == "..." { look(); next } { part = part "\n" $0 } END { look(); exit bad }' "$1" "$2"
 }
-# prepare PAGE DIRECTORY: puts the files of a page into a directory, in which its commands run.
+# prepare PAGE DIRECTORY: writes the files of a page to a directory, in which the commands of the
+# page run.
 prepare() {
 	local page line words
 	mkdir -p "$2"
@@ -61,12 +62,14 @@ prepare() {
 		esac
 	done < <(grep "^$1 " "$blocks/index")
 }
-# run DIRECTORY COMMAND: runs a command. A command whose comment says "until" is interrupted.
-run() {
+# run_command DIRECTORY COMMAND: runs a command. A command whose comment contains "until" is
+# interrupted after a time.
+run_command() {
 	local rc=0 limit
 	limit=$((600 * PATIENCE))
 	[[ $2 != *'#'*until* ]] || limit=$((20 * PATIENCE))
-	# The variables name what is built already, so that it is not built again.
+	# The variables name the kernel tree, modules and tools that are built already, so that they
+	# are not built again.
 	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$TARGET \
 		timeout -k 10 -s INT $limit sh -c "$2" >"$work/said" 2>&1 </dev/null) || rc=$?
 	# A command that runs until Ctrl-C must have printed something.
@@ -74,12 +77,13 @@ run() {
 		rc=0
 		[ -s "$work/said" ] || rc=1
 	fi
-	case $2 in *'&') within $((300 * PATIENCE)) runs "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
+	case $2 in *'&') within $((300 * PATIENCE)) is_running "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
 	return $rc
 }
-# runs PATTERN: true if a process executes a program whose path matches.
-runs() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
-# within SECONDS COMMAND...: repeats a command until it succeeds, or fails after that time.
+# is_running PATTERN: true if a process executes a program whose path matches.
+is_running() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
+# within SECONDS COMMAND...: repeats a command until it succeeds. Fails if the command does not
+# succeed within SECONDS tries, one a second.
 within() {
 	local left=$1
 	shift
@@ -89,8 +93,8 @@ within() {
 	done
 }
 
-# not_of_pfc WORD...: prints the subcommands and long options among pfc's arguments that its help
-# does not have.
+# not_of_pfc WORD...: prints the subcommands and long options among the arguments of pfc that the
+# help of pfc does not list.
 not_of_pfc() {
 	local help word sub=pfc
 	help=$("$TOOLS_OUT/pfc" --help) || { echo "pfc --help"; return; }
@@ -111,8 +115,8 @@ not_of_pfc() {
 		esac
 	done
 }
-# is_package NAME: true if a name or a glob matches a package of this project, or is one of those of
-# Debian that the pages name.
+# is_package NAME: true if a name or a glob matches a package of this project, or is one of the
+# packages of Debian that the pages name.
 is_package() {
 	local package
 	case $1 in linux-headers-@RELEASE@ | linux-headers-amd64 | linux-source-[0-9].[0-9]* | mokutil) return ;; esac
@@ -122,9 +126,9 @@ is_package() {
 	done < <(sed -n 's/^Package: //p' "$TOP/tools/deb/debian/control.in")
 	return 1
 }
-# missing COMMAND: prints the programs, options, targets, packages and paths in a command that do
-# not exist. Several words in single quotes are not checked.
-missing() {
+# print_missing COMMAND: prints the programs, options, targets, packages and paths in a command that
+# do not exist. Several words of a command in single quotes are not checked.
+print_missing() {
 	local words word
 	sed -E 's/ +#.*//; s/\b[A-Z_]+="[^"]*" //g; s/[$][(]uname -r[)]/@RELEASE@/g; s/'"'[^']* [^']*'/TEXT/g; s/['\"]|\[|\]//g; s/ (&&|[|]) /\n/g" <<<"$1" | while read -ra words; do
 		case ${words[0]} in
@@ -151,7 +155,8 @@ missing() {
 			;;
 		# A package installs these programs from tools/deb.
 		/usr/libexec/perfcounters/*) [ -e "$TOP/tools/deb/${words[0]##*/}" ] || echo "${words[0]}" ;;
-		# Tools for the firmware and of PCP, which this root file system does not have.
+		# Tools for the firmware and tools of PCP, which the root file system of the tool
+		# chain does not have.
 		mokutil | reboot | pminfo | pmrep) ;;
 		*/*) ;;
 		*) command -v "${words[0]}" >/dev/null || echo "${words[0]}" ;;
@@ -161,28 +166,28 @@ missing() {
 		done
 	done
 }
-# slugs PAGE: prints the headings of a page as links name them.
-slugs() { sed -nE 's/^#+ //p' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'; }
-# links PAGE: prints the links to headings and files that do not exist.
-links() {
+# heading_ids PAGE: prints the headings of a page in the form in which links name them.
+heading_ids() { sed -nE 's/^#+ //p' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'; }
+# print_links PAGE: prints the links to headings and files that do not exist.
+print_links() {
 	local to
 	while read -r to; do
 		case $to in
 		*://*) ;;
-		'#'*) slugs "$1" | grep -qxF -- "${to#\#}" || echo "$to" ;;
+		'#'*) heading_ids "$1" | grep -qxF -- "${to#\#}" || echo "$to" ;;
 		*) [ -e "${1%/*}/${to%%#*}" ] || echo "$to" ;;
 		esac
 	done < <(awk '/^```/ { on = !on; next } !on' "$1" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//')
 }
 
-hosts=$(while read -r page line _; do commands "$page" "$line"; done < <(of 'sh host$') | grep -c .)
-plan "$((1 + $(of '[a-z]+ from=' | wc -l) + hosts + 2 * $(of 'sh not-run' | wc -l) + ${#pages[@]} + 1))"
-said=$(tagged)
+hosts=$(while read -r page line _; do commands "$page" "$line"; done < <(blocks_of 'sh host$') | grep -c .)
+plan "$((1 + $(blocks_of '[a-z]+ from=' | wc -l) + hosts + 2 * $(blocks_of 'sh not-run' | wc -l) + ${#pages[@]} + 1))"
+said=$(kinds_are_known)
 result $? "documentation: every block has a known kind" "$said"
 while read -r page line _ from; do
-	said=$(pieces "$TOP/${from#from=}" "$blocks/$page.$line" 2>&1)
+	said=$(has_pieces "$TOP/${from#from=}" "$blocks/$page.$line" 2>&1)
 	result $? "$page: the excerpt of ${from#from=} is in that file (line $line)" "$said"
-done < <(of '[a-z]+ from=')
+done < <(blocks_of '[a-z]+ from=')
 
 mkdir -p "${driver_headers%/*}"
 ln -sfn "$TOP/include" "$driver_headers"
@@ -192,20 +197,20 @@ while read -r page line _; do
 	while read -r command; do
 		at=$dir
 		[[ $command != *"cd tools"* ]] || at=$TOP
-		run "$at" "$command"
+		run_command "$at" "$command"
 		result $? "$page: $(sed 's/ *#.*//' <<<"$command")" "$(tail -n 20 "$work/said")"
 	done < <(commands "$page" "$line")
-done < <(of 'sh host$')
+done < <(blocks_of 'sh host$')
 
 while read -r page line _ _ why; do
-	said=$(commands "$page" "$line" | while read -r command; do missing "$command"; done)
+	said=$(commands "$page" "$line" | while read -r command; do print_missing "$command"; done)
 	nothing "$page: the programs, options and files in the block of line $line exist" "$said"
 	n=$((n + 1))
 	echo "ok $n $page: $(commands "$page" "$line" | head -n 1 | sed 's/ *#.*//') ... # SKIP not run: ${why//\"/}"
-done < <(of 'sh not-run')
+done < <(blocks_of 'sh not-run')
 
 for page in "${pages[@]}"; do
-	said=$(links "$page")
+	said=$(print_links "$page")
 	result "$([ -z "$said" ]; echo $?)" "${page##*/}: every link leads to an existing file or heading" "$said"
 done
 said=$(awk -f "$TOP/tests/documentation/plot.awk" "$TOP/Documentation/performance.md" 2>&1 | diff - "$TOP/Documentation/performance.svg")

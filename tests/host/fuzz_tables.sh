@@ -3,8 +3,8 @@
 #
 # Checks that the fuzzers of tests/kselftest cover all ioctls of include/uapi/linux: each number of
 # the three headers is in the table of a fuzzer, and each byte of each structure belongs to a field
-# of its description. With the argument "tables" a fuzzer prints its calls, and what it does not
-# describe.
+# of its description. With the argument "tables" a fuzzer prints its calls, and the bytes that it
+# does not describe.
 
 set -u
 work=$(mktemp -d)
@@ -14,8 +14,8 @@ trap 'rm -rf "$work"' EXIT
 uapi=$TOP/include/uapi
 devices=(perfmon perftrace ppa)
 
-# numbers HEADER: prints "NAME NUMBER" for each ioctl that a header defines.
-numbers() {
+# header_numbers HEADER: prints "NAME NUMBER" for each ioctl that a header defines.
+header_numbers() {
 	local name names
 	names=$(sed -nE 's/^#define[ \t]+([A-Z_0-9]+)[ \t]+_IO[A-Z]*\(.*/\1/p' "$uapi/linux/$1.h")
 	{
@@ -25,9 +25,9 @@ numbers() {
 	} | gcc-14 -I "$uapi" -x c -o "$work/numbers" - && "$work/numbers"
 }
 
-# tables DEVICE: writes the calls of a device's fuzzer to $work/DEVICE. Prints the errors of the
-# compiler and of the fuzzer.
-tables() {
+# print_tables DEVICE: writes the calls of the fuzzer of a device to $work/DEVICE. Prints the errors
+# of the compiler and of the fuzzer.
+print_tables() {
 	gcc-14 -std=gnu11 -O1 -Wall -Wextra -pthread -I "$uapi" -I "$TOP/include" -o "$work/fuzz_$1" \
 		"$TOP/tests/kselftest/fuzz_$1.c" 2>&1 || return
 	"$work/fuzz_$1" tables >"$work/said" || echo "fuzz_$1 tables failed"
@@ -38,12 +38,13 @@ tables() {
 plan $((2 * ${#devices[@]} + 1))
 for device in "${devices[@]}"; do
 	: >"$work/$device"
-	nothing "9.5 fuzz_$device describes each byte of its structures" "$(tables "$device")"
-	numbers "$device" >"$work/$device.calls" 2>&1
+	nothing "9.5 fuzz_$device describes each byte of its structures" "$(print_tables "$device")"
+	header_numbers "$device" >"$work/$device.calls" 2>&1
 	nothing "9.5 fuzz_$device makes exactly the ioctls of $device.h" \
 		"$(sort -u "$work/$device.calls" | comm -3 - "$work/$device")"
 done
-# If the pattern in numbers() stopped matching, no call would be found and none would be missing.
+# If the pattern in header_numbers() matched no call, the comparison of calls would find no
+# difference.
 nr=$(cat "$work"/*.calls | wc -l)
 result "$([ "$nr" -ge 32 ]; echo $?)" "9.5 the headers define at least 32 ioctls" "$nr"
 exit $failed

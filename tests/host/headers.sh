@@ -7,14 +7,14 @@
 set -u
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
-# files: lists the files of the tree, but for those that cannot have such a line: the licence,
-# Cargo.lock, three files in formats of Debian, and objects.
-files() {
+# list_files: lists the files of the tree. The files that cannot have an SPDX line are left out: the
+# licence, Cargo.lock, three files in formats of Debian, and objects.
+list_files() {
 	cd "$TOP" && find . \( -name .git -o -name target \) -prune -o -type f ! -name LICENSE ! -name Cargo.lock ! -name '*.o' \
 		! -path './tools/deb/debian/changelog.in' ! -path './tools/deb/debian/copyright' ! -path './tools/deb/debian/source/format' -print | sort
 }
 
 plan 2
-nothing "every file has an SPDX line" "$(files | while read -r f; do head -n 20 "$f" | grep -q 'SPDX-License-Identifier: GPL-2.0' || echo "$f"; done)"
-nothing "no file has more than 700 lines" "$(files | grep -v '[.]svg$' | while read -r f; do lines=$(wc -l <"$f"); [ "$lines" -le 700 ] || echo "$f: $lines"; done)"
+nothing "every file has an SPDX line" "$(list_files | while read -r f; do head -n 20 "$f" | grep -q 'SPDX-License-Identifier: GPL-2.0' || echo "$f"; done)"
+nothing "no file has more than 700 lines" "$(list_files | grep -v '[.]svg$' | while read -r f; do lines=$(wc -l <"$f"); [ "$lines" -le 700 ] || echo "$f: $lines"; done)"
 exit $failed

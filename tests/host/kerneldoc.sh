@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 600
 #
-# Checks that the documentation in the sources of the modules builds without warnings: rustdoc of
-# each crate, with the flags that Kbuild compiled it with, and kernel-doc of the headers for drivers
-# and programs. rustdoc compiles each crate once more, so it runs only with LONG=1, as in make
-# test-all and in make check.
+# Checks that the documentation in the sources of the modules builds without warnings. rustdoc reads
+# each crate with the flags that Kbuild compiled the crate with, and kernel-doc reads the headers
+# for drivers and programs. rustdoc compiles each crate once more, so it runs only with LONG=1, as
+# in make test-all and in make check.
 
 set -u
 out=$(mktemp -d)
@@ -14,13 +14,14 @@ trap 'rm -rf "$out"' EXIT
 . "$TOP/tests/host/lib/ktap.sh"
 
 cd "$KBUILD_OUT" || exit 1
-# Kbuild keeps the command of each object in a file. Its options about generated code are removed
-# below, as rustdoc does not know them.
+# Kbuild keeps the command of each object in a file. Options of the command about generated code are
+# removed below, as rustdoc does not support them.
 crates=()
 [ -z "${LONG:-}" ] || mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd | sort)
 headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)
 plan "$((${#crates[@]} + ${#headers[@]}))"
-# PFC_SYSCALL_NAMES is set by the Kbuild of the provider of system calls, which includes that file.
+# The Kbuild file of the provider of system calls sets PFC_SYSCALL_NAMES. The provider includes the
+# file that PFC_SYSCALL_NAMES names.
 export RUSTC_BOOTSTRAP=1 PFC_SYSCALL_NAMES=$KBUILD_OUT/src/provider/syscall_names.rs
 for crate in "${crates[@]}"; do
 	command=$(sed -nE '1s/^savedcmd_[^ ]* := //p' "$crate" | sed -E "s/ rustc / rustdoc --document-private-items -Dwarnings -Arustdoc::private_intra_doc_links -o ${out//\//\\/} /

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests libperfmon as it is installed: each header compiles alone, the libraries have exactly the
-# promised symbols, and programs find them by pkg-config. One program is written as programs for
-# perfmon2 were, which treat 64-bit fields as uint64_t.
+# Tests the installed libperfmon: each header compiles alone, the libraries have exactly the
+# promised symbols, and programs find them by pkg-config. One program is written in the style of
+# programs for perfmon2, which treat 64-bit fields as uint64_t.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
@@ -13,8 +13,8 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-# alone HEADER: checks that a program that includes only this header compiles, as C and as C++.
-alone() {
+# compiles_alone HEADER: checks that a program that includes only HEADER compiles, as C and as C++.
+compiles_alone() {
 	local said status=0
 	echo "#include <$1>" >"$work/alone.c"
 	said=$({
@@ -32,7 +32,7 @@ PREFIX=$work/usr "$top/tools/libperfmon/install.sh" "$out" "$work/usr" >"$work/l
 result $? "1.3 libperfmon: install.sh succeeds" "$(cat "$work/log")"
 mkdir -p "$work/usr/include/linux"
 cp "$top"/include/uapi/linux/*.h "$work/usr/include/linux/"
-for h in linux/perf{counters,mon,mon_ring,mon_dfl_smpl}.h perfmon/perfmon{,_dfl_smpl}.h; do alone "$h"; done
+for h in linux/perf{counters,mon,mon_ring,mon_dfl_smpl}.h perfmon/perfmon{,_dfl_smpl}.h; do compiles_alone "$h"; done
 
 result "$([ "$(wc -l <<<"$promised")" = 23 ]; echo $?)" "1.3 perfmon.h declares 23 functions" "$promised"
 got=$(nm -D --defined-only "$out/libperfmon.so" | awk '{ print $3 }' | sort)
@@ -42,7 +42,8 @@ result "$([ "$got" = "$promised" ]; echo $?)" "1.3 libperfmon.a defines exactly 
 got=$(readelf -d "$out/libperfmon.so" | sed -nE 's/.*\((NEEDED|SONAME)\).*\[(.*)\]/\1 \2/p' | sort | xargs)
 result "$([ "$got" = "NEEDED libc.so.6 SONAME libperfmon.so.2" ]; echo $?)" "1.3 libperfmon.so.2 needs the C library only" "$got"
 
-# Like programs for perfmon2: helpers that take uint64_t, PRIu64, every type by its typedef.
+# A program in the style of programs for perfmon2: helpers that take uint64_t, PRIu64, every type by
+# its typedef.
 cat >"$work/program.c" <<'END'
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests libperfmon's reader of rings, with files that are laid out like the memory of a context.
+# Tests libperfmon's reader of rings with files that have the layout of a context's memory.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}

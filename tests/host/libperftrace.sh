@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 600
 #
-# Tests libperftrace as it is installed: the header compiles alone, the libraries have exactly the
-# promised symbols, and programs in C and C++ find them by pkg-config. Then it checks the events
-# that programs write, also from libraries that they load and unload by dlopen(). Files stand in for
-# the kernel there.
+# Tests the installed libperftrace: the header compiles alone, the libraries have exactly the
+# promised symbols, and programs in C and C++ find them by pkg-config. The test also checks the
+# events that programs write, among them events of libraries that the programs load and unload by
+# dlopen(). Files replace the kernel in these checks.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
@@ -53,7 +53,7 @@ as_wanted "3.8 libperftrace.a defines exactly the functions of perftrace.h" "$go
 got=$(readelf -d "$out/libperftrace.so" | sed -nE 's/.*\((NEEDED|SONAME)\).*\[(.*)\]/\1 \2/p; s/.*(NODELETE).*/\1/p' | sort | xargs)
 as_wanted "3.8 libperftrace.so.1 needs the C library only, and has the flag NODELETE" "$got" "NEEDED libc.so.6 NODELETE SONAME libperftrace.so.1"
 
-# Events that must not compile: an unknown type, values of another kind, a field name twice, an
+# Events that must not compile: an unknown type, values of another kind, a duplicate field name, an
 # invalid field name, too many fields, a field name that is too long.
 bad=0
 while read -r event; do
@@ -84,7 +84,7 @@ as_wanted "3.8 PERFTRACE_DEBUG=1: the reason why tracing is off is printed" "$sa
 said=$(PERFTRACE=0 PERFTRACE_DEBUG=1 LD_LIBRARY_PATH=$work/usr/lib "$work/requests" 3 2>&1 >/dev/null)
 as_wanted "3.8 PERFTRACE=0: tracing is off, for that reason" "$said" "perftrace: off: PERFTRACE=0 is in the environment"
 
-# The same library, with memory in place of the kernel.
+# Builds libperftrace with files as memory in place of the kernel.
 # shellcheck disable=SC2153 # job.sh sets it
 target=$TARGET/simulate
 manifest=$top/tools/Cargo.toml
@@ -94,8 +94,8 @@ result $? "3.8 the library can be built with memory in place of the kernel" "$(c
 mkdir "$work/sim"
 ln -s "$target/library/libperftrace.so" "$work/sim/libperftrace.so.1"
 
-# traced PROGRAM...: runs a program, and prints its output and then its events.
-traced() {
+# run_traced PROGRAM...: runs a program. Prints the output of the program, then its events.
+run_traced() {
 	rm -rf "$work/events"
 	mkdir "$work/events"
 	PERFTRACE_SIMULATE=$work/events LD_LIBRARY_PATH=$work/sim:$work "$@" && "$target/library/examples/simulated" "$work"/events/*
@@ -112,15 +112,17 @@ requests:begin \x01\x00\x00\x00here\x00\x00\x00\x00\x00\x00\x00\x00
 requests:end \x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00
 requests:begin \x02\x00\x00\x00there\x00\x00\x00\x00\x00\x00\x00
 requests:end \x02\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00'
-# sorted: prints the markers first and sorted, as their order depends on the linker.
-sorted() { awk '/^marker/ { print | "sort"; next } { close("sort") } 1'; }
-as_wanted "3.1 shared library: all events of a program with their fields" "$(traced "$work/requests" 3 2>&1 | sorted)" "$wanted"
-said=$(gcc-14 -std=gnu11 -O2 -static -I "$work/usr/include" -o "$work/static" "$example" "$target/library/libperftrace.a" 2>&1 && traced "$work/static" 3 2>&1 | sorted)
+# sort_markers: prints the lines of markers first and sorts them, as their order depends on the
+# linker.
+sort_markers() { awk '/^marker/ { print | "sort"; next } { close("sort") } 1'; }
+as_wanted "3.1 shared library: all events of a program with their fields" "$(run_traced "$work/requests" 3 2>&1 | sort_markers)" "$wanted"
+said=$(gcc-14 -std=gnu11 -O2 -static -I "$work/usr/include" -o "$work/static" "$example" "$target/library/libperftrace.a" 2>&1 && run_traced "$work/static" 3 2>&1 | sort_markers)
 as_wanted "3.1 static library: all events of a program with their fields" "$said" "$wanted"
-said=$(GLIBC_TUNABLES=glibc.pthread.rseq=0 traced "$work/requests" 3 2>&1 | sorted)
+said=$(GLIBC_TUNABLES=glibc.pthread.rseq=0 run_traced "$work/requests" 3 2>&1 | sort_markers)
 as_wanted "3.4 without restartable sequences: all events of a program with their fields" "$said" "$wanted"
 
-# A library that is loaded twice. It has a marker of its own, and one that the program has as well.
+# Case: a library is loaded twice. The library has one marker that only the library defines, and one
+# that the program defines as well.
 cat >"$work/plugin.c" <<'END'
 #include <perftrace/perftrace.h>
 void work(int n);
@@ -158,7 +160,7 @@ said=$({
 	# shellcheck disable=SC2046 # words
 	gcc-14 -std=gnu11 -Wall -Wextra -O2 -fPIC -shared -o "$work/plugin.so" "$work/plugin.c" $(pkg-config --cflags --libs libperftrace) &&
 		gcc-14 -std=gnu11 -Wall -Wextra -O2 -o "$work/program" "$work/program.c" $(pkg-config --cflags --libs libperftrace) &&
-		traced "$work/program"
+		run_traced "$work/program"
 } 2>&1)
 as_wanted "3.8 a library loaded twice: all its events, and a marker of the program is still registered" "$said" 'marker 0 program:both
 marker 0 plugin:work n:s32
@@ -169,7 +171,8 @@ plugin:work \x01\x00\x00\x00\x00\x00\x00\x00
 program:both 
 program:both '
 
-# Two libraries with a copy of libperftrace each are loaded three times by a program without one.
+# Case: a program without libperftrace loads two libraries three times. Each library contains a copy
+# of libperftrace.
 for name in one two; do
 	cat >"$work/$name.c" <<-END
 		#include <perftrace/perftrace.h>
@@ -206,7 +209,7 @@ said=$({
 	for name in one two; do
 		gcc-14 -std=gnu11 -O2 -fPIC -shared -Wl,-Bsymbolic -Wl,--exclude-libs,ALL -I "$work/usr/include" -o "$work/$name.so" "$work/$name.c" "$target/library/libperftrace.a" || exit
 	done
-	gcc-14 -std=gnu11 -O2 -o "$work/rounds" "$work/rounds.c" && traced "$work/rounds"
+	gcc-14 -std=gnu11 -O2 -o "$work/rounds" "$work/rounds.c" && run_traced "$work/rounds"
 } 2>&1)
 as_wanted "3.1 two copies of libperftrace in a program, loaded 3 times: traced as one process" "$said" 'marker 0 one:work n:s32
 marker 0 two:work n:s32
@@ -232,14 +235,14 @@ int main()
 }
 END
 # shellcheck disable=SC2046 # words
-said=$({ g++-14 -std=c++17 -Wall -Wextra -O2 -o "$work/cc" "$work/program.cc" $(pkg-config --cflags --libs libperftrace) && traced "$work/cc"; } 2>&1 | grep -v ^marker)
+said=$({ g++-14 -std=c++17 -Wall -Wextra -O2 -o "$work/cc" "$work/program.cc" $(pkg-config --cflags --libs libperftrace) && run_traced "$work/cc"; } 2>&1 | grep -v ^marker)
 as_wanted "3.8 C++: all events of templates, inline functions, lambdas and destructors" "$said" 'cc:same \x00\x00\x00\x00\x00\x00\xf0?
 cc:same \x00\x00\x00\x00\x00\x00\x00@
 cc:more lambda\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00
 cc:times \x00\x00\x00\x00\x00\x00\x00\x00
 cc:gone '
 
-# The instructions of off(), up to its return: load, load, test, branch.
+# The code of off() up to its return must be four instructions: load, load, test, branch.
 cat >"$work/off.c" <<'END'
 #include <perftrace/perftrace.h>
 void off(int n);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks the machine code of the fast paths. It counts instructions and measures no times.
+# Checks the machine code of the fast paths: the test counts instructions and does not measure
+# times.
 
 # shellcheck disable=SC2001 # a here-string has several lines
 set -u
@@ -10,9 +11,9 @@ out=${KBUILD_OUT:?}
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-# code OBJECT FUNCTION: prints the instructions of a function, one a line, with the symbol of a
-# relocation after "@". The patchable call of ftrace at the beginning and the padding at the end are
-# left out.
+# code OBJECT FUNCTION: prints the instructions of a function, one instruction a line, with the
+# symbol of a relocation after "@". The patchable call of ftrace at the beginning and the padding at
+# the end are left out.
 code() {
 	objdump -dr --no-show-raw-insn --no-addresses --disassemble="$2" "$1" |
 		awk -v start="^<$2>:" '
@@ -27,14 +28,14 @@ code() {
 count() { grep -cE "$1" <<<"$2"; }
 is() { [ "$1" = "$2" ]; echo $?; }
 
-puppet=$out/tests/modules/puppet.ko
+test_driver=$out/tests/modules/test_driver.ko
 plan 16
 
-c=$(code "$puppet" puppet_inline_add)
+c=$(code "$test_driver" test_driver_inline_add)
 [ "$(wc -l <<<"$c")" = 2 ] && grep -qE '^add %rsi,%gs:\(%rdi\)' <<<"$c" && grep -qE '^(ret|jmp .*@__x86_return_thunk)' <<<"$c"
 result $? "0.8 the inline perf_counter_add in C is one instruction" "$c"
 
-c=$(code "$puppet" puppet_inline_group)
+c=$(code "$test_driver" test_driver_inline_group)
 writes=$(grep -E '%gs:' <<<"$c" | grep -v __preempt_count)
 result "$(is "$(wc -l <<<"$writes")" 4)" "0.8 a group of two writes four times: flag, two values, flag" "$c"
 result "$(is "$(sed -E 's/ .*//' <<<"$writes" | tr '\n' ' ')" "incq add add addq ")" \
@@ -44,10 +45,11 @@ result "$(is "$(grep -E '^call' <<<"$c" | grep -vc '__SCT__preempt_schedule')" 0
 	"0.12 a group of two: calls nothing but the scheduler, if a switch is due" "$c"
 result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 a group of two: no locked instruction and no fence" "$c"
 
-c=$(code "$puppet" puppet_inline_hist)
+c=$(code "$test_driver" test_driver_inline_hist)
 result "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is incremented by one instruction" "$c"
 
-# This counts all paths of perf_adjust(): with an invalid number it only jumps to the end.
+# The count includes all paths of perf_adjust(), among them the jump to the end for an invalid
+# number.
 c=$(code "$out/src/perfcounters/perfcounters.ko" perf_adjust)
 sed 's/^/# perf_adjust: /' <<<"$c"
 hot=$(grep -vc '@__SCT__preempt_schedule' <<<"$c")
@@ -60,8 +62,8 @@ result "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//'
 	"0.8 perf_adjust: flag, value, flag, one instruction each" "$c"
 result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust: no locked instruction and no fence" "$c"
 
-# The per-CPU accesses of the sample driver in Rust: a group of two between changes of the preempt
-# count, a bucket of a histogram; then gauges are set and peaks are raised.
+# Expected per-CPU accesses of the sample driver in Rust: a group of two updates between changes of
+# the preempt count, a bucket of a histogram, then stores to gauges and updates of peaks.
 rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
 grep -qE '^inc[lq] incq add add addq dec[lq] add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
 result $? "0.8 Rust interface: the same single instructions as in C" "$rust"
@@ -71,13 +73,13 @@ panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')
 result $? "rig engine: its code refers to no function that panics" "$panics"
 
 # Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions of
-# set-up may contain such calls: those that load, attach, add and allocate, and calls of contexts
-# that copy lists. Functions that access registers must not.
+# set-up may contain calls of panic(): those that load, attach, add and allocate, and calls of
+# contexts that copy lists. Functions that access registers must not contain calls of panic().
 panics=$(for ko in "$out"/src/*/*.ko; do
 	objdump -dr --no-show-raw-insn "$ko" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
 		/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'
 done | sort -u)
-found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|8counters3add|3sys3pmu|3sys7perfmon|7Session5claim|7Session5watch|7Context4load|3pmu(6append|10tell_kinds|12look_at_cpus)|3pmu5fault|7formats5there|10Accounting(7restart|5start)|10accounting(4tell|8of_users)|7entries(3add|4read)|3sys7records5words|3sys3ppa(5ioctl|4read|10read_tasks)|7Tracing(5begin|6forget)|5Trace(6set_or|6remove|10remove_all)|13attach_kernel|5Watch7arrived|3sys5trace(5serve|8register|9read_next)|10make_rooms|7Session6enlist|8attached3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pt_who|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
+found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|8counters3add|3sys3pmu|3sys7perfmon|7Session5claim|7Session10add_thread|7Context4load|3pmu(6append|13log_cpu_kinds|16detect_cpu_kinds)|3pmu17description_error|7formats15find_registered|10Accounting(7restart|5start)|10accounting(13collect_tasks|13bytes_by_user)|8per_task(3add|4read)|3sys7records5words|3sys3ppa(5ioctl|4read|10read_tasks)|7Tracing(5begin|17free_unreferenced)|5Trace(10ensure_set|6remove|10remove_all)|13attach_kernel|17InterfaceListener15interface_added|3sys5trace(8dispatch|8register|9read_next)|9grow_sets|7Session11add_context|8attached3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pt_identity|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
 [ -n "$panics" ] && [ -z "$found" ]
 result $? "0.12 probes, updates and page faults: their code calls no function that panics" "$found"
 

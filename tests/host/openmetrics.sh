@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 900
 #
-# Checks that the parser of the Python Prometheus client reads the output of pfc export. The device
-# is a stand-in, which is busy at first and idle later.
+# Checks that the parser of the Python client of Prometheus reads the output of pfc export. A
+# program simulates /dev/perfcounters. The counters of the simulated device change at first, and
+# later do not change.
 
 # shellcheck disable=SC2015,SC2317,SC2329 # checks are functions that check() calls
 set -u
@@ -14,16 +15,16 @@ checker=${TOP:?}/tests/kselftest/openmetrics.py
 work=$(mktemp -d)
 device=$work/device
 pids=()
-finish() {
+clean_up() {
 	[ ${#pids[@]} = 0 ] || kill -9 "${pids[@]}" 2>/dev/null
 	rm -rf "$work"
 }
-trap finish EXIT
+trap clean_up EXIT
 
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
-# fault PATTERN COMMAND...: passes if the checker reports a fault that matches.
-fault() {
+# parser_finds PATTERN COMMAND...: passes if the checker reports an error that matches PATTERN.
+parser_finds() {
 	local pattern=$1 rc=0
 	shift
 	"$@" >"$work/fault" 2>&1 || rc=$?
@@ -31,12 +32,13 @@ fault() {
 	[ "$rc" = 1 ] && grep -q "^fault: .*$pattern" "$work/fault"
 }
 export_to() { "$pfc" --device "$device" export --openmetrics -o "$@"; }
-json_to() { "$pfc" --device "$device" read --json --per-cpu -o "$@"; }
+read_json_to() { "$pfc" --device "$device" read --json --per-cpu -o "$@"; }
 parse() { "$python" "$checker" "$@"; }
 
 plan 12
 
-# Built in the directory and with the profile of cargo test, so that its results are reused.
+# The program is built in the directory and with the profile of cargo test, so that results of cargo
+# test are reused.
 CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$TOP/tools/Cargo.toml" \
 	-p perfcounters --example fake_device >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/fake_device" "$device" 3 200 &
@@ -47,9 +49,9 @@ for _ in $(seq 300); do
 	sleep 0.1
 done
 
-scrapes() {
-	json_to "$work/before" && export_to "$work/a.prom" && json_to "$work/after" || return 1
-	# On a busy machine the stand-in may take a while until it has counted more.
+test_scrapes() {
+	read_json_to "$work/before" && export_to "$work/a.prom" && read_json_to "$work/after" || return 1
+	# On a busy machine, it may take a while until the simulated counters have changed.
 	for _ in $(seq 60); do
 		sleep 1
 		export_to "$work/b.prom" && parse "$work/a.prom" "$work/b.prom" --json "$work/before" "$work/after" | tee "$work/growth"
@@ -57,10 +59,10 @@ scrapes() {
 		! grep -qE '[1-9][0-9]* samples have grown' "$work/growth" || return 0
 	done
 }
-check "pfc export: the Prometheus parser reads two scrapes, no counter decreases" scrapes
+check "pfc export: the Prometheus parser reads two scrapes, no counter decreases" test_scrapes
 check "pfc export: counters have grown between two scrapes" grep -qE '[1-9][0-9]* samples have grown' "$work/growth"
-sums() { export_to "$work/s.prom" --sum && parse "$work/s.prom"; }
-check "pfc export --sum: the Prometheus parser reads it" sums
+test_sums() { export_to "$work/s.prom" --sum && parse "$work/s.prom"; }
+check "pfc export --sum: the Prometheus parser reads it" test_sums
 
 "$pfc" --device "$device" export --openmetrics --listen 127.0.0.1:0 >"$work/url" &
 server=$!
@@ -69,27 +71,27 @@ for _ in $(seq 300); do
 	[ -s "$work/url" ] && break
 	sleep 0.1
 done
-served() { parse "$(cat "$work/url")" "$(cat "$work/url")"; }
-check "pfc export --listen: the Prometheus parser reads it" served
-ended() { kill -TERM "$server" && wait "$server"; }
-check "pfc export --listen: exits with status 0 at SIGTERM" ended
+test_served() { parse "$(cat "$work/url")" "$(cat "$work/url")"; }
+check "pfc export --listen: the Prometheus parser reads it" test_served
+test_ended() { kill -TERM "$server" && wait "$server"; }
+check "pfc export --listen: exits with status 0 at SIGTERM" test_ended
 
-# From here on the values do not change.
+# Stops the simulated device: its values do not change after this.
 kill -9 "$fake"
 wait "$fake" 2>/dev/null
-idle() { json_to "$work/json" && export_to "$work/i.prom" && parse "$work/i.prom" --json "$work/json"; }
-check "pfc export: every value of pfc read --per-cpu" idle
-idle_sums() { export_to "$work/j.prom" --sum && parse "$work/j.prom" --json "$work/json"; }
-check "pfc export --sum: every total of pfc read" idle_sums
+test_idle() { read_json_to "$work/json" && export_to "$work/i.prom" && parse "$work/i.prom" --json "$work/json"; }
+check "pfc export: every value of pfc read --per-cpu" test_idle
+test_idle_sums() { export_to "$work/j.prom" --sum && parse "$work/j.prom" --json "$work/json"; }
+check "pfc export --sum: every total of pfc read" test_idle_sums
 
 # The checker must report wrong output.
 sed '/^# EOF/d' "$work/i.prom" >"$work/bad"
-check "pfc export: the checker reports a missing end" fault "does not end with # EOF" parse "$work/bad"
+check "pfc export: the checker reports a missing end" parser_finds "does not end with # EOF" parse "$work/bad"
 sed '0,/_seconds_total{/s/\(_seconds_total{.* \)/\19/' "$work/i.prom" >"$work/bad"
-check "pfc export: the checker reports a value with one digit too many" fault "of CPU 0: \[9" parse "$work/bad" --json "$work/json"
+check "pfc export: the checker reports a value with one digit too many" parser_finds "of CPU 0: \[9" parse "$work/bad" --json "$work/json"
 sed -E 's/^(.*_created\{.*) [0-9.]+$/\1 9999999999/' "$work/i.prom" >"$work/bad"
-check "pfc export: the checker reports a creation time in the future" fault "created at 9999999999" parse "$work/bad"
-check "pfc export: the checker reports counters that decrease" fault "fell from" parse "$work/i.prom" "$work/a.prom"
+check "pfc export: the checker reports a creation time in the future" parser_finds "created at 9999999999" parse "$work/bad"
+check "pfc export: the checker reports counters that decrease" parser_finds "fell from" parse "$work/i.prom" "$work/a.prom"
 sed '/^# HELP/d' "$work/i.prom" >"$work/bad"
-check "pfc export: the checker reports missing help" fault "no # HELP" parse "$work/bad"
+check "pfc export: the checker reports missing help" parser_finds "no # HELP" parse "$work/bad"
 exit $failed

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks what comments and pages say about memory orderings and locks. Each ordering in the code of
-# the modules names its partner in a comment. The table in Documentation/barriers.md has the number
-# of orderings in each file and their partners, so that it must be reviewed when one is added or
-# removed. Each lock is in the table of Documentation/architecture.md.
+# Checks the comments and pages about memory orderings and locks. Each ordering in the code of the
+# modules names its partner in a comment. The table in Documentation/barriers.md has the number of
+# orderings in each file and their partners. The table must therefore be reviewed when an ordering
+# is added or removed. Each lock is in the table of Documentation/architecture.md.
 
 # shellcheck disable=SC2016
 set -u
@@ -13,26 +13,28 @@ set -u
 ordering='load_acquire\(\)|store_release\(|fence_(acquire|release)\(\)|[(, ](Acquire|Release|Full|AcqRel|SeqCst)\)|Ordering::(Acquire|Release|AcqRel|SeqCst)|smp_[a-z_]+\(|[^a-z_]barrier\(\)'
 
 cd "$TOP" || exit 1
-# found: prints the lines with memory orderings. engine/sync.rs and sys/release.rs, which define
-# them, are left out. rcu_barrier(), smp_processor_id() and smp_call_function() are not orderings.
-found() {
+# list_orderings: prints the lines with memory orderings. The files engine/sync.rs and
+# sys/release.rs, which define the orderings, are left out. rcu_barrier(), smp_processor_id() and
+# smp_call_function() are not orderings.
+list_orderings() {
 	grep -rnE --include='*.rs' --include='*.c' --include='*.h' "$ordering" src include |
 		grep -vE '^src/engine/sync.rs:|^src/perfcounters/sys/release.rs:|^[^:]*:[0-9]+:\s*(//|\*|/\*)|smp_(processor_id|call_function)|raw_smp|fn fence|bindings::rcu_barrier'
 }
-counted() { found | cut -d: -f1 | sort | uniq -c | awk '{ print $2, $1 }'; }
-tabled() { sed -nE 's/^\| `((src|include)\/[^`]*)` \| ([0-9]+) \|.*/\1 \3/p' Documentation/barriers.md | sort; }
-# lonely: prints the orderings without a comment about them in the same or in the 12 lines before.
-lonely() {
-	found | while IFS=: read -r file line _; do
+count_orderings() { list_orderings | cut -d: -f1 | sort | uniq -c | awk '{ print $2, $1 }'; }
+documented_counts() { sed -nE 's/^\| `((src|include)\/[^`]*)` \| ([0-9]+) \|.*/\1 \3/p' Documentation/barriers.md | sort; }
+# print_uncommented: prints the orderings without a comment about memory ordering in the same line
+# or in the 12 lines before.
+print_uncommented() {
+	list_orderings | while IFS=: read -r file line _; do
 		sed -n "$((line > 12 ? line - 12 : 1)),${line}p" "$file" |
 			grep -qE '(//|\*|/\*).*([Pp]airs with|partner|[Rr]elease|[Aa]cquire|[Ff]ence|reader|writer|[Bb]arrier|order|[A-DTU]:|who (sees|reads))' ||
 			echo "$file:$line: $(sed -n "${line}p" "$file" | sed 's/^\s*//')"
 	done
 }
 
-# strangers: prints the rows of the table that name no partner, and partners that are neither files
-# nor words in the file of their row.
-strangers() {
+# print_unknown_partners: prints the rows of the table that name no partner. Also prints the
+# partners in the table that are neither the name of a file nor a word in the file of their row.
+print_unknown_partners() {
 	sed -nE 's/^\| `((src|include)\/[^`]*)` \| [0-9]+ \|(.*)\|$/\1 \3/p' Documentation/barriers.md | while read -r file partner; do
 		[[ $partner == *\`*\`* ]] || echo "$file: no partner"
 		grep -oE '`[^`]+`' <<<"$partner" | tr -d '`()' | while read -r name; do
@@ -42,18 +44,19 @@ strangers() {
 }
 
 plan 4
-nothing "memory orderings: each has a comment about its partner" "$(lonely)"
-nothing "barriers.md: the number of memory orderings of each file" "$(diff <(tabled) <(counted) | sed -n 's/^</only there:/p; s/^>/in the code:/p')"
-nothing "barriers.md: the partners of each file's memory orderings exist" "$(strangers)"
-# code GLOB: prints the lines of the files that are not comments. sys/rawlock.rs, which implements
-# the raw locks, is left out.
-code() { grep -rhvE --include="$1" --exclude=rawlock.rs '^\s*(//|\*|/\*)' src include; }
-# locks: prints the names of all locks: statics, fields, and variables that are initialised as one.
-locks() {
+nothing "memory orderings: each has a comment about its partner" "$(print_uncommented)"
+nothing "barriers.md: the number of memory orderings of each file" "$(diff <(documented_counts) <(count_orderings) | sed -n 's/^</only there:/p; s/^>/in the code:/p')"
+nothing "barriers.md: the partners of each file's memory orderings exist" "$(print_unknown_partners)"
+# code_lines GLOB: prints the lines of the files that are not comments. sys/rawlock.rs, which
+# implements the raw locks, is left out.
+code_lines() { grep -rhvE --include="$1" --exclude=rawlock.rs '^\s*(//|\*|/\*)' src include; }
+# list_locks: prints the names of all locks: statics, fields, and variables that are initialised as
+# locks.
+list_locks() {
 	local rust='(Mutex|SpinLock|RawLock|RwLock|RwSemaphore|spinlock_t|bindings::mutex)' name='\b[A-Za-z_][A-Za-z_0-9]*'
 	local c='\b((raw_)?spinlock_t|local_lock_t|rwlock_t|seqlock_t|struct (rt_)?mutex|struct [a-z_]*semaphore)'
-	code '*.rs' | grep -oE "$name(:| =) [A-Za-z_:<]*${rust}[<>]|$name (=|<-) [A-Za-z_:(]*(new_(mutex|spinlock|rwlock|semaphore)!|$rust::new)" | sed 's/[: ].*//'
-	code '*.[ch]' | grep -oE "(DEFINE|DECLARE)_[A-Z_]*(MUTEX|LOCK|RWSEM|SEMAPHORE)\([a-z_0-9]+|${c}[ ,]+[a-z_0-9]+" | sed 's/.*[( ,]//'
+	code_lines '*.rs' | grep -oE "$name(:| =) [A-Za-z_:<]*${rust}[<>]|$name (=|<-) [A-Za-z_:(]*(new_(mutex|spinlock|rwlock|semaphore)!|$rust::new)" | sed 's/[: ].*//'
+	code_lines '*.[ch]' | grep -oE "(DEFINE|DECLARE)_[A-Z_]*(MUTEX|LOCK|RWSEM|SEMAPHORE)\([a-z_0-9]+|${c}[ ,]+[a-z_0-9]+" | sed 's/.*[( ,]//'
 }
-nothing "architecture.md: every lock is in the table of locks" "$(locks | sort -u | while read -r lock; do grep -qE "^\|[^|]*\`$lock\`[^|]* \|" Documentation/architecture.md || echo "$lock"; done)"
+nothing "architecture.md: every lock is in the table of locks" "$(list_locks | sort -u | while read -r lock; do grep -qE "^\|[^|]*\`$lock\`[^|]* \|" Documentation/architecture.md || echo "$lock"; done)"
 exit $failed

@@ -25,28 +25,28 @@ as_wanted "packages make deb: five packages with the version of the workspace" "
 as_wanted "packages pfc --version: the version of the workspace" "$("$TOOLS_OUT/pfc" --version)" "pfc $version"
 said=$(cd "$packages" && lintian --allow-root --fail-on error ./*.deb 2>&1)
 result $? "packages lintian finds no error" "$said"
-contents() { dpkg-deb --fsys-tarfile "$packages/$1"_*.deb | tar -t | grep -v '/$'; }
-got=$(contents perfcounters | grep -cE '^\./usr/share/man/man1/pfc.*\.1\.gz$')
+package_files() { dpkg-deb --fsys-tarfile "$packages/$1"_*.deb | tar -t | grep -v '/$'; }
+got=$(package_files perfcounters | grep -cE '^\./usr/share/man/man1/pfc.*\.1\.gz$')
 wanted=$("$TOOLS_OUT/pfc" man "$work" && find "$work" -name '*.1' | wc -l)
 as_wanted "packages perfcounters has every manual page of pfc" "$got" "$wanted"
-modules=$(contents "perfcounters-modules-$release" | sed -nE 's#.*/updates/perfcounters/(.*)\.ko$#\1#p' | sort)
+modules=$(package_files "perfcounters-modules-$release" | sed -nE 's#.*/updates/perfcounters/(.*)\.ko$#\1#p' | sort)
 got=$(cd "$KBUILD_OUT/src" && find . -name '*.ko' | sed 's#.*/##; s#\.ko$##' | sort)
 as_wanted "packages perfcounters-modules has every module" "$modules" "$got"
 
-# DKMS: the results that dkms-test.sh recorded when it built from these packages.
-# results SECTION: prints the lines of a section. Prints an error if the section is missing, so that
-# it is not mistaken for an empty one.
-results() {
+# The results of DKMS are those that dkms-test.sh recorded when it built from these packages.
+# dkms_results SECTION: prints the lines of a section. Prints an error if the section is missing, so
+# that a missing section is not taken for an empty one.
+dkms_results() {
 	sed -n "/^== $1\$/,/^== /{/^== /!p}" "$dkms/results"
 	grep -qx "== $1" "$dkms/results" || echo "section $1 is missing in the results of dkms-test.sh"
 }
-as_wanted "packages dkms: apt installs perfcounters-dkms with its dependencies" "$(results depends)" "whole"
-as_wanted "packages dkms: apt install builds for the stock kernel, without the rig's tree" "$(results status)" \
+as_wanted "packages dkms: apt installs perfcounters-dkms with its dependencies" "$(dkms_results depends)" "whole"
+as_wanted "packages dkms: apt install builds for the stock kernel, without the rig's tree" "$(dkms_results status)" \
 	"perfcounters/$version, $release, x86_64: installed"
-result "$(results self-check | grep -q '^self-check: all [1-9]'; echo $?)" "packages dkms: the self-check finds every Rust symbol in the kernel" "$(tail -n 20 "$dkms/make.log")"
+result "$(dkms_results self-check | grep -q '^self-check: all [1-9]'; echo $?)" "packages dkms: the self-check finds every Rust symbol in the kernel" "$(tail -n 20 "$dkms/make.log")"
 got=$(cd "$dkms/modules" && printf '%s\n' *.ko | sed 's#\.ko$##' | sort)
 as_wanted "packages dkms: every module is built" "$got" "$modules"
-# A module of the stock kernel has the vermagic that the kernel requires.
+# The vermagic that the kernel requires is that of a module of the stock kernel.
 stock=$(find "$PACKAGED/usr/lib/modules/$release/kernel" -name 'loop.ko*' | head -n 1)
 got=$(for ko in "$dkms/modules"/*.ko; do modinfo -F vermagic "$ko"; done | sort -u)
 as_wanted "packages dkms: every module has the stock kernel's vermagic" "$got" "$(modinfo -F vermagic "$stock")"
@@ -57,18 +57,18 @@ missing=$(nm -u "$dkms/modules"/*.ko | awk '$1 == "U" { print $2 }' | sort -u | 
 result "$([ -z "$missing" ]; echo $?)" "packages dkms: every symbol that the modules import is exported" "$missing"
 got=$(for ko in "$dkms/modules"/*.ko; do modinfo -F signer "$ko"; done | sort -u)
 result "$([ -n "$got" ]; echo $?)" "packages dkms: the modules are signed" "no signer"
-as_wanted "packages dkms: a kernel source of another version is refused, with the command to install the right one" "$(results mismatch | grep -o 'apt install linux-source-[0-9.]*=')" \
+as_wanted "packages dkms: a kernel source of another version is refused, with the command to install the right one" "$(dkms_results mismatch | grep -o 'apt install linux-source-[0-9.]*=')" \
 	"apt install linux-source-$(cut -d. -f1,2 <<<"$release")="
-as_wanted "packages dkms: apt purge leaves no file behind and removes no other file" "$(results left)" ""
+as_wanted "packages dkms: apt purge leaves no file behind and removes no other file" "$(dkms_results left)" ""
 
-# tree.sh must refuse a compiler other than that of the kernel.
+# tree.sh must refuse a compiler that differs from the compiler of the kernel.
 mkdir "$work/bin"
 printf '#!/bin/sh\necho "rustc 1.80.0 (another)"\n' >"$work/bin/rustc"
 chmod +x "$work/bin/rustc"
 said=$(PATH=$work/bin:$PATH "$top/tools/rig/tree.sh" "$release" /nothing "$PACKAGED/usr/lib/modules/$release/config" /nothing "$work/tree" 2>&1)
 result "$([ $? = 1 ] && grep -q "was built with rustc 1.*; the rustc here is rustc 1.80.0" <<<"$said"; echo $?)" "packages tree.sh: another rustc is refused, with both versions" "$said"
 
-# openssl verifies a signature, with the module without its signature and the certificate.
+# openssl verifies the signature with the certificate, for the module without its signature.
 "$top/tools/deb/sign" --new "$work/key" >"$work/said" 2>&1
 ko=$work/pfc_mm.ko
 cp "$KBUILD_OUT/src/provider/pfc_mm.ko" "$ko"
@@ -90,15 +90,16 @@ result $? "packages sign: the signature of a module verifies with the certificat
 said=$(SIGN_FILE=$KTREE/scripts/sign-file "$top/tools/deb/sign" "$work/key/mok.key" "$work/key/mok.der" "$ko" 2>&1)
 result "$(grep -q 'is signed already' <<<"$said"; echo $?)" "packages sign: a signed module is not signed again" "$said"
 
-# uninstalled: prints what make install or make uninstall did wrong when dkms-test.sh ran them.
-uninstalled() {
+# test_uninstall: prints the errors of make install and make uninstall, from the results that
+# dkms-test.sh recorded.
+test_uninstall() {
 	local f
 	for f in bin/pfc lib/libperfmon.so.2 lib/libperftrace.so.1 linux/perfcounters.h updates/perfcounters/perfcounters.ko; do
-		results install | grep -q "/$f\$" || echo "make install did not install $f"
+		dkms_results install | grep -q "/$f\$" || echo "make install did not install $f"
 	done
-	results uninstall
+	dkms_results uninstall
 }
-nothing "packages make uninstall: removes all files of make install" "$(uninstalled)"
+nothing "packages make uninstall: removes all files of make install" "$(test_uninstall)"
 
 said=$(cd "$top" && make help | grep -q 'make deb' && grep -q 'make deb' README.md && grep -q 'apt purge' Documentation/install.md)
 result $? "packages README.md and make help name make deb, install.md names apt purge" "$said"

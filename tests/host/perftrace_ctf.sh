@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 300
 #
-# Checks that babeltrace2 reads the CTF 2 that pfc trace writes: synthetic traces, each event with
-# its fields and its time. It must not warn, except about lost events.
+# Checks that babeltrace2 reads the CTF 2 that pfc trace writes. The traces are synthetic, and each
+# event must have its fields and its time. babeltrace2 must not warn, except about lost events.
 
 # shellcheck disable=SC2317,SC2329 # checks are functions that check() calls
 set -u
@@ -24,50 +24,51 @@ CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$top/tool
 	exit 1
 }
 
-# read_trace CASE [OPTIONS...]: prints the events of a trace, with times in ticks of its clock.
-# Messages go to $work/words.
+# read_trace CASE [OPTIONS...]: prints the events of a trace, with times in ticks of the trace's
+# clock. Messages of babeltrace2 go to $work/words.
 read_trace() {
 	local case=$1
 	shift
 	babeltrace2 --clock-cycles --no-delta "$@" "$work/traces/$case" 2>"$work/words"
 }
-# discarded: prints the number of lost events and the two times of each warning about them.
-discarded() {
+# count_discarded: prints the number of lost events and the two times of each warning about lost
+# events.
+count_discarded() {
 	sed -nE 's/^WARNING: Tracer discarded ([0-9]+) events? between (\[[^]]*\]) and (\[[^]]*\]) .*/\1 \2 \3/p' "$work/words"
 }
-# same CASE: passes if babeltrace2 reads the trace's events and losses as expected, and says nothing
-# else.
-same() {
+# is_same CASE: passes if babeltrace2 reads the trace's events and losses as expected, and prints no
+# other message.
+is_same() {
 	read_trace "$1" >"$work/events" || { cat "$work/words"; return 1; }
 	diff "$work/traces/$1.expected" "$work/events" || return 1
-	diff "$work/traces/$1.discarded" <(discarded) || return 1
+	diff "$work/traces/$1.discarded" <(count_discarded) || return 1
 	! grep -v '^WARNING: Tracer discarded ' "$work/words"
 }
 while read -r case; do
-	# Row 3.7: records that make no sense are left out.
+	# Row 3.7: invalid records are left out.
 	row="pfc trace:"
 	[ "$case" != corrupt ] || row=3.7
-	check "$row babeltrace2 reads the trace '$case' as it was written" same "$case"
+	check "$row babeltrace2 reads the trace '$case' as it was written" is_same "$case"
 done <"$work/cases"
 
-seconds() {
+test_seconds() {
 	babeltrace2 --clock-seconds --no-delta "$work/traces/types" >"$work/events" &&
 		grep -q '^\[1700000000\.000001000\] types:all' "$work/events"
 }
-check "pfc trace: babeltrace2 prints the real time of an event" seconds
-details() {
+check "pfc trace: babeltrace2 prints the real time of an event" test_seconds
+test_details() {
 	babeltrace2 -c sink.text.details "$work/traces/lost" >"$work/events" &&
 		grep -q 'Discarded events' "$work/events" && [ "$(grep -c 'Packet beginning' "$work/events")" = 8 ]
 }
-check "pfc trace: babeltrace2 finds the lost events between packets" details
+check "pfc trace: babeltrace2 finds the lost events between packets" test_details
 
-# babeltrace2 must refuse an incomplete packet. Otherwise the tests above would prove nothing, as it
-# would read anything.
-torn() {
+# babeltrace2 must refuse an incomplete packet. If babeltrace2 read any input without an error, the
+# tests above would prove nothing.
+test_torn() {
 	local file=$work/traces/types/stream_17_0
 	truncate -s -5 "$file"
 	! read_trace types >"$work/events"
 }
-check "pfc trace: babeltrace2 refuses an incomplete packet" torn
+check "pfc trace: babeltrace2 refuses an incomplete packet" test_torn
 echo "1..$n"
 exit $failed

@@ -24,7 +24,7 @@ mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 insmod /msr_raw.ko
 {
-	# Counter 0 with an interrupt each 100000 instructions, counter 1 without.
+	# Counter 0 has an interrupt after each 100000 instructions, and counter 1 has no interrupt.
 	for i in 1 2 3 4 5 6 7 8; do
 		echo "wr 0xc1 0xfffe7960; lvtpc 0x400; wr 0x187 0x430076; wr 0x186 0x5300c0; run 300000; nmi 0; rd 0xc1; rd 0xc2; nmis" >/proc/msr_raw
 		cat /proc/msr_raw /proc/uptime
@@ -46,7 +46,8 @@ for i in 1 2; do
 done
 failed=0
 echo "1..2"
-# 8 scripts were written to /proc/msr_raw, each with 9 steps and a line of results for each step.
+# The guest has written 8 scripts to /proc/msr_raw. Each script has 9 steps, and each step has a
+# line of results.
 if [ "$(grep -c '^0 [0-9]' "$work/results.1")" = 72 ] && grep -q 'Power down' "$work/console.1"; then
 	echo "ok 1 pmu icount: a run gives 72 results and powers off"
 else

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Tests the choice of a kernel (tools/rig/releases.sh) from archives in which some packages are
-# missing. A stand-in for apt-cache lists the packages of an archive.
+# missing. A stub of apt-cache lists the packages of an archive.
 
 set -u
 work=$(mktemp -d)
@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 
 cat >"$work/apt-cache" <<'END'
 #!/bin/bash
-# $ARCHIVE has "PACKAGE VERSION" lines.
+# The file $ARCHIVE has lines "PACKAGE VERSION".
 case $1 in
 pkgnames) sed -n "s/^\($2[^ ]*\) .*/\1/p" "$ARCHIVE" | sort -u ;;
 madison)
@@ -26,34 +26,35 @@ chmod +x "$work/apt-cache"
 printf '# supported\n7.3\n7.2 # with a word\n' >"$work/table"
 export ARCHIVE=$work/archive
 
-# has RELEASE VERSION [WITHOUT]: prints the packages of a kernel, except for one kind.
-has() {
+# print_packages RELEASE VERSION [WITHOUT]: prints the packages of a kernel, except for the kind
+# WITHOUT.
+print_packages() {
 	local kind
 	for kind in binary modules headers; do
 		[ "$kind" = "${3:-}" ] || echo "linux-$kind-$1+deb13-amd64 $2"
 	done
 	[ "${3:-}" = source ] || echo "linux-source-$(cut -d. -f1,2 <<<"$1") $2"
 }
-# choice [PATTERN]: prints the kernels that releases.sh finds in the archive.
-choice() { PATH=$work:$PATH "$TOP/tools/rig/releases.sh" "$work/table" "$@"; }
+# run_releases [PATTERN]: prints the kernels that releases.sh finds in the archive.
+run_releases() { PATH=$work:$PATH "$TOP/tools/rig/releases.sh" "$work/table" "$@"; }
 
 plan 8
-{ has 7.2.12 7.2.12-1; has 7.2.9 7.2.9-1; has 7.3.4 7.3.4-1; has 7.10.1 7.10.1-1; } >"$ARCHIVE"
-as_wanted "releases the newest release of a supported series is first" "$(choice | head -n 1)" "7.3.4+deb13-amd64 7.3.4-1 supported"
-as_wanted "releases older supported ones are next, then the others, as untested" "$(choice | tail -n +2)" \
+{ print_packages 7.2.12 7.2.12-1; print_packages 7.2.9 7.2.9-1; print_packages 7.3.4 7.3.4-1; print_packages 7.10.1 7.10.1-1; } >"$ARCHIVE"
+as_wanted "releases the newest release of a supported series is first" "$(run_releases | head -n 1)" "7.3.4+deb13-amd64 7.3.4-1 supported"
+as_wanted "releases older supported ones are next, then the others, as untested" "$(run_releases | tail -n +2)" \
 	"7.2.12+deb13-amd64 7.2.12-1 supported
 7.2.9+deb13-amd64 7.2.9-1 supported
 7.10.1+deb13-amd64 7.10.1-1 untested"
-as_wanted "releases a pattern selects the releases that match" "$(choice '7.2.*' | head -n 1)" "7.2.12+deb13-amd64 7.2.12-1 supported"
-as_wanted "releases a pattern can select an untested release" "$(choice '7.10.*')" "7.10.1+deb13-amd64 7.10.1-1 untested"
+as_wanted "releases a pattern selects the releases that match" "$(run_releases '7.2.*' | head -n 1)" "7.2.12+deb13-amd64 7.2.12-1 supported"
+as_wanted "releases a pattern can select an untested release" "$(run_releases '7.10.*')" "7.10.1+deb13-amd64 7.10.1-1 untested"
 nothing "releases a kernel without modules, headers or source is not listed" "$(for kind in modules headers source; do
-	has 7.3.4 7.3.4-1 $kind >"$ARCHIVE"
-	choice
+	print_packages 7.3.4 7.3.4-1 $kind >"$ARCHIVE"
+	run_releases
 done)"
-{ has 7.3.4 7.3.4-1 source; echo "linux-source-7.3 7.3.5-1"; has 7.2.12 7.2.12-1; } >"$ARCHIVE"
-as_wanted "releases a kernel whose source has another version is not listed" "$(choice)" "7.2.12+deb13-amd64 7.2.12-1 supported"
-{ has 7.2.9 7.2.9-1; has 7.2.9 7.2.9-2 headers; } >"$ARCHIVE"
-as_wanted "releases the newest complete version of a release is listed" "$(choice)" "7.2.9+deb13-amd64 7.2.9-1 supported"
+{ print_packages 7.3.4 7.3.4-1 source; echo "linux-source-7.3 7.3.5-1"; print_packages 7.2.12 7.2.12-1; } >"$ARCHIVE"
+as_wanted "releases a kernel whose source has another version is not listed" "$(run_releases)" "7.2.12+deb13-amd64 7.2.12-1 supported"
+{ print_packages 7.2.9 7.2.9-1; print_packages 7.2.9 7.2.9-2 headers; } >"$ARCHIVE"
+as_wanted "releases the newest complete version of a release is listed" "$(run_releases)" "7.2.9+deb13-amd64 7.2.9-1 supported"
 : >"$ARCHIVE"
-nothing "releases an archive without kernels: nothing is listed" "$(choice)"
+nothing "releases an archive without kernels: nothing is listed" "$(run_releases)"
 exit $failed

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests the rig itself: clones that share a cache do not disturb each other, a script that waits
-# prints for which process, failed parts and jobs are named, and make rows uses the last run of each
-# world, in whatever order they were run.
+# Tests the scripts of the rig. Clones that share a cache do not disturb each other. A script that
+# waits prints the process that it waits for. Failed parts and jobs are named. make rows uses the
+# last run of each world, in whatever order the worlds were run.
 
 # shellcheck disable=SC2016,SC2030,SC2031,SC2034,SC2154,SC2269,SC2317,SC2329
 set -u
@@ -14,28 +14,29 @@ trap 'rm -rf "$work"' EXIT
 export PERFCOUNTERS_CACHE=$work/cache
 rig=$TOP/tools/rig
 
-# clone DIRECTORY: makes a clone with the scripts of the rig.
-clone() {
+# make_clone DIRECTORY: makes a clone with the scripts of the rig.
+make_clone() {
 	mkdir -p "$1/tools/rig" "$1/tests" "$1/Documentation"
 	cp "$rig"/*.sh "$rig"/*.awk "$rig"/plan.mk "$1/tools/rig/"
 }
-clone "$work/a/project"
-clone "$work/b/project"
-# in_clone DIRECTORY SCRIPT: runs a script in a clone, after lib.sh.
-in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
+make_clone "$work/a/project"
+make_clone "$work/b/project"
+# run_in_clone DIRECTORY SCRIPT: runs a script in a clone, after lib.sh.
+run_in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
 plan 22
-one=$(in_clone "$work/a" 'echo "$CLONE"') two=$(in_clone "$work/b" 'echo "$CLONE"')
+one=$(run_in_clone "$work/a" 'echo "$CLONE"') two=$(run_in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig clones: two clones of the same name have a directory each in the cache" "$one $two"
 as_wanted "rig clones: the directory in the cache has the path of the clone" "$(cat "$one/path" "$two/path")" "$work/a/project
 $work/b/project"
 
-# One clone holds a lock until a line is written to the FIFO; the other one tries to take it.
+# One clone holds a lock until a line is written to the FIFO. The other clone tries to take the
+# lock.
 mkfifo "$work/go"
-in_clone "$work/a" 'lock "$CACHE/locks/thing" "the thing"; echo "$$" >"$CACHE/holder"; read -r _ <'"$work/go; echo made >>$work/said" &
+run_in_clone "$work/a" 'lock "$CACHE/locks/thing" "the thing"; echo "$$" >"$CACHE/holder"; read -r _ <'"$work/go; echo made >>$work/said" &
 : >"$work/said"
 until [ -s "$work/cache/holder" ]; do sleep 0.1; done
-in_clone "$work/b" 'lock "$CACHE/locks/thing" "the thing"; echo had' >>"$work/said" 2>&1 &
+run_in_clone "$work/b" 'lock "$CACHE/locks/thing" "the thing"; echo had' >>"$work/said" 2>&1 &
 until grep -q waiting "$work/said"; do sleep 0.1; done
 result "$(grep -q "waiting for the thing, which is being made by process $(cat "$work/cache/holder") of $work/a/project since [0-9:]*$" "$work/said"; echo $?)" \
 	"rig lock: a waiting script prints for what it waits, and for which process of which clone" "$(cat "$work/said")"
@@ -44,7 +45,7 @@ wait
 as_wanted "rig lock: the waiting script goes on when the other one has ended" "$(grep -v waiting "$work/said")" "made
 had"
 
-# In a plan one part fails: the parts that do not need it are made, and it is named.
+# One part of a plan fails: the parts that do not need it are made, and the failed part is named.
 cat >"$work/plan" <<END
 all: good bad after
 good:
@@ -61,7 +62,7 @@ as_wanted "rig plan: the failed part is named with its status" "$(cat "$work/sai
 as_wanted "rig plan: the time of each part is recorded" "$(awk '{ print $1, $2, $3, NF }' "$work/times" | sort)" "part group bad 6
 part group good 6"
 
-# make rows: results of worlds that were run at different times, the world debug first.
+# make rows uses results of worlds that were run at different times, the world debug first.
 cat >"$work/a/project/Documentation/rows.md" <<'END'
 |0.1|One.|
 |0.2|Two.|
@@ -74,19 +75,20 @@ printf '# debug/plain x\nok - 0.1 one\nnot ok - 0.2 two\n' >"$one/logs/results/d
 printf '# stock x\nok - 0.1 one\nok - 0.2 two\nok - 0.3 three # SKIP why\n' >"$one/logs/results/stock.x"
 printf '# stock gone\nnot ok - 0.1 one\n' >"$one/logs/results/stock.gone"
 touch -d '2026-01-02 03:04' "$one/logs/results/debug.x"
-rows() { "$work/a/project/tools/rig/rows.sh" 2>"$work/said" | awk '/^[0-9]+\.[0-9]/ { print $1, $2 }'; }
-as_wanted "rig rows: a failure in any world is a failure, a skipped test proves nothing" "$(rows)" "0.1 ok
+run_rows() { "$work/a/project/tools/rig/rows.sh" 2>"$work/said" | awk '/^[0-9]+\.[0-9]/ { print $1, $2 }'; }
+as_wanted "rig rows: a failure in any world is a failure, a skipped test proves nothing" "$(run_rows)" "0.1 ok
 0.2 FAIL
 0.3 MISSING
 0.4 decided"
 result "$(grep -q '^debug: run 2026-01-02 03:04$' "$work/said" && grep -q '^stock: run ' "$work/said"; echo $?)" "rig rows: the time of each world's run is printed" "$(cat "$work/said")"
 touch -d '2025-01-01' "$one/logs/results/stock.x"
-as_wanted "rig rows: the order of the runs does not matter" "$(rows | head -n 2 | xargs)" "0.1 ok 0.2 FAIL"
+as_wanted "rig rows: the order of the runs does not matter" "$(run_rows | head -n 2 | xargs)" "0.1 ok 0.2 FAIL"
 
 # function_of FILE NAME: prints the text of a function in a script of the rig.
 function_of() { sed -n "/^$2() {/,/^}/p" "$rig/$1"; }
 
-# A run of three jobs: one ran to its end, one died after its first program, one never ran.
+# A run of three jobs: one has finished, one died after its first program, and one was never
+# started.
 mkdir "$work/run"
 printf '3\tgood\t\tx\n2\tdied\t\tx\n1\tnever\t\tx\n' >"$work/run/jobs"
 printf '# stock good\nok - 0.1 one\n' >"$work/run/good.tap"
@@ -127,9 +129,9 @@ END
 said=$(env -u work -u RUN_DIR -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
 as_wanted "rig a run in which all tests pass: status 0, the last line has the totals" "$? $(tail -n 1 <<<"$said")" "0 3 passed, 0 failed"
 
-# follows STARTS: prints what is recorded about the boot of a guest that runs its program at its
-# STARTSth start and hangs before.
-follows() {
+# test_follow STARTS: prints the records about the boots of a guest. The guest hangs at its first
+# starts, and runs its program at start number STARTS.
+test_follow() {
 	(
 		export PATIENCE=1 work=$work tap=/dev/null
 		mkdir -p "$work/guest"
@@ -150,14 +152,14 @@ follows() {
 		follow $! stock plain "$work/guest" 2
 	) 2>&1
 }
-as_wanted "rig a guest that hangs before its first program is booted once more, with a diagnostic" "$(follows 2)" \
+as_wanted "rig a guest that hangs before its first program is booted once more, with a diagnostic" "$(test_follow 2)" \
 	"ok: the guest reported nothing in 2 s and was booted once more; end of its console:
 it stands here"
-result "$(follows 3 | grep -q '^not ok'; echo $?)" "rig a guest that hangs twice before its first program is not booted a third time"
+result "$(test_follow 3 | grep -q '^not ok'; echo $?)" "rig a guest that hangs twice before its first program is not booted a third time"
 
-# left_out_now: prints the tests that make test leaves to make test-all, by the rig's functions. The
-# list in testing.md must be the same.
-left_out_now() {
+# print_left_out: prints the tests that make test leaves to make test-all, according to the
+# functions of the rig. The list in testing.md must be the same.
+print_left_out() {
 	local work=$work/left tap=/dev/null ALL="" ONLY=""
 	mkdir -p "$work"
 	mentions() { :; }
@@ -168,33 +170,34 @@ left_out_now() {
 	sort "$work/left-out"
 }
 as_wanted "rig testing.md names what make test leaves to make test-all" \
-	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(left_out_now)"
+	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(print_left_out)"
 
-# forget: prints the stored results that remain after a run. It removes those that the run should
-# have replaced, and keeps those of other worlds and of tests that were left out.
-forget() {
+# forget_results: prints the stored results that remain after a run. The run removes the results
+# that it should have replaced, and keeps the results of other worlds and of tests that were left
+# out.
+forget_results() {
 	local LOGS=$work/run work=$work/run WORLDS="host stock"
 	mkdir -p "$LOGS/results"
 	printf '# stock old\nok - 0.1 one\n' >"$LOGS/results/stock.old"
-	printf '# stock/full long\nok - 0.1 one\n' >"$LOGS/results/stock.full.long"
+	printf '# stock/debian long\nok - 0.1 one\n' >"$LOGS/results/stock.debian.long"
 	printf '# debug old\nok - 0.1 one\n' >"$LOGS/results/debug.old"
 	touch -d '2025-01-01' "$LOGS"/results/*
 	printf '# stock new\nok - 0.1 one\n' >"$LOGS/results/stock.new"
 	touch -d '2025-01-02' "$work/jobs"
-	echo "long in full" >"$work/left-out"
+	echo "long in debian" >"$work/left-out"
 	eval "$(function_of test.sh forget_results)"
 	forget_results
 	ls "$LOGS/results"
 }
-as_wanted "rig rows: results of programs that did not run in their world are removed" "$(forget | xargs)" "debug.old stock.full.long stock.new"
+as_wanted "rig rows: results of programs that did not run in their world are removed" "$(forget_results | xargs)" "debug.old stock.debian.long stock.new"
 
-# The path of the tree may contain a word that image.sh looks for in the paths of programs.
+# The path of the tree may contain a word that image.sh searches for in the paths of programs.
 ln -s "$TOP" "$work/readme"
 as_wanted "rig image: the names of test programs do not depend on the path of the tree" \
 	"$(TOP=$work/readme bash "$rig/image.sh" sources | sed -n '/ tests\/kselftest\/\(faults\|readme\/.*\).c$/p' | sort)" \
 	"$(cd "$TOP/tests/kselftest" && printf '%s\n' faults.c readme/*.c | sed 's,^\(.*\)\.c$,\1 tests/kselftest/&,; s,^readme,examples,' | sort)"
 
-# A new clone begins with the packages of the registry that cargo has built in another one.
+# A new clone starts with the packages of the registry that cargo has built in another clone.
 target=$work/cache/clones/other/target
 mkdir -p "$target"/debug/{deps,.fingerprint/{pfc-12,libc-34},examples} "$target/x86_64-unknown-linux-gnu/release/deps"
 touch "$target"/debug/deps/{pfc-12,libpfc-12.rlib,libperfcounters-9.rlib,liblibc-34.rlib} "$target"/debug/{pfc,.cargo-lock} \

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests second attempts, LIMIT=, and the lists `runs` and `proved`. test.sh runs in a repository of
-# its own with stub jobs. A stub of a test is a shell script that prints KTAP.
+# Tests second attempts of failed tests, LIMIT=, and the files `runs` and `proved`. test.sh runs in
+# a separate repository with stub jobs. A stub of a test is a shell script that prints KTAP.
 
 set -u
 work=$(mktemp -d)
@@ -17,15 +17,16 @@ cp "$TOP/tests/vm/guests" "$clone/tests/vm/"
 # shellcheck disable=SC2016 # the page's own quotes
 printf 'Skipped in `make test`:\n\n```text\nlisted *\n```\n' >"$clone/Documentation/testing.md"
 
-# A stub of plan.sh: runs one job after the other and, like make -k, continues after a failure.
+# A stub of plan.sh: runs the jobs one after the other and continues after a failure, as make -k
+# does.
 cat >"$clone/tools/rig/plan.sh" <<'E2'
 #!/bin/bash
 [ "${*: -1}" = jobs ] || exit 0
 while IFS=$'\t' read -r _ _ _ command; do eval "tools/rig/job.sh $command"; done <"$work/jobs"
 E2
 
-# A stub of job.sh. A program of a guest is a shell script in tests/kselftest. Its exit status 77
-# means that the guest hangs there; SPLAT in its output stands for a report of the kernel.
+# A stub of job.sh. A program of a guest is a shell script in tests/kselftest. Exit status 77 of the
+# program means that the guest hangs, and SPLAT in its output stands for a report of the kernel.
 cat >"$clone/tools/rig/job.sh" <<'E2'
 #!/bin/bash
 kind=$1 name=$2 rc=0
@@ -68,7 +69,8 @@ esac
 : >"$work/$name.done"
 E2
 
-# test_is PATH SCRIPT: makes a stub of a test. Those that are made here are in every run and pass.
+# test_is PATH SCRIPT: makes a stub of a test. The tests of the next lines pass, and are part of
+# each run of test.sh below.
 good='echo 1..1; echo ok 1 a result'
 test_is() { printf '# SPDX\n# worlds: stock\n%s\n' "$2" >"$clone/tests/$1"; }
 for name in a b c; do
@@ -93,13 +95,14 @@ run() {
 	(cd "$clone" && env -i PATH="$PATH" HOME="$work" PERFCOUNTERS_CACHE="$cache" "$@" tools/rig/test.sh 2>&1
 	echo "status $?")
 }
-# ends NAME WANTED, says NAME PATTERN, says_not NAME PATTERN: check the output of the last run.
+# ends NAME WANTED, says NAME PATTERN, says_not NAME PATTERN: check the output of the last run of
+# make test.
 said="" name=""
 ends() { as_wanted "rig $1" "$(tail -n 2 <<<"$said" | xargs)" "$2"; }
 says() { grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 says_not() { ! grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 lines() { wc -l <"$cache/$1" 2>/dev/null || echo 0; }
-# remove TEST...: removes tests, and the list of the runs that counted them.
+# remove TEST...: removes tests, and the file `runs`, whose lines count these tests.
 remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
 
 plan 43
@@ -131,7 +134,7 @@ commit
 said=$(proved)
 says "make proved: counts a commit on top" "; 1 commits on top$"
 
-# A test that always fails.
+# Case: a test fails in both attempts.
 test_is host/bad.sh "echo 1..1; echo not ok 1 a fault; echo '#   what it said'; exit 1"
 commit
 said=$(run)
@@ -141,7 +144,8 @@ says "a test that fails twice is shown with its diagnostics" "^ +what it said$"
 as_wanted "rig a run with a failure is in runs, with its second attempt, not in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "1 11/1/0 host:bad.sh"
 remove host/bad.sh
 
-# Tests that fail the first time: a script, a program of a guest, a cargo test.
+# Case: tests fail in the first attempt. The tests are a script, a program of a guest and a cargo
+# test.
 test_is host/moody.sh "$(every_other_time moody)"
 commit
 said=$(run)
@@ -175,7 +179,7 @@ said=$(run)
 ends "a result with another figure in parentheses passes at the second attempt" "12 passed, 0 failed status 0"
 remove host/moody.sh
 
-# Second attempts that skip the failed result or print fewer results have failed.
+# Case: a second attempt that skips the failed result or prints fewer results has failed.
 test_is host/skips.sh "if $(once skips); then echo 1..1; echo 'ok 1 it is so # SKIP no'; else echo 1..1; echo not ok 1 it is so; exit 1; fi"
 commit
 said=$(run)
@@ -187,7 +191,7 @@ said=$(run)
 says "a second attempt that prints fewer results has not passed" "^12 passed, 1 failed"
 remove host/fewer.sh
 
-# Reports of the kernel.
+# Case: the kernel of a guest reports a fault.
 test_is kselftest/splat.sh "if $(once splat); then $good; else echo SPLAT; echo 1..1; echo not ok 1 it is so; exit 1; fi"
 commit
 said=$(run)
@@ -203,7 +207,7 @@ said=$(run)
 says "a kernel report in the second attempt is a failure" "^11 passed, 1 failed"
 remove kselftest/splat.sh
 
-# A guest that hangs.
+# Case: a guest hangs.
 test_is kselftest/b.sh "if $(once hang); then $good; else exit 77; fi"
 commit
 said=$(run)
@@ -215,7 +219,8 @@ said=$(run)
 says "a guest that hangs twice has failed" "^9 passed, 2 failed"
 test_is kselftest/b.sh "$good"
 
-# Two of ten units are more than 2 %, which are rounded up to one unit.
+# Case: two of ten tests need a second attempt. Two are more than the limit of 2 %, which is rounded
+# up to one test.
 test_is host/moody.sh "$(every_other_time one)"
 test_is host/moodier.sh "$(every_other_time two)"
 commit
@@ -227,7 +232,7 @@ said=$(run ONLY=moody)
 ends "with ONLY= a test that fails is not run again" "0 passed, 1 failed status 1"
 remove host/moody.sh host/moodier.sh
 
-# LIMIT=
+# Case: LIMIT= ends a run of tests that takes too long.
 test_is host/slow.sh "echo 1..1; (sleep 4711 &); sleep 60; echo ok 1 slow"
 commit
 begin=$SECONDS
@@ -240,7 +245,7 @@ as_wanted "rig LIMIT=: background processes of a script end with it" "$(grep -ls
 as_wanted "rig LIMIT=: the run is in runs with a failure, not in proved" "$(tail -n 1 "$cache/runs" | cut -d' ' -f4 | cut -d/ -f2 | grep -c '^0$') $(grep -c "$(git -C "$clone" rev-parse 'HEAD^{tree}')" "$cache/proved")" "0 0"
 remove host/slow.sh
 
-# Skips.
+# Case: results are skipped.
 test_is host/skips.sh "echo 1..2; echo 'ok 1 listed one # SKIP no'; echo 'ok 2 another # SKIP no'"
 commit
 said=$(run)

@@ -10,29 +10,30 @@
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
-# Lists the files that modules can create, without the directories of processes.
-everything() {
+# Lists all files that modules of the project can create, except the /proc/ppa directories of
+# processes.
+list_files() {
 	find /dev /sys/module/*/parameters /sys/kernel/debug \( -path /sys/kernel/debug/tracing -o -path /dev/pts \) -prune -o -print
 	find /proc -path '/proc/[0-9]*' -prune -o -path /proc/ppa -prune -o -print
 	[ ! -e /proc/ppa ] || find /proc/ppa
 	find /run/perftrace
 } 2>/dev/null
-# Prints "FIELD<tab>TEXT" for each entry: the value of What:, and its description on one line.
-entries() {
+# Prints "FIELD<tab>TEXT" for each entry: the value of What: and the description, on one line.
+print_entries() {
 	awk 'function out() { if (what != "") print what "\t" text } /^What:/ { out(); sub(/^What:[ \t]*/, ""); what = $0; text = ""; next }
 		{ sub(/^[A-Za-z]+:[ \t]*/, ""); gsub(/[ \t]+/, " "); text = text " " $0 } END { out() }' /tests/documentation/ABI/* | sed 's/  */ /g'
 }
-# Prints the globs of a What: <anything> becomes *, and {a,b} two globs.
-globs() {
+# Prints the globs of a What: field: <anything> becomes *, and {a,b} becomes two globs.
+expand_globs() {
 	echo "$1" | sed 's/<[^>]*>/*/g' | awk '{
 		if (match($0, /[{][^}]*[}]/)) {
 			n = split(substr($0, RSTART + 1, RLENGTH - 2), each, ",")
 			for (i = 1; i <= n; i++) print substr($0, 1, RSTART - 1) each[i] substr($0, RSTART + RLENGTH)
 		} else print }'
 }
-# Prints those paths of its standard input that have no entry: neither of their own, nor for a
-# directory above them, nor, for a directory, for a file in it.
-undescribed() {
+# Prints the paths of its standard input that have no entry in Documentation/ABI/testing. A path has
+# an entry if the path itself, a directory above it or, for a directory, a file in it is described.
+print_undescribed() {
 	sed 's,/$,,; s/[.+]/\\&/g; s/[*]/.*/g; s,$,(/.*)?,' globs >patterns
 	awk -F/ '{ path = ""
 		for (i = 2; i <= NF; i++) {
@@ -46,16 +47,16 @@ undescribed() {
 	done
 }
 
-unload
-everything | sort >before
+unload_modules
+list_files | sort >before
 load_providers
 # Creating a context loads the PMU descriptions; a task that is accounted has files in /proc/ppa.
 /tests/examples/faults >/dev/null
 echo "$$ 1 1 0 1" >/proc/ppa/ppactl
 pfc trace arm
-everything | sort >after
+list_files | sort >after
 
-entries >entries
+print_entries >entries
 plan $(($(wc -l <entries) * 2 + 1 - $(grep -c '=, parameter of ' entries)))
 : >globs
 while IFS="$(printf '\t')" read -r what text; do
@@ -66,7 +67,7 @@ while IFS="$(printf '\t')" read -r what text; do
 		result $? "ABI: $what"
 		continue ;;
 	esac
-	globs "$what" >these
+	expand_globs "$what" >these
 	[ -s these ] || echo "/no glob of $what" >these
 	cat these >>globs
 	missing=
@@ -77,7 +78,8 @@ while IFS="$(printf '\t')" read -r what text; do
 	result $([ -z "$missing" ]; echo $?) "ABI: $what exists"
 	mode=$(echo "$text" | sed -nE 's/.*[Mm]ode 0([0-7]{3}).*/\1/p')
 	if [ -z "$mode" ]; then
-		# Without a mode in its text, an entry is a directory or a file called read-only.
+		# An entry without a mode must say "read-only", and the first file that its globs
+		# match or contain must have mode 04xx.
 		file=$(find $(cat these) -type f 2>/dev/null | head -n 1)
 		case $(stat -c %a "$file") in 4??) rc=0 ;; *) rc=1 ;; esac
 		echo "$text" | grep -qi 'read-only' || rc=1
@@ -89,7 +91,7 @@ while IFS="$(printf '\t')" read -r what text; do
 	result $rc "ABI: $what has the documented mode"
 done <entries
 
-unknown=$(awk 'NR == FNR { seen[$0]; next } !($0 in seen)' before after | undescribed | tr '\n' ' ')
+unknown=$(awk 'NR == FNR { seen[$0]; next } !($0 in seen)' before after | print_undescribed | tr '\n' ' ')
 [ -z "$unknown" ] || echo "# not described:$unknown" | cut -c1-1000
 result $([ -z "$unknown" ]; echo $?) "ABI: every file that the modules create is described"
 echo "$$ 0 0 0 1" >/proc/ppa/ppactl

@@ -1,61 +1,64 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Invalid requests of perf_add(), perf_add_desc() and perf_del(): the errno, and no change. */
+/*
+ * Invalid requests of perf_add(), perf_add_desc() and perf_del() return an errno and change
+ * nothing.
+ */
 #include "kselftest_pc.h"
 
 static struct pc pc;
-#define DESCS	512	/* descriptors in a snapshot, and slots of each of two CPUs */
+#define MAX_DESCS	512	/* descriptors in a snapshot, and slots of each of two CPUs */
 
-static struct photo {
+static struct snapshot {
 	char header[4096];
-	struct perfcounters_desc desc[DESCS];
-	__s64 value[2][DESCS];
-} photo[2];
+	struct perfcounters_desc desc[MAX_DESCS];
+	__s64 value[2][MAX_DESCS];
+} snapshots[2];
 
-/* Instances of the module's own costs change at any time and are left out of the comparison. */
-static bool is_own(__u32 slot)
+/* The module's own cost instances change at any time, so snapshots leave out their values. */
+static bool is_builtin(__u32 slot)
 {
-	return slot && slot <= PC_OWN;
+	return slot && slot <= PC_BUILTIN;
 }
 
-/* Takes a snapshot of everything that user space can see. */
-static void photograph(struct photo *p)
+/* Takes a snapshot of the header, the descriptors and all values of two CPUs. */
+static void take_snapshot(struct snapshot *p)
 {
 	__u32 slots = pc.h->nr_slots;
 
-	if (slots > DESCS)
-		bail("DESCS is too small");
+	if (slots > MAX_DESCS)
+		bail("MAX_DESCS is too small");
 	memset(p, 0, sizeof(*p));
 	memcpy(p->header, pc.base, sizeof(p->header));
 	memcpy(p->desc, (const void *)pc.desc, (slots + 15) / 16 * 4096);
 	for (__u32 cpu = 0; cpu < 2; cpu++)
-		for (__u32 slot = 0; slot < DESCS; slot++)
-			p->value[cpu][slot] = is_own(slot) ? 0 : pc_value(&pc, cpu, slot);
+		for (__u32 slot = 0; slot < MAX_DESCS; slot++)
+			p->value[cpu][slot] = is_builtin(slot) ? 0 : pc_value(&pc, cpu, slot);
 }
 
 static bool unchanged(void)
 {
-	photograph(&photo[1]);
-	return !memcmp(&photo[0], &photo[1], sizeof(photo[0]));
+	take_snapshot(&snapshots[1]);
+	return !memcmp(&snapshots[0], &snapshots[1], sizeof(snapshots[0]));
 }
 
-/* Makes a request that must be refused: checks the errno, and that nothing changed. */
-static void refused(int want, const char *what, const char *command, size_t len)
+/* Makes a request that must be refused. Checks the errno, and that no snapshot value changed. */
+static void test_refused(int want, const char *what, const char *command, size_t len)
 {
 	long long got;
 	bool same;
 
-	photograph(&photo[0]);
-	got = puppet_raw(command, len);
+	take_snapshot(&snapshots[0]);
+	got = driver_cmd_raw(command, len);
 	same = unchanged();
 	if (!ok(got == -want && same, "0.10 %s: refused, nothing changes", what))
 		note("got %lld, want -%d; %s", got, want, same ?
 		     "nothing changed" : "something changed");
 }
 
-#define NO(err, what, command)	refused(err, what, command, sizeof(command) - 1)
+#define REFUSED(err, what, command)	test_refused(err, what, command, sizeof(command) - 1)
 
-/* Adds an instance whose name has that many bytes. */
-static long long sized(size_t len, bool expect, const char *fill)
+/* Adds an instance whose name is @len bytes long. */
+static long long add_name_of_size(size_t len, bool expect, const char *fill)
 {
 	char command[2000] = "add ";
 	size_t unit = strlen(fill);
@@ -63,127 +66,130 @@ static long long sized(size_t len, bool expect, const char *fill)
 	for (size_t i = 0; i < len; i++)
 		command[4 + i] = fill[i % unit];
 	if (expect)
-		return puppet_raw(command, 4 + len);
+		return driver_cmd_raw(command, 4 + len);
 	snprintf(command + 1200, 100, "perf_add, name of %zu bytes: ENAMETOOLONG", len);
-	refused(ENAMETOOLONG, command + 1200, command, 4 + len);
+	test_refused(ENAMETOOLONG, command + 1200, command, 4 + len);
 	return 0;
 }
 
-static void names(void)
+static void test_names(void)
 {
 	__u32 n;
 
-	NO(EINVAL, "perf_add, empty name: EINVAL", "add ");
-	NO(EINVAL, "perf_add, NULL name: EINVAL", "addnull");
-	NO(EEXIST, "perf_add, name in use: EEXIST", "add bad_input/live");
-	n = sized(127, true, "x");
+	REFUSED(EINVAL, "perf_add, empty name: EINVAL", "add ");
+	REFUSED(EINVAL, "perf_add, NULL name: EINVAL", "addnull");
+	REFUSED(EEXIST, "perf_add, name in use: EEXIST", "add bad_input/live");
+	n = add_name_of_size(127, true, "x");
 	ok((int)n > 0 && strlen((const char *)pc.desc[n].name) == 127,
 	   "0.10 perf_add: a name of 127 bytes is accepted");
-	n = sized(126, true, "ä");
+	n = add_name_of_size(126, true, "ä");
 	ok((int)n > 0, "0.10 perf_add: a name of 63 umlauts (126 bytes) is accepted");
-	sized(128, false, "x");
-	sized(129, false, "x");
-	sized(1000, false, "x");
-	sized(128, false, "ä");
-	NO(EILSEQ, "perf_add, lone continuation byte: EILSEQ", "add \x80");
-	NO(EILSEQ, "perf_add, truncated UTF-8 sequence: EILSEQ", "add abc\xc3");
-	NO(EILSEQ, "perf_add, overlong encoding of a slash: EILSEQ", "add \xc0\xaf");
-	NO(EILSEQ, "perf_add, surrogate: EILSEQ", "add \xed\xa0\x80");
-	NO(EILSEQ, "perf_add, code point above U+10FFFF: EILSEQ", "add \xf4\x90\x80\x80");
-	NO(EILSEQ, "perf_add, Latin-1 instead of UTF-8: EILSEQ", "add Z\xe4hler");
-	NO(EILSEQ, "perf_add, newline: EILSEQ", "add one\ntwo");
-	NO(EILSEQ, "perf_add, tab: EILSEQ", "add one\ttwo");
-	NO(EILSEQ, "perf_add, escape character: EILSEQ", "add \033[2J");
-	NO(EILSEQ, "perf_add, DEL: EILSEQ", "add \177");
-	NO(EILSEQ, "perf_add, C1 control character: EILSEQ", "add \xc2\x9b");
-	ok(puppet("add \u2028 \U0001f600 %%s%%n") > 0,
+	add_name_of_size(128, false, "x");
+	add_name_of_size(129, false, "x");
+	add_name_of_size(1000, false, "x");
+	add_name_of_size(128, false, "ä");
+	REFUSED(EILSEQ, "perf_add, lone continuation byte: EILSEQ", "add \x80");
+	REFUSED(EILSEQ, "perf_add, truncated UTF-8 sequence: EILSEQ", "add abc\xc3");
+	REFUSED(EILSEQ, "perf_add, overlong encoding of a slash: EILSEQ", "add \xc0\xaf");
+	REFUSED(EILSEQ, "perf_add, surrogate: EILSEQ", "add \xed\xa0\x80");
+	REFUSED(EILSEQ, "perf_add, code point above U+10FFFF: EILSEQ", "add \xf4\x90\x80\x80");
+	REFUSED(EILSEQ, "perf_add, Latin-1 instead of UTF-8: EILSEQ", "add Z\xe4hler");
+	REFUSED(EILSEQ, "perf_add, newline: EILSEQ", "add one\ntwo");
+	REFUSED(EILSEQ, "perf_add, tab: EILSEQ", "add one\ttwo");
+	REFUSED(EILSEQ, "perf_add, escape character: EILSEQ", "add \033[2J");
+	REFUSED(EILSEQ, "perf_add, DEL: EILSEQ", "add \177");
+	REFUSED(EILSEQ, "perf_add, C1 control character: EILSEQ", "add \xc2\x9b");
+	ok(driver_cmd("add \u2028 \U0001f600 %%s%%n") > 0,
 	   "0.10 perf_add: U+2028, an emoji and %%s%%n are accepted");
 }
 
-static void specs(void)
+static void test_specs(void)
 {
 	char command[200];
 
-	NO(EINVAL, "perf_add_desc, NULL spec: EINVAL", "descnull");
-	NO(EINVAL, "perf_add_desc, size 0: EINVAL", "desc 0 0 1 0 1 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, size 31: EINVAL", "desc 31 0 1 0 1 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, size 40: EINVAL", "desc 40 0 1 0 1 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, reserved byte not 0: EINVAL", "desc 32 0 1 0 1 1 -1 bad");
-	NO(EINVAL, "perf_add_desc, kind 5: EINVAL", "desc 32 5 1 0 1 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, kind 65535: EINVAL", "desc 32 65535 1 0 1 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, unit 8: EINVAL", "desc 32 0 8 0 1 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, exponent 19: EINVAL", "desc 32 0 1 19 1 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, exponent -19: EINVAL", "desc 32 0 1 -19 1 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, exponent -128: EINVAL", "desc 32 0 1 -128 1 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, counter of 2 slots: EINVAL", "desc 32 0 1 0 2 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, histogram of 0 slots: EINVAL", "desc 32 4 1 0 0 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, histogram of 1 slot: EINVAL", "desc 32 4 1 0 1 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, histogram of 65 slots: EINVAL", "desc 32 4 1 0 65 0 -1 bad");
-	NO(EINVAL, "perf_add_desc, empty name: EINVAL", "desc 32 0 1 0 1 0 -1 ");
-	NO(EILSEQ, "perf_add_desc, newline in the help: EILSEQ", "desc 32 0 1 0 1 0 3 a\nbbad");
-	NO(EILSEQ, "perf_add_desc, help is not UTF-8: EILSEQ", "desc 32 0 1 0 1 0 1 \xff" "bad");
+	REFUSED(EINVAL, "perf_add_desc, NULL spec: EINVAL", "descnull");
+	REFUSED(EINVAL, "perf_add_desc, size 0: EINVAL", "desc 0 0 1 0 1 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, size 31: EINVAL", "desc 31 0 1 0 1 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, size 40: EINVAL", "desc 40 0 1 0 1 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, reserved byte not 0: EINVAL", "desc 32 0 1 0 1 1 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, kind 5: EINVAL", "desc 32 5 1 0 1 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, kind 65535: EINVAL", "desc 32 65535 1 0 1 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, unit 8: EINVAL", "desc 32 0 8 0 1 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, exponent 19: EINVAL", "desc 32 0 1 19 1 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, exponent -19: EINVAL", "desc 32 0 1 -19 1 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, exponent -128: EINVAL", "desc 32 0 1 -128 1 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, counter of 2 slots: EINVAL", "desc 32 0 1 0 2 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, histogram of 0 slots: EINVAL", "desc 32 4 1 0 0 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, histogram of 1 slot: EINVAL", "desc 32 4 1 0 1 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, histogram of 65 slots: EINVAL",
+		"desc 32 4 1 0 65 0 -1 bad");
+	REFUSED(EINVAL, "perf_add_desc, empty name: EINVAL", "desc 32 0 1 0 1 0 -1 ");
+	REFUSED(EILSEQ, "perf_add_desc, newline in the help: EILSEQ",
+		"desc 32 0 1 0 1 0 3 a\nbbad");
+	REFUSED(EILSEQ, "perf_add_desc, help is not UTF-8: EILSEQ",
+		"desc 32 0 1 0 1 0 1 \xff" "bad");
 	snprintf(command, sizeof(command), "desc 32 0 1 0 1 0 80 %080dbad", 0);
-	refused(ENAMETOOLONG, "perf_add_desc, help of 80 bytes: ENAMETOOLONG", command,
-		strlen(command));
-	ok(puppet("desc 32 0 1 0 1 0 79 %079dbad_input/help", 0) > 0,
+	test_refused(ENAMETOOLONG, "perf_add_desc, help of 80 bytes: ENAMETOOLONG", command,
+		     strlen(command));
+	ok(driver_cmd("desc 32 0 1 0 1 0 79 %079dbad_input/help", 0) > 0,
 	   "0.10 perf_add_desc: help of 79 bytes is accepted");
-	ok(puppet("desc 32 3 2 -18 0 0 0 bad_input/edge") > 0,
+	ok(driver_cmd("desc 32 3 2 -18 0 0 0 bad_input/edge") > 0,
 	   "0.10 perf_add_desc: exponent -18, 0 slots and an empty help are accepted");
-	ok(puppet("desc 32 4 7 18 64 0 -1 bad_input/hist") > 0,
+	ok(driver_cmd("desc 32 4 7 18 64 0 -1 bad_input/hist") > 0,
 	   "0.10 perf_add_desc: histogram with exponent 18 and 64 slots is accepted");
 }
 
 /* A driver that repeats a mistake does not fill the kernel log. */
-static void repeated(void)
+static void test_rate_limit(void)
 {
-	int log = klog_mark(), lines;
+	int log = klog_open(), lines;
 
-	/* Waits until the rate limit no longer counts the lines of earlier tests. */
+	/* Waits until the lines that earlier tests logged no longer count for the rate limit. */
 	sleep_ms(6000);
 	for (int i = 0; i < 500; i++)
-		puppet("del %u", 60000);
-	lines = klog_says(log, "perf_del(60000): no such live instance");
+		driver_cmd("del %u", 60000);
+	lines = klog_count(log, "perf_del(60000): no such live instance");
 	ok(lines > 0 && lines < 250,
 	   "0.11 perf_del of an unknown number, 500 times: logged 1 to 249 times (%d)",
 	   lines);
 }
 
-static void contexts(void)
+static void test_contexts(void)
 {
 	static const char *const advice[] = { "from atomic context", NULL };
 	static const char *const names[] = { "irqoff", "lock", "softirq", "hardirq", "nmi" };
 	char command[80], what[60];
 	__u32 n = pc_find(&pc, "bad_input/live");
-	int log = klog_mark();
+	int log = klog_open();
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		snprintf(command, sizeof(command), "@%s add bad_input/atomic", names[i]);
 		snprintf(what, sizeof(what), "perf_add in context %s: EINVAL", names[i]);
-		refused(EINVAL, what, command, strlen(command));
+		test_refused(EINVAL, what, command, strlen(command));
 	}
 	ok(klog_has(log, advice), "0.10 perf_add in atomic context: the kernel log says why");
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		photograph(&photo[0]);
-		puppet("@%s del %u", names[i], n);
+		take_snapshot(&snapshots[0]);
+		driver_cmd("@%s del %u", names[i], n);
 		ok(unchanged() && pc.desc[n].state == PERFCOUNTERS_LIVE,
 		   "0.11 perf_del in context %s: refused, nothing changes", names[i]);
 	}
 }
 
-static void deleting(void)
+static void test_deleting(void)
 {
 	static const char *const advice[] = { "no such live instance", NULL };
 	const long long numbers[] = { 0, -1, 65535, 65536, INT32_MAX, INT32_MIN, pc.h->nr_slots };
-	__u32 hist = pc_find(&pc, "bad_input/hist"), dormant = puppet("add bad_input/dormant");
+	__u32 hist = pc_find(&pc, "bad_input/hist"), dormant = driver_cmd("add bad_input/dormant");
 	bool same;
-	int log = klog_mark();
+	int log = klog_open();
 
-	puppet("del %u", dormant);
-	photograph(&photo[0]);
+	driver_cmd("del %u", dormant);
+	take_snapshot(&snapshots[0]);
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
-		puppet("del %lld", numbers[i]);
-	puppet("del %u", hist + 1);
-	puppet("del %u", dormant);
+		driver_cmd("del %lld", numbers[i]);
+	driver_cmd("del %u", hist + 1);
+	driver_cmd("del %u", dormant);
 	same = unchanged();
 	ok(same, "0.11 perf_del of a number that is not live: nothing changes");
 	ok(klog_has(log, advice),
@@ -193,14 +199,14 @@ static void deleting(void)
 int main(void)
 {
 	plan(57);
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	puppet("add bad_input/live");
-	puppet("adjust 1 77");
-	names();
-	specs();
-	contexts();
-	deleting();
-	repeated();
+	driver_cmd("add bad_input/live");
+	driver_cmd("adjust 1 77");
+	test_names();
+	test_specs();
+	test_contexts();
+	test_deleting();
+	test_rate_limit();
 	return finish();
 }

@@ -11,7 +11,7 @@
 #include <linux/landlock.h>
 
 /* Drops all capabilities of this process except one; -1 drops all. */
-static inline void keep(int capability)
+static inline void drop_capabilities_except(int capability)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct data[2] = { 0 };
@@ -25,20 +25,20 @@ static inline void keep(int capability)
 }
 
 /*
- * Changes to that user, with one capability or none (-1). Sets the process dumpable again, as a
- * program started by that user is: changing the user clears the flag.
+ * Changes to user @user, with one capability or none (-1). The change clears the dumpable flag, so
+ * the flag is set again, as in a program that the user starts.
  */
-static inline void become_user(int user, int capability)
+static inline void switch_user(int user, int capability)
 {
 	prctl(PR_SET_KEEPCAPS, 1);
 	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
 		_exit(97);
-	keep(capability);
+	drop_capabilities_except(capability);
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
 /* Puts this process into a new Landlock domain, which forbids the creation of socket files. */
-static inline void fence(void)
+static inline void enter_landlock_domain(void)
 {
 	struct landlock_ruleset_attr attr = { .handled_access_fs = LANDLOCK_ACCESS_FS_MAKE_SOCK };
 	int ruleset = syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
@@ -50,38 +50,38 @@ static inline void fence(void)
 }
 
 /*
- * Creates a user namespace that is owned by that user, and writes its uid_map. Returns the child
- * process that keeps the namespace alive, and in @path the path of the namespace.
+ * Creates a user namespace that user @user owns, and writes its uid_map. Returns the child process
+ * that keeps the namespace alive, and stores the path of the namespace in @path.
  */
-static inline pid_t user_space_of(int user, const char *numbers, char *path, size_t bytes)
+static inline pid_t create_user_namespace(int user, const char *uid_map, char *path, size_t bytes)
 {
-	int made[2];
-	pid_t maker;
+	int ready[2];
+	pid_t child;
 	char byte;
 
-	if (pipe(made))
+	if (pipe(ready))
 		bail("pipe");
 	fflush(stdout);
-	maker = fork();
-	if (!maker) {
-		become_user(user, -1);
-		if (unshare(CLONE_NEWUSER) || write(made[1], "x", 1) != 1)
+	child = fork();
+	if (!child) {
+		switch_user(user, -1);
+		if (unshare(CLONE_NEWUSER) || write(ready[1], "x", 1) != 1)
 			_exit(96);
 		for (;;)
 			pause();
 	}
-	close(made[1]);
-	if (read(made[0], &byte, 1) != 1)
+	close(ready[1]);
+	if (read(ready[0], &byte, 1) != 1)
 		bail("a user name space");
-	close(made[0]);
-	snprintf(path, bytes, "/proc/%d/uid_map", maker);
-	write_file(path, numbers);
-	snprintf(path, bytes, "/proc/%d/ns/user", maker);
-	return maker;
+	close(ready[0]);
+	snprintf(path, bytes, "/proc/%d/uid_map", child);
+	write_file(path, uid_map);
+	snprintf(path, bytes, "/proc/%d/ns/user", child);
+	return child;
 }
 
-/* Enters the user namespace at that path, as this user of it. */
-static inline void enter_user_space(const char *path, int user)
+/* Enters the user namespace at @path, as user @user of that namespace. */
+static inline void enter_user_namespace(const char *path, int user)
 {
 	int ns = open(path, O_RDONLY);
 

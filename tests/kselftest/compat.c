@@ -3,10 +3,10 @@
  * worlds: stock debug
  * timeout: 60
  *
- * Calls of a 32-bit program: those on contexts and on accounting work; attaching a trace and
- * mapping the counter pages are refused, and the kernel log says so. Also: the devices have no file
- * position, calls that do not exist return ENOTTY, and READ_IMPLIES_EXEC makes no mapping
- * executable.
+ * Calls of a 32-bit program: calls on contexts and on accounting succeed. Attaching a trace and
+ * mapping the counter pages fail, and the kernel log says so. The test also checks that the devices
+ * have no file position, unknown calls return ENOTTY, and READ_IMPLIES_EXEC makes no mapping of a
+ * device executable.
  */
 #include "sampling.h"
 #include <linux/perftrace.h>
@@ -24,8 +24,8 @@
 static void *low;
 
 /*
- * Makes an ioctl as a 32-bit program does. Such a program uses the same structures, because all
- * members have a fixed size.
+ * Makes an ioctl as a 32-bit program does. A 32-bit program uses the same structures as a 64-bit
+ * program, because all members have a fixed size.
  */
 static int call32(int fd, unsigned int call, const void *arg, size_t size)
 {
@@ -52,7 +52,7 @@ static int mmap32(int fd)
 	return ret;
 }
 
-/* Makes a call with a vector of one item. The item is stored 1024 bytes after the vector. */
+/* Makes a call with a vector of one item, which is stored 1024 bytes after the vector. */
 static int vector32(int fd, unsigned int call, const void *item, size_t size)
 {
 	struct perfmon_vector v = { (__u64)low + 1024, 1, size };
@@ -61,7 +61,7 @@ static int vector32(int fd, unsigned int call, const void *item, size_t size)
 	return call32(fd, call, &v, sizeof(v));
 }
 
-static void contexts(void)
+static void test_contexts(void)
 {
 	struct pfarg_load load = { .load_pid = this_thread() };
 	struct pfarg_pmd pmd = { .reg_num = PERFMON_PAGE_FAULTS };
@@ -96,7 +96,7 @@ static void contexts(void)
 	close(fd);
 }
 
-static void accounting(void)
+static void test_accounting(void)
 {
 	struct ppa_info info = { 0 }, *told = low;
 	int fd = open("/dev/ppa", O_RDONLY | O_CLOEXEC);
@@ -107,11 +107,11 @@ static void accounting(void)
 	close(fd);
 }
 
-static void tracing(void)
+static void test_tracing(void)
 {
 	static const char *const words[] = { "32-bit programs cannot be traced", NULL };
 	struct perftrace_attach attach = { .size = sizeof(attach) };
-	int fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC), log = klog_mark();
+	int fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC), log = klog_open();
 
 	is(call32(fd, PERFTRACE_ATTACH, &attach, sizeof(attach)), -EOPNOTSUPP,
 	   "3.7 32 bits: PERFTRACE_ATTACH is EOPNOTSUPP");
@@ -122,12 +122,12 @@ static void tracing(void)
 	close(fd);
 }
 
-static void counters(void)
+static void test_counters(void)
 {
 	static const char *const words[] = {
 		"32-bit programs cannot map the counters", NULL
 	};
-	int fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), log = klog_mark();
+	int fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), log = klog_open();
 
 	is(lseek(fd, 0, SEEK_SET), -1, "0.1 /dev/perfcounters: lseek fails");
 	is(mmap32(fd), -EOPNOTSUPP,
@@ -137,35 +137,36 @@ static void counters(void)
 	close(fd);
 }
 
-static sigjmp_buf back;
-static void *not_fetched;
+static sigjmp_buf fault_jmp;
+static void *fault_address;
 
 static void on_fault(int signal, siginfo_t *info, void *context)
 {
 	const ucontext_t *at = context;
 
-	/* Bit 4 of the error code of a page fault: it was an instruction fetch. */
-	not_fetched = at->uc_mcontext.gregs[REG_ERR] & 0x10 ? info->si_addr : NULL;
-	siglongjmp(back, 1);
+	/* Bit 4 of the error code of a page fault is set for an instruction fetch. */
+	fault_address = at->uc_mcontext.gregs[REG_ERR] & 0x10 ? info->si_addr : NULL;
+	siglongjmp(fault_jmp, 1);
 }
 
 /*
- * Returns true if the mapping is executable or can be made so. If it is not, already the fetch of
- * the first instruction faults, at the address of the mapping.
+ * Returns true if the mapping is executable or can be made so. If the mapping is not executable,
+ * the fetch of the first instruction faults, at the address of the mapping.
  */
 static bool is_executable(void *at)
 {
 	struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO }, before;
 
-	not_fetched = NULL;
+	fault_address = NULL;
 	sigaction(SIGSEGV, &action, &before);
-	if (!sigsetjmp(back, 1))
+	if (!sigsetjmp(fault_jmp, 1))
 		((void (*)(void))at)();
 	sigaction(SIGSEGV, &before, NULL);
-	return not_fetched != at || !mprotect(at, 4096, PROT_READ | PROT_EXEC);
+	return fault_address != at || !mprotect(at, 4096, PROT_READ | PROT_EXEC);
 }
 
-static void implied_one(const char *what, int fd, size_t size, int prot, off_t offset)
+static void test_mapping_not_executable(const char *what, int fd, size_t size, int prot,
+					off_t offset)
 {
 	void *at = mmap(NULL, size, prot, MAP_SHARED, fd, offset);
 
@@ -177,48 +178,49 @@ static void implied_one(const char *what, int fd, size_t size, int prot, off_t o
 }
 
 /*
- * With READ_IMPLIES_EXEC, as old programs and those with an executable stack have it, readable
- * memory is executable.
+ * READ_IMPLIES_EXEC makes readable memory executable. The kernel sets READ_IMPLIES_EXEC for old
+ * programs and for programs with an executable stack.
  */
-static void implied(void)
+static void test_read_implies_exec(void)
 {
 	int counters = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), before = personality(~0U);
 	int trace = open("/dev/perftrace", O_RDWR | O_CLOEXEC);
 	int ring = pfm_create_ring(0, "ring", 4096, 0);
-	int back = pfm_create_ring(0, "flight-recorder", 4096, 0);
+	int recorder = pfm_create_ring(0, "flight-recorder", 4096, 0);
 	struct perftrace_attach attach = { .size = sizeof(attach) };
 	unsigned char *code;
 
-	if (counters < 0 || ring < 0 || back < 0 || ioctl(trace, PERFTRACE_ATTACH, &attach))
+	if (counters < 0 || ring < 0 || recorder < 0 || ioctl(trace, PERFTRACE_ATTACH, &attach))
 		bail("open");
 	personality(before | READ_IMPLIES_EXEC);
-	/* Anonymous memory is executable: it holds a return instruction. */
+	/* Checks that anonymous memory, which holds a return instruction, is executable. */
 	code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	*code = 0xc3;
 	ok(is_executable(code), "0.1 READ_IMPLIES_EXEC: anonymous memory is executable");
 	munmap(code, 4096);
-	implied_one("the counter pages", counters, 4096, PROT_READ, 0);
-	implied_one("a self page", ring, 4096, PROT_READ, PERFMON_SELF_OFFSET);
-	implied_one("a ring", ring, 8192, PROT_READ, 0);
-	implied_one("a ring's tail", ring, 4096, PROT_READ | PROT_WRITE, PERFMON_TAIL_OFFSET);
-	implied_one("a flight recorder", back, 8192, PROT_READ, 0);
-	implied_one("read-only pages of a trace", trace, PERFTRACE_READ_BYTES, PROT_READ,
-		    PERFTRACE_CONTROL);
-	implied_one("buffers of a trace", trace, attach.bytes, PROT_READ | PROT_WRITE,
-		    PERFTRACE_BUFFERS);
+	test_mapping_not_executable("the counter pages", counters, 4096, PROT_READ, 0);
+	test_mapping_not_executable("a self page", ring, 4096, PROT_READ, PERFMON_SELF_OFFSET);
+	test_mapping_not_executable("a ring", ring, 8192, PROT_READ, 0);
+	test_mapping_not_executable("a ring's tail", ring, 4096, PROT_READ | PROT_WRITE,
+				    PERFMON_TAIL_OFFSET);
+	test_mapping_not_executable("a flight recorder", recorder, 8192, PROT_READ, 0);
+	test_mapping_not_executable("read-only pages of a trace", trace, PERFTRACE_READ_BYTES,
+				    PROT_READ, PERFTRACE_CONTROL);
+	test_mapping_not_executable("buffers of a trace", trace, attach.bytes,
+				    PROT_READ | PROT_WRITE, PERFTRACE_BUFFERS);
 	personality(before);
 	is(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, counters, 0) == MAP_FAILED ?
 	   errno : 0, EACCES, "0.1 /dev/perfcounters: mmap with PROT_EXEC is EACCES");
 	close(trace);
 	close(ring);
-	close(back);
+	close(recorder);
 	close(counters);
 }
 
 int main(void)
 {
 	plan(19 + 2 + 16 + 1);
-	load("");
+	load_modules("");
 	errno = -insmod("pfm_soft", "");
 	if (errno)
 		bail("insmod pfm_soft");
@@ -229,11 +231,11 @@ int main(void)
 		   -1, 0);
 	if (low == MAP_FAILED)
 		bail("memory below 4 GB");
-	contexts();
-	accounting();
-	tracing();
-	counters();
-	implied();
+	test_contexts();
+	test_accounting();
+	test_tracing();
+	test_counters();
+	test_read_implies_exec();
 	munmap(low, 4096);
 	is(rmmod("pfm_ring"), 0, "1.7 pfm_ring unloads after all contexts with a ring are closed");
 	is(rmmod("pfm_soft"), 0, "1.1 pfm_soft unloads after all contexts are closed");

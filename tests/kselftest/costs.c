@@ -14,8 +14,11 @@
 
 static __s64 before[3];
 
-/* Checks number, position and description of all cost instances, right after the load. */
-static void names(void)
+/*
+ * Checks number, position and description of all cost instances, right after the load of
+ * perfcounters.ko.
+ */
+static void test_instances(void)
 {
 	unsigned int nr = 0, times = 0, wrong = 0;
 
@@ -34,35 +37,35 @@ static void names(void)
 					  : d->kind != PERFCOUNTERS_COUNTER ||
 					    d->unit != PERFCOUNTERS_EVENTS || d->exponent);
 	}
-	is(nr, PC_OWN, "cost instances: all exist right after insmod");
+	is(nr, PC_BUILTIN, "cost instances: all exist right after insmod");
 	is(times, 7, "cost instances: 7 of them are times");
 	is(wrong, 0,
 	   "cost instances: first in the page, live, with help text and the right kind and unit");
-	ok(costs_agree(),
+	ok(debugfs_matches_pages(),
 	   "cost debugfs: perfmon2's files exist for each CPU and match the counter pages");
 }
 
 /* Touches each page of a new mapping of /dev/perfcounters: one page fault per page. */
-static void faults(void)
+static void test_faults(void)
 {
 	__u32 pages = 1 + costs_pc.geometry.nr_cpus, i;
 	__s64 nr, time;
 	volatile const char *map;
 	__u64 wall;
 
-	nr = cost("faults/served");
-	time = cost("faults/time");
+	nr = cost_total("faults/served");
+	time = cost_total("faults/time");
 	wall = now_ns();
 	map = mmap(NULL, pages * 4096, PROT_READ, MAP_SHARED, costs_pc.fd, 0);
 	for (i = 0; i < pages; i++)
 		(void)map[4096 * i];
 	wall = now_ns() - wall;
-	is(cost("faults/served") - nr, pages, "cost faults/served: one per page touched");
-	ok(is_time("faults/time", time, wall),
+	is(cost_total("faults/served") - nr, pages, "cost faults/served: one per page touched");
+	ok(time_added("faults/time", time, wall),
 	   "cost faults/time: above 0 and below the elapsed time");
 }
 
-static __u64 switched(void)
+static __u64 context_switches(void)
 {
 	struct rusage r;
 
@@ -70,7 +73,7 @@ static __u64 switched(void)
 	return r.ru_nvcsw + r.ru_nivcsw;
 }
 
-static void switches(void)
+static void test_switches(void)
 {
 	__u64 inner, outer, wall;
 	__s64 in, out;
@@ -78,33 +81,30 @@ static void switches(void)
 
 	pfm_write_pmd(fd, PERFMON_CPU_CLOCK, 0);
 	pfm_load(fd, this_thread());
-	before[0] = cost("switches/in");
-	before[1] = cost("switches/in_time");
-	in = cost("switches/out");
-	before[2] = cost("switches/out_time");
+	before[0] = cost_total("switches/in");
+	before[1] = cost_total("switches/in_time");
+	in = cost_total("switches/out");
+	before[2] = cost_total("switches/out_time");
 	wall = now_ns();
-	outer = switched();
+	outer = context_switches();
 	pfm_start(fd);
-	inner = switched();
-	/*
-	 * If the timer of a sleep expires before the thread has blocked, the sleep causes no
-	 * switch.
-	 */
-	wait_until(switched() - inner >= 200);
-	inner = switched() - inner;
+	inner = context_switches();
+	/* A sleep causes no context switch if its timer expires before the thread has blocked. */
+	wait_until(context_switches() - inner >= 200);
+	inner = context_switches() - inner;
 	pfm_stop(fd);
-	outer = switched() - outer;
+	outer = context_switches() - outer;
 	wall = now_ns() - wall;
-	out = cost("switches/out") - in;
-	in = cost("switches/in") - before[0];
+	out = cost_total("switches/out") - in;
+	in = cost_total("switches/in") - before[0];
 	note("%lld out, %lld in, of %llu to %llu", out, in, inner, outer);
 	ok(inner >= 100 && out >= (__s64)inner && out <= (__s64)outer,
 	   "cost switches/out: as many as the context switches of the thread");
 	ok(in >= out && in <= (__s64)outer + 1,
 	   "cost switches/in: as many as switches/out, or a few more");
-	ok(is_time("switches/in_time", before[1], wall),
+	ok(time_added("switches/in_time", before[1], wall),
 	   "cost switches/in_time: above 0 and below the elapsed time");
-	ok(is_time("switches/out_time", before[2], wall),
+	ok(time_added("switches/out_time", before[2], wall),
 	   "cost switches/out_time: above 0 and below the elapsed time");
 	close(fd);
 }
@@ -115,45 +115,45 @@ static void spin_until(__u64 end)
 		spin(1000);
 }
 
-/* Samples by PERFMON_CPU_CLOCK, first into a default buffer, then into a ring that is not read. */
-static void samples(void)
+/* Samples by PERFMON_CPU_CLOCK, first into a default buffer, then into a ring without a reader. */
+static void test_samples(void)
 {
 	struct perfmon_ring_page *ring;
 	struct pfm_dfl_smpl_hdr *hdr;
 	int fd = pfm_create_default(0, 1 << 16), i;
-	__s64 taken = cost("samples/taken"), lost;
+	__s64 taken = cost_total("samples/taken"), lost;
 	__u64 wall = now_ns();
 
 	hdr = pfm_map_default(fd, 1 << 16);
-	before[0] = cost("samples/time");
-	before[1] = cost("timers/time");
-	before[2] = cost("sampling/resets");
-	lost = cost("timers/fired");
+	before[0] = cost_total("samples/time");
+	before[1] = cost_total("timers/time");
+	before[2] = cost_total("sampling/resets");
+	lost = cost_total("timers/fired");
 	pfm_period(fd, PERFMON_CPU_CLOCK, MS, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
-	for (i = 0; i < 500 && (hdr->hdr_count < 5 || cost("timers/fired") < lost + 5); i++)
+	for (i = 0; i < 500 && (hdr->hdr_count < 5 || cost_total("timers/fired") < lost + 5); i++)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
 	wall = now_ns() - wall;
 	ok(hdr && hdr->hdr_count >= 5, "cost samples: PERFMON_CPU_CLOCK takes at least 5");
-	is(cost("samples/taken") - taken, hdr->hdr_count,
+	is(cost_total("samples/taken") - taken, hdr->hdr_count,
 	   "cost samples/taken: as many as the header of the buffer counts");
-	is(cost("sampling/resets") - before[2], hdr->hdr_count,
+	is(cost_total("sampling/resets") - before[2], hdr->hdr_count,
 	   "cost sampling/resets: one per sample");
-	ok(cost("timers/fired") - lost >= (__s64)hdr->hdr_count / 2,
+	ok(cost_total("timers/fired") - lost >= (__s64)hdr->hdr_count / 2,
 	   "cost timers/fired: at least one per two samples");
-	ok(is_time("samples/time", before[0], wall),
+	ok(time_added("samples/time", before[0], wall),
 	   "cost samples/time: above 0 and below the elapsed time");
-	ok(is_time("timers/time", before[1], wall),
+	ok(time_added("timers/time", before[1], wall),
 	   "cost timers/time: above 0 and below the elapsed time");
-	/* The mapping keeps the context alive after close(). */
+	/* The mapping of the buffer keeps the context alive after close(). */
 	munmap(hdr, 1 << 16);
 	close(fd);
 
 	fd = pfm_create_ring(0, "ring", 4096, 0);
 	ring = mmap(NULL, 2 * 4096, PROT_READ, MAP_SHARED, fd, 0);
-	lost = cost("samples/lost");
+	lost = cost_total("samples/lost");
 	pfm_period(fd, PERFMON_CPU_CLOCK, MS, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
@@ -161,18 +161,18 @@ static void samples(void)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
 	ok(ring->lost >= 3, "cost ring that is not read: loses at least 3 records");
-	is(cost("samples/lost") - lost, ring->lost,
+	is(cost_total("samples/lost") - lost, ring->lost,
 	   "cost samples/lost: as many as the ring itself counts");
 	munmap(ring, 2 * 4096);
 	close(fd);
 }
 
 /* Counts overflow messages, restarts, and the waits of a thread for a restart. */
-static void messages(void)
+static void test_messages(void)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), got = 0, i;
-	__s64 sent = cost("messages/sent"), restarts = cost("sampling/restarts");
-	__s64 waits = cost("sampling/waits"), lost = cost("messages/lost");
+	__s64 sent = cost_total("messages/sent"), restarts = cost_total("sampling/restarts");
+	__s64 waits = cost_total("sampling/waits"), lost = cost_total("messages/lost");
 	struct perfmon_nway_arg arg = { .size = 4096, .nr = 8 };
 	struct pfarg_ovfl_msg msg;
 	pid_t child = fork();
@@ -185,45 +185,47 @@ static void messages(void)
 	   "cost messages: loading the context on a child process succeeds");
 	pfm_start(fd);
 	for (i = 0; i < 5; i++) {
-		got += pfm_message(fd, &msg, 10000);
+		got += pfm_read_message(fd, &msg, 10000);
 		if (i < 4)
 			pfm_restart(fd);
 	}
 	is(got, 5, "cost messages: 5 overflows send 5 messages");
-	is(cost("messages/sent") - sent, 5, "cost messages/sent: 5 after 5 messages");
-	is(cost("sampling/restarts") - restarts, 4, "cost sampling/restarts: 4 after 4 restarts");
-	is(cost("sampling/waits") - waits, 5,
+	is(cost_total("messages/sent") - sent, 5, "cost messages/sent: 5 after 5 messages");
+	is(cost_total("sampling/restarts") - restarts, 4,
+	   "cost sampling/restarts: 4 after 4 restarts");
+	is(cost_total("sampling/waits") - waits, 5,
 	   "cost sampling/waits: 5, the child waited after each message");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	close(fd);
 
 	fd = pfm_create_format(0, "n-way", &arg, sizeof(arg));
-	sent = cost("messages/sent");
+	sent = cost_total("messages/sent");
 	pfm_period(fd, PERFMON_CPU_CLOCK, MS, PFM_REGFL_OVFL_NOTIFY);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
-	for (i = 0; i < 200 && cost("messages/sent") < sent + 3; i++)
+	for (i = 0; i < 200 && cost_total("messages/sent") < sent + 3; i++)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
-	for (got = 0; pfm_message(fd, &msg, 0); got++)
+	for (got = 0; pfm_read_message(fd, &msg, 0); got++)
 		;
 	ok(got >= 3, "cost n-way buffer: at least 3 messages are queued");
-	is(cost("messages/sent") - sent, got, "cost messages/sent: as many as the queue held");
-	is(cost("messages/lost") - lost, 0, "cost messages/lost: 0 while the queue has room");
+	is(cost_total("messages/sent") - sent, got,
+	   "cost messages/sent: as many as the queue held");
+	is(cost_total("messages/lost") - lost, 0, "cost messages/lost: 0 while the queue has room");
 	close(fd);
 }
 
-static void sets(void)
+static void test_sets(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = 5 * MS };
-	__s64 nr = cost("sets/switches"), turns;
+	__s64 nr = cost_total("sets/switches"), runs;
 	__u64 wall = now_ns();
 	int fd = pfm_create(0), i;
 
-	before[0] = cost("sets/time");
+	before[0] = cost_total("sets/time");
 	set_create(fd, &desc);
-	set_timed(fd, 1, 5 * MS);
+	set_create_timed(fd, 1, 5 * MS);
 	set_pmd(fd, 0, PERFMON_CPU_CLOCK, 0, 0);
 	set_pmd(fd, 1, PERFMON_CPU_CLOCK, 0, 0);
 	set_load(fd, 0);
@@ -232,38 +234,38 @@ static void sets(void)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
 	wall = now_ns() - wall;
-	turns = set_info(fd, 0).set_runs + set_info(fd, 1).set_runs;
-	nr = cost("sets/switches") - nr;
-	note("%lld turns, %lld switches", turns, nr);
+	runs = set_info(fd, 0).set_runs + set_info(fd, 1).set_runs;
+	nr = cost_total("sets/switches") - nr;
+	note("%lld turns, %lld switches", runs, nr);
 	/*
-	 * The last run may have ended just as the context was stopped: then its switch is counted
-	 * too.
+	 * If the last run ended just when the context was stopped, the context switch of that run
+	 * is counted too.
 	 */
-	ok(turns > 6 && (nr == turns - 1 || nr == turns),
+	ok(runs > 6 && (nr == runs - 1 || nr == runs),
 	   "cost sets/switches: as many as completed set runs");
-	ok(is_time("sets/time", before[0], wall),
+	ok(time_added("sets/time", before[0], wall),
 	   "cost sets/time: above 0 and below the elapsed time");
 	close(fd);
 }
 
 /* Samples at 1,000 Hz with a limit of 20 Hz: the context must be throttled. */
-static void throttles(void)
+static void test_throttling(void)
 {
 	static const char path[] = "/sys/module/perfcounters/parameters/max_sample_rate";
-	__s64 nr = cost("sampling/throttles");
+	__s64 nr = cost_total("sampling/throttles");
 	int fd = pfm_create_default(0, 1 << 16), i;
 	char rate[20];
 
-	slurp(path, rate, sizeof(rate));
+	read_file(path, rate, sizeof(rate));
 	write_file(path, "20");
 	pfm_period(fd, PERFMON_CPU_CLOCK, MS, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
-	for (i = 0; i < 100 && cost("sampling/throttles") == nr; i++)
+	for (i = 0; i < 100 && cost_total("sampling/throttles") == nr; i++)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
 	write_file(path, rate);
-	ok(cost("sampling/throttles") > nr,
+	ok(cost_total("sampling/throttles") > nr,
 	   "cost sampling/throttles: counted at 1,000 Hz with a limit of 20 Hz");
 	close(fd);
 }
@@ -271,28 +273,28 @@ static void throttles(void)
 int main(void)
 {
 	plan(32);
-	unload();
+	unload_modules();
 	if (insmod("perfcounters", ""))
 		bail("insmod perfcounters");
-	atexit(leave);
+	atexit(exit_cleanup);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("pfm_soft", "");
 	insmod("pfm_default", "");
 	insmod("pfm_ring", "");
 	insmod("pfm_nway", "");
 	pc_open(&costs_pc);
-	names();
-	faults();
-	switches();
-	samples();
-	messages();
-	sets();
-	throttles();
-	is(cost("interrupts/regular") + cost("interrupts/spurious"), 0,
+	test_instances();
+	test_faults();
+	test_switches();
+	test_samples();
+	test_messages();
+	test_sets();
+	test_throttling();
+	is(cost_total("interrupts/regular") + cost_total("interrupts/spurious"), 0,
 	   "cost interrupts: none without a PMU");
-	ok(costs_agree(), "cost debugfs: matches the counter pages at the end");
-	cpu_online(1, false);
-	ok(costs_agree(), "cost debugfs: still matches while CPU 1 is offline");
-	cpu_online(1, true);
+	ok(debugfs_matches_pages(), "cost debugfs: matches the counter pages at the end");
+	set_cpu_online(1, false);
+	ok(debugfs_matches_pages(), "cost debugfs: still matches while CPU 1 is offline");
+	set_cpu_online(1, true);
 	return finish();
 }

@@ -12,7 +12,7 @@
 static struct pc costs_pc;
 
 /*
- * The debugfs files of perfmon2, and the instance that each shows, or the two whose sum it shows.
+ * The debugfs files of perfmon2. Each file shows the value of one cost instance, or the sum of two.
  */
 static const struct cost_file {
 	const char *file, *first, *second;
@@ -53,32 +53,35 @@ static __u32 cost_number(const char *name)
 	return n;
 }
 
-/* Returns the value of a cost instance so far, added up over all CPUs. */
-static __s64 cost(const char *name)
+/* Returns the current value of a cost instance, summed over all CPUs. */
+static __s64 cost_total(const char *name)
 {
 	return pc_total(&costs_pc, cost_number(name));
 }
 
-/* Returns what the debugfs file of one CPU shows; -1 if there is no such file. */
-static __s64 cost_by_file(int cpu, const char *name)
+/* Returns the number in debugfs file @name of CPU @cpu; -1 if the file does not exist. */
+static __s64 cost_in_debugfs(int cpu, const char *name)
 {
 	char path[100], text[40];
 
 	snprintf(path, sizeof(path), "/sys/kernel/debug/perfmon/cpu%d/%s", cpu, name);
 	if (access(path, R_OK))
 		return -1;
-	return strtoll(slurp(path, text, sizeof(text)), NULL, 10);
+	return strtoll(read_file(path, text, sizeof(text)), NULL, 10);
 }
 
-/* Returns true if all debugfs files match the counter pages. Call it while nothing is counted. */
-static bool costs_agree(void)
+/*
+ * Returns true if all debugfs files match the counter pages. No cost may be counted during the
+ * comparison.
+ */
+static bool debugfs_matches_pages(void)
 {
 	bool good = true;
 
 	for (__u32 cpu = 0; cpu < costs_pc.geometry.nr_cpus; cpu++) {
 		for (unsigned int i = 0; i < NR_COST_FILES; i++) {
 			const struct cost_file *f = &cost_files[i];
-			__s64 got = cost_by_file(cpu, f->file);
+			__s64 got = cost_in_debugfs(cpu, f->file);
 			__s64 want = pc_value(&costs_pc, cpu, cost_number(f->first));
 
 			if (f->second)
@@ -92,13 +95,16 @@ static bool costs_agree(void)
 	return good;
 }
 
-/* Returns true if time was added since @before, and less than the elapsed time @wall. */
-static bool is_time(const char *name, __s64 before, __u64 wall)
+/*
+ * Returns true if the cost instance @name has grown since @before, by less than the elapsed time
+ * @wall.
+ */
+static bool time_added(const char *name, __s64 before, __u64 wall)
 {
-	__s64 spent = cost(name) - before;
+	__s64 added = cost_total(name) - before;
 
-	note("%s: %lld of %llu ns", name, spent, wall);
-	return spent > 0 && (__u64)spent < wall;
+	note("%s: %lld of %llu ns", name, added, wall);
+	return added > 0 && (__u64)added < wall;
 }
 
 #endif

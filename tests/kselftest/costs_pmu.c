@@ -5,8 +5,9 @@
  * gate: pmu-skylake pmu-amd2 pmu-spurious
  * timeout: 120
  *
- * Interrupts of the PMU in the modules' own costs: as many as overflows; spurious NMIs are counted
- * separately; both match the NMIs that the kernel counts, and the files in debugfs.
+ * PMU interrupts in the modules' own costs: there are as many interrupts as overflows, and spurious
+ * NMIs are counted separately. The counts of interrupts and of spurious NMIs match the NMIs that
+ * the kernel counts, and the debugfs files.
  */
 #include "costs.h"
 
@@ -14,8 +15,8 @@
 
 static struct pmu_model model;
 
-/* Returns the NMIs of all CPUs, from /proc/interrupts. */
-static __s64 nmis(void)
+/* Returns the number of NMIs on all CPUs, from /proc/interrupts. */
+static __s64 nr_nmis(void)
 {
 	FILE *f = fopen("/proc/interrupts", "re");
 	char line[1024], *p;
@@ -35,11 +36,12 @@ static __s64 nmis(void)
 }
 
 /* Samples every @period instructions of this thread, and compares samples, interrupts and NMIs. */
-static void overflows(__u64 period, __u64 rounds)
+static void test_overflows(__u64 period, __u64 rounds)
 {
-	__s64 regular = cost("interrupts/regular"), spurious = cost("interrupts/spurious");
-	__s64 time = cost("interrupts/time"), format = cost("samples/time");
-	__s64 taken = cost("samples/taken"), again = cost("interrupts/again"), all;
+	__s64 regular = cost_total("interrupts/regular");
+	__s64 spurious = cost_total("interrupts/spurious");
+	__s64 time = cost_total("interrupts/time"), format = cost_total("samples/time");
+	__s64 taken = cost_total("samples/taken"), deferred = cost_total("interrupts/again"), total;
 	int fd = pfm_create_default(0, SIZE);
 	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
 	__u64 wall = now_ns();
@@ -47,70 +49,72 @@ static void overflows(__u64 period, __u64 rounds)
 	pfm_write_pmc(fd, 0, pfm_instructions(&model));
 	pfm_load(fd, this_thread());
 	pfm_period(fd, 0, period, 0);
-	all = nmis();
+	total = nr_nmis();
 	pfm_start(fd);
 	spin(rounds);
 	pfm_stop(fd);
-	all = nmis() - all;
+	total = nr_nmis() - total;
 	wall = now_ns() - wall;
-	regular = cost("interrupts/regular") - regular;
-	spurious = cost("interrupts/spurious") - spurious;
+	regular = cost_total("interrupts/regular") - regular;
+	spurious = cost_total("interrupts/spurious") - spurious;
 	note("%u samples, %lld NMIs: %lld regular, %lld spurious, %lld deferred",
-	     (__u32)hdr->hdr_count, all, regular, spurious, cost("interrupts/again") - again);
+	     (__u32)hdr->hdr_count, total, regular, spurious,
+	     cost_total("interrupts/again") - deferred);
 	is(hdr->hdr_count, 2 * rounds / period, "cost samples: as many as periods");
-	is(cost("samples/taken") - taken, hdr->hdr_count,
+	is(cost_total("samples/taken") - taken, hdr->hdr_count,
 	   "cost samples/taken: as many as samples in the buffer");
 	/*
-	 * A context switch may process an overflow first; the NMI for it then finds none, and is
-	 * spurious.
+	 * If a context switch has processed an overflow first, the NMI of that overflow finds none
+	 * and counts as spurious.
 	 */
 	ok(regular + spurious >= (__s64)hdr->hdr_count - 5 &&
 	   regular + spurious <= (__s64)hdr->hdr_count + 5 && spurious <= 5 + regular / 3,
 	   "cost interrupts: as many as overflows, within 5, most of them regular");
-	is(regular + spurious, all,
+	is(regular + spurious, total,
 	   "cost interrupts: regular and spurious ones are the NMIs in /proc/interrupts");
-	ok(is_time("interrupts/time", time, wall),
+	ok(time_added("interrupts/time", time, wall),
 	   "cost interrupts/time: above 0 and below the elapsed time");
-	ok(is_time("samples/time", format, cost("interrupts/time") - time),
+	ok(time_added("samples/time", format, cost_total("interrupts/time") - time),
 	   "cost samples/time: above 0 and below interrupts/time");
 	munmap(hdr, SIZE);
 	close(fd);
 }
 
 /*
- * Returns the count of all NMIs, and in @spurious that of spurious ones, read as a consistent pair.
+ * Returns the number of all NMIs, and stores in @spurious the number of spurious NMIs at the same
+ * moment.
  */
-static __s64 nmis_and(__s64 *spurious)
+static __s64 nmis_and_spurious(__s64 *spurious)
 {
-	__s64 all;
+	__s64 total;
 
 	do {
-		all = nmis();
-		*spurious = cost("interrupts/spurious");
-	} while (nmis() != all);
-	return all;
+		total = nr_nmis();
+		*spurious = cost_total("interrupts/spurious");
+	} while (nr_nmis() != total);
+	return total;
 }
 
 /* The emulated PMU raises an NMI without an overflow about every 100 million instructions. */
-static void spurious(void)
+static void test_spurious(void)
 {
-	__s64 regular = cost("interrupts/regular"), nr, before;
+	__s64 regular = cost_total("interrupts/regular"), nr, before;
 	int fd = pfm_create(0), i;
-	__s64 all;
+	__s64 total;
 
 	pfm_write_pmc(fd, 0, pfm_instructions(&model));
 	pfm_load(fd, this_thread());
-	all = nmis_and(&before);
+	total = nmis_and_spurious(&before);
 	pfm_start(fd);
-	for (i = 0; i < 20 && nmis() - all < 3; i++)
+	for (i = 0; i < 20 && nr_nmis() - total < 3; i++)
 		spin(50000000);
 	pfm_stop(fd);
-	all = nmis_and(&nr) - all;
+	total = nmis_and_spurious(&nr) - total;
 	nr -= before;
-	note("%lld NMIs", all);
-	ok(all >= 3, "cost spurious PMU: at least 3 NMIs");
-	is(nr, all, "cost interrupts/spurious: all NMIs of a spurious PMU");
-	is(cost("interrupts/regular") - regular, 0,
+	note("%lld NMIs", total);
+	ok(total >= 3, "cost spurious PMU: at least 3 NMIs");
+	is(nr, total, "cost interrupts/spurious: all NMIs of a spurious PMU");
+	is(cost_total("interrupts/regular") - regular, 0,
 	   "cost interrupts/regular: none on a spurious PMU");
 	close(fd);
 }
@@ -119,19 +123,19 @@ int main(void)
 {
 	bool nowhere = !strcmp(getenv("PMU") ?: "", "spurious");
 
-	/* PMU=spurious is the Skylake model with a fault. */
-	model = nowhere ? *SKYLAKE : *this_model();
+	/* PMU=spurious is the Skylake model with one fault: it raises NMIs without an overflow. */
+	model = nowhere ? *SKYLAKE : *guest_model();
 	plan(nowhere ? 4 : 13);
-	sampling_modules(&model);
-	pfm_limits("0", "0");
+	load_sampling_modules(&model);
+	pfm_set_limits("0", "0");
 	pc_open(&costs_pc);
-	atexit(leave);
+	atexit(exit_cleanup);
 	if (nowhere) {
-		spurious();
+		test_spurious();
 	} else {
-		overflows(100000, 5000000);
-		overflows(5000, 5000000);
+		test_overflows(100000, 5000000);
+		test_overflows(5000, 5000000);
 	}
-	ok(costs_agree(), "cost debugfs: matches the counter pages");
+	ok(debugfs_matches_pages(), "cost debugfs: matches the counter pages");
 	return finish();
 }

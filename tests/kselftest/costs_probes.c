@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock
  * timeout: 300
  *
- * The modules' own costs, where probes write faster than anything reads: each event and each task
- * record that finds no room is counted once. Not in the debug world, where ending that many tasks
- * takes 2.5 minutes (a run there found nothing).
+ * The modules' own costs when probes write faster than readers read: each event and each task
+ * record that finds no room is counted once. The debug world does not run this test, because ending
+ * 16,584 tasks there takes 2.5 minutes (one run found no fault).
  */
 #include "trace.h"
 #include "ppa.h"
@@ -14,42 +14,44 @@
 #include <pthread.h>
 
 #define CALLS	1000
-/* More than the 16,384 records of ended tasks that are kept (ENDED in accounts.rs). */
+/*
+ * Number of tasks, more than MAX_ENDED_RECORDS (probes.rs): 16,384 records of ended tasks are kept.
+ */
 #define TASKS	(16384 + 200)
 
 /* Traces 1,000 calls of getppid() into a buffer that has room for some of the events. */
-static void tracing(void)
+static void test_tracing(void)
 {
 	struct perftrace_read r = first_buffer;
-	struct tally tally = { 0 };
-	__s64 before = cost("tracing/lost"), lost;
+	struct event_stats stats = { 0 };
+	__s64 before = cost_total("tracing/lost"), lost;
 	int fd = trace_getppid(4096);
 
 	for (int i = 0; i < CALLS; i++)
 		syscall(SYS_getppid);
 	lost = trace_info(fd).lost;
-	is(cost("tracing/lost") - before, lost,
+	is(cost_total("tracing/lost") - before, lost,
 	   "cost tracing/lost: as many events as the trace lost");
-	trace_next(fd, &r);
-	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
-	ok(tally.events && tally.events + lost == CALLS,
+	trace_read_next(fd, &r);
+	count_records(&stats, read_buffer, r.bytes, -1, 0);
+	ok(stats.events && stats.events + lost == CALLS,
 	   "cost tracing: lost events and those read are all events (%llu read)",
-	   tally.events);
+	   stats.events);
 	close(fd);
 }
 
-static void *nothing(void *arg)
+static void *exit_thread(void *arg)
 {
 	return arg;
 }
 
 /*
- * Ends more tasks than records of ended tasks are kept. Long runs only: it takes too long for make
- * test.
+ * Ends more tasks than records of ended tasks are kept. Only long runs end this number of tasks,
+ * because make test would take too long.
  */
-static void accounting(void)
+static void test_accounting(void)
 {
-	__s64 before = cost("accounting/lost");
+	__s64 before = cost_total("accounting/lost");
 	struct ppa_info info;
 	pthread_t thread;
 	int dev;
@@ -58,13 +60,13 @@ static void accounting(void)
 		bail("turning accounting on");
 	dev = ppa_open();
 	for (int i = 0; i < TASKS; i++)
-		if (pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL))
+		if (pthread_create(&thread, NULL, exit_thread, NULL) || pthread_join(thread, NULL))
 			bail("pthread_create");
-	/* The last threads may not have done their final context switch yet. */
+	/* The last threads may not have made their final context switch yet. */
 	do {
 		info = ppa_info(dev);
 	} while (info.lost + info.nr_ended < TASKS);
-	is(cost("accounting/lost") - before, info.lost,
+	is(cost_total("accounting/lost") - before, info.lost,
 	   "cost accounting/lost: as many records as PPA_GETINFO counts as lost");
 	ok(info.lost >= TASKS - info.nr_ended && info.lost > 0 && info.lost < 1000,
 	   "cost accounting: only the records beyond the limit are lost (%llu)",
@@ -78,10 +80,10 @@ int main(void)
 	trace_load();
 	pc_open(&costs_pc);
 	plan(gate_or_long(2, 4));
-	on_cpu(0);
-	tracing();
-	if (long_run())
-		accounting();
+	pin_to_cpu(0);
+	test_tracing();
+	if (is_long_run())
+		test_accounting();
 	pc_close(&costs_pc);
 	return finish();
 }

@@ -3,13 +3,13 @@
 # shellcheck disable=SC2016,SC2086,SC2154,SC3043,SC2094,SC2317
 # timeout: 1800
 # worlds: stock
-# guest: full-skylake
+# guest: debian-skylake
 #
-# Runs every command of the documentation as it is printed there: the lines of the blocks "sh guest"
-# and "console guest", in order, each block in a directory of its own. A command, and each part of a
-# pipe, must end with status 0 within four minutes. A command with "until" in its comment gets a
-# SIGINT a second after it has written something, and may end by that. The lines that a console
-# block shows after a command must be in its output, in that order; numbers may differ.
+# Runs every command of the documentation as printed: the lines of the blocks "sh guest" and
+# "console guest", in order, each block in its own directory. A command, and each command of a pipe,
+# must end with status 0 within four minutes. A command with "until" in its comment gets a SIGINT
+# one second after its first output, and may end by this signal. The output must contain the lines
+# that a console block shows after the command, in that order; numbers may differ.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -30,31 +30,32 @@ while read -r page line language _; do
 	total=$((total + $(commands $page $line $language | wc -l)))
 done <guest
 
-# shown PAGE LINE NUMBER: prints what the console block shows after its NUMBERth command.
-shown() { awk -v n="$3" '/^~# / { at++; next } at == n' "$blocks/$1.$2"; }
-# True if the lines of the first file are in the second, in order. Numbers may differ.
-within_output() {
+# expected_output PAGE LINE NUMBER: prints what the console block shows after its NUMBERth command.
+expected_output() { awk -v n="$3" '/^~# / { at++; next } at == n' "$blocks/$1.$2"; }
+# True if the second file contains the lines of the first, in order. Numbers may differ.
+is_within_output() {
 	awk '{ gsub(/[0-9]+/, "0"); gsub(/[ \t]+/, " ") } NR == FNR { want[++n] = $0; next }
 		at < n && $0 == want[at + 1] { at++ }
 		END { if (at < n) { print "not in its output: " want[at + 1]; exit 1 } }' "$1" "$2"
 }
 
-# True if the COMMAND wrote to its output, to a file here, or to the file that its -o names.
-said_or_wrote() {
+# True if the COMMAND wrote to its output, to a file in this directory, or to the file that its -o
+# names.
+has_output() {
 	local named
 	named=$(printf '%s\n' "$1" | sed -n 's/.* -o \([^ ]*\).*/\1/p')
 	[ ! -s output ] || return 0
 	find . $named -type f -size +0 -newer began | grep -q .
 }
-# Waits until the COMMAND has written something, then makes timeout, whose pid is in the file pid,
-# send it a SIGINT.
-interrupt() {
-	until [ -s ../pid ] && said_or_wrote "$1"; do sleep 0.2; done
+# Waits until the COMMAND has written output, then makes timeout, whose PID is in the file pid, send
+# a SIGINT to it.
+interrupt_when_written() {
+	until [ -s ../pid ] && has_output "$1"; do sleep 0.2; done
 	sleep 1
 	kill -ALRM "$(cat ../pid)"
 }
-# True if programs of this name run and all of them sleep, in three samples.
-waits() { # NAME
+# True if programs with this NAME run and all of them sleep, in three samples.
+all_sleep() { # NAME
 	local pid sleeps
 	for _ in 1 2 3; do
 		sleeps=""
@@ -69,25 +70,27 @@ waits() { # NAME
 		sleep 0.1
 	done
 }
-run() { # COMMAND: returns its status; its output is in the file output
+run_command() { # COMMAND: returns its status; its output is in the file output
 	local rc=0
 	case $1 in
 	*'#'*until*)
 		: >began
 		: >../pid
-		interrupt "$1" 2>/dev/null &
+		interrupt_when_written "$1" 2>/dev/null &
 		sh -c 'echo $$ >../pid; exec timeout -k 10 -s INT $((200 * PATIENCE)) sh -o pipefail -c "$0"' "$1" >output 2>&1 </dev/null || rc=$?
 		kill $! 2>/dev/null
-		# 124: timeout ended it, as expected; 130: it returned the status for SIGINT itself.
-		case $rc in 124 | 130) said_or_wrote "$1" && rc=0 || echo "nothing came of it" >output ;; esac ;;
+		# Status 124: timeout ended the command, as expected. Status 130: the command itself
+		# returned the status for SIGINT.
+		case $rc in 124 | 130) has_output "$1" && rc=0 || echo "nothing came of it" >output ;; esac ;;
 	*) timeout -k 10 -s INT $((240 * PATIENCE)) sh -o pipefail -c "$1" >output 2>&1 </dev/null || rc=$? ;;
 	esac
 	# A program that the command leaves in the background is ready when it sleeps.
-	case $1 in *' &' | *' & '*) within 60 waits "${1%% *}" >/dev/null ;; esac
+	case $1 in *' &' | *' & '*) within 60 all_sleep "${1%% *}" >/dev/null ;; esac
 	return $rc
 }
 
-# Starts what the pages assume: a process 1234, a program with markers, and PCP's pmcd.
+# Starts what the pages of the documentation assume: a process 1234, a program with markers, and
+# PCP's pmcd.
 process_1234() {
 	until [ -e /proc/1234 ]; do
 		echo 1233 >/proc/sys/kernel/ns_last_pid
@@ -95,8 +98,9 @@ process_1234() {
 		[ $! = 1234 ] || kill $!
 	done
 }
-world() {
-	# The kernel loads descriptions and formats by itself, with modprobe of the initramfs.
+start_environment() {
+	# Lets the kernel load PMU descriptions and formats by itself, with the modprobe of the
+	# initramfs.
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
 	modprobe perfcounters
 	for m in sched syscalls irq block; do modprobe pfc_$m; done
@@ -109,8 +113,8 @@ world() {
 
 modprobe=$(cat /proc/sys/kernel/modprobe)
 plan $total
-unload
-world
+unload_modules
+start_environment
 while read -r page line language _; do
 	commands $page $line $language >commands
 	dir=$top/$page.$line
@@ -121,14 +125,15 @@ while read -r page line language _; do
 	number=0
 	while read -r command; do
 		number=$((number + 1))
-		run "$command"
+		run_command "$command"
 		rc=$?
-		shown $page $line $number >shown
-		[ "$language" != console ] || [ $rc != 0 ] || within_output shown output >difference || rc=1
+		expected_output $page $line $number >shown
+		[ "$language" != console ] || [ $rc != 0 ] || is_within_output shown output >difference || rc=1
 		[ $rc = 0 ] || { echo "# $page:$line: status $rc"; cat difference output 2>/dev/null | tail -n 12 | cut -c1-200 | sed 's/^/# /'; }
 		result $rc "$page: $(printf '%s' "$command" | sed 's/ *#.*//; s/\\/\//g')"
 	done <"$top/commands"
-	# Ends what the block has left running, and restores what it has changed.
+	# Ends all programs that the block has left running, and restores the settings that it
+	# changed.
 	pkill -x pfc
 	pfc ppa off >/dev/null 2>&1
 	echo 15 >/proc/sys/kernel/ppa_levels

@@ -3,47 +3,50 @@
  * timeout: 400
  * worlds: debug
  *
- * The kernel's fault injection (nth.h) in each operation of faults.h. It reaches allocations that
- * faults.c does not: page tables, inodes, the parts of a per-CPU allocation.
+ * The kernel's fault injection (fail_nth.h) in each operation of faults.h. Fault injection fails
+ * allocations that faults.c cannot fail: page tables, inodes, the parts of a per-CPU allocation.
  *
- * Only requests of this thread fail. While a module is being loaded, only requests of its init
- * function fail: those with an address of module text on the stack.
+ * Only requests of the calling thread fail. While a module is being loaded, only requests of its
+ * init function fail: requests with an address of module text on the stack.
  */
 #include "faults.h"
-#include "nth.h"
+#include "fail_nth.h"
 #include <pthread.h>
 
-/* Restricts failures to requests with a return address at or above this one on the stack. */
-static void only_above(unsigned long address)
+/* Limits failures to requests with a return address of @address or higher on the stack. */
+static void require_start(unsigned long address)
 {
 	char text[24];
 
 	snprintf(text, sizeof(text), "%#lx", address);
 	for (int i = 0; i < 3; i++)
-		if (!set(attributes[i], "require-start", text))
+		if (!set_attribute(attributes[i], "require-start", text))
 			bail("require-start");
 }
 
 /*
  * Returns an address below all modules and above the kernel's own text, which has 512 MB or 1 GB:
- * the puppet's address, rounded down to a multiple of 512 MB.
+ * the test driver's address rounded down to a multiple of 512 MB.
  */
-static unsigned long modules_start(void)
+static unsigned long modules_address(void)
 {
 	char text[40];
-	unsigned long at = strtoul(slurp("/sys/module/puppet/sections/.text", text, sizeof(text)),
-				   NULL, 16);
+	unsigned long address = strtoul(read_file("/sys/module/test_driver/sections/.text", text,
+						  sizeof(text)), NULL, 16);
 
-	if (!at)
-		bail("the puppet's address");
-	return at & ~0x1fffffffUL;
+	if (!address)
+		bail("the test driver's address");
+	return address & ~0x1fffffffUL;
 }
 
-/* A device without a node is accepted: the kernel registers one if the node's allocation fails. */
-static bool is_empty_set(void)
+/*
+ * Accepts a device without a node: the kernel registers a device even if it cannot allocate the
+ * node in /dev.
+ */
+static bool is_empty_or_without_node(void)
 {
 	if (!access("/dev/perfcounters", F_OK) && !access("/dev/perfcounters_names", F_OK))
-		return is_empty();
+		return has_no_instances();
 	note("a device without a node");
 	return is_loaded("perfcounters");
 }
@@ -52,57 +55,60 @@ static bool is_empty_set(void)
  * While perfcounters.ko is being loaded, a thread tries to open each device in turn and keeps the
  * first one that it can open.
  */
-static volatile bool opens, is_open, waits = true;
-static int too_early;
+static volatile bool may_open, is_open, is_waiting = true;
+static int nr_failed_while_open;
 
-static void *open_them(void *unused)
+static void *open_devices(void *unused)
 {
 	static const char *const devices[] = {
 		"/dev/perfcounters", "/dev/perfcounters_names", "/dev/perfmon", "/dev/ppa",
 		"/dev/perftrace",
 	};
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	for (unsigned int i = 0;; i = (i + 1) % 5) {
-		int fd = opens ? open(devices[i], O_RDONLY | O_CLOEXEC) : -1;
+		int fd = may_open ? open(devices[i], O_RDONLY | O_CLOEXEC) : -1;
 
 		is_open = fd >= 0;
-		while (is_open && opens)
+		while (is_open && may_open)
 			sleep_ms(1);
 		if (fd >= 0)
 			close(fd);
 		is_open = false;
-		while (!opens) {
-			waits = true;
+		while (!may_open) {
+			is_waiting = true;
 			sleep_ms(1);
 		}
-		waits = false;
+		is_waiting = false;
 	}
 	return NULL;
 }
 
-static int load_while_it_is_opened(void)
+static int load_while_opened(void)
 {
 	int ret;
 
-	opens = true;
+	may_open = true;
 	ret = load_perfcounters();
-	disarm();
-	too_early += ret < 0 && is_open;
-	opens = false;
+	disarm_failure();
+	nr_failed_while_open += ret < 0 && is_open;
+	may_open = false;
 	do
 		sleep_ms(1);
-	while (is_open || !waits);
+	while (is_open || !is_waiting);
 	return ret;
 }
 
-static const struct operation loading_it = {
-	"insmod perfcounters", gone, load_while_it_is_opened, not_there, is_empty_set,
-	unload_perfcounters, 1, false, 8
+static const struct operation load_operation = {
+	"insmod perfcounters", prepare_unloaded, load_while_opened, is_unloaded,
+	is_empty_or_without_node, unload_perfcounters, 1, false, 8
 };
 
-/* All but the last, which takes a CPU online: other threads do that work. */
-#define NTH_OPERATIONS	(OPERATIONS - 1)
+/*
+ * Number of operations to test: the last one is left out, because other threads take the CPU
+ * online.
+ */
+#define NTH_OPERATIONS	(NR_OPERATIONS - 1)
 
 int main(void)
 {
@@ -111,30 +117,30 @@ int main(void)
 	pthread_t thread;
 
 	plan(NTH_OPERATIONS + 1 + 3 + 2);
-	set_up();
-	afresh();
+	setup_injection();
+	reload_and_map();
 	for (int i = 0; i < 50; i++)
-		puppet("add faults/first/%u", serial++);
-	modules = modules_start();
+		driver_cmd("add faults/first/%u", serial++);
+	modules = modules_address();
 	for (int i = 0; i < NTH_OPERATIONS; i++)
-		inject("0.10", &operations[i], "");
-	close_it();
-	only_above(modules);
+		test_failures("0.10", &operations[i], "");
+	close_fd();
+	require_start(modules);
 	for (int i = 0; i < 3; i++) {
 		char of[40];
 
 		driver = some[i];
 		snprintf(of, sizeof(of), " %s", driver);
-		inject("0.10", i == 2 ? &sample_loading : &driver_loading, of);
+		test_failures("0.10", i == 2 ? &sample_operation : &driver_operation, of);
 	}
 	pc_close(&pc);
-	pthread_create(&thread, NULL, open_them, NULL);
-	inject("0.10", &loading_it, "");
-	is(too_early, 0,
+	pthread_create(&thread, NULL, open_devices, NULL);
+	test_failures("0.10", &load_operation, "");
+	is(nr_failed_while_open, 0,
 	   "9.2 insmod perfcounters, init fails: none of its devices could be opened before");
-	only_above(0);
-	unload();
-	note("%lu requests failed, one at a time", all_failed);
+	require_start(0);
+	unload_modules();
+	note("%lu requests failed, one at a time", total_failed);
 	ok(!is_loaded("perfcounters"), "0.10 fail-nth: perfcounters.ko unloads after all failures");
 	return finish();
 }

@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * timeout: 900
- * guest: poke
+ * guest: probes
  * worlds: stock
  *
- * Fails each allocation and registration of the modules: for each operation the first call, then
- * the second, until the operation has no further call that can fail. Each time the operation must
- * return -ENOMEM, leave nothing half made, and work when it is tried again.
+ * Fails each allocation and registration of the modules. For each operation the first call fails,
+ * then the second, until the operation makes no further call that can fail. Each time the operation
+ * must return -ENOMEM, leave nothing half made, and work when it is tried again.
  *
- * faults.ko (tests/modules) fails calls that the modules make, in any task. Allocations further
- * down, which the kernel makes on behalf of the modules, are failed by fail_nth.c, on kernels with
- * fault injection.
+ * faults.ko (tests/modules) fails calls that the modules make, in any task. fail_nth.c fails
+ * allocations that the kernel makes on behalf of the modules, on kernels with fault injection.
  */
 #include "faults.h"
 #include "faults_trace.h"
 #include <limits.h>
 
-static unsigned long all_failed;
+static unsigned long total_failed;
 
-/* Does nothing: the calls after an attempt are not those that faults.ko fails. */
-static void disarm(void)
+/* Does nothing: faults.ko does not fail the calls that the test makes after an attempt. */
+static void disarm_failure(void)
 {
 }
 
-static int parameter(const char *what, const char *value)
+static int fault_parameter(const char *what, const char *value)
 {
 	char path[80], text[80];
 	int file, ret = 0;
 
 	snprintf(path, sizeof(path), "/sys/module/faults/parameters/%s", what);
 	if (!value)
-		return atoi(slurp(path, text, sizeof(text)));
+		return atoi(read_file(path, text, sizeof(text)));
 	file = open(path, O_WRONLY | O_CLOEXEC);
 	if (file < 0 || write(file, value, strlen(value)) < 0)
 		ret = -errno;
@@ -39,55 +38,56 @@ static int parameter(const char *what, const char *value)
 	return ret;
 }
 
-static void arm(int n)
+static void arm_failure(int n)
 {
 	char text[20];
 
 	snprintf(text, sizeof(text), "%d", n);
-	errno = -parameter("nth", text);
+	errno = -fault_parameter("nth", text);
 	if (errno)
 		bail("/sys/module/faults");
 }
 
 /*
- * Makes one attempt with call @n failing (0: none). Returns true if that call was made, and failed.
+ * Makes one attempt in which call @n fails (0: none). Returns true if call @n was made and failed.
  */
-static bool attempt(const struct operation *op, int n, int *ret, int *calls)
+static bool attempt_with_failure(const struct operation *op, int n, int *ret, int *calls)
 {
 	bool hit;
 
 	op->prepare();
-	arm(n ? n : INT_MAX);
+	arm_failure(n ? n : INT_MAX);
 	*ret = op->attempt();
 	/*
-	 * Read `calls` before `nth`, as a worker may still be making calls: call n may be made in
-	 * between.
+	 * `calls` is read before `nth`: a worker may still be making calls, and may make call n
+	 * between the two reads.
 	 */
-	*calls = parameter("calls", NULL);
-	hit = parameter("nth", NULL) == 0;
-	arm(0);
+	*calls = fault_parameter("calls", NULL);
+	hit = fault_parameter("nth", NULL) == 0;
+	arm_failure(0);
 	return hit;
 }
 
 /* Checks that a completed attempt works, and undoes it if it succeeded. */
-static bool good(const struct operation *op, const char *of, int n, int ret)
+static bool check_attempt(const struct operation *op, const char *driver_name, int n, int ret)
 {
 	bool works = ret >= 0 && op->works();
 
 	if (!works)
-		note("%s%s: after call %d failed, it does not work: %d", op->what, of, n, ret);
+		note("%s%s: after call %d failed, it does not work: %d", op->what, driver_name, n,
+		     ret);
 	if (ret >= 0)
 		op->undo();
 	return works;
 }
 
 /*
- * Returns the number of the call to fail after call @n of @calls. Up to 100 calls all fail. Of more,
- * as where a driver adds 400 instances, the first 20 and the last 10 fail, and one in 31 between,
- * which are the same in a loop. In make test more than 8 calls are many: the first 4 and the last 2
- * fail, and 5 between.
+ * Returns the number of the call to fail after call @n of @calls. Up to 100 calls are failed one by
+ * one. Of more than 100 calls (a driver may add 400 instances in a loop), the first 20, the last 10
+ * and every 31st call between them are failed. In make test up to 8 calls are failed one by one; of
+ * more than 8 calls, the first 4, the last 2 and about 5 between them are failed.
  */
-static int next(int n, int calls)
+static int next_call(int n, int calls)
 {
 	int first = gate_or_long(4, 20), last = gate_or_long(2, 10);
 	int stride = gate_or_long(calls / 6 + 1, 31);
@@ -98,83 +98,90 @@ static int next(int n, int calls)
 }
 
 /* Fails the calls of an operation one at a time, and reports one result. */
-static void inject(const struct operation *op, const char *of)
+static void test_failures(const struct operation *op, const char *driver_name)
 {
-	int failed = 0, calls, these, odd = 0, ret;
-	/* The calls that next() selects in make test, of that many. */
-	int least = op->least < 8 ? op->least : 7;
-	bool worked;
+	int failed = 0, calls, this_time, wrong = 0, ret;
+	/*
+	 * Minimum number of failed calls in make test: next_call() selects at least 7 of 8 or more
+	 * calls.
+	 */
+	int min = op->min_failures < 8 ? op->min_failures : 7;
+	bool works;
 
 	/*
-	 * Two attempts without a failure: the first may allocate memory that later attempts reuse.
+	 * Makes two attempts without a failure: the first may allocate memory that later attempts
+	 * reuse.
 	 */
-	attempt(op, 0, &ret, &these);
-	worked = good(op, of, 0, ret);
-	attempt(op, 0, &ret, &calls);
-	worked = good(op, of, 0, ret) && worked;
-	for (int n = 1; n <= calls; n = next(n, calls)) {
+	attempt_with_failure(op, 0, &ret, &this_time);
+	works = check_attempt(op, driver_name, 0, ret);
+	attempt_with_failure(op, 0, &ret, &calls);
+	works = check_attempt(op, driver_name, 0, ret) && works;
+	for (int n = 1; n <= calls; n = next_call(n, calls)) {
 		char last[80];
 
-		if (!attempt(op, n, &ret, &these)) {
+		if (!attempt_with_failure(op, n, &ret, &this_time)) {
 			/*
-			 * The number of calls varies: a large allocation in fragmented memory takes
-			 * more of them.
+			 * The number of calls varies, because a large allocation takes more calls
+			 * in fragmented memory.
 			 */
-			note("%s%s: %d calls this time, not %d", op->what, of, these, calls);
-			odd += these >= n;
-			worked = good(op, of, n, ret) && worked;
+			note("%s%s: %d calls this time, not %d", op->what, driver_name, this_time,
+			     calls);
+			wrong += this_time >= n;
+			works = check_attempt(op, driver_name, n, ret) && works;
 			continue;
 		}
 		failed++;
-		slurp("/sys/module/faults/parameters/last", last, sizeof(last));
+		read_file("/sys/module/faults/parameters/last", last, sizeof(last));
 		last[strcspn(last, "\n")] = '\0';
-		if (ret >= 0 && op->does_without) {
-			worked = good(op, of, n, ret) && worked;
+		if (ret >= 0 && op->may_succeed) {
+			works = check_attempt(op, driver_name, n, ret) && works;
 			continue;
 		}
-		if (ret != -ENOMEM || !op->clean()) {
-			note("%s%s: call %d failed, %s: %d", op->what, of, n, last, ret);
-			odd++;
+		if (ret != -ENOMEM || !op->is_clean()) {
+			note("%s%s: call %d failed, %s: %d", op->what, driver_name, n, last, ret);
+			wrong++;
 		}
 		if (ret >= 0)
 			op->undo();
 		/*
-		 * Try again without a failure. Not after each one: leftovers would show in later
-		 * attempts, too.
+		 * Tries the operation again without a failure, but only after some of the failures:
+		 * later attempts would show leftovers, too.
 		 */
 		if (calls <= 10 || failed % gate_or_long(8, 4) == 1)
-			worked = good(op, of, n, op->attempt()) && worked;
+			works = check_attempt(op, driver_name, n, op->attempt()) && works;
 	}
 	if (failed) {
 		op->prepare();
-		worked = good(op, of, calls, op->attempt()) && worked;
+		works = check_attempt(op, driver_name, calls, op->attempt()) && works;
 	}
-	note("%s%s: %d calls, %d of them failed, one at a time", op->what, of, calls, failed);
-	all_failed += failed;
-	if (op->least)
-		ok(!odd && worked && calls >= op->least && failed >= gate_or_long(least, op->least),
+	note("%s%s: %d calls, %d of them failed, one at a time", op->what, driver_name, calls,
+	     failed);
+	total_failed += failed;
+	if (op->min_failures)
+		ok(!wrong && works && calls >= op->min_failures &&
+		   failed >= gate_or_long(min, op->min_failures),
 		   "0.10 faults: %s%s: each failed call leaves nothing behind, a retry works",
-		   op->what, of);
+		   op->what, driver_name);
 	else
-		ok(worked && !calls,
-		   "0.10 faults: %s%s: makes no call that can fail", op->what, of);
+		ok(works && !calls,
+		   "0.10 faults: %s%s: makes no call that can fail", op->what, driver_name);
 }
 
 /*
- * A worker adds the instances of a disk after the disk's first request. If memory runs out then, a
- * later request starts the worker again: read from the disk until it has all of its instances.
+ * A worker adds the instances of a disk after the disk's first request. If the worker runs out of
+ * memory, a later request starts it again: read from the disk until all its instances exist.
  */
-static void block_afresh(void)
+static void prepare_block(void)
 {
 	driver = "pfc_block";
 	if (is_loaded(driver))
 		unload_driver();
-	count_live();
+	record_live();
 	if (load_driver())
 		bail("insmod pfc_block");
 }
 
-static int work_the_disk(void)
+static int read_disk_until_instances(void)
 {
 	static char block[4096] __attribute__((aligned(4096)));
 
@@ -187,8 +194,8 @@ static int work_the_disk(void)
 			return -EIO;
 		sleep_ms(5);
 		/*
-		 * The worker adds flush_time last. If reads is missing, the instances are just
-		 * being removed.
+		 * The worker adds flush_time last. If flush_time exists and reads does not, the
+		 * instances of the disk are just being removed.
 		 */
 		if (!pc_find(&pc, "block/nullb0/flush_time"))
 			continue;
@@ -202,33 +209,34 @@ static int work_the_disk(void)
 
 static bool disk_counts(void)
 {
-	__u32 seen = number;
-	__s64 before = pc_total(&pc, seen);
+	__u32 last_number = number;
+	__s64 before = pc_total(&pc, last_number);
 
 	for (int i = 0; i < 1000; i++) {
-		if (work_the_disk())
+		if (read_disk_until_instances())
 			break;
-		if (number == seen && pc_total(&pc, seen) > before)
+		if (number == last_number && pc_total(&pc, last_number) > before)
 			return true;
 		/* The instances were removed and added again, with other numbers. */
-		if (number != seen) {
-			seen = number;
-			before = pc_total(&pc, seen);
+		if (number != last_number) {
+			last_number = number;
+			before = pc_total(&pc, last_number);
 		}
 	}
-	return says(false, "its reads do not count");
+	return note_unless(false, "its reads do not count");
 }
 
-static const struct operation disk = {
+static const struct operation disk_operation = {
 	"pfc_block adds the instances of a disk",
-	block_afresh, work_the_disk, driver_not_there, disk_counts, unload_driver, 2, true, 0
+	prepare_block, read_disk_until_instances, driver_is_unloaded, disk_counts,
+	unload_driver, 2, true, 0
 };
 
 /*
- * Has this task accounted individually: the first such task starts accounting, the last one ends
- * it.
+ * Turns on individual accounting of this task. The first task with individual accounting starts
+ * accounting, and the last one ends it.
  */
-static int account(void)
+static int account_self(void)
 {
 	char text[32];
 	int ppactl = open("/proc/ppa/ppactl", O_WRONLY | O_CLOEXEC);
@@ -246,95 +254,101 @@ static const char *accounted_text(void)
 	char path[40];
 
 	snprintf(path, sizeof(path), "/proc/ppa/%d/ppa", getpid());
-	return slurp(path, text, sizeof(text));
+	return read_file(path, text, sizeof(text));
 }
 
 static bool is_accounted(void)
 {
-	return says(strstr(accounted_text(), "All results"), "it is not accounted");
+	return note_unless(strstr(accounted_text(), "All results"), "it is not accounted");
 }
 
-static bool not_accounted(void)
+static bool is_not_accounted(void)
 {
 	char text[80];
 
-	return says(!*slurp("/proc/ppa/ppactl", text, sizeof(text)), "it is half accounted") &
-	       says(!*accounted_text(), "it has files in /proc/ppa");
+	return note_unless(!*read_file("/proc/ppa/ppactl", text, sizeof(text)),
+			   "it is half accounted") &
+	       note_unless(!*accounted_text(), "it has files in /proc/ppa");
 }
 
-static void account_no_more(void)
+static void stop_accounting(void)
 {
 	char path[40];
 	int ppactl, i;
 
 	snprintf(path, sizeof(path), "/proc/ppa/%d/ppactl", getpid());
 	ppactl = open(path, O_WRONLY | O_CLOEXEC);
-	if (!says(write(ppactl, "0 0 0 1", 7) == 7, "accounting of the task does not end"))
+	if (!note_unless(write(ppactl, "0 0 0 1", 7) == 7, "accounting of the task does not end"))
 		exit(1);
 	close(ppactl);
 	for (i = 0; i < 5000 && !access(path, F_OK); i++)
 		sleep_ms(1);
 }
 
-static const struct operation accounting = {
-	"account one task", nothing, account, not_accounted, is_accounted,
-	account_no_more, 15, false, 0
+static const struct operation accounting_operation = {
+	"account one task", do_nothing, account_self, is_not_accounted, is_accounted,
+	stop_accounting, 15, false, 0
 };
 
-/* Loads the driver. Its rmmod must work when memory has run out. */
-static void loaded(void)
+/*
+ * Loads the driver before an attempt. The attempt unloads the driver, which must work when
+ * allocations fail.
+ */
+static void prepare_loaded(void)
 {
-	count_live();
+	record_live();
 	if (load_driver())
 		bail(driver);
 }
 
-static int unload_it(void)
+static int try_unload(void)
 {
 	return rmmod(driver);
 }
 
-static const struct operation unloading = {
-	"rmmod", loaded, unload_it, always, driver_not_there, nothing, 0, false, 0
+static const struct operation unload_operation = {
+	"rmmod", prepare_loaded, try_unload, return_true, driver_is_unloaded, do_nothing,
+	0, false, 0
 };
 
-static void all(void)
+static void test_all(void)
 {
-	inject(&loading, "");
-	afresh();
+	test_failures(&loading_operation, "");
+	reload_and_map();
 	for (int i = 0; i < 2000; i++)
-		puppet("add faults/first/%u", serial++);
-	for (int i = 0; i < OPERATIONS; i++)
-		inject(&operations[i], "");
-	close_it();
-	for (int i = 0; i < DRIVERS; i++) {
-		char of[40];
+		driver_cmd("add faults/first/%u", serial++);
+	for (int i = 0; i < NR_OPERATIONS; i++)
+		test_failures(&operations[i], "");
+	close_fd();
+	for (int i = 0; i < NR_DRIVERS; i++) {
+		char suffix[40];
 
 		driver = drivers[i];
-		snprintf(of, sizeof(of), " %s", driver);
-		inject(!strcmp(driver, "pfc_net") ? &net_loading :
-		       !strcmp(driver, "sample_rust") ? &sample_loading : &driver_loading, of);
-		inject(&unloading, of);
+		snprintf(suffix, sizeof(suffix), " %s", driver);
+		test_failures(!strcmp(driver, "pfc_net") ? &net_operation :
+			      !strcmp(driver, "sample_rust") ? &sample_operation :
+			      &driver_operation, suffix);
+		test_failures(&unload_operation, suffix);
 	}
 	if (system("modprobe null_blk"))
 		bail("modprobe null_blk");
-	inject(&disk, "");
-	inject(&accounting, "");
-	inject(&tracing, "");
-	inject(&touching, "");
+	test_failures(&disk_operation, "");
+	test_failures(&accounting_operation, "");
+	test_failures(&tracing_operation, "");
+	test_failures(&touching_operation, "");
 }
 
 int main(void)
 {
-	plan(1 + OPERATIONS + 2 * DRIVERS + 1 + 1 + 2 + 1);
-	unload();
+	plan(1 + NR_OPERATIONS + 2 * NR_DRIVERS + 1 + 1 + 2 + 1);
+	unload_modules();
 	errno = -insmod("faults", "");
 	if (errno)
 		bail("insmod faults");
-	all();
+	test_all();
 	pc_close(&pc);
-	unload();
-	note("%lu calls failed, one at a time", all_failed);
+	unload_modules();
+	note("%lu calls failed, one at a time", total_failed);
 	ok(!is_loaded("perfcounters") && !rmmod("faults"),
 	   "0.10 faults: perfcounters.ko and faults.ko unload at the end");
 	return finish();

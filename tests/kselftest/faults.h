@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Operations on the counter pages whose allocations are made to fail, each with its checks.
- * faults.c and fail_nth.c say how they are made to fail.
+ * Operations on the counter pages, each with its checks. faults.c and fail_nth.c make their
+ * allocations fail.
  */
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -15,7 +15,7 @@ static __u32 number, nr_slots, nr_live, serial;
 static __u64 gen;
 static int fd = -1;
 
-static __u32 live_now(void)
+static __u32 count_live_now(void)
 {
 	__u32 live = 0;
 
@@ -24,7 +24,7 @@ static __u32 live_now(void)
 	return live;
 }
 
-static __s64 sum_of_all(void)
+static __s64 sum_of_instances(void)
 {
 	__s64 sum = 0;
 
@@ -34,7 +34,7 @@ static __s64 sum_of_all(void)
 }
 
 /* Makes the providers count: processes, system calls, page faults and interrupts. */
-static void work(void)
+static void cause_events(void)
 {
 	for (int i = 0; i < 3; i++) {
 		void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -47,23 +47,23 @@ static void work(void)
 	sleep_ms(15);
 }
 
-/* Reloads perfcounters.ko and the puppet, and maps the counter pages. */
-static void afresh(void)
+/* Reloads perfcounters.ko and the test driver, and maps the counter pages. */
+static void reload_and_map(void)
 {
 	static bool mapped;
 
 	if (mapped)
 		pc_close(&pc);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	mapped = true;
 }
 
 /* insmod perfcounters */
 
-static void gone(void)
+static void prepare_unloaded(void)
 {
-	unload();
+	unload_modules();
 }
 
 static int load_perfcounters(void)
@@ -71,41 +71,42 @@ static int load_perfcounters(void)
 	return insmod("perfcounters", "");
 }
 
-static bool not_there(void)
+static bool is_unloaded(void)
 {
-	char misc[8192];
+	char devices[8192];
 
-	slurp("/proc/misc", misc, sizeof(misc));
-	return says(!is_loaded("perfcounters"), "perfcounters.ko is half loaded") &
-	       says(!strstr(misc, "perfcounters"), "a device is still registered") &
-	       says(access("/dev/perfcounters", F_OK) && access("/dev/perfcounters_names", F_OK),
-		    "a device node is left");
+	read_file("/proc/misc", devices, sizeof(devices));
+	return note_unless(!is_loaded("perfcounters"), "perfcounters.ko is half loaded") &
+	       note_unless(!strstr(devices, "perfcounters"), "a device is still registered") &
+	       note_unless(access("/dev/perfcounters", F_OK) &&
+			   access("/dev/perfcounters_names", F_OK),
+			   "a device node is left");
 }
 
-static bool is_empty(void)
+static bool has_no_instances(void)
 {
 	struct pc p;
 	bool good;
 
 	pc_open(&p);
 	good = p.h->version == PERFCOUNTERS_VERSION && p.h->gen1 == p.h->gen2 &&
-	       p.h->nr_slots == 1 + PC_OWN && p.h->nr_chunks == 1 && pc_total(&p, 511) == 0 &&
+	       p.h->nr_slots == 1 + PC_BUILTIN && p.h->nr_chunks == 1 && pc_total(&p, 511) == 0 &&
 	       !access("/dev/perfcounters_names", R_OK);
 	pc_close(&p);
-	return says(good, "the pages are not those of an empty set");
+	return note_unless(good, "the pages are not those of an empty set");
 }
 
 static void unload_perfcounters(void)
 {
-	if (!says(!rmmod("perfcounters"), "perfcounters.ko does not unload"))
+	if (!note_unless(!rmmod("perfcounters"), "perfcounters.ko does not unload"))
 		exit(1);
 }
 
 /* insmod DRIVER */
 
-static void count_live(void)
+static void record_live(void)
 {
-	nr_live = live_now();
+	nr_live = count_live_now();
 }
 
 static int load_driver(void)
@@ -113,32 +114,32 @@ static int load_driver(void)
 	return insmod(driver, "");
 }
 
-static bool driver_not_there(void)
+static bool driver_is_unloaded(void)
 {
-	__s64 before = sum_of_all();
+	__s64 before = sum_of_instances();
 
-	work();
-	return says(!is_loaded(driver), "the driver is half loaded") &
-	       says(live_now() == nr_live, "it left live instances") &
-	       says(sum_of_all() == before, "something still counts") &
-	       says(pc.h->gen1 == pc.h->gen2, "gen1 is not gen2");
+	cause_events();
+	return note_unless(!is_loaded(driver), "the driver is half loaded") &
+	       note_unless(count_live_now() == nr_live, "it left live instances") &
+	       note_unless(sum_of_instances() == before, "something still counts") &
+	       note_unless(pc.h->gen1 == pc.h->gen2, "gen1 is not gen2");
 }
 
 static bool driver_counts(void)
 {
 	bool idle = !strcmp(driver, "pfc_block") || !strcmp(driver, "pfc_net");
-	__s64 before = sum_of_all();
+	__s64 before = sum_of_instances();
 
-	work();
+	cause_events();
 	/* A sample driver counts when its timer expires, which a busy host may delay. */
-	wait_until(idle || sum_of_all() > before);
-	return says(live_now() > nr_live, "it has no instances") &
-	       says(idle || sum_of_all() > before, "it does not count");
+	wait_until(idle || sum_of_instances() > before);
+	return note_unless(count_live_now() > nr_live, "it has no instances") &
+	       note_unless(idle || sum_of_instances() > before, "it does not count");
 }
 
 static void unload_driver(void)
 {
-	if (!says(!rmmod(driver), "the driver does not unload"))
+	if (!note_unless(!rmmod(driver), "the driver does not unload"))
 		exit(1);
 }
 
@@ -156,16 +157,16 @@ static int open_counters(void)
 	return fd < 0 ? -errno : 0;
 }
 
-static void close_it(void)
+static void close_fd(void)
 {
 	if (fd >= 0)
 		close(fd);
 	fd = -1;
 }
 
-static void open_both(void)
+static void open_names_only(void)
 {
-	close_it();
+	close_fd();
 	open_names();
 }
 
@@ -181,14 +182,14 @@ static bool has_all_names(void)
 			lines += text[i] == '\n';
 	for (__u32 n = 1; n < pc.h->nr_slots; n++)
 		instances += pc.desc[n].state != PERFCOUNTERS_FREE;
-	return says(lines == instances + 1, "names are missing");
+	return note_unless(lines == instances + 1, "names are missing");
 }
 
 static int read_names(void)
 {
-	char some[500];
+	char buf[500];
 
-	return pread(fd, some, sizeof(some), 77) == sizeof(some) ? 0 : -errno;
+	return pread(fd, buf, sizeof(buf), 77) == sizeof(buf) ? 0 : -errno;
 }
 
 static void *mapping;
@@ -200,9 +201,9 @@ static int map_and_touch(void)
 	mapping = mmap(NULL, pc.len, PROT_READ, MAP_SHARED, pc.fd, 0);
 	if (mapping == MAP_FAILED)
 		return -errno;
-	for (__u64 at = 0; at < perfcounters_offset(&pc.geometry, 0, pc.h->nr_chunks * 512);
-	     at += 4096)
-		sink = ((volatile char *)mapping)[at];
+	for (__u64 offset = 0; offset < perfcounters_offset(&pc.geometry, 0, pc.h->nr_chunks * 512);
+	     offset += 4096)
+		sink = ((volatile char *)mapping)[offset];
 	(void)sink;
 	return 0;
 }
@@ -219,116 +220,122 @@ static void unmap(void)
 
 /* perf_add */
 
-static void take_stock(void)
+static void record_state(void)
 {
 	nr_slots = pc.h->nr_slots;
-	nr_live = live_now();
+	nr_live = count_live_now();
 	gen = pc.h->gen2;
 }
 
-static void remember(void)
+static void record_state_and_name(void)
 {
-	take_stock();
+	record_state();
 	snprintf(name, sizeof(name), "faults/%u", serial++);
 }
 
 /*
  * Adds instances until the next one is the first of a page of descriptors (16) or of a chunk (512).
  */
-static void fill_to(__u32 multiple)
+static void add_until_first_of(__u32 multiple)
 {
 	while (pc.h->nr_slots % multiple)
-		puppet("add faults/fill/%u", serial++);
-	remember();
+		driver_cmd("add faults/fill/%u", serial++);
+	record_state_and_name();
 }
 
-static void fill_page(void)
+static void prepare_new_page(void)
 {
-	fill_to(16);
-	/* The first instance of a chunk would need a chunk too, which is a different operation. */
+	add_until_first_of(16);
+	/*
+	 * The first instance of a chunk also needs the chunk itself, which is a different
+	 * operation.
+	 */
 	if (pc.h->nr_slots % 512 == 0) {
-		puppet("add faults/fill/%u", serial++);
-		fill_to(16);
+		driver_cmd("add faults/fill/%u", serial++);
+		add_until_first_of(16);
 	}
 }
 
-static void fill_chunk(void)
+static void prepare_new_chunk(void)
 {
-	fill_to(512);
+	add_until_first_of(512);
 }
 
-static void long_name(void)
+static void prepare_long_name(void)
 {
-	fill_page();
+	prepare_new_page();
 	snprintf(name, sizeof(name), "faults/%0119u", serial++);
 }
 
-/* Sends a command to the puppet. Unlike puppet(), it returns -errno if the write itself fails. */
-static int ask(const char *command, const char *what)
+/*
+ * Sends a command to the test driver. Unlike driver_cmd(), it returns -errno if the write itself
+ * fails.
+ */
+static int try_driver_cmd(const char *command, const char *what)
 {
 	char text[256], reply[32] = "";
 	int len = snprintf(text, sizeof(text), "%s %s", command, what);
 
-	if (pwrite(puppet_fd, text, len, 0) != len)
+	if (pwrite(driver_fd, text, len, 0) != len)
 		return -errno;
-	disarm();
-	if (pread(puppet_fd, reply, sizeof(reply) - 1, 0) <= 0)
+	disarm_failure();
+	if (pread(driver_fd, reply, sizeof(reply) - 1, 0) <= 0)
 		bail(command);
 	return atoi(reply);
 }
 
 static int add_plain(void)
 {
-	return number = ask("add", name);
+	return number = try_driver_cmd("add", name);
 }
 
 static int add_histogram(void)
 {
-	return number = ask("desc 32 4 1 0 64 0 -1", name);
+	return number = try_driver_cmd("desc 32 4 1 0 64 0 -1", name);
 }
 
 static bool nothing_added(void)
 {
-	return says(pc.h->nr_slots == nr_slots, "nr_slots moved") &
-	       says(pc.h->gen1 == gen && pc.h->gen2 == gen, "the generation moved") &
-	       says(live_now() == nr_live, "there is one more live instance");
+	return note_unless(pc.h->nr_slots == nr_slots, "nr_slots moved") &
+	       note_unless(pc.h->gen1 == gen && pc.h->gen2 == gen, "the generation moved") &
+	       note_unless(count_live_now() == nr_live, "there is one more live instance");
 }
 
-static bool counts(void)
+static bool instance_counts(void)
 {
 	bool good = pc_find(&pc, name) == number && pc_total(&pc, number) == 0 &&
 		    pc.h->gen1 == pc.h->gen2;
 
-	puppet("adjust %u 5", number);
-	return says(good && pc_total(&pc, number) == 5, "the new instance does not count");
+	driver_cmd("adjust %u 5", number);
+	return note_unless(good && pc_total(&pc, number) == 5, "the new instance does not count");
 }
 
-static void delete(void)
+static void delete_instance(void)
 {
-	puppet("del %u", number);
+	driver_cmd("del %u", number);
 }
 
-static void make_dormant(void)
+static void prepare_dormant(void)
 {
-	remember();
+	record_state_and_name();
 	add_plain();
-	puppet("adjust %u 9", number);
-	delete();
-	take_stock();
+	driver_cmd("adjust %u 9", number);
+	delete_instance();
+	record_state();
 }
 
-static void make_live(void)
+static void prepare_live(void)
 {
-	remember();
+	record_state_and_name();
 	add_plain();
 }
 
-static int delete_it(void)
+static int try_delete(void)
 {
 	char text[12];
 
 	snprintf(text, sizeof(text), "%u", number);
-	return ask("del", text);
+	return try_driver_cmd("del", text);
 }
 
 static bool is_dormant(void)
@@ -338,7 +345,7 @@ static bool is_dormant(void)
 
 /* A CPU */
 
-static int cpu1(const char *on)
+static int write_cpu1_online(const char *on)
 {
 	int file = open("/sys/devices/system/cpu/cpu1/online", O_WRONLY | O_CLOEXEC);
 	int ret = write(file, on, 1) == 1 ? 0 : -errno;
@@ -347,14 +354,14 @@ static int cpu1(const char *on)
 	return ret;
 }
 
-static void cpu1_off(void)
+static void prepare_cpu1_offline(void)
 {
-	cpu1("0");
+	write_cpu1_online("0");
 }
 
-static int cpu1_on(void)
+static int set_cpu1_online(void)
 {
-	return cpu1("1");
+	return write_cpu1_online("1");
 }
 
 static bool cpu1_is_on(void)
@@ -362,51 +369,59 @@ static bool cpu1_is_on(void)
 	return *(const volatile __u64 *)(pc.base + pc.geometry.online_offset) & 2;
 }
 
-static const struct operation loading = {
-	"insmod perfcounters", gone, load_perfcounters, not_there, is_empty, unload_perfcounters,
-	13, false, 8
-}, driver_loading = {
-	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 1, false,
-	8
-}, net_loading = {
-	/* pfc_net loads without them: an interface without instances is counted in net/unnamed. */
-	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 8, true,
-	8
-}, sample_loading = {
+static const struct operation loading_operation = {
+	"insmod perfcounters", prepare_unloaded, load_perfcounters, is_unloaded,
+	has_no_instances, unload_perfcounters, 13, false, 8
+}, driver_operation = {
+	"insmod", record_live, load_driver, driver_is_unloaded, driver_counts, unload_driver,
+	1, false, 8
+}, net_operation = {
+	/*
+	 * pfc_net loads without instances: the traffic of an interface without them is counted in
+	 * net/unnamed.
+	 */
+	"insmod", record_live, load_driver, driver_is_unloaded, driver_counts, unload_driver,
+	8, true, 8
+}, sample_operation = {
 	/* A sample driver also loads if some of its counters cannot be added. */
-	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 1, true,
-	8
+	"insmod", record_live, load_driver, driver_is_unloaded, driver_counts, unload_driver,
+	1, true, 8
 }, operations[] = {
 	{ "open /dev/perfcounters_names",
-	  nothing, open_names, always, has_all_names, close_it, 3, false, 0 },
+	  do_nothing, open_names, return_true, has_all_names, close_fd, 3, false, 0 },
 	{ "read /dev/perfcounters_names",
-	  open_both, read_names, always, has_all_names, nothing, 0, false, 0 },
+	  open_names_only, read_names, return_true, has_all_names, do_nothing, 0, false, 0 },
 	{ "open /dev/perfcounters",
-	  close_it, open_counters, always, always, close_it, 0, false, 0 },
+	  close_fd, open_counters, return_true, return_true, close_fd, 0, false, 0 },
 	{ "map and touch every counter page",
-	  nothing, map_and_touch, always, is_same_mapping, unmap, 0, false, 0 },
+	  do_nothing, map_and_touch, return_true, is_same_mapping, unmap, 0, false, 0 },
 	{ "add an instance, needs a page of descriptors",
-	  fill_page, add_plain, nothing_added, counts, delete, 1, false, 0 },
-	{ "add a long name, needs a page of descriptors", long_name, add_plain, nothing_added,
-	  counts, delete, 1, false, 0 },
-	{ "add a histogram, needs four pages of descriptors", fill_page, add_histogram,
-	  nothing_added, counts, delete, 4, false, 0 },
+	  prepare_new_page, add_plain, nothing_added, instance_counts, delete_instance, 1, false,
+	  0 },
+	{ "add a long name, needs a page of descriptors", prepare_long_name, add_plain,
+	  nothing_added, instance_counts, delete_instance, 1, false, 0 },
+	{ "add a histogram, needs four pages of descriptors", prepare_new_page, add_histogram,
+	  nothing_added, instance_counts, delete_instance, 4, false, 0 },
 	{ "add an instance, needs a chunk",
-	  fill_chunk, add_plain, nothing_added, counts, delete, 2, false, 0 },
-	{ "add a histogram, needs a chunk", fill_chunk, add_histogram, nothing_added, counts,
-	  delete, 5, false, 0 },
+	  prepare_new_chunk, add_plain, nothing_added, instance_counts, delete_instance, 2, false,
+	  0 },
+	{ "add a histogram, needs a chunk", prepare_new_chunk, add_histogram, nothing_added,
+	  instance_counts, delete_instance, 5, false, 0 },
 	{ "add a dormant name again",
-	  make_dormant, add_plain, nothing_added, counts, delete, 0, false, 0 },
-	{ "delete an instance", make_live, delete_it, always, is_dormant, nothing, 0, false, 0 },
-	{ "bring CPU 1 online", cpu1_off, cpu1_on, always, cpu1_is_on, nothing, 0, false, 0 },
+	  prepare_dormant, add_plain, nothing_added, instance_counts, delete_instance, 0, false,
+	  0 },
+	{ "delete an instance", prepare_live, try_delete, return_true, is_dormant, do_nothing, 0,
+	  false, 0 },
+	{ "bring CPU 1 online", prepare_cpu1_offline, set_cpu1_online, return_true, cpu1_is_on,
+	  do_nothing, 0, false, 0 },
 };
 
-#define OPERATIONS ((int)(sizeof(operations) / sizeof(*operations)))
+#define NR_OPERATIONS ((int)(sizeof(operations) / sizeof(*operations)))
 
 static const char *const drivers[] = {
 	"pfc_sched", "pfc_syscalls", "pfc_irq", "pfc_block", "pfc_net", "pfc_mm", "sample_rust",
 };
 
-#define DRIVERS ((int)(sizeof(drivers) / sizeof(*drivers)))
+#define NR_DRIVERS ((int)(sizeof(drivers) / sizeof(*drivers)))
 
 #endif

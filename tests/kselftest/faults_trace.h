@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Allocation failures in user tracing: attaching a process and creating a trace succeed as a whole
+ * Allocation failures in user tracing. Attaching a process and creating a trace succeed as a whole
  * or leave nothing behind. If there is no memory for a buffer page that a traced process touches,
- * its events are lost, and the process is not killed.
+ * the events of the process are lost, and the process is not killed.
  */
 #ifndef FAULTS_TRACE_H
 #define FAULTS_TRACE_H
@@ -11,28 +11,28 @@
 #include <linux/perftrace.h>
 #include <sys/ioctl.h>
 
-static int traced = -1, trace = -1;
-static char *seen = MAP_FAILED, *written = MAP_FAILED;
-static struct perftrace_attach attached;
-static struct perftrace_create created;
+static int process_fd = -1, trace_fd = -1;
+static char *control = MAP_FAILED, *buffers = MAP_FAILED;
+static struct perftrace_attach attach;
+static struct perftrace_create create;
 
-static void trace_no_more(void)
+static void close_trace(void)
 {
-	if (seen != MAP_FAILED)
-		munmap(seen, PERFTRACE_READ_BYTES);
-	if (written != MAP_FAILED)
-		munmap(written, attached.bytes);
-	close(traced);
-	close(trace);
-	traced = -1;
-	trace = -1;
-	seen = MAP_FAILED;
-	written = MAP_FAILED;
+	if (control != MAP_FAILED)
+		munmap(control, PERFTRACE_READ_BYTES);
+	if (buffers != MAP_FAILED)
+		munmap(buffers, attach.bytes);
+	close(process_fd);
+	close(trace_fd);
+	process_fd = -1;
+	trace_fd = -1;
+	control = MAP_FAILED;
+	buffers = MAP_FAILED;
 }
 
-static int begin_trace(void)
+static int start_trace(void)
 {
-	/* $thread != 0 */
+	/* Filter with one step: $thread != 0 */
 	static const struct {
 		struct perftrace_filter head;
 		struct perftrace_step step;
@@ -47,104 +47,105 @@ static int begin_trace(void)
 		{ .name = "faults:one", .fields = "value:u64" }, { .name = "faults:two" },
 		{ .name = "faults:three", .fields = "text:str" },
 	};
-	struct perftrace_markers some = {
-		.size = sizeof(some), .nr = 3, .markers = (unsigned long)markers,
+	struct perftrace_markers markers_arg = {
+		.size = sizeof(markers_arg), .nr = 3, .markers = (unsigned long)markers,
 	};
 
-	attached = (struct perftrace_attach) { .size = sizeof(attached) };
-	created = (struct perftrace_create) {
-		.size = sizeof(created), .flags = PERFTRACE_FLIGHT, .name = "faults",
+	attach = (struct perftrace_attach) { .size = sizeof(attach) };
+	create = (struct perftrace_create) {
+		.size = sizeof(create), .flags = PERFTRACE_FLIGHT, .name = "faults",
 		.filter = (unsigned long)&filter, .filter_bytes = sizeof(filter),
 		.markers = "faults:* kernel:sched_switch",
 	};
-	traced = open("/dev/perftrace", O_RDWR | O_CLOEXEC);
-	if (traced < 0 || ioctl(traced, PERFTRACE_ATTACH, &attached))
+	process_fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC);
+	if (process_fd < 0 || ioctl(process_fd, PERFTRACE_ATTACH, &attach))
 		return -errno;
-	seen = mmap(NULL, PERFTRACE_READ_BYTES, PROT_READ, MAP_SHARED, traced, 0);
-	written = mmap(NULL, attached.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, traced,
+	control = mmap(NULL, PERFTRACE_READ_BYTES, PROT_READ, MAP_SHARED, process_fd, 0);
+	buffers = mmap(NULL, attach.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, process_fd,
 		       PERFTRACE_BUFFERS);
-	if (seen == MAP_FAILED || written == MAP_FAILED)
+	if (control == MAP_FAILED || buffers == MAP_FAILED)
 		return -errno;
-	if (ioctl(traced, PERFTRACE_REGISTER, &some))
+	if (ioctl(process_fd, PERFTRACE_REGISTER, &markers_arg))
 		return -errno;
-	trace = open("/dev/perftrace", O_RDWR | O_CLOEXEC);
-	if (trace < 0 || ioctl(trace, PERFTRACE_CREATE, &created))
+	trace_fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC);
+	if (trace_fd < 0 || ioctl(trace_fd, PERFTRACE_CREATE, &create))
 		return -errno;
 	return 0;
 }
 
-static int try_to_trace(void)
+static int try_start_trace(void)
 {
-	int ret = begin_trace();
+	int ret = start_trace();
 
 	if (ret)
-		trace_no_more();
+		close_trace();
 	return ret;
 }
 
-static bool no_trace(void)
+static bool has_no_trace(void)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
 	int fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC);
-	bool none = ioctl(fd, PERFTRACE_NEXT_TRACE, &info) && errno == ENOENT;
+	bool no_traces = ioctl(fd, PERFTRACE_NEXT_TRACE, &info) && errno == ENOENT;
 
 	close(fd);
-	return says(none, "there is half a trace");
+	return note_unless(no_traces, "there is half a trace");
 }
 
-static struct perftrace_buffer *a_buffer(void)
+static struct perftrace_buffer *first_buffer(void)
 {
-	return (void *)(written + ((size_t)created.slot * attached.nr_cpus << attached.stride));
+	return (void *)(buffers + ((size_t)create.slot * attach.nr_cpus << attach.stride));
 }
 
-static int touch(void)
+static int touch_buffer(void)
 {
-	int got = *(volatile __u64 *)&a_buffer()->limit ? 0 : 1;
+	int got = *(volatile __u64 *)&first_buffer()->limit ? 0 : 1;
 
-	*(volatile __u64 *)((char *)a_buffer() + PERFTRACE_RECORDS) = 1;
+	*(volatile __u64 *)((char *)first_buffer() + PERFTRACE_RECORDS) = 1;
 	return got;
 }
 
-static bool is_traced(void)
+static bool marker_is_wanted(void)
 {
-	const volatile __u32 *words = (void *)(seen + PERFTRACE_WORDS);
+	const volatile __u32 *words = (void *)(control + PERFTRACE_WORDS);
 
-	return says(words[0] >> created.slot & 1, "its marker is not wanted") &
-	       says(seen[PERFTRACE_FILTERS + (created.slot << 12)], "there is no filter");
+	return note_unless(words[0] >> create.slot & 1, "its marker is not wanted") &
+	       note_unless(control[PERFTRACE_FILTERS + (create.slot << 12)], "there is no filter");
 }
 
-static bool is_written(void)
+static bool buffer_is_writable(void)
 {
-	return is_traced() && says(touch() >= 0, "it cannot be written");
+	return marker_is_wanted() && note_unless(touch_buffer() >= 0, "it cannot be written");
 }
 
 /*
- * Without memory the process gets a dummy page, which the trace counts in no_memory; it lives on.
+ * Without memory the process gets a dummy page and lives on. The trace counts the missing buffer in
+ * no_memory.
  */
-static bool goes_without(void)
+static bool loss_is_counted(void)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
 
-	if (touch() == 0)
-		return is_traced();
-	return says(!ioctl(trace, PERFTRACE_INFO, &info) && info.no_memory,
-		    "missing memory is not counted");
+	if (touch_buffer() == 0)
+		return marker_is_wanted();
+	return note_unless(!ioctl(trace_fd, PERFTRACE_INFO, &info) && info.no_memory,
+			   "missing memory is not counted");
 }
 
-static void traced_afresh(void)
+static void prepare_traced(void)
 {
-	errno = -begin_trace();
+	errno = -start_trace();
 	if (errno)
 		bail("/dev/perftrace");
 }
 
-static const struct operation tracing = {
-	/* The cache of matched names may have no memory: names are matched again then. */
-	"attach a process and create a trace", nothing, try_to_trace, no_trace, is_written,
-	trace_no_more, 15, true, 0
-}, touching = {
-	"a traced process touches its buffer", traced_afresh, touch, always, goes_without,
-	trace_no_more, 2, true, 0
+static const struct operation tracing_operation = {
+	/* If the cache of matched names cannot be allocated, names are matched again. */
+	"attach a process and create a trace", do_nothing, try_start_trace, has_no_trace,
+	buffer_is_writable, close_trace, 15, true, 0
+}, touching_operation = {
+	"a traced process touches its buffer", prepare_traced, touch_buffer, return_true,
+	loss_is_counted, close_trace, 2, true, 0
 };
 
 #endif

@@ -4,15 +4,16 @@
 # guest: faulty
 # timeout: 200
 #
-# Commits the faults that the debug kernels have to report. The host checks that each one was
-# reported, and that the rig counts the report as a failure: expected_reports in tools/rig/guest.sh
-# reads the lines "# expect FAULT: TEXT".
+# Commits the programming errors (faults) that the debug kernels have to report. The host checks
+# that each fault was reported and that the rig counts the report as a failure: expected_reports in
+# tools/rig/guest.sh reads the lines "# expect FAULT: TEXT".
 #
-# The order matters: lockdep switches itself off after its first report of a lock inversion, and
-# after any report of KASAN. The leak is found by the scans after the last program.
+# The order of the faults matters: lockdep turns itself off after its first report of a lock
+# inversion, and after any report of KASAN. The scans of kmemleak find the leak after the last
+# program.
 
-# fault NAME TEXT
-fault() {
+# check_fault NAME TEXT: commits the fault NAME and prints the report TEXT that the host expects.
+check_fault() {
 	n=$((n + 1))
 	module=faulty
 	[ "$1" != rust_use_after_free ] || module=faulty_rust
@@ -30,22 +31,22 @@ echo "TAP version 13"
 case $WORLD in
 debug)
 	echo "1..13"
-	fault sleep_in_atomic "BUG: sleeping function called from invalid context"
-	fault cpu_in_preemptible "BUG: using smp_processor_id() in preemptible"
-	fault rcu_unlocked "WARNING: suspicious RCU usage"
-	fault list_twice "list_del corruption"
-	fault free_active_timer "ODEBUG: free active"
-	fault index_out_of_bounds "UBSAN: array-index-out-of-bounds"
-	fault lock_inversion "possible circular locking dependency detected"
-	fault schedule_in_atomic "BUG: scheduling while atomic"
-	fault kfence_out_of_bounds "BUG: KFENCE: out-of-bounds read"
-	fault heap_out_of_bounds "BUG: KASAN: slab-out-of-bounds"
-	fault use_after_free "BUG: KASAN: slab-use-after-free"
-	fault rust_use_after_free "BUG: KASAN: slab-use-after-free in _RN"
-	fault leak "unreferenced object"
+	check_fault sleep_in_atomic "BUG: sleeping function called from invalid context"
+	check_fault cpu_in_preemptible "BUG: using smp_processor_id() in preemptible"
+	check_fault rcu_unlocked "WARNING: suspicious RCU usage"
+	check_fault list_twice "list_del corruption"
+	check_fault free_active_timer "ODEBUG: free active"
+	check_fault index_out_of_bounds "UBSAN: array-index-out-of-bounds"
+	check_fault lock_inversion "possible circular locking dependency detected"
+	check_fault schedule_in_atomic "BUG: scheduling while atomic"
+	check_fault kfence_out_of_bounds "BUG: KFENCE: out-of-bounds read"
+	check_fault heap_out_of_bounds "BUG: KASAN: slab-out-of-bounds"
+	check_fault use_after_free "BUG: KASAN: slab-use-after-free"
+	check_fault rust_use_after_free "BUG: KASAN: slab-use-after-free in _RN"
+	check_fault leak "unreferenced object"
 	;;
 kcsan)
 	echo "1..1"
-	fault race "BUG: KCSAN: data-race in racer"
+	check_fault race "BUG: KCSAN: data-race in racer"
 	;;
 esac

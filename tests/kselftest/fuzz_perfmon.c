@@ -7,8 +7,8 @@
  *
  * Random calls of /dev/perfmon: contexts of threads and CPUs, event sets, sampling in each format,
  * the self page, rings. Most structures are valid, so that calls get past the checks of their
- * arguments. Each call must succeed some times and fail some times. SEED, CALLS and ROUND in the
- * environment repeat a run.
+ * arguments. Each kind of call must succeed some times and fail some times. SEED, CALLS and ROUND
+ * in the environment repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "sampling.h"
@@ -16,7 +16,7 @@
 
 #define R_THREAD	0x0002
 #define R_CPU		0x0004
-#define R_SAMPLING	0x0008	/* a context of a thread with a format */
+#define R_SAMPLING	0x0008	/* a thread's context with a sampling format */
 #define R_CONTEXT	(R_THREAD | R_CPU | R_SAMPLING)
 #define R_OF_THREAD	(R_THREAD | R_SAMPLING)
 
@@ -40,7 +40,7 @@ static const struct field ctx_cpu[] = {
 static const struct shape thread_shape = SHAPE(struct pfarg_ctx, ctx_thread);
 static const struct shape cpu_shape = SHAPE(struct pfarg_ctx, ctx_cpu);
 
-/* Formats, each with a shape for its argument and one for the call */
+/* Formats: the shape of each format's argument and the shape of the call */
 
 static const struct field dfl_arg[] = {
 	NUMBERS(struct pfm_dfl_smpl_arg, buf_size, K_BYTES, 4096, 65536),
@@ -60,7 +60,7 @@ static const struct field ring_arg[] = {
 	FIELD(struct perfmon_ring_arg, reserved, K_RESERVED),
 };
 
-/* Formats that set the flags and the stacks themselves: both fields must be 0. */
+/* Formats that set the flags and the stacks themselves: both fields of the argument must be 0. */
 static const struct field fixed_ring_arg[] = {
 	NUMBERS(struct perfmon_ring_arg, size, K_BYTES, 4096, 65536),
 	FIELD(struct perfmon_ring_arg, flags, K_RESERVED),
@@ -225,9 +225,9 @@ VECTOR(gone_sets, set_gone_shape, 1);
 VECTOR(infos, info_shape, 3);
 VECTOR(some_runs, runs_shape, 2);
 
-/* Others */
+/* Other calls */
 
-static __u64 no_or_yes[] = { 0, 1 };
+static __u64 booleans[] = { 0, 1 };
 
 #define LOAD(table, kind)							\
 	static const struct field table[] = {					\
@@ -248,11 +248,11 @@ static const struct field start_fields[] = {
 	FIELD(struct pfarg_start, start_reserved3, K_RESERVED),
 };
 
-struct a_word {
+struct word {
 	__u32 word;
 };
 
-static const struct field pause_fields[] = { ONE_OF(struct a_word, word, K_ENUM, no_or_yes) };
+static const struct field pause_fields[] = { ONE_OF(struct word, word, K_ENUM, booleans) };
 
 static const struct field status_fields[] = {
 	FIELD(struct perfmon_status, flags, K_OUT),
@@ -264,32 +264,33 @@ static const struct field status_fields[] = {
 };
 
 static const struct shape start_shape = SHAPE(struct pfarg_start, start_fields);
-static const struct shape pause_shape = SHAPE(struct a_word, pause_fields);
+static const struct shape pause_shape = SHAPE(struct word, pause_fields);
 static const struct shape status_shape = SHAPE(struct perfmon_status, status_fields);
 
 /*
- * The load of a CPU is strict: only contexts of CPUs get the number of a CPU. In a thread's context
- * it would be the ID of a process, such as init.
+ * The call that loads a context on a CPU has strict roles: only contexts of CPUs get the number of
+ * a CPU. PERFMON_LOAD of a thread's context would take the number as the ID of a process, such as
+ * init.
  */
 static const struct call calls[] = {
-	CALL(PERFMON_CREATE, &thread_shape, R_NEW, R_THREAD, C_CAREFUL),
-	CALL(PERFMON_CREATE, &cpu_shape, R_NEW, R_CPU, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &dfl_shape, R_NEW, R_SAMPLING, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &ring_shape, R_NEW, R_SAMPLING, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &flight_shape, R_NEW, R_SAMPLING, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &stack_shape, R_NEW, R_SAMPLING, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &nway_shape, R_NEW, R_SAMPLING, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &histogram_shape, R_NEW, R_SAMPLING, C_CAREFUL),
+	CALL(PERFMON_CREATE, &thread_shape, R_NEW, R_THREAD, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE, &cpu_shape, R_NEW, R_CPU, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &dfl_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &ring_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &flight_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &stack_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &nway_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &histogram_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
 	CALL(PERFMON_WRITE_PMCS, &pmcs_shape, R_CONTEXT, 0, 0),
 	CALL(PERFMON_WRITE_PMDS, &pmds_shape, R_CONTEXT, 0, 0),
 	CALL(PERFMON_WRITE_PMDS, &periods_shape, R_SAMPLING, 0, 0),
 	CALL(PERFMON_READ_PMDS, &reads_shape, R_CONTEXT, 0, 0),
-	CALL(PERFMON_LOAD, &load_thread_shape, R_OF_THREAD, 0, C_CAREFUL),
-	CALL(PERFMON_LOAD, &load_thread_shape, R_SAMPLING, 0, C_CAREFUL),
-	CALL(PERFMON_LOAD, &load_cpu_shape, R_CPU, 0, C_CAREFUL | C_STRICT),
+	CALL(PERFMON_LOAD, &load_thread_shape, R_OF_THREAD, 0, C_SHAPE_ONLY),
+	CALL(PERFMON_LOAD, &load_thread_shape, R_SAMPLING, 0, C_SHAPE_ONLY),
+	CALL(PERFMON_LOAD, &load_cpu_shape, R_CPU, 0, C_SHAPE_ONLY | C_ROLE_ONLY),
 	CALL(PERFMON_UNLOAD, NULL, R_CONTEXT, 0, 0),
-	CALL(PERFMON_START, &start_shape, R_CONTEXT, 0, C_NULL),
-	CALL(PERFMON_START, &start_shape, R_SAMPLING, 0, C_NULL),
+	CALL(PERFMON_START, &start_shape, R_CONTEXT, 0, C_NULL_OK),
+	CALL(PERFMON_START, &start_shape, R_SAMPLING, 0, C_NULL_OK),
 	CALL(PERFMON_STOP, NULL, R_CONTEXT, 0, 0),
 	CALL(PERFMON_RESTART, NULL, R_SAMPLING, 0, 0),
 	CALL(PERFMON_PAUSE, &pause_shape, R_SAMPLING, 0, 0),
@@ -310,22 +311,23 @@ static struct range ranges[] = {
 };
 
 /*
- * Returns what a created context is. A wrong flag may have made it a CPU's or a thread's context.
+ * Returns the role of a created context. A wrong flag in the call may have changed a thread's
+ * context to a CPU's or the reverse.
  */
-static __u16 role(const struct call *call, const void *arg)
+static __u16 role_of_new(const struct call *call, const void *arg)
 {
 	const struct pfarg_ctx *ctx = arg;
 
 	if (ctx->ctx_flags & PFM_FL_SYSTEM_WIDE)
 		return R_CPU;
-	return call->gives == R_CPU ? R_THREAD : call->gives;
+	return call->new_role == R_CPU ? R_THREAD : call->new_role;
 }
 
 /*
- * Fills the pools with the registers in /proc/perfmon_map. The first three of each pool are used
- * more often. They are chosen at random in each process.
+ * Fills the pools with the registers in /proc/perfmon_map. The first three values of each pool are
+ * used more often; each process chooses these three at random.
  */
-static void begin(void)
+static void init_process(void)
 {
 	static const enum kind kinds[] = { K_PMC, K_PMD, K_COUNTER };
 	FILE *f = fopen("/proc/perfmon_map", "re");
@@ -349,14 +351,14 @@ static void begin(void)
 		struct pool *pool = &pools[kinds[i]];
 
 		for (__u32 k = 0; k < 3 && pool->nr; k++) {
-			__u32 other = below(pool->nr);
+			__u32 other = random_below(pool->nr);
 			__u64 v = pool->v[k];
 
 			pool->v[k] = pool->v[other];
 			pool->v[other] = v;
 		}
 	}
-	/* Set 0 exists in each context, so it is used most often. */
+	/* Event set 0 exists in each context, so the pool of sets contains 0 twice. */
 	pools[K_SET] = (struct pool) { { 0, 0, 1, 2, 3 }, 5 };
 }
 
@@ -367,9 +369,9 @@ static void prepare(void)
 		"pfm_histogram",
 	};
 
-	/* The first context must not load any other module. */
+	/* The first context must not make the kernel load any other module. */
 	write_file("/proc/sys/kernel/modprobe", "\n");
-	load("");
+	load_modules("");
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)
 		insmod(modules[i], "");
 	/* Rounds of a user without capabilities need access to the device. */
@@ -383,8 +385,8 @@ static const struct program perfmon = {
 	.nr_calls = sizeof(calls) / sizeof(*calls),
 	.ranges = ranges,
 	.nr_ranges = sizeof(ranges) / sizeof(*ranges),
-	.role = role,
-	.begin = begin,
+	.role = role_of_new,
+	.init_process = init_process,
 };
 
 int main(int argc, char **argv)

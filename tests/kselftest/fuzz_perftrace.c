@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 600
  *
  * Random calls of /dev/perftrace: processes attach, register markers, write events and overwrite
  * buffers; traces are created, opened, read, paused and ended, by root and by a user. Most
- * structures are valid, so that calls get past the checks of their arguments. Each call must
- * succeed some times and fail some times. SEED, CALLS and ROUND in the environment repeat a run.
+ * structures are valid, so that calls get past the checks of their arguments. Each kind of call
+ * must succeed some times and fail some times. SEED, CALLS and ROUND in the environment repeat a
+ * run.
  *
- * trace_fuzz.c tests that a reader and a writer work as usual meanwhile.
+ * trace_fuzz.c tests that a reader and a writer work as usual during random calls.
  */
 #include "ioctl_fuzz_run.h"
 #include "trace.h"
 
 #define R_PROCESS	0x0002	/* a traced process */
 #define R_TRACE		0x0004
-#define R_DEVICE	(R_NEW | R_PROCESS | R_TRACE | R_ODD)
+#define R_DEVICE	(R_NEW | R_PROCESS | R_TRACE | R_UNKNOWN)
 
 static const char *const trace_names[] = {
 	"fuzz0", "fuzz1", "fuzz2", "fuzz3", "fuzz4", "fuzz5",
@@ -40,11 +41,11 @@ static const char *const kernel_globs[] = {
 	"kernel:sched_switch", "kernel:sys_enter", "kernel:sys_exit", "fuzz:* kernel:sys_*",
 };
 
-static const char *const nothing_yet[] = { "" };
+static const char *const empty_text[] = { "" };
 
-static __u64 no_or_yes[] = { 0, 1 };
+static __u64 booleans[] = { 0, 1 };
 
-/* A process */
+/* Calls of a process */
 
 static const struct field attach_fields[] = {
 	FIELD(struct perftrace_attach, size, K_SIZE),
@@ -99,7 +100,9 @@ static const struct field room_fields[] = {
 	NUMBERS(struct perftrace_room, tail, K_RANGE, 0, 4096),
 };
 
-/* PERFTRACE_RELEASE without a file (wake -1). With a file it is tested by perftrace_late.c. */
+/*
+ * PERFTRACE_RELEASE without a wake file (wake -1). perftrace_reload.c tests the call with a file.
+ */
 static const struct field release_fields[] = {
 	FIELD(struct perftrace_release, size, K_SIZE),
 	FIELD(struct perftrace_release, flags, K_RESERVED),
@@ -120,38 +123,38 @@ static const struct shape attach_shape = SHAPE(struct perftrace_attach, attach_f
 static const struct shape notify_shape = SHAPE(struct perftrace_notify, notify_fields);
 static const struct shape room_shape = SHAPE(struct perftrace_room, room_fields);
 
-/* A trace */
+/* Calls on a trace */
 
 /* Writes a filter of one to four steps: its header, the steps, and their texts. */
-static size_t make_filter(char *to, size_t room)
+static size_t make_filter(char *to, size_t size)
 {
 	static const char texts[] = "$thread\0number\0$marker\0fuzz:m*\0text\0$process";
 	static const __u8 text_at[] = { 0, 8, 31, 36 };
 	struct perftrace_filter *filter = (void *)to;
-	__u32 nr = 1 + below(4), at = sizeof(*filter) + nr * sizeof(struct perftrace_step);
+	__u32 nr = 1 + random_below(4), at = sizeof(*filter) + nr * sizeof(struct perftrace_step);
 	__u32 bytes = at + sizeof(texts);
 
-	if (bytes > room)
+	if (bytes > size)
 		return 0;
 	*filter = (struct perftrace_filter) { .bytes = bytes, .nr_steps = nr };
 	for (__u32 i = 0; i < nr; i++) {
-		bool glob = !below(4);
+		bool glob = !random_below(4);
 
 		filter->steps[i] = (struct perftrace_step) {
-			.op = glob ? PERFTRACE_GLOB : PERFTRACE_EQ + below(7) + (below(4) ? 0 :
-				 PERFTRACE_SIGNED),
-			.field = at + (glob ? 15 : text_at[below(4)]),
-			.yes = i + 1 < nr && below(2) ? i + 1 : PERFTRACE_ACCEPT,
-			.no = i + 1 < nr && below(2) ? i + 1 : PERFTRACE_REJECT,
-			.value = glob ? at + 23 : nasty(getpid()),
+			.op = glob ? PERFTRACE_GLOB : PERFTRACE_EQ + random_below(7) +
+						      (random_below(4) ? 0 : PERFTRACE_SIGNED),
+			.field = at + (glob ? 15 : text_at[random_below(4)]),
+			.yes = i + 1 < nr && random_below(2) ? i + 1 : PERFTRACE_ACCEPT,
+			.no = i + 1 < nr && random_below(2) ? i + 1 : PERFTRACE_REJECT,
+			.value = glob ? at + 23 : boundary_number(getpid()),
 		};
 	}
 	memcpy(to + at, texts, sizeof(texts));
-	/* Two bytes at a random place, and the size, may be wrong. */
-	if (goes_wrong())
-		put_number_at(to + below(bytes - 2), 2, nasty(0));
-	if (goes_wrong())
-		filter->bytes = nasty(bytes);
+	/* Two bytes at a random position, and the size, may be wrong. */
+	if (choose_wrong())
+		store_number(to + random_below(bytes - 2), 2, boundary_number(0));
+	if (choose_wrong())
+		filter->bytes = boundary_number(bytes);
 	return bytes;
 }
 
@@ -177,9 +180,10 @@ CREATE(create, PLAIN, K_RESERVED, K_RESERVED, K_RESERVED, globs);
 CREATE(create_wait, PERFTRACE_WAIT | PERFTRACE_PAUSED, K_RESERVED, K_RESERVED, K_RANGE, globs);
 #define FLIGHT_SHARED	(PERFTRACE_SHARED | PERFTRACE_FLIGHT)
 CREATE(create_shared, FLIGHT_SHARED, K_RESERVED, K_RESERVED, K_RESERVED, globs);
-CREATE(create_filtered, PERFTRACE_FLIGHT | PERFTRACE_ALL_USERS, K_MADE, K_LEN, K_RESERVED, globs);
+#define FLIGHT_ALL	(PERFTRACE_FLIGHT | PERFTRACE_ALL_USERS)
+CREATE(create_filtered, FLIGHT_ALL, K_GENERATED, K_LEN, K_RESERVED, globs);
 CREATE(create_kernel, PERFTRACE_FLIGHT, K_RESERVED, K_RESERVED, K_RESERVED, kernel_globs);
-CREATE(open_one, 0, K_RESERVED, K_RESERVED, K_RESERVED, nothing_yet);
+CREATE(open_one, 0, K_RESERVED, K_RESERVED, K_RESERVED, empty_text);
 
 #define INFO(id, slot_kind)							\
 	static const struct field id[] = {					\
@@ -201,8 +205,8 @@ CREATE(open_one, 0, K_RESERVED, K_RESERVED, K_RESERVED, nothing_yet);
 		FIELD(struct perftrace_info, dropped, K_OUT),			\
 		FIELD(struct perftrace_info, no_memory, K_OUT),			\
 		FIELD(struct perftrace_info, denied, K_OUT),			\
-		ONE_OF(struct perftrace_info, name, K_TEXT, nothing_yet),	\
-		ONE_OF(struct perftrace_info, markers, K_TEXT, nothing_yet),	\
+		ONE_OF(struct perftrace_info, name, K_TEXT, empty_text),	\
+		ONE_OF(struct perftrace_info, markers, K_TEXT, empty_text),	\
 	};									\
 	static const struct shape id##_shape = SHAPE(struct perftrace_info, id)
 
@@ -219,7 +223,7 @@ static const struct field read_fields[] = {
 	FIELD(struct perftrace_read, ticks, K_OUT),
 };
 
-/* A read from the beginning: key 0, CPU -1. */
+/* Reads from the beginning: key 0, CPU -1. */
 static const struct field read_first[] = {
 	NUMBERS(struct perftrace_read, key, K_CONST, 0, 0),
 	NUMBERS(struct perftrace_read, cpu, K_CONST, ~0U, 0),
@@ -237,30 +241,30 @@ static const struct field process_fields[] = {
 	FIELD(struct perftrace_process, flags, K_OUT),
 	FIELD(struct perftrace_process, nr_markers, K_OUT),
 	FIELD(struct perftrace_process, began, K_OUT),
-	ONE_OF(struct perftrace_process, comm, K_TEXT, nothing_yet),
+	ONE_OF(struct perftrace_process, comm, K_TEXT, empty_text),
 };
 
 static const struct field describe_fields[] = {
 	FIELD(struct perftrace_describe, key, K_KEY),
 	FIELD(struct perftrace_describe, number, K_MARKER),
 	FIELD(struct perftrace_describe, refs, K_OUT),
-	ONE_OF(struct perftrace_describe, marker.name, K_TEXT, nothing_yet),
-	ONE_OF(struct perftrace_describe, marker.fields, K_TEXT, nothing_yet),
+	ONE_OF(struct perftrace_describe, marker.name, K_TEXT, empty_text),
+	ONE_OF(struct perftrace_describe, marker.fields, K_TEXT, empty_text),
 	FIELD(struct perftrace_describe, marker.number, K_OUT),
 	FIELD(struct perftrace_describe, marker.error, K_OUT),
 };
 
-struct a_word {
+struct word {
 	__u32 word;
 };
 
-static const struct field pause_fields[] = { ONE_OF(struct a_word, word, K_ENUM, no_or_yes) };
+static const struct field pause_fields[] = { ONE_OF(struct word, word, K_ENUM, booleans) };
 
 static const struct shape read_shape = SHAPE(struct perftrace_read, read_fields);
 static const struct shape first_shape = SHAPE(struct perftrace_read, read_first);
 static const struct shape process_shape = SHAPE(struct perftrace_process, process_fields);
 static const struct shape describe_shape = SHAPE(struct perftrace_describe, describe_fields);
-static const struct shape pause_shape = SHAPE(struct a_word, pause_fields);
+static const struct shape pause_shape = SHAPE(struct word, pause_fields);
 
 #define WAIT_ROOM_ROW	4
 
@@ -289,37 +293,40 @@ static const struct call calls[] = {
 	CALL(PERFTRACE_END, NULL, R_TRACE, 0, 0),
 };
 
-/* prepare() sets the bytes of the second one to those that PERFTRACE_ATTACH returns. */
+/* prepare() sets the bytes of the second range to the size that PERFTRACE_ATTACH returns. */
 static struct range ranges[] = {
 	{ PERFTRACE_CONTROL, PERFTRACE_READ_BYTES, PROT_READ },
 	{ PERFTRACE_BUFFERS, 0, PROT_READ | PROT_WRITE },
 };
 
 /*
- * A traced process that writes events as the library does. Its mappings are not in the fuzzer's
- * list, so they do not change.
+ * A traced process that writes events as the library does. The mappings of the process are not in
+ * the fuzzer's list, so the fuzzer's calls do not change them.
  */
-static struct traced own;
-static bool is_traced;
+static struct traced_process self;
+static bool is_attached;
 
-/* Creates a trace of this process with PERFTRACE_WAIT. The fuzzer's own calls make few of them. */
-static void begin_trace(void)
+/*
+ * Creates a trace of this process with PERFTRACE_WAIT, which the fuzzer's random calls rarely do.
+ */
+static void create_waiting_trace(void)
 {
-	struct perftrace_create create = a_trace(trace_names[below(6)], "*", PERFTRACE_WAIT, 4096);
+	struct perftrace_create create =
+		make_trace(trace_names[random_below(6)], "*", PERFTRACE_WAIT, 4096);
 	int fd = open(DEVICE, O_RDWR | O_CLOEXEC);
 
 	create.wait_ms = 5;
 	if (fd < 0)
 		return;
-	if (trace_call(fd, PERFTRACE_CREATE, &create))
+	if (trace_ioctl(fd, PERFTRACE_CREATE, &create))
 		close(fd);
 	else
-		fd_add(fd, R_TRACE);
+		add_fd(fd, R_TRACE);
 }
 
-static void begin(void)
+static void init_process(void)
 {
-	is_traced = false;
+	is_attached = false;
 	pools[K_SLOT].nr = 0;
 	pools[K_MARKER].nr = 0;
 	pools[K_KEY].nr = 0;
@@ -330,49 +337,58 @@ static void begin(void)
 	pool_add(K_KEY, 0);
 	pool_add(K_KEY, PERFTRACE_KEY_KERNEL);
 	pool_add(K_KEY, PERFTRACE_KEY_SHARED);
-	/* One process in four attaches only if the fuzzer calls PERFTRACE_ATTACH. */
-	if (!below(4))
+	/* One process in four attaches only when the fuzzer calls PERFTRACE_ATTACH. */
+	if (!random_below(4))
 		return;
-	/* traced_open() is not used: it would end the test when memory is short. */
-	own.fd = open(DEVICE, O_RDWR | O_CLOEXEC);
-	if (own.fd < 0 || try_attach(own.fd, below(2) ? PERFTRACE_SHARED : 0, &own.attach))
+	/* traced_open() would end the test when memory is short, so it is not used. */
+	self.fd = open(DEVICE, O_RDWR | O_CLOEXEC);
+	if (self.fd < 0 ||
+	    try_attach(self.fd, random_below(2) ? PERFTRACE_SHARED : 0, &self.attach))
 		return;
-	/* Another process may have released this one just now. */
-	if (!traced_try_map(&own, NULL))
+	/* Another process of the fuzzer may have released this traced process just now. */
+	if (!traced_try_map(&self, NULL))
 		return;
-	is_traced = true;
+	is_attached = true;
 	for (int i = 0; i < 4; i++)
-		marker_register(&own, marker_names[i], marker_fields[0]);
-	/* Adds the key of this process to 0 and the keys of the kernel and of shared buffers. */
+		marker_register(&self, marker_names[i], marker_fields[0]);
+	/*
+	 * Fills the pool of keys: 0, the key of this process, and the keys of the kernel and of
+	 * shared buffers.
+	 */
 	for (int i = 0; i < 4; i++)
-		pool_add(K_KEY, own.attach.key);
-	fd_add(own.fd, R_PROCESS);
-	begin_trace();
+		pool_add(K_KEY, self.attach.key);
+	add_fd(self.fd, R_PROCESS);
+	create_waiting_trace();
 }
 
-/* Writes events into all active traces, and sometimes a random word. */
+/* Writes events into all active traces, and sometimes a random word into a buffer. */
 static const char *const extras[] = { "write events" };
 
-static void put_events(void)
+static void write_events(void)
 {
 	int put = 0;
 
 	for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++) {
 		__u64 *words;
 
-		if (!(own.control->slots[slot].generation & 1))
+		if (!(self.control->slots[slot].generation & 1))
 			continue;
-		words = (__u64 *)buffer_of(&own, slot, sched_getcpu());
+		words = (__u64 *)get_buffer(&self, slot, sched_getcpu());
 		for (int i = 0; i < 4; i++)
-			put += put_number(&own, slot, sched_getcpu(), below(5), rnd());
-		if (!below(8))
-			words[below(2) ? below(9) : below(1024)] = nasty(words[0]);
+			put += write_number(&self, slot, sched_getcpu(), random_below(5),
+					    random_u64());
+		if (!random_below(8))
+			words[random_below(2) ? random_below(9) : random_below(1024)] =
+				boundary_number(words[0]);
 	}
 	errno = EAGAIN;
-	extra_outcome(0, put ? 0 : -1);
+	count_extra_outcome(0, put ? 0 : -1);
 }
 
-/* Waits in a buffer that has room, like a writer whose reader was faster than the call. */
+/*
+ * Waits for room although the buffer has room, like a writer whose reader emptied the buffer before
+ * the call.
+ */
 static void wait_for_room(void)
 {
 	int cpu = sched_getcpu();
@@ -380,42 +396,42 @@ static void wait_for_room(void)
 	for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++) {
 		struct perftrace_room room = { .slot = slot, .cpu = cpu, .tail = 1 };
 
-		if (!(own.control->slots[slot].generation & 1) ||
-		    !(own.control->slots[slot].flags & PERFTRACE_WAIT))
+		if (!(self.control->slots[slot].generation & 1) ||
+		    !(self.control->slots[slot].flags & PERFTRACE_WAIT))
 			continue;
-		put_number(&own, slot, cpu, below(5), rnd());
-		outcome(WAIT_ROOM_ROW, "wait where there is room",
-			ioctl(own.fd, PERFTRACE_WAIT_ROOM, &room));
+		write_number(&self, slot, cpu, random_below(5), random_u64());
+		count_outcome(WAIT_ROOM_ROW, "wait where there is room",
+			      ioctl(self.fd, PERFTRACE_WAIT_ROOM, &room));
 	}
 }
 
-static void extra(void)
+static void do_extra_operation(void)
 {
-	if (is_traced && !below(4)) {
-		remember("wait where there is room", own.fd, 0, NULL);
+	if (is_attached && !random_below(4)) {
+		record_call("wait where there is room", self.fd, 0, NULL);
 		try_call(wait_for_room);
 		return;
 	}
-	remember("write events", own.fd, 0, NULL);
-	if (is_traced)
-		try_call(put_events);
+	record_call("write events", self.fd, 0, NULL);
+	if (is_attached)
+		try_call(write_events);
 }
 
-/* Ends all traces that are left after a round, whichever user has created them. */
-static void after(void)
+/* Ends all traces that exist after a round, whichever user has created them. */
+static void end_traces(void)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
 	struct perftrace_release resume = { sizeof(resume), PERFTRACE_RESUME, -1, 0 };
-	int fd = trace_device(), one;
+	int fd = open_trace_device(), one;
 
-	trace_call(fd, PERFTRACE_RELEASE, &resume);
-	for (int i = 0; i < 64 && !trace_call(fd, PERFTRACE_NEXT_TRACE, &info); i++) {
+	trace_ioctl(fd, PERFTRACE_RELEASE, &resume);
+	for (int i = 0; i < 64 && !trace_ioctl(fd, PERFTRACE_NEXT_TRACE, &info); i++) {
 		struct perftrace_create create = { .size = sizeof(create) };
 
 		memcpy(create.name, info.name, sizeof(create.name));
-		one = trace_try(PERFTRACE_OPEN, &create);
+		one = try_open_trace(PERFTRACE_OPEN, &create);
 		if (one >= 0) {
-			trace_call(one, PERFTRACE_END, NULL);
+			trace_ioctl(one, PERFTRACE_END, NULL);
 			close(one);
 		}
 	}
@@ -428,7 +444,7 @@ static void prepare(void)
 	int fd;
 
 	trace_load();
-	fd = trace_device();
+	fd = open_trace_device();
 	errno = -try_attach(fd, 0, &attach);
 	if (errno)
 		bail("PERFTRACE_ATTACH");
@@ -442,11 +458,11 @@ static const struct program perftrace = {
 	.nr_calls = sizeof(calls) / sizeof(*calls),
 	.extras = extras,
 	.nr_extras = 1,
-	.extra = extra,
+	.extra = do_extra_operation,
 	.ranges = ranges,
 	.nr_ranges = 2,
-	.begin = begin,
-	.after = after,
+	.init_process = init_process,
+	.after_round = end_traces,
 };
 
 int main(int argc, char **argv)

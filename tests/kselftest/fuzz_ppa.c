@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 600
  *
- * Random calls of process accounting: /dev/ppa with its calls and read(), the texts of
- * /proc/sys/kernel/ppa, ppa_levels, /proc/ppa/ppactl and /proc/ppa/PID, by root and by a user,
- * while tasks start and exit. Each call must succeed some times and fail some times. SEED, CALLS
- * and ROUND in the environment repeat a run.
+ * Random calls of process accounting: ioctls and read() of /dev/ppa, and the texts of
+ * /proc/sys/kernel/ppa, ppa_levels, /proc/ppa/ppactl and /proc/ppa/PID. Root and a user make the
+ * calls while tasks start and exit. Each kind of call must succeed some times and fail some times.
+ * SEED, CALLS and ROUND in the environment repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "ppa.h"
 
-static const char *const nothing_yet[] = { "" };
+static const char *const empty_text[] = { "" };
 
 static const struct field info_fields[] = {
 	FIELD(struct ppa_info, size, K_OUT),
@@ -46,7 +46,7 @@ static const struct field task_fields[] = {
 	FIELD(struct ppa_task, latencies, K_OUT),
 	FIELD(struct ppa_task, signals, K_OUT),
 	FIELD(struct ppa_task, reserved2, K_OUT),
-	ONE_OF(struct ppa_task, comm, K_TEXT, nothing_yet),
+	ONE_OF(struct ppa_task, comm, K_TEXT, empty_text),
 };
 
 static const struct shape info_shape = SHAPE(struct ppa_info, info_fields);
@@ -59,7 +59,8 @@ static const struct call calls[] = {
 
 /* Texts */
 
-enum extra { TASKS, SYSTEM, WRITE_SETTINGS, WRITE_LEVELS, WRITE_ENTRIES, WRITE_ENTRY, READ_ENTRY };
+enum extra { READ_TASKS, READ_SYSTEM, WRITE_SETTINGS, WRITE_LEVELS, WRITE_ENTRIES, WRITE_ENTRY,
+READ_ENTRY };
 
 static const char *const extras[] = {
 	"read /dev/ppa", "read /proc/rawsysppa", "write /proc/sys/kernel/ppa",
@@ -68,7 +69,7 @@ static const char *const extras[] = {
 };
 
 /*
- * Writes a line with these numbers. One in four is made invalid, but not in its first @keep
+ * Writes a line with these numbers. One line in four is made invalid, but not in its first @keep
  * numbers.
  */
 static size_t make_line(char *to, size_t room, const long *numbers, int nr, int keep)
@@ -77,37 +78,38 @@ static size_t make_line(char *to, size_t room, const long *numbers, int nr, int 
 		"", " ", "x", "-1", "2", "4294967296", "18446744073709551616",
 		"-9223372036854775809", "0x1", "1.5", "\n", "\t\t1", "99999999999999999999999999", "0",
 	};
-	bool wrong = !below(4);
+	bool wrong = !random_below(4);
 	size_t at = 0, kept = 0, n;
 
-	if (wrong && below(2))
-		nr += below(2) ? 1 : -1;
+	if (wrong && random_below(2))
+		nr += random_below(2) ? 1 : -1;
 	for (int i = 0; i < nr; i++) {
 		char number[32];
 
 		snprintf(number, sizeof(number), "%ld", i < 5 ? numbers[i] : 1);
-		at += snprintf(to + at, room - at, "%s%s", i ? below(8) ? " " : "\t" : "",
-			       wrong && i >= keep && !below(nr) ? others[below(14)] : number);
+		at += snprintf(to + at, room - at, "%s%s", i ? random_below(8) ? " " : "\t" : "",
+			       wrong && i >= keep && !random_below(nr) ? others[random_below(14)] :
+			       number);
 		kept = i < keep ? at : kept;
 	}
-	if (below(2))
+	if (random_below(2))
 		to[at++] = '\n';
-	if (!wrong || below(2))
+	if (!wrong || random_below(2))
 		return at;
-	switch (below(4)) {
+	switch (random_below(4)) {
 	case 0:
-		/* About as long as a page, or slightly longer. */
-		n = 4090 + below(20);
-		memset(to + at, " 1x"[below(3)], n);
+		/* Makes the text about as long as a page, or slightly longer. */
+		n = 4090 + random_below(20);
+		memset(to + at, " 1x"[random_below(3)], n);
 		return at + n;
 	case 1:
-		to[kept + below(at - kept + 1)] = rnd();
+		to[kept + random_below(at - kept + 1)] = random_u64();
 		return at;
 	case 2:
 		to[at++] = 0;
 		return at;
 	default:
-		return below(at + 1);
+		return random_below(at + 1);
 	}
 }
 
@@ -116,7 +118,7 @@ static int open_extra(enum extra extra, const char *path, int flags)
 	int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)
-		extra_outcome(extra, -1);
+		count_extra_outcome(extra, -1);
 	return fd;
 }
 
@@ -127,18 +129,21 @@ static void write_line(enum extra extra, const char *path, const long *numbers, 
 	int keep = extra == WRITE_ENTRIES;
 	size_t bytes = make_line(text, 4000, numbers, nr, keep);
 	int fd = open_extra(extra, path, O_WRONLY);
-	const char *from = below(32) ? text : (char *)4096;
+	const char *from = random_below(32) ? text : (char *)4096;
 
 	if (fd < 0)
 		return;
-	remember(path, fd, 0, NULL);
+	record_call(path, fd, 0, NULL);
 	/* Some lines are written at an offset, and some in two pieces. */
-	if (!below(16))
-		extra_outcome(extra, pwrite(fd, from, bytes, below(2) ? 1 : nasty(0)));
-	else if (!keep && !below(16) && bytes > 2)
-		extra_outcome(extra, write(fd, text, 2) < 0 ? -1 : write(fd, text + 2, bytes - 2));
+	if (!random_below(16))
+		count_extra_outcome(extra,
+				    pwrite(fd, from, bytes, random_below(2) ? 1 :
+					   boundary_number(0)));
+	else if (!keep && !random_below(16) && bytes > 2)
+		count_extra_outcome(extra, write(fd, text, 2) < 0 ? -1 :
+				    write(fd, text + 2, bytes - 2));
 	else
-		extra_outcome(extra, write(fd, from, bytes));
+		count_extra_outcome(extra, write(fd, from, bytes));
 	close(fd);
 }
 
@@ -149,47 +154,54 @@ static void read_text(enum extra extra, const char *path, size_t unit)
 
 	if (fd < 0)
 		return;
-	remember(path, fd, 0, NULL);
+	record_call(path, fd, 0, NULL);
 	for (int i = 0; i < 4; i++) {
 		struct object *o;
-		size_t bytes = below(2) ? unit * (1 + below(32)) : below(20000);
+		size_t bytes = random_below(2) ? unit * (1 + random_below(32)) :
+			random_below(20000);
 		ssize_t got;
 
 		gen.nr = 0;
-		gen.wild = below(2);
-		gen.lied = false;
-		o = object_new(NULL, 1, bytes);
-		got = extra_outcome(extra, below(8) ? read(fd, o->seen, bytes) :
-						      pread(fd, o->seen, bytes, nasty(unit)));
-		sane(got <= (ssize_t)bytes, "%s: read of %zu bytes gave %zd", path, bytes, got);
-		sane(object_intact(o), "%s: bytes beside the buffer changed", path);
-		if (!below(8))
-			lseek(fd, below(2) ? 0 : nasty(unit), below(3));
+		gen.some_wrong = random_below(2);
+		gen.size_is_wrong = false;
+		o = new_object(NULL, 1, bytes);
+		got = count_extra_outcome(extra, random_below(8) ? read(fd, o->passed, bytes) :
+						      pread(fd, o->passed, bytes,
+							    boundary_number(unit)));
+		expect_sane(got <= (ssize_t)bytes, "%s: read of %zu bytes gave %zd", path, bytes,
+			    got);
+		expect_sane(is_object_intact(o), "%s: bytes beside the buffer changed", path);
+		if (!random_below(8))
+			lseek(fd, random_below(2) ? 0 : boundary_number(unit), random_below(3));
 	}
 	close(fd);
 }
 
 /*
- * Returns the ID of a task of this fuzzer, or one that no task has, because a write changes the
- * accounting of that task.
+ * Returns the ID of a task of this fuzzer, or an ID that no task has: a write changes the
+ * accounting of the task.
  */
-static long a_pid(void)
+static long random_pid(void)
 {
 	static const long none[] = { 0, -1, 0x7fffffff, 0x400000, 0x80000000L };
 
-	return below(8) ? (long)pool_take(K_PID) : none[below(5)];
+	return random_below(8) ? (long)pool_take(K_PID) : none[random_below(5)];
 }
 
-static void extra(void)
+static void do_extra_operation(void)
 {
 	static const char *const files[] = { "ppa", "rawppa", "ppactl" };
-	long on = below(4) != 0, numbers[5] = { on, on && below(2), !below(16), 1 + below(3), 1 };
-	long level[1] = { 1 | below(16) }, entry[5];
+	long on = random_below(4) != 0;
+	long numbers[5] = { on, on && random_below(2), !random_below(16), 1 + random_below(3), 1 };
+	long level[1] = { 1 | random_below(16) }, entry[5];
 	char path[80];
 
-	switch (below(16)) {
+	switch (random_below(16)) {
 	case 0:
-		/* Rare, because it attaches or detaches all probes. */
+		/*
+		 * The settings are rarely written, because each write attaches or detaches all
+		 * probes.
+		 */
 		write_line(WRITE_SETTINGS, SETTINGS, numbers, 4);
 		break;
 	case 1:
@@ -198,39 +210,46 @@ static void extra(void)
 	case 2:
 	case 3:
 	case 4:
-		entry[0] = a_pid();
+		entry[0] = random_pid();
 		memcpy(entry + 1, numbers, 4 * sizeof(*entry));
 		write_line(WRITE_ENTRIES, "/proc/ppa/ppactl", entry, 5);
 		break;
 	case 5:
 	case 6:
-		snprintf(path, sizeof(path), "/proc/ppa/%ld/ppactl", a_pid());
+		snprintf(path, sizeof(path), "/proc/ppa/%ld/ppactl", random_pid());
 		write_line(WRITE_ENTRY, path, numbers, 4);
 		break;
 	case 7:
-		read_text(SYSTEM, "/proc/rawsysppa", sizeof(__u64) * PPA_NR_CPU_VALUES);
+		read_text(READ_SYSTEM, "/proc/rawsysppa", sizeof(__u64) * PPA_NR_CPU_VALUES);
 		break;
 	case 8:
 	case 9:
-		read_text(TASKS, "/dev/ppa", sizeof(struct ppa_task));
+		read_text(READ_TASKS, "/dev/ppa", sizeof(struct ppa_task));
 		break;
 	default:
-		snprintf(path, sizeof(path), "/proc/ppa/%ld/%s", a_pid(), files[below(3)]);
+		snprintf(path, sizeof(path), "/proc/ppa/%ld/%s", random_pid(),
+			 files[random_below(3)]);
 		read_text(READ_ENTRY, path, 8);
 		break;
 	}
 }
 
-/* Turns accounting on, as an earlier call may have turned it off. Else there is little to read. */
-static void begin(void)
+/*
+ * Turns accounting on, which an earlier call may have turned off: without it there is little to
+ * read.
+ */
+static void turn_on(void)
 {
-	if (is_kid || plain_user)
+	if (is_child || plain_user)
 		return;
 	ppa_write(SETTINGS, "1 1 0 1");
 }
 
-/* Restores the levels and turns accounting on, which a round of the user cannot do. */
-static void after(void)
+/*
+ * Restores the levels and turns accounting on. A round that runs as a user has no permission to do
+ * so.
+ */
+static void restore_settings(void)
 {
 	ppa_write(LEVELS, "15");
 	ppa_write(SETTINGS, "1 1 0 1");
@@ -238,8 +257,8 @@ static void after(void)
 
 static void prepare(void)
 {
-	load("");
-	after();
+	load_modules("");
+	restore_settings();
 }
 
 static const struct program ppa = {
@@ -248,9 +267,9 @@ static const struct program ppa = {
 	.nr_calls = sizeof(calls) / sizeof(*calls),
 	.extras = extras,
 	.nr_extras = sizeof(extras) / sizeof(*extras),
-	.extra = extra,
-	.begin = begin,
-	.after = after,
+	.extra = do_extra_operation,
+	.init_process = turn_on,
+	.after_round = restore_settings,
 };
 
 int main(int argc, char **argv)

@@ -5,27 +5,27 @@
  */
 #include "kselftest_pc.h"
 
-#define WANTED	20000
+#define MIN_ACCEPTED	20000
 #define SECONDS	100
 
 static struct pc pc;
 static __u64 gen;
 
-/* Returns by how much both have increased since the last call, or -1 if they differ. */
-static int moved(void)
+/* Returns by how much gen1 and gen2 have increased since the last call, or -1 if the two differ. */
+static int generations_since_last(void)
 {
-	__u64 was = gen;
+	__u64 old = gen;
 
 	gen = pc.h->gen2;
-	return pc.h->gen1 == gen ? (int)(gen - was) : -1;
+	return pc.h->gen1 == gen ? (int)(gen - old) : -1;
 }
 
 /*
- * Returns true if the copy shows a consistent state of toggled/x, which is deleted and added again,
- * and of the last descriptor.
+ * Returns true if the copy shows a consistent state of the last descriptor and of the instance
+ * toggled/x, which is deleted and added again.
  */
-static bool whole(const struct perfcounters_desc *d, __u32 nr_slots,
-		  const struct perfcounters_desc *last)
+static bool is_consistent(const struct perfcounters_desc *d, __u32 nr_slots,
+			  const struct perfcounters_desc *last)
 {
 	bool live = d->state == PERFCOUNTERS_LIVE;
 
@@ -34,47 +34,49 @@ static bool whole(const struct perfcounters_desc *d, __u32 nr_slots,
 	if (!live && (d->state != PERFCOUNTERS_DORMANT || d->ended_ns < d->created_ns))
 		return false;
 	return !strncmp(d->name, "toggled/", 8) &&
-	       /* unit and exponent change together with each incarnation */
+	       /* unit and exponent change together with each incarnation. */
 	       d->exponent == (int)(d->incarnation & 1) && d->unit == 1 + (d->incarnation & 1) &&
 	       last->instance == nr_slots - 1 && last->state == PERFCOUNTERS_LIVE;
 }
 
-static void toggle(__u32 n)
+static void toggle_forever(__u32 n)
 {
-	for (__u32 life = 2; ; life++) {
-		puppet("del %u", n);
-		puppet("desc 32 0 %u %u 1 0 -1 toggled/x", 1 + (life & 1), life & 1);
-		puppet("add growing/%u", life);
+	for (__u32 incarnation = 2; ; incarnation++) {
+		driver_cmd("del %u", n);
+		driver_cmd("desc 32 0 %u %u 1 0 -1 toggled/x", 1 + (incarnation & 1),
+			   incarnation & 1);
+		driver_cmd("add growing/%u", incarnation);
 	}
 }
 
-static void protocol(void)
+static void test_protocol(void)
 {
-	__u64 accepted = 0, discarded = 0, broken = 0, unchecked = 0, changes, begun;
+	__u64 accepted = 0, discarded = 0, broken = 0, unchecked = 0, changes, start;
 	struct perfcounters_desc d, last;
 	time_t end = time(NULL) + SECONDS;
 	__u32 n, nr_slots;
 	pid_t writer;
 
-	n = puppet("desc 32 0 2 1 1 0 -1 toggled/x");
-	puppet_leave();
-	begun = pc.h->gen2;
+	n = driver_cmd("desc 32 0 2 1 1 0 -1 toggled/x");
+	driver_close();
+	start = pc.h->gen2;
 	writer = fork();
 	if (!writer) {
-		on_cpu(1);
-		toggle(n);
+		pin_to_cpu(1);
+		toggle_forever(n);
 	}
-	on_cpu(0);
-	while (pc.h->gen2 < begun + 3)
+	pin_to_cpu(0);
+	while (pc.h->gen2 < start + 3)
 		sched_yield();
-	while ((accepted < WANTED || !discarded || pc.h->gen2 < begun + 300) && time(NULL) < end) {
+	while ((accepted < MIN_ACCEPTED || !discarded || pc.h->gen2 < start + 300) &&
+	       time(NULL) < end) {
 		__u64 before = __atomic_load_n((const __u64 *)&pc.h->gen2, __ATOMIC_ACQUIRE);
 		bool good;
 
 		nr_slots = pc.h->nr_slots;
 		memcpy(&d, (const void *)&pc.desc[n], sizeof(d));
 		memcpy(&last, (const void *)&pc.desc[nr_slots - 1], sizeof(last));
-		good = whole(&d, nr_slots, &last);
+		good = is_consistent(&d, nr_slots, &last);
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		if (pc.h->gen1 != before) {
 			discarded++;
@@ -84,7 +86,7 @@ static void protocol(void)
 		accepted++;
 		broken += !good;
 	}
-	changes = pc.h->gen2 - begun;
+	changes = pc.h->gen2 - start;
 	kill(writer, SIGKILL);
 	waitpid(writer, NULL, 0);
 	note("%llu accepted, %llu discarded (%llu of those were half-made), %llu changes",
@@ -94,7 +96,7 @@ static void protocol(void)
 	   "0.7 reader beside a writer: accepts at least 1,000 copies during 100 changes");
 	is(broken, 0, "0.7 reader beside a writer: no accepted copy is inconsistent");
 	ok(discarded > 0, "0.7 reader beside a writer: copies made during a change are discarded");
-	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal after all changes");
+	is(generations_since_last() >= 0, 1, "0.6 gen1 and gen2 are equal after all changes");
 }
 
 int main(void)
@@ -102,33 +104,36 @@ int main(void)
 	__u32 n;
 
 	plan(15);
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal before any change");
-	n = puppet("add generation/x");
-	is(moved(), 1, "0.6 perf_add increases both generations by one");
-	puppet("adjust %u 7", n);
-	puppet("inline %u 7", n);
-	is(moved(), 0, "0.6 counting changes neither generation");
-	puppet("add generation/x");
-	is(moved(), 0, "0.6 a refused perf_add changes neither generation");
-	puppet("del %u", n);
-	is(moved(), 1, "0.6 perf_del increases both generations by one");
-	puppet("del %u", n);
-	is(moved(), 0, "0.6 perf_del of a number that is not live changes neither generation");
-	puppet("add generation/x");
-	is(moved(), 1, "0.6 perf_add of a dormant name increases both generations by one");
+	is(generations_since_last() >= 0, 1, "0.6 gen1 and gen2 are equal before any change");
+	n = driver_cmd("add generation/x");
+	is(generations_since_last(), 1, "0.6 perf_add increases both generations by one");
+	driver_cmd("adjust %u 7", n);
+	driver_cmd("inline %u 7", n);
+	is(generations_since_last(), 0, "0.6 counting changes neither generation");
+	driver_cmd("add generation/x");
+	is(generations_since_last(), 0, "0.6 a refused perf_add changes neither generation");
+	driver_cmd("del %u", n);
+	is(generations_since_last(), 1, "0.6 perf_del increases both generations by one");
+	driver_cmd("del %u", n);
+	is(generations_since_last(), 0,
+	   "0.6 perf_del of a number that is not live changes neither generation");
+	driver_cmd("add generation/x");
+	is(generations_since_last(), 1,
+	   "0.6 perf_add of a dormant name increases both generations by one");
 	for (int i = 0; i < 600; i++)
-		puppet("add generation/%d", i);
-	is(moved(), 600, "0.6 600 names that add a chunk increase both generations by 600");
-	puppet_leave();
-	is(rmmod("puppet"), 0, "0.6 puppet.ko with 601 instances unloads");
-	is(moved(), 601,
+		driver_cmd("add generation/%d", i);
+	is(generations_since_last(), 600,
+	   "0.6 600 names that add a chunk increase both generations by 600");
+	driver_close();
+	is(rmmod("test_driver"), 0, "0.6 test_driver.ko with 601 instances unloads");
+	is(generations_since_last(), 601,
 	   "0.6 unloading a driver increases both generations by one for each instance");
-	insmod("puppet", "");
-	puppet("add generation/x");
-	is(moved(), 1,
+	insmod("test_driver", "");
+	driver_cmd("add generation/x");
+	is(generations_since_last(), 1,
 	   "0.6 perf_add after the driver is loaded again increases both generations by one");
-	protocol();
+	test_protocol();
 	return finish();
 }

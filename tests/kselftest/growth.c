@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A mapping that is larger than the file: new chunks become readable in it, an access to a chunk
- * that does not exist raises SIGBUS, and growth neither moves nor changes existing values.
+ * A mapping that is larger than the file: new chunks become readable in the mapping, and an access
+ * to a chunk that does not exist raises SIGBUS. Growth of the file neither moves nor changes
+ * existing values.
  */
 #include "kselftest_pc.h"
 
@@ -17,20 +18,20 @@ int main(void)
 	const struct perfcounters_header *h = &pc.geometry;
 	__u32 first, last = 0, chunks, slots;
 	const volatile __s64 *old_slot;
-	bool grew = true, zero = true;
+	bool new_chunks_readable = true, zero = true;
 	const char *map;
 	__u64 end;
 	struct pc small;
 
 	plan(15);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	slots = h->pages_per_chunk * h->page_size / 8;
-	first = puppet("add growth/first");
-	on_cpu(1);
-	puppet("adjust %u 42", first);
+	first = driver_cmd("add growth/first");
+	pin_to_cpu(1);
+	driver_cmd("adjust %u 42", first);
 
-	/* Maps chunk 0 only, as a reader did that mapped the file before it grew. */
+	/* Maps chunk 0 only, like a reader that mapped the file before the file grew. */
 	small = pc;
 	small.base = mmap(NULL, h->page_size * (1 + h->nr_cpus), PROT_READ, MAP_SHARED, pc.fd, 0);
 	old_slot = pc_slot(&small, 1, first);
@@ -52,22 +53,23 @@ int main(void)
 
 	chunks = pc.h->nr_chunks;
 	for (int i = 0; pc.h->nr_chunks < chunks + 3; i++) {
-		last = puppet("add growth/%d", i);
+		last = driver_cmd("add growth/%d", i);
 		if (last % 100 == 0)
-			puppet("adjust %u %u", last, last);
+			driver_cmd("adjust %u %u", last, last);
 	}
 	is(pc.h->nr_slots, last + 1, "0.4 nr_slots is the number of the last instance plus 1");
 	is(touch(pc.base + end), 0,
 	   "0.14 after growth: a page that raised SIGBUS before is readable in the old mapping");
 	for (__u32 n = 100; n < last; n += 100)
-		grew = grew && pc_value(&pc, 1, n) == n && pc_value(&pc, 0, n) == 0;
-	ok(grew,
+		new_chunks_readable = new_chunks_readable && pc_value(&pc, 1, n) == n &&
+			pc_value(&pc, 0, n) == 0;
+	ok(new_chunks_readable,
 	   "0.14 after growth: a mapping larger than the old file shows the values of new chunks");
-	for (__u32 n = PC_OWN + 1; n < last; n++)
+	for (__u32 n = PC_BUILTIN + 1; n < last; n++)
 		zero = zero && (n % 100 == 0 || n == first || pc_total(&pc, n) == 0);
 	ok(zero, "0.10 after growth: new instances are 0 on each CPU");
 	is(*old_slot, 42, "0.4 after growth: a mapping of chunk 0 still shows its value");
-	puppet("adjust %u 1", first);
+	driver_cmd("adjust %u 1", first);
 	is(*old_slot, 43, "0.4 after growth: a mapping of chunk 0 shows an update");
 	is(touch(pc.base + perfcounters_offset(h, 0, pc.h->nr_chunks * slots)), -SIGBUS,
 	   "0.4 after growth: the page after the new last chunk raises SIGBUS");

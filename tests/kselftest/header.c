@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The header page: each field, and the offsets that follow from it. */
+/* The header page: checks each field, and the offsets that follow from the fields. */
 #include "kselftest_pc.h"
 
 /* Parses a CPU list of sysfs, such as "0-3,5", into a bitmap of the first 64 CPUs. */
 static __u64 cpu_list(const char *path)
 {
-	char buf[256], *p = slurp(path, buf, sizeof(buf));
+	char buf[256], *p = read_file(path, buf, sizeof(buf));
 	__u64 set = 0;
 
 	while (*p >= '0' && *p <= '9') {
@@ -38,7 +38,7 @@ int main(void)
 	plan(22);
 	clock_gettime(CLOCK_REALTIME, &ts);
 	before_ns = ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	h = &pc.geometry;
 	is(h->version, PERFCOUNTERS_VERSION, "0.3 header: version is PERFCOUNTERS_VERSION");
@@ -76,19 +76,19 @@ int main(void)
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	now_ns = ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-	/* loaded_ns may be from a clock that only advances with each tick. */
+	/* loaded_ns may be read from a clock that only advances with each tick. */
 	ok(h->loaded_ns <= now_ns && h->loaded_ns + 1000000000ULL > before_ns,
 	   "0.3 header: loaded_ns is the time of loading");
 	ok(h->tsc_khz == 0 || (h->tsc_khz > 100000 && h->tsc_khz < 20000000),
 	   "0.3 header: tsc_khz is 0 or plausible");
-	is(h->nr_slots, 1 + PC_OWN,
+	is(h->nr_slots, 1 + PC_BUILTIN,
 	   "0.3 header: without drivers nr_slots counts the seqflag and own instances");
 	is(h->nr_chunks, 1, "0.4 header: without drivers nr_chunks is 1");
 
 	/* A reload of the module changes boot_id and loaded_ns. */
 	first = *h;
 	pc_close(&pc);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	ok(memcmp(first.boot_id, pc.geometry.boot_id, 16) &&
 	   memcmp(pc.geometry.boot_id, "\0\0\0\0\0\0\0\0", 8),

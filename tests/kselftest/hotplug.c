@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* CPU hotplug, and drivers that are unloaded and loaded, beside a reader that takes snapshots. */
+/* CPU hotplug, and drivers that are unloaded and loaded, while a reader takes snapshots. */
 #include "kselftest_pc.h"
 #include <pthread.h>
 
@@ -15,12 +15,12 @@ static __u64 bitmap(__u32 offset)
 	return *(const volatile __u64 *)(pc.base + offset);
 }
 
-/* Takes snapshots of a counter on every possible CPU, online or not, and counts wrong ones. */
-static void *reader(void *wrong)
+/* Takes snapshots of a counter on every possible CPU, online or not, and counts wrong snapshots. */
+static void *read_snapshots(void *wrong)
 {
 	__s64 last[64] = { 0 };
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	for (unsigned long tries = 0; !stop; tries++) {
 		for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
 			__u64 before = pc_seq(&pc, cpu);
@@ -29,7 +29,10 @@ static void *reader(void *wrong)
 			__atomic_thread_fence(__ATOMIC_ACQUIRE);
 			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
 				continue;
-			/* The counter only increases. */
+			/*
+			 * A value that is less than the last one is wrong, as the counter only
+			 * increases.
+			 */
 			*(unsigned long *)wrong += value < last[cpu];
 			last[cpu] = value;
 		}
@@ -39,7 +42,7 @@ static void *reader(void *wrong)
 	return NULL;
 }
 
-static void cpus(void)
+static void test_cpu_hotplug(void)
 {
 	const struct perfcounters_header *h = &pc.geometry;
 	__u64 possible = bitmap(h->possible_offset), gen = pc.h->gen2;
@@ -48,13 +51,13 @@ static void cpus(void)
 	__u32 added;
 	bool went = true;
 
-	on_cpu(1);
-	puppet("adjust %u 11", n);
-	on_cpu(0);
-	puppet("adjust %u 5", n);
-	pthread_create(&thread, NULL, reader, &wrong);
+	pin_to_cpu(1);
+	driver_cmd("adjust %u 11", n);
+	pin_to_cpu(0);
+	driver_cmd("adjust %u 5", n);
+	pthread_create(&thread, NULL, read_snapshots, &wrong);
 
-	ok(cpu_online(1, false), "0.14 CPU 1 goes offline beside a reader");
+	ok(set_cpu_online(1, false), "0.14 CPU 1 goes offline beside a reader");
 	is(bitmap(h->online_offset) >> 1 & 1, 0,
 	   "0.14 CPU 1 offline: its bit in the bitmap of online CPUs is cleared");
 	is(bitmap(h->possible_offset), possible,
@@ -64,25 +67,25 @@ static void cpus(void)
 	   "0.14 CPU 1 offline: its seqflag shows no update in flight");
 	is(pc_total(&pc, n), 16, "0.14 CPU 1 offline: the total still includes its value");
 	is(pc.h->gen2, gen, "0.14 CPU 1 offline: the generation does not change");
-	added = puppet("add hotplug/while_offline");
+	added = driver_cmd("add hotplug/while_offline");
 	is(pc_value(&pc, 1, added), 0,
 	   "0.14 CPU 1 offline: a new instance is 0 on it");
-	puppet("del %u", added);
-	puppet("add hotplug/while_offline");
+	driver_cmd("del %u", added);
+	driver_cmd("add hotplug/while_offline");
 	is(pc_value(&pc, 1, added), 0,
 	   "0.14 CPU 1 offline: an instance that is deleted and added again is 0 on it");
 
-	ok(cpu_online(1, true), "0.14 CPU 1 comes online again");
+	ok(set_cpu_online(1, true), "0.14 CPU 1 comes online again");
 	is(bitmap(h->online_offset) >> 1 & 1, 1,
 	   "0.14 CPU 1 online again: its bit in the bitmap of online CPUs is set");
 	is(pc_value(&pc, 1, n), 11, "0.14 CPU 1 online again: its value is unchanged");
-	on_cpu(1);
-	puppet("adjust %u 1", n);
+	pin_to_cpu(1);
+	driver_cmd("adjust %u 1", n);
 	is(pc_value(&pc, 1, n), 12, "0.14 CPU 1 online again: an update adds to its old value");
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	for (int i = 0; i < CYCLES; i++)
-		went = cpu_online(1, false) && cpu_online(1, true) && went;
+		went = set_cpu_online(1, false) && set_cpu_online(1, true) && went;
 	ok(went, "0.14 CPU 1 offline and online again, %d times more", CYCLES);
 	stop = 1;
 	pthread_join(thread, NULL);
@@ -90,8 +93,8 @@ static void cpus(void)
 	is(pc_total(&pc, n), 17, "0.14 CPU hotplug: no update is lost");
 }
 
-/* A driver is unloaded and loaded again beside a reader. */
-static void drivers(void)
+/* A driver is unloaded and loaded again while a reader takes snapshots. */
+static void test_driver_reload(void)
 {
 	unsigned long wrong = 0;
 	bool went = true, number = true;
@@ -99,7 +102,7 @@ static void drivers(void)
 	pthread_t thread;
 
 	stop = 0;
-	pthread_create(&thread, NULL, reader, &wrong);
+	pthread_create(&thread, NULL, read_snapshots, &wrong);
 	for (int i = 0; i < CYCLES; i++) {
 		__u32 now;
 
@@ -122,12 +125,12 @@ static void drivers(void)
 int main(void)
 {
 	plan(21);
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	n = puppet("add %s", PATH);
-	ok(pc_named(&pc, n, PATH),
+	n = driver_cmd("add %s", PATH);
+	ok(pc_name_is(&pc, n, PATH),
 	   "0.14 an instance named after a partition is one instance for all CPUs");
-	cpus();
-	drivers();
+	test_cpu_hotplug();
+	test_driver_reload();
 	return finish();
 }

@@ -5,9 +5,9 @@
 # worlds: stock
 # guest: deb
 #
-# Installs the packages as a user does: with apt, on a Debian with its own systemd and the stock
-# kernel, without the sources. Does everything of the first hour in the README once, signs the
-# modules, and purges the packages.
+# Installs the packages with apt, as a user does, on a Debian with its own systemd and the stock
+# kernel, without the sources. Then carries out the steps of the README for the first hour once,
+# signs the modules, and purges the packages.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -15,75 +15,77 @@
 . /tests/pmcd.sh
 
 release=$(uname -r)
-# Programs that tools/deb/disk.sh compiled, and lists that it made, before the guest was booted.
+# Directory of the programs that tools/deb/disk.sh compiled, and of its lists, before the guest was
+# booted.
 examples=/examples
-holds() { # FILE PATTERN...
+has_patterns() { # FILE PATTERN...
 	local file=$1
 	shift
 	for pattern; do
 		grep -qE -e "$pattern" "$file" || { echo "no '$pattern' in:"; head -n 15 "$file"; return 1; }
 	done
 }
-is() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
+is_equal() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 
 plan 34
-packaged() {
-	is "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
+test_packaged() {
+	is_equal "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
 }
-check "install packages: pfc is theirs and has their version, no build files exist" packaged
+check "install packages: pfc is theirs and has their version, no build files exist" test_packaged
 
-service() {
-	is "$(systemctl is-enabled perfcounters)" enabled && systemctl start perfcounters && systemctl is-active perfcounters || { systemctl status perfcounters; return 1; }
+test_service() {
+	is_equal "$(systemctl is-enabled perfcounters)" enabled && systemctl start perfcounters && systemctl is-active perfcounters || { systemctl status perfcounters; return 1; }
 	. /etc/default/perfcounters
 	for m in $PROVIDERS; do [ -d "/sys/module/pfc_$m" ] || { echo "no pfc_$m"; return 1; }; done
-	is "$(modinfo -F filename pfc_sched)" "/lib/modules/$release/updates/perfcounters/pfc_sched.ko"
+	is_equal "$(modinfo -F filename pfc_sched)" "/lib/modules/$release/updates/perfcounters/pfc_sched.ko"
 }
-check "install service: loads the providers named in /etc/default/perfcounters" service
-owners() { is "$(stat -c '%n %a %G' /dev/perfcounters /dev/perfcounters_names /dev/perfmon /dev/ppa /dev/perftrace | xargs)" \
+check "install service: loads the providers named in /etc/default/perfcounters" test_service
+test_owners() { is_equal "$(stat -c '%n %a %G' /dev/perfcounters /dev/perfcounters_names /dev/perfmon /dev/ppa /dev/perftrace | xargs)" \
 	"/dev/perfcounters 440 perfcounters /dev/perfcounters_names 440 perfcounters /dev/perfmon 660 perfcounters /dev/ppa 444 root /dev/perftrace 666 root"; }
-check "install udev: the devices have the group perfcounters and their modes" within 30 owners
-as() { setpriv --reuid 65534 --regid 65534 "$@"; }
-member() { as --groups perfcounters pfc list >list && holds list sched/context_switches; }
-check "install pfc list: works for a member of the group" member
-stranger() { ! as --clear-groups pfc list >list 2>&1 && holds list "/dev/perfcounters"; }
-check "install pfc list: fails for other users and names the device" stranger
+check "install udev: the devices have the group perfcounters and their modes" within 30 test_owners
+run_as_nobody() { setpriv --reuid 65534 --regid 65534 "$@"; }
+test_member() { run_as_nobody --groups perfcounters pfc list >list && has_patterns list sched/context_switches; }
+check "install pfc list: works for a member of the group" test_member
+test_other_user() { ! run_as_nobody --clear-groups pfc list >list 2>&1 && has_patterns list "/dev/perfcounters"; }
+check "install pfc list: fails for other users and names the device" test_other_user
 
-watch() { pfc watch --count 3 </dev/null >watched && holds watched "generation" "sched/"; }
-check "install pfc watch: prints counters" watch
-counts() { pfc stat -o counted ls /usr >/dev/null && holds counted "context-switches" "page-faults"; }
-check "install pfc stat: counts a command" counts
-# Runs a command that has symbols.
-record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && holds report "[0-9]%.*sh"; }
-check "install pfc record, pfc report: show symbols of a command" record
-ppa() { pfc ppa on && pfc ppa --cpus >accounts && holds accounts "[0-9]" && pfc ppa off; }
-check "install pfc ppa: prints the times of CPUs" ppa
-trace() { pfc trace start requests -e 'requests:*' -s 1M -o requests.ctf -- $examples/requests 500 && babeltrace2 requests.ctf >events && is "$(grep -c requests: events)" 1001; }
-check "install libperftrace-dev: pfc trace records a program compiled with it" trace
-faults() { $examples/page_faults >counted && cat counted && [ "$(sed 's/ .*//' counted)" -ge 100 ]; }
-check "install libperfmon-dev: a program compiled with it counts page faults" faults
-reader() { $examples/reader >values && holds values "^sched/context_switches [0-9]+"; }
-check "install header: a program compiled with it reads counters" reader
-doctor() {
+test_watch() { pfc watch --count 3 </dev/null >watched && has_patterns watched "generation" "sched/"; }
+check "install pfc watch: prints counters" test_watch
+test_stat() { pfc stat -o counted ls /usr >/dev/null && has_patterns counted "context-switches" "page-faults"; }
+check "install pfc stat: counts a command" test_stat
+# Records samples of a command that has symbols.
+test_record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && has_patterns report "[0-9]%.*sh"; }
+check "install pfc record, pfc report: show symbols of a command" test_record
+test_ppa() { pfc ppa on && pfc ppa --cpus >accounts && has_patterns accounts "[0-9]" && pfc ppa off; }
+check "install pfc ppa: prints the times of CPUs" test_ppa
+test_trace() { pfc trace start requests -e 'requests:*' -s 1M -o requests.ctf -- $examples/requests 500 && babeltrace2 requests.ctf >events && is_equal "$(grep -c requests: events)" 1001; }
+check "install libperftrace-dev: pfc trace records a program compiled with it" test_trace
+test_faults() { $examples/page_faults >counted && cat counted && [ "$(sed 's/ .*//' counted)" -ge 100 ]; }
+check "install libperfmon-dev: a program compiled with it counts page faults" test_faults
+test_reader() { $examples/reader >values && has_patterns values "^sched/context_switches [0-9]+"; }
+check "install header: a program compiled with it reads counters" test_reader
+test_doctor() {
 	local rc=0
 	pfc doctor >found || rc=$?
 	cat found
 	[ $rc = 0 ] && [ -s found ] && ! grep -q '^problem' found
 }
-check "install pfc doctor: finds no problem" doctor
+check "install pfc doctor: finds no problem" test_doctor
 
-# The configuration names a provider that does not exist.
-wrong() {
+# The configuration names a provider that does not exist: the service reports it and loads the
+# others.
+test_unknown_provider() {
 	sed -i.was 's/^PROVIDERS=.*/PROVIDERS="sched nonsense"/' /etc/default/perfcounters
 	systemctl restart perfcounters
 	mv /etc/default/perfcounters.was /etc/default/perfcounters
 	systemctl status perfcounters >status
-	holds status "Active: active" "status=3" "no provider nonsense; /etc/default/perfcounters" && [ -d /sys/module/pfc_sched ] &&
+	has_patterns status "Active: active" "status=3" "no provider nonsense; /etc/default/perfcounters" && [ -d /sys/module/pfc_sched ] &&
 		systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && systemctl start perfcounters
 }
-check "install service: reports an unknown provider, loads and unloads the others" wrong
-# A valid value of a parameter is used; an invalid one makes the start fail.
-options() {
+check "install service: reports an unknown provider, loads and unloads the others" test_unknown_provider
+# A valid value of a module parameter is used; an invalid value makes the start of the service fail.
+test_options() {
 	sed -i.was 's/^#options/options/' /etc/modprobe.d/perfcounters.conf
 	systemctl restart perfcounters
 	local rc=$?
@@ -91,20 +93,20 @@ options() {
 	systemctl restart perfcounters && rc=1
 	mv /etc/modprobe.d/perfcounters.conf.was /etc/modprobe.d/perfcounters.conf
 	dmesg | tail -n 20 >words
-	systemctl restart perfcounters && holds words "pages_per_chunk=99: must be 1 to" && return $rc
+	systemctl restart perfcounters && has_patterns words "pages_per_chunk=99: must be 1 to" && return $rc
 }
-check "install /etc/modprobe.d: options are used, an invalid one fails the start" options
-# A driver that is not the project's: pfc_mm under another name. reset-failed is needed because
-# systemd limits how often a service may start.
-others() {
+check "install /etc/modprobe.d: options are used, an invalid one fails the start" test_options
+# Tests a foreign driver (pfc_mm under another name). The test needs reset-failed because systemd
+# limits how often a service may start.
+test_foreign_driver() {
 	systemctl reset-failed perfcounters
 	sed 's/pfc_mm/oth_mm/g' /lib/modules/$release/updates/perfcounters/pfc_mm.ko >oth_mm.ko
 	modprobe -r pfc_mm && insmod ./oth_mm.ko && systemctl stop perfcounters && [ -d /sys/module/oth_mm ] && ! lsmod | grep '^pf[cm]_' &&
-		journalctl -u perfcounters >journal && holds journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
+		journalctl -u perfcounters >journal && has_patterns journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
 }
-check "install service: its stop leaves drivers of others loaded, and logs them" others
-# A program that runs before the module is loaded and after it is unloaded.
-late() {
+check "install service: its stop leaves drivers of others loaded, and logs them" test_foreign_driver
+# Runs a program before the module is loaded and after the module is unloaded.
+test_program_before_service() {
 	local program rc=0
 	systemctl reset-failed perfcounters
 	systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] || return 1
@@ -116,17 +118,17 @@ late() {
 	kill $program
 	systemctl start perfcounters && return $rc
 }
-check "install service: a program that started before is traced, and does not pin the module" late
-# As at boot: all units are started at once, and no module is loaded.
+check "install service: a program that started before is traced, and does not pin the module" test_program_before_service
+# All units are started at once while no module is loaded, as at boot.
 units="perfcounters-accounting perfcounters-openmetrics"
-# http PORT PATH: stores the answer of a server of this guest in the file answer.
-http() { bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0"; printf "GET %s HTTP/1.0\r\n\r\n" "$1" >&3; cat <&3' "$1" "$2" >answer 2>/dev/null; }
-tasks() { http 9464 /metrics && holds answer '^pfc_task_.*comm=' >/dev/null; }
-fleet() {
+# http_get PORT PATH: stores the answer of a server in this guest in the file answer.
+http_get() { bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0"; printf "GET %s HTTP/1.0\r\n\r\n" "$1" >&3; cat <&3' "$1" "$2" >answer 2>/dev/null; }
+has_task_metrics() { http_get 9464 /metrics && has_patterns answer '^pfc_task_.*comm=' >/dev/null; }
+test_fleet_units() {
 	systemctl reset-failed perfcounters
 	systemctl stop perfcounters
 	for unit in $units; do cp /usr/share/perfcounters/fleet/$unit.service /etc/systemd/system; done
-	systemctl daemon-reload && systemctl start $units && is "$(systemctl is-active perfcounters $units | xargs)" "active active active" && within 30 tasks
+	systemctl daemon-reload && systemctl start $units && is_equal "$(systemctl is-active perfcounters $units | xargs)" "active active active" && within 30 has_task_metrics
 	local rc=$?
 	[ $rc = 0 ] || { tail -n 5 answer; systemctl status $units; }
 	systemctl stop $units
@@ -134,46 +136,46 @@ fleet() {
 	systemctl daemon-reload
 	return $rc
 }
-check "install fleet units: start after the service and export tasks" fleet
+check "install fleet units: start after the service and export tasks" test_fleet_units
 
-manual() {
-	man -w pfc pfc-watch libperfmon pfm_create_context perftrace && MANWIDTH=80 man pfc >page && holds page "NAME" "pfc-watch|watch"
+test_manual() {
+	man -w pfc pfc-watch libperfmon pfm_create_context perftrace && MANWIDTH=80 man pfc >page && has_patterns page "NAME" "pfc-watch|watch"
 }
-check "install manual pages: found and shown by man" manual
-bash_completion() {
+check "install manual pages: found and shown by man" test_manual
+test_bash_completion() {
 	bash -c '. /usr/share/bash-completion/bash_completion
 		_comp_load pfc 2>/dev/null || __load_completion pfc
 		COMP_WORDS=(pfc wa) COMP_CWORD=1 COMP_LINE="pfc wa" COMP_POINT=6
 		$(complete -p pfc | sed -E "s/.*-F ([^ ]+).*/\1/") pfc wa pfc
-		echo "${COMPREPLY[@]}"' >words && holds words "watch"
+		echo "${COMPREPLY[@]}"' >words && has_patterns words "watch"
 }
-check "install bash: completes a subcommand of pfc" bash_completion
-zsh_completion() { zsh -fc 'autoload -U compinit; compinit -u -d /tmp/zcompdump; print $_comps[pfc]' >words && holds words '^_pfc$'; }
-check "install zsh: has a completion for pfc" zsh_completion
-fish_completion() { fish -c 'complete -C "pfc wa"' >words && holds words "^watch"; }
-check "install fish: completes a subcommand of pfc" fish_completion
+check "install bash: completes a subcommand of pfc" test_bash_completion
+test_zsh_completion() { zsh -fc 'autoload -U compinit; compinit -u -d /tmp/zcompdump; print $_comps[pfc]' >words && has_patterns words '^_pfc$'; }
+check "install zsh: has a completion for pfc" test_zsh_completion
+test_fish_completion() { fish -c 'complete -C "pfc wa"' >words && has_patterns words "^watch"; }
+check "install fish: completes a subcommand of pfc" test_fish_completion
 
-# Performance Co-Pilot with its agent mmv only.
-pcp() {
+# Tests Performance Co-Pilot with the agent mmv only.
+test_pcp() {
 	chown pcp:pcp .
 	start_pmcd
 	pfc export --mmv pc 'sched/*' 2>export.err &
 	mmv=$!
-	within 90 pminfo mmv.pc.all.sched.context_switches && pmval -s 2 -t 1sec -r mmv.pc.all.sched.context_switches >values && cat values && holds values '^[ 0-9:.]*[1-9][0-9]* *$'
+	within 90 pminfo mmv.pc.all.sched.context_switches && pmval -s 2 -t 1sec -r mmv.pc.all.sched.context_switches >values && cat values && has_patterns values '^[ 0-9:.]*[1-9][0-9]* *$'
 	local rc=$?
 	kill $mmv $pmcd
 	wait $mmv $pmcd
 	return $rc
 }
-check "install pfc export --mmv: pmval shows counters" pcp
-scraped() { http 9090 '/api/v1/query?query=perfcounters_sched_context_switches_total' && holds answer '"__name__":"perfcounters_sched_context_switches_total".*"job":"perfcounters".*"value":\[[0-9.]+,"[1-9]'; }
-prometheus_scrapes() {
+check "install pfc export --mmv: pmval shows counters" test_pcp
+is_scraped() { http_get 9090 '/api/v1/query?query=perfcounters_sched_context_switches_total' && has_patterns answer '"__name__":"perfcounters_sched_context_switches_total".*"job":"perfcounters".*"value":\[[0-9.]+,"[1-9]'; }
+test_prometheus_scrapes() {
 	printf 'global:\n  scrape_interval: 2s\nscrape_configs:\n  - job_name: perfcounters\n    static_configs:\n      - targets: ["127.0.0.1:9464"]\n' >prometheus.yml
 	pfc export --openmetrics --listen 127.0.0.1:9464 >url &
 	server=$!
 	prometheus --config.file=prometheus.yml --storage.tsdb.path=/tmp/tsdb --web.listen-address=127.0.0.1:9090 >prometheus.log 2>&1 &
 	prometheus=$!
-	within 150 scraped
+	within 150 is_scraped
 	local rc=$?
 	[ $rc = 0 ] || tail -n 5 prometheus.log
 	kill $server $prometheus
@@ -181,35 +183,35 @@ prometheus_scrapes() {
 	cat answer
 	return $rc
 }
-check "install pfc export --openmetrics: Prometheus scrapes counters" prometheus_scrapes
+check "install pfc export --openmetrics: Prometheus scrapes counters" test_prometheus_scrapes
 
-# Secure Boot: a new key, and the kernel's own tool for signing.
+# Secure Boot: signs with a new key and the kernel's own signing tool.
 sign=/usr/libexec/perfcounters/sign
-new_key() { $sign --new /tmp/mok >said.key && holds said.key "mokutil --import /tmp/mok/mok.der" && is "$(stat -c %a /tmp/mok/mok.key)" 600; }
-check "install sign --new: makes a key and names the next step" new_key
-signed() {
+test_new_key() { $sign --new /tmp/mok >said.key && has_patterns said.key "mokutil --import /tmp/mok/mok.der" && is_equal "$(stat -c %a /tmp/mok/mok.key)" 600; }
+check "install sign --new: makes a key and names the next step" test_new_key
+test_signed() {
 	$sign /tmp/mok/mok.key /tmp/mok/mok.der || return 1
 	for ko in /lib/modules/$release/updates/perfcounters/*.ko; do
 		modinfo -F signer "$ko" | grep -q '^perfcounters modules of' || { echo "$ko is not signed"; return 1; }
 	done
 	systemctl restart perfcounters
 }
-check "install sign: all modules are signed with the key and load" signed
+check "install sign: all modules are signed with the key and load" test_signed
 cp /lib/modules/$release/updates/perfcounters/perfcounters.ko signed.ko
 
-# Nothing is left after a purge.
+# Checks that a purge leaves nothing behind.
 systemctl stop perfcounters
 check "install service: its stop unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|pfc_|pfm_)"'
 systemctl start perfcounters
 ours=$(cd /packages && for f in *.deb; do echo "${f%%_*}"; done)
-purge() { DEBIAN_FRONTEND=noninteractive apt-get purge -y $ours; }
-check "install apt-get purge: succeeds" purge
-unloaded() { ! lsmod | grep -E '^(perfcounters|pfc_|pfm_)' && ! ls /dev/perf* /dev/ppa 2>/dev/null && ! systemctl status perfcounters; }
-check "install purged: modules, devices and the service are removed" unloaded
-# Compares the files with a list that was made before the packages were installed. Directories in
-# which a running Debian writes are left out. Of /var/lib/systemd only files about these packages
-# are compared: apt's helper for services records them there.
-left() {
+test_purge() { DEBIAN_FRONTEND=noninteractive apt-get purge -y $ours; }
+check "install apt-get purge: succeeds" test_purge
+test_unloaded() { ! lsmod | grep -E '^(perfcounters|pfc_|pfm_)' && ! ls /dev/perf* /dev/ppa 2>/dev/null && ! systemctl status perfcounters; }
+check "install purged: modules, devices and the service are removed" test_unloaded
+# Compares the files of the system with a list that was made before the packages were installed.
+# Directories in which a running Debian writes are left out. In /var/lib/systemd, where apt's helper
+# for services records the installed services, only files about these packages are compared.
+test_no_files_left() {
 	find / -xdev \( -path /proc -o -path /dev -o -path /sys -o -path /run -o -path /tmp -o -path /guest -o -path /tests -o -path /orders -o -path /packages -o -path /examples \) -prune -o -print |
 		LC_ALL=C sort >files
 	LC_ALL=C comm -13 $examples/before.files files |
@@ -221,37 +223,38 @@ left() {
 	cat new gone
 	[ ! -s new ] && [ ! -s gone ]
 }
-check "install purged: no file is left, no earlier file is missing" left
-lists() {
+check "install purged: no file is left, no earlier file is missing" test_no_files_left
+test_lists_restored() {
 	diff $examples/before.group /etc/group && diff $examples/before.dep /lib/modules/$release/modules.dep && dpkg-query -W >now &&
 		! grep -E 'perf(counters|mon|trace)' now && ! ls /var/lib/dpkg/info | grep -E 'perf(counters|mon|trace)'
 }
-check "install purged: group, modules.dep and dpkg are as before" lists
+check "install purged: group, modules.dep and dpkg are as before" test_lists_restored
 
-# Installs the packages again, on a running machine: the modules may be installed after the service.
-again() {
-	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /packages/*.deb && is "$(systemctl is-active perfcounters)" active &&
-		pfc list >list && holds list sched/context_switches
+# Installs the packages again on a running machine, where apt may install the modules after the
+# service.
+test_install_again() {
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /packages/*.deb && is_equal "$(systemctl is-active perfcounters)" active &&
+		pfc list >list && has_patterns list sched/context_switches
 }
-check "install again on a running machine: the service is active, pfc works" again
-# A purge while a process has a device open.
-open_purge() {
+check "install again on a running machine: the service is active, pfc works" test_install_again
+# Purges the packages while a process has a device open.
+test_purge_while_open() {
 	exec 9</dev/perfcounters
-	purge >said 2>&1
+	test_purge >said 2>&1
 	local rc=$?
 	cat said
-	holds said "perfcounters.ko is in use and stays" && is "$(stat -c '%a %u %g' /dev/perfcounters)" "400 0 0" && ! getent group perfcounters || rc=1
+	has_patterns said "perfcounters.ko is in use and stays" && is_equal "$(stat -c '%a %u %g' /dev/perfcounters)" "400 0 0" && ! getent group perfcounters || rc=1
 	exec 9<&-
 	rmmod perfcounters && [ ! -e /dev/perfcounters ] && return $rc
 }
-check "install purged with a device open: only root may open it, the module unloads after close" open_purge
+check "install purged with a device open: only root may open it, the module unloads after close" test_purge_while_open
 
-# Only a reboot undoes this, so it is the last test.
-refused() {
+# Only a reboot undoes the effect of this test, so this test is the last one.
+test_unsigned_refused() {
 	echo 1 >/sys/module/module/parameters/sig_enforce
 	! insmod ./signed.ko 2>words
 	cat words
-	dmesg | grep -iE 'loading of module with unavailable key is rejected' || { dmesg | tail -n 5; holds words "rejected|not available"; }
+	dmesg | grep -iE 'loading of module with unavailable key is rejected' || { dmesg | tail -n 5; has_patterns words "rejected|not available"; }
 }
-check "install sig_enforce: a module with an unknown key is refused" refused
+check "install sig_enforce: a module with an unknown key is refused" test_unsigned_refused
 exit $failed

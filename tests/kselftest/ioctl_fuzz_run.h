@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The fuzzer's processes, its results, and the main function of its programs.
+ * The processes of the fuzzer, its results, and the main function of its programs.
  *
- * Calls are made in rounds. A round is a process with limits of memory and of descriptors. Every
+ * Calls are made in rounds. A round is a process with limits of memory and of descriptors; every
  * third round runs as a user without capabilities. The process has children that make calls with
- * its open files, and others that only run, as targets for monitoring. If a round hangs or dies,
- * the last call of each process is shown.
+ * its open files, and other children that are only targets for monitoring. If a round hangs or
+ * dies, the last call of each of its processes is shown.
  *
- * Environment: SEED (the first round's), CALLS (their number, in all), ROUND (only that one).
+ * Environment: SEED (of the first round), CALLS (number of calls in all rounds), ROUND (run only
+ * that round).
  */
 #ifndef IOCTL_FUZZ_RUN_H
 #define IOCTL_FUZZ_RUN_H
@@ -19,17 +20,17 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 
-#define A_ROUND		2000
+#define CALLS_PER_ROUND	2000
 #define USER		1000
-#define VICTIMS		3
+#define NR_VICTIMS	3
 
-static bool plain_user, is_kid;
+static bool plain_user, is_child;
 
 /* Processes that are monitored, killed and replaced */
 
-static pid_t victims[VICTIMS], kids[KIDS];
+static pid_t victims[NR_VICTIMS], children[NR_CHILDREN];
 
-static void victim(int kind)
+static void run_victim(int kind)
 {
 	volatile char *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 				-1, 0);
@@ -43,101 +44,104 @@ static void victim(int kind)
 			syscall(SYS_getppid);
 		}
 		madvise((void *)p, 4096, MADV_DONTNEED);
-		/* Sleeps most of the time, so that the callers get the CPUs. */
+		/* Sleeps most of the time, so that the processes that make calls get the CPUs. */
 		sleep_ms(5);
 	}
 	_exit(0);
 }
 
-/* Fills the pool of task IDs. This process is the first in it; its parent is not in it. */
-static void pids_anew(void)
+/*
+ * Fills the pool of task IDs, with this process first. The parent of this process is not in the
+ * pool.
+ */
+static void refill_pids(void)
 {
 	pools[K_PID].nr = 0;
 	pool_add(K_PID, syscall(SYS_gettid));
-	for (int i = 0; i < VICTIMS; i++)
+	for (int i = 0; i < NR_VICTIMS; i++)
 		if (victims[i])
 			pool_add(K_PID, victims[i]);
-	for (int i = 0; i < KIDS && !is_kid; i++)
-		if (kids[i])
-			pool_add(K_PID, kids[i]);
+	for (int i = 0; i < NR_CHILDREN && !is_child; i++)
+		if (children[i])
+			pool_add(K_PID, children[i]);
 }
 
-static void victim_anew(int n)
+static void start_victim(int n)
 {
 	fflush(stdout);
 	victims[n] = fork();
 	if (!victims[n])
-		victim(n);
+		run_victim(n);
 	if (victims[n] < 0)
 		victims[n] = 0;
-	pids_anew();
+	refill_pids();
 }
 
 static void do_kill(void)
 {
 	static const int signals[] = { SIGKILL, SIGSTOP, SIGCONT, SIGUSR1 };
-	int n = below(VICTIMS), status;
+	int n = random_below(NR_VICTIMS), status;
 
-	if (is_kid || !victims[n])
+	if (is_child || !victims[n])
 		return;
-	kill(victims[n], signals[below(4)]);
-	if (waitpid(victims[n], &status, WNOHANG) == victims[n] || below(4))
+	kill(victims[n], signals[random_below(4)]);
+	if (waitpid(victims[n], &status, WNOHANG) == victims[n] || random_below(4))
 		return;
-	/* The process may be stopped, or a context may block it. */
+	/* The target may be stopped, or a context may block it: kill it. */
 	kill(victims[n], SIGKILL);
 	for (int i = 0; i < 100 && waitpid(victims[n], &status, WNOHANG) != victims[n]; i++)
 		sleep_ms(1);
-	victim_anew(n);
+	start_victim(n);
 }
 
-static void steps(int nr);
+static void run_steps(int nr);
 
 static void begin_process(void)
 {
-	struct itimerval every = { { 0, 10000 }, { 0, 10000 } };
+	struct itimerval interval = { { 0, 10000 }, { 0, 10000 } };
 
-	pids_anew();
+	refill_pids();
 	/* A signal every 10 ms interrupts calls that block. */
-	setitimer(ITIMER_REAL, &every, NULL);
-	if (program->begin)
-		program->begin();
+	setitimer(ITIMER_REAL, &interval, NULL);
+	if (program->init_process)
+		program->init_process();
 }
 
-/* Forks a child that makes calls for a while with all that its parent has open. */
+/* Forks a child that makes calls for a while with all descriptors and mappings of its parent. */
 static void do_fork(void)
 {
-	int n = below(KIDS), status;
+	int n = random_below(NR_CHILDREN), status;
 
-	if (is_kid)
+	if (is_child)
 		return;
-	for (int i = 0; i < KIDS; i++)
-		if (kids[i] && waitpid(kids[i], &status, WNOHANG) == kids[i]) {
-			sane(WIFSIGNALED(status) || !WEXITSTATUS(status),
-			     "a child died: status %#x; its last call was %s", status,
-			     shared->last[1 + i].name);
-			kids[i] = 0;
+	for (int i = 0; i < NR_CHILDREN; i++)
+		if (children[i] && waitpid(children[i], &status, WNOHANG) == children[i]) {
+			expect_sane(WIFSIGNALED(status) || !WEXITSTATUS(status),
+				    "a child died: status %#x; its last call was %s", status,
+				    shared->last_calls[1 + i].name);
+			children[i] = 0;
 		}
-	if (kids[n])
+	if (children[n])
 		return;
 	fflush(stdout);
-	kids[n] = fork();
-	if (kids[n] < 0)
-		kids[n] = 0;
-	if (kids[n]) {
-		pids_anew();
+	children[n] = fork();
+	if (children[n] < 0)
+		children[n] = 0;
+	if (children[n]) {
+		refill_pids();
 		return;
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	is_kid = true;
-	has_racer = false;
-	last = &shared->last[1 + n];
-	*last = (struct last) { .pid = getpid() };
+	is_child = true;
+	has_race_thread = false;
+	last_call = &shared->last_calls[1 + n];
+	*last_call = (struct last_call) { .pid = getpid() };
 	seed ^= 0x9e3779b97f4a7c15ULL * getpid();
 	seed |= !seed;
-	maps_anew();
-	areas_anew();
+	drop_uncopied_maps();
+	remap_areas();
 	begin_process();
-	steps(20 + below(80));
+	run_steps(20 + random_below(80));
 	_exit(0);
 }
 
@@ -151,72 +155,72 @@ static void do_extra(void)
 }
 
 static void (*const operations[])(void) = {
-	do_open, do_dup, do_close, do_close, do_map, do_map, do_touch, do_arena, do_read,
-	do_descriptor, do_move, do_fork, do_kill, do_extra, do_extra, do_extra,
+	do_open, do_dup, do_close, do_close, do_map, do_map, do_touch, do_map_calls, do_read,
+	do_fd_calls, do_setaffinity, do_fork, do_kill, do_extra, do_extra, do_extra,
 };
 
-static void steps(int nr)
+static void run_steps(int nr)
 {
-	/* Devices with few calls get more of the other operations. */
+	/* Devices with few calls get more operations other than calls. */
 	int calls = program->nr_calls < 8 ? 4 : 8;
 
 	for (steps_done = 0; steps_done < nr;) {
 		step();
-		if (below(calls))
+		if (random_below(calls))
 			do_call();
 		else
-			operations[below(sizeof(operations) / sizeof(*operations))]();
+			operations[random_below(sizeof(operations) / sizeof(*operations))]();
 	}
 }
 
 /* Rounds */
 
-static void drop_rights(void)
+static void drop_privileges(void)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	struct __user_cap_data_struct none[2] = { 0 };
+	struct __user_cap_data_struct no_caps[2] = { 0 };
 
 	if (setgroups(0, NULL) || setresgid(USER, USER, USER) || setresuid(USER, USER, USER) ||
-	    syscall(SYS_capset, &header, none))
+	    syscall(SYS_capset, &header, no_caps))
 		_exit(97);
-	/* Dumpable, as a program is that a user has started. */
+	/* Makes the process dumpable, like a program that a user has started. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-static void limit(int what, rlim_t most)
+static void set_limit(int what, rlim_t max)
 {
-	struct rlimit both = { most, most };
+	struct rlimit rlimit = { max, max };
 
-	setrlimit(what, &both);
+	setrlimit(what, &rlimit);
 }
 
-static void round_body(int nr)
+static void run_round_process(int nr)
 {
 	struct sigaction fault = { .sa_handler = on_fault }, alarm = { .sa_handler = on_alarm };
 	pthread_t thread;
 
 	setpgid(0, 0);
-	limit(RLIMIT_NOFILE, 256);
-	/* Enough for all mappings of the largest size, and some more. */
-	limit(RLIMIT_AS, 8UL << 30);
-	limit(RLIMIT_CORE, 0);
+	set_limit(RLIMIT_NOFILE, 256);
+	/* The limit of 8 GiB is enough for all mappings of the largest size, and some more. */
+	set_limit(RLIMIT_AS, 8UL << 30);
+	set_limit(RLIMIT_CORE, 0);
 	if (plain_user)
-		drop_rights();
+		drop_privileges();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	sigaction(SIGBUS, &fault, NULL);
 	sigaction(SIGSEGV, &fault, NULL);
 	sigaction(SIGALRM, &alarm, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGIO, SIG_IGN);
-	last = &shared->last[0];
-	last->pid = getpid();
+	last_call = &shared->last_calls[0];
+	last_call->pid = getpid();
 	areas_map();
-	device_memory = memory_of_device;
-	for (int i = 0; i < VICTIMS; i++)
-		victim_anew(i);
-	has_racer = !pthread_create(&thread, NULL, racer, NULL);
+	device_memory = get_device_memory;
+	for (int i = 0; i < NR_VICTIMS; i++)
+		start_victim(i);
+	has_race_thread = !pthread_create(&thread, NULL, race_thread, NULL);
 	begin_process();
-	steps(nr);
+	run_steps(nr);
 	shared->done = true;
 	_exit(0);
 }
@@ -226,23 +230,26 @@ static void show_file(pid_t pid, const char *what)
 	char path[60], text[2000], *line, *rest = text;
 
 	snprintf(path, sizeof(path), "/proc/%d/%s", pid, what);
-	slurp(path, text, sizeof(text));
+	read_file(path, text, sizeof(text));
 	while ((line = strsep(&rest, "\n")))
 		if (*line)
 			note("  %s: %.120s", what, line);
 }
 
-/* Shows the last call of each process of the round, and where in the kernel it is. */
-static void show_last(void)
+/*
+ * Shows the last call of each process of the round, and the kernel function in which the process
+ * waits.
+ */
+static void show_last_calls(void)
 {
-	for (int i = 0; i <= KIDS; i++) {
-		const struct last *l = &shared->last[i];
+	for (int i = 0; i <= NR_CHILDREN; i++) {
+		const struct last_call *l = &shared->last_calls[i];
 		char hex[3 * 64 + 1] = "";
 
 		if (!l->pid)
 			continue;
 		for (__u32 n = 0; n < l->bytes && n < 64; n++)
-			sprintf(hex + 3 * n, "%02x ", l->first[n]);
+			sprintf(hex + 3 * n, "%02x ", l->first_bytes[n]);
 		note("pid %d, call %llu: %s(fd %d, %#llx) %s of %u bytes: %s", l->pid, l->number,
 		     l->name ?: "none", l->fd, l->arg, l->shape ?: "", l->bytes, hex);
 		show_file(l->pid, "wchan");
@@ -250,8 +257,11 @@ static void show_last(void)
 	}
 }
 
-/* Kills everything that the round has started. Returns false if something does not end in time. */
-static bool round_ends(pid_t pid, int ms)
+/*
+ * Kills all processes of the round. Returns false if a process does not end within @ms
+ * milliseconds.
+ */
+static bool end_round(pid_t pid, int ms)
 {
 	while (ms-- > 0) {
 		kill(-pid, SIGKILL);
@@ -267,120 +277,123 @@ static bool round_ends(pid_t pid, int ms)
 /* A round without a step for this long counts as hung. */
 #define HANG_MS	100000L
 
-static void round_make(int n, int nr, __u64 first_seed)
+static void run_round(int n, int nr, __u64 first_seed)
 {
-	long still = 0, patience = HANG_MS * 1000 / bounded(1000);
+	long idle_ms = 0, hang_ms = HANG_MS * 1000 / scale_down(1000);
 	int status = 0;
-	__u64 steps_seen = 0;
+	__u64 last_steps = 0;
 	pid_t pid;
 
-	memset(shared->last, 0, sizeof(shared->last));
+	memset(shared->last_calls, 0, sizeof(shared->last_calls));
 	shared->done = false;
 	round_number = n;
 	plain_user = n % 3 == 2;
 	seed = first_seed + n * 0x9e3779b97f4a7c15ULL;
 	seed |= !seed;
 	for (int i = 0; i < 4; i++)
-		rnd();
+		random_u64();
 	fflush(stdout);
 	pid = fork();
 	if (!pid)
-		round_body(nr);
+		run_round_process(nr);
 	setpgid(pid, pid);
-	while (pid > 0 && waitpid(pid, &status, WNOHANG) != pid && still < patience) {
-		still = shared->steps == steps_seen ? still + 5 : 0;
-		steps_seen = shared->steps;
+	while (pid > 0 && waitpid(pid, &status, WNOHANG) != pid && idle_ms < hang_ms) {
+		idle_ms = shared->steps == last_steps ? idle_ms + 5 : 0;
+		last_steps = shared->steps;
 		sleep_ms(5);
 	}
-	if (still >= patience) {
+	if (idle_ms >= hang_ms) {
 		note("round %d hangs", n);
-		shared->hung++;
-		show_last();
+		shared->nr_hung++;
+		show_last_calls();
 	} else if (pid < 0 || status || !shared->done) {
 		note("round %d died: status %#x", n, status);
-		shared->died++;
-		show_last();
+		shared->nr_died++;
+		show_last_calls();
 	}
-	if (!round_ends(pid, patience)) {
+	if (!end_round(pid, hang_ms)) {
 		note("round %d: one of its processes does not end", n);
-		shared->hung++;
-		show_last();
+		shared->nr_hung++;
+		show_last_calls();
 	}
-	if (program->after)
-		program->after();
+	if (program->after_round)
+		program->after_round();
 }
 
 /*
- * Shows how often each call succeeded and failed, with the errnos. Returns false if a call did one
- * of them fewer than @need times.
+ * Shows how often each call succeeded and failed, with the errnos. Returns false if a call
+ * succeeded or failed fewer than @min times.
  */
-static bool rows_shown(unsigned long need)
+static bool show_rows(unsigned long min)
 {
 	bool good = true;
 
 	for (int row = 0; row < program->nr_calls + program->nr_extras; row++) {
 		const struct call *call = row < program->nr_calls ? &program->calls[row] : NULL;
-		bool blind = shared->good[row] < need || shared->refused[row] < need;
+		bool untested = shared->nr_good[row] < min || shared->nr_refused[row] < min;
 		char errnos[800] = "";
-		int at = 0;
+		int len = 0;
 
-		for (int e = 1; e < MAX_ERRNO && at < 760; e++)
+		for (int e = 1; e < MAX_ERRNO && len < 760; e++)
 			if (shared->errnos[row][e])
-				at += sprintf(errnos + at, " %s %u", strerrorname_np(e) ?: "?",
-					      shared->errnos[row][e]);
-		note("%s%s %s: %lu succeeded, %lu failed, %.3f s:%s", blind ? "BLIND " : "",
+				len += sprintf(errnos + len, " %s %u", strerrorname_np(e) ?: "?",
+					       shared->errnos[row][e]);
+		note("%s%s %s: %lu succeeded, %lu failed, %.3f s:%s", untested ? "BLIND " : "",
 		     call ? call->name : program->extras[row - program->nr_calls],
-		     call && call->arg ? call->arg->name : "", shared->good[row],
-		     shared->refused[row], shared->ns[row] / 1e9, errnos);
-		good &= !blind;
+		     call && call->arg ? call->arg->name : "", shared->nr_good[row],
+		     shared->nr_refused[row], shared->ns[row] / 1e9, errnos);
+		good &= !untested;
 	}
 	return good;
 }
 
-/* Returns the percentage of calls that succeeded, over all rows. */
-static unsigned long percent_done(void)
+/* Returns the percentage of all calls, over all rows, that succeeded. */
+static unsigned long percent_succeeded(void)
 {
-	unsigned long good = 0, all = 0;
+	unsigned long good = 0, total = 0;
 
 	for (int row = 0; row < program->nr_calls + program->nr_extras; row++) {
-		good += shared->good[row];
-		all += shared->good[row] + shared->refused[row];
+		good += shared->nr_good[row];
+		total += shared->nr_good[row] + shared->nr_refused[row];
 	}
-	note("%lu of %lu calls succeeded", good, all);
-	return all ? good * 100 / all : 0;
+	note("%lu of %lu calls succeeded", good, total);
+	return total ? good * 100 / total : 0;
 }
 
-/* Prints the numbers of the calls, for tests/host/fuzz_tables.sh. */
-static int tables_shown(void)
+/* Prints the request numbers of the calls, for tests/host/fuzz_tables.sh. */
+static int show_tables(void)
 {
 	for (int i = 0; i < program->nr_calls; i++)
 		printf("%s %u\n", program->calls[i].name, (__u32)program->calls[i].request);
 	return 0;
 }
 
-static bool tables_whole(void)
+static bool are_tables_complete(void)
 {
-	bool whole = true;
+	bool complete = true;
 
 	for (int i = 0; i < program->nr_calls; i++)
 		if (program->calls[i].arg)
-			whole &= shape_whole(program->calls[i].arg);
-	return whole;
+			complete &= is_shape_complete(program->calls[i].arg);
+	return complete;
 }
 
-static __u64 from_environment(const char *name, __u64 otherwise)
+static __u64 env_number(const char *name, __u64 fallback)
 {
-	return getenv(name) ? strtoull(getenv(name), NULL, 0) : otherwise;
+	return getenv(name) ? strtoull(getenv(name), NULL, 0) : fallback;
 }
 
 /*
- * Seconds after which no round begins, unless CALLS or ROUND is set. A busy machine makes fewer
- * calls.
+ * Seconds after which no round begins, unless CALLS or ROUND is set. On a busy machine the limit
+ * makes the fuzzer end with fewer calls.
  */
 #define BUDGET		gate_or_long(10, 150)
 
-/* Percentage of calls that must succeed. Below it, little but checks of arguments is tested. */
-#define LEAST_DONE	30
+/*
+ * Percentage of calls that must succeed. If fewer calls succeed, the program tests little but
+ * checks of arguments.
+ */
+#define MIN_SUCCEEDED	30
 
 /*
  * Main function of a program of the fuzzer. @prepare loads the modules. All modules that use
@@ -388,44 +401,49 @@ static __u64 from_environment(const char *name, __u64 otherwise)
  */
 static int fuzz_main(const struct program *p, int argc, char **argv, void (*prepare)(void))
 {
-	long usual = gate_or_long(6 * A_ROUND, 40000 + 3000 * p->nr_calls);
-	__u64 calls = from_environment("CALLS", bounded(usual)), first_seed;
-	int only = from_environment("ROUND", -1), rounds;
-	__u64 end = getenv("CALLS") || only >= 0 ? ~0ULL : now_ns() / 1000000000 + BUDGET;
-	unsigned long need, done;
+	long default_calls = gate_or_long(6 * CALLS_PER_ROUND, 40000 + 3000 * p->nr_calls);
+	__u64 calls = env_number("CALLS", scale_down(default_calls)), first_seed;
+	int only_round = env_number("ROUND", -1), rounds;
+	__u64 end = getenv("CALLS") || only_round >= 0 ? ~0ULL : now_ns() / 1000000000 + BUDGET;
+	unsigned long min, succeeded;
 
 	program = p;
 	if (argc > 1 && !strcmp(argv[1], "tables"))
-		return tables_shown() || !tables_whole();
+		return show_tables() || !are_tables_complete();
 	plan(6);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		      -1, 0);
 	if (shared == MAP_FAILED || p->nr_calls + p->nr_extras > MAX_ROWS)
 		bail("memory");
-	/* make test makes the same calls each time, so that it does not fail by chance. */
-	first_seed = long_run() ? (__u64)time(NULL) * 65537 + getpid() : 0x5eed;
-	first_seed = from_environment("SEED", first_seed);
+	/*
+	 * In make test the seed is constant: the calls are the same each time, so the test does not
+	 * fail by chance.
+	 */
+	first_seed = is_long_run() ? (__u64)time(NULL) * 65537 + getpid() : 0x5eed;
+	first_seed = env_number("SEED", first_seed);
 	note("SEED=%llu CALLS=%llu", first_seed, calls);
 	prepare();
 	/* Processes that a round leaves behind become children of this process. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	rounds = (calls + A_ROUND - 1) / A_ROUND;
-	for (int n = 0; n < rounds && !shared->hung && now_ns() / 1000000000 < end; n++)
-		if (only < 0 || n == only)
-			round_make(n, A_ROUND, first_seed);
-	need = only >= 0 || shared->steps < 25000 ? 0 : shared->steps < 50000 ? 1 : 3;
+	rounds = (calls + CALLS_PER_ROUND - 1) / CALLS_PER_ROUND;
+	for (int n = 0; n < rounds && !shared->nr_hung && now_ns() / 1000000000 < end; n++)
+		if (only_round < 0 || n == only_round)
+			run_round(n, CALLS_PER_ROUND, first_seed);
+	min = only_round >= 0 || shared->steps < 25000 ? 0 : shared->steps < 50000 ? 1 : 3;
 	note("%llu steps of %llu", shared->steps, calls);
-	ok(tables_whole(), "9.5 %s: every byte of each structure is described", p->device);
-	ok(!shared->hung && !shared->died, "9.5 %s: no call hangs or kills its process (%u, %u)",
-	   p->device, shared->hung, shared->died);
-	is(shared->wrong, 0,
+	ok(are_tables_complete(), "9.5 %s: every byte of each structure is described", p->device);
+	ok(!shared->nr_hung && !shared->nr_died,
+	   "9.5 %s: no call hangs or kills its process (%u, %u)",
+	   p->device, shared->nr_hung, shared->nr_died);
+	is(shared->nr_wrong, 0,
 	   "9.5 %s: errnos are those of user space, nothing beside structures is written",
 	   p->device);
-	ok(rows_shown(need), "9.5 %s: each call succeeded and failed some times", p->device);
-	done = percent_done();
-	ok(only >= 0 || done >= LEAST_DONE, "9.5 %s: at least %d %% of the calls succeed (%lu %%)",
-	   p->device, LEAST_DONE, done);
-	wait_until((unload(), !is_loaded("perfcounters")));
+	ok(show_rows(min), "9.5 %s: each call succeeded and failed some times", p->device);
+	succeeded = percent_succeeded();
+	ok(only_round >= 0 || succeeded >= MIN_SUCCEEDED,
+	   "9.5 %s: at least %d %% of the calls succeed (%lu %%)",
+	   p->device, MIN_SUCCEEDED, succeeded);
+	wait_until((unload_modules(), !is_loaded("perfcounters")));
 	ok(!is_loaded("perfcounters"), "9.5 %s: perfcounters.ko unloads at the end", p->device);
 	return finish();
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Shared by the test programs in C: KTAP output, loading of modules, the mapped counter pages, the
- * test driver puppet.ko that executes textual commands, and the kernel log.
+ * test driver test_driver.ko that executes textual commands, and the kernel log.
  *
- * A name given to ok() begins with the row it proves; see Documentation/rows.md.
+ * A name given to ok() begins with the row of Documentation/rows.md that it proves.
  */
 #ifndef KSELFTEST_PC_H
 #define KSELFTEST_PC_H
@@ -56,7 +56,7 @@ static bool ok(bool good, const char *name, ...)
 	return good;
 }
 
-/* Checks that two numbers are equal. If they are not, the report shows both. */
+/* Checks that two numbers are equal. If the numbers differ, the report shows both of them. */
 #define is(got, want, ...) do {						\
 	long long got_ = (got), want_ = (want);				\
 									\
@@ -123,24 +123,24 @@ static bool is_loaded(const char *name)
 	return access(path, F_OK) == 0;
 }
 
-/* The test driver puppet.ko: tests/modules/puppet.c defines its commands. */
+/* The test driver test_driver.ko: tests/modules/test_driver.c defines its commands. */
 
-static __thread int puppet_fd = -1;
+static __thread int driver_fd = -1;
 
-static void puppet_leave(void)
+static void driver_close(void)
 {
-	if (puppet_fd >= 0)
-		close(puppet_fd);
-	puppet_fd = -1;
+	if (driver_fd >= 0)
+		close(driver_fd);
+	driver_fd = -1;
 }
 
-/* Removes perfcounters.ko after the modules that use it. */
-static void unload(void)
+/* Removes the modules that use perfcounters.ko, then perfcounters.ko. */
+static void unload_modules(void)
 {
 	struct dirent *holder;
 	DIR *holders = opendir("/sys/module/perfcounters/holders");
 
-	puppet_leave();
+	driver_close();
 	while (holders && (holder = readdir(holders)))
 		if (holder->d_name[0] != '.')
 			rmmod(holder->d_name);
@@ -149,8 +149,8 @@ static void unload(void)
 	rmmod("perfcounters");
 }
 
-/* At exit: removes mappings and open files, which pin perfcounters.ko, and unloads it. */
-static void leave(void)
+/* At exit: closes the mappings and open files that pin perfcounters.ko, and unloads the modules. */
+static void exit_cleanup(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	unsigned long from, to;
@@ -160,41 +160,44 @@ static void leave(void)
 		if (strstr(line, "/dev/perfcounters") && sscanf(line, "%lx-%lx", &from, &to) == 2)
 			munmap((void *)from, to - from);
 	close_range(3, ~0U, 0);
-	puppet_fd = -1;
-	unload();
+	driver_fd = -1;
+	unload_modules();
 }
 
-/* Reloads perfcounters.ko, and loads the puppet. Both are unloaded when the program exits. */
-static void load(const char *params)
+/*
+ * Reloads perfcounters.ko, and loads the test driver. Both modules are unloaded when the program
+ * exits.
+ */
+static void load_modules(const char *params)
 {
-	static bool again;
+	static bool registered;
 
-	unload();
+	unload_modules();
 	errno = -insmod("perfcounters", params);
 	if (errno)
 		bail("insmod perfcounters");
-	errno = -insmod("puppet", "");
+	errno = -insmod("test_driver", "");
 	if (errno)
-		bail("insmod puppet");
-	if (!again)
-		atexit(leave);
-	again = true;
+		bail("insmod test_driver");
+	if (!registered)
+		atexit(exit_cleanup);
+	registered = true;
 }
 
-static long long puppet_raw(const char *command, size_t len)
+static long long driver_cmd_raw(const char *command, size_t len)
 {
 	char reply[32] = "";
 
-	if (puppet_fd < 0)
-		puppet_fd = open("/proc/puppet", O_RDWR | O_CLOEXEC);
-	if (puppet_fd < 0 || pwrite(puppet_fd, command, len, 0) != (ssize_t)len ||
-	    pread(puppet_fd, reply, sizeof(reply) - 1, 0) <= 0)
+	if (driver_fd < 0)
+		driver_fd = open("/proc/test_driver", O_RDWR | O_CLOEXEC);
+	if (driver_fd < 0 || pwrite(driver_fd, command, len, 0) != (ssize_t)len ||
+	    pread(driver_fd, reply, sizeof(reply) - 1, 0) <= 0)
 		bail(command);
 	return strtoll(reply, NULL, 10);
 }
 
 __attribute__((format(printf, 1, 2)))
-static long long puppet(const char *fmt, ...)
+static long long driver_cmd(const char *fmt, ...)
 {
 	char command[4000];
 	va_list ap;
@@ -202,24 +205,24 @@ static long long puppet(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(command, sizeof(command), fmt, ap);
 	va_end(ap);
-	return puppet_raw(command, strlen(command));
+	return driver_cmd_raw(command, strlen(command));
 }
 
 /* The counter pages */
 
 /* Number of instances that perfcounters.ko itself adds at load: src/perfcounters/costs.rs */
-#define PC_OWN 26
+#define PC_BUILTIN 26
 
 struct pc {
 	int fd;
 	size_t len;
 	const char *base;
-	struct perfcounters_header geometry;	/* copy, for the constant fields */
+	struct perfcounters_header geometry;	/* copy of the header, for its constant fields */
 	const volatile struct perfcounters_header *h;
 	const volatile struct perfcounters_desc *desc;
 };
 
-/* Maps the header, then the slots and descriptors of as many instances as it allows. */
+/* Maps the header, then the slots and descriptors of as many instances as the header allows. */
 static void pc_open(struct pc *pc)
 {
 	struct perfcounters_header *h;
@@ -290,23 +293,23 @@ static __u64 pc_completed(const struct pc *pc)
 	return sum;
 }
 
-static bool pc_named(const struct pc *pc, __u32 n, const char *name)
+static bool pc_name_is(const struct pc *pc, __u32 n, const char *name)
 {
 	return !strcmp((const char *)pc->desc[n].name, name);
 }
 
-/* Returns the number of the live instance of that name, or 0 if there is none. */
+/* Returns the number of the live instance with this name, or 0 if no instance has it. */
 static __u32 pc_find(const struct pc *pc, const char *name)
 {
 	for (__u32 n = 1; n < pc->h->nr_slots; n++)
-		if (pc->desc[n].state == PERFCOUNTERS_LIVE && pc_named(pc, n, name))
+		if (pc->desc[n].state == PERFCOUNTERS_LIVE && pc_name_is(pc, n, name))
 			return n;
 	return 0;
 }
 
 /* Other helpers */
 
-static void on_cpu(int cpu)
+static void pin_to_cpu(int cpu)
 {
 	cpu_set_t set;
 
@@ -317,29 +320,31 @@ static void on_cpu(int cpu)
 }
 
 /* Returns n seconds or rounds, divided by the slowness of this kernel (SLOWNESS in testing.md). */
-static long bounded(long n)
+static long scale_down(long n)
 {
 	const char *slowness = getenv("SLOWNESS");
 
 	return n / (slowness && atoi(slowness) > 0 ? atoi(slowness) : 1);
 }
 
-/* Returns true in make test-all, and where a test is asked for by name (LONG in testing.md). */
-static bool long_run(void)
+/* Returns true in make test-all, and if the test was selected by its name (LONG in testing.md). */
+static bool is_long_run(void)
 {
 	const char *value = getenv("LONG");
 
 	return value && *value;
 }
 
-/* Returns how many rounds a test runs: `gate` in make test, `all` where long_run() is true. */
+/*
+ * Returns the number of rounds of a test: `gate` in make test, `all` where is_long_run() is true.
+ */
 static long gate_or_long(long gate, long all)
 {
-	return long_run() ? all : gate;
+	return is_long_run() ? all : gate;
 }
 
 /* Scales a timeout for a slow kernel and a busy host (PATIENCE in testing.md). */
-static long patience(long seconds)
+static long scale_timeout(long seconds)
 {
 	const char *factor = getenv("PATIENCE");
 
@@ -347,9 +352,9 @@ static long patience(long seconds)
 }
 
 /* Returns the minimum count to require: n, or on a slower kernel a 25th of it, rounded up. */
-static __u64 at_least(__u64 n)
+static __u64 scale_min(__u64 n)
 {
-	return bounded(1000) == 1000 ? n : (n + 24) / 25;
+	return scale_down(1000) == 1000 ? n : (n + 24) / 25;
 }
 
 static inline __u64 clock_ns(clockid_t clock)
@@ -374,17 +379,20 @@ static void sleep_ms(long ms)
 
 /*
  * Waits until the condition is true, for at most 60,000 sleeps of 1 ms. The limit is a number of
- * wakeups, so that a busy host extends it. The test after it fails if it was reached.
+ * wakeups, so that a busy host extends the wait. After the limit has been reached, the next check
+ * of the caller fails.
  */
 #define wait_until(condition) do {					\
 	for (int left_ = 60000; left_ && !(condition); left_--)		\
 		sleep_ms(1);						\
 } while (0)
 
-/* Returns the state from /proc/PID/stat, such as 'R', 'S' or 'T'; '?' if there is no such task. */
+/*
+ * Returns the state from /proc/PID/stat, such as 'R', 'S' or 'T'; '?' if the task does not exist.
+ */
 static char task_state(pid_t pid)
 {
-	char path[40], text[200] = "", *behind;
+	char path[40], text[200] = "", *comm_end;
 	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
@@ -394,19 +402,19 @@ static char task_state(pid_t pid)
 		close(fd);
 	}
 	/* The task's name is in brackets and may itself contain brackets and blanks. */
-	behind = strrchr(text, ')');
-	return behind ? behind[2] : '?';
+	comm_end = strrchr(text, ')');
+	return comm_end ? comm_end[2] : '?';
 }
 
 /* Kills a child and reaps it. */
-static inline void end_child(pid_t pid)
+static inline void kill_child(pid_t pid)
 {
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 }
 
 /* Returns the number of voluntary context switches from /proc/PID/status; -1 if not found. */
-static long long task_blocked(pid_t pid)
+static long long voluntary_switches(pid_t pid)
 {
 	char path[40], text[4096] = "", *line;
 	long long n = -1;
@@ -425,7 +433,7 @@ static long long task_blocked(pid_t pid)
 }
 
 /* Takes a CPU online or offline. Returns true on success. */
-static bool cpu_online(int cpu, bool on)
+static bool set_cpu_online(int cpu, bool on)
 {
 	char path[60];
 	int fd;
@@ -438,7 +446,10 @@ static bool cpu_online(int cpu, bool on)
 	return done;
 }
 
-/* Runs body in a child process. Its value is the exit status, or -signal if a signal ended it. */
+/*
+ * Runs body in a child process. The value of in_child() is the exit status of the child, or -signal
+ * if a signal ended it.
+ */
 #define in_child(body) ({						\
 	int status_;							\
 	pid_t pid_ = fork();						\
@@ -460,8 +471,8 @@ static void write_file(const char *path, const char *value)
 	close(fd);
 }
 
-/* Reads a file into the buffer, truncated to its size, as a string. */
-static char *slurp(const char *path, char *buf, size_t size)
+/* Reads a file into the buffer as a string, which is truncated to the size of the buffer. */
+static char *read_file(const char *path, char *buf, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	size_t len = 0;
@@ -475,8 +486,8 @@ static char *slurp(const char *path, char *buf, size_t size)
 	return buf;
 }
 
-/* Opens the kernel log. Reads return what is logged from now on. */
-static int klog_mark(void)
+/* Opens the kernel log. Reads return the lines that are logged from now on. */
+static int klog_open(void)
 {
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
@@ -484,8 +495,11 @@ static int klog_mark(void)
 	return fd;
 }
 
-/* Returns the text of the next line; "" if lines were overwritten, NULL if there is none. */
-static char *klog_line(int fd, char *line, size_t size)
+/*
+ * Returns the text of the next line of the kernel log; "" if lines were overwritten, NULL after the
+ * last line.
+ */
+static char *klog_next_line(int fd, char *line, size_t size)
 {
 	ssize_t len = read(fd, line, size - 1);
 	char *text;
@@ -500,24 +514,27 @@ static char *klog_line(int fd, char *line, size_t size)
 	return text + 1;
 }
 
-/* Returns how many of the unread lines contain this text. */
-static inline int klog_says(int fd, const char *what)
+/* Returns how many of the unread lines of the kernel log contain this text. */
+static inline int klog_count(int fd, const char *what)
 {
 	char line[2048], *text;
 	int nr = 0;
 
-	while ((text = klog_line(fd, line, sizeof(line))))
+	while ((text = klog_next_line(fd, line, sizeof(line))))
 		nr += !!strstr(text, what);
 	return nr;
 }
 
-/* Returns true if an unread line contains one of these words, and prints it. Closes fd. */
+/*
+ * Returns true if an unread line of the kernel log contains one of these words. Prints each such
+ * line, and closes @fd.
+ */
 static bool klog_has(int fd, const char *const words[])
 {
 	char line[2048], *text;
 	bool found = false;
 
-	while ((text = klog_line(fd, line, sizeof(line))))
+	while ((text = klog_next_line(fd, line, sizeof(line))))
 		for (int i = 0; words[i]; i++)
 			if (strstr(text, words[i])) {
 				note("log: %s", text);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Chunk sizes that do not divide the number of slots: the last chunk extends past the last slot.
- * Its surplus slots must not be used, and the first slots must not change.
+ * The excess slots of the last chunk must not be used, and the first slots must not change.
  */
 #include "kselftest_pc.h"
 
@@ -16,10 +16,10 @@ int main(void)
 		long long n, added = 0;
 
 		snprintf(params, sizeof(params), "pages_per_chunk=%d", sizes[i]);
-		load(params);
-		n = puppet("add first");
-		puppet("adjust %lld 5", n);
-		while (added < 2000 && puppet("desc 32 4 1 0 64 0 -1 h/%lld", added) > 0)
+		load_modules(params);
+		n = driver_cmd("add first");
+		driver_cmd("adjust %lld 5", n);
+		while (added < 2000 && driver_cmd("desc 32 4 1 0 64 0 -1 h/%lld", added) > 0)
 			added++;
 		note("%lld histograms", added);
 		ok(added > 1000 && added < 2000,
@@ -28,7 +28,7 @@ int main(void)
 		pc_open(&pc);
 		is(pc_total(&pc, n), 5,
 		   "0.4 pages_per_chunk=%d, full table: the first value is unchanged", sizes[i]);
-		puppet("adjust %lld 5", n);
+		driver_cmd("adjust %lld 5", n);
 		is(pc_total(&pc, n), 10,
 		   "0.4 pages_per_chunk=%d, full table: the first value still counts",
 		   sizes[i]);

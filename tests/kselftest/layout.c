@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The position of slots, for every pages_per_chunk: perfcounters_offset() against the values that
- * are read there, alignment, growth by appending chunks, and the slots of histograms.
+ * The position of slots, for every pages_per_chunk: perfcounters_offset() is compared with the
+ * offsets at which values are read. The test also checks the alignment, growth by appending chunks,
+ * and the slots of histograms.
  */
 #include "kselftest_pc.h"
 
@@ -9,10 +10,10 @@
 #define RUN		64
 
 static struct pc pc;
-static __u32 number[INSTANCES];
+static __u32 numbers[INSTANCES];
 
 /* Computes the offset of a slot independently of perfcounters_offset() in the header file. */
-static __u64 by_hand(const struct perfcounters_header *h, __u32 cpu, __u32 slot)
+static __u64 expected_offset(const struct perfcounters_header *h, __u32 cpu, __u32 slot)
 {
 	__u64 p = h->pages_per_chunk, page = h->page_size / 8;
 	__u64 chunk = slot / (p * page), rest = slot % (p * page);
@@ -22,7 +23,7 @@ static __u64 by_hand(const struct perfcounters_header *h, __u32 cpu, __u32 slot)
 }
 
 /* Reads a word through a new mapping of its page. */
-static __s64 peek(__u64 offset)
+static __s64 read_word(__u64 offset)
 {
 	__s64 *p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd, offset & ~4095ULL);
 	__s64 value = p == MAP_FAILED ? -1 : p[offset % 4096 / 8];
@@ -31,69 +32,78 @@ static __s64 peek(__u64 offset)
 	return value;
 }
 
-static __s64 mark(__u32 cpu, __u32 slot)
+static __s64 expected_value(__u32 cpu, __u32 slot)
 {
 	return cpu * 1000000LL + slot;
 }
 
-static void geometry(unsigned int pages)
+static void test_geometry(unsigned int pages)
 {
 	const struct perfcounters_header *h = &pc.geometry;
-	bool aligned = true, formula = true, right = true, whole = true, still;
-	__u32 last, slots = pages * 512, early;
+	bool aligned = true, offsets_match = true, values_match = true, whole = true;
+	bool first_unchanged;
+	__u32 last, slots = pages * 512, first;
 	char params[40];
 
 	snprintf(params, sizeof(params), "pages_per_chunk=%u", pages);
-	load(params);
+	load_modules(params);
 	pc_open(&pc);
 	is(h->pages_per_chunk, pages, "0.3 pages_per_chunk=%u: the header has the value", pages);
-	early = puppet("add layout/early");
-	on_cpu(1);
-	puppet("adjust %u %lld", early, (long long)mark(1, early));
+	first = driver_cmd("add layout/early");
+	pin_to_cpu(1);
+	driver_cmd("adjust %u %lld", first, (long long)expected_value(1, first));
 
 	for (int i = 0; i < INSTANCES; i++) {
 		if (i % 3)
-			number[i] = puppet("add layout/%d", i);
+			numbers[i] = driver_cmd("add layout/%d", i);
 		else
-			number[i] = puppet("desc 32 4 1 0 %d 0 -1 layout/%d", RUN, i);
-		whole = whole && (i % 3 || number[i] / slots == (number[i] + RUN - 1) / slots);
+			numbers[i] = driver_cmd("desc 32 4 1 0 %d 0 -1 layout/%d", RUN, i);
+		whole = whole && (i % 3 || numbers[i] / slots == (numbers[i] + RUN - 1) / slots);
 	}
-	/* Updates each instance on each CPU, then reads where the value should be. */
+	/*
+	 * Updates each instance on each CPU, then reads the word at the expected offset of its
+	 * value.
+	 */
 	for (__u32 cpu = 0; cpu < h->nr_cpus; cpu++) {
-		on_cpu(cpu);
+		pin_to_cpu(cpu);
 		for (int i = 0; i < INSTANCES; i++) {
 			if (i % 3)
-				puppet("adjust %u %lld", number[i],
-				       (long long)mark(cpu, number[i]));
-			else	/* its last bucket */
-				puppet("hist %u %d 0x7fffffffffffffff", number[i], RUN);
+				driver_cmd("adjust %u %lld", numbers[i],
+					   (long long)expected_value(cpu, numbers[i]));
+			else	/* updates the last bucket of the histogram */
+				driver_cmd("hist %u %d 0x7fffffffffffffff", numbers[i], RUN);
 		}
 	}
 	for (__u32 cpu = 0; cpu < h->nr_cpus; cpu++) {
 		for (int i = 0; i < INSTANCES; i++) {
-			__u32 slot = number[i] + (i % 3 ? 0 : RUN - 1);
-			__s64 want = i % 3 ? mark(cpu, slot) : 1;
+			__u32 slot = numbers[i] + (i % 3 ? 0 : RUN - 1);
+			__s64 want = i % 3 ? expected_value(cpu, slot) : 1;
 
-			right = right && pc_value(&pc, cpu, slot) == want;
+			values_match = values_match && pc_value(&pc, cpu, slot) == want;
 			if (i < 20)
-				right = right && peek(by_hand(h, cpu, slot)) == want;
+				values_match = values_match &&
+					read_word(expected_offset(h, cpu, slot)) == want;
 		}
 		for (__u32 slot = 0; slot < h->max_instances; slot += 97)
-			formula = formula &&
-				  perfcounters_offset(h, cpu, slot) == by_hand(h, cpu, slot);
+			offsets_match = offsets_match &&
+					perfcounters_offset(h, cpu, slot) == expected_offset(h, cpu,
+											     slot);
 		aligned = aligned && perfcounters_offset(h, cpu, 0) % h->page_size == 0;
 	}
 	ok(aligned, "0.4 pages_per_chunk=%u: each CPU's slots begin at a page boundary", pages);
-	ok(formula, "0.3 pages_per_chunk=%u: perfcounters_offset() is right for every CPU", pages);
-	ok(right,
+	ok(offsets_match, "0.3 pages_per_chunk=%u: perfcounters_offset() is right for every CPU",
+	   pages);
+	ok(values_match,
 	   "0.5 pages_per_chunk=%u: each value of each instance is read at its offset",
 	   pages);
 	ok(whole, "0.4 pages_per_chunk=%u: no histogram crosses a chunk", pages);
 	last = pc.h->nr_slots;
 	is(pc.h->nr_chunks, (last + slots - 1) / slots,
 	   "0.4 pages_per_chunk=%u: the number of chunks is the least that holds all slots", pages);
-	still = pc_value(&pc, 1, early) == mark(1, early) && !pc_value(&pc, 0, early);
-	ok(still, "0.4 pages_per_chunk=%u: growth does not change an earlier value", pages);
+	first_unchanged = pc_value(&pc, 1, first) == expected_value(1, first) &&
+		!pc_value(&pc, 0, first);
+	ok(first_unchanged, "0.4 pages_per_chunk=%u: growth does not change an earlier value",
+	   pages);
 	pc_close(&pc);
 }
 
@@ -106,12 +116,12 @@ int main(void)
 
 	plan(8 * 7 + 8 + 1);
 	for (unsigned int pages = 1; pages <= 8; pages++)
-		geometry(pages);
+		test_geometry(pages);
 	for (int i = 0; i < 4; i++) {
 		char params[40];
-		int log = klog_mark();
+		int log = klog_open();
 
-		unload();
+		unload_modules();
 		snprintf(params, sizeof(params), "pages_per_chunk=%s", bad[i]);
 		is(insmod("perfcounters", params), -EINVAL,
 		   "0.3 pages_per_chunk=%s: insmod is EINVAL",
@@ -120,7 +130,7 @@ int main(void)
 		   "0.3 pages_per_chunk=%s: the kernel log names the parameter",
 		   bad[i]);
 	}
-	load("");
+	load_modules("");
 	pc_open(&one);
 	cpu0 = perfcounters_offset(&one.geometry, 0, 0);
 	cpu1 = perfcounters_offset(&one.geometry, 1, 0);

@@ -5,8 +5,8 @@
  * gate: pmu-skylake
  * timeout: 200
  *
- * libperfmon: the return value and errno of each call, and programs as they were written for
- * perfmon2 (tools/libperfmon/examples), whose counts must be exact.
+ * libperfmon: the return value and errno of each call, and example programs as they were written
+ * for perfmon2 (tools/libperfmon/examples), whose counts must be exact.
  */
 #include "pmu.h"
 #include <linux/seccomp.h>
@@ -16,14 +16,14 @@
 #include <sys/prctl.h>
 
 #define EXAMPLES	"/tests/examples/"
-/* Upper limit of the instructions that an example executes around its loop. */
-#define AROUND		120
+/* Maximum number of instructions that an example executes around its loop. */
+#define MAX_OVERHEAD	120
 
-static const struct pmu_model *m;
+static const struct pmu_model *model;
 static const char *description;
 
-/* Evaluates to 0 or -errno. A call fails with -1; any other negative value is a bug (-9999). */
-#define fails(call) ({							\
+/* Evaluates to 0 or -errno. A failed call returns -1; any other negative value is a bug (-9999). */
+#define err_of(call) ({							\
 	errno = 0;							\
 	int got_ = (call);						\
 									\
@@ -35,7 +35,7 @@ static __u64 instructions(void)
 	return 0xc0 | 1 << 16 | 1 << 22;
 }
 
-static int new_context(void)
+static int create_context(void)
 {
 	pfarg_ctx_t ctx = { 0 };
 	int fd = pfm_create_context(&ctx, NULL, NULL, 0);
@@ -45,47 +45,49 @@ static int new_context(void)
 	return fd;
 }
 
-/* Creates and starts a context that counts the caller's instructions with PMD 0. */
-static int counting(void)
+/*
+ * Creates and starts a context that counts the caller's instructions with PMD 0 (data register 0).
+ */
+static int start_counting(void)
 {
 	pfarg_pmc_t pmc = { .reg_value = instructions() };
 	pfarg_load_t load = { .load_pid = syscall(SYS_gettid) };
-	int fd = new_context();
+	int fd = create_context();
 
 	if (pfm_write_pmcs(fd, &pmc, 1) || pfm_load_context(fd, &load) || pfm_start(fd, NULL))
 		bail("a context that counts");
 	return fd;
 }
 
-static void without_a_device(void)
+static void test_no_device(void)
 {
 	pfarg_ctx_t ctx = { 0 };
 
-	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
+	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
 	   "1.3 pfm_create_context: without perfcounters.ko it is ENOSYS");
-	/* No limits on sampling: in an emulator samples take most of the time. */
+	/* Sampling has no limits, because samples take most of the time in an emulator. */
 	errno = -insmod("perfcounters", "max_sample_rate=0 max_sample_percent=0");
 	if (errno)
 		bail("insmod perfcounters");
-	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -EBUSY,
+	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -EBUSY,
 	   "1.3 pfm_create_context: without a PMU description it is EBUSY");
 	errno = -insmod(description, "");
 	if (errno)
 		bail("insmod of the description");
 }
 
-static void creating(void)
+static void test_create(void)
 {
 	pfarg_ctx_t ctx = { .ctx_flags = 0x10 };
 	char format[] = "no-such-format";
 	int fd, next;
 
-	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -EINVAL,
+	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -EINVAL,
 	   "1.3 pfm_create_context: unknown flag is EINVAL");
-	is(fails(pfm_create_context(NULL, NULL, NULL, 0)), -EFAULT,
+	is(err_of(pfm_create_context(NULL, NULL, NULL, 0)), -EFAULT,
 	   "1.3 pfm_create_context: no argument is EFAULT");
 	ctx.ctx_flags = 0;
-	is(fails(pfm_create_context(&ctx, format, NULL, 0)), -ENOENT,
+	is(err_of(pfm_create_context(&ctx, format, NULL, 0)), -ENOENT,
 	   "1.9 pfm_create_context: no such sampling format is ENOENT");
 	fd = pfm_create_context(&ctx, NULL, &ctx, sizeof(ctx));
 	ok(fd > 2,
@@ -99,164 +101,165 @@ static void creating(void)
 	is(in_child({
 		if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
 			_exit(1);
-		_exit(fails(pfm_create_context(&ctx, NULL, NULL, 0)) == -EPERM ? 42 : 1);
+		_exit(err_of(pfm_create_context(&ctx, NULL, NULL, 0)) == -EPERM ? 42 : 1);
 	}), 42, "1.3 pfm_create_context: an unprivileged user gets EPERM");
 }
 
-static void no_context(int fd, int error, const char *what)
+static void check_create_fails(int fd, int error, const char *what)
 {
 	pfarg_pmc_t pmc = { 0 };
 	pfarg_pmd_t pmd = { 0 };
 	pfarg_load_t load = { 0 };
 	pfarg_start_t start = { 0 };
 
-	is(fails(pfm_write_pmcs(fd, &pmc, 1)), error, "1.3 pfm_write_pmcs: %s", what);
-	is(fails(pfm_write_pmds(fd, &pmd, 1)), error, "1.3 pfm_write_pmds: %s", what);
-	is(fails(pfm_read_pmds(fd, &pmd, 1)), error, "1.3 pfm_read_pmds: %s", what);
-	is(fails(pfm_load_context(fd, &load)), error, "1.3 pfm_load_context: %s", what);
-	is(fails(pfm_start(fd, &start)), error, "1.3 pfm_start: %s", what);
-	is(fails(pfm_stop(fd)), error, "1.3 pfm_stop: %s", what);
-	is(fails(pfm_restart(fd)), error, "1.3 pfm_restart: %s", what);
-	is(fails(pfm_unload_context(fd)), error, "1.3 pfm_unload_context: %s", what);
+	is(err_of(pfm_write_pmcs(fd, &pmc, 1)), error, "1.3 pfm_write_pmcs: %s", what);
+	is(err_of(pfm_write_pmds(fd, &pmd, 1)), error, "1.3 pfm_write_pmds: %s", what);
+	is(err_of(pfm_read_pmds(fd, &pmd, 1)), error, "1.3 pfm_read_pmds: %s", what);
+	is(err_of(pfm_load_context(fd, &load)), error, "1.3 pfm_load_context: %s", what);
+	is(err_of(pfm_start(fd, &start)), error, "1.3 pfm_start: %s", what);
+	is(err_of(pfm_stop(fd)), error, "1.3 pfm_stop: %s", what);
+	is(err_of(pfm_restart(fd)), error, "1.3 pfm_restart: %s", what);
+	is(err_of(pfm_unload_context(fd)), error, "1.3 pfm_unload_context: %s", what);
 }
 
-static void registers(void)
+static void test_registers(void)
 {
 	static pfarg_pmc_t pmcs[86];
 	static pfarg_pmd_t pmds[24];
 	pfarg_pmc_t *bad_pmc = (void *)8;
 	pfarg_pmd_t *bad_pmd = (void *)8;
-	int fd = new_context(), i;
+	int fd = create_context(), i;
 
-	is(fails(pfm_write_pmcs(fd, pmcs, -1)), -EINVAL,
+	is(err_of(pfm_write_pmcs(fd, pmcs, -1)), -EINVAL,
 	   "1.3 pfm_write_pmcs: -1 of them is EINVAL");
-	is(fails(pfm_write_pmds(fd, pmds, -1)), -EINVAL,
+	is(err_of(pfm_write_pmds(fd, pmds, -1)), -EINVAL,
 	   "1.3 pfm_write_pmds: -1 of them is EINVAL");
-	is(fails(pfm_read_pmds(fd, pmds, -1)), -EINVAL, "1.3 pfm_read_pmds: -1 of them is EINVAL");
-	is(fails(pfm_write_pmcs(fd, pmcs, 0x7fffffff)), -EINVAL,
+	is(err_of(pfm_read_pmds(fd, pmds, -1)), -EINVAL, "1.3 pfm_read_pmds: -1 of them is EINVAL");
+	is(err_of(pfm_write_pmcs(fd, pmcs, 0x7fffffff)), -EINVAL,
 	   "1.3 pfm_write_pmcs: more than an int of bytes is EINVAL");
-	is(fails(pfm_write_pmcs(fd, pmcs, 0)), 0, "1.3 pfm_write_pmcs: 0 of them succeed");
-	is(fails(pfm_write_pmds(fd, pmds, 0)), 0, "1.3 pfm_write_pmds: 0 of them succeed");
-	is(fails(pfm_read_pmds(fd, pmds, 0)), 0, "1.3 pfm_read_pmds: 0 of them succeed");
-	is(fails(pfm_write_pmcs(fd, bad_pmc, 1)), -EFAULT,
+	is(err_of(pfm_write_pmcs(fd, pmcs, 0)), 0, "1.3 pfm_write_pmcs: 0 of them succeed");
+	is(err_of(pfm_write_pmds(fd, pmds, 0)), 0, "1.3 pfm_write_pmds: 0 of them succeed");
+	is(err_of(pfm_read_pmds(fd, pmds, 0)), 0, "1.3 pfm_read_pmds: 0 of them succeed");
+	is(err_of(pfm_write_pmcs(fd, bad_pmc, 1)), -EFAULT,
 	   "1.3 pfm_write_pmcs: bad address is EFAULT");
-	is(fails(pfm_write_pmds(fd, bad_pmd, 1)), -EFAULT,
+	is(err_of(pfm_write_pmds(fd, bad_pmd, 1)), -EFAULT,
 	   "1.3 pfm_write_pmds: bad address is EFAULT");
-	is(fails(pfm_read_pmds(fd, bad_pmd, 1)), -EFAULT,
+	is(err_of(pfm_read_pmds(fd, bad_pmd, 1)), -EFAULT,
 	   "1.3 pfm_read_pmds: bad address is EFAULT");
-	is(fails(pfm_write_pmcs(fd, pmcs, 85)), 0, "1.4 pfm_write_pmcs: a page of them succeeds");
-	is(fails(pfm_write_pmcs(fd, pmcs, 86)), -E2BIG,
+	is(err_of(pfm_write_pmcs(fd, pmcs, 85)), 0, "1.4 pfm_write_pmcs: a page of them succeeds");
+	is(err_of(pfm_write_pmcs(fd, pmcs, 86)), -E2BIG,
 	   "1.4 pfm_write_pmcs: more than a page is E2BIG");
-	is(fails(pfm_write_pmds(fd, pmds, 24)), -E2BIG,
+	is(err_of(pfm_write_pmds(fd, pmds, 24)), -E2BIG,
 	   "1.4 pfm_write_pmds: more than a page is E2BIG");
-	is(fails(pfm_read_pmds(fd, pmds, 24)), -E2BIG,
+	is(err_of(pfm_read_pmds(fd, pmds, 24)), -E2BIG,
 	   "1.4 pfm_read_pmds: more than a page is E2BIG");
 	pmcs[1].reg_num = 15;
 	pmds[1].reg_num = 15;
-	is(fails(pfm_write_pmcs(fd, pmcs, 2)), -EINVAL,
+	is(err_of(pfm_write_pmcs(fd, pmcs, 2)), -EINVAL,
 	   "1.3 pfm_write_pmcs: no such register is EINVAL");
-	is(fails(pfm_write_pmds(fd, pmds, 2)), -EINVAL,
+	is(err_of(pfm_write_pmds(fd, pmds, 2)), -EINVAL,
 	   "1.3 pfm_write_pmds: no such register is EINVAL");
-	is(fails(pfm_read_pmds(fd, pmds, 2)), -EINVAL,
+	is(err_of(pfm_read_pmds(fd, pmds, 2)), -EINVAL,
 	   "1.3 pfm_read_pmds: no such register is EINVAL");
 	for (i = 0; i < 4; i++) {
 		pmds[i].reg_num = i;
 		pmds[i].reg_value = 1000 + i;
 	}
-	is(fails(pfm_write_pmds(fd, pmds, 4)), 0, "1.3 pfm_write_pmds: four registers succeed");
+	is(err_of(pfm_write_pmds(fd, pmds, 4)), 0, "1.3 pfm_write_pmds: four registers succeed");
 	for (i = 0; i < 4; i++)
 		pmds[i].reg_value = 0;
-	is(fails(pfm_read_pmds(fd, pmds, 4)), 0, "1.3 pfm_read_pmds: four registers succeed");
+	is(err_of(pfm_read_pmds(fd, pmds, 4)), 0, "1.3 pfm_read_pmds: four registers succeed");
 	for (i = 0; i < 4 && pmds[i].reg_value == 1000U + i; i++)
 		;
 	is(i, 4, "1.3 pfm_read_pmds: returns the values that pfm_write_pmds wrote");
 	close(fd);
 }
 
-static void states(void)
+static void test_load_states(void)
 {
-	pfarg_load_t load = { .load_pid = syscall(SYS_gettid) }, none = { .load_pid = 0x7fffffff };
+	pfarg_load_t load = { .load_pid = syscall(SYS_gettid) };
+	pfarg_load_t no_thread = { .load_pid = 0x7fffffff };
 	pfarg_load_t *bad_load = (void *)8;
 	pfarg_start_t start = { 0 }, *bad_start = (void *)8;
-	int fd = new_context(), other = new_context();
+	int fd = create_context(), other = create_context();
 
-	is(fails(pfm_start(fd, NULL)), -EINVAL,
+	is(err_of(pfm_start(fd, NULL)), -EINVAL,
 	   "1.3 pfm_start: a context that is not loaded is EINVAL");
-	is(fails(pfm_stop(fd)), -EINVAL, "1.3 pfm_stop: a context that is not loaded is EINVAL");
-	is(fails(pfm_load_context(fd, bad_load)), -EFAULT,
+	is(err_of(pfm_stop(fd)), -EINVAL, "1.3 pfm_stop: a context that is not loaded is EINVAL");
+	is(err_of(pfm_load_context(fd, bad_load)), -EFAULT,
 	   "1.3 pfm_load_context: bad address is EFAULT");
-	is(fails(pfm_load_context(fd, NULL)), -EFAULT,
+	is(err_of(pfm_load_context(fd, NULL)), -EFAULT,
 	   "1.3 pfm_load_context: no argument is EFAULT");
-	is(fails(pfm_load_context(fd, &none)), -ESRCH,
+	is(err_of(pfm_load_context(fd, &no_thread)), -ESRCH,
 	   "1.3 pfm_load_context: no such thread is ESRCH");
-	is(fails(pfm_load_context(fd, &load)), 0,
+	is(err_of(pfm_load_context(fd, &load)), 0,
 	   "1.3 pfm_load_context: succeeds on the calling thread");
-	is(fails(pfm_load_context(fd, &load)), -EBUSY,
+	is(err_of(pfm_load_context(fd, &load)), -EBUSY,
 	   "1.3 pfm_load_context: a loaded context is EBUSY");
-	is(fails(pfm_load_context(other, &load)), -EEXIST,
+	is(err_of(pfm_load_context(other, &load)), -EEXIST,
 	   "1.3 pfm_load_context: a thread that has a context is EEXIST");
-	is(fails(pfm_start(fd, bad_start)), -EFAULT, "1.3 pfm_start: bad address is EFAULT");
+	is(err_of(pfm_start(fd, bad_start)), -EFAULT, "1.3 pfm_start: bad address is EFAULT");
 	start.start_set = 1;
-	is(fails(pfm_start(fd, &start)), -EINVAL, "1.3 pfm_start: no such set is EINVAL");
+	is(err_of(pfm_start(fd, &start)), -EINVAL, "1.3 pfm_start: no such set is EINVAL");
 	start.start_set = 0;
-	is(fails(pfm_start(fd, &start)), 0, "1.3 pfm_start: succeeds on a loaded context");
-	is(fails(pfm_start(fd, NULL)), 0,
+	is(err_of(pfm_start(fd, &start)), 0, "1.3 pfm_start: succeeds on a loaded context");
+	is(err_of(pfm_start(fd, NULL)), 0,
 	   "1.3 pfm_start: succeeds on a started context, with a NULL argument");
-	is(fails(pfm_stop(fd)), 0, "1.3 pfm_stop: succeeds on a started context");
-	is(fails(pfm_unload_context(fd)), 0,
+	is(err_of(pfm_stop(fd)), 0, "1.3 pfm_stop: succeeds on a started context");
+	is(err_of(pfm_unload_context(fd)), 0,
 	   "1.3 pfm_unload_context: succeeds on a loaded context");
-	is(fails(pfm_load_context(other, &load)), 0,
+	is(err_of(pfm_load_context(other, &load)), 0,
 	   "1.3 pfm_load_context: succeeds once the thread's other context is unloaded");
 	close(other);
 	close(fd);
 }
 
-static void sets(void)
+static void test_sets(void)
 {
 	pfarg_setdesc_t desc = { .set_id = 7, .set_flags = PFM_SETFL_TIME_SWITCH,
 				 .set_timeout = 1000000 }, *bad_desc = (void *)8;
 	pfarg_setinfo_t info = { .set_id = 7 }, *bad_info = (void *)8;
-	int fd = new_context();
+	int fd = create_context();
 
-	is(fails(pfm_create_evtsets(fd, &desc, 1)), 0,
+	is(err_of(pfm_create_evtsets(fd, &desc, 1)), 0,
 	   "1.12 pfm_create_evtsets: succeeds with set 7");
-	is(fails(pfm_getinfo_evtsets(fd, &info, 1)), 0,
+	is(err_of(pfm_getinfo_evtsets(fd, &info, 1)), 0,
 	   "1.12 pfm_getinfo_evtsets: succeeds with set 7");
 	ok(info.set_flags == PFM_SETFL_TIME_SWITCH && !info.set_runs && info.set_avail_pmds[0],
 	   "1.12 pfm_getinfo_evtsets: a new set has its flags, 0 runs and available PMDs");
-	is(fails(pfm_delete_evtsets(fd, &desc, 1)), 0,
+	is(err_of(pfm_delete_evtsets(fd, &desc, 1)), 0,
 	   "1.12 pfm_delete_evtsets: succeeds with set 7");
-	is(fails(pfm_delete_evtsets(fd, &desc, 1)), -EINVAL,
+	is(err_of(pfm_delete_evtsets(fd, &desc, 1)), -EINVAL,
 	   "1.12 pfm_delete_evtsets: no such set is EINVAL");
-	is(fails(pfm_getinfo_evtsets(fd, &info, 1)), -EINVAL,
+	is(err_of(pfm_getinfo_evtsets(fd, &info, 1)), -EINVAL,
 	   "1.12 pfm_getinfo_evtsets: no such set is EINVAL");
-	is(fails(pfm_create_evtsets(fd, &desc, -1)), -EINVAL,
+	is(err_of(pfm_create_evtsets(fd, &desc, -1)), -EINVAL,
 	   "1.3 pfm_create_evtsets: -1 of them is EINVAL");
-	is(fails(pfm_delete_evtsets(fd, &desc, -1)), -EINVAL,
+	is(err_of(pfm_delete_evtsets(fd, &desc, -1)), -EINVAL,
 	   "1.3 pfm_delete_evtsets: -1 of them is EINVAL");
-	is(fails(pfm_getinfo_evtsets(fd, &info, -1)), -EINVAL,
+	is(err_of(pfm_getinfo_evtsets(fd, &info, -1)), -EINVAL,
 	   "1.3 pfm_getinfo_evtsets: -1 of them is EINVAL");
-	is(fails(pfm_create_evtsets(fd, bad_desc, 1)), -EFAULT,
+	is(err_of(pfm_create_evtsets(fd, bad_desc, 1)), -EFAULT,
 	   "1.3 pfm_create_evtsets: bad address is EFAULT");
-	is(fails(pfm_delete_evtsets(fd, bad_desc, 1)), -EFAULT,
+	is(err_of(pfm_delete_evtsets(fd, bad_desc, 1)), -EFAULT,
 	   "1.3 pfm_delete_evtsets: bad address is EFAULT");
-	is(fails(pfm_getinfo_evtsets(fd, bad_info, 1)), -EFAULT,
+	is(err_of(pfm_getinfo_evtsets(fd, bad_info, 1)), -EFAULT,
 	   "1.3 pfm_getinfo_evtsets: bad address is EFAULT");
 	close(fd);
 }
 
-/* Checks pfm_get_status() on the caller's own context, a killed thread's and a CPU's. */
-static void states_of_contexts(void)
+/* Checks pfm_get_status() on a context of the caller, of a killed thread and of a CPU. */
+static void test_get_status(void)
 {
 	struct perfmon_status s = { 0 }, *bad = (void *)8;
 	pfarg_load_t load = { 0 };
 	pfarg_msg_t msg = { 0 };
-	int fd = counting();
+	int fd = start_counting();
 	pid_t child;
 
-	is(fails(pfm_get_status(-1, &s)), -EBADF, "9.6 pfm_get_status: no descriptor is EBADF");
-	is(fails(pfm_get_status(fd, bad)), -EFAULT, "9.6 pfm_get_status: bad address is EFAULT");
-	is(fails(pfm_get_status(fd, &s)), 0, "9.6 pfm_get_status: succeeds on a started context");
+	is(err_of(pfm_get_status(-1, &s)), -EBADF, "9.6 pfm_get_status: no descriptor is EBADF");
+	is(err_of(pfm_get_status(fd, bad)), -EFAULT, "9.6 pfm_get_status: bad address is EFAULT");
+	is(err_of(pfm_get_status(fd, &s)), 0, "9.6 pfm_get_status: succeeds on a started context");
 	is(s.flags, PERFMON_STATUS_STARTED,
 	   "9.6 pfm_get_status: flags are STARTED while it counts");
 	pfm_stop(fd);
@@ -267,7 +270,7 @@ static void states_of_contexts(void)
 	if (!child)
 		pause();
 	load.load_pid = child;
-	fd = new_context();
+	fd = create_context();
 	if (pfm_load_context(fd, &load))
 		bail("a context of a child");
 	kill(child, SIGKILL);
@@ -282,23 +285,23 @@ static void states_of_contexts(void)
 		pfarg_ctx_t ctx = { .ctx_flags = PFM_FL_SYSTEM_WIDE };
 		int cpu0 = pfm_create_context(&ctx, NULL, NULL, 0);
 
-		on_cpu(0);
+		pin_to_cpu(0);
 		load.load_pid = 0;
 		if (pfm_load_context(cpu0, &load))
 			_exit(1);
-		on_cpu(1);
-		if (fails(pfm_get_status(cpu0, &s)) || fails(pfm_start(cpu0, NULL)) != -EBUSY)
+		pin_to_cpu(1);
+		if (err_of(pfm_get_status(cpu0, &s)) || err_of(pfm_start(cpu0, NULL)) != -EBUSY)
 			_exit(2);
 		_exit(42);
 	}), 42,
 	   "9.6 pfm_get_status: succeeds for a CPU's context from another CPU, unlike pfm_start");
 }
 
-/* The output of the last example. */
-static char said[4096];
+/* The output of the last example that was run. */
+static char output[4096];
 
-/* Runs an example program, keeps its output in said[] and returns its wait status. */
-static int example(const char *command)
+/* Runs an example program, stores its output in output[] and returns its wait status. */
+static int run_example(const char *command)
 {
 	FILE *f;
 	size_t len;
@@ -308,22 +311,22 @@ static int example(const char *command)
 	f = popen(command, "r");
 	if (!f)
 		bail(command);
-	len = fread(said, 1, sizeof(said) - 1, f);
-	said[len] = '\0';
+	len = fread(output, 1, sizeof(output) - 1, f);
+	output[len] = '\0';
 	status = pclose(f);
 	note("%s:", command);
-	for (char *line = strtok(strdupa(said), "\n"); line; line = strtok(NULL, "\n"))
+	for (char *line = strtok(strdupa(output), "\n"); line; line = strtok(NULL, "\n"))
 		note("%s", line);
 	return status;
 }
 
 /*
  * Returns the number before the word @event in a line of the output that begins with @begin; -1 if
- * there is no such line.
+ * the output has no such line.
  */
-static long long count_of(const char *begin, const char *event)
+static long long event_count(const char *begin, const char *event)
 {
-	char *copy = strdupa(said), *line;
+	char *copy = strdupa(output), *line;
 
 	for (line = strtok(copy, "\n"); line; line = strtok(NULL, "\n")) {
 		char name[40];
@@ -337,117 +340,124 @@ static long long count_of(const char *begin, const char *event)
 	return -1;
 }
 
-static void self(void)
+static void test_self(void)
 {
 	long long few, many, cycles;
 
-	is(example(EXAMPLES "self 1000000"), 0, "1.3 example self: exits with status 0");
-	few = count_of("", "instructions");
-	cycles = count_of("", "cycles");
-	example(EXAMPLES "self 6000000");
-	many = count_of("", "instructions");
+	is(run_example(EXAMPLES "self 1000000"), 0, "1.3 example self: exits with status 0");
+	few = event_count("", "instructions");
+	cycles = event_count("", "cycles");
+	run_example(EXAMPLES "self 6000000");
+	many = event_count("", "instructions");
 	is(many - few, 10000000,
 	   "1.3 example self: 5 million rounds more are 10 million instructions more");
-	if (!ok(few >= 2000000 && few <= 2000000 + AROUND,
-		"1.3 example self: at most %d instructions around its loop", AROUND))
+	if (!ok(few >= 2000000 && few <= 2000000 + MAX_OVERHEAD,
+		"1.3 example self: at most %d instructions around its loop", MAX_OVERHEAD))
 		note("%lld", few);
-	/* The emulated PMU has five cycles for four instructions. */
-	cycles = count_of("", "cycles") - cycles;
+	/* The emulated PMU counts five cycles for four instructions. */
+	cycles = event_count("", "cycles") - cycles;
 	if (!ok(cycles >= 12500000 - 2 && cycles <= 12500000 + 2,
 		"1.3 example self: 5 cycles for 4 instructions"))
 		note("%lld", cycles);
 }
 
-static void task(void)
+static void test_task(void)
 {
 	long long few, many;
 
-	/* Without address randomization each run executes as many instructions around the loop. */
+	/*
+	 * Without address randomization each run executes the same number of instructions around
+	 * the loop.
+	 */
 	personality(ADDR_NO_RANDOMIZE);
-	is(example(EXAMPLES "task /tests/pmu_perf spin 1000000"), 0,
+	is(run_example(EXAMPLES "task /tests/pmu_perf spin 1000000"), 0,
 	   "1.3 example task: exits with status 0");
-	few = count_of("", "instructions");
-	is(example(EXAMPLES "task /tests/pmu_perf spin 6000000"), 0,
+	few = event_count("", "instructions");
+	is(run_example(EXAMPLES "task /tests/pmu_perf spin 6000000"), 0,
 	   "1.3 example task: exits with status 0 after 6 million rounds");
-	many = count_of("", "instructions");
+	many = event_count("", "instructions");
 	is(many - few, 10000000,
 	   "1.3 example task: 5 million rounds more are 10 million instructions more");
 	ok(few > 2000000 && few < 3000000,
 	   "1.3 example task: less than 1 million instructions around the command's loop");
-	is(example(EXAMPLES "task false"), 1 << 8,
+	is(run_example(EXAMPLES "task false"), 1 << 8,
 	   "1.3 example task: exits with the status of its command");
-	is(example(EXAMPLES "task /nowhere 2>&1"), 127 << 8,
+	is(run_example(EXAMPLES "task /nowhere 2>&1"), 127 << 8,
 	   "1.3 example task: exits with status 127 if the command does not exist");
 }
 
-static void syst(void)
+static void test_syst(void)
 {
 	const long long work = 2 * 20000000LL;
 	long long cpu0, cpu1;
 
-	is(example(EXAMPLES "syst taskset 2 /tests/pmu_perf spin 20000000"), 0,
+	is(run_example(EXAMPLES "syst taskset 2 /tests/pmu_perf spin 20000000"), 0,
 	   "1.3 example syst: exits with status 0");
-	cpu0 = count_of("CPU0", "instructions");
-	cpu1 = count_of("CPU1", "instructions");
-	/* The kernel's instructions for the command are included; a debug kernel executes many. */
+	cpu0 = event_count("CPU0", "instructions");
+	cpu1 = event_count("CPU1", "instructions");
+	/*
+	 * The count includes the kernel's instructions for the command, of which a debug kernel
+	 * executes many.
+	 */
 	ok(cpu1 >= work && cpu1 < 4 * work,
 	   "1.3 example syst: counts a command on CPU 1, where it runs");
-	ok(cpu0 >= 0 && cpu0 < (bounded(2) == 2 ? work / 2 : work),
+	ok(cpu0 >= 0 && cpu0 < (scale_down(2) == 2 ? work / 2 : work),
 	   "1.3 example syst: does not count the command on CPU 0");
-	is(example(EXAMPLES "syst"), 0,
+	is(run_example(EXAMPLES "syst"), 0,
 	   "1.3 example syst: without a command it exits with status 0");
-	ok(count_of("CPU1", "cycles") > 0,
+	ok(event_count("CPU1", "cycles") > 0,
 	   "1.3 example syst: without a command it counts cycles on CPU 1");
 }
 
 /*
- * Samples a command in the default format: a header of 128 bytes, then entries of 48. The thread
- * continues to run while the context is masked.
+ * Samples a command in the default format, which has a header of 128 bytes and entries of 48 bytes.
+ * The sampled thread continues to run while the context is masked.
  */
-static void task_smpl(void)
+static void test_task_smpl(void)
 {
 	long long few, many, full;
 
 	errno = -insmod("pfm_default", "");
 	if (errno)
 		bail("insmod pfm_default");
-	is(example(EXAMPLES "task_smpl 10000 1000000 /tests/pmu_perf spin 1000000"), 0,
+	is(run_example(EXAMPLES "task_smpl 10000 1000000 /tests/pmu_perf spin 1000000"), 0,
 	   "1.9 example task_smpl: exits with status 0");
-	few = count_of("", "entries");
-	is(count_of("", "full"), 0, "1.9 example task_smpl: a large buffer is never full");
-	is(count_of("", "others"), 0, "1.9 example task_smpl: all samples are of the command");
-	is(example(EXAMPLES "task_smpl 10000 1000000 /tests/pmu_perf spin 6000000"), 0,
+	few = event_count("", "entries");
+	is(event_count("", "full"), 0, "1.9 example task_smpl: a large buffer is never full");
+	is(event_count("", "others"), 0, "1.9 example task_smpl: all samples are of the command");
+	is(run_example(EXAMPLES "task_smpl 10000 1000000 /tests/pmu_perf spin 6000000"), 0,
 	   "1.9 example task_smpl: exits with status 0 after 6 million rounds");
-	many = count_of("", "entries");
+	many = event_count("", "entries");
 	if (!ok(many - few >= 999 && many - few <= 1001,
 		"1.7 example task_smpl: one sample for each period of 10,000 instructions"))
 		note("%lld", many - few);
-	/* The emulated PMU has five cycles for four instructions. */
-	few = count_of("", "cycles") - many * 12500;
+	/* The emulated PMU counts five cycles for four instructions. */
+	few = event_count("", "cycles") - many * 12500;
 	if (!ok(few >= -many && few <= many,
 		"1.11 example task_smpl: 12,500 cycles in each sample"))
 		note("%lld", few);
-	is(example(EXAMPLES "task_smpl 1000 4000 /tests/pmu_perf spin 6000000"), 0,
+	is(run_example(EXAMPLES "task_smpl 1000 4000 /tests/pmu_perf spin 6000000"), 0,
 	   "1.9 example task_smpl: exits with status 0 with a small buffer");
-	many = count_of("", "entries");
-	full = count_of("", "full");
-	ok(full > 1 && full == count_of("", "overflows"),
+	many = event_count("", "entries");
+	full = event_count("", "full");
+	ok(full > 1 && full == event_count("", "overflows"),
 	   "1.9 example task_smpl: one overflow message for each time the buffer is full");
 	if (!ok(many > full * 60 && many <= (full + 1) * 81,
 		"1.9 example task_smpl: a full buffer has more than 60 and up to 81 samples"))
 		note("%lld in %lld buffers", many, full);
-	is(count_of("", "others"), 0,
+	is(event_count("", "others"), 0,
 	   "1.9 example task_smpl: all samples in the small buffer are of the command");
-	is(example(EXAMPLES "task_smpl 1000 4000 false"), 1 << 8,
+	is(run_example(EXAMPLES "task_smpl 1000 4000 false"), 1 << 8,
 	   "1.9 example task_smpl: exits with the status of its command");
 	is(rmmod("pfm_default"), 0, "1.9 pfm_default: unloads after the examples");
 }
 
 /*
- * Returns the instructions between two reads with @rounds rounds of spin() in between: two for each
- * round, and a constant number around them. Returns -1 if a read fails.
+ * Returns the instructions between two reads with @rounds rounds of spin() between them: two for
+ * each round, and a constant number around the rounds. Returns -1 if a read fails.
  */
-static __attribute__((noinline)) __u64 lap(int fd, const struct perfmon_self *page, __u64 rounds)
+static __attribute__((noinline)) __u64 insns_between_reads(int fd, const struct perfmon_self *page,
+							   __u64 rounds)
 {
 	__u64 before = 0, after = 0;
 
@@ -459,77 +469,81 @@ static __attribute__((noinline)) __u64 lap(int fd, const struct perfmon_self *pa
 	return after - before;
 }
 
-static bool laps_are_exact(int fd, const struct perfmon_self *page)
+static bool reads_are_exact(int fd, const struct perfmon_self *page)
 {
-	__u64 around = lap(fd, page, 100) - 200;
-	bool exact = around <= AROUND;
+	__u64 overhead = insns_between_reads(fd, page, 100) - 200;
+	bool exact = overhead <= MAX_OVERHEAD;
 
 	for (__u64 rounds = 1000; exact && rounds <= 10000000; rounds *= 10)
-		exact = lap(fd, page, rounds) - 2 * rounds == around;
+		exact = insns_between_reads(fd, page, rounds) - 2 * rounds == overhead;
 	return exact;
 }
 
 /* Checks a mapped self page and pfm_self_read(): 9 tests. */
-static void page(int fd, const struct perfmon_self *page)
+static void test_self_page(int fd, const struct perfmon_self *page)
 {
 	pfarg_pmd_t pmd = { 0 };
-	uint64_t value, again;
+	uint64_t value, second;
 
 	is(page->version, PERFMON_SELF_VERSION, "1.18 self page: mapped, with the current version");
 	is(page->flags & (PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC),
 	   PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC,
 	   "1.18 self page: COUNTING and RDPMC are set");
-	ok(laps_are_exact(fd, page), "1.18 pfm_self_read: counts loops exactly");
-	/* In this mode the kernel kills the process at any system call but read, write and exit. */
+	ok(reads_are_exact(fd, page), "1.18 pfm_self_read: counts loops exactly");
+	/*
+	 * In strict seccomp mode the kernel kills the process at any system call but read, write
+	 * and exit.
+	 */
 	is(in_child({
-		int mine = counting();
+		int mine = start_counting();
 		const struct perfmon_self *own;
 
 		if (pfm_self_map(mine, &own))
 			_exit(1);
 		prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
-		syscall(SYS_exit, laps_are_exact(mine, own) ? 42 : 2);
+		syscall(SYS_exit, reads_are_exact(mine, own) ? 42 : 2);
 	}), 42, "1.18 pfm_self_read: counts loops exactly without a system call");
-	is(fails(pfm_self_read(fd, page, 65536, &value)), -EINVAL,
+	is(err_of(pfm_self_read(fd, page, 65536, &value)), -EINVAL,
 	   "1.18 pfm_self_read: register 65536 is EINVAL");
-	is(fails(pfm_self_read(fd, page, 15, &value)), -EINVAL,
+	is(err_of(pfm_self_read(fd, page, 15, &value)), -EINVAL,
 	   "1.18 pfm_self_read: register 15, which the kernel refuses, is EINVAL");
 	pfm_stop(fd);
 	pfm_read_pmds(fd, &pmd, 1);
-	is(fails(pfm_self_read(fd, page, 0, &value)), 0,
+	is(err_of(pfm_self_read(fd, page, 0, &value)), 0,
 	   "1.18 pfm_self_read: succeeds on a stopped context");
 	is(value, pmd.reg_value,
 	   "1.18 pfm_self_read: on a stopped context it returns what pfm_read_pmds does");
 	spin(1000);
-	pfm_self_read(fd, page, 0, &again);
-	is(again, value, "1.18 pfm_self_read: the value of a stopped context does not change");
+	pfm_self_read(fd, page, 0, &second);
+	is(second, value, "1.18 pfm_self_read: the value of a stopped context does not change");
 }
 
-struct foreign {
+struct foreign_read {
 	const struct perfmon_self *page;
 	uint64_t value;
 	int fd, rc;
 };
 
-static void *foreign(void *arg)
+static void *read_foreign(void *arg)
 {
-	struct foreign *f = arg;
+	struct foreign_read *f = arg;
 
-	f->rc = fails(pfm_self_read(f->fd, f->page, 0, &f->value));
+	f->rc = err_of(pfm_self_read(f->fd, f->page, 0, &f->value));
 	return NULL;
 }
 
 /*
- * Reads another thread's context: the result must be the count of that thread, not of the reader.
+ * Reads another thread's context: the result must be the count of the monitored thread, not of the
+ * reader.
  */
-static void of_another(int fd, const struct perfmon_self *page)
+static void test_foreign_read(int fd, const struct perfmon_self *page)
 {
-	struct foreign f = { .fd = fd, .page = page };
+	struct foreign_read f = { .fd = fd, .page = page };
 	uint64_t before, after;
 	pthread_t thread;
 
 	pfm_self_read(fd, page, 0, &before);
-	pthread_create(&thread, NULL, foreign, &f);
+	pthread_create(&thread, NULL, read_foreign, &f);
 	while (pthread_tryjoin_np(thread, NULL))
 		spin(1000);
 	pfm_self_read(fd, page, 0, &after);
@@ -538,59 +552,62 @@ static void of_another(int fd, const struct perfmon_self *page)
 	   "1.18 pfm_self_read: another thread reads a count between two own reads");
 }
 
-static void selfpage(void)
+static void test_selfpage(void)
 {
-	const struct perfmon_self *at;
+	const struct perfmon_self *self_page;
 	pfarg_ctx_t ctx = { .ctx_flags = PFM_FL_SYSTEM_WIDE };
-	int fd = counting(), cpu = pfm_create_context(&ctx, NULL, NULL, 0), mapped;
+	int fd = start_counting(), cpu = pfm_create_context(&ctx, NULL, NULL, 0), map_rc;
 	uint64_t value;
 
-	is(fails(pfm_self_read(fd, NULL, 0, &value)), 0,
+	is(err_of(pfm_self_read(fd, NULL, 0, &value)), 0,
 	   "1.18 pfm_self_read: succeeds without a page");
-	ok(laps_are_exact(fd, NULL), "1.18 pfm_self_read: counts loops exactly without a page");
-	is(fails(pfm_self_read(-1, NULL, 0, &value)), -EBADF,
+	ok(reads_are_exact(fd, NULL), "1.18 pfm_self_read: counts loops exactly without a page");
+	is(err_of(pfm_self_read(-1, NULL, 0, &value)), -EBADF,
 	   "1.18 pfm_self_read: no descriptor is EBADF");
-	is(fails(pfm_self_map(-1, &at)), -EBADF, "1.18 pfm_self_map: no descriptor is EBADF");
-	is(fails(pfm_self_unmap(NULL)), -EINVAL, "1.18 pfm_self_unmap: no page is EINVAL");
-	is(fails(pfm_self_map(0, &at)), -EBADF,
+	is(err_of(pfm_self_map(-1, &self_page)), -EBADF,
+	   "1.18 pfm_self_map: no descriptor is EBADF");
+	is(err_of(pfm_self_unmap(NULL)), -EINVAL, "1.18 pfm_self_unmap: no page is EINVAL");
+	is(err_of(pfm_self_map(0, &self_page)), -EBADF,
 	   "1.18 pfm_self_map: a descriptor of another file is EBADF");
-	is(fails(pfm_self_map(cpu, &at)), -EINVAL, "1.18 pfm_self_map: a CPU's context is EINVAL");
-	mapped = fails(pfm_self_map(fd, &at));
-	is(mapped, 0, "1.18 pfm_self_map: succeeds on a thread's context");
-	if (!mapped) {
-		of_another(fd, at);
-		page(fd, at);
-		is(fails(pfm_self_unmap(at)), 0, "1.18 pfm_self_unmap: succeeds on a mapped page");
+	is(err_of(pfm_self_map(cpu, &self_page)), -EINVAL,
+	   "1.18 pfm_self_map: a CPU's context is EINVAL");
+	map_rc = err_of(pfm_self_map(fd, &self_page));
+	is(map_rc, 0, "1.18 pfm_self_map: succeeds on a thread's context");
+	if (!map_rc) {
+		test_foreign_read(fd, self_page);
+		test_self_page(fd, self_page);
+		is(err_of(pfm_self_unmap(self_page)), 0,
+		   "1.18 pfm_self_unmap: succeeds on a mapped page");
 	}
 	close(cpu);
 	close(fd);
-	is(example(EXAMPLES "selfpage 3 1000000 2>&1"), 0,
+	is(run_example(EXAMPLES "selfpage 3 1000000 2>&1"), 0,
 	   "1.18 example selfpage: exits with status 0");
-	value = count_of("lap 3", "instructions");
-	ok(value >= 2000000 && value <= 2000000 + AROUND &&
-	   value == (uint64_t)count_of("lap 2", "instructions"),
+	value = event_count("lap 3", "instructions");
+	ok(value >= 2000000 && value <= 2000000 + MAX_OVERHEAD &&
+	   value == (uint64_t)event_count("lap 2", "instructions"),
 	   "1.18 example selfpage: laps 2 and 3 have equal counts");
 }
 
 int main(void)
 {
-	m = this_model();
-	unload();
-	description = m->amd ? "pfm_amd" : "pfm_intel";
+	model = guest_model();
+	unload_modules();
+	description = model->amd ? "pfm_amd" : "pfm_intel";
 	plan(2 + 7 + 16 + 20 + 15 + 8 + 12 + 4 + 6 + 5 + 12 + 22 + 2);
-	without_a_device();
-	creating();
-	no_context(-1, -EBADF, "descriptor -1 is EBADF");
-	no_context(0, -EBADF, "a descriptor of another file is EBADF");
-	registers();
-	states();
-	states_of_contexts();
-	sets();
-	self();
-	task();
-	syst();
-	task_smpl();
-	selfpage();
+	test_no_device();
+	test_create();
+	check_create_fails(-1, -EBADF, "descriptor -1 is EBADF");
+	check_create_fails(0, -EBADF, "a descriptor of another file is EBADF");
+	test_registers();
+	test_load_states();
+	test_get_status();
+	test_sets();
+	test_self();
+	test_task();
+	test_syst();
+	test_task_smpl();
+	test_selfpage();
 	is(rmmod(description), 0, "1.2 PMU description: unloads after all contexts are closed");
 	is(rmmod("perfcounters"), 0, "1.2 perfcounters: unloads after its devices are closed");
 	return finish();

@@ -9,33 +9,33 @@
 
 static struct pc pc;
 
-static void one_name(void)
+static void test_one_name(void)
 {
-	__u32 n = puppet("add lifecycle/x"), again, other;
+	__u32 n = driver_cmd("add lifecycle/x"), second, other;
 	__u64 created = pc.desc[n].created_ns;
 
 	ok(n > 0, "0.10 perf_add: returns a number above 0");
 	ok(!pc_value(&pc, 0, n) && !pc_value(&pc, 1, n),
 	   "0.10 perf_add: the instance is 0 on each CPU");
-	on_cpu(0);
-	puppet("adjust %u 3", n);
-	on_cpu(1);
-	puppet("adjust %u 4", n);
-	is(puppet("handle %u", n), 1, "0.10 perf_counter_handle: a live instance has a handle");
+	pin_to_cpu(0);
+	driver_cmd("adjust %u 3", n);
+	pin_to_cpu(1);
+	driver_cmd("adjust %u 4", n);
+	is(driver_cmd("handle %u", n), 1, "0.10 perf_counter_handle: a live instance has a handle");
 
-	puppet("del %u", n);
+	driver_cmd("del %u", n);
 	is(pc.desc[n].state, PERFCOUNTERS_DORMANT, "0.11 perf_del: the instance becomes dormant");
-	ok(pc_named(&pc, n, "lifecycle/x"), "0.11 perf_del: the descriptor keeps its name");
+	ok(pc_name_is(&pc, n, "lifecycle/x"), "0.11 perf_del: the descriptor keeps its name");
 	ok(pc_value(&pc, 0, n) == 3 && pc_value(&pc, 1, n) == 4, "0.11 perf_del: the values stay");
 	ok(pc.desc[n].ended_ns >= created, "0.11 perf_del: the descriptor has the time of the end");
-	is(puppet("handle %u", n), 0, "0.11 perf_counter_handle: a dormant instance has none");
-	puppet("adjust %u 100", n);
+	is(driver_cmd("handle %u", n), 0, "0.11 perf_counter_handle: a dormant instance has none");
+	driver_cmd("adjust %u 100", n);
 	is(pc_total(&pc, n), 7, "0.11 perf_adjust: a dormant instance does not change");
 
-	other = puppet("add lifecycle/y");
+	other = driver_cmd("add lifecycle/y");
 	ok(other != n, "0.11 perf_add: another name does not get a dormant number");
-	again = puppet("add lifecycle/x");
-	is(again, n, "0.10 perf_add of a dormant name: the same number");
+	second = driver_cmd("add lifecycle/x");
+	is(second, n, "0.10 perf_add of a dormant name: the same number");
 	is(pc_total(&pc, n), 0, "0.10 perf_add of a dormant name: the instance is 0 on each CPU");
 	is(pc.desc[n].incarnation, 2, "0.10 perf_add of a dormant name: incarnation 2");
 	ok(pc.desc[n].created_ns > created && !pc.desc[n].ended_ns,
@@ -43,100 +43,101 @@ static void one_name(void)
 	is(pc.desc[other].incarnation, 1, "0.10 perf_add: a name that is new has incarnation 1");
 }
 
-static void reload(void)
+static void test_driver_reload(void)
 {
 	__u32 n = pc_find(&pc, "lifecycle/x"), y = pc_find(&pc, "lifecycle/y"), z;
 
-	on_cpu(1);
-	puppet("adjust %u 9", n);
-	puppet_leave();
-	is(rmmod("puppet"), 0, "0.11 puppet.ko with live instances unloads");
+	pin_to_cpu(1);
+	driver_cmd("adjust %u 9", n);
+	driver_close();
+	is(rmmod("test_driver"), 0, "0.11 test_driver.ko with live instances unloads");
 	ok(pc.desc[n].state == PERFCOUNTERS_DORMANT && pc.desc[y].state == PERFCOUNTERS_DORMANT,
-	   "0.11 puppet.ko unloaded: its instances are dormant");
-	is(pc_total(&pc, n), 9, "0.11 puppet.ko unloaded: its instances keep their values");
-	insmod("puppet", "");
-	z = puppet("add lifecycle/z");
-	is(puppet("add lifecycle/x"), n,
-	   "0.10 puppet.ko loaded again: lifecycle/x has its old number");
-	is(puppet("add lifecycle/y"), y,
-	   "0.10 puppet.ko loaded again: lifecycle/y has its old number, added in another order");
-	ok(z != n && z != y, "0.10 puppet.ko loaded again: a new name gets a new number");
-	is(pc_total(&pc, n), 0, "0.10 puppet.ko loaded again: lifecycle/x is 0 on each CPU");
-	is(pc.desc[n].incarnation, 3, "0.10 puppet.ko loaded again: lifecycle/x has incarnation 3");
+	   "0.11 test_driver.ko unloaded: its instances are dormant");
+	is(pc_total(&pc, n), 9, "0.11 test_driver.ko unloaded: its instances keep their values");
+	insmod("test_driver", "");
+	z = driver_cmd("add lifecycle/z");
+	is(driver_cmd("add lifecycle/x"), n,
+	   "0.10 test_driver.ko loaded again: lifecycle/x has its old number");
+	is(driver_cmd("add lifecycle/y"), y,
+	   "0.10 test_driver.ko loaded again: lifecycle/y has its old number, added in another order");
+	ok(z != n && z != y, "0.10 test_driver.ko loaded again: a new name gets a new number");
+	is(pc_total(&pc, n), 0, "0.10 test_driver.ko loaded again: lifecycle/x is 0 on each CPU");
+	is(pc.desc[n].incarnation, 3,
+	   "0.10 test_driver.ko loaded again: lifecycle/x has incarnation 3");
 }
 
-static void histogram(void)
+static void test_histogram(void)
 {
-	__u32 n = puppet("desc 32 4 1 0 20 0 -1 lifecycle/hist");
-	__u32 next = puppet("add lifecycle/next");
+	__u32 n = driver_cmd("desc 32 4 1 0 20 0 -1 lifecycle/hist");
+	__u32 next = driver_cmd("add lifecycle/next");
 	__s64 sum = 0;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	for (int i = 0; i < 20; i++)
-		puppet("hist %u 20 %lld", n, 1LL << i);
+		driver_cmd("hist %u 20 %lld", n, 1LL << i);
 	ok(next >= n + 20, "0.10 histogram of 20 slots: the next instance is after its last slot");
-	puppet("del %u", n);
-	is(puppet("desc 32 4 1 0 20 0 -1 lifecycle/hist"), n,
+	driver_cmd("del %u", n);
+	is(driver_cmd("desc 32 4 1 0 20 0 -1 lifecycle/hist"), n,
 	   "0.10 histogram added again: the same number");
 	for (int i = 0; i < 20; i++)
 		sum += pc_total(&pc, n + i);
 	is(sum, 0, "0.10 histogram added again: all buckets are 0");
 }
 
-/* A name is added again with more slots, or with fewer, as by a new version of a driver. */
-static void reshaped(void)
+/* An instance is added again with more slots or with fewer, as a new version of a driver does. */
+static void test_reshaped(void)
 {
-	__u32 n = puppet("desc 32 4 1 0 8 0 -1 lifecycle/shape");
-	__u32 next = puppet("add lifecycle/behind"), fewer;
-	int more;
+	__u32 n = driver_cmd("desc 32 4 1 0 8 0 -1 lifecycle/shape");
+	__u32 next = driver_cmd("add lifecycle/behind"), smaller;
+	int larger;
 	__u64 gen = pc.h->gen2;
 	int last = 0;
 
-	puppet("adjust %u 5", next);
-	puppet("hist %u 8 1", n);
-	is(puppet("desc 32 4 1 0 16 0 -1 lifecycle/shape"), -EEXIST,
+	driver_cmd("adjust %u 5", next);
+	driver_cmd("hist %u 8 1", n);
+	is(driver_cmd("desc 32 4 1 0 16 0 -1 lifecycle/shape"), -EEXIST,
 	   "0.10 perf_add_desc of a live histogram with more slots: EEXIST");
-	puppet("del %u", n);
-	more = puppet("desc 32 4 1 0 16 0 -1 lifecycle/shape");
-	if (!ok(more > (int)next,
+	driver_cmd("del %u", n);
+	larger = driver_cmd("desc 32 4 1 0 16 0 -1 lifecycle/shape");
+	if (!ok(larger > (int)next,
 		"0.10 dormant histogram added again with more slots: a new number"))
 		bail("no number");
-	is(pc.desc[more].nr_slots, 16,
+	is(pc.desc[larger].nr_slots, 16,
 	   "0.10 dormant histogram added again with more slots: nr_slots is the new one");
-	is(pc.desc[more].incarnation, 2,
+	is(pc.desc[larger].incarnation, 2,
 	   "0.10 dormant histogram added again with more slots: incarnation 2");
 	is(pc.desc[n].state, PERFCOUNTERS_FREE,
 	   "0.10 dormant histogram added again with more slots: the old number is free");
 	is(pc.h->gen2, gen + 2,
 	   "0.6 dormant histogram added again with more slots: the generation increases by 1");
-	puppet("hist %u 16 %lld", more, 1LL << 20);
+	driver_cmd("hist %u 16 %lld", larger, 1LL << 20);
 	for (unsigned int cpu = 0; cpu < pc.h->nr_cpus; cpu++)
-		last += pc_value(&pc, cpu, more + 15);
+		last += pc_value(&pc, cpu, larger + 15);
 	is(last, 1, "0.10 dormant histogram added again with more slots: the last bucket counts");
-	puppet("del %u", more);
-	fewer = puppet("desc 32 4 1 0 4 0 -1 lifecycle/shape");
-	is(fewer, more, "0.10 dormant histogram added again with fewer slots: the same number");
-	puppet("del %u", fewer);
-	is(puppet("add lifecycle/shape"), more,
+	driver_cmd("del %u", larger);
+	smaller = driver_cmd("desc 32 4 1 0 4 0 -1 lifecycle/shape");
+	is(smaller, larger, "0.10 dormant histogram added again with fewer slots: the same number");
+	driver_cmd("del %u", smaller);
+	is(driver_cmd("add lifecycle/shape"), larger,
 	   "0.10 dormant histogram added again as a counter: the same number");
 	is(pc_total(&pc, next), 5,
 	   "0.10 dormant histogram added again: another instance keeps its value");
 }
 
 /* Instances of 100 devices are deleted and added again in another order. */
-static void devices(void)
+static void test_devices(void)
 {
 	__u32 number[DEVICES], tail;
 	bool kept = true;
 
 	for (int i = 0; i < DEVICES; i++)
-		number[i] = puppet("add /dev/bus/%d/part5", i);
+		number[i] = driver_cmd("add /dev/bus/%d/part5", i);
 	tail = pc.h->nr_slots;
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < DEVICES; i++)
-			puppet("del %u", number[i]);
+			driver_cmd("del %u", number[i]);
 		for (int i = DEVICES; i--;)
-			kept = kept && puppet("add /dev/bus/%d/part5", i) == number[i];
+			kept = kept && driver_cmd("add /dev/bus/%d/part5", i) == number[i];
 	}
 	ok(kept, "0.11 100 names deleted and added in reverse order: the same numbers");
 	is(pc.h->nr_slots, tail,
@@ -148,12 +149,12 @@ static void devices(void)
 int main(void)
 {
 	plan(29 + 10);
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	one_name();
-	reload();
-	histogram();
-	reshaped();
-	devices();
+	test_one_name();
+	test_driver_reload();
+	test_histogram();
+	test_reshaped();
+	test_devices();
 	return finish();
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * timeout: 600
- * guest: many
+ * guest: many_cpus
  * worlds: stock
  * target: test-all
  *
- * 255 possible CPUs, of which two are online: the layout that the header describes, pages of CPUs
- * that were never online, growth to the last slot, the memory use that
+ * A machine with 255 possible CPUs, of which two are online. Tested are the layout that the header
+ * describes, pages of CPUs that were never online, growth to the last slot, the memory use that
  * Documentation/counter-pages.md states, and CPU hotplug while counters are updated.
  */
 #include "memory.h"
 #include <pthread.h>
 
-#define CPUS	255
-#define COUNTED	4
+#define POSSIBLE_CPUS	255
+#define NR_COUNTED	4
 #define PAGE	4096
 #define MIB	(1 << 20)
 
@@ -21,17 +21,18 @@ static struct pc pc;
 static __u32 first;
 
 /* Compares a CPU list of sysfs, such as "0-1,254", with a bitmap of the header. */
-static bool same_cpus(const char *path, __u32 offset)
+static bool cpu_lists_match(const char *path, __u32 offset)
 {
 	bool listed[8192] = { false };
-	char text[4096], *at = slurp(path, text, sizeof(text));
+	char text[4096], *pos = read_file(path, text, sizeof(text));
 
-	while (*at >= '0' && *at <= '9') {
-		long from = strtol(at, &at, 10), to = *at == '-' ? strtol(at + 1, &at, 10) : from;
+	while (*pos >= '0' && *pos <= '9') {
+		long from = strtol(pos, &pos, 10);
+		long to = *pos == '-' ? strtol(pos + 1, &pos, 10) : from;
 
 		for (long cpu = from; cpu <= to; cpu++)
 			listed[cpu] = true;
-		at += *at == ',';
+		pos += *pos == ',';
 	}
 	for (int cpu = 0; cpu < 8192; cpu++) {
 		__u64 word = ((const volatile __u64 *)(pc.base + offset))[cpu / 64];
@@ -44,97 +45,98 @@ static bool same_cpus(const char *path, __u32 offset)
 	return true;
 }
 
-static bool same_online(void)
+static bool online_cpus_match(void)
 {
-	return same_cpus("/sys/devices/system/cpu/online", pc.geometry.online_offset);
+	return cpu_lists_match("/sys/devices/system/cpu/online", pc.geometry.online_offset);
 }
 
 /*
- * Reads all pages of all chunks and returns the number of words that are not 0, except the
- * instances of the module's own costs in the first chunk.
+ * Reads all pages of all chunks and returns the number of words that are not 0. The instances of
+ * the module's own costs in the first chunk are left out.
  */
-static long nonzero(void)
+static long count_nonzero(void)
 {
 	const volatile __u64 *words = (const void *)(pc.base + pc.geometry.counters_offset);
-	const __u64 slots = PAGE / 8, nr = pc.h->nr_chunks * CPUS * slots;
+	const __u64 slots = PAGE / 8, nr = pc.h->nr_chunks * POSSIBLE_CPUS * slots;
 	long count = 0;
 
 	for (__u64 n = 0; n < nr; n++) {
-		bool own = n < CPUS * slots && n % slots && n % slots <= PC_OWN;
+		bool own = n < POSSIBLE_CPUS * slots && n % slots && n % slots <= PC_BUILTIN;
 
 		count += words[n] && !own;
 	}
 	return count;
 }
 
-static void layout(void)
+static void test_layout(void)
 {
 	const struct perfcounters_header *h = &pc.geometry;
 	bool places = true;
 
-	is(h->nr_cpus, CPUS, "scale header: nr_cpus is 255");
-	ok(same_cpus("/sys/devices/system/cpu/possible", h->possible_offset),
+	is(h->nr_cpus, POSSIBLE_CPUS, "scale header: nr_cpus is 255");
+	ok(cpu_lists_match("/sys/devices/system/cpu/possible", h->possible_offset),
 	   "scale header: the bitmap of possible CPUs is that of sysfs");
-	ok(same_online(), "scale header: the bitmap of online CPUs is that of sysfs");
-	is(nonzero(), 0, "scale 255 CPUs: each CPU's page is readable and 0");
+	ok(online_cpus_match(), "scale header: the bitmap of online CPUs is that of sysfs");
+	is(count_nonzero(), 0, "scale 255 CPUs: each CPU's page is readable and 0");
 
-	first = puppet("add many/0");
-	for (int i = 1; i < COUNTED; i++)
-		puppet("add many/%d", i);
+	first = driver_cmd("add many/0");
+	for (int i = 1; i < NR_COUNTED; i++)
+		driver_cmd("add many/%d", i);
 	for (int cpu = 0; cpu < 2; cpu++) {
-		on_cpu(cpu);
-		for (int i = 0; i < COUNTED; i++)
-			puppet("adjust %u %d", first + i, 100 * (cpu + 1) + i);
+		pin_to_cpu(cpu);
+		for (int i = 0; i < NR_COUNTED; i++)
+			driver_cmd("adjust %u %d", first + i, 100 * (cpu + 1) + i);
 	}
-	for (int i = 0; i < COUNTED; i++)
-		for (int cpu = 0; cpu < CPUS; cpu++)
+	for (int i = 0; i < NR_COUNTED; i++)
+		for (int cpu = 0; cpu < POSSIBLE_CPUS; cpu++)
 			places = places && pc_value(&pc, cpu, first + i) ==
 					   (cpu < 2 ? 100 * (cpu + 1) + i : 0);
 	ok(places, "scale updates on CPUs 0 and 1 are in the values of these CPUs only");
-	is(nonzero(), 2 * (COUNTED + 1),
+	is(count_nonzero(), 2 * (NR_COUNTED + 1),
 	   "scale updates on CPUs 0 and 1 change no other word of the file");
 }
 
 static volatile int stop;
 
-/* Updates the instances by 1, in rounds, on whichever CPU the thread runs. */
-static void *counter(void *rounds)
+/* Adds 1 to each of the instances in turn, on whichever CPU the thread runs. */
+static void *update_forever(void *rounds)
 {
 	while (!stop) {
-		puppet("loop %u %d 50 1", first, COUNTED);
+		driver_cmd("loop %u %d 50 1", first, NR_COUNTED);
 		*(__u64 *)rounds += 50;
 	}
-	puppet_leave();
+	driver_close();
 	return NULL;
 }
 
-static void hotplug(void)
+static void test_hotplug(void)
 {
-	static const int some[] = { 2, 100, 254 };
-	bool came = true, shown = true, theirs = true, went = true, stayed = true;
-	__s64 before[COUNTED], total = 0, want = 0, values[3];
+	static const int cpus[] = { 2, 100, 254 };
+	bool came_online = true, shown = true, others_unchanged = true, went_offline = true;
+	bool values_kept = true;
+	__s64 before[NR_COUNTED], total = 0, want = 0, values[3];
 	__u64 rounds[2] = { 0 };
 	pthread_t thread[2];
 
-	for (int i = 0; i < COUNTED; i++)
+	for (int i = 0; i < NR_COUNTED; i++)
 		before[i] = pc_total(&pc, first + i);
 	for (int i = 0; i < 2; i++)
-		pthread_create(&thread[i], NULL, counter, &rounds[i]);
+		pthread_create(&thread[i], NULL, update_forever, &rounds[i]);
 	for (int i = 0; i < 3; i++) {
-		came = cpu_online(some[i], true) && came;
-		shown = same_online() && shown;
-		on_cpu(some[i]);
-		puppet("adjust %u %d", first, some[i]);
-		on_cpu(0);
-		theirs = pc_value(&pc, some[i], first) >= some[i] && theirs;
-		want += some[i];
+		came_online = set_cpu_online(cpus[i], true) && came_online;
+		shown = online_cpus_match() && shown;
+		pin_to_cpu(cpus[i]);
+		driver_cmd("adjust %u %d", first, cpus[i]);
+		pin_to_cpu(0);
+		others_unchanged = pc_value(&pc, cpus[i], first) >= cpus[i] && others_unchanged;
+		want += cpus[i];
 	}
 	for (int i = 0; i < 3; i++) {
-		went = cpu_online(some[i], false) && went;
-		shown = same_online() && shown;
-		values[i] = pc_value(&pc, some[i], first);
+		went_offline = set_cpu_online(cpus[i], false) && went_offline;
+		shown = online_cpus_match() && shown;
+		values[i] = pc_value(&pc, cpus[i], first);
 	}
-	/* Waits until both threads have counted with these CPUs offline. */
+	/* Waits until both threads have counted while the three CPUs are offline. */
 	for (int i = 0; i < 2; i++) {
 		const volatile __u64 *counted = &rounds[i];
 		__u64 now = *counted;
@@ -142,32 +144,33 @@ static void hotplug(void)
 		wait_until(*counted > now);
 	}
 	for (int i = 0; i < 3; i++)
-		stayed = stayed && values[i] >= some[i] &&
-			 pc_value(&pc, some[i], first) == values[i] &&
-			 !(pc_seq(&pc, some[i]) & PERFCOUNTERS_SEQ_BUSY);
+		values_kept = values_kept && values[i] >= cpus[i] &&
+			      pc_value(&pc, cpus[i], first) == values[i] &&
+			      !(pc_seq(&pc, cpus[i]) & PERFCOUNTERS_SEQ_BUSY);
 	stop = 1;
 	for (int i = 0; i < 2; i++)
 		pthread_join(thread[i], NULL);
-	ok(came && theirs, "scale CPUs 2, 100 and 254 come online beside updates, and count");
-	ok(went && stayed,
+	ok(came_online && others_unchanged,
+	   "scale CPUs 2, 100 and 254 come online beside updates, and count");
+	ok(went_offline && values_kept,
 	   "scale CPUs 2, 100 and 254 offline: values stay, no update is in flight");
 	ok(shown, "scale CPUs 2, 100 and 254: the bitmap of online CPUs follows each change");
-	for (int i = 0; i < COUNTED; i++)
+	for (int i = 0; i < NR_COUNTED; i++)
 		total += pc_total(&pc, first + i) - before[i];
-	want += COUNTED * (rounds[0] + rounds[1]);
+	want += NR_COUNTED * (rounds[0] + rounds[1]);
 	ok(rounds[0] && rounds[1], "scale CPU hotplug: both threads updated counters");
 	is(total, want, "scale CPU hotplug: the sums over 255 CPUs are exact");
 }
 
-/* The output of pfc read must match the values of the file. */
-static void command(void)
+/* The output of pfc read must match the values in the counter pages. */
+static void test_pfc_read(void)
 {
 	char line[200], want[200];
 	FILE *out = popen("pfc read --csv 'many/?'", "re");
 	int agree = 0;
 
 	while (out && fgets(line, sizeof(line), out))
-		for (int i = 0; i < COUNTED; i++) {
+		for (int i = 0; i < NR_COUNTED; i++) {
 			snprintf(want, sizeof(want), "many/%d", i);
 			if (!strstr(line, want))
 				continue;
@@ -175,102 +178,105 @@ static void command(void)
 			agree += !!strstr(line, want);
 		}
 	is(out ? pclose(out) : -1, 0, "scale pfc read on 255 CPUs: exit status 0");
-	is(agree, COUNTED, "scale pfc read on 255 CPUs: prints the totals of the file");
+	is(agree, NR_COUNTED, "scale pfc read on 255 CPUs: prints the totals of the file");
 }
 
 /* Adds instances until all numbers are used. Returns the last number. */
-static __u32 fill(void)
+static __u32 add_until_full(void)
 {
 	__u32 n = 0;
 
 	for (int i = 0; (int)n >= 0 && n < PERFCOUNTERS_MAX_INSTANCES - 1; i++)
-		n = puppet("add many/more/%d", i);
+		n = driver_cmd("add many/more/%d", i);
 	return n;
 }
 
 /*
- * Returns the memory of the per-CPU allocator after it has freed what it does not keep: once it has
- * not decreased for 10 seconds, or is at most the given number of bytes.
+ * Returns the memory of the per-CPU allocator after the allocator has freed its unused memory: once
+ * the memory has not decreased for 10 seconds, or is at most @enough bytes.
  */
-static long long percpu_at_rest(long long little)
+static long long settled_percpu_bytes(long long enough)
 {
-	long long least = meminfo("Percpu:");
+	long long min = meminfo("Percpu:");
 
-	for (int quiet = 0; quiet < 100 && least > little; quiet++) {
+	for (int quiet = 0; quiet < 100 && min > enough; quiet++) {
 		long long now;
 
 		sleep_ms(100);
 		now = meminfo("Percpu:");
-		if (now < least) {
-			least = now;
+		if (now < min) {
+			min = now;
 			quiet = 0;
 		}
 	}
-	return least;
+	return min;
 }
 
-static void full(void)
+static void test_full_table(void)
 {
 	const __u64 chunks = PERFCOUNTERS_MAX_INSTANCES * 8 / PAGE;
-	long long percpu = meminfo("Percpu:"), free = meminfo("MemFree:"), taken, stated;
-	__u32 begun = pc.h->nr_chunks, descs = (pc.h->nr_slots + 15) / 16, n;
-	long before = nonzero();
-	char *behind = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, pc.fd, pc.len);
+	long long percpu = meminfo("Percpu:"), free = meminfo("MemFree:"), taken, expected;
+	__u32 start_chunks = pc.h->nr_chunks, descs = (pc.h->nr_slots + 15) / 16, n;
+	long before = count_nonzero();
+	char *next_chunk = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, pc.fd, pc.len);
 
-	n = fill();
+	n = add_until_full();
 	is(n, PERFCOUNTERS_MAX_INSTANCES - 1,
 	   "scale 65,536 instance numbers on 255 CPUs are all given out");
 	is(pc.h->nr_chunks, chunks, "scale full table on 255 CPUs: every chunk exists");
 	percpu = meminfo("Percpu:") - percpu;
 	taken = free - meminfo("MemFree:");
-	/* The formula of counter-pages.md, for the chunks and descriptors that were added. */
-	stated = (chunks - begun) * CPUS * PAGE + (PERFCOUNTERS_MAX_INSTANCES / 16 - descs) * PAGE;
+	/* Applies the formula of counter-pages.md to the chunks and descriptors that were added. */
+	expected = (chunks - start_chunks) * POSSIBLE_CPUS * PAGE +
+		(PERFCOUNTERS_MAX_INSTANCES / 16 - descs) * PAGE;
 	note("%lld bytes of per-CPU memory a chunk; %lld MiB in all, %lld MiB stated",
-	     percpu / (long long)(chunks - begun), taken / MIB, stated / MIB);
+	     percpu / (long long)(chunks - start_chunks), taken / MIB, expected / MIB);
 	/*
-	 * The per-CPU allocator has one unit for each possible CPU and a few unused ones, and keeps
-	 * up to four empty pages of each.
+	 * The per-CPU allocator has one unit for each possible CPU and a few unused units. The
+	 * allocator keeps up to four empty pages of each unit.
 	 */
-	ok(percpu / (CPUS * PAGE) >= (long long)(chunks - begun) - 4 &&
-	   percpu / (CPUS * PAGE) <= (long long)(chunks - begun) * 257 / CPUS + 4,
+	ok(percpu / (POSSIBLE_CPUS * PAGE) >= (long long)(chunks - start_chunks) - 4 &&
+	   percpu / (POSSIBLE_CPUS * PAGE) <=
+	   (long long)(chunks - start_chunks) * 257 / POSSIBLE_CPUS + 4,
 	   "scale per-CPU memory: one page per chunk and possible CPU");
-	/* The formula leaves out page tables and the metadata of the allocators. */
-	ok(taken >= stated * 97 / 100 && taken <= stated * 105 / 100 + 4 * CPUS * PAGE,
+	/* The formula does not include page tables and the metadata of the allocators. */
+	ok(taken >= expected * 97 / 100 && taken <= expected * 105 / 100 + 4 * POSSIBLE_CPUS * PAGE,
 	   "scale full table on 255 CPUs: memory use is within -3 %% and +5 %% of the formula");
-	is(nonzero(), before, "scale full table on 255 CPUs: all pages are readable, new ones 0");
-	on_cpu(1);
-	puppet("adjust %u 7", n);
+	is(count_nonzero(), before,
+	   "scale full table on 255 CPUs: all pages are readable, new ones 0");
+	pin_to_cpu(1);
+	driver_cmd("adjust %u 7", n);
 	is(pc_value(&pc, 1, n), 7, "scale full table on 255 CPUs: the last slot counts");
-	is(in_child((void)*(volatile char *)behind), -SIGBUS,
+	is(in_child((void)*(volatile char *)next_chunk), -SIGBUS,
 	   "scale full table on 255 CPUs: an access after the last CPU raises SIGBUS");
-	munmap(behind, PAGE);
+	munmap(next_chunk, PAGE);
 }
 
 int main(void)
 {
-	const long long slack = PERFCOUNTERS_MAX_INSTANCES * 8 / 2 * CPUS;
+	const long long slack = PERFCOUNTERS_MAX_INSTANCES * 8 / 2 * POSSIBLE_CPUS;
 	long long percpu, again;
 
 	plan(22);
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	layout();
-	hotplug();
-	full();
-	command();
+	test_layout();
+	test_hotplug();
+	test_full_table();
+	test_pfc_read();
 	pc_close(&pc);
-	leave();
+	exit_cleanup();
 	/*
-	 * The per-CPU allocator keeps one empty chunk for later requests, with however many pages
-	 * it has: differences of 43 MiB were seen. The slack is therefore half of a load's memory.
-	 * A second load that stays is found; less than half of one may not be.
+	 * The per-CPU allocator keeps one empty chunk with its populated pages for later requests;
+	 * differences of 43 MiB were seen. The slack is therefore half of the memory of a load. A
+	 * leak of all memory of the second load is found; a leak of less than half may not be.
 	 */
-	percpu = percpu_at_rest(0);
-	load("");
-	is(fill(), PERFCOUNTERS_MAX_INSTANCES - 1,
+	percpu = settled_percpu_bytes(0);
+	load_modules("");
+	is(add_until_full(), PERFCOUNTERS_MAX_INSTANCES - 1,
 	   "scale perfcounters.ko loaded again: all numbers are given out again");
-	leave();
-	again = percpu_at_rest(percpu + slack);
+	exit_cleanup();
+	again = settled_percpu_bytes(percpu + slack);
 	note("per-CPU memory at rest: %lld MiB, then %lld MiB", percpu / MIB, again / MIB);
 	ok(again <= percpu + slack, "scale perfcounters.ko unloaded: its per-CPU memory is freed");
 	return finish();

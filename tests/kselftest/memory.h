@@ -6,15 +6,15 @@
 #include "kselftest_pc.h"
 #include <limits.h>
 
-/* Returns the sum of the numbers that follow a word, over all its occurrences in a file. */
-static long sum_of(const char *path, const char *word)
+/* Returns the sum of the numbers that follow the word @word, over all occurrences in a file. */
+static long sum_after(const char *path, const char *word)
 {
 	static char buf[65536];
 	long sum = 0;
 
-	for (char *at = slurp(path, buf, sizeof(buf)); (at = strstr(at, word)); ) {
-		at += strlen(word);
-		sum += strtol(at, &at, 10);
+	for (char *pos = read_file(path, buf, sizeof(buf)); (pos = strstr(pos, word)); ) {
+		pos += strlen(word);
+		sum += strtol(pos, &pos, 10);
 	}
 	return sum;
 }
@@ -22,7 +22,7 @@ static long sum_of(const char *path, const char *word)
 /* Returns a value of /proc/meminfo, in bytes. */
 static long long meminfo(const char *what)
 {
-	long kib = sum_of("/proc/meminfo", what);
+	long kib = sum_after("/proc/meminfo", what);
 
 	if (!kib)
 		bail(what);
@@ -30,52 +30,57 @@ static long long meminfo(const char *what)
 }
 
 /* Free memory and memory of the per-CPU allocator, in kB. */
-struct memory {
+struct meminfo_kb {
 	long free, percpu;
 };
 
-/* Free memory includes the pages in per-CPU lists, which MemFree does not count. */
-static struct memory memory_now(void)
+/*
+ * Free memory includes the pages in the per-CPU lists of the page allocator, which MemFree does not
+ * count.
+ */
+static struct meminfo_kb read_meminfo_kb(void)
 {
-	return (struct memory){
-		meminfo("MemFree:") / 1024 + 4 * sum_of("/proc/zoneinfo", " count:"),
+	return (struct meminfo_kb){
+		meminfo("MemFree:") / 1024 + 4 * sum_after("/proc/zoneinfo", " count:"),
 		meminfo("Percpu:") / 1024,
 	};
 }
 
 /*
  * Drops caches, waits until deferred work has freed its memory, and returns the statistics. The
- * work counts as done when, for two seconds, free memory has grown by no more than 64 kB and the
- * per-CPU allocator has freed nothing. The wait ends after patience(60) seconds at the latest.
+ * deferred work counts as done when, for two seconds, free memory has grown by no more than 64 kB
+ * and the per-CPU allocator has freed nothing. The wait takes at most scale_timeout(60) seconds.
  */
-static struct memory memory(void)
+static struct meminfo_kb settled_meminfo_kb(void)
 {
 	int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
-	struct memory now = { 0 }, best = { 0, LONG_MAX };
+	struct meminfo_kb cur = { 0 }, best = { 0, LONG_MAX };
 
 	if (write(fd, "3", 1) != 1)
 		bail("drop_caches");
 	close(fd);
-	for (int left = patience(600), quiet = 0; left && quiet < 20; left--, quiet++) {
+	for (int left = scale_timeout(600), quiet = 0; left && quiet < 20; left--, quiet++) {
 		sleep_ms(100);
-		now = memory_now();
-		if (now.free <= best.free + 64 && now.percpu >= best.percpu)
+		cur = read_meminfo_kb();
+		if (cur.free <= best.free + 64 && cur.percpu >= best.percpu)
 			continue;
-		best.free = now.free > best.free ? now.free : best.free;
-		best.percpu = now.percpu < best.percpu ? now.percpu : best.percpu;
+		best.free = cur.free > best.free ? cur.free : best.free;
+		best.percpu = cur.percpu < best.percpu ? cur.percpu : best.percpu;
 		quiet = 0;
 	}
-	return now;
+	return cur;
 }
 
-/* Memory charged to each user for contexts and traces, in bytes; the limit for a user, in kB. */
+/*
+ * Memory charged to each user for contexts and traces, in bytes, and the limit for a user, in kB.
+ */
 #define USERS		"/sys/kernel/debug/perfmon/users"
 #define USER_KB		"/sys/module/perfcounters/parameters/user_kb"
 
 /* Memory charged to each user for accounting records, in bytes. */
 #define RECORDS		"/sys/kernel/debug/perfmon/records"
 
-static inline __u64 bytes_in(const char *file, unsigned int uid)
+static inline __u64 charged_bytes_in(const char *file, unsigned int uid)
 {
 	unsigned long long bytes;
 	unsigned int user;
@@ -92,16 +97,16 @@ static inline __u64 bytes_in(const char *file, unsigned int uid)
 	return found;
 }
 
-static inline __u64 bytes_of(unsigned int uid)
+static inline __u64 charged_bytes(unsigned int uid)
 {
-	return bytes_in(USERS, uid);
+	return charged_bytes_in(USERS, uid);
 }
 
-static inline bool nobody_has_any(void)
+static inline bool nothing_charged(void)
 {
-	char text[200], *line = slurp(USERS, text, sizeof(text));
+	char text[200], *line = read_file(USERS, text, sizeof(text));
 
-	/* The file holds the heading and no line of a user. */
+	/* The file has only the heading, without a line for a user. */
 	return !strncmp(line, "uid\tbytes\t", 10) && !strchr(line, '\n')[1];
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * After mmap() a reader needs no system call: a child takes snapshots under a seccomp filter that
- * kills it at any system call but exit_group().
+ * A reader needs no system call after mmap(): a child takes snapshots under a seccomp filter that
+ * kills the child at any system call but exit_group().
  */
 #include "kselftest_pc.h"
 #include <stddef.h>
@@ -13,31 +13,34 @@
 #define SNAPSHOTS	100000
 
 struct result {
-	__u64 taken;
+	__u64 snapshots;
 	__u64 tries;
-	__u64 backwards;
+	__u64 decreases;
 	__s64 first, last;
 };
 
 static struct pc pc;
 static __u32 ticks, requests, bytes;
 
-static void seal(void)
+static void forbid_system_calls(void)
 {
-	struct sock_filter rules[] = {
+	struct sock_filter filter[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 	};
-	struct sock_fprog prog = { sizeof(rules) / sizeof(*rules), rules };
+	struct sock_fprog prog = { sizeof(filter) / sizeof(*filter), filter };
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
 	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
 		_exit(2);
 }
 
-/* Takes one snapshot of three counters on each CPU and adds up the CPUs. False if inconsistent. */
+/*
+ * Takes one snapshot of three counters on each CPU and sums them over the CPUs. Returns false if
+ * the snapshot is inconsistent.
+ */
 static bool snapshot(__s64 sum[3])
 {
 	memset(sum, 0, 3 * sizeof(*sum));
@@ -54,20 +57,20 @@ static bool snapshot(__s64 sum[3])
 	return true;
 }
 
-static void read_sealed(struct result *r)
+static void read_without_system_calls(struct result *r)
 {
 	__s64 sum[3], last = 0;
 
 	while (!snapshot(sum))
 		;
 	r->first = sum[0];
-	seal();
-	while (r->taken < SNAPSHOTS || sum[0] < r->first + 10) {
+	forbid_system_calls();
+	while (r->snapshots < SNAPSHOTS || sum[0] < r->first + 10) {
 		r->tries++;
 		if (!snapshot(sum))
 			continue;
-		r->taken++;
-		r->backwards += sum[0] < last || sum[2] != sum[1] * 4096;
+		r->snapshots++;
+		r->decreases += sum[0] < last || sum[2] != sum[1] * 4096;
 		last = sum[0];
 	}
 	r->last = last;
@@ -82,7 +85,7 @@ int main(void)
 	pid_t pid;
 
 	plan(6);
-	load("");
+	load_modules("");
 	errno = -insmod("sample_c", "period_us=1000");
 	if (errno)
 		bail("insmod sample_c");
@@ -93,23 +96,23 @@ int main(void)
 	r = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	is(in_child({
-		seal();
+		forbid_system_calls();
 		getppid();
 	}), -SIGSYS, "0.15 seccomp filter: a process is killed by SIGSYS at its first system call");
 
 	pid = fork();
 	if (!pid)
-		read_sealed(r);
+		read_without_system_calls(r);
 	wait4(pid, &status, 0, &usage);
-	note("%llu snapshots of %llu tries, %lld ticks meanwhile", (unsigned long long)r->taken,
+	note("%llu snapshots of %llu tries, %lld ticks meanwhile", (unsigned long long)r->snapshots,
 	     (unsigned long long)r->tries, (long long)(r->last - r->first));
 	ok(WIFEXITED(status) && WEXITSTATUS(status) == 0,
 	   "0.15 reader under the seccomp filter: exits with status 0");
-	ok(r->taken >= SNAPSHOTS,
+	ok(r->snapshots >= SNAPSHOTS,
 	   "0.15 reader under the seccomp filter: takes %d snapshots", SNAPSHOTS);
 	ok(r->last >= r->first + 10,
 	   "0.15 reader under the seccomp filter: the counter increases meanwhile");
-	is(r->backwards, 0, "0.15 reader under the seccomp filter: every snapshot is consistent");
+	is(r->decreases, 0, "0.15 reader under the seccomp filter: every snapshot is consistent");
 	ok(usage.ru_nvcsw < 20,
 	   "0.15 reader under the seccomp filter: fewer than 20 voluntary context switches");
 	return finish();

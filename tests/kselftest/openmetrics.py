@@ -23,9 +23,10 @@ from decimal import Decimal
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 PREFIX = "perfcounters_"
-OWN = "pfc_"
-MEDIA = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-# Units of instances that are exported as units of metrics; the others are plain numbers.
+OWN_PREFIX = "pfc_"
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+# Units of instances that are exported as units of metrics. Instances in other units are exported as
+# plain numbers.
 UNITS = {"bytes", "seconds", "cycles", "sectors", "packets", "pages"}
 TYPES = {
     "counter": "counter",
@@ -34,13 +35,13 @@ TYPES = {
     "peak": "gauge",
     "histogram": "histogram",
 }
-# The year 2020: a machine's clock may be wrong, but not by that much.
-EARLIEST = 1577836800
+# Beginning of the year 2020: the clock of a machine may be wrong, but not by years.
+MIN_CREATED = 1577836800
 
 faults = 0
 
 
-def fault(text):
+def report_fault(text):
     global faults
     faults += 1
     if faults <= 10:
@@ -50,11 +51,11 @@ def fault(text):
 def fetch(source):
     """Returns the text, and the time after it was read."""
     if source.startswith("http://"):
-        request = urllib.request.Request(source, headers={"Accept": MEDIA})
+        request = urllib.request.Request(source, headers={"Accept": CONTENT_TYPE})
         with urllib.request.urlopen(request, timeout=60) as answer:
             kind = answer.headers["Content-Type"]
-            if kind != MEDIA:
-                fault(f"{source}: Content-Type is {kind!r}")
+            if kind != CONTENT_TYPE:
+                report_fault(f"{source}: Content-Type is {kind!r}")
             text = answer.read().decode("utf-8")
     else:
         with open(source, "rb") as file:
@@ -67,89 +68,94 @@ class Scrape:
 
     def __init__(self, source):
         self.source = source
-        self.text, self.taken = fetch(source)
+        self.text, self.read_at = fetch(source)
         if not self.text.endswith("\n# EOF\n") and self.text != "# EOF\n":
-            fault(f"{source}: does not end with # EOF")
-        self.described = {"TYPE": {}, "UNIT": {}, "HELP": {}}
+            report_fault(f"{source}: does not end with # EOF")
+        self.comments = {"TYPE": {}, "UNIT": {}, "HELP": {}}
         for line in self.text.split("\n"):
             if line.startswith("# ") and line != "# EOF":
                 _, word, name, text = line.split(" ", 3)
-                self.described[word][name] = text
+                self.comments[word][name] = text
         try:
             self.families = list(text_string_to_metric_families(self.text))
         except ValueError as error:
-            fault(f"{source}: the parser says: {error}")
+            report_fault(f"{source}: the parser says: {error}")
             self.families = []
         self.samples = {}
         for family in self.families:
             for sample in family.samples:
                 key = (sample.name, tuple(sorted(sample.labels.items())))
                 if key in self.samples:
-                    fault(f"{source}: {key} is there twice")
+                    report_fault(f"{source}: {key} is there twice")
                 self.samples[key] = sample.value
         print(f"{source}: {len(self.families)} families, {len(self.samples)} samples")
         if not any(f.name.startswith(PREFIX) for f in self.families):
-            fault(f"{source}: no family begins with {PREFIX}")
+            report_fault(f"{source}: no family begins with {PREFIX}")
 
     def check(self):
         for family in self.families:
-            if not family.name.startswith((PREFIX, OWN)):
-                fault(f"{family.name}: not a name of ours")
+            if not family.name.startswith((PREFIX, OWN_PREFIX)):
+                report_fault(f"{family.name}: not a name of ours")
             if family.type not in set(TYPES.values()):
-                fault(f"{family.name}: its type is {family.type}")
-            if self.described["TYPE"].get(family.name) != family.type:
-                fault(f"{family.name}: no # TYPE")
+                report_fault(f"{family.name}: its type is {family.type}")
+            if self.comments["TYPE"].get(family.name) != family.type:
+                report_fault(f"{family.name}: no # TYPE")
             if not family.documentation:
-                fault(f"{family.name}: no # HELP")
-            if self.described["UNIT"].get(family.name, "") != family.unit:
-                fault(f"{family.name}: no # UNIT")
+                report_fault(f"{family.name}: no # HELP")
+            if self.comments["UNIT"].get(family.name, "") != family.unit:
+                report_fault(f"{family.name}: no # UNIT")
             if family.unit and not family.name.endswith("_" + family.unit):
-                fault(f"{family.name}: does not end with {family.unit}")
-            # A name that ends like one with a unit must have that unit.
+                report_fault(f"{family.name}: does not end with {family.unit}")
+            # A metric whose name ends with a unit must have that unit.
             if family.name.endswith(("_seconds", "_bytes")) and not family.unit:
-                fault(f"{family.name}: a unit in the name, but no # UNIT")
-            self.check_births(family)
-        own = {name: value for (name, _), value in self.samples.items() if name.startswith(OWN)}
+                report_fault(f"{family.name}: a unit in the name, but no # UNIT")
+            self.check_created(family)
+        own = {k[0]: v for k, v in self.samples.items() if k[0].startswith(OWN_PREFIX)}
         print(f"{self.source}: {own}")
 
-    def check_births(self, family):
+    def check_created(self, family):
         """Checks that everything that only increases has the time since when."""
         if family.type == "gauge" or not family.name.startswith(PREFIX):
             return
-        bare = lambda labels: tuple(sorted((k, v) for k, v in labels.items() if k != "le"))
-        born = {bare(s.labels): s.value for s in family.samples if s.name.endswith("_created")}
-        seen = {bare(s.labels) for s in family.samples if not s.name.endswith("_created")}
-        if set(born) != seen:
-            fault(f"{family.name}: _created is missing or alone: {set(born) ^ seen}")
-        for labels, created in born.items():
-            if not EARLIEST < created <= self.taken:
-                fault(f"{family.name}{dict(labels)}: created at {created}, it is {self.taken}")
+        series = lambda labels: tuple(sorted((k, v) for k, v in labels.items() if k != "le"))
+        created_at, seen = {}, set()
+        for s in family.samples:
+            if s.name.endswith("_created"):
+                created_at[series(s.labels)] = s.value
+            else:
+                seen.add(series(s.labels))
+        if set(created_at) != seen:
+            report_fault(f"{family.name}: _created is missing or alone: {set(created_at) ^ seen}")
+        for labels, created in created_at.items():
+            if not MIN_CREATED < created <= self.read_at:
+                name = f"{family.name}{dict(labels)}"
+                report_fault(f"{name}: created at {created}, it is {self.read_at}")
 
 
 def compare_scrapes(first, later):
     """Checks that what only increases has not decreased, unless it was created again."""
     kinds = {f.name: f.type for f in later.families}
-    grown = 0
+    nr_increased = 0
     for (name, labels), value in later.samples.items():
         family, _, suffix = name.rpartition("_")
         if suffix not in ("total", "bucket") or (name, labels) not in first.samples:
             continue
         if kinds.get(family) not in ("counter", "histogram"):
             continue
-        bare = tuple((k, v) for k, v in labels if k != "le")
-        birth = (family + "_created", bare)
-        if first.samples.get(birth) != later.samples.get(birth):
-            if later.samples.get(birth, 0) < first.samples.get(birth, 0):
-                fault(f"{name}{dict(labels)}: its birth went back")
+        series = tuple((k, v) for k, v in labels if k != "le")
+        created_key = (family + "_created", series)
+        if first.samples.get(created_key) != later.samples.get(created_key):
+            if later.samples.get(created_key, 0) < first.samples.get(created_key, 0):
+                report_fault(f"{name}{dict(labels)}: its birth went back")
             continue
         before = first.samples[(name, labels)]
         if value < before:
-            fault(f"{name}{dict(labels)}: fell from {before} to {value}")
-        grown += value > before
-    print(f"{later.source}: {grown} samples have grown")
+            report_fault(f"{name}{dict(labels)}: fell from {before} to {value}")
+        nr_increased += value > before
+    print(f"{later.source}: {nr_increased} samples have grown")
 
 
-def exact(value, exponent):
+def scale(value, exponent):
     """Returns the float nearest to value * 10^exponent, computed in exact decimals."""
     return float(Decimal(value).scaleb(exponent))
 
@@ -161,35 +167,35 @@ def compare_values(scrape, before, after):
         for sample in family.samples:
             if "name" in sample.labels and not sample.name.endswith("_created"):
                 by_name.setdefault(sample.labels["name"], []).append((family, sample))
-    same = {i["name"]: i for i in after["instances"]}
+    instances_after = {i["name"]: i for i in after["instances"]}
     cpus = [str(cpu) for cpu in before["cpus"]]
     compared = 0
     for instance in before["instances"]:
         name = instance["name"]
-        other = same.get(name, {})
+        other = instances_after.get(name, {})
         idle = [other.get(k) for k in ("per_cpu", "incarnation")] == [
             instance[k] for k in ("per_cpu", "incarnation")
         ]
-        # A gauge may have changed and returned to its old value.
+        # A gauge may have changed between two reads and returned to its old value.
         if not idle or (before is not after and instance["kind"] == "gauge"):
             continue
         found = by_name.get(name)
         if not found:
-            fault(f"{name}: not in the text")
+            report_fault(f"{name}: not in the text")
             continue
         family = found[0][0]
         if any(f is not family for f, _ in found):
-            fault(f"{name}: in several families")
+            report_fault(f"{name}: in several families")
         if family.type != TYPES[instance["kind"]]:
-            fault(f"{name}: a {instance['kind']}, exported as {family.type}")
+            report_fault(f"{name}: a {instance['kind']}, exported as {family.type}")
         unit = instance["unit"] if instance["unit"] in UNITS else ""
         if family.unit != unit:
-            fault(f"{name}: in {instance['unit']}, exported in {family.unit!r}")
+            report_fault(f"{name}: in {instance['unit']}, exported in {family.unit!r}")
         compare_instance(instance, cpus, [s for _, s in found])
         compared += 1
     print(f"{scrape.source}: {compared} instances compared with pfc read")
     if not compared:
-        fault("nothing was idle, so nothing was compared")
+        report_fault("nothing was idle, so nothing was compared")
 
 
 def compare_instance(instance, cpus, samples):
@@ -203,19 +209,19 @@ def compare_instance(instance, cpus, samples):
     for sample in samples:
         got.setdefault(sample.labels.get("cpu"), []).append(sample)
     if set(got) != set(wanted):
-        fault(f"{name}: CPUs {sorted(map(str, got))}, not {sorted(map(str, wanted))}")
+        report_fault(f"{name}: CPUs {sorted(map(str, got))}, not {sorted(map(str, wanted))}")
         return
     for cpu, value in wanted.items():
         if not histogram:
             have = [s.value for s in got[cpu]]
-            if have != [exact(value, exponent)]:
-                fault(f"{name} of CPU {cpu}: {have}, not {exact(value, exponent)}")
+            if have != [scale(value, exponent)]:
+                report_fault(f"{name} of CPU {cpu}: {have}, not {scale(value, exponent)}")
             continue
-        bounds = [exact((1 << b) - 1, exponent) for b in range(len(value) - 1)]
+        bounds = [scale((1 << b) - 1, exponent) for b in range(len(value) - 1)]
         want = list(zip(bounds + [float("inf")], itertools.accumulate(value)))
         have = [(float(s.labels["le"]), s.value) for s in got[cpu]]
         if have != want:
-            fault(f"{name} of CPU {cpu}: {have}, not {want}")
+            report_fault(f"{name} of CPU {cpu}: {have}, not {want}")
 
 
 def main():

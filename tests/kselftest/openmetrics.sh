@@ -3,7 +3,7 @@
 # shellcheck disable=SC2015,SC2086,SC2154,SC2317,SC2329,SC3043
 # timeout: 600
 # worlds: stock
-# guest: full
+# guest: debian
 #
 # Reads the output of pfc export --openmetrics, from the real device with every provider loaded,
 # with the parser of the Python client of Prometheus (openmetrics.py).
@@ -13,29 +13,30 @@
 
 parse() { python3 /tests/openmetrics.py "$@"; }
 export_to() { pfc export --openmetrics -o "$@"; }
-json_to() { pfc read --json --per-cpu -o "$@"; }
+read_json_to() { pfc read --json --per-cpu -o "$@"; }
 plan 12
-unload
+unload_modules
 load_providers
-insmod /modules/puppet.ko
-one_of_each_kind
+insmod /modules/test_driver.ko
+add_one_of_each_kind
 
-listed() { sed 1d /dev/perfcounters_names | cut -f3 | sort -u; }
-# Exports everything. Counters that change meanwhile are only checked not to decrease.
-whole() {
-	listed >listed.before
-	json_to before && export_to a.prom && json_to after || return 1
-	listed >listed.after
+list_names() { sed 1d /dev/perfcounters_names | cut -f3 | sort -u; }
+# Exports all instances twice. Counters that change during the test are only checked not to
+# decrease.
+test_whole() {
+	list_names >listed.before
+	read_json_to before && export_to a.prom && read_json_to after || return 1
+	list_names >listed.after
 	export_to b.prom && parse a.prom b.prom --json before after >growth
 	local rc=$?
 	cat growth
 	return $rc
 }
-check "openmetrics all providers: the parser accepts the output" whole
+check "openmetrics all providers: the parser accepts the output" test_whole
 check "openmetrics all providers: counters increase between two exports" grep -qE '[1-9][0-9]* samples have grown' growth
-# Each name that the device lists before and after the export is in the output. The first
-# occurrence of an interrupt adds a name.
-names() {
+# Each name that the device lists before and after the export must be in the output. The first
+# occurrence of an interrupt adds a name, so names may appear meanwhile.
+test_names() {
 	comm -12 listed.before listed.after >listed
 	grep -o 'name="[^"]*"' a.prom | sed 's/^name="//; s/"$//' | sort -u >shown
 	echo "$(wc -l <listed) names, $(wc -l <shown) shown"
@@ -43,85 +44,85 @@ names() {
 	head -n 5 missing
 	[ "$(wc -l <listed)" -gt 100 ] && [ ! -s missing ]
 }
-check "openmetrics all providers: the output has every name of the device" names
+check "openmetrics all providers: the output has every name of the device" test_names
 
-# Only this script changes these instances: every value of each CPU must be exact.
-exact() { json_to json 'test/*' && export_to t.prom 'test/*' && parse t.prom --json json; }
-check "openmetrics test instances: each value is that of pfc read --per-cpu" exact
-# The values are also those that the script has counted, independently of pfc read.
-known() {
+# Only this script changes the test instances, so every value of each CPU must be exact.
+test_exact() { read_json_to json 'test/*' && export_to t.prom 'test/*' && parse t.prom --json json; }
+check "openmetrics test instances: each value is that of pfc read --per-cpu" test_exact
+# The exported values must be the numbers that the script has counted, independently of pfc read.
+test_known_values() {
 	grep -qE '^perfcounters_test_counter_total\{(.*,)?cpu="0".*\} 40$' t.prom &&
 		grep -qE '^perfcounters_test_counter_total\{(.*,)?cpu="1".*\} 2$' t.prom &&
 		grep -qE '^perfcounters_test_time_seconds_total\{(.*,)?cpu="1".*\} 0\.0015$' t.prom ||
 		{ grep _total t.prom; return 1; }
 }
-check "openmetrics test instances: values are those that were counted" known
-accounting() {
-	echo 1 0 0 1 >/proc/sys/kernel/ppa && within 60 counts && parse p.prom
+check "openmetrics test instances: values are those that were counted" test_known_values
+test_accounting() {
+	echo 1 0 0 1 >/proc/sys/kernel/ppa && within 60 count_lines && parse p.prom
 	local rc=$?
 	echo 0 0 0 1 >/proc/sys/kernel/ppa
 	[ $rc = 0 ] || { head -n 30 p.prom; return 1; }
 }
-# The values of CPUs are updated from time to time.
-counts() {
+# Accounting updates the values of each CPU only from time to time, so this check is repeated.
+count_lines() {
 	export_to p.prom 'ppa/*' && grep -qE '^perfcounters_ppa_idle_time_seconds_total\{(.*,)?cpu="1".*\} [0-9.]+$' p.prom &&
 		grep -qE '^perfcounters_ppa_syscalls_total\{(.*,)?cpu="0".*\} [1-9][0-9]*$' p.prom
 }
-check "openmetrics 4.9 accounting: values of CPUs are in the output" accounting
-sums() { export_to s.prom --sum 'test/*' && parse s.prom --json json; }
-check "openmetrics --sum: the output has the totals over CPUs" sums
+check "openmetrics 4.9 accounting: values of CPUs are in the output" test_accounting
+test_sums() { export_to s.prom --sum 'test/*' && parse s.prom --json json; }
+check "openmetrics --sum: the output has the totals over CPUs" test_sums
 
 # A counter that is deleted and added again begins at 0, with a new creation time.
-again() {
-	puppet del $counter >deleted
+test_added_again() {
+	driver_cmd del $counter >deleted
 	local before after
 	before=$(date +%s.%N)
-	counter=$(desc 0 1 0 1 "what it counts" test/counter)
+	counter=$(add_desc 0 1 0 1 "what it counts" test/counter)
 	after=$(date +%s.%N)
-	on 0 adjust $counter 1
-	json_to json 'test/*' && export_to u.prom 'test/*' && parse t.prom u.prom && parse u.prom --json json || return 1
+	on_cpu 0 adjust $counter 1
+	read_json_to json 'test/*' && export_to u.prom 'test/*' && parse t.prom u.prom && parse u.prom --json json || return 1
 	grep -h test_counter_created t.prom u.prom | sort -u | wc -l | grep -qx 4 || return 1
-	# On each CPU the creation time is between the times before and after the addition.
+	# On each CPU the creation time must be between the times before and after the addition.
 	awk -v b="$before" -v a="$after" '/^perfcounters_test_counter_created/ { n++; ok += b <= $2 && $2 <= a; print }
 		END { print "between", b, a; exit !(n == 2 && ok == 2) }' u.prom
 }
-check "openmetrics counter added again: the creation time is the new one" again
+check "openmetrics counter added again: the creation time is the new one" test_added_again
 
-# A file that is replaced all the time is complete at every read.
+# A file that pfc export replaces all the time must be complete at every read.
 pfc export --openmetrics -o live.prom --interval 100 2>live.err &
 live=$!
-changed() { cp live.prom "live$(($1 + 1))" && ! cmp -s "live$1" "live$(($1 + 1))"; }
-replaced() {
+has_changed() { cp live.prom "live$(($1 + 1))" && ! cmp -s "live$1" "live$(($1 + 1))"; }
+test_replaced() {
 	local round=0
 	while [ ! -e live.prom ] && kill -0 $live; do sleep 0.2; done
 	while [ $round -lt 3 ]; do
-		within 60 changed $((round - 1)) && parse "live$round" || return 1
+		within 60 has_changed $((round - 1)) && parse "live$round" || return 1
 		round=$((round + 1))
 	done
 	! cmp -s live0 live2 || { echo "it did not change"; return 1; }
 	parse live0 live2
 }
-check "openmetrics -o with --interval: the file is complete at every read" replaced
+check "openmetrics -o with --interval: the file is complete at every read" test_replaced
 kill $live
 wait $live
 
 pfc export --openmetrics --listen 127.0.0.1:0 >url &
 server=$!
-served() {
+test_served() {
 	within 60 test -s url && parse "$(cat url)" "$(cat url)"
 }
-check "openmetrics --listen: the parser accepts the answer over HTTP" served
-ended() { kill -TERM $server && wait $server; }
-check "openmetrics --listen: SIGTERM ends the server with status 0" ended
+check "openmetrics --listen: the parser accepts the answer over HTTP" test_served
+test_ended() { kill -TERM $server && wait $server; }
+check "openmetrics --listen: SIGTERM ends the server with status 0" test_ended
 
-# openmetrics.py must find a value that is off by 1.
-wrong() {
+# Checks that openmetrics.py finds a value that is off by 1.
+test_errors() {
 	sed -E 's/^(perfcounters_test_counter_total\{.*cpu="0".*\}) 1$/\1 2/' u.prom >bad
 	! cmp -s u.prom bad || return 1
 	! parse bad --json json >bad.out
 	cat bad.out
 	grep -q '^fault: test/counter of CPU 0' bad.out
 }
-check "openmetrics openmetrics.py: a value that is off by 1 is a fault" wrong
-unload
+check "openmetrics openmetrics.py: a value that is off by 1 is a fault" test_errors
+unload_modules
 exit $failed

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * An operation whose requests for memory are made to fail: how to prepare it, and the checks after
- * a failure and after success.
+ * An operation whose requests for memory are made to fail: functions that prepare the operation,
+ * and that check it after a failure and after success.
  */
 #ifndef OPERATION_H
 #define OPERATION_H
@@ -12,31 +12,31 @@ struct operation {
 	const char *what;
 	void (*prepare)(void);
 	int (*attempt)(void);	/* returns 0 or more, or a negative errno */
-	bool (*clean)(void);	/* after a failure: nothing was left behind */
-	bool (*works)(void);	/* after success: the result works */
+	bool (*is_clean)(void);	/* true if a failed attempt has left nothing behind */
+	bool (*works)(void);	/* true if the result of a successful attempt works */
 	void (*undo)(void);	/* undoes a successful attempt */
-	int least;		/* minimum number of calls that can fail; 0: none may */
-	bool does_without;	/* may succeed although a request failed */
-	int stride;		/* fail_nth.c: above 20, advance by 1/stride of the count */
+	int min_failures;	/* minimum number of calls that can fail; 0: no call can fail */
+	bool may_succeed;	/* the attempt may succeed although a request failed */
+	int stride;		/* for fail_nth.c: above 20, advance by 1/stride of the count */
 };
 
-/* Ends fault injection: requests after it do not fail. */
-static void disarm(void);
+/* Ends fault injection: later requests do not fail. */
+static void disarm_failure(void);
 
-static void nothing(void)
+static void do_nothing(void)
 {
 }
 
-static bool always(void)
+static bool return_true(void)
 {
 	return true;
 }
 
-static bool says(bool so, const char *what)
+static bool note_unless(bool condition, const char *what)
 {
-	if (!so)
+	if (!condition)
 		note("%s", what);
-	return so;
+	return condition;
 }
 
 #endif

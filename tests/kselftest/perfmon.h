@@ -9,11 +9,12 @@
 #include "pmu.h"
 #include <linux/perfmon.h>
 
-#define INTEL_FIXED	16	/* PMC16, and PMD16 on */
+/* PMC16 (control) of all fixed counters; PMD16 (data) of the first */
+#define INTEL_FIXED	16
 
 /*
- * PMC bits of an event, as in perf's raw event codes: count in user mode, count in the kernel,
- * enabled.
+ * Bits of a PMC (control register) that selects an event, as in perf's raw event codes: count in
+ * user mode, count in the kernel, enable the counter.
  */
 #define PFM_USER	(1ULL << 16)
 #define PFM_KERNEL	(1ULL << 17)
@@ -30,9 +31,10 @@ static __u64 pfm_cycles(const struct pmu_model *m)
 }
 
 /*
- * Sets the limits of sampling per CPU: samples a second, and percent of its time. "0" is unlimited.
+ * Sets the limits of sampling on each CPU: the number of samples a second, and the percentage of
+ * CPU time for sampling. "0" means no limit.
  */
-static void pfm_limits(const char *rate, const char *percent)
+static void pfm_set_limits(const char *rate, const char *percent)
 {
 	write_file("/sys/module/perfcounters/parameters/max_sample_rate", rate);
 	write_file("/sys/module/perfcounters/parameters/max_sample_percent", percent);
@@ -40,7 +42,7 @@ static void pfm_limits(const char *rate, const char *percent)
 
 /*
  * Loads perfcounters.ko and the description of this processor's PMU, with the default limits of
- * sampling. Modprobe is disabled, because the first context would load pfm_soft as well.
+ * sampling. Disables modprobe, because the first context would otherwise load pfm_soft as well.
  */
 static void pfm_load_modules(const struct pmu_model *m)
 {
@@ -51,8 +53,8 @@ static void pfm_load_modules(const struct pmu_model *m)
 		if (errno)
 			bail("insmod perfcounters");
 	}
-	/* A previous test may have changed the limits. */
-	pfm_limits("100000", "25");
+	/* An earlier test may have changed the limits. */
+	pfm_set_limits("100000", "25");
 	errno = -insmod(m->amd ? "pfm_amd" : "pfm_intel", "");
 	if (errno && errno != EEXIST)
 		bail("insmod of the description");
@@ -133,8 +135,9 @@ static __u32 this_thread(void)
 }
 
 /*
- * Counts spin(): 2 * rounds instructions, plus a constant number for the calls around it. noinline
- * keeps that number the same in all callers.
+ * Returns the events that counter @pmd counts during spin(@rounds). For instructions this is 2 *
+ * @rounds, plus a constant number for the calls around the loop. noinline keeps that number the
+ * same for all callers.
  */
 static __attribute__((noinline)) __u64 pfm_spin(int fd, __u16 pmd, __u64 rounds)
 {

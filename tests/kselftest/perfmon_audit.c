@@ -3,9 +3,9 @@
  * worlds: stock
  * guest: pmu-skylake
  *
- * A user's PERFMON_LOAD is not audited for capabilities that it does not need: each denial would be
- * a line in the log of a security module. A kprobe at security_capable() counts the audited checks
- * of CAP_SYS_ADMIN and CAP_PERFMON.
+ * A user's PERFMON_LOAD is not audited for capabilities that the call does not need: each denial
+ * would be a line in the log of a security module. A kprobe at security_capable() counts the
+ * audited checks of CAP_SYS_ADMIN and CAP_PERFMON.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -13,29 +13,29 @@
 #include <sys/wait.h>
 
 #define TRACING	"/sys/kernel/tracing/"
-#define EVENT	TRACING "events/kprobes/pcaudit/"
+#define KPROBE_EVENT	TRACING "events/kprobes/pcaudit/"
 
-/* The option CAP_OPT_NOAUDIT of security_capable() is bit 1. */
-static const char probe[] = "p:pcaudit security_capable cap=%dx:s32 opts=%cx:u32";
+/* The option CAP_OPT_NOAUDIT of security_capable() is bit 1 of opts. */
+static const char kprobe_spec[] = "p:pcaudit security_capable cap=%dx:s32 opts=%cx:u32";
 
-static void probe_begin(void)
+static void kprobe_start(void)
 {
 	char filter[120];
 
-	write_file(TRACING "kprobe_events", probe);
+	write_file(TRACING "kprobe_events", kprobe_spec);
 	snprintf(filter, sizeof(filter), "(cap == %d || cap == %d) && !(opts & 2)", CAP_SYS_ADMIN,
 		 CAP_PERFMON);
-	write_file(EVENT "filter", filter);
+	write_file(KPROBE_EVENT "filter", filter);
 }
 
-static void probe_end(void)
+static void kprobe_stop(void)
 {
-	write_file(EVENT "enable", "0");
+	write_file(KPROBE_EVENT "enable", "0");
 	write_file(TRACING "kprobe_events", "-:pcaudit");
 }
 
-/* Returns the number of audited checks since the trace was emptied. */
-static int questions(void)
+/* Returns the number of audited checks since the trace buffer was last emptied. */
+static int count_audited(void)
 {
 	char line[400];
 	FILE *f = fopen(TRACING "trace", "re");
@@ -48,13 +48,13 @@ static int questions(void)
 	return nr;
 }
 
-/* Forks a process of that user, which stops itself. Returns when it has stopped. */
-static pid_t somebody(int user)
+/* Forks a process of user @user that stops itself. Returns when the process has stopped. */
+static pid_t fork_stopped(int user)
 {
 	pid_t child = fork();
 
 	if (!child) {
-		become_user(user, -1);
+		switch_user(user, -1);
 		raise(SIGSTOP);
 		_exit(0);
 	}
@@ -67,11 +67,11 @@ static struct {
 } *shared;
 
 /*
- * Returns the result of PERFMON_LOAD in a process of user 1000, whose context has one hardware
- * register. Its target is the thread of that ID, or the caller itself if the ID is 0. Only the call
- * itself is traced.
+ * Calls PERFMON_LOAD in a process of user 1000 and returns the result. The context has one hardware
+ * register. The target of the context is the thread with ID @target, or the caller if @target is 0.
+ * Only the PERFMON_LOAD call is traced.
  */
-static int load_by_user(pid_t whom)
+static int load_by_user(pid_t target)
 {
 	int status = -1;
 	pid_t child;
@@ -82,22 +82,22 @@ static int load_by_user(pid_t whom)
 	if (!child) {
 		int fd, rc;
 
-		become_user(1000, -1);
+		switch_user(1000, -1);
 		fd = pfm_create(0);
-		pfm_write_pmc(fd, 0, pfm_instructions(this_model()));
+		pfm_write_pmc(fd, 0, pfm_instructions(guest_model()));
 		shared->step = 1;
 		wait_until(shared->step == 2);
-		rc = pfm_load(fd, whom ?: (pid_t)this_thread());
+		rc = pfm_load(fd, target ?: (pid_t)this_thread());
 		shared->step = 3;
 		wait_until(shared->step == 4);
 		_exit(-rc);
 	}
 	wait_until(shared->step == 1);
 	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
-	write_file(EVENT "enable", "1");
+	write_file(KPROBE_EVENT "enable", "1");
 	shared->step = 2;
 	wait_until(shared->step == 3);
-	write_file(EVENT "enable", "0");
+	write_file(KPROBE_EVENT "enable", "0");
 	shared->step = 4;
 	waitpid(child, &status, 0);
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -999;
@@ -109,37 +109,38 @@ int main(void)
 	int fd;
 
 	plan(8);
-	pfm_load_modules(this_model());
+	pfm_load_modules(guest_model());
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	probe_begin();
+	kprobe_start();
 	is(load_by_user(0), 0, "9.3 PERFMON_LOAD of a user's own thread succeeds");
-	is(questions(), 0, "9.3 PERFMON_LOAD of a user's own thread: no capability is audited");
-	other = somebody(1000);
+	is(count_audited(), 0, "9.3 PERFMON_LOAD of a user's own thread: no capability is audited");
+	other = fork_stopped(1000);
 	is(load_by_user(other), 0, "9.3 PERFMON_LOAD of another process of the user succeeds");
-	is(questions(), 0,
+	is(count_audited(), 0,
 	   "9.3 PERFMON_LOAD of another process of the user: no capability is audited");
-	end_child(other);
+	kill_child(other);
 	/*
-	 * The load fails because CPU 0's context has the register. Only then does the module check
-	 * whether the caller is an administrator, which would allow it to evict a user's context.
+	 * PERFMON_LOAD fails because CPU 0's context has the register. Only if a register is taken,
+	 * the module checks whether the caller is an administrator, who would be allowed to evict a
+	 * user's context.
 	 */
-	on_cpu(0);
+	pin_to_cpu(0);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
-	pfm_write_pmc(fd, 0, pfm_instructions(this_model()));
+	pfm_write_pmc(fd, 0, pfm_instructions(guest_model()));
 	if (pfm_load(fd, 0))
 		bail("load of a CPU");
 	is(load_by_user(0), -EBUSY, "9.3 PERFMON_LOAD with a register of a CPU's context: EBUSY");
-	is(questions(), 0,
+	is(count_audited(), 0,
 	   "9.3 PERFMON_LOAD with a register of a CPU's context: no capability is audited");
-	/* Checks the probe itself: a refused PERFMON_CREATE is audited. */
+	/* Checks that the kprobe works: a refused PERFMON_CREATE is audited. */
 	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
-	write_file(EVENT "enable", "1");
-	is(in_child({ become_user(1000, -1); _exit(-pfm_create(PFM_FL_SYSTEM_WIDE)); }), EPERM,
+	write_file(KPROBE_EVENT "enable", "1");
+	is(in_child({ switch_user(1000, -1); _exit(-pfm_create(PFM_FL_SYSTEM_WIDE)); }), EPERM,
 	   "9.3 PERFMON_CREATE of a CPU's context by a user: EPERM");
-	ok(questions() > 0, "9.3 PERFMON_CREATE of a CPU's context by a user is audited");
+	ok(count_audited() > 0, "9.3 PERFMON_CREATE of a CPU's context by a user is audited");
 	close(fd);
-	probe_end();
+	kprobe_stop();
 	return finish();
 }

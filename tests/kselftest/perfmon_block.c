@@ -4,9 +4,9 @@
  * guest: pmu-skylake
  * timeout: 120
  *
- * Contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD needs the same
- * permission as ptrace, including the consent of the security modules. If that permission is lost
- * later, the thread continues and the context ends.
+ * Contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD of a blocking
+ * context needs the same permission as ptrace, including the consent of the security modules. If
+ * the permission to block is lost later, the thread continues and the context ends.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -21,10 +21,10 @@
 static volatile __u64 *shared;
 
 /*
- * Forks a process of @user that counts its rounds in shared[0]. When shared[1] is set, it changes
- * to that user ID and clears the word.
+ * Forks a process of @user that counts its rounds in shared[0]. When shared[1] is set, the process
+ * changes to the user ID in shared[1] and clears shared[1].
  */
-static pid_t worker(int user)
+static pid_t fork_worker(int user)
 {
 	pid_t child;
 
@@ -32,7 +32,7 @@ static pid_t worker(int user)
 	shared[1] = 0;
 	child = fork();
 	if (!child) {
-		become_user(user, CAP_SETUID);
+		switch_user(user, CAP_SETUID);
 		for (;;) {
 			++shared[0];
 			if (shared[1]) {
@@ -46,7 +46,7 @@ static pid_t worker(int user)
 	return child;
 }
 
-static int blocking(pid_t whom)
+static int load_blocking(pid_t target)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), rc;
 
@@ -54,15 +54,18 @@ static int blocking(pid_t whom)
 		return fd;
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
-	rc = pfm_load(fd, whom);
+	rc = pfm_load(fd, target);
 	if (!rc)
 		return fd;
 	close(fd);
 	return rc;
 }
 
-/* Calls @try in a child of user 1000 without capabilities. Returns 0 or a negative errno. */
-static int as_user(int (*try)(pid_t whom), pid_t whom)
+/*
+ * Calls @try in a child of user 1000 without capabilities. Returns the result: 0 or a negative
+ * errno.
+ */
+static int call_as_user(int (*try)(pid_t target), pid_t target)
 {
 	int status;
 	pid_t child;
@@ -72,25 +75,25 @@ static int as_user(int (*try)(pid_t whom), pid_t whom)
 	if (!child) {
 		int rc;
 
-		become_user(1000, -1);
-		rc = try(whom);
+		switch_user(1000, -1);
+		rc = try(target);
 		_exit(rc < 0 ? -rc : 0);
 	}
 	waitpid(child, &status, 0);
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -999;
 }
 
-static int watching(pid_t whom)
+static int load_counting(pid_t target)
 {
 	int fd = pfm_create(0), rc;
 
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
-	rc = pfm_load(fd, whom);
+	rc = pfm_load(fd, target);
 	close(fd);
 	return rc;
 }
 
-static int own_child(pid_t unused)
+static int load_blocking_child(pid_t unused)
 {
 	pid_t child = fork();
 	int fd;
@@ -98,44 +101,44 @@ static int own_child(pid_t unused)
 	if (!child)
 		for (;;)
 			pause();
-	fd = blocking(child);
-	end_child(child);
+	fd = load_blocking(child);
+	kill_child(child);
 	return fd;
 }
 
 /*
- * With ptrace_scope 1, Yama lets a user stop descendants only. A context that only counts is
- * allowed for the user's other processes as well, as perf's events are.
+ * With ptrace_scope 1, Yama lets a user stop descendants only. Yama does not restrict a context
+ * that only counts, nor perf's events: other processes of the user can be counted as well.
  */
-static void yama(void)
+static void test_yama(void)
 {
 	char before[8];
 	pid_t other;
 
-	slurp(YAMA, before, sizeof(before));
+	read_file(YAMA, before, sizeof(before));
 	other = fork();
 	if (!other) {
-		become_user(1000, -1);
+		switch_user(1000, -1);
 		for (;;)
 			pause();
 	}
 	wait_until(task_state(other) == 'S');
 	write_file(YAMA, "0");
-	is(as_user(blocking, other), 0,
+	is(call_as_user(load_blocking, other), 0,
 	   "9.3 ptrace_scope 0: a user's blocking context of its own process: loads");
 	write_file(YAMA, "1");
-	is(as_user(blocking, other), -EPERM,
+	is(call_as_user(load_blocking, other), -EPERM,
 	   "9.3 ptrace_scope 1: a user's blocking context of its own process, not a child: EPERM");
-	is(as_user(watching, other), 0,
+	is(call_as_user(load_counting, other), 0,
 	   "9.3 ptrace_scope 1: a user's counting context of its own process, not a child, loads");
-	is(as_user(own_child, 0), 0,
+	is(call_as_user(load_blocking_child, 0), 0,
 	   "9.3 ptrace_scope 1: a user's blocking context of its child loads");
 	write_file(YAMA, before);
-	end_child(other);
+	kill_child(other);
 }
 
 /* Returns true if the worker does 1,000 more rounds within ten seconds. */
-static bool goes_on(void)
+static bool worker_progresses(void)
 {
 	__u64 at = shared[0];
 	int i;
@@ -145,12 +148,12 @@ static bool goes_on(void)
 	return i < 1000;
 }
 
-static bool stands_still(int fd)
+static bool worker_blocked(int fd)
 {
 	struct pfarg_ovfl_msg msg;
 	__u64 at;
 
-	if (!pfm_message(fd, &msg, 60000))
+	if (!pfm_read_message(fd, &msg, 60000))
 		return false;
 	for (int i = 0; i < 500; i++) {
 		at = shared[0];
@@ -161,37 +164,40 @@ static bool stands_still(int fd)
 	return false;
 }
 
-static bool says_end(int fd)
+static bool has_end_message(int fd)
 {
 	struct pfarg_ovfl_msg msg;
 
-	while (pfm_message(fd, &msg, 60000))
+	while (pfm_read_message(fd, &msg, 60000))
 		if (msg.msg_type == PFM_MSG_END)
 			return true;
 	return false;
 }
 
-/* The tool drops CAP_SYS_PTRACE while its context has stopped another user's process. */
-static void dropped(void)
+/*
+ * The monitoring process drops CAP_SYS_PTRACE while its context has stopped a process of another
+ * user.
+ */
+static void test_capability_dropped(void)
 {
 	pid_t child, tool;
 	int status;
 
-	child = worker(1001);
+	child = fork_worker(1001);
 	tool = fork();
 	if (!tool) {
 		int fd, good = 0;
 
-		become_user(1000, CAP_SYS_PTRACE);
-		fd = blocking(child);
+		switch_user(1000, CAP_SYS_PTRACE);
+		fd = load_blocking(child);
 		if (fd < 0)
 			_exit(100);
 		pfm_start(fd);
-		good |= stands_still(fd);
-		keep(-1);
+		good |= worker_blocked(fd);
+		drop_capabilities_except(-1);
 		pfm_restart(fd);
-		good |= goes_on() << 1;
-		good |= says_end(fd) << 2;
+		good |= worker_progresses() << 1;
+		good |= has_end_message(fd) << 2;
 		_exit(good);
 	}
 	waitpid(tool, &status, 0);
@@ -201,17 +207,20 @@ static void dropped(void)
 	ok(status & 2,
 	   "9.3 the blocked process continues after the tool has dropped CAP_SYS_PTRACE");
 	ok(status & 4, "9.3 the tool reads PFM_MSG_END after it has dropped CAP_SYS_PTRACE");
-	end_child(child);
+	kill_child(child);
 }
 
-/* The tool is killed while another process still has the file descriptor of its context. */
-static void handed_on(void)
+/*
+ * The monitoring process is killed while another process still has the file descriptor of its
+ * context.
+ */
+static void test_fd_inherited(void)
 {
 	int pipes[2], fd = -1;
 	pid_t child, tool;
 	bool still;
 
-	child = worker(1001);
+	child = fork_worker(1001);
 	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pipes))
 		bail("socketpair");
 	tool = fork();
@@ -223,7 +232,7 @@ static void handed_on(void)
 					  .msg_controllen = sizeof(control) };
 		struct cmsghdr *c = CMSG_FIRSTHDR(&message);
 
-		fd = blocking(child);
+		fd = load_blocking(child);
 		if (fd < 0)
 			_exit(1);
 		pfm_start(fd);
@@ -246,44 +255,44 @@ static void handed_on(void)
 			bail("recvmsg");
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
 	}
-	still = stands_still(fd);
-	end_child(tool);
-	ok(still && goes_on(),
+	still = worker_blocked(fd);
+	kill_child(tool);
+	ok(still && worker_progresses(),
 	   "9.3 tool killed, another process has its descriptor: the blocked process continues");
-	ok(says_end(fd),
+	ok(has_end_message(fd),
 	   "9.3 tool killed: the other process reads PFM_MSG_END from the descriptor");
 	close(fd);
 	close(pipes[0]);
 	close(pipes[1]);
-	end_child(child);
+	kill_child(child);
 }
 
 /* The monitored process changes its user ID between two overflows. */
-static void changed(void)
+static void test_target_changes_user(void)
 {
 	pid_t child, tool;
 	int status;
 
-	child = worker(1000);
+	child = fork_worker(1000);
 	tool = fork();
 	if (!tool) {
 		int fd, good = 0;
 
 		/*
-		 * The process has CAP_SETUID. Without the same capability the tool could not stop
-		 * it.
+		 * The monitored process has CAP_SETUID. Without CAP_SETUID the monitoring process
+		 * could not stop the monitored one.
 		 */
-		become_user(1000, CAP_SETUID);
-		fd = blocking(child);
+		switch_user(1000, CAP_SETUID);
+		fd = load_blocking(child);
 		if (fd < 0)
 			_exit(100);
 		pfm_start(fd);
-		good |= stands_still(fd);
+		good |= worker_blocked(fd);
 		shared[1] = 1001;
 		pfm_restart(fd);
 		wait_until(!shared[1]);
-		good |= goes_on() << 1;
-		good |= says_end(fd) << 2;
+		good |= worker_progresses() << 1;
+		good |= has_end_message(fd) << 2;
 		_exit(good);
 	}
 	waitpid(tool, &status, 0);
@@ -291,81 +300,81 @@ static void changed(void)
 	ok(status & 1, "9.3 a tool blocks a process of its user that has the same capability");
 	ok(status & 2, "9.3 the blocked process continues after it has changed its user ID");
 	ok(status & 4, "9.3 the tool reads PFM_MSG_END after the process has changed its user ID");
-	end_child(child);
+	kill_child(child);
 }
 
 /*
- * Second thread of the tool: executes this program again. As the user is not root, the new program
- * has no capabilities.
+ * Second thread of the monitoring process: executes this program again. The executed program has no
+ * capabilities, because the user is not root.
  */
-static void *other_program(void *unused)
+static void *exec_other_program(void *unused)
 {
 	execl("/proc/self/exe", "perfmon_block", "holder", NULL);
 	return unused;
 }
 
-/* The program that the thread executes: it keeps the inherited descriptor open and sleeps. */
-static void holder(void)
+/* The program that the thread executes keeps the inherited descriptor open and sleeps. */
+static void hold_fd(void)
 {
 	for (;;)
 		pause();
 }
 
 /*
- * A tool with CAP_SYS_PTRACE executes another program from a thread that is not the group leader.
- * The program has no capabilities, and the credentials of the leader that loaded the context are no
- * longer those of any task.
+ * A monitoring process with CAP_SYS_PTRACE executes another program from a thread that is not the
+ * group leader. The executed program has no capabilities, and the credentials of the leader that
+ * loaded the context are no longer those of any task.
  */
-static void by_exec(void)
+static void test_capability_lost_by_exec(void)
 {
 	pid_t child, tool;
 	pthread_t thread;
 	bool still, on;
 
-	child = worker(1001);
+	child = fork_worker(1001);
 	tool = fork();
 	if (!tool) {
 		int fd;
 
-		become_user(1000, CAP_SYS_PTRACE);
-		fd = blocking(child);
+		switch_user(1000, CAP_SYS_PTRACE);
+		fd = load_blocking(child);
 		if (fd < 0 || fcntl(fd, F_SETFD, 0))
 			_exit(100);
 		pfm_start(fd);
-		shared[2] = stands_still(fd) ? 1 : 2;
-		if (pthread_create(&thread, NULL, other_program, NULL))
+		shared[2] = worker_blocked(fd) ? 1 : 2;
+		if (pthread_create(&thread, NULL, exec_other_program, NULL))
 			_exit(103);
 		for (;;)
 			pause();
 	}
 	wait_until(shared[2]);
 	still = shared[2] == 1;
-	on = goes_on();
+	on = worker_progresses();
 	ok(still, "9.3 a tool with CAP_SYS_PTRACE blocks another user's process, before an exec");
 	ok(on,
 	   "9.3 the blocked process continues after a thread of the tool lost CAP_SYS_PTRACE by exec");
 	kill(tool, SIGKILL);
 	waitpid(tool, NULL, 0);
 	shared[2] = 0;
-	end_child(child);
+	kill_child(child);
 }
 
 int main(int argc, char **argv)
 {
 	(void)argv;
 	if (argc > 1)
-		holder();
+		hold_fd();
 	plan(3 + 2 + 3 + 4 + 2);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	sampling_modules(SKYLAKE);
-	pfm_limits("0", "0");
+	load_sampling_modules(SKYLAKE);
+	pfm_set_limits("0", "0");
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod");
-	dropped();
-	handed_on();
-	changed();
-	by_exec();
-	yama();
+	test_capability_dropped();
+	test_fd_inherited();
+	test_target_changes_user();
+	test_capability_lost_by_exec();
+	test_yama();
 	chmod("/dev/perfmon", 0600);
 	return finish();
 }

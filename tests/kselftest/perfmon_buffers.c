@@ -3,9 +3,10 @@
  * worlds: stock
  * timeout: 120
  *
- * Memory of sampling buffers and self pages. It is charged to the control group and to the user who
- * created the context, and to the owner of a user namespace for all users in it. At a limit the
- * call fails. Pages that a process drops with MADV_DONTNEED come back with the same contents.
+ * Memory of sampling buffers and self pages. The memory is charged to the control group and to the
+ * user who created the context, and to the owner of a user namespace for all users in the
+ * namespace. A call that would exceed a limit fails. Pages that a process drops with MADV_DONTNEED
+ * are mapped again with the same contents.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -16,29 +17,29 @@
 #include <sys/stat.h>
 
 #define CGROUPS	"/tmp/cgroups"
-#define OURS	CGROUPS "/buffers"
+#define CGROUP	CGROUPS "/buffers"
 #define USER	1000
-#define SUB	100000
+#define FIRST_SUB_UID	100000
 #define SIZE	(1 << 20)
-#define NR	8
+#define NR_CONTEXTS	8
 
-struct told {
+struct child_report {
 	int contexts, error;
 	long long bytes;
 	volatile int go;
 };
 
-static struct told *told;
+static struct child_report *report;
 
-/* Returns the number that follows @word in a file of the control group. */
-static long long of_group(const char *file, const char *word)
+/* Returns the number that follows @word in a file of the test's control group. */
+static long long cgroup_value(const char *file, const char *word)
 {
 	char path[80], line[100];
 	long long value = -1;
 	size_t length = strlen(word);
 	FILE *f;
 
-	snprintf(path, sizeof(path), OURS "/%s", file);
+	snprintf(path, sizeof(path), CGROUP "/%s", file);
 	f = fopen(path, "r");
 	while (f && fgets(line, sizeof(line), f))
 		if (!strncmp(line, word, length) && line[length] == ' ')
@@ -49,156 +50,159 @@ static long long of_group(const char *file, const char *word)
 }
 
 /*
- * Creates buffers of @size bytes until one is refused or there are @most. Sets `go` to 1 and keeps
- * the buffers until the parent changes it.
+ * Creates up to @max buffers of @size bytes, until one is refused. Then sets `go` to 1 and keeps
+ * the buffers until the parent changes `go`.
  */
-static void hoard(struct told *told, int most, int size)
+static void create_until_refused(struct child_report *report, int max, int size)
 {
 	int rc = 0;
 
-	told->contexts = 0;
-	for (int i = 0; i < most && rc >= 0; i++) {
+	report->contexts = 0;
+	for (int i = 0; i < max && rc >= 0; i++) {
 		rc = pfm_create_default(0, size);
-		told->contexts += rc >= 0;
+		report->contexts += rc >= 0;
 	}
-	told->error = rc < 0 ? rc : 0;
-	told->go = 1;
-	while (told->go == 1)
+	report->error = rc < 0 ? rc : 0;
+	report->go = 1;
+	while (report->go == 1)
 		usleep(1000);
 	_exit(0);
 }
 
-static void group(void)
+static void test_cgroup(void)
 {
 	pid_t child;
 
-	told->go = 0;
+	report->go = 0;
 	child = fork();
 	if (!child) {
 		long long before;
 
-		write_file(OURS "/cgroup.procs", "0");
-		before = of_group("memory.stat", "kernel");
-		for (int i = 0; i < NR; i++)
+		write_file(CGROUP "/cgroup.procs", "0");
+		before = cgroup_value("memory.stat", "kernel");
+		for (int i = 0; i < NR_CONTEXTS; i++)
 			if (pfm_create_ring(0, "ring", SIZE, 0) < 0)
 				_exit(1);
-		told->bytes = of_group("memory.stat", "kernel") - before;
+		report->bytes = cgroup_value("memory.stat", "kernel") - before;
 		_exit(0);
 	}
 	waitpid(child, NULL, 0);
 	note("%d rings of 1 MiB: %lld kB of kernel memory charged to the control group",
-	     NR, told->bytes / 1024);
-	ok(told->bytes >= (long long)NR * SIZE && told->bytes < (long long)NR * SIZE * 3 / 2,
+	     NR_CONTEXTS, report->bytes / 1024);
+	ok(report->bytes >= (long long)NR_CONTEXTS * SIZE &&
+	   report->bytes < (long long)NR_CONTEXTS * SIZE * 3 / 2,
 	   "9.1 rings are charged to the control group: their size, plus less than half of it");
-	write_file(OURS "/memory.max", "16777216");
+	write_file(CGROUP "/memory.max", "16777216");
 	child = fork();
 	if (!child) {
-		write_file(OURS "/cgroup.procs", "0");
-		hoard(told, 3, 10 * SIZE);
+		write_file(CGROUP "/cgroup.procs", "0");
+		create_until_refused(report, 3, 10 * SIZE);
 	}
-	wait_until(told->go == 1);
-	is(told->contexts, 1, "9.1 memory.max 16 MiB: the first buffer of 10 MiB is created");
-	is(told->error, -ENOMEM, "9.1 memory.max 16 MiB: the second buffer of 10 MiB is ENOMEM");
-	is(of_group("memory.events", "oom_kill"), 0,
+	wait_until(report->go == 1);
+	is(report->contexts, 1, "9.1 memory.max 16 MiB: the first buffer of 10 MiB is created");
+	is(report->error, -ENOMEM, "9.1 memory.max 16 MiB: the second buffer of 10 MiB is ENOMEM");
+	is(cgroup_value("memory.events", "oom_kill"), 0,
 	   "9.1 memory.max 16 MiB: a refused buffer causes no OOM kill");
-	told->go = 2;
+	report->go = 2;
 	waitpid(child, NULL, 0);
-	write_file(OURS "/memory.max", "max");
+	write_file(CGROUP "/memory.max", "max");
 }
 
 /*
- * Buffers and self pages are charged to their user. A user can have as much as user_kb allows, and
- * root can have more.
+ * Buffers and self pages are charged to the user who created the context. A user can have as much
+ * memory as user_kb allows, and root can have more.
  */
-static void limit(void)
+static void test_user_kb(void)
 {
-	__u64 one, page;
+	__u64 one_buffer, page;
 	pid_t child;
 	void *self;
 	int fd;
 
-	/* Memory of the processes in group() may still be charged. */
-	wait_until(nobody_has_any());
+	/* The memory of the processes in test_cgroup() may still be charged. */
+	wait_until(nothing_charged());
 	fd = pfm_create_default(0, SIZE / 16);
-	one = bytes_of(0);
-	ok(one >= SIZE / 16 && one < SIZE / 8, "9.1 a sampling buffer is charged to its user");
+	one_buffer = charged_bytes(0);
+	ok(one_buffer >= SIZE / 16 && one_buffer < SIZE / 8,
+	   "9.1 a sampling buffer is charged to its user");
 	close(fd);
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 	fd = pfm_create(0);
-	page = bytes_of(0);
+	page = charged_bytes(0);
 	self = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
-	is(bytes_of(0) - page, 4096, "9.1 mapping the self page charges 4,096 bytes to its user");
+	is(charged_bytes(0) - page, 4096,
+	   "9.1 mapping the self page charges 4,096 bytes to its user");
 	munmap(self, 4096);
 	close(fd);
-	wait_until(nobody_has_any());
-	set_user_kb(one * 9 / 2 / 1024);
-	told->go = 0;
+	wait_until(nothing_charged());
+	set_user_kb(one_buffer * 9 / 2 / 1024);
+	report->go = 0;
 	child = fork();
 	if (!child) {
-		become_user(USER, -1);
-		hoard(told, 10, SIZE / 16);
+		switch_user(USER, -1);
+		create_until_refused(report, 10, SIZE / 16);
 	}
-	wait_until(told->go == 1);
-	is(told->contexts, 4, "9.4 user_kb for 4.5 buffers: a user creates four");
-	is(told->error, -EDQUOT, "9.4 user_kb for 4.5 buffers: the fifth buffer is EDQUOT");
-	is(bytes_of(USER), 4 * one,
+	wait_until(report->go == 1);
+	is(report->contexts, 4, "9.4 user_kb for 4.5 buffers: a user creates four");
+	is(report->error, -EDQUOT, "9.4 user_kb for 4.5 buffers: the fifth buffer is EDQUOT");
+	is(charged_bytes(USER), 4 * one_buffer,
 	   "9.1 debugfs users: four buffers are charged with four times the size of one");
 	fd = pfm_create_default(0, SIZE / 16);
 	ok(fd >= 0, "9.1 user_kb does not limit root's buffers");
 	close(fd);
-	told->go = 2;
+	report->go = 2;
 	waitpid(child, NULL, 0);
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 buffers closed: no user has memory charged");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 buffers closed: no user has memory charged");
 }
 
 /*
- * RLIMIT_MEMLOCK is per user of a namespace. user_kb is a limit for all of them together, because
- * their memory is charged to the owner of the namespace as well.
+ * RLIMIT_MEMLOCK is per user of a namespace. user_kb limits all users of a namespace together,
+ * because their memory is charged to the owner of the namespace as well.
  */
-static void subordinate(void)
+static void test_sub_uids(void)
 {
 	const struct rlimit lock = { SIZE, SIZE };
-	pid_t maker, child[4];
+	pid_t owner, child[4];
 	int contexts = 0, full = 0;
 	char path[40];
 
 	set_user_kb(2 * SIZE / 1024);
-	maker = user_space_of(USER, "0 100000 4", path, sizeof(path));
+	owner = create_user_namespace(USER, "0 100000 4", path, sizeof(path));
 	for (int i = 0; i < 4; i++) {
-		told[i].go = 0;
+		report[i].go = 0;
 		child[i] = fork();
 		if (!child[i]) {
 			setrlimit(RLIMIT_MEMLOCK, &lock);
-			enter_user_space(path, i);
-			hoard(&told[i], 8, SIZE / 4);
+			enter_user_namespace(path, i);
+			create_until_refused(&report[i], 8, SIZE / 4);
 		}
-		wait_until(told[i].go == 1);
-		contexts += told[i].contexts;
-		full += told[i].error == -EDQUOT;
+		wait_until(report[i].go == 1);
+		contexts += report[i].contexts;
+		full += report[i].error == -EDQUOT;
 	}
 	note("%d buffers of 256 kB", contexts);
 	ok(contexts && contexts < 8,
 	   "9.1 four users of a user namespace have fewer than 8 buffers together, user_kb is 2 MiB");
 	ok(full >= 2, "9.1 user namespace: at least two of its four users get EDQUOT");
-	kill(maker, SIGKILL);
-	waitpid(maker, NULL, 0);
+	kill(owner, SIGKILL);
+	waitpid(owner, NULL, 0);
 	for (int i = 0; i < 4; i++) {
-		told[i].go = 2;
+		report[i].go = 2;
 		waitpid(child[i], NULL, 0);
 	}
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 	set_user_kb(0);
 }
 
 /*
  * A child of fork() does not inherit the mappings, so the pages are read in a child of vfork(),
- * which shares the address space. If a page is missing, the signal kills only that child. Its exit
- * status says whether the pages have the same contents as before.
+ * which shares the address space. If a page is missing, the signal kills only the child. The exit
+ * status of the child says whether the pages have the same contents as before.
  */
-static void given_back(void)
+static void test_dontneed(void)
 {
-	struct ring r = ring_of(pfm_create_ring(0, "ring", SIZE, 0), SIZE);
+	struct ring r = ring_map(pfm_create_ring(0, "ring", SIZE, 0), SIZE);
 	__u64 size = r.page->data_size;
 	int status;
 	pid_t child;
@@ -220,9 +224,9 @@ static void given_back(void)
 	ring_close(&r);
 }
 
-static void unmount(void)
+static void remove_cgroup(void)
 {
-	rmdir(OURS);
+	rmdir(CGROUP);
 	umount2(CGROUPS, MNT_DETACH);
 }
 
@@ -235,20 +239,20 @@ int main(void)
 	mkdir(CGROUPS, 0755);
 	if (mount("cgroups", CGROUPS, "cgroup2", 0, NULL))
 		bail("mount of cgroup2");
-	atexit(unmount);
+	atexit(remove_cgroup);
 	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
-	mkdir(OURS, 0755);
+	mkdir(CGROUP, 0755);
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
 	insmod("pfm_default", "");
 	insmod("pfm_ring", "");
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod");
-	told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	group();
-	limit();
-	subordinate();
-	given_back();
+	report = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	test_cgroup();
+	test_user_kb();
+	test_sub_uids();
+	test_dontneed();
 	chmod("/dev/perfmon", 0600);
 	return finish();
 }

@@ -12,17 +12,17 @@
 #include "perfmon.h"
 #include <sys/stat.h>
 
-static const struct pmu_model *m;
+static const struct pmu_model *model;
 static const char *description;
 
-static int vector(int fd, unsigned long call, void *items, __u32 nr, __u32 size)
+static int call_vector(int fd, unsigned long call, void *items, __u32 nr, __u32 size)
 {
 	struct perfmon_vector v = { (__u64)items, nr, size };
 
 	return pfm_call(fd, call, &v);
 }
 
-static void nothing_yet(void)
+static void test_without_context(void)
 {
 	struct pfarg_ctx ctx = { .ctx_flags = 0x10 };
 	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
@@ -52,7 +52,7 @@ static void nothing_yet(void)
 	   "1.1 insmod of a PMU description that is loaded is EEXIST");
 }
 
-static void registers(void)
+static void test_registers(void)
 {
 	struct pfarg_pmc pmc = { 0 };
 	struct pfarg_pmd pmd = { 0 };
@@ -67,39 +67,39 @@ static void registers(void)
 	is(pfm_write_pmd(fd, 15, 0), -EINVAL,
 	   "1.14 write PMDs: PMD 15, which does not exist, is EINVAL");
 	pmc.reg_flags = 1;
-	is(vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
+	is(call_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
 	   "1.3 write PMCs: an unknown reg_flags bit is EINVAL");
 	pmc.reg_flags = 0;
 	pmc.reg_set = 1;
-	is(vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
+	is(call_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
 	   "1.3 write PMCs: an event set that does not exist is EINVAL");
 	pmc.reg_set = 0;
 	pmc.reg_reserved2[0] = 1;
-	is(vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
+	is(call_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
 	   "1.3 write PMCs: a reserved field that is not zero is EINVAL");
 	pmd.reg_reserved2[6] = 1;
-	is(vector(fd, PERFMON_WRITE_PMDS, &pmd, 1, sizeof(pmd)), -EINVAL,
+	is(call_vector(fd, PERFMON_WRITE_PMDS, &pmd, 1, sizeof(pmd)), -EINVAL,
 	   "1.3 write PMDs: a reserved field that is not zero is EINVAL");
-	is(vector(fd, PERFMON_WRITE_PMCS, many, 1, 47), -EINVAL,
+	is(call_vector(fd, PERFMON_WRITE_PMCS, many, 1, 47), -EINVAL,
 	   "1.4 write PMCs: element size 47 instead of 48 is EINVAL");
-	is(vector(fd, PERFMON_WRITE_PMCS, many, 85, 48), 0,
+	is(call_vector(fd, PERFMON_WRITE_PMCS, many, 85, 48), 0,
 	   "1.4 write PMCs: a vector of 85 elements succeeds");
-	is(vector(fd, PERFMON_WRITE_PMCS, many, 86, 48), -E2BIG,
+	is(call_vector(fd, PERFMON_WRITE_PMCS, many, 86, 48), -E2BIG,
 	   "1.4 write PMCs: a vector of 86 elements, over a page, is E2BIG");
-	is(vector(fd, PERFMON_WRITE_PMCS, many, 0xffffffff, 48), -E2BIG,
+	is(call_vector(fd, PERFMON_WRITE_PMCS, many, 0xffffffff, 48), -E2BIG,
 	   "1.4 write PMCs: a vector of 4294967295 elements is E2BIG");
-	is(vector(fd, PERFMON_WRITE_PMCS, NULL, 0, 48), 0,
+	is(call_vector(fd, PERFMON_WRITE_PMCS, NULL, 0, 48), 0,
 	   "1.4 write PMCs: a vector of 0 elements at NULL succeeds");
-	is(vector(fd, PERFMON_WRITE_PMCS, NULL, 1, 48), -EFAULT,
+	is(call_vector(fd, PERFMON_WRITE_PMCS, NULL, 1, 48), -EFAULT,
 	   "1.4 write PMCs: a vector at NULL is EFAULT");
-	is(vector(fd, PERFMON_READ_PMDS, (void *)-8UL, 1, 176), -EFAULT,
+	is(call_vector(fd, PERFMON_READ_PMDS, (void *)-8UL, 1, 176), -EFAULT,
 	   "1.4 read PMDs: a vector at the end of the address space is EFAULT");
-	/* If one register of a vector is invalid, none is written. */
+	/* If one register of a vector is invalid, no register is written. */
 	pfm_write_pmd(fd, 0, 5);
 	{
 		struct pfarg_pmd two[2] = { { .reg_num = 0, .reg_value = 6 }, { .reg_num = 15 } };
 
-		is(vector(fd, PERFMON_WRITE_PMDS, two, 2, sizeof(*two)), -EINVAL,
+		is(call_vector(fd, PERFMON_WRITE_PMDS, two, 2, sizeof(*two)), -EINVAL,
 		   "1.4 write PMDs: one invalid PMD of two is EINVAL");
 		is(pfm_read_pmd(fd, 0), 5,
 		   "1.4 write PMDs: with one invalid PMD of two, none is written");
@@ -107,8 +107,10 @@ static void registers(void)
 	close(fd);
 }
 
-/* Tests as a user without capabilities. Runs in a child; returns 1 if a test failed, else 0. */
-static int unprivileged(pid_t stranger)
+/*
+ * Tests calls as a user without capabilities. Runs in a child; returns 1 if a test failed, else 0.
+ */
+static int test_as_user(pid_t foreign_pid)
 {
 	int fd, failed = ksft_failed;
 
@@ -117,22 +119,22 @@ static int unprivileged(pid_t stranger)
 	is(pfm_create(PFM_FL_SYSTEM_WIDE), -EPERM,
 	   "1.6 unprivileged: creating a CPU's context is EPERM");
 	fd = pfm_create(0);
-	is(pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL), -EPERM,
+	is(pfm_write_pmc(fd, 0, pfm_instructions(model) | PFM_KERNEL), -EPERM,
 	   "1.6 unprivileged: a PMC that counts in kernel mode is EPERM");
-	if (!m->amd) {
+	if (!model->amd) {
 		is(pfm_write_pmc(fd, INTEL_FIXED, 3), -EPERM,
 		   "1.6 unprivileged: a fixed counter in kernel mode is EPERM");
-		is(pfm_write_pmc(fd, 0, pfm_instructions(m) | 1 << 21), -EPERM,
+		is(pfm_write_pmc(fd, 0, pfm_instructions(model) | 1 << 21), -EPERM,
 		   "1.6 unprivileged: the AnyThread bit of a PMC is EPERM");
 	} else {
 		skip("1.6 unprivileged: a fixed counter in kernel mode is EPERM", "AMD has none");
 		skip("1.6 unprivileged: the AnyThread bit of a PMC is EPERM",
 		     "AMD has no such bit");
 	}
-	is(pfm_load(fd, stranger), -EPERM,
+	is(pfm_load(fd, foreign_pid), -EPERM,
 	   "1.6 unprivileged: load on another user's thread is EPERM");
 	is(pfm_load(fd, 2), -EPERM, "1.6 unprivileged: load on a kernel thread is EPERM");
-	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), 0,
+	is(pfm_write_pmc(fd, 0, pfm_instructions(model)), 0,
 	   "1.6 unprivileged: a PMC that counts in user mode is written");
 	is(pfm_load(fd, this_thread()), 0, "1.6 unprivileged: load on the calling thread succeeds");
 	is(pfm_spin(fd, 0, 1000) - pfm_spin(fd, 0, 10), 1980,
@@ -141,9 +143,9 @@ static int unprivileged(pid_t stranger)
 	return ksft_failed != failed;
 }
 
-static void permissions(void)
+static void test_permissions(void)
 {
-	pid_t stranger = getpid(), child;
+	pid_t foreign_pid = getpid(), child;
 	int status;
 
 	fflush(stdout);
@@ -158,7 +160,7 @@ static void permissions(void)
 		bail("chmod");
 	child = fork();
 	if (!child) {
-		int rc = unprivileged(stranger);
+		int rc = test_as_user(foreign_pid);
 
 		fflush(stdout);
 		_exit(rc);
@@ -168,10 +170,10 @@ static void permissions(void)
 	is(status, 0, "1.6 unprivileged: all tests of the child succeed");
 }
 
-static void lives(void)
+static void test_lifetimes(void)
 {
 	struct pfarg_load load = { .load_pid = this_thread(), .load_set = 1 };
-	int fd = pfm_create(0), again = pfm_create(0), system, status;
+	int fd = pfm_create(0), second = pfm_create(0), system, status;
 	int out[2];
 	__u64 got;
 	pid_t child;
@@ -185,25 +187,28 @@ static void lives(void)
 	is(pfm_load(fd, 2), -EPERM, "1.3 load: a kernel thread is EPERM for root");
 	is(pfm_load(fd, this_thread()), 0, "1.3 load: succeeds on the calling thread");
 	is(pfm_load(fd, this_thread()), -EBUSY, "1.3 load: a context that is loaded is EBUSY");
-	is(pfm_load(again, this_thread()), -EEXIST,
+	is(pfm_load(second, this_thread()), -EEXIST,
 	   "1.3 load: a thread that has a context is EEXIST");
 	system = pfm_create(PFM_FL_SYSTEM_WIDE);
 	close(fd);
-	is(pfm_load(again, this_thread()), 0,
+	is(pfm_load(second, this_thread()), 0,
 	   "1.2 load: the thread is free once its context is closed");
-	close(again);
-	on_cpu(0);
+	close(second);
+	pin_to_cpu(0);
 	is(pfm_load(system, 0), 0, "1.6 load: succeeds for a context on CPU 0");
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	is(pfm_load(fd, 0), -EBUSY, "1.6 load: a second context on CPU 0 is EBUSY");
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), 0, "1.6 load: succeeds for a context on CPU 1 beside that of CPU 0");
 	close(fd);
 	close(system);
 
-	/* A child of fork() is not counted. It can use the context by the inherited descriptor. */
+	/*
+	 * A child of fork() is not counted, but can use the context through the inherited
+	 * descriptor.
+	 */
 	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	child = fork();
@@ -220,7 +225,10 @@ static void lives(void)
 	is(pfm_read_pmd(fd, 0), got, "1.2 fork: the parent is not counted after the child's stop");
 	close(fd);
 
-	/* A context of a child counts across its exec. Only the parent has the descriptor. */
+	/*
+	 * A context of a child counts across the child's exec. Only the parent has the descriptor
+	 * of the context.
+	 */
 	if (pipe(out))
 		bail("pipe");
 	child = fork();
@@ -231,7 +239,7 @@ static void lives(void)
 		_exit(1);
 	}
 	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	is(pfm_load(fd, child), 0, "1.6 load: succeeds on another process of root");
 	pfm_start(fd);
 	if (write(out[1], "x", 1) != 1)
@@ -246,10 +254,10 @@ static void lives(void)
 }
 
 /*
- * Kills programs that never unload their contexts. Those with odd numbers are killed while they
- * count, those with even numbers at any moment before or after they have started.
+ * Kills programs that never unload their contexts. Programs with odd numbers are killed while their
+ * contexts count, programs with even numbers at any moment before or after the start.
  */
-static void killed(void)
+static void test_killed_programs(void)
 {
 	int status, counts[2], i;
 	char byte;
@@ -262,7 +270,7 @@ static void killed(void)
 		if (!child) {
 			int fd = pfm_create(0);
 
-			pfm_write_pmc(fd, 0, pfm_instructions(m));
+			pfm_write_pmc(fd, 0, pfm_instructions(model));
 			pfm_load(fd, this_thread());
 			pfm_start(fd);
 			if (i % 2 && write(counts[1], "", 1) != 1)
@@ -283,17 +291,17 @@ static void killed(void)
 	is(insmod(description, ""), 0, "1.1 insmod of the PMU description after killed programs");
 }
 
-static void cpu_goes(void)
+static void test_cpu_offline(void)
 {
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	__u64 got;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	on_cpu(1);
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), 0, "1.6 hotplug: a context is loaded on CPU 1");
 	pfm_start(fd);
 	spin(1000000);
-	on_cpu(0);
+	pin_to_cpu(0);
 	write_file("/sys/devices/system/cpu/cpu1/online", "0");
 	got = pfm_read_pmd(fd, 0);
 	ok(got >= 2000000, "1.6 hotplug: the count stays readable after CPU 1 went offline");
@@ -301,7 +309,7 @@ static void cpu_goes(void)
 	write_file("/sys/devices/system/cpu/cpu1/online", "1");
 	is(pfm_read_pmd(fd, 0), got, "1.6 hotplug: nothing is counted after CPU 1 is back online");
 	is(pfm_unload(fd), 0, "1.6 hotplug: unload succeeds");
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), 0, "1.6 hotplug: the same context loads on CPU 1 again");
 	pfm_start(fd);
 	spin(1000000);
@@ -309,21 +317,23 @@ static void cpu_goes(void)
 	ok(pfm_read_pmd(fd, 0) >= got + 2000000,
 	   "1.6 hotplug: the reloaded context adds to its old count");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 int main(void)
 {
-	m = this_model();
-	description = m->amd ? "pfm_amd" : "pfm_intel";
+	model = guest_model();
+	description = model->amd ? "pfm_amd" : "pfm_intel";
 	plan(13 + 17 + 11 + 18 + 2 + 7 + 1);
-	pfm_load_modules(m);
-	nothing_yet();
-	registers();
-	permissions();
-	lives();
-	killed();
-	cpu_goes();
+	/* Earlier tests may have changed the mode of the device. */
+	unload_modules();
+	pfm_load_modules(model);
+	test_without_context();
+	test_registers();
+	test_permissions();
+	test_lifetimes();
+	test_killed_programs();
+	test_cpu_offline();
 	is(rmmod(description), 0, "1.1 rmmod of the PMU description at the end succeeds");
 	return finish();
 }

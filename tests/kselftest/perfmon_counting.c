@@ -6,14 +6,14 @@
  * timeout: 200
  *
  * Contexts count exactly on each model of the emulated PMU: the calling thread, another thread, a
- * CPU, and 64 threads with a context each. The counts agree with perf's.
+ * CPU, and 64 threads with one context each. The counts agree with perf's.
  */
 #include "perfmon.h"
 #include <pthread.h>
 
-static const struct pmu_model *m;
+static const struct pmu_model *model;
 
-static void map(void)
+static void test_register_map(void)
 {
 	char line[300], first[300] = "";
 	FILE *f = fopen("/proc/perfmon_map", "r");
@@ -27,22 +27,23 @@ static void map(void)
 	}
 	if (f)
 		fclose(f);
-	is(pmcs, m->counters + (m->fixed > 0), "1.1 /proc/perfmon_map lists all PMCs");
-	is(pmds, m->counters + m->fixed, "1.1 /proc/perfmon_map lists all PMDs");
-	if (!ok(strstr(first, m->amd ? m->version ? "address=0xc0010200" : "address=0xc0010000" :
+	is(pmcs, model->counters + (model->fixed > 0), "1.1 /proc/perfmon_map lists all PMCs");
+	is(pmds, model->counters + model->fixed, "1.1 /proc/perfmon_map lists all PMDs");
+	if (!ok(strstr(first, model->amd ? model->version ? "address=0xc0010200" :
+		       "address=0xc0010000" :
 					"address=0x186"),
 					"1.1 /proc/perfmon_map has the MSR address of PMC 0"))
 		note("%s", first);
 }
 
-static void self(void)
+static void test_self(void)
 {
 	struct pfarg_pmc pmc = { .reg_flags = PFM_REGFL_NO_EMUL64 };
 	struct perfmon_vector v = { (__u64)&pmc, 1, sizeof(pmc) };
 	int fd = pfm_create(0), i;
 	__u64 around, got;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	is(pfm_write_pmd(fd, 0, 0), 0, "1.3 write PMDs: PMD 0 of a detached context is written");
 	is(pfm_load(fd, this_thread()), 0, "1.6 load: succeeds on the calling thread");
 	around = pfm_spin(fd, 0, 10) - 20;
@@ -55,12 +56,12 @@ static void self(void)
 	if (!ok(i > 100000000 && around < 200,
 		"1.6 the caller's instructions are counted exactly, up to 200 million"))
 		note("%llu for 2 * %d", got, i);
-	/* A PMD has 64 bits, whatever the width of the hardware counter. */
+	/* A PMD (data register) has 64 bits, whatever the width of the hardware counter. */
 	pfm_write_pmd(fd, 0, 0xfffffffffffffff0ULL);
 	got = pfm_spin(fd, 0, 1000);
 	is(got, 2000 + around, "1.5 a PMD close to 2^64 counts as usual");
 	is(pfm_read_pmd(fd, 0), 2000 + around - 16, "1.5 a PMD wraps at 2^64");
-	pmc.reg_value = pfm_instructions(m);
+	pmc.reg_value = pfm_instructions(model);
 	is(pfm_call(fd, PERFMON_WRITE_PMCS, &v), 0,
 	   "1.5 write PMCs: PFM_REGFL_NO_EMUL64 is accepted");
 	pfm_write_pmd(fd, 0, 0xffffffffffffULL - 9);
@@ -73,9 +74,9 @@ static void self(void)
 	close(fd);
 }
 
-static volatile int turn;
+static volatile int go;
 
-struct job {
+struct thread_job {
 	__u64 rounds;
 	__u32 tid;
 	pthread_t thread;
@@ -83,39 +84,41 @@ struct job {
 	__u64 got;
 };
 
-static void *work(void *arg)
+static void *count_thread(void *arg)
 {
-	struct job *j = arg;
+	struct thread_job *j = arg;
 
 	j->tid = this_thread();
-	__atomic_fetch_add(&turn, 1, __ATOMIC_SEQ_CST);
-	while (__atomic_load_n(&turn, __ATOMIC_SEQ_CST) < 1000)
+	__atomic_fetch_add(&go, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&go, __ATOMIC_SEQ_CST) < 1000)
 		sched_yield();
 	spin(j->rounds);
-	__atomic_fetch_add(&turn, 1, __ATOMIC_SEQ_CST);
-	while (__atomic_load_n(&turn, __ATOMIC_SEQ_CST) < 2000)
+	__atomic_fetch_add(&go, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&go, __ATOMIC_SEQ_CST) < 2000)
 		usleep(1000);
 	return NULL;
 }
 
-/* Attaches a context to a running thread, reads it and stops it while the thread runs. */
-static void other(void)
+/*
+ * Attaches a context to a running thread, then reads and stops the context while the thread runs.
+ */
+static void test_other_thread(void)
 {
-	struct job j = { .rounds = 50000000 };
+	struct thread_job j = { .rounds = 50000000 };
 	__u64 a, b;
 	int fd;
 
-	turn = 0;
-	pthread_create(&j.thread, NULL, work, &j);
-	while (turn < 1)
+	go = 0;
+	pthread_create(&j.thread, NULL, count_thread, &j);
+	while (go < 1)
 		usleep(1000);
 	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	is(pfm_load(fd, j.tid), 0, "1.6 load: succeeds on a running thread of the process");
 	is(pfm_start(fd), 0, "1.6 start: succeeds for a context on a running thread");
-	turn = 1000;
+	go = 1000;
 	a = pfm_read_pmd(fd, 0);
-	while (turn < 1001)
+	while (go < 1001)
 		b = pfm_read_pmd(fd, 0);
 	b = pfm_read_pmd(fd, 0);
 	if (!ok(b >= 2 * j.rounds && b < 3 * j.rounds && a <= b,
@@ -123,7 +126,7 @@ static void other(void)
 		note("%llu, %llu", a, b);
 	is(pfm_stop(fd), 0, "1.6 stop: succeeds for a context on a running thread");
 	a = pfm_read_pmd(fd, 0);
-	turn = 2000;
+	go = 2000;
 	pthread_join(j.thread, NULL);
 	is(pfm_read_pmd(fd, 0), a, "1.6 stop: the thread is not counted after it");
 	is(pfm_start(fd), -ESRCH, "1.6 start: ESRCH after the thread has exited");
@@ -131,13 +134,13 @@ static void other(void)
 	close(fd);
 }
 
-static void *own(void *arg)
+static void *count_self(void *arg)
 {
-	struct job *j = arg;
+	struct thread_job *j = arg;
 	int fd = pfm_create(0);
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	pfm_write_pmc(fd, 1, pfm_cycles(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	pfm_write_pmc(fd, 1, pfm_cycles(model));
 	j->got = pfm_load(fd, this_thread());
 	if (j->got)
 		return NULL;
@@ -146,19 +149,19 @@ static void *own(void *arg)
 	return NULL;
 }
 
-static void threads(int nr)
+static void test_threads(int nr)
 {
-	static struct job job[64];
+	static struct thread_job job[64];
 	__u64 around;
 	int wrong = 0, i;
 
 	job[0].rounds = 1000;
-	pthread_create(&job[0].thread, NULL, own, &job[0]);
+	pthread_create(&job[0].thread, NULL, count_self, &job[0]);
 	pthread_join(job[0].thread, NULL);
 	around = job[0].got - 2000;
 	for (i = 0; i < nr; i++) {
 		job[i].rounds = 3000000 + 1000 * i;
-		pthread_create(&job[i].thread, NULL, own, &job[i]);
+		pthread_create(&job[i].thread, NULL, count_self, &job[i]);
 	}
 	for (i = 0; i < nr; i++) {
 		pthread_join(job[i].thread, NULL);
@@ -169,15 +172,15 @@ static void threads(int nr)
 	is(wrong, 0, "1.6 %d threads with a context each are counted exactly", nr);
 }
 
-/* Counts CPU 1 while a child runs there, and then while a child runs on CPU 0. */
-static void system_wide(void)
+/* Counts CPU 1 while a child runs on CPU 1, and then while a child runs on CPU 0. */
+static void test_system_wide(void)
 {
 	__u64 got, idle, rounds = 20000000;
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE), status;
 	pid_t child;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	on_cpu(1);
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	pin_to_cpu(1);
 	is(pfm_load(fd, 0), -EINVAL, "1.6 load: CPU 0 from CPU 1 is EINVAL");
 	is(pfm_load(fd, 1), 0, "1.6 load: succeeds on CPU 1 from CPU 1");
 	is(pfm_start(fd), 0, "1.6 start: succeeds for a context on CPU 1");
@@ -191,7 +194,7 @@ static void system_wide(void)
 	if (!ok(got >= 2 * rounds && got < 2 * rounds + 10000000,
 		"1.6 a context on CPU 1 counts a child that runs there"))
 		note("%llu", got);
-	on_cpu(0);
+	pin_to_cpu(0);
 	is(pfm_stop(fd), -EBUSY, "1.6 stop: a context on CPU 1 from CPU 0 is EBUSY");
 	is(pfm_write_pmd(fd, 0, 0), -EBUSY,
 	   "1.6 write PMDs: a context on CPU 1 from CPU 0 is EBUSY");
@@ -201,7 +204,7 @@ static void system_wide(void)
 		_exit(0);
 	}
 	waitpid(child, &status, 0);
-	on_cpu(1);
+	pin_to_cpu(1);
 	idle = pfm_read_pmd(fd, 0) - got;
 	if (!ok(idle < rounds, "1.6 a context on CPU 1 does not count a child on CPU 0"))
 		note("%llu", idle);
@@ -215,18 +218,18 @@ static void system_wide(void)
 	ok(pfm_read_pmd(fd, 0) - got >= 2000000, "1.6 start: CPU 1 is counted again");
 	is(pfm_unload(fd), 0, "1.6 unload: succeeds for a context on CPU 1");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
-static void with_perf(void)
+static void test_with_perf(void)
 {
 	int fd = pfm_create(0), perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	__u64 by_perf, ours;
 
 	ok(perf >= 0, "1.3 perf: an event of the PMU opens");
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	is(pfm_load(fd, this_thread()), -EBUSY, "1.3 load: EBUSY while perf uses the PMU");
-	ok(kernel_said("or stop the watchdog with"),
+	ok(klog_contains("or stop the watchdog with"),
 	   "1.3 load: the kernel log says how to free the PMU");
 	by_perf = perf_spin(perf, 10000000) - perf_spin(perf, 1000);
 	close(perf);
@@ -245,17 +248,17 @@ static void with_perf(void)
 
 int main(void)
 {
-	m = this_model();
+	model = guest_model();
 	plan(43);
-	pfm_load_modules(m);
-	map();
-	self();
-	other();
-	threads(16);
-	threads(64);
-	system_wide();
-	with_perf();
-	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0,
+	pfm_load_modules(model);
+	test_register_map();
+	test_self();
+	test_other_thread();
+	test_threads(16);
+	test_threads(64);
+	test_system_wide();
+	test_with_perf();
+	is(rmmod(model->amd ? "pfm_amd" : "pfm_intel"), 0,
 	   "1.1 rmmod of the unused PMU description succeeds");
 	return finish();
 }

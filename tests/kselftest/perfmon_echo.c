@@ -6,9 +6,9 @@
  * timeout: 120
  *
  * AMD's late NMIs: every third interrupt of the PMU is delivered a second time, within its handler
- * or after it, when the overflow is handled and its status is cleared. The second NMI must not be
- * reported as unknown, must not produce a second sample, and NMIs of other sources must not be
- * claimed.
+ * or after it, when the overflow has been handled and its status cleared. The second NMI must not
+ * be reported as unknown and must not produce a second sample. The handler must not claim NMIs of
+ * other sources.
  */
 #include "sampling.h"
 
@@ -17,7 +17,7 @@
 #define SAMPLES	1000
 #define DIR	"/sys/module/nmi_unknown/parameters/"
 
-static long unknown(void)
+static long nr_unknown_nmis(void)
 {
 	char text[32] = "";
 	int fd = open(DIR "nr", O_RDONLY | O_CLOEXEC);
@@ -28,8 +28,8 @@ static long unknown(void)
 	return atol(text);
 }
 
-/* Returns the number of NMIs of all CPUs, from /proc/interrupts. */
-static long nmis(void)
+/* Returns the number of NMIs on all CPUs, from /proc/interrupts. */
+static long nr_nmis(void)
 {
 	FILE *f = fopen("/proc/interrupts", "re");
 	char line[1024], *p;
@@ -48,36 +48,36 @@ static long nmis(void)
 	return sum;
 }
 
-static void samples(const struct pmu_model *model)
+static void test_samples(const struct pmu_model *model)
 {
 	int fd = pfm_create_default(0, SIZE);
 	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
-	long before = unknown(), all;
+	long before = nr_unknown_nmis(), total;
 
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_load(fd, this_thread());
 	pfm_period(fd, 0, PERIOD, 0);
-	all = nmis();
+	total = nr_nmis();
 	pfm_start(fd);
 	spin(PERIOD / 2 * SAMPLES);
 	pfm_stop(fd);
-	all = nmis() - all;
-	note("%ld NMIs for %d samples", all, SAMPLES);
-	ok(all > SAMPLES * 5 / 4,
+	total = nr_nmis() - total;
+	note("%ld NMIs for %d samples", total, SAMPLES);
+	ok(total > SAMPLES * 5 / 4,
 	   "1.7 late NMIs: the emulated PMU sends over a quarter more NMIs than samples");
 	is(hdr->hdr_count, SAMPLES, "1.7 late NMIs: exactly one sample for each period");
-	is(unknown() - before, 0, "1.7 late NMIs: no unknown NMI while sampling");
+	is(nr_unknown_nmis() - before, 0, "1.7 late NMIs: no unknown NMI while sampling");
 	munmap(hdr, SIZE);
 	close(fd);
 }
 
 /*
- * The second NMI of the last overflow may arrive when the context is closed: nothing counts then,
- * and the PMU may be released already.
+ * The second NMI of the last overflow may arrive when the context is closed: nothing is counted any
+ * more, and the PMU may have been released.
  */
-static void ends(const struct pmu_model *model)
+static void test_close(const struct pmu_model *model)
 {
-	long before = unknown();
+	long before = nr_unknown_nmis();
 
 	for (int i = 0; i < 60; i++) {
 		int fd = pfm_create_default(0, 1 << 16);
@@ -90,26 +90,27 @@ static void ends(const struct pmu_model *model)
 		close(fd);
 		spin(20000);
 	}
-	is(unknown() - before, 0,
+	is(nr_unknown_nmis() - before, 0,
 	   "1.7 late NMIs: no unknown NMI after a context with an overflow was closed");
 }
 
-static void strangers(void)
+static void test_foreign_nmis(void)
 {
 	long before;
 
 	usleep(200000);
-	before = unknown();
+	before = nr_unknown_nmis();
 	for (int i = 0; i < 3; i++)
 		write_file(DIR "send", "1");
-	is(unknown() - before, 3, "1.7 late NMIs: three NMIs of another source are not claimed");
+	is(nr_unknown_nmis() - before, 3,
+	   "1.7 late NMIs: three NMIs of another source are not claimed");
 }
 
 /*
- * NMIs of other sources while a context samples. A handled overflow lets one later NMI be claimed,
- * not more.
+ * NMIs of other sources while a context samples: each handled overflow lets the handler claim at
+ * most one later NMI.
  */
-static void strangers_between(const struct pmu_model *model)
+static void test_foreign_nmis_while_sampling(const struct pmu_model *model)
 {
 	int fd = pfm_create_default(0, SIZE);
 	long before;
@@ -119,12 +120,12 @@ static void strangers_between(const struct pmu_model *model)
 	pfm_period(fd, 0, 10000000, 0);
 	pfm_start(fd);
 	spin(10000000);
-	before = unknown();
+	before = nr_unknown_nmis();
 	for (int i = 0; i < 10; i++)
 		write_file(DIR "send", "1");
-	ok(unknown() - before >= 8,
+	ok(nr_unknown_nmis() - before >= 8,
 	   "1.7 late NMIs: eight of ten NMIs of another source are not claimed while sampling");
-	note("%ld of 10 NMIs are unknown", unknown() - before);
+	note("%ld of 10 NMIs are unknown", nr_unknown_nmis() - before);
 	pfm_stop(fd);
 	close(fd);
 }
@@ -136,13 +137,13 @@ int main(void)
 	if (!strcmp(getenv("PMU") ?: "", "echo1"))
 		model = pmu_models[5];
 	plan(6);
-	on_cpu(0);
+	pin_to_cpu(0);
 	insmod("nmi_unknown", "");
-	sampling_modules(&model);
-	pfm_limits("0", "0");
-	samples(&model);
-	ends(&model);
-	strangers();
-	strangers_between(&model);
+	load_sampling_modules(&model);
+	pfm_set_limits("0", "0");
+	test_samples(&model);
+	test_close(&model);
+	test_foreign_nmis();
+	test_foreign_nmis_while_sampling(&model);
 	return finish();
 }

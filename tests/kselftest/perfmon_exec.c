@@ -4,85 +4,86 @@
  * guest: plain
  * timeout: 60
  *
- * An exec of a sampled thread is a record of its ring, between the samples of both programs.
- * Without arguments this is the test, with one it is the program that is executed.
+ * An exec of a sampled thread writes a record into the ring, between the samples of the old and the
+ * new program. Without arguments this program is the test; with one argument it is the program that
+ * the test executes.
  */
 #include "sampling.h"
 #include "ring.h"
 
-#define SIZE	RING_MOST
-#define CLOCK	1000000	/* nanoseconds */
+#define SIZE	RING_MAX_RECORD
+#define CLOCK_PERIOD	1000000	/* nanoseconds */
 
-/* Samples before and after the last exec, and execs, in the order of the ring. */
-struct found {
-	int before, after, execs, disorder;
+/* Number of samples before and after the last exec record, and of exec records, in the ring. */
+struct exec_records {
+	int before, after, nr_execs, nr_disordered;
 	__u64 time;
 };
 
-static void drain(const struct ring *r, struct found *f)
+static void read_records(const struct ring *r, struct exec_records *f)
 {
 	static union record record;
-	__u64 head = head_of(r), at = 0;
+	__u64 head = ring_head(r), pos = 0;
 	int bytes;
 
 	memset(f, 0, sizeof(*f));
-	while ((bytes = copy(r, head, at, &record)) > 0) {
-		at += bytes;
+	while ((bytes = ring_copy_record(r, head, pos, &record)) > 0) {
+		pos += bytes;
 		if (record.header.type == PERFMON_RECORD_EXEC) {
-			f->execs++;
+			f->nr_execs++;
 			f->time = record.words[1];
 			f->before += f->after;
 			f->after = 0;
-			f->disorder += bytes != 16;
+			f->nr_disordered += bytes != 16;
 		} else if (record.header.type == PERFMON_RECORD_SAMPLE) {
 			f->after++;
-			f->disorder += record.sample.time < f->time;
+			f->nr_disordered += record.sample.time < f->time;
 		}
 	}
 }
 
-/* Samples a child across an exec. With @stop the context is stopped before the exec. */
-static void sample(struct found *f, bool stop)
+/* Samples a child across an exec. If @stop is set, the context is stopped before the exec. */
+static void sample_child(struct exec_records *f, bool stop)
 {
 	struct perfmon_ring_arg arg = { .size = SIZE };
-	int fd = pfm_create_format(0, "ring", &arg, sizeof(arg)), go[2], reached[2];
+	int fd = pfm_create_format(0, "ring", &arg, sizeof(arg)), start[2], reached[2];
 	struct pfarg_pmd pmd = {
-		.reg_num = PERFMON_TASK_CLOCK, .reg_value = -CLOCK,
-		.reg_long_reset = -CLOCK, .reg_short_reset = -CLOCK,
+		.reg_num = PERFMON_TASK_CLOCK, .reg_value = -CLOCK_PERIOD,
+		.reg_long_reset = -CLOCK_PERIOD, .reg_short_reset = -CLOCK_PERIOD,
 	};
 	struct ring r;
 	pid_t child;
 	char byte;
 
-	if (fd < 0 || pipe(go) || pipe(reached))
+	if (fd < 0 || pipe(start) || pipe(reached))
 		bail("a context");
 	if (pfm_write_smpl(fd, &pmd))
 		bail("write of a PMD");
 	child = fork();
 	if (!child) {
-		if (read(go[0], &byte, 1) != 1)
+		if (read(start[0], &byte, 1) != 1)
 			_exit(1);
 		spin(3000000);
-		if (write(reached[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 1)
+		if (write(reached[1], &byte, 1) != 1 || read(start[0], &byte, 1) != 1)
 			_exit(1);
 		execl("/proc/self/exe", "perfmon_exec", "spin", NULL);
 		_exit(1);
 	}
-	r = ring_of(fd, SIZE);
+	r = ring_map(fd, SIZE);
 	if (pfm_load(fd, child))
 		bail("load");
 	pfm_start(fd);
-	if (write(go[1], "x", 1) != 1 || read(reached[0], &byte, 1) != 1)
+	if (write(start[1], "x", 1) != 1 || read(reached[0], &byte, 1) != 1)
 		bail("a child");
 	if (stop)
 		pfm_stop(fd);
-	if (write(go[1], "x", 1) != 1)
+	if (write(start[1], "x", 1) != 1)
 		bail("a child");
 	waitpid(child, NULL, 0);
-	drain(&r, f);
+	read_records(&r, f);
 	ring_close(&r);
 	for (int i = 0; i < 2; i++) {
-		close(go[i]);
+		close(start[i]);
 		close(reached[i]);
 	}
 }
@@ -90,7 +91,7 @@ static void sample(struct found *f, bool stop)
 int main(int argc, char **argv)
 {
 	__u64 begin = now_ns();
-	struct found f;
+	struct exec_records f;
 
 	(void)argv;
 	if (argc > 1) {
@@ -98,18 +99,18 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	plan(6);
-	load("");
-	pfm_limits("0", "0");
+	load_modules("");
+	pfm_set_limits("0", "0");
 	insmod("pfm_soft", "");
 	insmod("pfm_ring", "");
-	sample(&f, false);
-	note("%d samples, %d execs, %d samples", f.before, f.execs, f.after);
-	is(f.execs, 1, "1.9 an exec of the sampled thread is one record of its ring");
+	sample_child(&f, false);
+	note("%d samples, %d execs, %d samples", f.before, f.nr_execs, f.after);
+	is(f.nr_execs, 1, "1.9 an exec of the sampled thread is one record of its ring");
 	ok(f.time > begin && f.time < now_ns(), "1.9 the record of an exec has its time");
 	ok(f.before && f.after, "1.9 the record of an exec is between samples of both programs");
-	is(f.disorder, 0, "1.9 no sample of the former program follows the record of an exec");
-	sample(&f, true);
-	is(f.execs, 0, "1.9 an exec of a thread whose context is stopped writes no record");
+	is(f.nr_disordered, 0, "1.9 no sample of the former program follows the record of an exec");
+	sample_child(&f, true);
+	is(f.nr_execs, 0, "1.9 an exec of a thread whose context is stopped writes no record");
 	is(rmmod("pfm_ring"), 0, "1.9 perfmon_exec leaves no context behind");
 	return finish();
 }

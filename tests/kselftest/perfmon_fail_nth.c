@@ -4,20 +4,20 @@
  * worlds: debug
  * guest: pmu-skylake
  *
- * The kernel's fault injection (nth.h) in each call of /dev/perfmon that allocates memory or copies
- * from user space: open, create, write, read, load, mmap, unload, close. After a failure nothing is
- * half done, and perf can use the PMU unless the context was loaded before. The call works when it
- * is tried again.
+ * The kernel's fault injection (fail_nth.h) in each call of /dev/perfmon that allocates memory or
+ * copies from user space: open, create, write, read, load, mmap, unload, close. A failed call
+ * leaves nothing half done, and perf can use the PMU unless the context was loaded before. The
+ * failed call works when it is tried again.
  */
 #include "sampling.h"
-#include "nth.h"
+#include "fail_nth.h"
 
-#define REGISTERS	4	/* PMCs, and PMDs, of one vector */
+#define REGISTERS	4	/* number of PMCs, and of PMDs, in one vector */
 
 static int context = -1;
 static struct perfmon_self *self;
 
-static void leave_it(void)
+static void close_all(void)
 {
 	if (self)
 		munmap(self, getpagesize());
@@ -27,24 +27,24 @@ static void leave_it(void)
 	context = -1;
 }
 
-static bool perf_has_it(void)
+static bool perf_can_count(void)
 {
 	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	close(event);
-	return says(event >= 0, "perf cannot open an event");
+	return note_unless(event >= 0, "perf cannot open an event");
 }
 
 /* Returns true if this thread has no context and perf can use the PMU. */
-static bool is_free(void)
+static bool pmu_is_free(void)
 {
 	int other = pfm_create(0), ret = pfm_load(other, this_thread());
 
 	close(other);
-	return says(!ret, "the thread still has a context") & perf_has_it();
+	return note_unless(!ret, "the thread still has a context") & perf_can_count();
 }
 
-/* Calls with a vector of REGISTERS registers. */
+/* Calls with a vector of REGISTERS registers */
 
 static int write_pmcs(void)
 {
@@ -82,35 +82,35 @@ static int read_pmds(void)
 	return pfm_call(context, PERFMON_READ_PMDS, &v);
 }
 
-static bool all_are(__u64 first, __u64 step)
+static bool pmds_are(__u64 first, __u64 step)
 {
 	bool good = !read_pmds();
 
 	for (int i = 0; i < REGISTERS; i++)
 		good &= pmd[i].reg_value == first + i * step;
-	return says(good, "PMDs have wrong values");
+	return note_unless(good, "PMDs have wrong values");
 }
 
-static bool are_written(void)
+static bool pmds_are_written(void)
 {
-	return all_are(1000, 1);
+	return pmds_are(1000, 1);
 }
 
-static bool are_zero(void)
+static bool pmds_are_zero(void)
 {
-	return all_are(0, 0);
+	return pmds_are(0, 0);
 }
 
-static bool were_read(void)
+static bool pmds_were_read(void)
 {
 	bool good = true;
 
 	for (int i = 0; i < REGISTERS; i++)
 		good &= pmd[i].reg_value == 1000ULL + i;
-	return says(good, "PERFMON_READ_PMDS returned wrong values");
+	return note_unless(good, "PERFMON_READ_PMDS returned wrong values");
 }
 
-/* Contexts */
+/* Operations on contexts */
 
 static int open_and_create(void)
 {
@@ -122,19 +122,19 @@ static int open_and_create(void)
 		return -errno;
 	ret = pfm_call(context, PERFMON_CREATE, &ctx);
 	if (ret)
-		leave_it();
+		close_all();
 	return ret;
 }
 
-/* The header page of the context's ring, if it is mapped. */
+/* The header page of the context's ring; NULL if it is not mapped. */
 static void *ring_page;
 
-static void leave_ring(void)
+static void unmap_ring(void)
 {
 	if (ring_page)
 		munmap(ring_page, 4096);
 	ring_page = NULL;
-	leave_it();
+	close_all();
 }
 
 static int create_ring(void)
@@ -158,17 +158,17 @@ static int create_ring(void)
 		}
 	}
 	if (ret)
-		leave_it();
+		close_all();
 	return ret;
 }
 
-static bool samples(void)
+static bool ring_gets_samples(void)
 {
 	struct perfmon_ring_page *page = ring_page;
 
-	return says(!write_pmcs() && !pfm_period(context, 0, 1000, 0) &&
-		    !pfm_load(context, this_thread()), "the context cannot be loaded") &&
-	       says(pfm_spin(context, 0, 10000) && page->head, "the ring has no sample");
+	return note_unless(!write_pmcs() && !pfm_period(context, 0, 1000, 0) &&
+			   !pfm_load(context, this_thread()), "the context cannot be loaded") &&
+	       note_unless(pfm_spin(context, 0, 10000) && page->head, "the ring has no sample");
 }
 
 /* Creates event sets 3 and 9. */
@@ -180,52 +180,52 @@ static int create_sets(void)
 	return pfm_call(context, PERFMON_CREATE_EVTSETS, &v);
 }
 
-static bool has_sets(bool there)
+static bool sets_exist(bool expected)
 {
 	struct pfarg_setinfo infos[2] = { { .set_id = 3 }, { .set_id = 9 } };
 	struct perfmon_vector first = { (__u64)&infos[0], 1, sizeof(infos[0]) };
 	struct perfmon_vector second = { (__u64)&infos[1], 1, sizeof(infos[0]) };
 
-	return says(!pfm_call(context, PERFMON_GETINFO_EVTSETS, &first) == there &&
-		    !pfm_call(context, PERFMON_GETINFO_EVTSETS, &second) == there,
-		    there ? "an event set is missing" : "an event set exists");
+	return note_unless(!pfm_call(context, PERFMON_GETINFO_EVTSETS, &first) == expected &&
+			   !pfm_call(context, PERFMON_GETINFO_EVTSETS, &second) == expected,
+			   expected ? "an event set is missing" : "an event set exists");
 }
 
-static bool no_sets(void)
+static bool has_no_sets(void)
 {
-	return has_sets(false);
+	return sets_exist(false);
 }
 
-static bool two_sets(void)
+static bool has_two_sets(void)
 {
-	return has_sets(true);
+	return sets_exist(true);
 }
 
-static void created(void)
+static void prepare_created(void)
 {
-	leave_it();
+	close_all();
 	context = pfm_create(0);
 }
 
-static void created_for_cpu(void)
+static void prepare_created_for_cpu(void)
 {
-	leave_it();
+	close_all();
 	context = pfm_create(PFM_FL_SYSTEM_WIDE);
 	if (write_pmcs())
 		bail("write of PMCs");
 }
 
-static void written(void)
+static void prepare_written(void)
 {
-	created();
+	prepare_created();
 	if (write_pmcs() || write_pmds())
 		bail("write of registers");
 }
 
 /* Creates and attaches a context that uses no hardware register yet. */
-static void attached(void)
+static void prepare_attached(void)
 {
-	created();
+	prepare_created();
 	if (pfm_load(context, this_thread()))
 		bail("load");
 }
@@ -247,17 +247,17 @@ static bool counts_self(void)
 	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	close(event);
-	/* pfm_spin() starts it. The context may have been started before. */
+	/* pfm_spin() starts the context, which may have been started before. */
 	pfm_stop(context);
 	more = pfm_spin(context, 0, 2000);
 	less = pfm_spin(context, 0, 1000);
-	return says(more - less == 2000, "the thread is not counted exactly") &
-	       says(event < 0, "perf opens an event while the context uses the PMU");
+	return note_unless(more - less == 2000, "the thread is not counted exactly") &
+	       note_unless(event < 0, "perf opens an event while the context uses the PMU");
 }
 
 static bool counts_cpu(void)
 {
-	return says(pfm_spin(context, 0, 2000) >= 4000, "the CPU is not counted");
+	return note_unless(pfm_spin(context, 0, 2000) >= 4000, "the CPU is not counted");
 }
 
 static bool counts_once_loaded(void)
@@ -265,9 +265,9 @@ static bool counts_once_loaded(void)
 	return !write_pmcs() && !load_self() && counts_self();
 }
 
-static void loaded(void)
+static void prepare_loaded(void)
 {
-	written();
+	prepare_written();
 	if (load_self())
 		bail("load");
 	pfm_start(context);
@@ -286,13 +286,13 @@ static int unload_context(void)
 	return pfm_unload(context);
 }
 
-static bool has_gone(void)
+static bool context_is_gone(void)
 {
-	leave_it();
-	return is_free();
+	close_all();
+	return pmu_is_free();
 }
 
-/* The self page */
+/* Operations on the self page */
 
 static int map_self(void)
 {
@@ -301,32 +301,41 @@ static int map_self(void)
 		self = NULL;
 		return -errno;
 	}
-	/* The page is mapped by the fault of this access. */
+	/* The fault of this access maps the page. */
 	return *(volatile __u32 *)&self->version == PERFMON_SELF_VERSION ? 0 : -EIO;
 }
 
 static bool is_mapped(void)
 {
-	return says(self->size == sizeof(*self) && self->nr >= REGISTERS,
-		    "the self page has the wrong size or too few counters") & counts_self();
+	return note_unless(self->size == sizeof(*self) && self->nr >= REGISTERS,
+			   "the self page has the wrong size or too few counters") & counts_self();
 }
 
 static const struct operation calls[] = {
-	{ "open and create", leave_it, open_and_create, is_free, counts_once_loaded, leave_it, 1,
+	{ "open and create", close_all, open_and_create, pmu_is_free, counts_once_loaded, close_all,
+	  1, false, 0 },
+	{ "create with a ring and map it", unmap_ring, create_ring, pmu_is_free, ring_gets_samples,
+	  unmap_ring, 1, false, 8 },
+	{ "create event sets", prepare_created, create_sets, has_no_sets, has_two_sets, close_all,
+	  1, false, 0 },
+	{ "write PMCs", prepare_created, write_pmcs, return_true, counts_once_loaded, close_all, 1,
 	  false, 0 },
-	{ "create with a ring and map it", leave_ring, create_ring, is_free, samples,
-	  leave_ring, 1, false, 8 },
-	{ "create event sets", created, create_sets, no_sets, two_sets, leave_it, 1, false, 0 },
-	{ "write PMCs", created, write_pmcs, always, counts_once_loaded, leave_it, 1, false, 0 },
-	{ "write PMDs", created, write_pmds, are_zero, are_written, leave_it, 1, false, 0 },
-	{ "read PMDs", written, read_pmds, are_written, were_read, leave_it, 1, false, 0 },
-	{ "load on a thread", written, load_self, is_free, counts_self, leave_it, 1, false, 0 },
-	{ "load on a CPU", created_for_cpu, load_cpu, is_free, counts_cpu, leave_it, 1, false, 0 },
-	{ "write PMCs of an attached context", attached, write_pmcs, perf_has_it, counts_self,
-	  leave_it, 1, false, 0 },
-	{ "map the self page", loaded, map_self, counts_self, is_mapped, leave_it, 1, false, 0 },
-	{ "unload", loaded, unload_context, always, has_gone, leave_it, 0, true, 0 },
-	{ "close", loaded, close_context, always, has_gone, leave_it, 0, true, 0 },
+	{ "write PMDs", prepare_created, write_pmds, pmds_are_zero, pmds_are_written, close_all, 1,
+	  false, 0 },
+	{ "read PMDs", prepare_written, read_pmds, pmds_are_written, pmds_were_read, close_all, 1,
+	  false, 0 },
+	{ "load on a thread", prepare_written, load_self, pmu_is_free, counts_self, close_all, 1,
+	  false, 0 },
+	{ "load on a CPU", prepare_created_for_cpu, load_cpu, pmu_is_free, counts_cpu, close_all, 1,
+	  false, 0 },
+	{ "write PMCs of an attached context", prepare_attached, write_pmcs, perf_can_count,
+	  counts_self, close_all, 1, false, 0 },
+	{ "map the self page", prepare_loaded, map_self, counts_self, is_mapped, close_all, 1,
+	  false, 0 },
+	{ "unload", prepare_loaded, unload_context, return_true, context_is_gone, close_all, 0,
+	  true, 0 },
+	{ "close", prepare_loaded, close_context, return_true, context_is_gone, close_all, 0, true,
+	  0 },
 };
 
 #define CALLS	((int)(sizeof(calls) / sizeof(*calls)))
@@ -334,22 +343,25 @@ static const struct operation calls[] = {
 int main(void)
 {
 	plan(CALLS + 3);
-	unload();
-	on_cpu(0);
+	unload_modules();
+	pin_to_cpu(0);
 	pfm_load_modules(SKYLAKE);
 	insmod("pfm_ring", "");
-	/* The first context allocates memory that later ones share. That is not under test here. */
+	/*
+	 * The first context allocates memory that later contexts share. This shared allocation is
+	 * not under test.
+	 */
 	close(pfm_create(0));
-	set_up();
+	setup_injection();
 	for (int i = 0; i < CALLS; i++)
-		inject("1.4", &calls[i], "");
-	note("%lu requests failed, one at a time", all_failed);
-	ok(perf_has_it(), "1.4 fail-nth: perf opens an event after all injected failures");
+		test_failures("1.4", &calls[i], "");
+	note("%lu requests failed, one at a time", total_failed);
+	ok(perf_can_count(), "1.4 fail-nth: perf opens an event after all injected failures");
 	close(nth_fd);
 	rmmod("pfm_ring");
 	is(rmmod("pfm_intel"), 0,
 	   "1.4 fail-nth: rmmod of the PMU description succeeds after all injected failures");
-	unload();
+	unload_modules();
 	ok(!is_loaded("perfcounters"),
 	   "1.4 fail-nth: perfcounters.ko unloads after all injected failures");
 	return finish();

@@ -4,9 +4,9 @@
  * guest: plain
  * timeout: 600
  *
- * The sampling formats and the arguments that they refuse; sampling by clocks, which every machine
- * has, of a thread and of a CPU; throttling of periods that are too short. perfmon_ring.c tests
- * rings that are read while they are written.
+ * The sampling formats: the arguments that they refuse; sampling a thread and a CPU by clocks,
+ * which every machine has; throttling of periods that are too short. perfmon_ring.c tests rings
+ * that are read while the kernel writes them.
  */
 #include "kselftest_pc.h"
 #include <signal.h>
@@ -29,7 +29,7 @@ static void burn(__u64 ms)
 }
 
 /*
- * Uses CPU time until the condition is true, for one minute of CPU time at most. The number of
+ * Uses CPU time until the condition is true, for at most one minute of CPU time. The number of
  * samples in a given time depends on how much time the host gives to the guest: if a timer expires
  * late, several periods become one sample.
  */
@@ -38,7 +38,7 @@ static void burn(__u64 ms)
 		burn(5);						\
 } while (0)
 
-static void refusals(void)
+static void test_refusals(void)
 {
 	struct pfm_dfl_smpl_arg dfl = { .buf_size = 4096 };
 	struct perfmon_nway_arg nway = { .size = 4096, .nr = 2 };
@@ -81,10 +81,10 @@ static void refusals(void)
 }
 
 /*
- * Copies the record at position @at of a ring's data, which may continue at the beginning of the
- * data. Bails out if its size is 0, over 4,096 or no multiple of 8.
+ * Copies the record at position @at of a ring's data. The end of a record may be at the beginning
+ * of the data. Bails out if the record's size is 0, over 4,096 or no multiple of 8.
  */
-static const struct perfmon_sample *record(const char *data, __u64 size, __u64 at, char *to)
+static const struct perfmon_sample *read_record(const char *data, __u64 size, __u64 at, char *to)
 {
 	__u32 bytes, i;
 
@@ -98,13 +98,13 @@ static const struct perfmon_sample *record(const char *data, __u64 size, __u64 a
 	return (void *)to;
 }
 
-static char copy[4096] __attribute__((aligned(8)));
+static char record_buf[4096] __attribute__((aligned(8)));
 
 /*
- * A message is queued when the ring has filled to its watermark, and not before. With a tail beyond
- * the head the ring counts as full.
+ * A message is queued when the ring has filled to its watermark, and not before. If the tail is
+ * beyond the head, the ring counts as full.
  */
-static void watermark(void)
+static void test_watermark(void)
 {
 	int fd = pfm_create_ring(0, "ring", SIZE, 0);
 	const volatile struct perfmon_ring_page *page = mmap(NULL, 4096 + SIZE, PROT_READ,
@@ -120,10 +120,10 @@ static void watermark(void)
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	burn_until(page->head > 10 * 64);
-	ok(!pfm_message(fd, &msg, 0), "2.4 ring: no message before the watermark");
-	/* The ring is not read: it fills, and later samples are lost. */
+	ok(!pfm_read_message(fd, &msg, 0), "2.4 ring: no message before the watermark");
+	/* The ring has no reader: it fills, and later samples are lost. */
 	burn_until(page->lost);
-	ok(pfm_message(fd, &msg, 0) && msg.msg_type == PFM_MSG_OVFL,
+	ok(pfm_read_message(fd, &msg, 0) && msg.msg_type == PFM_MSG_OVFL,
 	   "2.4 ring: an overflow message at the watermark");
 	pfm_stop(fd);
 	is(page->head, page->reserve, "2.5 ring: head is reserve while the context is stopped");
@@ -140,7 +140,7 @@ static void watermark(void)
 	close(fd);
 }
 
-static void ways(void)
+static void test_nway(void)
 {
 	struct perfmon_nway_arg arg = { .size = 4096, .nr = 4 };
 	int fd = pfm_create_format(0, "n-way", &arg, sizeof(arg)), full, messages = 0;
@@ -152,10 +152,10 @@ static void ways(void)
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	burn_until(hdr->nr_full >= 2);
-	/* The context is stopped, so that no further buffer fills while messages are counted. */
+	/* Stops the context, so that no further buffer fills while the messages are counted. */
 	pfm_stop(fd);
 	full = hdr->nr_full;
-	while (pfm_message(fd, &msg, 0))
+	while (pfm_read_message(fd, &msg, 0))
 		messages++;
 	is(messages, full, "1.10 n-way: one message for each full buffer");
 	is(hdr->masked, 0, "1.10 n-way: not masked while there is a free buffer");
@@ -175,21 +175,21 @@ static void ways(void)
 }
 
 /*
- * Spins until the histogram has @samples samples. It makes no system call: burn() reads a clock
- * every 20,000 instructions, and under the emulator that may take longer than the instructions do.
- * The number of rounds is limited in case samples are missing.
+ * Spins until the histogram has @samples samples. The loop makes no system call: burn() reads a
+ * clock every 20,000 instructions, and in the emulator the read may take longer than these
+ * instructions. The number of rounds is limited in case samples are missing.
  */
 static __attribute__((noinline, noclone))
-void spin_until(const volatile struct perfmon_histogram *h, __u64 samples)
+void spin_until_samples(const volatile struct perfmon_histogram *h, __u64 samples)
 {
 	for (int left = 10000; left && h->samples < samples; left--)
 		spin(1000000);
 }
 
-static void histogram(void)
+static void test_histogram(void)
 {
 	struct perfmon_histogram_arg arg = {
-		.base = (__u64)spin_until & ~0xfffULL, .shift = 12, .nr = 64
+		.base = (__u64)spin_until_samples & ~0xfffULL, .shift = 12, .nr = 64
 	};
 	int fd = pfm_create_format(0, "histogram", &arg, sizeof(arg)), i;
 	volatile struct perfmon_histogram *h = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
@@ -198,7 +198,7 @@ static void histogram(void)
 	pfm_period(fd, PERFMON_TASK_CLOCK, MS / 5, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
-	spin_until(h, 100);
+	spin_until_samples(h, 100);
 	pfm_stop(fd);
 	for (i = 0; i < 64; i++)
 		sum += h->buckets[i];
@@ -212,8 +212,8 @@ static void histogram(void)
 	close(fd);
 }
 
-/* Samples a CPU with the CPU clock while it is busy, and while it is idle. */
-static void of_cpu(int cpu, __u64 period)
+/* Samples a CPU with the CPU clock while the CPU is busy, and while the CPU is idle. */
+static void test_cpu_context(int cpu, __u64 period)
 {
 	int fd = pfm_create_ring(PFM_FL_SYSTEM_WIDE, "ring", SIZE, 0), samples = 0, foreign = 0;
 	const volatile struct perfmon_ring_page *page = mmap(NULL, 4096 + SIZE, PROT_READ,
@@ -232,7 +232,7 @@ static void of_cpu(int cpu, __u64 period)
 	pfm_stop(fd);
 	begin = now_ns() - begin;
 	for (at = 0; at != page->head;) {
-		const struct perfmon_sample *s = record(data, SIZE, at, copy);
+		const struct perfmon_sample *s = read_record(data, SIZE, at, record_buf);
 
 		samples += s->header.type == PERFMON_RECORD_SAMPLE;
 		foreign += s->cpu != (__u32)cpu;
@@ -247,15 +247,17 @@ static void of_cpu(int cpu, __u64 period)
 	close(fd);
 }
 
-static volatile sig_atomic_t signals;
+static volatile sig_atomic_t nr_signals;
 
 static void on_signal(int signal)
 {
-	signals += signal == SIGIO;
+	nr_signals += signal == SIGIO;
 }
 
-/* Messages about another process: its overflows, with SIGIO, and its end. */
-static void ends(void)
+/*
+ * Messages about another process: an overflow message with SIGIO, and the end message at its exit.
+ */
+static void test_target_messages(void)
 {
 	int fd = pfm_create(0), pid, status, go[2];
 	struct pfarg_ovfl_msg msg;
@@ -279,17 +281,17 @@ static void ends(void)
 	is(pfm_load(fd, pid), 0, "1.7 load: another process, sampled by its task clock");
 	pfm_start(fd);
 	close(go[1]);
-	ok(pfm_message(fd, &msg, 60000) && msg.msg_type == PFM_MSG_OVFL &&
+	ok(pfm_read_message(fd, &msg, 60000) && msg.msg_type == PFM_MSG_OVFL &&
 	   msg.msg_ovfl_pid == (__u32)pid && msg.msg_ovfl_pmds[PERFMON_TASK_CLOCK / 64] ==
 	   1ULL << (PERFMON_TASK_CLOCK % 64),
 	   "1.7 another process: an overflow message with its PID and PMD");
-	/* A reader that waits for the message may wake before the signal is sent. */
-	for (int i = 0; i < 60000 && !signals; i++)
+	/* A reader that waits for the message may wake before SIGIO is sent. */
+	for (int i = 0; i < 60000 && !nr_signals; i++)
 		usleep(1000);
-	ok(signals >= 1, "1.3 another process: SIGIO for the overflow message");
+	ok(nr_signals >= 1, "1.3 another process: SIGIO for the overflow message");
 	is(pfm_restart(fd), 0, "1.8 another process: restart succeeds");
 	waitpid(pid, &status, 0);
-	while (pfm_message(fd, &msg, 60000) && msg.msg_type != PFM_MSG_END)
+	while (pfm_read_message(fd, &msg, 60000) && msg.msg_type != PFM_MSG_END)
 		pfm_restart(fd);
 	is(msg.msg_type, PFM_MSG_END, "1.3 another process: PFM_MSG_END when it exits");
 	is(pfm_restart(fd) == -ESRCH || pfm_restart(fd) == -EBUSY, 1,
@@ -298,18 +300,18 @@ static void ends(void)
 }
 
 /*
- * A period of 1 ns: sampling is throttled, the ring has records of that, and the machine stays
- * usable.
+ * A period of 1 ns: sampling is throttled, the ring has records of throttling, and the machine
+ * stays usable.
  */
-static void storm(void)
+static void test_throttling(void)
 {
 	int fd = pfm_create_ring(0, "flight-recorder", SIZE, 0), throttled = 0, went_on = 0;
 	struct perfmon_ring_page *page = mmap(NULL, 4096 + SIZE, PROT_READ, MAP_SHARED, fd, 0);
 	const char *data = (char *)page + 4096;
 	__u64 at, head, begin = now_ns();
 
-	/* A limit that even a guest with little CPU time exceeds. */
-	pfm_limits("100", "25");
+	/* Even a guest with little CPU time exceeds these sampling limits. */
+	pfm_set_limits("100", "25");
 	pfm_period(fd, PERFMON_TASK_CLOCK, 1, 0);
 	pfm_load(fd, this_thread());
 	for (int i = 0; i < 200 && throttled < 3; i++) {
@@ -320,7 +322,7 @@ static void storm(void)
 		went_on = 0;
 		head = page->head;
 		for (at = head; at && at - head < SIZE - 4096;) {
-			const struct perfmon_sample *s = record(data, SIZE, at, copy);
+			const struct perfmon_sample *s = read_record(data, SIZE, at, record_buf);
 
 			throttled += s->header.type == PERFMON_RECORD_THROTTLE;
 			went_on += s->header.type == PERFMON_RECORD_UNTHROTTLE;
@@ -345,15 +347,15 @@ int main(void)
 	insmod("pfm_ring", "");
 	insmod("pfm_nway", "");
 	insmod("pfm_histogram", "");
-	pfm_limits("0", "0");
-	refusals();
-	watermark();
-	ways();
-	histogram();
-	on_cpu(1);
-	of_cpu(1, MS);
-	ends();
-	storm();
+	pfm_set_limits("0", "0");
+	test_refusals();
+	test_watermark();
+	test_nway();
+	test_histogram();
+	pin_to_cpu(1);
+	test_cpu_context(1, MS);
+	test_target_messages();
+	test_throttling();
 	is(rmmod("pfm_ring"), 0, "1.9 rmmod of the ring format at the end succeeds");
 	return finish();
 }

@@ -5,9 +5,10 @@
  * timeout: 150
  *
  * A real-time thread hogs CPU 1. The kernel's fair server and real-time throttling are off, so no
- * other task of lower priority runs there. Use of the PMU on other CPUs does not wait for CPU 1.
- * PERFMON_LOAD on the hogged CPU, by a thread of higher priority, waits for a worker there and
- * fails after 100 ms. Meanwhile PERFMON_UNLOAD by another thread fails, and no context is evicted.
+ * task of lower priority runs on CPU 1. Calls that use the PMU on other CPUs do not wait for CPU 1.
+ * PERFMON_LOAD on the hogged CPU, by a thread of higher priority, waits for a worker on that CPU
+ * and fails after 100 ms. While PERFMON_LOAD waits, PERFMON_UNLOAD by another thread fails, and no
+ * context is evicted.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -15,14 +16,14 @@
 #include <sched.h>
 #include <sys/stat.h>
 
-static const char fair[] = "/sys/kernel/debug/sched/fair_server/cpu1/runtime";
-static const char rt[] = "/proc/sys/kernel/sched_rt_runtime_us";
+static const char fair_server[] = "/sys/kernel/debug/sched/fair_server/cpu1/runtime";
+static const char rt_runtime[] = "/proc/sys/kernel/sched_rt_runtime_us";
 
 static struct {
-	volatile int going, over;
+	volatile int running, stop;
 } *hog;
 
-static pid_t begin_hog(void)
+static pid_t start_hog(void)
 {
 	struct sched_param param = { .sched_priority = 50 };
 	pid_t pid = fork();
@@ -30,19 +31,19 @@ static pid_t begin_hog(void)
 	if (!pid) {
 		/* The inherited descriptors would keep contexts open. */
 		close_range(3, ~0U, 0);
-		on_cpu(1);
+		pin_to_cpu(1);
 		if (sched_setscheduler(0, SCHED_FIFO, &param))
 			_exit(1);
-		hog->going = 1;
-		while (!hog->over)
+		hog->running = 1;
+		while (!hog->stop)
 			spin(1000);
 		_exit(0);
 	}
-	wait_until(hog->going);
+	wait_until(hog->running);
 	return pid;
 }
 
-static void count_self(void)
+static void child_count_self(void)
 {
 	int fd = pfm_create(0);
 
@@ -54,7 +55,7 @@ static void count_self(void)
 	_exit(pfm_read_pmd(fd, 0) < 2000);
 }
 
-static void map_self(void)
+static void child_map_self(void)
 {
 	int fd = pfm_create(0);
 	void *page;
@@ -64,35 +65,36 @@ static void map_self(void)
 	_exit(page == MAP_FAILED || pfm_load(fd, this_thread()) || munmap(page, getpagesize()));
 }
 
-static void *loop(void *unused)
+static void *hog_thread(void *unused)
 {
 	struct sched_param param = { .sched_priority = 50 };
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	if (sched_setscheduler(0, SCHED_FIFO, &param))
 		_exit(2);
-	hog->going = 1;
+	hog->running = 1;
 	for (;;)
 		spin(1000);
 	return unused;
 }
 
 /*
- * The process has a hogging thread itself. RDPMC is allowed when every CPU that uses the address
- * space has switched to another one and back, which the hogged CPU does not do in time. So the self
- * page does not have PERFMON_SELF_RDPMC, and values are read with PERFMON_READ_PMDS.
+ * The calling process itself has a hogging thread. RDPMC is allowed after every CPU that uses the
+ * address space has switched to another address space and back, which the hogged CPU does not do in
+ * time. The self page therefore does not have PERFMON_SELF_RDPMC, and PERFMON_READ_PMDS reads the
+ * values.
  */
-static void map_own_hog(void)
+static void child_map_with_own_hog(void)
 {
 	const struct perfmon_self *page;
 	int fd = pfm_create(0);
 	pthread_t thread;
 	__u64 value;
 
-	hog->going = 0;
-	if (pthread_create(&thread, NULL, loop, NULL))
+	hog->running = 0;
+	if (pthread_create(&thread, NULL, hog_thread, NULL))
 		_exit(3);
-	wait_until(hog->going);
+	wait_until(hog->running);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	page = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
 	if (page == MAP_FAILED || pfm_load(fd, this_thread()) || pfm_start(fd))
@@ -102,7 +104,7 @@ static void map_own_hog(void)
 	_exit(page->flags & PERFMON_SELF_RDPMC ? 5 : value < 2000 ? 6 : 0);
 }
 
-static void count_cpu(void)
+static void child_count_cpu(void)
 {
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 
@@ -110,8 +112,8 @@ static void count_cpu(void)
 	_exit(-(pfm_load(fd, 0) ?: pfm_start(fd) ?: pfm_unload(fd)));
 }
 
-/* Runs what() in a child, which must exit with status 0 within 20 s while the hog runs. */
-static void done(void (*what)(void), const char *name)
+/* Calls what() in a child, which must exit with status 0 within 20 s while the hog runs. */
+static void test_in_child(void (*what)(void), const char *name)
 {
 	int status = -1, waits = 0;
 	pid_t pid;
@@ -119,7 +121,7 @@ static void done(void (*what)(void), const char *name)
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
-		on_cpu(0);
+		pin_to_cpu(0);
 		what();
 	}
 	while (waitpid(pid, &status, WNOHANG) != pid && waits++ < 20000)
@@ -128,64 +130,70 @@ static void done(void (*what)(void), const char *name)
 		note("%s after %d ms; status %#x; state %c", waits < 20000 ? "ended" : "waits",
 		     waits, status, task_state(pid));
 	if (waits >= 20000) {
-		hog->over = 1;
+		hog->stop = 1;
 		waitpid(pid, &status, 0);
-		hog->over = 0;
+		hog->stop = 0;
 	}
 }
 
-static void all_of(const char *when)
+static void test_other_cpu(const char *when)
 {
 	char name[80];
 
 	snprintf(name, sizeof(name), "%s: a thread on CPU 0 counts itself", when);
-	done(count_self, name);
+	test_in_child(child_count_self, name);
 	snprintf(name, sizeof(name), "%s: a thread on CPU 0 maps its self page", when);
-	done(map_self, name);
+	test_in_child(child_map_self, name);
 	snprintf(name, sizeof(name), "%s: a context on CPU 0 starts and unloads", when);
-	done(count_cpu, name);
+	test_in_child(child_count_cpu, name);
 }
 
-/* PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog: it waits for the worker. */
+/*
+ * State of a PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog. PERFMON_LOAD waits
+ * for a worker on CPU 1.
+ */
 static struct {
 	volatile pid_t tid;
-	volatile int over, result;
+	volatile int stop, result;
 	int fd;
 } loading;
 
-static void *loads(void *unused)
+static void *load_thread(void *unused)
 {
 	struct sched_param param = { .sched_priority = 60 };
 
 	if (sched_setscheduler(0, SCHED_FIFO, &param))
 		bail("sched_setscheduler");
-	on_cpu(1);
+	pin_to_cpu(1);
 	loading.tid = this_thread();
 	loading.result = pfm_load(loading.fd, 1);
-	loading.over = 1;
+	loading.stop = 1;
 	return unused;
 }
 
-/* Starts a thread that makes such a load. Returns when the load waits or has finished. */
-static pthread_t begin_load(void)
+/*
+ * Starts a thread that calls PERFMON_LOAD for CPU 1. Returns when PERFMON_LOAD waits or has
+ * finished.
+ */
+static pthread_t start_load(void)
 {
 	pthread_t thread;
 
 	loading.tid = 0;
-	loading.over = 0;
+	loading.stop = 0;
 	loading.fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pfm_write_pmc(loading.fd, 0, pfm_instructions(SKYLAKE));
-	if (pthread_create(&thread, NULL, loads, NULL))
+	if (pthread_create(&thread, NULL, load_thread, NULL))
 		bail("pthread_create");
-	wait_until(loading.over || (loading.tid && task_state(loading.tid) == 'D'));
+	wait_until(loading.stop || (loading.tid && task_state(loading.tid) == 'D'));
 	return thread;
 }
 
 /*
- * Calls PERFMON_UNLOAD while a PERFMON_LOAD waits. The load waits for 100 ms at most, so the hog
- * may end too late for it. It is repeated until a load succeeds, up to 20 times.
+ * Calls PERFMON_UNLOAD while a PERFMON_LOAD waits. The load waits for at most 100 ms and fails if
+ * the hog ends too late. The test is repeated until a load succeeds, up to 20 times.
  */
-static void unload_meanwhile(void)
+static void test_unload_while_loading(void)
 {
 	int rc = 1, after = 1;
 
@@ -195,29 +203,29 @@ static void unload_meanwhile(void)
 
 		if (i)
 			close(loading.fd);
-		hog->over = 0;
-		hog->going = 0;
-		pid = begin_hog();
-		thread = begin_load();
+		hog->stop = 0;
+		hog->running = 0;
+		pid = start_hog();
+		thread = start_load();
 		rc = pfm_unload(loading.fd);
-		hog->over = 1;
+		hog->stop = 1;
 		pthread_join(thread, NULL);
 		after = loading.result;
 		waitpid(pid, NULL, 0);
 	}
 	is(rc, -EBUSY, "1.6 PERFMON_UNLOAD while another thread's PERFMON_LOAD waits is EBUSY");
 	is(after, 0, "1.6 PERFMON_LOAD succeeds after a refused PERFMON_UNLOAD");
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_unload(loading.fd), 0, "1.6 PERFMON_UNLOAD succeeds after that PERFMON_LOAD");
 	close(loading.fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 /*
- * A user's context has the register that an administrator's load wants. The load fails because its
- * CPU is hogged, so the user's context must not be evicted.
+ * A user's context has the register that an administrator's PERFMON_LOAD needs. The load fails
+ * because the CPU of the load is hogged, so the user's context must not be evicted.
  */
-static void failed_load_evicts_nobody(void)
+static void test_failed_load_evicts_none(void)
 {
 	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 				  -1, 0);
@@ -232,24 +240,24 @@ static void failed_load_evicts_nobody(void)
 		int mine;
 
 		close_range(3, ~0U, 0);
-		on_cpu(0);
-		become_user(1000, -1);
+		pin_to_cpu(0);
+		switch_user(1000, -1);
 		mine = pfm_create(0);
 		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
 		if (pfm_load(mine, this_thread()) || pfm_start(mine))
 			_exit(100);
 		*step = 1;
 		wait_until(*step == 2);
-		_exit(pfm_message(mine, &msg, 0) | (pfm_start(mine) != 0) << 1);
+		_exit(pfm_read_message(mine, &msg, 0) | (pfm_start(mine) != 0) << 1);
 	}
 	wait_until(*step == 1);
-	thread = begin_load();
-	wait_until(loading.over);
+	thread = start_load();
+	wait_until(loading.stop);
 	is(loading.result, -EBUSY, "9.2 an administrator's PERFMON_LOAD of a hogged CPU is EBUSY");
 	*step = 2;
 	waitpid(child, &status, 0);
 	is(WEXITSTATUS(status), 0, "9.2 a PERFMON_LOAD that fails evicts no context");
-	hog->over = 1;
+	hog->stop = 1;
 	pthread_join(thread, NULL);
 	close(loading.fd);
 	munmap((void *)step, 4096);
@@ -258,49 +266,49 @@ static void failed_load_evicts_nobody(void)
 int main(void)
 {
 	char was_fair[32] = "", was_rt[32] = "";
-	bool has_fair = !access(fair, W_OK);
+	bool has_fair = !access(fair_server, W_OK);
 	pid_t pid;
 	int fd;
 
 	plan(8 + 2 + 3);
-	sampling_modules(SKYLAKE);
+	load_sampling_modules(SKYLAKE);
 	hog = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	on_cpu(0);
+	pin_to_cpu(0);
 	if (has_fair) {
-		slurp(fair, was_fair, sizeof(was_fair));
-		write_file(fair, "0");
+		read_file(fair_server, was_fair, sizeof(was_fair));
+		write_file(fair_server, "0");
 	}
-	slurp(rt, was_rt, sizeof(was_rt));
-	write_file(rt, "-1");
-	pid = begin_hog();
-	all_of("CPU 1 hogged before PMU use");
-	hog->over = 1;
+	read_file(rt_runtime, was_rt, sizeof(was_rt));
+	write_file(rt_runtime, "-1");
+	pid = start_hog();
+	test_other_cpu("CPU 1 hogged before PMU use");
+	hog->stop = 1;
 	waitpid(pid, NULL, 0);
-	/* Repeats the tests with a hog that begins while the PMU is in use. */
-	hog->over = 0;
-	hog->going = 0;
+	/* Repeats the tests with a hog that starts while a context uses the PMU. */
+	hog->stop = 0;
+	hog->running = 0;
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.6 load: a context uses the PMU before the hog begins");
 	pfm_start(fd);
-	pid = begin_hog();
+	pid = start_hog();
 	close(fd);
-	all_of("CPU 1 hogged after PMU use");
-	hog->over = 1;
+	test_other_cpu("CPU 1 hogged after PMU use");
+	hog->stop = 1;
 	waitpid(pid, NULL, 0);
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod");
-	hog->over = 0;
-	hog->going = 0;
-	pid = begin_hog();
-	failed_load_evicts_nobody();
+	hog->stop = 0;
+	hog->running = 0;
+	pid = start_hog();
+	test_failed_load_evicts_none();
 	waitpid(pid, NULL, 0);
-	unload_meanwhile();
-	done(map_own_hog,
-	     "a process with a hogging thread: its self page is mapped without SELF_RDPMC");
-	write_file(rt, was_rt);
+	test_unload_while_loading();
+	test_in_child(child_map_with_own_hog,
+		      "a process with a hogging thread: its self page is mapped without SELF_RDPMC");
+	write_file(rt_runtime, was_rt);
 	if (has_fair)
-		write_file(fair, was_fair);
+		write_file(fair_server, was_fair);
 	return finish();
 }

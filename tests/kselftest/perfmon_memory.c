@@ -3,9 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Kernel memory of contexts. It is allocated when it is needed, charged to the user who created the
- * context, and to the owner of a user namespace for all users in it. A call that would exceed
- * user_kb fails with EDQUOT. All memory is given back on close.
+ * Kernel memory of contexts. The memory is allocated when it is needed, and charged to the user who
+ * created the context, and to the owner of a user namespace for all users in the namespace. A call
+ * that would exceed user_kb fails with EDQUOT. close() frees all memory of a context.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -16,10 +16,10 @@
 #define SETS	1024
 #define FDS	100
 #define USER	1000
-#define SUB	100000
+#define FIRST_SUB_UID	100000
 
-/* Creates event sets 1 to 1,023 of a context. Set 0 exists already. */
-static int fill(int fd)
+/* Creates event sets 1 to 1,023 of a context. Event set 0 exists already. */
+static int create_all_sets(int fd)
 {
 	static struct pfarg_setdesc sets[SETS];
 	struct perfmon_vector v = { .size = sizeof(*sets) };
@@ -37,225 +37,231 @@ static int fill(int fd)
 	return rc;
 }
 
-struct told {
+struct child_report {
 	int contexts, error;
 	volatile int go;
 };
 
-static struct told *told;
+static struct child_report *report;
 
 /*
- * Creates contexts until one is refused or there are @most. Sets `go` to 1 and keeps the contexts
- * until the parent changes it.
+ * Creates up to @max contexts, until one is refused. Then sets `go` to 1 and keeps the contexts
+ * until the parent changes `go`.
  */
-static void hoard(struct told *told, int most, bool sets)
+static void create_until_refused(struct child_report *report, int max, bool sets)
 {
 	int rc = 0;
 
-	told->contexts = 0;
-	for (int i = 0; i < most && !rc; i++) {
+	report->contexts = 0;
+	for (int i = 0; i < max && !rc; i++) {
 		struct pfarg_ctx ctx = { 0 };
 		int fd = open("/dev/perfmon", O_RDWR);
 
 		rc = fd < 0 || ioctl(fd, PERFMON_CREATE, &ctx) ? -errno : 0;
 		if (!rc && sets)
-			rc = fill(fd);
-		told->contexts += !rc;
+			rc = create_all_sets(fd);
+		report->contexts += !rc;
 	}
-	told->error = rc;
-	told->go = 1;
-	while (told->go == 1)
+	report->error = rc;
+	report->go = 1;
+	while (report->go == 1)
 		usleep(1000);
 	_exit(0);
 }
 
-static pid_t begin(int user, int most, bool sets)
+static pid_t start_child(int user, int max, bool sets)
 {
 	pid_t child;
 
-	told->go = 0;
+	report->go = 0;
 	child = fork();
 	if (!child) {
-		become_user(user, -1);
-		hoard(told, most, sets);
+		switch_user(user, -1);
+		create_until_refused(report, max, sets);
 	}
-	wait_until(told->go == 1);
+	wait_until(report->go == 1);
 	return child;
 }
 
-static void end(pid_t child)
+static void stop_child(pid_t child)
 {
-	told->go = 2;
+	report->go = 2;
 	waitpid(child, NULL, 0);
 }
 
-/* A user creates contexts with all 1,024 event sets each, until one is refused. */
-static void attack(void)
+/* A user creates contexts with all 1,024 event sets each, until a context is refused. */
+static void test_all_sets(void)
 {
 	pid_t child;
-	__u64 has;
+	__u64 charged;
 
-	child = begin(USER, FDS, true);
-	has = bytes_of(USER);
-	note("%d contexts with %d sets each, then %s: %llu kB", told->contexts, SETS,
-	     strerror(-told->error), has / 1024);
-	is(told->error, -EDQUOT, "9.1 contexts with 1,024 sets each: a user gets EDQUOT");
-	ok(told->contexts > 8, "9.1 contexts with 1,024 sets each: a user creates more than eight");
-	ok(has <= 32 * 1024 * 1024,
+	child = start_child(USER, FDS, true);
+	charged = charged_bytes(USER);
+	note("%d contexts with %d sets each, then %s: %llu kB", report->contexts, SETS,
+	     strerror(-report->error), charged / 1024);
+	is(report->error, -EDQUOT, "9.1 contexts with 1,024 sets each: a user gets EDQUOT");
+	ok(report->contexts > 8,
+	   "9.1 contexts with 1,024 sets each: a user creates more than eight");
+	ok(charged <= 32 * 1024 * 1024,
 	   "9.1 contexts with 1,024 sets each: at most 32 MiB are charged to the user");
-	end(child);
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 contexts with 1,024 sets each: no memory is charged after close");
+	stop_child(child);
+	wait_until(nothing_charged());
+	ok(nothing_charged(),
+	   "9.1 contexts with 1,024 sets each: no memory is charged after close");
 }
 
 /*
- * A context and a set without registers are small. The first write of a register allocates memory,
- * later ones do not.
+ * A context and a set without registers are small. The first write of a register allocates memory;
+ * later writes do not.
  */
-static void needs(void)
+static void test_first_write(void)
 {
 	int fd = pfm_create(0), rc;
-	__u64 first = bytes_of(0), last;
+	__u64 first = charged_bytes(0), last;
 
 	ok(first && first < 8192, "9.1 a new context is charged less than 8 KiB");
-	rc = fill(fd);
-	last = bytes_of(0);
+	rc = create_all_sets(fd);
+	last = charged_bytes(0);
 	note("a context: %llu bytes, a set: %llu", first, (last - first) / (SETS - 1));
 	is(rc, 0, "9.4 a context can have 1,024 sets");
 	ok(last - first < SETS * 1024, "9.1 a set without registers is charged less than 1 KiB");
 	rc = 0;
 	for (int i = 0; i < 100; i++)
 		rc |= set_pmd(fd, i, 256, 0, 0);
-	ok(!rc && bytes_of(0) > last, "9.1 the first write of a PMD charges memory");
-	first = bytes_of(0);
+	ok(!rc && charged_bytes(0) > last, "9.1 the first write of a PMD charges memory");
+	first = charged_bytes(0);
 	for (int i = 0; i < 100; i++)
 		rc |= set_pmd(fd, i, 256, i, 0);
-	ok(!rc && bytes_of(0) == first, "9.1 a second write of the same PMD charges no memory");
+	ok(!rc && charged_bytes(0) == first,
+	   "9.1 a second write of the same PMD charges no memory");
 	close(fd);
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 }
 
-/* A user can have as many contexts as user_kb allows. Root and other users are not affected. */
-static void limit(void)
+/*
+ * A user can have as many contexts as user_kb allows. The limit of one user does not affect root
+ * and other users.
+ */
+static void test_user_kb(void)
 {
 	int fd = pfm_create(0);
-	__u64 one = bytes_of(0);
+	__u64 one_context = charged_bytes(0);
 	pid_t child;
 
 	close(fd);
-	wait_until(nobody_has_any());
-	/* user_kb is in whole kilobytes: enough for four contexts, not for five. */
-	set_user_kb(one * 9 / 2 / 1024);
-	child = begin(USER, 10, false);
-	is(told->contexts, 4, "9.4 user_kb for 4.5 contexts: a user creates four");
-	is(told->error, -EDQUOT, "9.4 user_kb for 4.5 contexts: the fifth context is EDQUOT");
-	is(bytes_of(USER), 4 * one,
+	wait_until(nothing_charged());
+	/* The value of user_kb is in whole kilobytes and enough for four contexts, not for five. */
+	set_user_kb(one_context * 9 / 2 / 1024);
+	child = start_child(USER, 10, false);
+	is(report->contexts, 4, "9.4 user_kb for 4.5 contexts: a user creates four");
+	is(report->error, -EDQUOT, "9.4 user_kb for 4.5 contexts: the fifth context is EDQUOT");
+	is(charged_bytes(USER), 4 * one_context,
 	   "9.1 debugfs users: four contexts are charged with four times the size of one");
 	fd = pfm_create(0);
 	ok(fd >= 0, "9.1 user_kb does not limit root's contexts");
 	close(fd);
-	end(child);
-	child = begin(USER + 1, 10, false);
-	is(told->contexts, 4, "9.1 user_kb for 4.5 contexts: another user creates four as well");
-	end(child);
-	wait_until(nobody_has_any());
+	stop_child(child);
+	child = start_child(USER + 1, 10, false);
+	is(report->contexts, 4, "9.1 user_kb for 4.5 contexts: another user creates four as well");
+	stop_child(child);
+	wait_until(nothing_charged());
 }
 
-/* Contexts of all users in a user namespace are charged to its owner as well. */
-static void inside(void)
+/* Contexts of all users in a user namespace are charged to the owner of the namespace as well. */
+static void test_user_namespace(void)
 {
-	pid_t maker, first, second;
+	pid_t owner, first, second;
 	char path[40];
 
-	maker = user_space_of(USER, "0 100000 2", path, sizeof(path));
-	told->go = 0;
+	owner = create_user_namespace(USER, "0 100000 2", path, sizeof(path));
+	report->go = 0;
 	first = fork();
 	if (!first) {
-		enter_user_space(path, 0);
-		hoard(&told[0], 3, false);
+		enter_user_namespace(path, 0);
+		create_until_refused(&report[0], 3, false);
 	}
-	wait_until(told[0].go == 1);
-	is(told[0].contexts, 3, "9.1 user namespace: its first user creates three contexts");
-	is(bytes_of(USER), bytes_of(SUB),
+	wait_until(report[0].go == 1);
+	is(report[0].contexts, 3, "9.1 user namespace: its first user creates three contexts");
+	is(charged_bytes(USER), charged_bytes(FIRST_SUB_UID),
 	   "9.1 user namespace: contexts of its user are charged to the owner as well");
 	second = fork();
 	if (!second) {
-		enter_user_space(path, 1);
-		hoard(&told[1], 3, false);
+		enter_user_namespace(path, 1);
+		create_until_refused(&report[1], 3, false);
 	}
-	wait_until(told[1].go == 1);
-	is(told[1].contexts, 1, "9.1 user namespace: its second user creates one context");
-	is(told[1].error, -EDQUOT,
+	wait_until(report[1].go == 1);
+	is(report[1].contexts, 1, "9.1 user namespace: its second user creates one context");
+	is(report[1].error, -EDQUOT,
 	   "9.1 user namespace: the second user's second context is EDQUOT");
-	kill(maker, SIGKILL);
-	told[0].go = 2;
-	told[1].go = 2;
-	waitpid(maker, NULL, 0);
+	kill(owner, SIGKILL);
+	report[0].go = 2;
+	report[1].go = 2;
+	waitpid(owner, NULL, 0);
 	waitpid(first, NULL, 0);
 	waitpid(second, NULL, 0);
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 user namespace: no memory is charged at the end");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 user namespace: no memory is charged at the end");
 	set_user_kb(0);
 }
 
 /*
- * Containers, as user namespaces that root has created: all users in one of them can have as much
- * as one user outside, and nothing is charged to root.
+ * Containers are user namespaces that root has created. All users in one container together can
+ * have as much memory as one user outside, and nothing is charged to root.
  */
-static void containers(void)
+static void test_root_namespaces(void)
 {
-	static const int who[] = { 0, 1, 0 };
-	pid_t maker[2], child[3];
+	static const int owner_of[] = { 0, 1, 0 };
+	pid_t owners[2], child[3];
 	char path[2][40];
 
-	maker[0] = user_space_of(0, "0 100000 2", path[0], sizeof(path[0]));
-	maker[1] = user_space_of(0, "0 200000 2", path[1], sizeof(path[1]));
+	owners[0] = create_user_namespace(0, "0 100000 2", path[0], sizeof(path[0]));
+	owners[1] = create_user_namespace(0, "0 200000 2", path[1], sizeof(path[1]));
 	for (int i = 0; i < 3; i++) {
-		told[i].go = 0;
+		report[i].go = 0;
 		child[i] = fork();
 		if (!child[i]) {
-			enter_user_space(path[i / 2], who[i]);
-			hoard(&told[i], 10, false);
+			enter_user_namespace(path[i / 2], owner_of[i]);
+			create_until_refused(&report[i], 10, false);
 		}
-		wait_until(told[i].go == 1);
+		wait_until(report[i].go == 1);
 	}
-	is(told[0].contexts, 4,
+	is(report[0].contexts, 4,
 	   "9.1 container created by root: its first user creates four contexts");
-	is(told[1].contexts, 0, "9.1 container created by root: its second user creates none");
-	is(told[2].contexts, 4,
+	is(report[1].contexts, 0, "9.1 container created by root: its second user creates none");
+	is(report[2].contexts, 4,
 	   "9.1 another container created by root: its user creates four contexts");
-	is(bytes_of(0), 0, "9.1 containers created by root: nothing is charged to root");
+	is(charged_bytes(0), 0, "9.1 containers created by root: nothing is charged to root");
 	for (int i = 0; i < 3; i++) {
-		told[i].go = 2;
+		report[i].go = 2;
 		waitpid(child[i], NULL, 0);
 	}
 	for (int i = 0; i < 2; i++) {
-		kill(maker[i], SIGKILL);
-		waitpid(maker[i], NULL, 0);
+		kill(owners[i], SIGKILL);
+		waitpid(owners[i], NULL, 0);
 	}
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 containers: no memory is charged at the end");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 containers: no memory is charged at the end");
 }
 
-/* A user who has entered a new user namespace can have as many contexts as outside. */
-static void at_home(void)
+/* A user who has entered a new user namespace can have as many contexts as outside of it. */
+static void test_own_namespace(void)
 {
 	pid_t child;
 
-	told->go = 0;
+	report->go = 0;
 	child = fork();
 	if (!child) {
-		become_user(USER, -1);
+		switch_user(USER, -1);
 		if (unshare(CLONE_NEWUSER))
 			_exit(96);
-		hoard(told, 10, false);
+		create_until_refused(report, 10, false);
 	}
-	wait_until(told->go == 1);
-	is(told->contexts, 4,
+	wait_until(report->go == 1);
+	is(report->contexts, 4,
 	   "9.1 a user in a new user namespace of its own creates four contexts");
-	told->go = 2;
+	report->go = 2;
 	waitpid(child, NULL, 0);
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 }
 
 int main(void)
@@ -264,19 +270,19 @@ int main(void)
 
 	plan(4 + 5 + 5 + 5 + 1 + 5);
 	setrlimit(RLIMIT_NOFILE, &files);
-	load("");
+	load_modules("");
 	errno = -insmod("pfm_soft", "");
 	if (errno && errno != EEXIST)
 		bail("insmod pfm_soft");
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod");
-	told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	attack();
-	needs();
-	limit();
-	containers();
-	at_home();
-	inside();
+	report = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	test_all_sets();
+	test_first_write();
+	test_user_kb();
+	test_root_namespaces();
+	test_own_namespace();
+	test_user_namespace();
 	chmod("/dev/perfmon", 0600);
 	return finish();
 }

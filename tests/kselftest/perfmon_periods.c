@@ -6,31 +6,31 @@
  * timeout: 200
  *
  * Sampling periods and blocking contexts:
- *  - random periods follow the generator, and sample all parts of a loop, whereas fixed periods in
- *    step with the loop always sample the same place;
+ *  - random periods follow the random number generator and sample all parts of a loop, whereas
+ *    fixed periods in step with the loop always sample the same address;
  *  - samples and counts agree with perf's, also with skid and spurious interrupts;
- *  - perf and contexts use the PMU by turns;
- *  - a thread sleeps from a notification until it is restarted (PFM_FL_NOTIFY_BLOCK).
+ *  - perf and contexts use the PMU in alternation;
+ *  - a thread sleeps from a notification until PERFMON_RESTART (PFM_FL_NOTIFY_BLOCK).
  */
 #include "sampling.h"
 #include <signal.h>
 
 #define SIZE	(1 << 20)
-/* Number of times that perf, then a context uses the PMU. */
-#define TURNS	25
+/* Number of times that first perf and then a context uses the PMU. */
+#define NR_ALTERNATIONS	25
 
-static const struct pmu_model *m;
+static const struct pmu_model *model;
 
-static struct pfm_dfl_smpl_entry *entry(struct pfm_dfl_smpl_hdr *hdr, unsigned int n)
+static struct pfm_dfl_smpl_entry *entry_at(struct pfm_dfl_smpl_hdr *hdr, unsigned int n)
 {
 	return (void *)hdr + sizeof(*hdr) + n * sizeof(struct pfm_dfl_smpl_entry);
 }
 
 /*
  * The minimal standard generator, as D. F. Carta implements it: x = 16807 * x modulo 2^31 - 1. Two
- * steps make one number of 62 bits.
+ * steps of the generator make one number of 62 bits.
  */
-static __u64 carta(__u32 *state)
+static __u64 next_random(__u32 *state)
 {
 	__u64 low = *state = *state * 16807ULL % 0x7fffffff;
 
@@ -38,7 +38,7 @@ static __u64 carta(__u32 *state)
 	return low | (__u64)*state << 31;
 }
 
-static int open_sampling(struct pfarg_pmd *pmd, size_t size, struct pfm_dfl_smpl_hdr **hdr)
+static int create_sampling(struct pfarg_pmd *pmd, size_t size, struct pfm_dfl_smpl_hdr **hdr)
 {
 	int fd = pfm_create_default(0, size), rc;
 
@@ -47,7 +47,7 @@ static int open_sampling(struct pfarg_pmd *pmd, size_t size, struct pfm_dfl_smpl
 		bail("create");
 	}
 	*hdr = pfm_map_default(fd, size);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	rc = pfm_write_smpl(fd, pmd);
 	if (!rc)
 		rc = pfm_load(fd, this_thread());
@@ -58,24 +58,27 @@ static int open_sampling(struct pfarg_pmd *pmd, size_t size, struct pfm_dfl_smpl
 	return fd;
 }
 
-static void shut(int fd, struct pfm_dfl_smpl_hdr *hdr, size_t size)
+static void close_sampling(int fd, struct pfm_dfl_smpl_hdr *hdr, size_t size)
 {
 	munmap(hdr, size);
 	close(fd);
 }
 
-/* Compares each period with the generator's, and checks their mean and range. */
-static void random_periods(void)
+/*
+ * Compares each random period with a period from next_random(), and checks the mean and the range
+ * of all periods.
+ */
+static void test_random_periods(void)
 {
 	struct pfarg_pmd pmd = {
 		.reg_flags = PFM_REGFL_RANDOM, .reg_value = -2000, .reg_short_reset = -2000,
 		.reg_long_reset = -2000, .reg_random_mask = 0x3ff, .reg_random_seed = 20261121,
 	};
-	__u64 sum = 0, period, least = -1ULL, most = 0;
+	__u64 sum = 0, period, min = -1ULL, max = 0;
 	unsigned int n, wrong = 0, i;
 	struct pfm_dfl_smpl_hdr *hdr;
 	__u32 state = 20261121;
-	int fd = open_sampling(&pmd, SIZE, &hdr);
+	int fd = create_sampling(&pmd, SIZE, &hdr);
 
 	pfm_start(fd);
 	spin(5000000);
@@ -83,33 +86,33 @@ static void random_periods(void)
 	n = hdr->hdr_count;
 	/* The first period is the value that was written. */
 	for (i = 1; i < n; i++) {
-		period = -entry(hdr, i)->last_reset_val;
-		wrong += period != 2000 + (carta(&state) & 0x3ff);
+		period = -entry_at(hdr, i)->last_reset_val;
+		wrong += period != 2000 + (next_random(&state) & 0x3ff);
 		sum += period;
-		least = period < least ? period : least;
-		most = period > most ? period : most;
+		min = period < min ? period : min;
+		max = period > max ? period : max;
 	}
 	is(wrong, 0, "1.11 random periods are those of the generator with that seed");
 	if (!ok(n > 3900 && n < 4100 && sum / (n - 1) > 2490 && sum / (n - 1) < 2533 &&
-		least < 2020 && most > 3003,
+		min < 2020 && max > 3003,
 		"1.11 random periods have the requested mean and range"))
-		note("%u, mean %llu, %llu to %llu", n, sum / (n - 1), least, most);
-	shut(fd, hdr, SIZE);
+		note("%u, mean %llu, %llu to %llu", n, sum / (n - 1), min, max);
+	close_sampling(fd, hdr, SIZE);
 }
 
-/* 1000 instructions a round, a tenth of them between step_a and step_b. */
-extern char step_a[], step_b[], step_end[];
+/* Each round executes 1000 instructions, a tenth of them between region_begin and region_end. */
+extern char region_begin[], region_end[], loop_end[];
 
-static __attribute__((noinline)) void step(__u64 rounds)
+static __attribute__((noinline)) void run_steps(__u64 rounds)
 {
-	asm volatile(".globl step_a, step_b, step_end\n"
-		     "step_a: .rept 100\n nop\n .endr\n"
-		     "step_b: .rept 898\n nop\n .endr\n"
-		     "dec %0\n jnz step_a\n"
-		     "step_end:" : "+r"(rounds) : : "cc", "memory");
+	asm volatile(".globl region_begin, region_end, loop_end\n"
+		     "region_begin: .rept 100\n nop\n .endr\n"
+		     "region_end: .rept 898\n nop\n .endr\n"
+		     "dec %0\n jnz region_begin\n"
+		     "loop_end:" : "+r"(rounds) : : "cc", "memory");
 }
 
-static double share(bool random)
+static double share_in_region(bool random)
 {
 	struct pfarg_pmd pmd = {
 		.reg_value = -3000, .reg_short_reset = -3000, .reg_long_reset = -3000,
@@ -123,20 +126,21 @@ static double share(bool random)
 		pmd.reg_flags = PFM_REGFL_RANDOM;
 		pmd.reg_random_mask = 0x3ff;
 	}
-	fd = open_sampling(&pmd, SIZE, &hdr);
+	fd = create_sampling(&pmd, SIZE, &hdr);
 	pfm_start(fd);
-	step(10000);
+	run_steps(10000);
 	pfm_stop(fd);
 	n = hdr->hdr_count;
 	for (i = 0; i < n; i++)
-		a += entry(hdr, i)->ip >= (__u64)step_a && entry(hdr, i)->ip < (__u64)step_b;
-	shut(fd, hdr, SIZE);
+		a += entry_at(hdr, i)->ip >= (__u64)region_begin &&
+			entry_at(hdr, i)->ip < (__u64)region_end;
+	close_sampling(fd, hdr, SIZE);
 	return n ? (double)a / n : -1;
 }
 
-static void lock_step(void)
+static void test_fixed_periods(void)
 {
-	double fixed = share(false), random = share(true);
+	double fixed = share_in_region(false), random = share_in_region(true);
 
 	note("samples in a tenth of a loop: %.3f of all with a fixed period, %.3f with random ones",
 	     fixed, random);
@@ -147,19 +151,19 @@ static void lock_step(void)
 }
 
 /*
- * Samples times the period, plus the events since the last sample, is perf's count within 100
- * instructions.
+ * The number of samples times the period, plus the events since the last sample, must equal perf's
+ * count within 100 instructions.
  */
-static void with_perf(void)
+static void test_with_perf(void)
 {
 	struct pfarg_pmd pmd = {
 		.reg_value = -10007, .reg_short_reset = -10007, .reg_long_reset = -10007,
 	};
 	struct pfm_dfl_smpl_hdr *hdr;
 	__u64 perf, ours, tries;
-	int fd, turns, wrong = 0;
+	int fd, round, wrong = 0;
 
-	for (turns = 0; turns < TURNS && wrong < 5; turns++) {
+	for (round = 0; round < NR_ALTERNATIONS && wrong < 5; round++) {
 		struct pfm_dfl_smpl_hdr *h;
 
 		for (tries = 0; tries < 2000; tries++) {
@@ -175,7 +179,7 @@ static void with_perf(void)
 		/* perf releases the PMU some time after the event is closed. */
 		for (tries = 0; tries < 2000; tries++) {
 			fd = pfm_create_default(0, SIZE);
-			pfm_write_pmc(fd, 0, pfm_instructions(m));
+			pfm_write_pmc(fd, 0, pfm_instructions(model));
 			pfm_write_smpl(fd, &pmd);
 			if (!pfm_load(fd, this_thread()))
 				break;
@@ -191,27 +195,30 @@ static void with_perf(void)
 		pfm_stop(fd);
 		ours = hdr->hdr_count * 10007 + pfm_read_pmd(fd, 0) + 10007;
 		if (h->hdr_count != ours / 10007 || ours + 100 < perf || ours > perf + 100) {
-			note("turn %d: %llu samples, %llu; perf %llu", turns, h->hdr_count, ours,
+			note("turn %d: %llu samples, %llu; perf %llu", round, h->hdr_count, ours,
 			     perf);
 			wrong++;
 		}
-		shut(fd, hdr, SIZE);
+		close_sampling(fd, hdr, SIZE);
 	}
-	is(turns, TURNS, "1.7 perf and contexts use the PMU by turns, %d times", TURNS);
+	is(round, NR_ALTERNATIONS, "1.7 perf and contexts use the PMU by turns, %d times",
+	   NR_ALTERNATIONS);
 	is(wrong, 0, "1.7 samples times period and the rest agree with perf's count");
 }
 
 static volatile __u64 *shared;
 
-/* Waits for an overflow message, and returns true if the process does not run after it. */
-static bool stands_still(int fd, pid_t pid)
+/*
+ * Waits for an overflow message, and returns true if process @pid does not run after the message.
+ */
+static bool is_blocked_after_message(int fd, pid_t pid)
 {
 	struct pfarg_ovfl_msg msg;
 	__u64 at;
 
-	if (!pfm_message(fd, &msg, 60000))
+	if (!pfm_read_message(fd, &msg, 60000))
 		return false;
-	/* The process may still be on its way to the place where it sleeps. */
+	/* The process may still be on its way to the function in which it sleeps. */
 	wait_until(task_state(pid) != 'R');
 	at = *shared;
 	usleep(20000);
@@ -219,10 +226,10 @@ static bool stands_still(int fd, pid_t pid)
 }
 
 /*
- * Another process with PFM_FL_NOTIFY_BLOCK. It sleeps after a notification, until PERFMON_RESTART,
- * a signal, or the close of the context.
+ * PFM_FL_NOTIFY_BLOCK on another process: the process sleeps after a notification, until
+ * PERFMON_RESTART, a signal, or the close of the context.
  */
-static void blocked(void)
+static void test_notify_block(void)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), pid, status, i;
 	bool blocked;
@@ -235,38 +242,41 @@ static void blocked(void)
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid = fork();
 	if (!pid) {
-		/* Else the child would keep the context open that is attached to it. */
+		/*
+		 * Closes the inherited descriptor, which would keep open the context that monitors
+		 * this child.
+		 */
 		close(fd);
 		for (;;)
 			++*shared;
 	}
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
 	is(pfm_load(fd, pid), 0,
 	   "1.8 load: succeeds for a NOTIFY_BLOCK context on another process");
 	pfm_start(fd);
 	for (i = 0; i < 10; i++)
-		if (!stands_still(fd, pid) || pfm_restart(fd))
+		if (!is_blocked_after_message(fd, pid) || pfm_restart(fd))
 			break;
 	is(i, 10, "1.8 blocked process: does not run from a message to the restart, ten times");
-	blocked = stands_still(fd, pid);
+	blocked = is_blocked_after_message(fd, pid);
 	a = *shared;
 	kill(pid, SIGSTOP);
 	kill(pid, SIGCONT);
 	wait_until(*shared != a);
 	ok(blocked && *shared != a, "1.8 blocked process: continues after SIGSTOP and SIGCONT");
 	pfm_restart(fd);
-	blocked = stands_still(fd, pid);
+	blocked = is_blocked_after_message(fd, pid);
 	a = *shared;
 	close(fd);
 	wait_until(*shared != a);
 	ok(blocked && *shared != a, "1.8 blocked process: continues after the context is closed");
 	fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
 	pfm_load(fd, pid);
 	pfm_start(fd);
-	blocked = stands_still(fd, pid);
+	blocked = is_blocked_after_message(fd, pid);
 	kill(pid, SIGKILL);
 	ok(waitpid(pid, &status, 0) == pid && blocked, "1.8 blocked process: SIGKILL ends it");
 	close(fd);
@@ -276,25 +286,26 @@ int main(void)
 {
 	const char *name = getenv("PMU") ?: "";
 	/*
-	 * With pmu-late and pmu-merge some interrupts are late or missing. Their overflows are
-	 * found when the counters are read the next time, so exact periods cannot be tested.
+	 * With pmu-late and pmu-merge some interrupts are late or missing. The overflows of these
+	 * interrupts are only found when the counters are read the next time, so exact periods
+	 * cannot be tested.
 	 */
-	bool silent = !strcmp(name, "late") || !strcmp(name, "merge");
+	bool no_messages = !strcmp(name, "late") || !strcmp(name, "merge");
 	bool spurious = !strcmp(name, "spurious");
 
-	m = silent || spurious || !strcmp(name, "skid") ? SKYLAKE : this_model();
-	plan(silent ? 8 : 14);
-	sampling_modules(m);
-	pfm_limits("0", "0");
-	if (!silent) {
-		random_periods();
-		lock_step();
-		with_perf();
+	model = no_messages || spurious || !strcmp(name, "skid") ? SKYLAKE : guest_model();
+	plan(no_messages ? 8 : 14);
+	load_sampling_modules(model);
+	pfm_set_limits("0", "0");
+	if (!no_messages) {
+		test_random_periods();
+		test_fixed_periods();
+		test_with_perf();
 	}
-	blocked();
+	test_notify_block();
 	if (spurious)
 		skip("1.7 the kernel reported no unknown NMI", "some are");
 	else
-		ok(!kernel_said("Uhhuh"), "1.7 the kernel reported no unknown NMI");
+		ok(!klog_contains("Uhhuh"), "1.7 the kernel reported no unknown NMI");
 	return finish();
 }

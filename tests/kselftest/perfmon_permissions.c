@@ -5,8 +5,8 @@
  * gate: pmu-skylake
  * timeout: 120
  *
- * Permissions of /dev/perfmon: each cell of the table in Documentation/perfmon.md. Each attempt is
- * made by a child that has the credentials of its column.
+ * Permissions of /dev/perfmon: each cell of the table in Documentation/perfmon.md. A child with the
+ * credentials of the cell's column makes each attempt.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -15,47 +15,47 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
-static const struct pmu_model *m;
+static const struct pmu_model *model;
 
-enum who {
-	NOBODY,		/* another user than root, without capabilities */
-	CAPABLE,	/* that user with CAP_PERFMON */
-	TRACER,		/* that user with CAP_SYS_PTRACE */
-	INSIDE,		/* root of a user namespace, without capabilities outside */
+enum credentials {
+	PLAIN_USER,		/* a user other than root, without capabilities */
+	USER_CAP_PERFMON,	/* the plain user with CAP_PERFMON */
+	USER_CAP_PTRACE,	/* the plain user with CAP_SYS_PTRACE */
+	NAMESPACE_ROOT,		/* root of a user namespace, without capabilities outside */
 	ROOT,
-	NR_WHO,
+	NR_CREDENTIALS,
 };
 
-static const char * const names[NR_WHO] = {
+static const char * const names[NR_CREDENTIALS] = {
 	"a user", "a user with CAP_PERFMON",
 	"a user with CAP_SYS_PTRACE", "root of a user namespace", "root",
 };
 
-static void become(int user)
+static void set_user(int user)
 {
 	prctl(PR_SET_KEEPCAPS, 1);
 	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
 		_exit(97);
 }
 
-static void part(enum who who)
+static void set_credentials(enum credentials cred)
 {
-	switch (who) {
-	case NOBODY:
-		become(1000);
-		keep(-1);
+	switch (cred) {
+	case PLAIN_USER:
+		set_user(1000);
+		drop_capabilities_except(-1);
 		break;
-	case CAPABLE:
-		become(1000);
-		keep(CAP_PERFMON);
+	case USER_CAP_PERFMON:
+		set_user(1000);
+		drop_capabilities_except(CAP_PERFMON);
 		break;
-	case TRACER:
-		become(1000);
-		keep(CAP_SYS_PTRACE);
+	case USER_CAP_PTRACE:
+		set_user(1000);
+		drop_capabilities_except(CAP_SYS_PTRACE);
 		break;
-	case INSIDE:
-		become(1000);
-		keep(-1);
+	case NAMESPACE_ROOT:
+		set_user(1000);
+		drop_capabilities_except(-1);
 		if (unshare(CLONE_NEWUSER))
 			_exit(96);
 		break;
@@ -63,14 +63,14 @@ static void part(enum who who)
 		break;
 	}
 	/*
-	 * A change of user makes a process undumpable. A program that a user has started is
+	 * A change of user makes a process undumpable, whereas a program that a user has started is
 	 * dumpable.
 	 */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-/* Calls @try in a child with these credentials. Returns 0 or a negative errno. */
-static int as(enum who who, int (*try)(pid_t whom), pid_t whom)
+/* Calls @try in a child with these credentials. Returns the result: 0 or a negative errno. */
+static int call_as(enum credentials cred, int (*try)(pid_t target), pid_t target)
 {
 	int status;
 	pid_t child;
@@ -78,15 +78,15 @@ static int as(enum who who, int (*try)(pid_t whom), pid_t whom)
 	fflush(stdout);
 	child = fork();
 	if (!child) {
-		part(who);
-		_exit(-try(whom));
+		set_credentials(cred);
+		_exit(-try(target));
 	}
 	waitpid(child, &status, 0);
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -999;
 }
 
-/* Forks a process that sleeps. Without capabilities, unless @user is 0. */
-static pid_t somebody(int user, bool dumpable)
+/* Forks a process of @user that sleeps. The process has no capabilities, unless @user is 0. */
+static pid_t fork_target(int user, bool dumpable)
 {
 	int ready[2];
 	pid_t child;
@@ -97,9 +97,9 @@ static pid_t somebody(int user, bool dumpable)
 	child = fork();
 	if (!child) {
 		if (user)
-			become(user);
+			set_user(user);
 		if (user)
-			keep(-1);
+			drop_capabilities_except(-1);
 		prctl(PR_SET_DUMPABLE, dumpable);
 		if (write(ready[1], "x", 1) != 1)
 			_exit(1);
@@ -113,22 +113,22 @@ static pid_t somebody(int user, bool dumpable)
 	return child;
 }
 
-static int try_load(pid_t whom)
+static int try_load(pid_t target)
 {
 	int fd = pfm_create(0);
 
 	if (fd < 0)
 		return fd;
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	return pfm_load(fd, whom ?: (pid_t)this_thread());
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	return pfm_load(fd, target ?: (pid_t)this_thread());
 }
 
-/* A context that would stop the thread at each overflow. */
-static int try_blocking(pid_t whom)
+/* Loads a context that would stop the thread at each overflow. */
+static int try_blocking(pid_t target)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
 
-	return fd < 0 ? fd : pfm_load(fd, whom);
+	return fd < 0 ? fd : pfm_load(fd, target);
 }
 
 static int try_cpu(pid_t unused)
@@ -137,22 +137,22 @@ static int try_cpu(pid_t unused)
 
 	if (fd < 0)
 		return fd;
-	on_cpu(0);
+	pin_to_cpu(0);
 	return pfm_load(fd, 0);
 }
 
 static int try_kernel_mode(pid_t unused)
 {
-	return pfm_write_pmc(pfm_create(0), 0, pfm_instructions(m) | PFM_KERNEL);
+	return pfm_write_pmc(pfm_create(0), 0, pfm_instructions(model) | PFM_KERNEL);
 }
 
-/* Writes of reserved bits are ignored: the counter counts as it does without them. */
+/* Writes of reserved bits are ignored: the counter counts as it does without these bits. */
 static int try_reserved(pid_t unused)
 {
 	int fd = pfm_create(0);
 	__u64 a, b;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m) | 1ULL << 19 | 1ULL << 20 | 0xffULL << 40);
+	pfm_write_pmc(fd, 0, pfm_instructions(model) | 1ULL << 19 | 1ULL << 20 | 0xffULL << 40);
 	if (pfm_load(fd, this_thread()))
 		return -1;
 	a = pfm_spin(fd, 0, 1000);
@@ -162,27 +162,28 @@ static int try_reserved(pid_t unused)
 
 struct row {
 	const char *what;
-	int (*try)(pid_t whom);
-	pid_t whom;
-	int want[NR_WHO];
+	int (*try)(pid_t target);
+	pid_t target;
+	int want[NR_CREDENTIALS];
 };
 
-static void matrix(void)
+static void test_matrix(void)
 {
-	pid_t same = somebody(1000, true), hidden = somebody(1000, false);
-	pid_t stranger = somebody(1001, true), root = somebody(0, true);
+	pid_t same_user = fork_target(1000, true), hidden = fork_target(1000, false);
+	pid_t other_user = fork_target(1001, true), root = fork_target(0, true);
 	struct row rows[] = {
 		{ "counting its own thread", try_load, 0, { 0, 0, 0, 0, 0 } },
-		{ "counting a process of its user", try_load, same, { 0, 0, 0, -EPERM, 0 } },
+		{ "counting a process of its user", try_load, same_user, { 0, 0, 0, -EPERM, 0 } },
 		{ "counting an undumpable process of its user",
 		  try_load, hidden, { -EPERM, 0, 0, -EPERM, 0 } },
 		{ "counting another user's process",
-		  try_load, stranger, { -EPERM, 0, 0, -EPERM, 0 } },
+		  try_load, other_user, { -EPERM, 0, 0, -EPERM, 0 } },
 		{ "counting root's process", try_load, root, { -EPERM, 0, 0, -EPERM, 0 } },
-		{ "blocking a process of its user", try_blocking, same, { 0, 0, 0, -EPERM, 0 } },
+		{ "blocking a process of its user", try_blocking, same_user, { 0, 0, 0, -EPERM,
+		  0 } },
 		{ "blocking an undumpable process of its user", try_blocking, hidden,
 		  { -EPERM, -EPERM, 0, -EPERM, 0 } },
-		{ "blocking another user's process", try_blocking, stranger,
+		{ "blocking another user's process", try_blocking, other_user,
 		  { -EPERM, -EPERM, 0, -EPERM, 0 } },
 		{ "blocking root's process", try_blocking, root, { -EPERM, -EPERM, 0, -EPERM, 0 } },
 		{ "counting a kernel thread",
@@ -191,43 +192,47 @@ static void matrix(void)
 		{ "counting in kernel mode", try_kernel_mode, 0, { -EPERM, 0, -EPERM, -EPERM, 0 } },
 		{ "writing reserved PMC bits", try_reserved, 0, { 0, 0, 0, 0, 0 } },
 	};
-	unsigned int i, who;
+	unsigned int i, cred;
 
 	for (i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-		for (who = 0; who < NR_WHO; who++)
-			is(as(who, rows[i].try, rows[i].whom), rows[i].want[who],
+		for (cred = 0; cred < NR_CREDENTIALS; cred++)
+			is(call_as(cred, rows[i].try, rows[i].target), rows[i].want[cred],
 			   "1.6 %s: %s is allowed or EPERM as documented",
-			   names[who], rows[i].what);
-	kill(same, SIGKILL);
+			   names[cred], rows[i].what);
+	kill(same_user, SIGKILL);
 	kill(hidden, SIGKILL);
-	kill(stranger, SIGKILL);
+	kill(other_user, SIGKILL);
 	kill(root, SIGKILL);
 	while (wait(NULL) > 0)
 		;
 }
 
-/* Kernel mode is open to users with perf_event_paranoid 1, as for perf, and else to CAP_PERFMON. */
-static void paranoia(void)
+/*
+ * Counting in kernel mode is open to users if perf_event_paranoid is 1, as for perf; otherwise
+ * CAP_PERFMON is needed.
+ */
+static void test_paranoid(void)
 {
 	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
 	char before[8];
 
-	slurp(sysctl, before, sizeof(before));
+	read_file(sysctl, before, sizeof(before));
 	write_file(sysctl, "1");
-	is(as(NOBODY, try_kernel_mode, 0), 0,
+	is(call_as(PLAIN_USER, try_kernel_mode, 0), 0,
 	   "1.6 perf_event_paranoid 1: a user may write a PMC that counts in kernel mode");
 	write_file(sysctl, "2");
-	is(as(NOBODY, try_kernel_mode, 0), -EPERM,
+	is(call_as(PLAIN_USER, try_kernel_mode, 0), -EPERM,
 	   "1.6 perf_event_paranoid 2: a user's PMC that counts in kernel mode is EPERM");
-	is(as(CAPABLE, try_kernel_mode, 0), 0,
+	is(call_as(USER_CAP_PERFMON, try_kernel_mode, 0), 0,
 	   "1.6 perf_event_paranoid 2: CAP_PERFMON may write a PMC that counts in kernel mode");
 	write_file(sysctl, before);
 }
 
 /*
- * Path of a copy of this program, which a user executes: as an ordinary, set-uid or unreadable one.
+ * Path of a copy of this program, which a user executes as an ordinary, set-uid or unreadable
+ * program.
  */
-#define SECRET	"/tmp/perfmon_secret"
+#define PROGRAM_COPY	"/tmp/perfmon_secret"
 
 static void copy_self(mode_t mode)
 {
@@ -235,8 +240,8 @@ static void copy_self(mode_t mode)
 	int from = open("/proc/self/exe", O_RDONLY), to;
 	ssize_t n;
 
-	unlink(SECRET);
-	to = open(SECRET, O_WRONLY | O_CREAT | O_EXCL, 0700);
+	unlink(PROGRAM_COPY);
+	to = open(PROGRAM_COPY, O_WRONLY | O_CREAT | O_EXCL, 0700);
 	while ((n = read(from, buffer, sizeof(buffer))) > 0)
 		if (write(to, buffer, n) != n)
 			bail("copy");
@@ -247,10 +252,10 @@ static void copy_self(mode_t mode)
 }
 
 /*
- * Counts a user's process across exec of a program with that mode. If @ends, the context ends
- * there: nothing is counted after it, and PERFMON_START is ESRCH.
+ * Counts a user's process across exec of a program with mode @mode. If @expect_end is set, the
+ * context ends at the exec: nothing is counted after the exec, and PERFMON_START is ESRCH.
  */
-static void exec_ends(mode_t mode, bool ends, const char *what)
+static void test_exec(mode_t mode, bool expect_end, const char *what)
 {
 	__u64 before, after;
 	int out[2], in[2], fd, status;
@@ -262,17 +267,17 @@ static void exec_ends(mode_t mode, bool ends, const char *what)
 		bail("pipe");
 	child = fork();
 	if (!child) {
-		become(1000);
-		keep(-1);
+		set_user(1000);
+		drop_capabilities_except(-1);
 		dup2(out[0], 0);
 		dup2(in[1], 1);
 		if (read(0, &byte, 1) != 1)
 			_exit(1);
-		execl(SECRET, SECRET, "spin", NULL);
+		execl(PROGRAM_COPY, PROGRAM_COPY, "spin", NULL);
 		_exit(1);
 	}
 	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	if (pfm_load(fd, child) || pfm_start(fd))
 		bail("load");
 	if (write(out[1], "x", 1) != 1 || read(in[0], &byte, 1) != 1)
@@ -281,10 +286,10 @@ static void exec_ends(mode_t mode, bool ends, const char *what)
 	if (write(out[1], "x", 1) != 1 || read(in[0], &byte, 1) != 1)
 		bail("spin");
 	after = pfm_read_pmd(fd, 0);
-	if (!ok(ends ? before == after : after - before >= 2000000,
+	if (!ok(expect_end ? before == after : after - before >= 2000000,
 		"1.2 %s: count after the exec", what))
 		note("%llu, %llu", before, after);
-	is(pfm_start(fd), ends ? -ESRCH : 0, "1.2 %s: result of start", what);
+	is(pfm_start(fd), expect_end ? -ESRCH : 0, "1.2 %s: result of start", what);
 	if (write(out[1], "x", 1) != 1)
 		bail("write");
 	waitpid(child, &status, 0);
@@ -293,13 +298,13 @@ static void exec_ends(mode_t mode, bool ends, const char *what)
 	close(out[1]);
 	close(in[0]);
 	close(in[1]);
-	unlink(SECRET);
+	unlink(PROGRAM_COPY);
 }
 
-/* Changes of a process that another process of the same user monitors. */
-enum change { UNDUMPABLE, OTHER_USER, OTHER_SPACE, OTHER_PROGRAM };
+/* Changes of a process while another process of the same user monitors it. */
+enum change { UNDUMPABLE, OTHER_USER, OTHER_NAMESPACE, OTHER_PROGRAM };
 
-static void be_other(enum change change)
+static void apply_change(enum change change)
 {
 	switch (change) {
 	case UNDUMPABLE:
@@ -309,22 +314,22 @@ static void be_other(enum change change)
 		if (setresuid(1001, 1001, 1001))
 			_exit(95);
 		/*
-		 * Only the user ID is to differ: the change of user has made the process
-		 * undumpable.
+		 * Only the user ID is to differ, so the process is made dumpable again after the
+		 * change of user.
 		 */
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
-	case OTHER_SPACE:
+	case OTHER_NAMESPACE:
 		if (unshare(CLONE_NEWUSER))
 			_exit(96);
 		break;
 	case OTHER_PROGRAM:
-		execl(SECRET, SECRET, "spin", NULL);
+		execl(PROGRAM_COPY, PROGRAM_COPY, "spin", NULL);
 		_exit(94);
 	}
 }
 
-static void step(int in, int out)
+static void sync_with_peer(int in, int out)
 {
 	char byte;
 
@@ -332,116 +337,116 @@ static void step(int in, int out)
 		_exit(1);
 }
 
-static void changing(int in, int out, enum change change, bool calls)
+static void run_target(int in, int out, enum change change, bool monitor_calls)
 {
 	char byte;
 
 	if (read(in, &byte, 1) != 1)
 		_exit(1);
 	spin(1000000);
-	step(in, out);
+	sync_with_peer(in, out);
 	dup2(in, 0);
 	dup2(out, 1);
-	be_other(change);
+	apply_change(change);
 	/*
-	 * Sleeps, so that the next context switch notices the change, unless a call is to notice
-	 * it.
+	 * Sleeps so that the next context switch notices the change. If the monitor makes calls,
+	 * the thread does not sleep, because a call is to notice the change first.
 	 */
-	if (!calls)
+	if (!monitor_calls)
 		sleep_ms(2);
-	step(0, 1);
+	sync_with_peer(0, 1);
 	spin(1000000);
-	step(0, 1);
+	sync_with_peer(0, 1);
 	_exit(0);
 }
 
-#define COUNTED		1	/* counted before the change */
-#define TOLD		2
-#define GONE		4
-#define COUNTED_ON	8	/* counted after the change */
-#define UNNOTICED	64	/* a call did not notice the change */
+#define COUNTED		1	/* instructions were counted before the change */
+#define MESSAGE		2
+#define DETACHED	4
+#define COUNTED_AFTER	8	/* instructions were counted after the change */
+#define UNNOTICED	64	/* a call of the monitor did not notice the change */
 
 /*
- * Monitors a child that makes the change. Returns a mask of what was seen: COUNTED, TOLD (a message
- * arrived), GONE (PERFMON_START is ESRCH) and COUNTED_ON, or UNNOTICED. With @calls, the monitor
- * makes a call before the thread runs again.
+ * Monitors a child that makes the change. Returns a mask of the observations: COUNTED, MESSAGE (a
+ * message arrived), DETACHED (PERFMON_START is ESRCH), COUNTED_AFTER and UNNOTICED. If @calls is
+ * set, the monitor makes a call before the thread runs again.
  */
-static int watcher(enum change change, bool calls)
+static int monitor_change(enum change change, bool calls)
 {
 	struct pollfd poll_fd = { .events = POLLIN };
-	int there[2], back[2], fd, seen = 0;
+	int to_child[2], from_child[2], fd, seen = 0;
 	__u64 first, last;
 	pid_t child;
 
-	become(1000);
-	keep(CAP_SETUID);
+	set_user(1000);
+	drop_capabilities_except(CAP_SETUID);
 	prctl(PR_SET_DUMPABLE, 1);
-	if (pipe(there) || pipe(back))
+	if (pipe(to_child) || pipe(from_child))
 		return -1;
 	child = fork();
 	if (!child)
-		changing(there[0], back[1], change, calls);
+		run_target(to_child[0], from_child[1], change, calls);
 	fd = pfm_create(0);
 	poll_fd.fd = fd;
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	if (pfm_load(fd, child) || pfm_start(fd))
 		return -1;
-	step(back[0], there[1]);
+	sync_with_peer(from_child[0], to_child[1]);
 	first = pfm_read_pmd(fd, 0);
 	seen |= first >= 2000000 ? COUNTED : 0;
-	step(back[0], there[1]);
+	sync_with_peer(from_child[0], to_child[1]);
 	if (calls)
 		pfm_read_pmd(fd, 0);
-	if (calls && change < OTHER_SPACE && poll(&poll_fd, 1, 0) != 1)
+	if (calls && change < OTHER_NAMESPACE && poll(&poll_fd, 1, 0) != 1)
 		return UNNOTICED;
-	step(back[0], there[1]);
+	sync_with_peer(from_child[0], to_child[1]);
 	/*
-	 * A worker checks the permission, so the message takes some time. Where none is expected,
-	 * the test waits for 500 ms.
+	 * A worker of the kernel checks the permission, so the message may be late. If no message
+	 * is expected, the test waits for 500 ms.
 	 */
-	seen |= poll(&poll_fd, 1, change < OTHER_SPACE ? 30000 : 500) == 1 ? TOLD : 0;
+	seen |= poll(&poll_fd, 1, change < OTHER_NAMESPACE ? 30000 : 500) == 1 ? MESSAGE : 0;
 	last = pfm_read_pmd(fd, 0);
-	seen |= last - first >= 2000000 && (calls || change >= OTHER_SPACE) ? COUNTED_ON : 0;
-	seen |= pfm_start(fd) == -ESRCH ? GONE : 0;
-	if (write(there[1], "x", 1) != 1)
+	seen |= last - first >= 2000000 && (calls || change >= OTHER_NAMESPACE) ? COUNTED_AFTER : 0;
+	seen |= pfm_start(fd) == -ESRCH ? DETACHED : 0;
+	if (write(to_child[1], "x", 1) != 1)
 		return -1;
 	waitpid(child, NULL, 0);
 	return seen;
 }
 
-#define PROGRAMS	"200"
+#define NR_EXECS	"200"
 
 /*
  * A user makes calls all the time while another process of the user executes programs. During each
- * exec the kernel has the process undumpable for a moment, which must not end the context. Returns
- * 0 if the context is still attached at the end.
+ * exec the kernel makes the process undumpable for a moment, which must not end the context.
+ * Returns 0 if the context is still attached at the end.
  */
-static int caller(void)
+static int monitor_execs(void)
 {
 	struct perfmon_status status = { 0 };
-	struct pollfd there = { .events = POLLIN };
-	int back[2], fd, rc;
+	struct pollfd poll_fd = { .events = POLLIN };
+	int from_child[2], fd, rc;
 	pid_t child;
 
-	become_user(1000, -1);
-	if (pipe(back))
+	switch_user(1000, -1);
+	if (pipe(from_child))
 		return 1;
 	child = fork();
 	if (!child) {
 		/* Waits until the context is loaded. */
 		raise(SIGSTOP);
-		dup2(back[1], 1);
-		execl(SECRET, SECRET, "again", PROGRAMS, NULL);
+		dup2(from_child[1], 1);
+		execl(PROGRAM_COPY, PROGRAM_COPY, "again", NR_EXECS, NULL);
 		_exit(94);
 	}
 	waitpid(child, NULL, WUNTRACED);
 	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	if (pfm_load(fd, child) || pfm_start(fd))
 		return 2;
 	kill(child, SIGCONT);
-	there.fd = back[0];
-	while (!poll(&there, 1, 0))
+	poll_fd.fd = from_child[0];
+	while (!poll(&poll_fd, 1, 0))
 		ioctl(fd, PERFMON_STATUS, &status);
 	rc = pfm_start(fd);
 	kill(child, SIGKILL);
@@ -449,7 +454,7 @@ static int caller(void)
 	return rc ? 3 : 0;
 }
 
-static void change_ends(enum change change, bool calls, int want, const char *what)
+static void test_change(enum change change, bool calls, int want, const char *what)
 {
 	int status = -1;
 	pid_t child;
@@ -457,38 +462,38 @@ static void change_ends(enum change change, bool calls, int want, const char *wh
 	fflush(stdout);
 	child = fork();
 	if (!child)
-		_exit(watcher(change, calls));
+		_exit(monitor_change(change, calls));
 	waitpid(child, &status, 0);
 	is(WIFEXITED(status) ? WEXITSTATUS(status) : -999, want, "9.3 monitored process %s%s", what,
 	   calls ? ", with a call in between" : "");
 }
 
-static void changes(void)
+static void test_changes(void)
 {
 	copy_self(0755);
 	for (int calls = 0; calls < 2; calls++) {
-		change_ends(UNDUMPABLE, calls, COUNTED | TOLD | GONE,
+		test_change(UNDUMPABLE, calls, COUNTED | MESSAGE | DETACHED,
 			    "becomes undumpable: context ends");
-		change_ends(OTHER_USER, calls, COUNTED | TOLD | GONE,
+		test_change(OTHER_USER, calls, COUNTED | MESSAGE | DETACHED,
 			    "changes its user ID: context ends");
-		change_ends(OTHER_SPACE, calls, COUNTED | COUNTED_ON,
+		test_change(OTHER_NAMESPACE, calls, COUNTED | COUNTED_AFTER,
 			    "enters a user namespace: context continues");
-		change_ends(OTHER_PROGRAM, calls, COUNTED | COUNTED_ON,
+		test_change(OTHER_PROGRAM, calls, COUNTED | COUNTED_AFTER,
 			    "executes a program: context continues");
 	}
-	is(in_child(_exit(caller())), 0,
-	   "9.3 " PROGRAMS " programs executed, with a call at each moment: context continues");
-	unlink(SECRET);
+	is(in_child(_exit(monitor_execs())), 0,
+	   "9.3 " NR_EXECS " programs executed, with a call at each moment: context continues");
+	unlink(PROGRAM_COPY);
 }
 
-/* Executes this program @nr more times. The last one writes a byte and sleeps. */
-static int again(const char *nr)
+/* Executes this program @nr more times. The last program writes a byte and sleeps. */
+static int exec_again(const char *nr)
 {
-	char less[12];
+	char left[12];
 
-	snprintf(less, sizeof(less), "%d", atoi(nr) - 1);
+	snprintf(left, sizeof(left), "%d", atoi(nr) - 1);
 	if (atoi(nr))
-		execl(SECRET, SECRET, "again", less, NULL);
+		execl(PROGRAM_COPY, PROGRAM_COPY, "again", left, NULL);
 	if (write(1, "x", 1) != 1)
 		return 1;
 	for (;;)
@@ -500,7 +505,10 @@ int main(int argc, char **argv)
 	char byte;
 
 	if (argc > 1 && !strcmp(argv[1], "spin")) {
-		/* Reports that it runs, spins after one byte, and exits after another. */
+		/*
+		 * Reports with one byte that the program runs, spins after one byte, and exits
+		 * after a second byte.
+		 */
 		if (write(1, "x", 1) != 1 || read(0, &byte, 1) != 1)
 			return 1;
 		spin(1000000);
@@ -509,17 +517,17 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (argc > 2 && !strcmp(argv[1], "again"))
-		return again(argv[2]);
-	m = this_model();
-	plan(13 * NR_WHO + 3 + 6 + 8 + 1);
-	pfm_load_modules(m);
+		return exec_again(argv[2]);
+	model = guest_model();
+	plan(13 * NR_CREDENTIALS + 3 + 6 + 8 + 1);
+	pfm_load_modules(model);
 	if (chmod("/dev/perfmon", 0666) || chmod("/tmp", 01777))
 		bail("chmod");
-	matrix();
-	paranoia();
-	exec_ends(0755, false, "exec of an ordinary program, context continues");
-	exec_ends(04755, true, "exec of a set-uid program, context ends");
-	exec_ends(0711, true, "exec of a program that its user may not read, context ends");
-	changes();
+	test_matrix();
+	test_paranoid();
+	test_exec(0755, false, "exec of an ordinary program, context continues");
+	test_exec(04755, true, "exec of a set-uid program, context ends");
+	test_exec(0711, true, "exec of a program that its user may not read, context ends");
+	test_changes();
 	return finish();
 }

@@ -9,22 +9,22 @@
 #include "ring.h"
 #include <pthread.h>
 
-#define SIZE	RING_MOST
-#define CLOCK	100000	/* sampling period of the clock, in nanoseconds */
+#define SIZE	RING_MAX_RECORD
+#define CLOCK_PERIOD	100000	/* sampling period of the clock, in nanoseconds */
 #define EVENTID	0x1234567890abcdefULL
 
-static const struct pmu_model *m;
-static __u32 cpus;
+static const struct pmu_model *model;
+static __u32 nr_cpus;
 
 /* Time limit, in nanoseconds, for events that a busy host may delay. */
-#define LONG	100000000000ULL
+#define EVENT_TIMEOUT	100000000000ULL
 
-/* The monitored thread. It spins while may_spin is set, and exits when may_end is set. */
+/* The monitored thread. The thread spins while may_spin is set, and exits when may_end is set. */
 static volatile int may_spin, may_end;
 static volatile __u32 worker_tid;
 static pthread_t worker;
 
-static void *spinner(void *arg)
+static void *worker_thread(void *arg)
 {
 	(void)arg;
 	worker_tid = this_thread();
@@ -37,39 +37,40 @@ static void *spinner(void *arg)
 	return NULL;
 }
 
-static void begin_worker(void)
+static void start_worker(void)
 {
 	may_end = 0;
 	may_spin = 0;
 	worker_tid = 0;
-	if (pthread_create(&worker, NULL, spinner, NULL))
+	if (pthread_create(&worker, NULL, worker_thread, NULL))
 		bail("pthread_create");
 	while (!worker_tid)
 		usleep(1000);
 }
 
-static void end_worker(void)
+static void stop_worker(void)
 {
 	may_end = 1;
 	pthread_join(worker, NULL);
 }
 
-/* The event that is sampled: the thread's clock, or its instructions. */
+/* The event that is sampled: the thread's clock, or the instructions of the thread. */
 struct source {
 	const char *name;
 	__u16 pmd;
 	__u64 period;
 };
 
-static const struct source clocks = { "clock", PERFMON_TASK_CLOCK, CLOCK };
+static const struct source clocks = { "clock", PERFMON_TASK_CLOCK, CLOCK_PERIOD };
 static const struct source instructions = { "instructions", 0, 20011 };
 static const struct source *source;
 
 /*
- * Creates a context that samples, and loads it on @tid if that is not 0. Each sample has the values
- * of two other PMDs: one that only counts (PMD 1 or the other clock), and the thread ID.
+ * Creates a context that samples, and loads it on thread @tid if that is not 0. Each sample has the
+ * values of two other PMDs (data registers): one that only counts (PMD 1 or the other clock), and
+ * the thread ID.
  */
-static int sampling(const char *format, struct perfmon_ring_arg *arg, __u32 tid)
+static int create_sampling(const char *format, struct perfmon_ring_arg *arg, __u32 tid)
 {
 	int fd = pfm_create_format(0, format, arg, sizeof(*arg));
 	int other = source->pmd ? PERFMON_CPU_CLOCK : 1;
@@ -83,8 +84,8 @@ static int sampling(const char *format, struct perfmon_ring_arg *arg, __u32 tid)
 		return fd;
 	pmd.reg_smpl_pmds[other / 64] |= 1ULL << other % 64;
 	pmd.reg_smpl_pmds[PERFMON_TID / 64] |= 1ULL << PERFMON_TID % 64;
-	if (!source->pmd && (pfm_write_pmc(fd, 0, pfm_instructions(m)) ||
-			     pfm_write_pmc(fd, 1, pfm_instructions(m))))
+	if (!source->pmd && (pfm_write_pmc(fd, 0, pfm_instructions(model)) ||
+			     pfm_write_pmc(fd, 1, pfm_instructions(model))))
 		bail("write of a PMC");
 	if (pfm_write_smpl(fd, &pmd) || pfm_write_pmd(fd, other, 0))
 		bail("write of a PMD");
@@ -93,29 +94,35 @@ static int sampling(const char *format, struct perfmon_ring_arg *arg, __u32 tid)
 	return fd;
 }
 
-static struct ring new_ring(const char *format, __u32 flags, __u64 size, __u32 tid)
+static struct ring create_ring(const char *format, __u32 flags, __u64 size, __u32 tid)
 {
 	struct perfmon_ring_arg arg = { .size = size, .flags = flags };
 
-	return ring_of(sampling(format, &arg, tid), size);
+	return ring_map(create_sampling(format, &arg, tid), size);
 }
 
-/* Returns the number of overflows: the events of the PMD that only counts, by the period. */
-static __u64 overflows_of(int fd)
+/*
+ * Returns the number of overflows: the events that the counting PMD has counted, divided by the
+ * period.
+ */
+static __u64 count_overflows(int fd)
 {
 	int other = source->pmd ? PERFMON_CPU_CLOCK : 1;
-	__u64 all = pfm_read_pmd(fd, other), since = pfm_read_pmd(fd, source->pmd) + source->period;
+	__u64 total = pfm_read_pmd(fd, other);
+	__u64 since = pfm_read_pmd(fd, source->pmd) + source->period;
 
 	/*
 	 * The two PMDs do not start and stop at the same instruction, so the quotient is rounded.
 	 */
-	return (all - since + source->period / 2) / source->period;
+	return (total - since + source->period / 2) / source->period;
 }
 
 #define SAMPLE_BYTES (sizeof(struct perfmon_sample) + 2 * 8)
 
-/* Returns true if the record is complete and describes what the worker did since @since. */
-static bool whole(const union record *r, int bytes, __u64 since)
+/*
+ * Returns true if the record is complete and describes what the worker has done since time @since.
+ */
+static bool is_complete(const union record *r, int bytes, __u64 since)
 {
 	const struct perfmon_sample *s = &r->sample;
 	bool user = s->ip && s->ip < 0x7ffffffff000, kernel = s->ip >= 0xffff800000000000;
@@ -135,7 +142,7 @@ static bool whole(const union record *r, int bytes, __u64 since)
 	}
 	if (bytes == (int)SAMPLE_BYTES && (user || kernel) && s->pid == (__u32)getpid() &&
 	    s->tid == worker_tid && s->time >= since && s->time <= now_ns() &&
-	    s->pmd == source->pmd && !s->set && s->cpu < cpus &&
+	    s->pmd == source->pmd && !s->set && s->cpu < nr_cpus &&
 	    s->last_reset == -source->period && s->eventid == EVENTID && s->nr_values == 2 &&
 	    !s->nr_frames && s->more[1] == worker_tid)
 		return true;
@@ -144,28 +151,31 @@ static bool whole(const union record *r, int bytes, __u64 since)
 	return false;
 }
 
-/* Position of a reader of a forward ring, and what it has found so far. */
-struct found {
-	__u64 at, since, time, samples, told, gone, others;
+/* Position of a reader of a forward ring, and the records that it has found so far. */
+struct reader_state {
+	__u64 pos, since, time, samples, reported_lost, overwritten, others;
 	int wrong;
 };
 
-/* Reads up to the head. With @release it advances the tail, which frees the space. */
-static void drain(const struct ring *r, struct found *f, bool release)
+/*
+ * Reads the records of the ring up to the head. If @release is set, advances the tail, which frees
+ * the space.
+ */
+static void drain(const struct ring *r, struct reader_state *f, bool release)
 {
 	static __thread union record record;
-	__u64 head = head_of(r);
+	__u64 head = ring_head(r);
 	int bytes;
 
-	while ((bytes = copy(r, head, f->at, &record)) != 0) {
-		if (bytes == GONE) {
-			f->gone++;
-			f->at = head;
+	while ((bytes = ring_copy_record(r, head, f->pos, &record)) != 0) {
+		if (bytes == RECORD_OVERWRITTEN) {
+			f->overwritten++;
+			f->pos = head;
 			break;
 		}
-		if (bytes == BROKEN || !whole(&record, bytes, f->since)) {
+		if (bytes == RECORD_CORRUPT || !is_complete(&record, bytes, f->since)) {
 			f->wrong++;
-			f->at = head;
+			f->pos = head;
 			break;
 		}
 		if (record.header.type == PERFMON_RECORD_SAMPLE) {
@@ -173,16 +183,16 @@ static void drain(const struct ring *r, struct found *f, bool release)
 			f->wrong += record.sample.time < f->time;
 			f->time = record.sample.time;
 		} else if (record.header.type == PERFMON_RECORD_LOST) {
-			f->told += record.words[1];
+			f->reported_lost += record.words[1];
 		} else {
 			f->others++;
 		}
-		f->at += bytes;
+		f->pos += bytes;
 		if (release)
-			__atomic_store_n(&r->tail->tail, f->at, __ATOMIC_RELEASE);
+			__atomic_store_n(&r->tail->tail, f->pos, __ATOMIC_RELEASE);
 	}
 	if (release)
-		__atomic_store_n(&r->tail->tail, f->at, __ATOMIC_RELEASE);
+		__atomic_store_n(&r->tail->tail, f->pos, __ATOMIC_RELEASE);
 }
 
 #endif

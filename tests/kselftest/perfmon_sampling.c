@@ -5,33 +5,33 @@
  * gate: pmu-skylake pmu-k8 pmu-amd2
  * timeout: 200
  *
- * Sampling by instructions on each model of the emulated PMU: there is exactly one sample for each
- * period, with an address in the loop. Tests the default format, messages, restarts, resets,
- * recorded PMDs, and two sampling counters at once.
+ * Sampling by instructions on each model of the emulated PMU: each period gives exactly one sample,
+ * whose address is in the loop. Tests the default format, messages, restarts, resets, recorded PMDs
+ * (data registers), and two sampling counters at once.
  */
 #include "sampling.h"
 
 #define SIZE	(1 << 20)
 
-static const struct pmu_model *m;
+static const struct pmu_model *model;
 
-/* First address of the loop of spin_here(), and the first address after it. */
-extern char spin_begin[], spin_end[];
+/* First address of the loop of spin_here(), and the first address after the loop. */
+extern char loop_begin[], loop_end[];
 
 static __attribute__((noinline)) void spin_here(__u64 rounds)
 {
-	asm volatile(".globl spin_begin, spin_end\n"
-		     "spin_begin: dec %0\n jnz spin_begin\n"
-		     "spin_end:" : "+r"(rounds) : : "cc", "memory");
+	asm volatile(".globl loop_begin, loop_end\n"
+		     "loop_begin: dec %0\n jnz loop_begin\n"
+		     "loop_end:" : "+r"(rounds) : : "cc", "memory");
 }
 
-static struct pfm_dfl_smpl_entry *entry(struct pfm_dfl_smpl_hdr *hdr, unsigned int n, int values)
+static struct pfm_dfl_smpl_entry *entry_at(struct pfm_dfl_smpl_hdr *hdr, unsigned int n, int values)
 {
 	return (void *)hdr + sizeof(*hdr) + n * (sizeof(struct pfm_dfl_smpl_entry) + 8 * values);
 }
 
-/* Samples the caller: one sample for each period, and not one more or less. */
-static void exact(void)
+/* Samples the caller: the number of samples must be exactly the number of periods. */
+static void test_exact(void)
 {
 	static const __u64 periods[] = { 1000, 4096, 99991, 1000000 };
 	struct pfm_dfl_smpl_hdr *hdr;
@@ -50,7 +50,7 @@ static void exact(void)
 	is(hdr->hdr_version, PFM_DFL_SMPL_VERSION,
 	   "1.9 default format: the header has version 1.0");
 	is(hdr->hdr_buf_size, SIZE, "1.9 default format: the header has the requested size");
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	is(pfm_load(fd, this_thread()), 0, "1.7 exact: load succeeds");
 	for (i = 0; i < 4; i++) {
 		is(pfm_period(fd, 0, periods[i], 0), 0,
@@ -59,7 +59,10 @@ static void exact(void)
 		pfm_start(fd);
 		spin_here(2000000);
 		pfm_stop(fd);
-		/* The count is the periods that ended, plus the events since the last sample. */
+		/*
+		 * The count is the sum of the periods that ended and the events since the last
+		 * sample.
+		 */
 		count = pfm_read_pmd(fd, 0) + periods[i];
 		n = hdr->hdr_count - n;
 		ok(count < periods[i], "1.7 exact: PMD 0 is within one period of its overflow");
@@ -69,33 +72,33 @@ static void exact(void)
 			note("%u samples of %llu, %llu", n, periods[i], count);
 	}
 	for (i = wrong = 0; i < hdr->hdr_count; i++) {
-		e = entry(hdr, i, 0);
+		e = entry_at(hdr, i, 0);
 		if (e->pid != this_thread() || e->tgid != (__u32)getpid() || e->ovfl_pmd ||
-		    e->set || (i && e->tstamp < entry(hdr, i - 1, 0)->tstamp))
+		    e->set || (i && e->tstamp < entry_at(hdr, i - 1, 0)->tstamp))
 			wrong++;
 	}
 	is(wrong, 0, "1.9 default format: entries have IDs, PMD and set, in the order of time");
 	for (i = wrong = 0; i < 4000; i++) {
-		e = entry(hdr, i, 0);
-		wrong += e->ip < (__u64)spin_begin || e->ip > (__u64)spin_end;
+		e = entry_at(hdr, i, 0);
+		wrong += e->ip < (__u64)loop_begin || e->ip > (__u64)loop_end;
 	}
 	/* About ten instructions around the loop are counted and may be sampled. */
 	if (!ok(wrong <= 1, "1.7 exact: sample addresses are in the loop"))
 		note("%u of 4000", wrong);
-	/* A mapping would keep the context. */
+	/* A mapping of the buffer would keep the context alive. */
 	munmap(hdr, SIZE);
 	close(fd);
 }
 
-/* PFM_REGFL_OVFL_NOTIFY: the message, the masked context, and the restart. */
-static void notified(void)
+/* Tests PFM_REGFL_OVFL_NOTIFY: the message, the masked context, and the restart. */
+static void test_notify(void)
 {
 	int fd = pfm_create(0), n;
 	struct pfarg_ovfl_msg msg;
 	char small[8];
 	__u64 before;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	is(pfm_restart(fd), -EBUSY, "1.8 restart: a context that is not loaded is EBUSY");
 	is(pfm_period(fd, 0, 100000, PFM_REGFL_OVFL_NOTIFY), 0,
 	   "1.7 write PMDs: PFM_REGFL_OVFL_NOTIFY is accepted");
@@ -109,23 +112,23 @@ static void notified(void)
 	spin_here(500000);
 	is(read(fd, (void *)8, sizeof(msg)) < 0 ? errno : 0, EFAULT,
 	   "1.15 read: a bad address is EFAULT");
-	ok(pfm_message(fd, &msg, 1000),
+	ok(pfm_read_message(fd, &msg, 1000),
 	   "1.7 notify: the message is still queued after a read with EFAULT");
 	is(msg.msg_type, PFM_MSG_OVFL, "1.7 notify: the message is PFM_MSG_OVFL");
 	ok(msg.msg_ovfl_pmds[0] == 1 && msg.msg_ovfl_tid == this_thread() &&
 	   msg.msg_ovfl_pid == (__u32)getpid(),
 	   "1.7 notify: the message has the PMD, process and thread");
-	ok(msg.msg_ovfl_ip >= (__u64)spin_begin && msg.msg_ovfl_ip <= (__u64)spin_end,
+	ok(msg.msg_ovfl_ip >= (__u64)loop_begin && msg.msg_ovfl_ip <= (__u64)loop_end,
 	   "1.7 notify: the message has an address in the loop");
 	before = pfm_read_pmd(fd, 0);
 	spin_here(500000);
 	is(pfm_read_pmd(fd, 0), before, "1.8 notify: nothing is counted until the restart");
-	ok(!pfm_message(fd, &msg, 0), "1.15 notify: one message only");
+	ok(!pfm_read_message(fd, &msg, 0), "1.15 notify: one message only");
 	for (n = 0; n < 20; n++) {
 		if (pfm_restart(fd))
 			break;
 		spin_here(60000);
-		if (!pfm_message(fd, &msg, 1000))
+		if (!pfm_read_message(fd, &msg, 1000))
 			break;
 	}
 	is(n, 20, "1.8 notify: after each of 20 restarts there is another message");
@@ -134,10 +137,10 @@ static void notified(void)
 }
 
 /*
- * Two sampling counters with a period each. The samples of both record PMD 2, and those of PMD 0
- * reset it.
+ * Two sampling counters with a period each. The samples of both counters record PMD 2, and the
+ * samples of PMD 0 reset PMD 2.
  */
-static void several(void)
+static void test_two_counters(void)
 {
 	int fd = pfm_create_default(0, SIZE), i, zero = 0, one = 0, wrong = 0, n;
 	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
@@ -149,7 +152,7 @@ static void several(void)
 	__u64 value;
 
 	for (i = 0; i < 3; i++)
-		pfm_write_pmc(fd, i, pfm_instructions(m));
+		pfm_write_pmc(fd, i, pfm_instructions(model));
 	is(pfm_write_smpl(fd, &pmd), 0, "1.11 write PMDs: PMD 0 that records and resets PMD 2");
 	pmd.reg_num = 1;
 	pmd.reg_short_reset = -50000;
@@ -163,12 +166,14 @@ static void several(void)
 	pfm_stop(fd);
 	n = hdr->hdr_count;
 	for (i = 0; i < n; i++) {
-		struct pfm_dfl_smpl_entry *e = entry(hdr, i, 1);
+		struct pfm_dfl_smpl_entry *e = entry_at(hdr, i, 1);
 
 		value = *(__u64 *)(e + 1);
 		zero += e->ovfl_pmd == 0;
 		one += e->ovfl_pmd == 1;
-		/* PMD 2 is reset at each sample of PMD 0, so it has counted one period. */
+		/*
+		 * PMD 2 is reset at each sample of PMD 0, so its value is the count of one period.
+		 */
 		if (e->ovfl_pmd == 0 && (value < 19990 || value > 20020))
 			wrong++;
 	}
@@ -179,16 +184,16 @@ static void several(void)
 	pmd.reg_smpl_pmds[4] = 1ULL << 63;
 	is(pfm_write_smpl(fd, &pmd), -EINVAL,
 	   "1.11 write PMDs: reg_smpl_pmds with PMD 319, which does not exist, is EINVAL");
-	/* A mapping would keep the context. */
+	/* A mapping of the buffer would keep the context alive. */
 	munmap(hdr, SIZE);
 	close(fd);
 }
 
 /*
- * A full buffer: nothing more is sampled until a restart. There is one message, or none without
- * PFM_REGFL_OVFL_NOTIFY.
+ * After the buffer is full, the context takes no samples until a restart. A full buffer queues one
+ * message with PFM_REGFL_OVFL_NOTIFY, and no message without the flag.
  */
-static void full(void)
+static void test_full_buffer(void)
 {
 	int fd = pfm_create_default(0, 4096);
 	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, 4096);
@@ -196,7 +201,7 @@ static void full(void)
 	__u64 count;
 	int i;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, 10000, PFM_REGFL_OVFL_NOTIFY);
 	is(pfm_load(fd, this_thread()), 0, "1.7 full buffer with notification: load succeeds");
 	pfm_start(fd);
@@ -205,15 +210,15 @@ static void full(void)
 	ok(count > 50 && hdr->hdr_overflows == 1 &&
 	   hdr->hdr_cur_offs + hdr->hdr_min_buf_space > 4096,
 	   "1.15 full buffer: the header has one overflow, and no room for an entry");
-	ok(pfm_message(fd, &msg, 1000), "1.15 full buffer: a message is queued");
-	ok(!pfm_message(fd, &msg, 100), "1.15 full buffer: one message only");
+	ok(pfm_read_message(fd, &msg, 1000), "1.15 full buffer: a message is queued");
+	ok(!pfm_read_message(fd, &msg, 100), "1.15 full buffer: one message only");
 	is(hdr->hdr_count, count, "1.15 full buffer: nothing more is sampled");
 	for (i = 0; i < 5; i++) {
 		pfm_restart(fd);
 		if (hdr->hdr_count > 1)
 			break;
 		spin_here(3000000);
-		if (hdr->hdr_count != count || !pfm_message(fd, &msg, 1000)) {
+		if (hdr->hdr_count != count || !pfm_read_message(fd, &msg, 1000)) {
 			note("%llu of %llu, %llu times full", hdr->hdr_count, count,
 			     hdr->hdr_overflows);
 			break;
@@ -224,12 +229,12 @@ static void full(void)
 	close(fd);
 	fd = pfm_create_default(0, 4096);
 	hdr = pfm_map_default(fd, 4096);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, 10000, 0);
 	is(pfm_load(fd, this_thread()), 0, "1.7 full buffer without notification: load succeeds");
 	pfm_start(fd);
 	spin_here(3000000);
-	ok(hdr->hdr_overflows == 1 && hdr->hdr_count == count && !pfm_message(fd, &msg, 100),
+	ok(hdr->hdr_overflows == 1 && hdr->hdr_count == count && !pfm_read_message(fd, &msg, 100),
 	   "1.15 full buffer without notification: it stays full, with no message");
 	munmap(hdr, 4096);
 	close(fd);
@@ -237,14 +242,14 @@ static void full(void)
 
 int main(void)
 {
-	m = this_model();
+	model = guest_model();
 	plan(47);
 	write_file("/proc/sys/kernel/nmi_watchdog", "0");
-	sampling_modules(m);
-	pfm_limits("0", "0");
-	exact();
-	notified();
-	several();
-	full();
+	load_sampling_modules(model);
+	pfm_set_limits("0", "0");
+	test_exact();
+	test_notify();
+	test_two_counters();
+	test_full_buffer();
 	return finish();
 }

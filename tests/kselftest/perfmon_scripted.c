@@ -6,8 +6,9 @@
  * PMU descriptions as modules register them:
  *  - which descriptions are refused, and what the log says;
  *  - how contexts count with counters that wrap, jump, go backwards or return random values;
- *  - how long a description stays registered. tests/modules/scripted_pmu.c is the description. Its
- *    module parameters say what it does.
+ *  - how long a description stays registered.
+ *
+ * The module tests/modules/scripted_pmu.c is the description; its parameters select the behaviour.
  */
 #include "scripted.h"
 #define main ticks
@@ -53,87 +54,92 @@ static const struct mistake {
 	{ "pmu first 0;pmd 0 type 4", "PMD0 \"WIDE\": a PMD needs PERFMON_REG_COUNTER or" },
 	{ "pmd 11 type 8", "PMD295 \"WHOSE\": a virtual register without PERFMON_REG_COUNTER" },
 	{ "pmd 11 type 0x10c", "PMD295 \"WHOSE\": PERFMON_REG_CLOCK needs PERFMON_REG_VIRTUAL" },
-	{ "pmu first 0;pmd 0 type 0x82", "PMD0 \"WIDE\": PERFMON_REG_TASK needs PERFMON_REG_VIRTUAL" },
+	{ "pmu first 0;pmd 0 type 0x82",
+	  "PMD0 \"WIDE\": PERFMON_REG_TASK needs PERFMON_REG_VIRTUAL" },
 	{ "pmd 1 type 0x3a", "PMD285 \"BYTE\": PERFMON_REG_SYSTEM and PERFMON_REG_THREAD" },
 	{ "pmd 1 width 0", "PMD285 \"BYTE\": width of a counter must be 1 to 64 bits" },
 	{ "pmd 1 width 65", "PMD285 \"BYTE\": width of a counter must be 1 to 64 bits" },
 	{ "pmd 13 pmcs 8", "PMD297 \"OF_THREADS_NOW\": pmcs has bits beyond the last PMC" },
 };
 
-#define MISTAKES	((int)(sizeof(mistakes) / sizeof(*mistakes)))
+#define NR_MISTAKES	((int)(sizeof(mistakes) / sizeof(*mistakes)))
 
-static void refused(const struct mistake *m)
+static void test_refused(const struct mistake *m)
 {
 	const char *const why[] = { m->why, NULL };
-	int log = klog_mark(), ret = scripted(m->edit);
-	bool said = klog_has(log, why);
+	int log = klog_open(), ret = insmod_scripted(m->edit);
+	bool logged = klog_has(log, why);
 
-	if (!ok(ret == -EINVAL && said,
+	if (!ok(ret == -EINVAL && logged,
 		"1.14 register: EINVAL, with the reason in the log, for the edit: %s", m->edit))
-		note("got %d; the log does%s say: %s", ret, said ? "" : " not", m->why);
+		note("got %d; the log does%s say: %s", ret, logged ? "" : " not", m->why);
 }
 
-/* Registers a description with numbers or a name of another one, which is EEXIST. */
-static void taken(const char *edit, const char *what)
+/* Registering a description with the numbers or the name of another description is EEXIST. */
+static void test_eexist(const char *edit, const char *what)
 {
 	static const char *const eexist[] = { "registration: -17", NULL };
-	int log = klog_mark(), ret = scripted(edit);
+	int log = klog_open(), ret = insmod_scripted(edit);
 
 	/*
-	 * The module loader turns EEXIST of a module's init into EBUSY. The log has the true error.
+	 * The module loader turns EEXIST of a module's init into EBUSY, but the log has the true
+	 * error.
 	 */
 	if (!ok(klog_has(log, eexist) && (ret == -EBUSY || ret == -EEXIST), "1.14 %s", what))
 		note("%d", ret);
 }
 
-static void registration(void)
+static void test_registration(void)
 {
 	char before[32768];
 
-	strcpy(before, shown());
-	for (int i = 0; i < MISTAKES; i++)
-		refused(&mistakes[i]);
-	is(scripted("pmu first 0;pmu nr_pmcs 1;pmu nr_pmds 1;pmc 0 address 0x186;pmd 0 type 2;"
-		    "pmd 0 address 0xc1"),
+	strcpy(before, pmu_listing());
+	for (int i = 0; i < NR_MISTAKES; i++)
+		test_refused(&mistakes[i]);
+	is(insmod_scripted("pmu first 0;pmu nr_pmcs 1;pmu nr_pmds 1;pmc 0 address 0x186;pmd 0 type 2;"
+			   "pmd 0 address 0xc1"),
 	   -ENODEV, "1.14 register: ENODEV for a valid description whose registers do not exist");
 	is(insmod("scripted_pmu", "absent=-95"), -EOPNOTSUPP,
 	   "1.14 register: insmod returns the errno of probe()");
-	ok(!strcmp(before, shown()),
+	ok(!strcmp(before, pmu_listing()),
 	   "1.1 refused descriptions: nothing is shown in /proc/perfmon_map and debugfs");
 
 	is(insmod("tutorial_pmu", ""), 0,
 	   "1.1 register: the tutorial's description, PMCs from 304 on");
-	strcpy(before, shown());
-	taken("pmu first 304", "register: EEXIST for numbers of another description");
-	taken("pmu first 291", "register: EEXIST if only the last number is taken");
-	taken("pmu first 307;pmu nr_pmds 2",
-	      "register: EEXIST if only the first number of another description overlaps");
-	taken("pmu name tutorial", "register: EEXIST for a name of another description");
-	ok(!strcmp(before, shown()), "1.1 EEXIST: /proc/perfmon_map and debugfs are unchanged");
-	is(scripted("pmu first 290"), 0,
+	strcpy(before, pmu_listing());
+	test_eexist("pmu first 304", "register: EEXIST for numbers of another description");
+	test_eexist("pmu first 291", "register: EEXIST if only the last number is taken");
+	test_eexist("pmu first 307;pmu nr_pmds 2",
+		    "register: EEXIST if only the first number of another description overlaps");
+	test_eexist("pmu name tutorial", "register: EEXIST for a name of another description");
+	ok(!strcmp(before, pmu_listing()),
+	   "1.1 EEXIST: /proc/perfmon_map and debugfs are unchanged");
+	is(insmod_scripted("pmu first 290"), 0,
 	   "1.1 register: numbers just below those of another description");
 	is(rmmod("scripted_pmu"), 0, "1.1 rmmod of the description below the tutorial's succeeds");
-	is(scripted("pmu first 308;pmu nr_pmds 12"), 0,
+	is(insmod_scripted("pmu first 308;pmu nr_pmds 12"), 0,
 	   "1.1 register: numbers just above those of another description, to 319");
-	ok(strstr(shown(), "# tutorial\nPMC304 ") && strstr(shown(), "# scripted\nPMC308 ") &&
-	   strstr(shown(), "/perfmon/scripted/pmd319/name"),
+	ok(strstr(pmu_listing(), "# tutorial\nPMC304 ") &&
+	   strstr(pmu_listing(), "# scripted\nPMC308 ") &&
+	   strstr(pmu_listing(), "/perfmon/scripted/pmd319/name"),
 	   "1.1 /proc/perfmon_map and debugfs show two descriptions");
 	rmmod("scripted_pmu");
-	ok(!strcmp(before, shown()), "1.1 rmmod: nothing of the description is shown after it");
+	ok(!strcmp(before, pmu_listing()),
+	   "1.1 rmmod: nothing of the description is shown after it");
 	rmmod("tutorial_pmu");
 }
 
-static void in_sight(void)
+static void test_listing(void)
 {
 	char text[80];
 	const char *map, *cpus;
 
-	is(scripted(""), 0, "1.1 register: a valid description");
-	is(atoi(get("probes")), 1, "1.1 register: probe() was called once");
-	cpus = get("cpus");
+	is(insmod_scripted(""), 0, "1.1 register: a valid description");
+	is(atoi(get_param("probes")), 1, "1.1 register: probe() was called once");
+	cpus = get_param("cpus");
 	ok(strstr(cpus, "+0 ") && strstr(cpus, "+1 ") && !strchr(cpus, '!'),
 	   "1.1 register: cpu() was called for each CPU, on that CPU: %s", cpus);
-	map = shown();
+	map = pmu_listing();
 	ok(strstr(map, "\nPMC284 SCALE address=0 reset=0xa5 reserved=0x200f0\n") ||
 	   strstr(map, "\nPMC284 SCALE address=0x0 reset=0xa5 reserved=0x200f0\n"),
 	   "1.14 /proc/perfmon_map: default and reserved bits of a PMC");
@@ -144,7 +150,7 @@ static void in_sight(void)
 	ok(strstr(map, "\nPMD289 OF_THREADS virtual counter width=12 pmcs=0x1 thread\n"),
 	   "1.14 /proc/perfmon_map: a PMD for threads' contexts only");
 	ok(!strstr(map, "PMD293"), "1.14 /proc/perfmon_map: an empty row is not shown");
-	slurp("/sys/kernel/debug/perfmon/scripted/pmc284/dfl_val", text, sizeof(text));
+	read_file("/sys/kernel/debug/perfmon/scripted/pmc284/dfl_val", text, sizeof(text));
 	is(strtoull(text, NULL, 16), 0xa5, "1.1 debugfs: the default value of a PMC");
 }
 
@@ -158,14 +164,14 @@ static int write_pmc_flags(int fd, __u16 number, __u32 flags, __u64 value)
 	return pfm_call(fd, PERFMON_WRITE_PMCS, &v);
 }
 
-static int read_some(int fd, void *items, __u32 nr, __u32 size)
+static int read_pmds(int fd, void *items, __u32 nr, __u32 size)
 {
 	struct perfmon_vector v = { (__u64)items, nr, size };
 
 	return pfm_call(fd, PERFMON_READ_PMDS, &v);
 }
 
-static void numbers(void)
+static void test_numbers(void)
 {
 	static struct pfarg_pmd many[24] = { { .reg_num = WIDE }, { .reg_num = BYTE } };
 	struct pfarg_pmc two[2] = { { .reg_num = SCALE, .reg_value = 5 }, { .reg_num = 283 } };
@@ -174,10 +180,10 @@ static void numbers(void)
 
 	for (int i = 2; i < 24; i++)
 		many[i].reg_num = WIDE;
-	is(read_some(fd, many, 23, sizeof(*many)), 0, "1.14 read PMDs: 23 elements succeed");
-	is(read_some(fd, many, 24, sizeof(*many)), -E2BIG,
+	is(read_pmds(fd, many, 23, sizeof(*many)), 0, "1.14 read PMDs: 23 elements succeed");
+	is(read_pmds(fd, many, 24, sizeof(*many)), -E2BIG,
 	   "1.14 read PMDs: 24 elements, over a page, is E2BIG");
-	is(read_some(fd, many, 1, sizeof(*many) - 8), -EINVAL,
+	is(read_pmds(fd, many, 1, sizeof(*many) - 8), -EINVAL,
 	   "1.14 read PMDs: another element size is EINVAL");
 	is(pfm_write_pmd(fd, 283, 0), -EINVAL,
 	   "1.14 write PMDs: the number before the first is EINVAL");
@@ -185,7 +191,7 @@ static void numbers(void)
 	   "1.14 write PMDs: the number of an empty row is EINVAL");
 	is(pfm_write_pmd(fd, BEYOND, 0), -EINVAL,
 	   "1.14 write PMDs: the number after the last is EINVAL");
-	is(pfm_write_pmc(fd, FIRST + 3, 0), -EINVAL,
+	is(pfm_write_pmc(fd, FIRST_REG + 3, 0), -EINVAL,
 	   "1.14 write PMCs: the number after the last is EINVAL");
 	is(pfm_write_pmc(fd, SYSTEMS, 0), -EINVAL,
 	   "1.14 write PMCs: a PMC for CPUs in a thread's context is EINVAL");
@@ -211,8 +217,11 @@ static void numbers(void)
 	close(fd);
 }
 
-/* Writes PMCs as a user without capabilities. Runs in a child, which exits with 2 on a mismatch. */
-static void unprivileged(int fd)
+/*
+ * Writes PMCs (control registers) as a user without capabilities. Runs in a child process, which
+ * exits with 2 on a mismatch.
+ */
+static void child_write_kernel_bit(int fd)
 {
 	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
 		_exit(1);
@@ -221,7 +230,7 @@ static void unprivileged(int fd)
 		_exit(2);
 }
 
-static void unprivileged_check(int fd)
+static void child_check_sets_kernel_bit(int fd)
 {
 	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
 		_exit(1);
@@ -229,7 +238,7 @@ static void unprivileged_check(int fd)
 		_exit(2);
 }
 
-static void control_words(void)
+static void test_control_words(void)
 {
 	static const int errnos[] = { -EINVAL, -ENOENT, -EBUSY, -EOPNOTSUPP };
 	int fd = pfm_create(0), wrong = 0;
@@ -239,31 +248,31 @@ static void control_words(void)
 	   "1.14 write PMCs: reserved and interrupt bits keep their value on all ones");
 	pfm_write_pmc(fd, SCALE, 0);
 	is(pfm_read_pmd(fd, CONTROL), 0xa0, "1.14 write PMCs: reserved bits keep their value on 0");
-	set("set_bits", 0x20053);
+	set_param("set_bits", 0x20053);
 	pfm_write_pmc(fd, SCALE, 0x200);
 	is(pfm_read_pmd(fd, CONTROL), 0x2a3, "1.14 check() can set bits, but no reserved ones");
-	set("set_bits", 0);
-	set("clear_bits", 0xff);
+	set_param("set_bits", 0);
+	set_param("clear_bits", 0xff);
 	pfm_write_pmc(fd, SCALE, 0x303);
 	is(pfm_read_pmd(fd, CONTROL), 0x3a0, "1.14 check() can clear bits, but no reserved ones");
-	set("clear_bits", 0);
+	set_param("clear_bits", 0);
 	for (int i = 0; i < 4; i++) {
-		set("refuse", errnos[i]);
+		set_param("refuse", errnos[i]);
 		wrong += pfm_write_pmc(fd, SCALE, 1) != errnos[i] ||
 			 pfm_read_pmd(fd, CONTROL) != 0x3a0;
 	}
-	set("refuse", 0);
+	set_param("refuse", 0);
 	is(wrong, 0, "1.14 check() refuses a value with its errno, and nothing is written");
-	is(in_child(unprivileged(fd)), 0,
+	is(in_child(child_write_kernel_bit(fd)), 0,
 	   "1.14 unprivileged: the kernel-mode bit of a PMC is EPERM");
-	set("set_bits", 1 << 18);
-	is(in_child(unprivileged_check(fd)), 0,
+	set_param("set_bits", 1 << 18);
+	is(in_child(child_check_sets_kernel_bit(fd)), 0,
 	   "1.14 unprivileged: the kernel-mode bit set by check() is EPERM");
-	set("set_bits", 0);
+	set_param("set_bits", 0);
 	close(fd);
 }
 
-/* Counters, compared with a model */
+/* Counters, compared with a model of them */
 
 static const struct {
 	__u16 pmd, width;
@@ -273,37 +282,37 @@ static const struct {
 	{ CARRIED, 12, false }, { OF_THREADS, 12, false },
 };
 
-#define COUNTERS	((int)(sizeof(counters) / sizeof(*counters)))
+#define NR_COUNTERS	((int)(sizeof(counters) / sizeof(*counters)))
 
-static __u64 model[COUNTERS], now;
+static __u64 model[NR_COUNTERS], counter_now;
 
-static __u64 bits(int width)
+static __u64 width_mask(int width)
 {
 	return width == 64 ? ~0ULL : (1ULL << width) - 1;
 }
 
-static void put(__u64 value)
+static void set_counter(__u64 value)
 {
-	set("now", now = value);
+	set_param("now", counter_now = value);
 }
 
 /*
- * Moves the counters to @value, and the model by as much, modulo the width of each counter. They
- * must have been read since the last move.
+ * Moves the counters to @value, and the model by as much, modulo the width of each counter. The
+ * counters must have been read since their last move.
  */
-static void move(__u64 value)
+static void move_counter(__u64 value)
 {
-	for (int i = 0; i < COUNTERS; i++)
-		model[i] += (value - now) & bits(counters[i].width);
-	put(value);
+	for (int i = 0; i < NR_COUNTERS; i++)
+		model[i] += (value - counter_now) & width_mask(counters[i].width);
+	set_counter(value);
 }
 
-static int differ(int fd)
+static int count_mismatches(int fd)
 {
 	int wrong = 0;
 
-	for (int i = 0; i < COUNTERS; i++) {
-		__u64 want = model[i] & (counters[i].no_64 ? bits(counters[i].width) : ~0ULL);
+	for (int i = 0; i < NR_COUNTERS; i++) {
+		__u64 want = model[i] & (counters[i].no_64 ? width_mask(counters[i].width) : ~0ULL);
 		__u64 got = pfm_read_pmd(fd, counters[i].pmd);
 
 		if (got != want)
@@ -315,28 +324,28 @@ static int differ(int fd)
 
 static void write_all(int fd)
 {
-	for (int i = 0; i < COUNTERS; i++) {
+	for (int i = 0; i < NR_COUNTERS; i++) {
 		model[i] = (__u64)random() << 40 ^ (__u64)random() << 20 ^ random();
 		if (pfm_write_pmd(fd, counters[i].pmd, model[i]))
 			bail("write of a PMD");
 	}
 }
 
-static void emulation(void)
+static void test_emulation(void)
 {
-	int fd = pfm_create(0), wrong = 0, rounds = bounded(300);
+	int fd = pfm_create(0), wrong = 0, rounds = scale_down(300);
 	__u64 before, narrow;
 
-	put(0x1234567890abcdefULL);
+	set_counter(0x1234567890abcdefULL);
 	write_all(fd);
 	pfm_load(fd, this_thread());
-	is(differ(fd), 0, "1.5 64 bits of a narrow counter are written and read back");
-	put(~0ULL - 100);
+	is(count_mismatches(fd), 0, "1.5 64 bits of a narrow counter are written and read back");
+	set_counter(~0ULL - 100);
 	pfm_start(fd);
-	is(differ(fd), 0, "1.5 start: the counter's value before it does not count");
+	is(count_mismatches(fd), 0, "1.5 start: the counter's value before it does not count");
 	for (int i = 0; i < rounds; i++) {
-		move(now + random() % 256);
-		wrong += differ(fd);
+		move_counter(counter_now + random() % 256);
+		wrong += count_mismatches(fd);
 	}
 	is(wrong, 0, "1.5 steps below the counter's range: all widths are exact over many wraps");
 	before = model[1] - model[0];
@@ -344,38 +353,39 @@ static void emulation(void)
 	   pfm_read_pmd(fd, BYTE) - pfm_read_pmd(fd, WIDE) == before,
 	   "1.5 an 8-bit counter counted as much as a 64-bit one");
 	for (int i = 0; i < rounds; i++) {
-		move((__u64)random() << 40 ^ (__u64)random() << 20 ^ random());
-		wrong += differ(fd);
+		move_counter((__u64)random() << 40 ^ (__u64)random() << 20 ^ random());
+		wrong += count_mismatches(fd);
 	}
 	is(wrong, 0, "1.5 jumps forward and back: increments are taken modulo the width");
-	move(now - 1);
-	is(differ(fd), 0, "1.5 one step back counts as 2^width - 1");
+	move_counter(counter_now - 1);
+	is(count_mismatches(fd), 0, "1.5 one step back counts as 2^width - 1");
 	write_all(fd);
-	is(differ(fd), 0, "1.5 write PMDs: values written while counting are read back");
-	move(now + 77);
-	is(differ(fd), 0, "1.5 write PMDs: counting continues from the written values");
+	is(count_mismatches(fd), 0, "1.5 write PMDs: values written while counting are read back");
+	move_counter(counter_now + 77);
+	is(count_mismatches(fd), 0, "1.5 write PMDs: counting continues from the written values");
 	pfm_stop(fd);
-	put(now + 1000);
-	is(differ(fd), 0, "1.5 stop: nothing is counted after it");
+	set_counter(counter_now + 1000);
+	is(count_mismatches(fd), 0, "1.5 stop: nothing is counted after it");
 	pfm_start(fd);
-	move(now + 50);
-	is(differ(fd), 0, "1.5 start again: increments between stop and start do not count");
+	move_counter(counter_now + 50);
+	is(count_mismatches(fd), 0,
+	   "1.5 start again: increments between stop and start do not count");
 	narrow = model[1] & 0xff;
 	is(write_pmc_flags(fd, SCALE, PFM_REGFL_NO_EMUL64, 0), 0,
 	   "1.5 write PMCs: PFM_REGFL_NO_EMUL64 is accepted");
 	is(pfm_read_pmd(fd, BYTE), narrow, "1.5 NO_EMUL64: an 8-bit counter shows the low 8 bits");
-	move(now + 200);
+	move_counter(counter_now + 200);
 	is(pfm_read_pmd(fd, BYTE), (narrow + 200) & 0xff,
 	   "1.5 NO_EMUL64: an 8-bit counter wraps at 2^8");
 	write_pmc_flags(fd, SCALE, 0, 0);
-	is(differ(fd), 0, "1.5 NO_EMUL64 cleared: all 64 bits are shown again");
+	is(count_mismatches(fd), 0, "1.5 NO_EMUL64 cleared: all 64 bits are shown again");
 	pfm_unload(fd);
-	move(now);
-	is(differ(fd), 0, "1.5 unload: values stay");
+	move_counter(counter_now);
+	is(count_mismatches(fd), 0, "1.5 unload: values stay");
 	close(fd);
 }
 
-static void controlled(void)
+static void test_control_changes(void)
 {
 	int fd = pfm_create(0);
 
@@ -384,34 +394,34 @@ static void controlled(void)
 	   "1.13 write PMDs: a write of a read-only counter succeeds");
 	is(pfm_read_pmd(fd, FIXED), 0, "1.13 write PMDs: a read-only counter keeps its value");
 	pfm_load(fd, this_thread());
-	put(1000);
+	set_counter(1000);
 	pfm_start(fd);
-	put(1007);
+	set_counter(1007);
 	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5,
 	   "1.13 read() gets the default of a PMC that was not written");
 	is(pfm_read_pmd(fd, FIXED), 7, "1.13 a read-only counter counts");
 	pfm_write_pmc(fd, SCALE, 2);
 	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5,
 	   "1.13 write PMCs: a new value alone does not change the count");
-	put(1010);
+	set_counter(1010);
 	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5 + 3 * 0xa2,
 	   "1.13 read() gets the written value of the PMC");
 	close(fd);
 }
 
 /* Registers of a thread's context while the thread is on a CPU and while it is not. */
-static void threads(void)
+static void test_threads(void)
 {
-	int fd = pfm_create(0), go[2], status;
+	int fd = pfm_create(0), start[2], status;
 	__u64 wide, carried;
 	pid_t child;
 	char byte;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	is(pfm_read_pmd(fd, WHOSE), 0, "1.13 detached context: read() gets no task");
 	is(pfm_write_pmd(fd, WHOSE, 5), 0,
 	   "1.13 write PMDs: a write of a read-only value succeeds");
-	put(5);
+	set_counter(5);
 	pfm_write_pmd(fd, WIDE, 0);
 	pfm_write_pmd(fd, CARRIED, 0);
 	pfm_load(fd, this_thread());
@@ -420,125 +430,130 @@ static void threads(void)
 	is(pfm_read_pmd(fd, OF_THREADS_NOW), 5,
 	   "1.13 thread's context: a value register is read before the start");
 	pfm_start(fd);
-	/* Both are bound to CPU 0: the child runs only while this thread does not. */
-	is(in_child(put(now + 100)), 0,
+	/*
+	 * The child and this thread are bound to CPU 0, so the child runs only while this thread
+	 * does not.
+	 */
+	is(in_child(set_counter(counter_now + 100)), 0,
 	   "1.13 a child moves the counters while the thread is not on a CPU");
-	now += 100;
+	counter_now += 100;
 	wide = pfm_read_pmd(fd, WIDE);
 	carried = pfm_read_pmd(fd, CARRIED);
 	is(wide, 0, "1.13 increments while the thread is not on a CPU do not count");
 	is(carried, 100, "1.13 a REG_TASK counter counts while the thread is not on a CPU");
-	put(now + 20);
+	set_counter(counter_now + 20);
 	is(pfm_read_pmd(fd, WIDE), 20, "1.13 increments while the thread is on a CPU count");
 	is(pfm_read_pmd(fd, CARRIED), 120,
 	   "1.13 a REG_TASK counter counts while the thread is on a CPU");
 	pfm_stop(fd);
 	close(fd);
 
-	if (pipe(go))
+	if (pipe(start))
 		bail("pipe");
 	child = fork();
 	if (!child)
-		_exit(read(go[0], &byte, 1) != 1);
+		_exit(read(start[0], &byte, 1) != 1);
 	fd = pfm_create(0);
 	pfm_write_pmd(fd, CARRIED, 0);
 	is(pfm_load(fd, child), 0, "1.13 another process: load succeeds");
 	pfm_start(fd);
-	put(now + 30);
+	set_counter(counter_now + 30);
 	is(pfm_read_pmd(fd, WHOSE), child, "1.13 another process: read() gets its task");
 	is(pfm_read_pmd(fd, CARRIED), 30,
 	   "1.13 another process: a REG_TASK counter counts while it sleeps");
-	if (write(go[1], "x", 1) != 1)
+	if (write(start[1], "x", 1) != 1)
 		bail("write");
 	waitpid(child, &status, 0);
-	put(now + 30);
+	set_counter(counter_now + 30);
 	is(pfm_read_pmd(fd, CARRIED), 30,
 	   "1.13 another process: a REG_TASK counter stops when it has exited");
 	close(fd);
-	close(go[0]);
-	close(go[1]);
+	close(start[0]);
+	close(start[1]);
 }
 
-static void systems(void)
+static void test_cpu_context(void)
 {
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
-	size_t told = strlen(get("cpus"));
+	size_t len = strlen(get_param("cpus"));
 
 	pfm_write_pmd(fd, OF_SYSTEMS, 0);
 	pfm_write_pmd(fd, CARRIED, 0);
-	on_cpu(1);
+	pin_to_cpu(1);
 	pfm_load(fd, 1);
 	pfm_start(fd);
 	is(pfm_read_pmd(fd, WHOSE), 0, "1.13 CPU's context: read() gets no task");
 	is(pfm_read_pmd(fd, HERE), 1, "1.13 CPU's context: read() runs on its CPU");
-	in_child(on_cpu(0); put(now + 40));
-	now += 40;
+	in_child(pin_to_cpu(0); set_counter(counter_now + 40));
+	counter_now += 40;
 	is(pfm_read_pmd(fd, OF_SYSTEMS), 40,
 	   "1.13 CPU's context: increments count, whichever CPU causes them");
 	is(pfm_read_pmd(fd, CARRIED), 40, "1.13 CPU's context: a REG_TASK counter counts as well");
-	put(now + 2);
-	on_cpu(0);
-	ok(cpu_online(1, false), "1.13 hotplug: CPU 1 goes offline");
-	put(now + 9);
+	set_counter(counter_now + 2);
+	pin_to_cpu(0);
+	ok(set_cpu_online(1, false), "1.13 hotplug: CPU 1 goes offline");
+	set_counter(counter_now + 9);
 	is(pfm_read_pmd(fd, OF_SYSTEMS), 42,
 	   "1.13 hotplug: the count up to offline stays readable");
 	is(pfm_start(fd), -ESRCH, "1.13 hotplug: start is ESRCH after offline");
-	ok(cpu_online(1, true), "1.13 hotplug: CPU 1 goes online");
-	ok(!strcmp(get("cpus") + told, "-1 +1 "),
+	ok(set_cpu_online(1, true), "1.13 hotplug: CPU 1 goes online");
+	ok(!strcmp(get_param("cpus") + len, "-1 +1 "),
 	   "1.1 hotplug: cpu() was called for offline and online, on CPU 1: %s",
-	   get("cpus") + told);
+	   get_param("cpus") + len);
 	pfm_unload(fd);
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), 0, "1.13 hotplug: the same context loads on CPU 1 again");
 	pfm_start(fd);
-	put(now + 5);
+	set_counter(counter_now + 5);
 	is(pfm_read_pmd(fd, OF_SYSTEMS), 47,
 	   "1.13 hotplug: the reloaded context adds to its old count");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
-/* A read() callback that moves the counter, returns random values, or is slow. */
-static void liars(void)
+/*
+ * A read() callback of the description that moves the counter, returns random values, or is slow.
+ */
+static void test_misbehaving_read(void)
 {
-	int fd = pfm_create(0), back = 0;
+	int fd = pfm_create(0), backwards = 0;
 	__u64 last = 0, got;
 	long long reads;
 	struct timespec before, after;
 
 	pfm_write_pmd(fd, BYTE, 0);
 	pfm_load(fd, this_thread());
-	set("step", 3);
+	set_param("step", 3);
 	pfm_start(fd);
 	for (int i = 0; i < 100; i++) {
 		got = pfm_read_pmd(fd, BYTE);
-		back += got < last + 3;
+		backwards += got < last + 3;
 		last = got;
 	}
-	is(back, 0, "1.5 a read() that adds 3 each time: the 64-bit value never goes back");
-	set("step", 0);
+	is(backwards, 0, "1.5 a read() that adds 3 each time: the 64-bit value never goes back");
+	set_param("step", 0);
 	last = pfm_read_pmd(fd, BYTE);
-	reads = atoll(get("reads"));
-	set("junk", 1);
+	reads = atoll(get_param("reads"));
+	set_param("junk", 1);
 	for (int i = 0; i < 200; i++)
 		pfm_read_pmd(fd, BYTE);
 	got = pfm_read_pmd(fd, BYTE) - last;
-	reads = atoll(get("reads")) - reads;
+	reads = atoll(get_param("reads")) - reads;
 	ok(got > 1000 && got <= 255ULL * reads,
 	   "1.5 a read() of random 64-bit values: at most 255 are counted per read");
 	note("%llu in %lld reads", got, reads);
-	set("junk", 0);
+	set_param("junk", 0);
 	pfm_read_pmd(fd, BYTE);
-	set("slow_us", 3000);
+	set_param("slow_us", 3000);
 	clock_gettime(CLOCK_MONOTONIC, &before);
 	pfm_read_pmd(fd, BYTE);
 	clock_gettime(CLOCK_MONOTONIC, &after);
 	ok((after.tv_sec - before.tv_sec) * 1000000000L + after.tv_nsec - before.tv_nsec > 3000000,
 	   "1.5 a read() of 3 ms: PERFMON_READ_PMDS waits for it");
 	sched_yield();
-	set("slow_us", 0);
+	set_param("slow_us", 0);
 	last = pfm_read_pmd(fd, BYTE);
-	put(strtoull(get("now"), NULL, 10) + 11);
+	set_counter(strtoull(get_param("now"), NULL, 10) + 11);
 	is(pfm_read_pmd(fd, BYTE), last + 11,
 	   "1.5 counts are exact again after random and slow read()s");
 	close(fd);
@@ -546,9 +561,9 @@ static void liars(void)
 
 /*
  * A description stays registered while a context uses it. A context uses the descriptions that
- * existed when it was created.
+ * existed when the context was created.
  */
-static void stays(void)
+static void test_lifetime(void)
 {
 	int fd = pfm_create(0), later;
 
@@ -571,7 +586,7 @@ static void stays(void)
 	close(fd);
 }
 
-static void tutorial(void)
+static void test_tutorial(void)
 {
 	char text[200] = "";
 	unsigned long long tens = 0, cpus = 0;
@@ -579,20 +594,20 @@ static void tutorial(void)
 	__u64 reads;
 
 	is(insmod("tutorial_pmu", ""), 0, "1.1 tutorial: its module loads");
-	ok(strstr(shown(), "# tutorial\nPMC304 DIVIDER "),
+	ok(strstr(pmu_listing(), "# tutorial\nPMC304 DIVIDER "),
 	   "1.1 tutorial: /proc/perfmon_map shows its registers");
-	slurp("/sys/kernel/debug/perfmon/tutorial/pmd304/name", text, sizeof(text));
+	read_file("/sys/kernel/debug/perfmon/tutorial/pmd304/name", text, sizeof(text));
 	ok(!strcmp(text, "TICKS\n"), "1.1 tutorial: debugfs shows its registers");
 	out = open("/tmp/ticks", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	/*
 	 * A guest with little CPU time may see fewer than ten ticks in half a second of its CPU
-	 * clock.
+	 * clock, so the program is run up to 60 times.
 	 */
 	for (runs = 0; !tens && runs < 60; runs++) {
 		if (ftruncate(out, 0) || lseek(out, 0, SEEK_SET))
 			bail("/tmp/ticks");
 		failed |= in_child(dup2(out, 1); _exit(ticks() || fflush(stdout)));
-		slurp("/tmp/ticks", text, sizeof(text));
+		read_file("/tmp/ticks", text, sizeof(text));
 		if (sscanf(text, "%llu times ten ticks, %llu CPUs", &tens, &cpus) != 2)
 			break;
 	}
@@ -612,9 +627,9 @@ static void tutorial(void)
 	reads = pfm_read_pmd(fd, 306);
 	is(pfm_read_pmd(fd, 306), reads + 1, "1.13 tutorial: READS grows by 1 with each read");
 	ok(pfm_read_pmd(fd, 305) > 0, "1.13 tutorial: CYCLES counts");
-	cpu_online(1, false);
+	set_cpu_online(1, false);
 	is(pfm_read_pmd(fd, 307), 1, "1.1 tutorial: CPUS is 1 after CPU 1 goes offline");
-	cpu_online(1, true);
+	set_cpu_online(1, true);
 	is(pfm_read_pmd(fd, 307), 2, "1.1 tutorial: CPUS is 2 after the CPU is online again");
 	close(fd);
 	is(rmmod("tutorial_pmu"), 0, "1.1 tutorial: rmmod succeeds");
@@ -624,27 +639,28 @@ int main(void)
 {
 	char before[32768];
 
-	plan(MISTAKES + 13 + 9 + 17 + 8 + 16 + 6 + 14 + 11 + 4 + 7 + 12 + 4);
+	plan(NR_MISTAKES + 13 + 9 + 17 + 8 + 16 + 6 + 14 + 11 + 4 + 7 + 12 + 4);
 	srandom(1);
-	unload();
+	unload_modules();
 	errno = -insmod("perfcounters", "");
 	if (errno)
 		bail("insmod perfcounters");
-	strcpy(before, shown());
-	registration();
-	in_sight();
-	numbers();
-	control_words();
-	emulation();
-	controlled();
-	threads();
-	systems();
-	liars();
-	stays();
-	is(atoi(get("unsound")), 0, "1.13 read() was always called with preemption off");
+	strcpy(before, pmu_listing());
+	test_registration();
+	test_listing();
+	test_numbers();
+	test_control_words();
+	test_emulation();
+	test_control_changes();
+	test_threads();
+	test_cpu_context();
+	test_misbehaving_read();
+	test_lifetime();
+	is(atoi(get_param("unsound")), 0, "1.13 read() was always called with preemption off");
 	is(rmmod("scripted_pmu"), 0, "1.1 rmmod of the unused description succeeds");
-	tutorial();
-	ok(!strcmp(before, shown()), "1.1 /proc/perfmon_map and debugfs are as at the beginning");
+	test_tutorial();
+	ok(!strcmp(before, pmu_listing()),
+	   "1.1 /proc/perfmon_map and debugfs are as at the beginning");
 	is(rmmod("perfcounters"), 0, "1.1 rmmod of perfcounters.ko succeeds");
 	return finish();
 }

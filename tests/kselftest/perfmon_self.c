@@ -5,8 +5,8 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
- * The self page: a thread reads its own counters by RDPMC, without a system call. No thread can
- * read by RDPMC what another thread has counted.
+ * The self page: a thread reads its own counters by RDPMC, without a system call. No thread can use
+ * RDPMC to read what another thread has counted.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -14,9 +14,9 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-static const struct pmu_model *m;
+static const struct pmu_model *model;
 
-#define PAGE(fd) mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET)
+#define MAP_SELF_PAGE(fd) mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET)
 
 static __u64 rdpmc(__u32 counter)
 {
@@ -26,21 +26,21 @@ static __u64 rdpmc(__u32 counter)
 	return low | (__u64)high << 32;
 }
 
-static sigjmp_buf fault;
+static sigjmp_buf fault_jmp;
 
 static void on_fault(int signal)
 {
-	siglongjmp(fault, signal);
+	siglongjmp(fault_jmp, signal);
 }
 
-/* Returns the result of RDPMC, or all ones if it faults. */
+/* Returns the result of RDPMC, or all ones if RDPMC faults. */
 static __u64 try_rdpmc(__u32 counter)
 {
 	struct sigaction catch = { .sa_handler = on_fault }, before;
 	volatile __u64 got = -1ULL;
 
 	sigaction(SIGSEGV, &catch, &before);
-	if (!sigsetjmp(fault, 1))
+	if (!sigsetjmp(fault_jmp, 1))
 		got = rdpmc(counter);
 	sigaction(SIGSEGV, &before, NULL);
 	return got;
@@ -54,7 +54,7 @@ static __u64 thread_pointer(void)
 	return pointer;
 }
 
-/* The read protocol of include/uapi/linux/perfmon.h. */
+/* Implements the read protocol of include/uapi/linux/perfmon.h. */
 static bool self_read(const volatile struct perfmon_self *page, __u16 pmd, __u64 *value)
 {
 	__u32 sequence, flags, i;
@@ -85,15 +85,15 @@ static bool self_read(const volatile struct perfmon_self *page, __u16 pmd, __u64
 	return found;
 }
 
-static void mapping(void)
+static void test_mapping(void)
 {
 	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC), cpus;
-	void *page = PAGE(fd);
+	void *page = MAP_SELF_PAGE(fd);
 
 	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: a file without a context is EINVAL");
 	close(fd);
 	cpus = pfm_create(PFM_FL_SYSTEM_WIDE);
-	page = PAGE(cpus);
+	page = MAP_SELF_PAGE(cpus);
 	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: a CPU's context is EINVAL");
 	close(cpus);
 	fd = pfm_create(0);
@@ -103,7 +103,7 @@ static void mapping(void)
 	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: two pages is EINVAL");
 	page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET + 4096);
 	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: another offset is EINVAL");
-	page = PAGE(fd);
+	page = MAP_SELF_PAGE(fd);
 	ok(page != MAP_FAILED, "1.18 map: the page of a thread's context succeeds");
 	is(mprotect(page, 4096, PROT_READ | PROT_WRITE) ? -errno : 0, -EACCES,
 	   "1.18 mprotect: the page to writable is EACCES");
@@ -115,7 +115,10 @@ static void mapping(void)
 	close(fd);
 }
 
-/* Returns the instructions of a loop, read from the page. noinline: the code around is the same. */
+/*
+ * Returns the instructions of a loop, read from the page. noinline keeps the code around the loop
+ * the same.
+ */
 static __attribute__((noinline)) __u64 self_spin(const volatile struct perfmon_self *page,
 						 __u64 rounds)
 {
@@ -127,7 +130,7 @@ static __attribute__((noinline)) __u64 self_spin(const volatile struct perfmon_s
 	return after - before;
 }
 
-static void reading(void)
+static void test_reading(void)
 {
 	int fd = pfm_create(0), i, bad = 0;
 	const volatile struct perfmon_self *page;
@@ -135,10 +138,10 @@ static void reading(void)
 	struct perfmon_vector v = { (__u64)&narrow, 1, sizeof(narrow) };
 	__u64 a, b, last = 0, tsc, calls;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	pfm_write_pmc(fd, 1, pfm_cycles(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	pfm_write_pmc(fd, 1, pfm_cycles(model));
 	pfm_load(fd, this_thread());
-	page = PAGE(fd);
+	page = MAP_SELF_PAGE(fd);
 	if (page == MAP_FAILED)
 		bail("map");
 	is(page->nr, 2, "1.18 page: nr is 2 with two counters");
@@ -163,7 +166,7 @@ static void reading(void)
 		if (i % 1000 == 0)
 			sched_yield();
 		if (i % 5000 == 0)
-			on_cpu(i / 5000 % 2);
+			pin_to_cpu(i / 5000 % 2);
 	}
 	is(bad, 0, "1.18 page: the value never decreases, over switches and migrations");
 	tsc = page->tsc_sum;
@@ -177,34 +180,34 @@ static void reading(void)
 	pfm_write_pmd(fd, 0, 77);
 	self_read(page, 0, &a);
 	is(a, 77, "1.18 page: a written PMD is visible at once");
-	narrow.reg_value = pfm_cycles(m);
+	narrow.reg_value = pfm_cycles(model);
 	pfm_call(fd, PERFMON_WRITE_PMCS, &v);
 	ok(!self_read(page, 1, &b), "1.18 page: a PMD with NO_EMUL64 is not listed");
 	close(fd);
 	self_read(page, 0, &a);
 	is(a, 77, "1.18 page: the mapping keeps the context after close");
 	munmap((void *)page, 4096);
-	on_cpu(0);
+	pin_to_cpu(0);
 	fd = pfm_create(0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	tsc = __builtin_ia32_rdtsc();
-	page = PAGE(fd);
+	page = MAP_SELF_PAGE(fd);
 	a = page->tsc_sum;
 	ok(a <= __builtin_ia32_rdtsc() - tsc, "1.18 page: tsc_sum begins when the page is mapped");
 	munmap((void *)page, 4096);
 	close(fd);
 }
 
-/* Thread that counts its own instructions on CPU 0, by turns with main. */
+/* Thread that counts its own instructions on CPU 0, in alternation with the main thread. */
 static volatile int stop;
 
-static void *secret(void *arg)
+static void *count_secret(void *arg)
 {
 	int fd = pfm_create(0);
 
-	on_cpu(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pin_to_cpu(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	*(int *)arg = pfm_load(fd, this_thread());
 	pfm_start(fd);
 	while (!stop) {
@@ -216,43 +219,43 @@ static void *secret(void *arg)
 }
 
 /*
- * This process may use RDPMC, but has no context in the PMU. Every counter must be 0 to it, while
- * another thread with a context runs on the same CPU by turns.
+ * The process may use RDPMC, but has no context in the PMU. The process must read 0 from every
+ * counter, while another thread with a context runs on the same CPU in alternation.
  */
-static void revealing(void)
+static void test_isolation(void)
 {
-	int fd = pfm_create(0), loaded = 1, i, seen = 0;
+	int fd = pfm_create(0), loaded = 1, i, nr_visible = 0;
 	pthread_t thread;
 	void *page;
 	pid_t child;
 	int status;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	page = PAGE(fd);
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	page = MAP_SELF_PAGE(fd);
 	ok(try_rdpmc(0) != -1ULL, "1.18 RDPMC: allowed after the page is mapped");
 	stop = 0;
-	pthread_create(&thread, NULL, secret, &loaded);
-	on_cpu(0);
+	pthread_create(&thread, NULL, count_secret, &loaded);
+	pin_to_cpu(0);
 	for (i = 0; i < 2000; i++) {
-		seen += try_rdpmc(0) != 0;
+		nr_visible += try_rdpmc(0) != 0;
 		sched_yield();
 	}
 	stop = 1;
 	pthread_join(thread, NULL);
 	is(loaded, 0, "1.18 RDPMC: another thread loads a context on this CPU");
-	is(seen, 0, "1.18 RDPMC: the counter is always 0 beside the other thread's context");
+	is(nr_visible, 0, "1.18 RDPMC: the counter is always 0 beside the other thread's context");
 	child = fork();
 	if (!child)
 		_exit(try_rdpmc(0) + 1 > 1);
 	waitpid(child, &status, 0);
-	/* fork() copies the permission, as it does for perf. */
+	/* fork() copies the permission to use RDPMC, as with perf events. */
 	is(status, 0, "1.18 RDPMC: the counter is 0 in a child, or RDPMC faults");
 	page = mremap(page, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)0x7000000);
 	ok(page == (void *)0x7000000 && try_rdpmc(0) != -1ULL,
 	   "1.18 RDPMC: still allowed after mremap() of the page");
 	munmap(page, 4096);
 	close(fd);
-	/* RDPMC is forbidden at the next switch from another address space. */
+	/* After munmap() of the page, the next switch from another address space forbids RDPMC. */
 	child = fork();
 	if (!child)
 		_exit(0);
@@ -264,7 +267,7 @@ static void revealing(void)
 }
 
 /* With 0 in /sys/devices/cpu/rdpmc, the page does not have PERFMON_SELF_RDPMC. */
-static void forbidden(void)
+static void test_rdpmc_disabled(void)
 {
 	int fd;
 	const volatile struct perfmon_self *page;
@@ -272,9 +275,9 @@ static void forbidden(void)
 
 	write_file("/sys/devices/cpu/rdpmc", "0");
 	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_load(fd, this_thread());
-	page = PAGE(fd);
+	page = MAP_SELF_PAGE(fd);
 	pfm_start(fd);
 	is(page->flags, PERFMON_SELF_COUNTING,
 	   "1.18 rdpmc attribute 0: the page has COUNTING without RDPMC");
@@ -288,42 +291,42 @@ static void forbidden(void)
 	write_file("/sys/devices/cpu/rdpmc", "1");
 }
 
-/* A context of a thread and one of its CPU at the same time use different registers. */
-static void both(void)
+/* A context of a thread and a context of its CPU use different registers at the same time. */
+static void test_thread_and_cpu(void)
 {
 	int fd = pfm_create(0), cpu = pfm_create(PFM_FL_SYSTEM_WIDE), i;
-	__u64 around, thread, all, got;
+	__u64 overhead, thread, total, got;
 
-	on_cpu(1);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	pfm_write_pmc(cpu, 0, pfm_instructions(m));
+	pin_to_cpu(1);
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	pfm_write_pmc(cpu, 0, pfm_instructions(model));
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.6 thread and CPU: the thread's context with PMC 0 loads");
 	is(pfm_load(cpu, 1), -EBUSY, "1.6 thread and CPU: the CPU's context with PMC 0 is EBUSY");
 	close(cpu);
 	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
-	pfm_write_pmc(cpu, 1, pfm_instructions(m));
+	pfm_write_pmc(cpu, 1, pfm_instructions(model));
 	is(pfm_load(cpu, 1), 0, "1.6 thread and CPU: the CPU's context with PMC 1 loads");
 	is(pfm_write_pmc(cpu, 0, 0), -EBUSY,
 	   "1.6 thread and CPU: a later write of PMC 0 in the CPU's context is EBUSY");
 	is(pfm_write_pmc(fd, 1, 0), -EBUSY,
 	   "1.6 thread and CPU: a later write of PMC 1 in the thread's context is EBUSY");
-	around = pfm_spin(fd, 0, 10) - 20;
+	overhead = pfm_spin(fd, 0, 10) - 20;
 	pfm_start(cpu);
-	all = pfm_read_pmd(cpu, 1);
+	total = pfm_read_pmd(cpu, 1);
 	for (i = 0, thread = 0; i < 20; i++) {
 		got = pfm_spin(fd, 0, 1000000);
 		thread += got;
-		if (got != 2000000 + around)
+		if (got != 2000000 + overhead)
 			break;
 		usleep(1000);
 	}
 	is(i, 20, "1.6 thread and CPU: the thread's counts are exact");
 	pfm_stop(cpu);
-	all = pfm_read_pmd(cpu, 1) - all;
-	if (!ok(all >= thread && all < thread * 3,
+	total = pfm_read_pmd(cpu, 1) - total;
+	if (!ok(total >= thread && total < thread * 3,
 		"1.6 thread and CPU: the CPU's count contains the thread's"))
-		note("%llu, %llu", all, thread);
+		note("%llu, %llu", total, thread);
 	is(pfm_unload(fd), 0, "1.6 thread and CPU: the thread's context unloads");
 	is(pfm_write_pmc(cpu, 0, 0), 0,
 	   "1.6 thread and CPU: PMC 0 is free for the CPU's context after the unload");
@@ -333,32 +336,35 @@ static void both(void)
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.6 thread and CPU: the thread's context loads after the CPU's is closed");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 /* The PMU is reserved only for contexts that use hardware registers. */
-static void unused(void)
+static void test_unused(void)
 {
 	int fd = pfm_create(0), perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	long long blocked;
-	__u64 by_perf;
+	__u64 perf_count;
 
 	ok(perf >= 0, "1.3 perf: an event of the PMU opens");
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.3 load: a context without hardware registers succeeds while perf uses the PMU");
-	by_perf = perf_spin(perf, 1000000) - perf_spin(perf, 1000);
+	perf_count = perf_spin(perf, 1000000) - perf_spin(perf, 1000);
 	is(pfm_start(fd), 0,
 	   "1.3 start: a context without hardware registers succeeds while perf uses the PMU");
-	/* The thread is switched out and in, so its context is loaded and unloaded meanwhile. */
-	blocked = task_blocked(getpid());
-	wait_until(task_blocked(getpid()) >= blocked + 20);
-	is(perf_spin(perf, 1000000) - perf_spin(perf, 1000), by_perf,
+	/*
+	 * The test waits until the thread has been switched out and in, which unloads and loads its
+	 * context.
+	 */
+	blocked = voluntary_switches(getpid());
+	wait_until(voluntary_switches(getpid()) >= blocked + 20);
+	is(perf_spin(perf, 1000000) - perf_spin(perf, 1000), perf_count,
 	   "1.3 perf: counts as before beside a context without hardware registers");
 	pfm_stop(fd);
-	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), -EBUSY,
+	is(pfm_write_pmc(fd, 0, pfm_instructions(model)), -EBUSY,
 	   "1.3 write PMCs: EBUSY on a loaded context while perf uses the PMU");
 	close(perf);
-	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), 0,
+	is(pfm_write_pmc(fd, 0, pfm_instructions(model)), 0,
 	   "1.3 write PMCs: succeeds on a loaded context after perf's event is closed");
 	is(perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1) < 0 ? -errno : 0, -EBUSY,
 	   "1.3 perf: EBUSY after that write of a PMC");
@@ -370,10 +376,10 @@ static void unused(void)
 }
 
 /*
- * The machine is suspended while the thread of the only context sleeps. PMC 1, in which the test
- * writes a value as firmware might leave it, must be 0 after the resume.
+ * The machine is suspended while the thread of the only context sleeps. The test writes a value
+ * into PMC (control register) 1, as firmware might leave it. After the resume PMC 1 must be 0.
  */
-static void left_by_firmware(void)
+static void test_firmware_pmc(void)
 {
 	pid_t child = fork();
 	int fd;
@@ -383,15 +389,15 @@ static void left_by_firmware(void)
 			pause();
 	wait_until(task_state(child) == 'S');
 	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	if (m->amd || pfm_load(fd, child) || pfm_start(fd)) {
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	if (model->amd || pfm_load(fd, child) || pfm_start(fd)) {
 		skip("1.6 suspend: a stray PMC value is cleared at resume",
 		     "the processor has no such MSR");
 	} else {
-		raw_load();
-		raw("wr 0x187 0x4300c0");
+		msr_raw_load();
+		msr_raw("wr 0x187 0x4300c0");
 		write_file("/sys/power/state", "mem");
-		is(raw("rd 0x187"), 0, "1.6 suspend: a stray PMC value is cleared at resume");
+		is(msr_raw("rd 0x187"), 0, "1.6 suspend: a stray PMC value is cleared at resume");
 	}
 	close(fd);
 	kill(child, SIGKILL);
@@ -399,10 +405,10 @@ static void left_by_firmware(void)
 }
 
 /*
- * Suspend with pm_test "core": the kernel does all but the last step, so the processor keeps its
- * registers. In a real suspend it loses them.
+ * Suspends with pm_test "core": the kernel makes all steps but the last, so the processor keeps its
+ * registers, which it loses in a real suspend.
  */
-static void sleeping(void)
+static void test_suspend(void)
 {
 	int fd, cpu;
 	__u64 before, after;
@@ -416,13 +422,13 @@ static void sleeping(void)
 		return;
 	}
 	write_file("/sys/power/pm_test", "core");
-	/* The kernel's test of suspend waits for five seconds by default. */
+	/* The kernel's suspend test waits for five seconds by default. */
 	write_file("/sys/module/suspend/parameters/pm_test_delay", "1");
 	fd = pfm_create(0);
 	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
-	on_cpu(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	pfm_write_pmc(cpu, 1, pfm_instructions(m));
+	pin_to_cpu(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	pfm_write_pmc(cpu, 1, pfm_instructions(model));
 	if (pfm_load(fd, this_thread()) || pfm_load(cpu, 0) || pfm_start(fd) || pfm_start(cpu))
 		bail("load");
 	write_file("/sys/power/state", "mem");
@@ -435,27 +441,30 @@ static void sleeping(void)
 		note("%llu", after);
 	close(fd);
 	close(cpu);
-	left_by_firmware();
+	test_firmware_pmc();
 	write_file("/sys/power/pm_test", "none");
 }
 
-struct other {
+struct other_reader {
 	const volatile struct perfmon_self *page;
 	__u64 slow, value;
 	bool by_page, ran;
 	int fd;
 };
 
-/* Thread that reads the counter of main's context, by the call and from the page. */
-static void *look(void *arg)
+/*
+ * Thread that reads the counter of the main thread's context, by PERFMON_READ_PMDS and from the
+ * page.
+ */
+static void *read_other(void *arg)
 {
-	struct other *other = arg;
+	struct other_reader *other = arg;
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	other->slow = pfm_read_pmd(other->fd, 0);
 	/*
-	 * While main is not on a CPU its value is in the page, so only a read while it counts is
-	 * judged.
+	 * While the main thread is not on a CPU, the page has the whole value. The test only judges
+	 * a read that is made while the main thread counts.
 	 */
 	for (int i = 0; i < 1000 && !other->ran; i++) {
 		__u32 sequence = other->page->sequence;
@@ -468,20 +477,23 @@ static void *look(void *arg)
 	return NULL;
 }
 
-/* Only the owner of the page can add the increment by RDPMC. Others have to call the kernel. */
-static void others(void)
+/*
+ * Only the owner of the page can add the increment by RDPMC. Other threads have to call
+ * PERFMON_READ_PMDS.
+ */
+static void test_other_threads(void)
 {
-	struct other other = { .fd = pfm_create(0) };
+	struct other_reader other = { .fd = pfm_create(0) };
 	__u64 a, b;
 	pthread_t thread;
 	int status;
 	pid_t child;
 
-	/* Main stays on CPU 0 while the other thread reads on CPU 1. */
-	on_cpu(0);
-	pfm_write_pmc(other.fd, 0, pfm_instructions(m));
+	/* The main thread stays on CPU 0 while the other thread reads on CPU 1. */
+	pin_to_cpu(0);
+	pfm_write_pmc(other.fd, 0, pfm_instructions(model));
 	pfm_load(other.fd, this_thread());
-	other.page = PAGE(other.fd);
+	other.page = MAP_SELF_PAGE(other.fd);
 	if (other.page == MAP_FAILED)
 		bail("map");
 	pfm_start(other.fd);
@@ -490,8 +502,8 @@ static void others(void)
 	is(other.page->owner, thread_pointer(),
 	   "1.18 owner: the page has the thread pointer of the context's thread");
 	self_read(other.page, 0, &a);
-	/* Main keeps counting meanwhile. */
-	pthread_create(&thread, NULL, look, &other);
+	/* The main thread keeps counting while the other thread reads. */
+	pthread_create(&thread, NULL, read_other, &other);
 	while (pthread_tryjoin_np(thread, NULL))
 		spin(1000);
 	self_read(other.page, 0, &b);
@@ -501,13 +513,13 @@ static void others(void)
 	   "1.18 owner: another thread reads the value with PERFMON_READ_PMDS");
 	child = fork();
 	if (!child) {
-		const volatile struct perfmon_self *page = PAGE(other.fd);
+		const volatile struct perfmon_self *page = MAP_SELF_PAGE(other.fd);
 		int good = page == MAP_FAILED && errno == EACCES;
 
 		good |= (pfm_read_pmd(other.fd, 0) >= b) << 1;
 		close(other.fd);
 		other.fd = pfm_create(0);
-		good |= (PAGE(other.fd) != MAP_FAILED) << 2;
+		good |= (MAP_SELF_PAGE(other.fd) != MAP_FAILED) << 2;
 		_exit(good);
 	}
 	waitpid(child, &status, 0);
@@ -521,18 +533,20 @@ static void others(void)
 	   "1.18 owner: the context's thread still reads from the page");
 	munmap((void *)other.page, 4096);
 	close(other.fd);
-	/* A context that is not loaded: the first process that maps its page has it. */
+	/*
+	 * A context that is not loaded: only the first process that maps the self page can map it.
+	 */
 	other.fd = pfm_create(0);
-	other.page = PAGE(other.fd);
+	other.page = MAP_SELF_PAGE(other.fd);
 	child = fork();
 	if (!child)
-		_exit(PAGE(other.fd) == MAP_FAILED ? errno : 0);
+		_exit(MAP_SELF_PAGE(other.fd) == MAP_FAILED ? errno : 0);
 	waitpid(child, &status, 0);
 	is(WEXITSTATUS(status), EBUSY, "1.18 map: a page that another process has mapped is EBUSY");
 	munmap((void *)other.page, 4096);
 	child = fork();
 	if (!child)
-		_exit(PAGE(other.fd) == MAP_FAILED ? errno : 0);
+		_exit(MAP_SELF_PAGE(other.fd) == MAP_FAILED ? errno : 0);
 	waitpid(child, &status, 0);
 	is(WEXITSTATUS(status), 0, "1.18 map: another process succeeds after munmap()");
 	close(other.fd);
@@ -540,18 +554,18 @@ static void others(void)
 
 int main(void)
 {
-	m = this_model();
+	model = guest_model();
 	plan(63);
-	pfm_load_modules(m);
-	mapping();
-	reading();
-	revealing();
-	forbidden();
-	others();
-	both();
-	unused();
-	sleeping();
-	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0,
+	pfm_load_modules(model);
+	test_mapping();
+	test_reading();
+	test_isolation();
+	test_rdpmc_disabled();
+	test_other_threads();
+	test_thread_and_cpu();
+	test_unused();
+	test_suspend();
+	is(rmmod(model->amd ? "pfm_amd" : "pfm_intel"), 0,
 	   "1.1 rmmod of the unused PMU description succeeds");
 	return finish();
 }

@@ -6,10 +6,11 @@
  * timeout: 240
  *
  * Event sets, on emulated PMUs of Intel and AMD:
- *  - what create, delete, getinfo, load and start refuse, and the errno;
+ *  - what create, delete, getinfo, load and start refuse, and with which errno;
  *  - switches by time and by overflows: no instruction is lost between two sets;
- *  - number and duration of runs, as PERFMON_GETINFO_EVTSETS and PERFMON_READ_RUNS report them;
- *  - a thread that sleeps, another process until it exits, a CPU that goes offline;
+ *  - number and duration of runs (times in which a set is active), as PERFMON_GETINFO_EVTSETS and
+ *    PERFMON_READ_RUNS report them;
+ *  - sets of a sleeping thread, of another process until it exits, and of a CPU that goes offline;
  *  - a sampling set and a counting set in one context, and a masked set until its restart.
  */
 #include "sampling.h"
@@ -17,13 +18,13 @@
 
 #define MS	1000000ULL
 
-static const struct pmu_model *m;
+static const struct pmu_model *model;
 static int slow = 1;
 
-/* Counts instructions in that set, on counter 0 for even sets and counter 1 for odd ones. */
+/* Counts instructions in set @set, on counter 0 for even sets and on counter 1 for odd sets. */
 static void count_in(int fd, __u16 set)
 {
-	if (set_pmc(fd, set, set % 2, pfm_instructions(m)) ||
+	if (set_pmc(fd, set, set % 2, pfm_instructions(model)) ||
 	    set_pmd(fd, set, set % 2, 0, 0))
 		bail("registers of a set");
 }
@@ -34,8 +35,8 @@ static __u64 counted_in(int fd, __u16 set)
 }
 
 /*
- * Runs 2 * rounds instructions between start and stop. noinline: the number of instructions in the
- * two calls stays the same, see around().
+ * Executes 2 * rounds instructions between start and stop. noinline keeps the number of
+ * instructions in the two calls constant, see run_overhead().
  */
 static __attribute__((noinline)) void run(int fd, __u64 rounds)
 {
@@ -44,21 +45,21 @@ static __attribute__((noinline)) void run(int fd, __u64 rounds)
 	pfm_stop(fd);
 }
 
-/* Returns the instructions that run() adds to its loop: ten rounds are 20 instructions. */
-static __u64 around(void)
+/* Returns how many instructions run() executes in addition to its loop (20 in ten rounds). */
+static __u64 run_overhead(void)
 {
 	int fd = pfm_create(0);
-	__u64 all;
+	__u64 total;
 
 	count_in(fd, 0);
 	set_load(fd, 0);
 	run(fd, 10);
-	all = counted_in(fd, 0);
+	total = counted_in(fd, 0);
 	close(fd);
-	return all - 20;
+	return total - 20;
 }
 
-static void refusals(void)
+static void test_refusals(void)
 {
 	struct pfarg_setdesc desc = { .set_id = 5 };
 	struct pfarg_setdesc many[65] = {};
@@ -89,12 +90,12 @@ static void refusals(void)
 	   "1.12 create: element size 63 instead of 64 is EINVAL");
 	is(set_call(fd, PERFMON_CREATE_EVTSETS, (void *)8, sizeof(desc)), -EFAULT,
 	   "1.12 create: a bad address is EFAULT");
-	is(set_pmc(fd, 5, 0, pfm_instructions(m)), -EINVAL,
+	is(set_pmc(fd, 5, 0, pfm_instructions(model)), -EINVAL,
 	   "1.12 write PMCs: unknown set is EINVAL");
 	is(set_pmd(fd, 5, 0, 0, 0), -EINVAL, "1.12 write PMDs: unknown set is EINVAL");
-	is(set_timed(fd, 5, MS), 0, "1.12 create: set 5");
-	is(set_timed(fd, 65535, MS), 0, "1.12 create: set 65535, the highest id");
-	is(set_pmc(fd, 5, 0, pfm_instructions(m)), 0, "1.12 write PMCs: set 5");
+	is(set_create_timed(fd, 5, MS), 0, "1.12 create: set 5");
+	is(set_create_timed(fd, 65535, MS), 0, "1.12 create: set 65535, the highest id");
+	is(set_pmc(fd, 5, 0, pfm_instructions(model)), 0, "1.12 write PMCs: set 5");
 	is(set_delete(fd, 0), -EINVAL, "1.12 delete: set 0 is EINVAL");
 	is(set_delete(fd, 6), -EINVAL, "1.12 delete: unknown set is EINVAL");
 	many[0] = (struct pfarg_setdesc){ .set_id = 65535, .reserved = { [0] = 1 } };
@@ -128,46 +129,49 @@ static void refusals(void)
 	close(fd);
 }
 
-static void many(void)
+static void test_max_sets(void)
 {
 	int fd = pfm_create(0), i, rc = 0;
 
 	for (i = 1; i < 1024 && !rc; i++)
-		rc = set_timed(fd, 60 * i, MS);
+		rc = set_create_timed(fd, 60 * i, MS);
 	is(rc, 0, "1.12 create: 1,024 sets");
-	is(set_timed(fd, 3, MS), -ENOSPC, "1.12 create: the 1,025th set is ENOSPC");
+	is(set_create_timed(fd, 3, MS), -ENOSPC, "1.12 create: the 1,025th set is ENOSPC");
 	is(set_load(fd, 60 * 512), 0, "1.12 load: a context with 1,024 sets");
 	close(fd);
 }
 
-struct turns {
+struct run_totals {
 	__u64 nr, time;
 };
 
-static struct turns turns_of(int fd, const __u16 *ids, int nr)
+static struct run_totals sum_runs(int fd, const __u16 *ids, int nr)
 {
-	struct turns all = {};
+	struct run_totals total = {};
 	int i;
 
 	for (i = 0; i < nr; i++) {
 		struct pfarg_setinfo info = set_info(fd, ids[i]);
 
-		all.nr += info.set_runs;
-		all.time += info.set_act_duration;
+		total.nr += info.set_runs;
+		total.time += info.set_act_duration;
 	}
-	return all;
+	return total;
 }
 
-/* Three sets that are switched by time: their counts add up to all instructions of the thread. */
-static void by_time(__u64 timeout, __u64 extra)
+/*
+ * Time switches between three sets: the counts of the sets add up to all instructions of the
+ * thread.
+ */
+static void test_time_switch(__u64 timeout, __u64 extra)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = timeout };
 	struct pfarg_setinfo infos[3];
-	__u64 sum = 0, time = 0, rounds = 0, shortest = -1ULL, seen = 0, begin, real, cpu;
+	__u64 sum = 0, time = 0, rounds = 0, shortest = -1ULL, runs_seen = 0, begin, real, cpu;
 	const __u64 enough = timeout < 1000 * MS ? 4 : 2;
 	static const __u16 ids[] = { 0, 7, 100 };
-	struct turns last = {}, all;
-	bool fair = true, right = true;
+	struct run_totals last = {}, total;
+	bool fair = true, consistent = true;
 	struct timespec tick;
 	int fd = pfm_create(0), i;
 
@@ -177,8 +181,8 @@ static void by_time(__u64 timeout, __u64 extra)
 	is(desc.set_timeout, (timeout + tick.tv_nsec - 1) / tick.tv_nsec * tick.tv_nsec,
 	   "1.12 by time: create returns the timeout, rounded up to the timer's resolution");
 	timeout = desc.set_timeout;
-	set_timed(fd, 100, timeout);
-	set_timed(fd, 7, timeout);
+	set_create_timed(fd, 100, timeout);
+	set_create_timed(fd, 7, timeout);
 	count_in(fd, 0);
 	count_in(fd, 7);
 	count_in(fd, 100);
@@ -187,21 +191,21 @@ static void by_time(__u64 timeout, __u64 extra)
 	pfm_start(fd);
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	/*
-	 * Timers expire late on a busy host, which makes some runs longer. Repeats until each set
-	 * has had enough runs, and until the runs of one round of the three sets were, on average,
-	 * not much longer than the timeout.
+	 * Timers expire late on a busy host, which makes some runs longer. The loop repeats until
+	 * each set has had enough runs, and until the runs in one cycle of the three sets were, on
+	 * average, not much longer than the timeout.
 	 */
 	while (now_ns() - begin < 60000 * MS) {
 		spin(10000);
 		rounds += 10000;
-		if (set_info(fd, 0).set_runs == seen)
+		if (set_info(fd, 0).set_runs == runs_seen)
 			continue;
-		all = turns_of(fd, ids, 3);
-		if (seen && (all.time - last.time) / (all.nr - last.nr) < shortest)
-			shortest = (all.time - last.time) / (all.nr - last.nr);
-		last = all;
-		seen = set_info(fd, 0).set_runs;
-		if (seen >= enough && shortest < timeout + timeout / 4 + 20 * slow * MS)
+		total = sum_runs(fd, ids, 3);
+		if (runs_seen && (total.time - last.time) / (total.nr - last.nr) < shortest)
+			shortest = (total.time - last.time) / (total.nr - last.nr);
+		last = total;
+		runs_seen = set_info(fd, 0).set_runs;
+		if (runs_seen >= enough && shortest < timeout + timeout / 4 + 20 * slow * MS)
 			break;
 	}
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
@@ -216,30 +220,32 @@ static void by_time(__u64 timeout, __u64 extra)
 		time += infos[i].set_act_duration;
 		fair &= infos[i].set_runs + 1 >= infos[0].set_runs &&
 			infos[i].set_runs <= infos[0].set_runs;
-		right &= r.value == got && r.runs == infos[i].set_runs &&
-			 r.time == infos[i].set_act_duration &&
-			 r.runs && r.time2[0] >= r.time / r.runs * (r.time / r.runs);
+		consistent &= r.value == got && r.runs == infos[i].set_runs &&
+			      r.time == infos[i].set_act_duration &&
+			      r.runs && r.time2[0] >= r.time / r.runs * (r.time / r.runs);
 	}
 	if (!ok(fair && infos[0].set_runs > 1,
 		"1.12 %llu us: all three sets ran equally often, within one run", timeout / 1000))
 		note("%llu, %llu, %llu", infos[0].set_runs, infos[1].set_runs, infos[2].set_runs);
 	ok(sum >= 2 * rounds + extra && sum < 2 * rounds + rounds / 10000 * 1000 + 20000,
 	   "1.12 by time: every instruction is counted in one of three sets");
-	/* On a busy host the thread does not run all of the time. */
+	/* On a busy host the thread is not on a CPU all of the time. */
 	if (!ok(time <= real && time > cpu / 2,
-		"1.12 by time: durations add up to half the CPU time or more, and at most the elapsed time"))
+		"1.12 by time: durations are at least half the CPU time, at most the elapsed time"))
 		note("%llu of %llu ns, ran %llu", time, real, cpu);
 	if (!ok(shortest < timeout + timeout / 4 + 20 * slow * MS &&
 		time / (infos[0].set_runs + infos[1].set_runs + infos[2].set_runs) > timeout / 2,
-		"1.12 by time: runs last half the timeout or more, in one round a quarter more at most"))
+		"1.12 by time: a run lasts 0.5 timeouts or more, in one round 1.25 at most"))
 		note("%llu ns, %llu turns, %llu ns of a round's shortest", time,
 		     infos[0].set_runs * 3, shortest);
-	ok(right, "1.12 by time: READ_RUNS agrees with GETINFO and READ_PMDS");
+	ok(consistent, "1.12 by time: READ_RUNS agrees with GETINFO and READ_PMDS");
 	close(fd);
 }
 
-/* Set 0 counts up to a threshold, and the overflow switches to set 1. No instruction is lost. */
-static void cascade(__u64 extra)
+/*
+ * Set 0 counts up to a threshold, and the overflow switches to set 1 without losing an instruction.
+ */
+static void test_overflow_switch(__u64 extra)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_OVFL_SWITCH };
 	int fd = pfm_create(0);
@@ -249,8 +255,8 @@ static void cascade(__u64 extra)
 	desc.set_id = 1;
 	desc.set_flags = 0;
 	set_create(fd, &desc);
-	set_pmc(fd, 0, 0, pfm_instructions(m));
-	set_pmc(fd, 1, 0, pfm_instructions(m));
+	set_pmc(fd, 0, 0, pfm_instructions(model));
+	set_pmc(fd, 1, 0, pfm_instructions(model));
 	is(set_pmd(fd, 0, 0, -10000ULL, 1), 0, "1.12 write PMDs: reg_ovfl_switch_cnt is accepted");
 	set_pmd(fd, 1, 0, 0, 0);
 	set_load(fd, 0);
@@ -268,27 +274,27 @@ static void cascade(__u64 extra)
 }
 
 /*
- * The fifth overflow of a PMD switches the set. If two PMDs can switch it, the one that overflows
- * first does.
+ * The fifth overflow of a PMD (data register) switches the set. If two PMDs can switch the set, the
+ * first of them that overflows does.
  */
-static void count_down(__u64 extra)
+static void test_switch_count(__u64 extra)
 {
 	struct pfarg_pmd pmd = { .reg_value = -1000ULL, .reg_short_reset = -1000ULL,
 				 .reg_ovfl_switch_cnt = 5 };
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_OVFL_SWITCH };
-	struct pfarg_setdesc back = { .set_id = 1, .set_flags = PFM_SETFL_OVFL_SWITCH };
+	struct pfarg_setdesc switch_back = { .set_id = 1, .set_flags = PFM_SETFL_OVFL_SWITCH };
 	struct pfarg_setdesc other = { .set_id = 2 };
 	int fd = pfm_create(0);
 	__u64 sum;
 
 	set_create(fd, &desc);
-	back.set_flags |= PFM_SETFL_EXPL_NEXT;
-	set_create(fd, &back);
+	switch_back.set_flags |= PFM_SETFL_EXPL_NEXT;
+	set_create(fd, &switch_back);
 	set_create(fd, &other);
-	set_pmc(fd, 0, 0, pfm_instructions(m));
-	set_pmc(fd, 0, 1, pfm_instructions(m));
-	set_pmc(fd, 1, 0, pfm_instructions(m));
-	set_pmc(fd, 1, 1, pfm_instructions(m));
+	set_pmc(fd, 0, 0, pfm_instructions(model));
+	set_pmc(fd, 0, 1, pfm_instructions(model));
+	set_pmc(fd, 1, 0, pfm_instructions(model));
+	set_pmc(fd, 1, 1, pfm_instructions(model));
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	set_pmd(fd, 0, 1, 0, 0);
 	/* PMD 1 overflows first, so the switch count of PMD 0 does not matter in set 1. */
@@ -301,7 +307,10 @@ static void count_down(__u64 extra)
 	pmd.reg_short_reset = -3000ULL;
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	set_load(fd, 0);
-	/* Ten rounds of 5,000 instructions in set 0 and 3,000 in set 1, then 4,000 in set 0. */
+	/*
+	 * Executes ten rounds of 5,000 instructions in set 0 and 3,000 in set 1, then 4,000 in set
+	 * 0.
+	 */
 	run(fd, (10 * 8000 + 4000) / 2);
 	sum = set_value(fd, 0, 1);
 	if (!ok(sum >= 54000 && sum < 54000 + extra + 100,
@@ -315,8 +324,11 @@ static void count_down(__u64 extra)
 	close(fd);
 }
 
-/* Only time in which the thread runs counts for a timeout. The rest of it is kept over sleeps. */
-static void asleep(void)
+/*
+ * Only the CPU time of the thread counts for a timeout. The remaining time is kept while the thread
+ * sleeps.
+ */
+static void test_sleep(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = 20 * MS };
 	struct pfarg_setinfo a, b;
@@ -324,15 +336,15 @@ static void asleep(void)
 	__u64 begin, used;
 
 	set_create(fd, &desc);
-	set_timed(fd, 1, 20 * MS);
+	set_create_timed(fd, 1, 20 * MS);
 	count_in(fd, 0);
 	count_in(fd, 1);
 	set_load(fd, 0);
 	pfm_start(fd);
 	for (used = 0; set_info(fd, 1).set_runs < 3 && used < 60000 * MS;) {
 		/*
-		 * Runs until the clock has moved. On some machines it moves with ticks only, and
-		 * sleeping threads wake at ticks, so a shorter run would take no time by the clock.
+		 * Spins until the clock has advanced. On some machines the clock only advances with
+		 * ticks, at which sleeping threads wake, so a shorter time would be 0 by the clock.
 		 */
 		begin = now_ns();
 		do
@@ -352,8 +364,8 @@ static void asleep(void)
 	close(fd);
 }
 
-/* Set 3 samples, set 0 counts. All records name set 3. */
-static void mixed(void)
+/* Set 3 samples while set 0 only counts, so all records name set 3. */
+static void test_sampling_and_counting(void)
 {
 	struct perfmon_ring_arg arg = { .size = 65536 };
 	struct pfarg_pmd pmd = { .reg_set = 3, .reg_value = -1000ULL, .reg_short_reset = -1000ULL,
@@ -362,7 +374,7 @@ static void mixed(void)
 	int fd = pfm_create_format(0, "ring", &arg, sizeof(arg)), samples = 0;
 	const struct perfmon_ring_page *page;
 	bool right = true;
-	__u64 at;
+	__u64 pos;
 	int i;
 
 	set_create(fd, &desc);
@@ -370,27 +382,27 @@ static void mixed(void)
 	desc.set_flags = PFM_SETFL_OVFL_SWITCH;
 	desc.set_timeout = 0;
 	set_create(fd, &desc);
-	set_pmc(fd, 0, 0, pfm_instructions(m));
+	set_pmc(fd, 0, 0, pfm_instructions(model));
 	set_pmd(fd, 0, 0, 0, 0);
-	set_pmc(fd, 3, 1, pfm_instructions(m));
+	set_pmc(fd, 3, 1, pfm_instructions(model));
 	pmd.reg_num = 1;
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	page = mmap(NULL, 4096 + 65536, PROT_READ, MAP_SHARED, fd, 0);
 	set_load(fd, 3);
 	pfm_start(fd);
-	/* On a busy machine a run of a millisecond may have only a few instructions. */
+	/* On a busy machine only a few instructions may be executed in a millisecond. */
 	for (i = 0; i < 1000000 && (set_info(fd, 3).set_runs < 5 || set_value(fd, 0, 0) <= 1000 ||
 				    set_info(fd, 0).set_runs < 3); i++)
 		spin(1000);
 	pfm_stop(fd);
-	for (at = 0; at < page->head;) {
-		const struct perfmon_sample *s = (void *)page + 4096 + at;
+	for (pos = 0; pos < page->head;) {
+		const struct perfmon_sample *s = (void *)page + 4096 + pos;
 
 		if (s->header.type == PERFMON_RECORD_SAMPLE) {
 			samples++;
 			right &= s->set == 3 && s->pmd == 1;
 		}
-		at += s->header.size;
+		pos += s->header.size;
 	}
 	if (!ok(samples > 7 && right, "1.12 sampling set: its records have set 3 and PMD 1"))
 		note("%d samples", samples);
@@ -407,7 +419,7 @@ static void mixed(void)
 }
 
 /* A masked set blocks the switch to another set (EBUSY) until PERFMON_RESTART. */
-static void masked(void)
+static void test_masked(void)
 {
 	struct pfarg_pmd pmd = { .reg_flags = PFM_REGFL_OVFL_NOTIFY, .reg_value = -1000ULL,
 				 .reg_long_reset = -1000ULL, .reg_short_reset = -1000ULL };
@@ -416,12 +428,12 @@ static void masked(void)
 	int fd = pfm_create(0);
 
 	set_create(fd, &desc);
-	set_pmc(fd, 0, 0, pfm_instructions(m));
+	set_pmc(fd, 0, 0, pfm_instructions(model));
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	count_in(fd, 1);
 	set_load(fd, 0);
 	run(fd, 2000);
-	ok(pfm_message(fd, &msg, 1000) && !msg.msg_active_set,
+	ok(pfm_read_message(fd, &msg, 1000) && !msg.msg_active_set,
 	   "1.12 masked: the message has set 0");
 	is(set_start(fd, 1), -EBUSY, "1.12 masked: start with set 1 is EBUSY before the restart");
 	is(pfm_restart(fd), 0, "1.12 masked: PERFMON_RESTART succeeds");
@@ -430,7 +442,7 @@ static void masked(void)
 	is(set_start(fd, 0), 0, "1.12 masked: switch back to set 0");
 	spin(2000);
 	pfm_stop(fd);
-	ok(pfm_message(fd, &msg, 1000),
+	ok(pfm_read_message(fd, &msg, 1000),
 	   "1.12 masked: set 0 queues another message after the restart");
 	ok(counted_in(fd, 1) > 2000 && counted_in(fd, 1) < 200000,
 	   "1.12 masked: set 1 has counted between the switches");
@@ -438,10 +450,10 @@ static void masked(void)
 }
 
 /*
- * The overflow may be detected only by the switch itself: PERFMON_START must mask the context and
+ * The overflow may be detected only by the set switch: PERFMON_START must mask the context and
  * return EBUSY.
  */
-static void masked_by_the_switch(void)
+static void test_masked_by_switch(void)
 {
 	struct pfarg_pmd pmd = { .reg_num = PERFMON_PAGE_FAULTS, .reg_flags = PFM_REGFL_OVFL_NOTIFY,
 				 .reg_value = -5ULL, .reg_long_reset = -7ULL };
@@ -459,7 +471,7 @@ static void masked_by_the_switch(void)
 	for (i = 0; i < 20; i++)
 		pages[i * 4096] = 1;
 	is(set_start(fd, 1), -EBUSY, "1.12 masked by the switch: start with set 1 is EBUSY");
-	ok(pfm_message(fd, &msg, 1000) && !msg.msg_active_set,
+	ok(pfm_read_message(fd, &msg, 1000) && !msg.msg_active_set,
 	   "1.12 masked by the switch: a message has set 0");
 	is(set_info(fd, 1).set_runs, 0, "1.12 masked by the switch: set 1 has 0 runs");
 	is(pfm_restart(fd), 0, "1.12 masked by the switch: PERFMON_RESTART succeeds");
@@ -474,37 +486,36 @@ static void masked_by_the_switch(void)
 }
 
 /*
- * A set that waits for a restart, with sets that are switched by time: the time of the run does not
- * pass meanwhile, and no set is switched. The number of runs in a period depends on the machine: on
- * a slow one, the calls in between take most of the time of a run. So runs are counted from the
- * first restart on.
+ * A set that is masked until a restart, among sets that are switched by time: until the restart the
+ * time of the masked set does not advance, and no set is switched. On a slow machine the calls in
+ * between take most of the time of a set, so switches are counted from the first restart on.
  */
-static void masked_in_time(void)
+static void test_masked_time_switch(void)
 {
 	struct pfarg_pmd pmd = { .reg_flags = PFM_REGFL_OVFL_NOTIFY, .reg_value = -20000ULL,
 				 .reg_long_reset = -20000ULL, .reg_short_reset = -20000ULL };
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
 	int fd = pfm_create(0), messages = 0, i;
-	__u64 runs, spent, restarted = 0;
+	__u64 runs, run_time, restarted = 0;
 	struct pfarg_setinfo waits;
 	struct pfarg_ovfl_msg msg;
 
 	set_create(fd, &desc);
-	set_timed(fd, 1, MS);
-	set_pmc(fd, 0, 0, pfm_instructions(m));
+	set_create_timed(fd, 1, MS);
+	set_pmc(fd, 0, 0, pfm_instructions(model));
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	count_in(fd, 1);
 	set_load(fd, 0);
 	pfm_start(fd);
 	for (i = 0; i < 1000000 && (!messages || set_info(fd, 1).set_runs < restarted + 3); i++) {
 		spin(1000);
-		if (!pfm_message(fd, &msg, 0))
+		if (!pfm_read_message(fd, &msg, 0))
 			continue;
 		waits = set_info(fd, 0);
 		runs = set_info(fd, 1).set_runs;
 		spin(100000);
-		spent = set_info(fd, 0).set_act_duration - waits.set_act_duration;
-		if (spent || set_info(fd, 0).set_runs != waits.set_runs ||
+		run_time = set_info(fd, 0).set_act_duration - waits.set_act_duration;
+		if (run_time || set_info(fd, 0).set_runs != waits.set_runs ||
 		    set_info(fd, 1).set_runs != runs || pfm_restart(fd)) {
 			messages = -1;
 			break;
@@ -522,36 +533,36 @@ static void masked_in_time(void)
 	close(fd);
 }
 
-/* Sets on another process, until it exits: each instruction is counted in one of the sets. */
-static void to_the_end(void)
+/* Event sets on another process until it exits: each instruction is counted in one of the sets. */
+static void test_until_exit(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
-	int fd = pfm_create(0), go[2], status;
+	int fd = pfm_create(0), start[2], status;
 	const __u64 rounds = 20000000;
 	__u64 first, second;
 	pid_t child;
 	char byte;
 
-	if (pipe(go))
+	if (pipe(start))
 		bail("pipe");
 	fflush(stdout);
 	child = fork();
 	if (!child) {
-		if (read(go[0], &byte, 1) == 1)
+		if (read(start[0], &byte, 1) == 1)
 			spin(rounds);
 		_exit(0);
 	}
 	set_create(fd, &desc);
-	set_timed(fd, 1, MS);
+	set_create_timed(fd, 1, MS);
 	count_in(fd, 0);
 	count_in(fd, 1);
 	is(set_load_on(fd, child, 1), 0, "1.12 other process: load with set 1");
 	pfm_start(fd);
-	if (write(go[1], "x", 1) != 1)
+	if (write(start[1], "x", 1) != 1)
 		bail("write");
 	waitpid(child, &status, 0);
-	close(go[0]);
-	close(go[1]);
+	close(start[0]);
+	close(start[1]);
 	first = counted_in(fd, 0);
 	second = counted_in(fd, 1);
 	if (!ok(first && second && first + second >= 2 * rounds &&
@@ -568,36 +579,36 @@ static void to_the_end(void)
 }
 
 /*
- * CPU 1 goes offline: the counts up to then stay readable, and nothing is counted when it is back,
- * until the context is loaded again.
+ * CPU 1 goes offline: the counts up to then stay readable. When the CPU is online again, nothing is
+ * counted until the context is loaded again.
  */
-static void cpu_goes(void)
+static void test_cpu_offline(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	__u64 rounds = 0, first, second;
 
 	set_create(fd, &desc);
-	set_timed(fd, 1, MS);
+	set_create_timed(fd, 1, MS);
 	count_in(fd, 0);
 	count_in(fd, 1);
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(set_load_on(fd, 1, 0), 0, "1.12 hotplug: load on CPU 1");
 	pfm_start(fd);
 	while (set_info(fd, 1).set_runs < 3 && rounds < 1000000000) {
 		spin(10000);
 		rounds += 10000;
 	}
-	on_cpu(0);
-	is(cpu_online(1, false), true, "1.12 hotplug: CPU 1 goes offline");
+	pin_to_cpu(0);
+	is(set_cpu_online(1, false), true, "1.12 hotplug: CPU 1 goes offline");
 	first = counted_in(fd, 0);
 	second = counted_in(fd, 1);
 	if (!ok(first && second && first + second >= 2 * rounds,
 		"1.12 hotplug: all instructions up to offline are counted"))
 		note("%llu and %llu of at least %llu", first, second, 2 * rounds);
 	is(set_start(fd, 1), -ESRCH, "1.12 hotplug: start is ESRCH after offline");
-	cpu_online(1, true);
-	on_cpu(1);
+	set_cpu_online(1, true);
+	pin_to_cpu(1);
 	spin(10000);
 	is(counted_in(fd, 0) + counted_in(fd, 1), first + second,
 	   "1.12 hotplug: nothing is counted after CPU 1 is back online");
@@ -609,17 +620,17 @@ static void cpu_goes(void)
 	ok(counted_in(fd, 1) >= second + 20000 || counted_in(fd, 0) > first,
 	   "1.12 hotplug: the reloaded context counts");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
-static void a_cpu(void)
+static void test_cpu_context(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = 5 * MS };
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	__u64 rounds = 0;
 
 	set_create(fd, &desc);
-	set_timed(fd, 1, 5 * MS);
+	set_create_timed(fd, 1, 5 * MS);
 	count_in(fd, 0);
 	count_in(fd, 1);
 	is(pfm_load(fd, 0), 0, "1.12 CPU: load on CPU 0");
@@ -640,28 +651,28 @@ int main(void)
 {
 	__u64 extra;
 
-	m = this_model();
+	model = guest_model();
 	slow = atoi(getenv("SLOWNESS") ?: "1");
 	plan(88 + 7 + 2 + 7 + 8);
-	on_cpu(0);
-	sampling_modules(m);
-	pfm_limits("0", "0");
-	extra = around();
-	refusals();
-	many();
-	by_time(MS, extra);
-	by_time(10 * MS, extra);
-	by_time(100 * MS, extra);
-	by_time(1000 * MS, extra);
-	cascade(extra);
-	count_down(extra);
-	asleep();
-	mixed();
-	masked();
-	masked_by_the_switch();
-	masked_in_time();
-	to_the_end();
-	a_cpu();
-	cpu_goes();
+	pin_to_cpu(0);
+	load_sampling_modules(model);
+	pfm_set_limits("0", "0");
+	extra = run_overhead();
+	test_refusals();
+	test_max_sets();
+	test_time_switch(MS, extra);
+	test_time_switch(10 * MS, extra);
+	test_time_switch(100 * MS, extra);
+	test_time_switch(1000 * MS, extra);
+	test_overflow_switch(extra);
+	test_switch_count(extra);
+	test_sleep();
+	test_sampling_and_counting();
+	test_masked();
+	test_masked_by_switch();
+	test_masked_time_switch();
+	test_until_exit();
+	test_cpu_context();
+	test_cpu_offline();
 	return finish();
 }

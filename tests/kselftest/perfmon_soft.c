@@ -14,7 +14,7 @@
 #include <time.h>
 
 /* Returns the CPU time of the calling thread, in nanoseconds. */
-static __u64 had(void)
+static __u64 thread_time(void)
 {
 	struct timespec t;
 
@@ -30,8 +30,11 @@ static void burn(__u64 ns)
 		;
 }
 
-/* Creates a context with all counting soft PMDs, and loads it on thread @tid if that is not 0. */
-static int counting(__u32 tid)
+/*
+ * Creates a context with all counting soft PMDs (data registers without hardware), and loads it on
+ * thread @tid if that is not 0.
+ */
+static int create_counting(__u32 tid)
 {
 	int fd = pfm_create(0), n;
 
@@ -55,8 +58,8 @@ static void touch(int pages)
 	munmap(p, pages * 4096UL);
 }
 
-/* Returns the number of context switches of the calling thread, by the kernel's own count. */
-static __u64 switched(void)
+/* Returns the number of context switches of the calling thread, as the kernel counts them. */
+static __u64 context_switches(void)
 {
 	struct rusage usage;
 
@@ -64,9 +67,9 @@ static __u64 switched(void)
 	return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
-static void self(void)
+static void test_self(void)
 {
-	int fd = counting(this_thread()), i;
+	int fd = create_counting(this_thread()), i;
 	__u64 clock, task, wall, cpu, switches, inner, outer, faults, moves;
 
 	wall = now_ns();
@@ -81,25 +84,25 @@ static void self(void)
 	if (!ok(task >= clock && task <= wall + 2000000,
 		"1.13 TASK_CLOCK runs while the thread does"))
 		note("%llu", task);
-	cpu = had();
+	cpu = thread_time();
 	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
 	usleep(300000);
 	task = pfm_read_pmd(fd, PERFMON_CPU_CLOCK) - clock;
-	cpu = had() - cpu;
+	cpu = thread_time() - cpu;
 	if (!ok(task < cpu + 150000000, "1.13 CPU_CLOCK does not run while the thread sleeps"))
 		note("%llu, it ran for %llu", task, cpu);
 	/*
-	 * A sleep can end before the thread is switched out, so the number of sleeps is not that of
-	 * the switches. The kernel's own count is the reference.
+	 * A sleep can end before the thread is switched out, so the numbers of sleeps and of
+	 * switches may differ. The test therefore compares with the kernel's own count of switches.
 	 */
-	outer = switched();
+	outer = context_switches();
 	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES);
-	inner = switched();
-	for (i = 0; i < 20 || (i < 20000 && switched() - inner < 10); i++)
+	inner = context_switches();
+	for (i = 0; i < 20 || (i < 20000 && context_switches() - inner < 10); i++)
 		usleep(1000);
-	inner = switched() - inner;
+	inner = context_switches() - inner;
 	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES) - switches;
-	outer = switched() - outer;
+	outer = context_switches() - outer;
 	if (!ok(switches >= inner && switches <= outer && inner >= 10,
 		"1.13 CONTEXT_SWITCHES agrees with getrusage()"))
 		note("%llu, of %llu to %llu", switches, inner, outer);
@@ -109,11 +112,11 @@ static void self(void)
 	if (!ok(faults >= 100 && faults < 120,
 		"1.13 PAGE_FAULTS: 100 touched pages are 100 to 119 faults"))
 		note("%llu", faults);
-	on_cpu(0);
+	pin_to_cpu(0);
 	moves = pfm_read_pmd(fd, PERFMON_MIGRATIONS);
 	for (i = 0; i < 10; i++) {
-		on_cpu(1);
-		on_cpu(0);
+		pin_to_cpu(1);
+		pin_to_cpu(0);
 	}
 	is(pfm_read_pmd(fd, PERFMON_MIGRATIONS) - moves, 20,
 	   "1.13 MIGRATIONS: 20 migrations are counted");
@@ -132,18 +135,18 @@ static void self(void)
 	close(fd);
 }
 
-static void values(void)
+static void test_virtual_pmds(void)
 {
 	int fd = pfm_create(0), cpu;
 	__u64 a, b, memory, running;
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	pfm_load(fd, this_thread());
 	is(pfm_read_pmd(fd, PERFMON_PID), getpid(), "1.13 PID is the process ID, without a start");
 	is(pfm_read_pmd(fd, PERFMON_TID), this_thread(), "1.13 TID is the thread ID");
 	cpu = pfm_read_pmd(fd, PERFMON_CPU);
 	is(cpu, 1, "1.13 CPU is the current CPU");
-	on_cpu(0);
+	pin_to_cpu(0);
 	a = __builtin_ia32_rdtsc();
 	memory = pfm_read_pmd(fd, PERFMON_TSC);
 	b = __builtin_ia32_rdtsc();
@@ -162,7 +165,7 @@ static void values(void)
 
 static volatile int go;
 
-static void *sleeper(void *tid)
+static void *sleep_thread(void *tid)
 {
 	*(__u32 *)tid = this_thread();
 	go = 1;
@@ -176,7 +179,7 @@ static void *sleeper(void *tid)
 	return NULL;
 }
 
-static void other(void)
+static void test_other_thread(void)
 {
 	__u64 before, faults, clock;
 	pthread_t thread;
@@ -184,10 +187,10 @@ static void other(void)
 	int fd;
 
 	go = 0;
-	pthread_create(&thread, NULL, sleeper, &tid);
+	pthread_create(&thread, NULL, sleep_thread, &tid);
 	while (go < 1)
 		usleep(1000);
-	fd = counting(tid);
+	fd = create_counting(tid);
 	pfm_start(fd);
 	before = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
 	touch(1000);
@@ -210,7 +213,7 @@ static void other(void)
 	close(fd);
 }
 
-static void *burner(void *arg)
+static void *burn_thread(void *arg)
 {
 	__u64 *got = arg, cpu;
 	int fd = pfm_create(0);
@@ -219,10 +222,10 @@ static void *burner(void *arg)
 	pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
-	cpu = had();
+	cpu = thread_time();
 	touch(50);
 	burn(30000000);
-	got[2] = had() - cpu;
+	got[2] = thread_time() - cpu;
 	pfm_stop(fd);
 	got[0] = pfm_read_pmd(fd, PERFMON_TASK_CLOCK);
 	got[1] = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
@@ -231,10 +234,10 @@ static void *burner(void *arg)
 }
 
 /*
- * The task clocks of 64 threads on two CPUs add up to twice the elapsed time at most, and to half
- * of the threads' CPU time at least.
+ * The task clocks of 64 threads on two CPUs must add up to at most twice the elapsed time, and to
+ * at least half of the threads' CPU time.
  */
-static void threads(void)
+static void test_threads(void)
 {
 	static __u64 got[64][3];
 	pthread_t thread[64];
@@ -242,14 +245,14 @@ static void threads(void)
 	int i, wrong = 0;
 
 	for (i = 0; i < 64; i++)
-		pthread_create(&thread[i], NULL, burner, got[i]);
+		pthread_create(&thread[i], NULL, burn_thread, got[i]);
 	for (i = 0; i < 64; i++)
 		pthread_join(thread[i], NULL);
 	wall = now_ns() - wall;
 	for (i = 0; i < 64; i++) {
 		sum += got[i][0];
 		cpu += got[i][2];
-		/* Faults of the thread's stack and of malloc's arena are counted as well. */
+		/* Page faults of the thread's stack and of malloc's arena are counted as well. */
 		wrong += !got[i][0] || got[i][1] < 50 || got[i][1] > 70;
 	}
 	is(wrong, 0, "1.6 64 threads: each counts its own faults and has a clock");
@@ -258,12 +261,12 @@ static void threads(void)
 		note("%llu, wall %llu, had %llu", sum, wall, cpu);
 }
 
-static void system_wide(void)
+static void test_system_wide(void)
 {
 	__u64 clock, wall, faults;
 	int fd;
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	is(pfm_write_pmd(fd, PERFMON_TASK_CLOCK, 0), -EINVAL,
 	   "1.14 write PMDs: TASK_CLOCK of a CPU's context is EINVAL");
@@ -286,17 +289,17 @@ static void system_wide(void)
 	if (!ok(faults >= 200 && faults < 5000, "1.13 CPU: PAGE_FAULTS counts"))
 		note("%llu", faults);
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
-static void pages(void)
+static void test_instances(void)
 {
 	int instance, fd, cpus;
 
-	instance = puppet("add soft/counted");
+	instance = driver_cmd("add soft/counted");
 	ok(instance > 0, "1.13 instances: an instance is added to the counter pages");
-	on_cpu(0);
-	puppet("adjust %d 1000", instance);
+	pin_to_cpu(0);
+	driver_cmd("adjust %d 1000", instance);
 	fd = pfm_create(0);
 	is(pfm_write_pmc(fd, PERFMON_INSTANCE, 65535), -ENOENT,
 	   "1.13 instances: an unknown number in the PMC is ENOENT");
@@ -305,19 +308,19 @@ static void pages(void)
 	pfm_write_pmd(fd, PERFMON_INSTANCE + 1, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
-	puppet("adjust %d 7", instance);
+	driver_cmd("adjust %d 7", instance);
 	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 7,
 	   "1.13 instances: the PMD counts the growth since the start");
 	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1007,
 	   "1.13 instances: the value PMD has the instance's value");
-	on_cpu(1);
-	puppet("adjust %d 5", instance);
+	pin_to_cpu(1);
+	driver_cmd("adjust %d 5", instance);
 	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 12,
 	   "1.13 instances: the PMD counts growth after a migration");
 	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1012,
 	   "1.13 instances: the value PMD is the sum over all CPUs");
 	pfm_stop(fd);
-	puppet("adjust %d 100", instance);
+	driver_cmd("adjust %d 100", instance);
 	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 12,
 	   "1.13 instances: the PMD does not count after the stop");
 	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1112,
@@ -328,19 +331,22 @@ static void pages(void)
 	pfm_write_pmd(cpus, PERFMON_INSTANCE, 0);
 	pfm_load(cpus, 1);
 	pfm_start(cpus);
-	puppet("adjust %d 3", instance);
-	on_cpu(0);
-	puppet("adjust %d 40", instance);
-	on_cpu(1);
+	driver_cmd("adjust %d 3", instance);
+	pin_to_cpu(0);
+	driver_cmd("adjust %d 40", instance);
+	pin_to_cpu(1);
 	is(pfm_read_pmd(cpus, PERFMON_INSTANCE), 3,
 	   "1.13 instances: a CPU's context counts the growth on that CPU only");
 	close(cpus);
-	on_cpu(0);
-	puppet("del %d", instance);
+	pin_to_cpu(0);
+	driver_cmd("del %d", instance);
 }
 
-/* A file descriptor is sent to another process over a socket, and both processes use it. */
-static void shared(void)
+/*
+ * The file descriptor of a context is sent to another process over a socket, and both processes use
+ * the context.
+ */
+static void test_shared_context(void)
 {
 	char control[CMSG_SPACE(sizeof(int))] = "", byte = 'x';
 	struct iovec iov = { &byte, 1 };
@@ -350,7 +356,7 @@ static void shared(void)
 	};
 	struct cmsghdr *c;
 	int pair[2], fd, status, i;
-	__u32 me = this_thread();
+	__u32 tid = this_thread();
 	pid_t child;
 	__u64 got;
 
@@ -361,7 +367,7 @@ static void shared(void)
 			_exit(1);
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
 		/* The context counts the parent's thread. */
-		if (pfm_read_pmd(fd, PERFMON_TID) != me || pfm_start(fd))
+		if (pfm_read_pmd(fd, PERFMON_TID) != tid || pfm_start(fd))
 			_exit(2);
 		for (i = 0; i < 2000; i++) {
 			pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, 1000000);
@@ -370,7 +376,7 @@ static void shared(void)
 		}
 		_exit(0);
 	}
-	fd = counting(me);
+	fd = create_counting(tid);
 	c = CMSG_FIRSTHDR(&msg);
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
@@ -387,14 +393,17 @@ static void shared(void)
 		"1.2 descriptor sent over a socket: two processes use the context at once"))
 		note("%llu", got);
 	close(fd);
-	fd = counting(me);
+	fd = create_counting(tid);
 	close(fd);
 	ok(fd >= 0,
 	   "1.2 descriptor sent over a socket: after both closes the thread can have another context");
 }
 
-/* The first PERFMON_CREATE loads the PMU descriptions. Later ones do not try again. */
-static void autoload(void)
+/*
+ * The first PERFMON_CREATE loads the PMU descriptions. Later calls do not try to load the
+ * descriptions again.
+ */
+static void test_autoload(void)
 {
 	write_file("/proc/sys/kernel/modprobe", "/bin/modprobe");
 	ok(!is_loaded("pfm_soft"), "1.1 autoload: pfm_soft is not loaded at first");
@@ -409,15 +418,15 @@ static void autoload(void)
 int main(void)
 {
 	plan(47);
-	load("");
-	autoload();
-	self();
-	values();
-	other();
-	threads();
-	system_wide();
-	pages();
-	shared();
+	load_modules("");
+	test_autoload();
+	test_self();
+	test_virtual_pmds();
+	test_other_thread();
+	test_threads();
+	test_system_wide();
+	test_instances();
+	test_shared_context();
 	is(rmmod("pfm_soft"), 0, "1.13 rmmod of the unused pfm_soft succeeds");
 	return finish();
 }

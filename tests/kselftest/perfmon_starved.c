@@ -5,22 +5,24 @@
  * timeout: 120
  *
  * Storms that leave a CPU no time for anything but NMIs and ticks (row 9.2). A thread samples its
- * own system calls, including the kernel's handling of the overflows: an NMI finds the context's
- * lock held, or is due again when it returns. The module puppet makes each NMI longer, as a
- * hypervisor or other handlers would. Sampling must pause, so that the thread makes progress, alone
- * and beside a context of the CPU that counts.
+ * own system calls, including the kernel's handling of the overflows: an NMI finds the lock of the
+ * context held, or the next NMI is due when the handler returns. The module test_driver makes each
+ * NMI longer, as a hypervisor or other handlers would. Sampling must pause, so that the thread
+ * makes progress, both alone and beside a counting context of the CPU.
  */
 #include "sampling.h"
 
-#define NR_PACES	6
-/* A thread that has made no progress during that many NMIs has failed. */
+#define NR_LOADS	6
+/* A thread that has made no progress during NR_NMIS NMIs has failed. */
 #define NR_NMIS		1000
 
-/* Which code the NMIs hit depends on the period and their length: entry code, ticks, softirqs. */
-static const struct pace {
+/*
+ * The period and the length of NMIs determine which code the NMIs hit: entry code, ticks, softirqs.
+ */
+static const struct nmi_load {
 	unsigned int period;
 	unsigned int nmi_us;
-} paces[NR_PACES] = {
+} loads[NR_LOADS] = {
 	{ 200, 300 },
 	{ 20, 0 },
 	{ 135, 1000 },
@@ -32,11 +34,11 @@ static const struct pace {
 static volatile __u64 *rounds;
 
 /* Creates a context of CPU 0 that counts and does not sample. */
-static int context_of_cpu(const struct pmu_model *m)
+static int start_cpu_context(const struct pmu_model *m)
 {
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	pfm_write_pmc(fd, 1, pfm_instructions(m));
 	pfm_write_pmd(fd, 1, 0);
 	if (pfm_load(fd, 0) || pfm_start(fd))
@@ -44,13 +46,13 @@ static int context_of_cpu(const struct pmu_model *m)
 	return fd;
 }
 
-/* Calls PERFMON_STATUS for ever, and samples itself doing that. */
-static void sample_itself(const struct pmu_model *m, unsigned int period)
+/* Calls PERFMON_STATUS in an endless loop, and samples this thread during the calls. */
+static void sample_self_forever(const struct pmu_model *m, unsigned int period)
 {
 	int fd = pfm_create(0);
 	struct perfmon_status status;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL);
 	pfm_period(fd, 0, period, 0);
 	if (pfm_load(fd, this_thread()))
@@ -67,10 +69,10 @@ static void set_nmi_us(unsigned int us)
 	char text[16];
 
 	snprintf(text, sizeof(text), "%u", us);
-	write_file("/sys/module/puppet/parameters/nmi_us", text);
+	write_file("/sys/module/test_driver/parameters/nmi_us", text);
 }
 
-/* Returns the number of NMIs of CPU 0 since boot. */
+/* Returns the number of NMIs on CPU 0 since boot. */
 static unsigned long read_nmis(void)
 {
 	FILE *file = fopen("/proc/interrupts", "r");
@@ -85,60 +87,62 @@ static unsigned long read_nmis(void)
 	return nr;
 }
 
-static void makes_progress(const struct pmu_model *m, const struct pace *pace, const char *beside)
+static void test_progress(const struct pmu_model *m, const struct nmi_load *load, const char *when)
 {
 	unsigned long first;
-	__u64 before, gone, begin;
+	__u64 before, progress, begin;
 	pid_t child;
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	*rounds = 0;
 	fflush(stdout);
 	child = fork();
 	if (!child)
-		sample_itself(m, pace->period);
+		sample_self_forever(m, load->period);
 	wait_until(*rounds);
 	ok(*rounds, "9.2 %s: a thread samples every %u instructions, the kernel included",
-	   beside, pace->period);
-	set_nmi_us(pace->nmi_us);
-	/* One pause, of 400 ms at most, may have begun before the NMIs became longer. */
+	   when, load->period);
+	set_nmi_us(load->nmi_us);
+	/* A pause of sampling, of at most 400 ms, may have begun before the NMIs became longer. */
 	sleep_ms(500);
 	before = *rounds;
 	first = read_nmis();
 	begin = now_ns();
-	/* On a busy host NMIs are slow, and so is the thread: the time alone proves nothing. */
-	for (long left = patience(1500); *rounds - before <= 10; left -= 10) {
-		if (left <= 0 && (read_nmis() - first >= NR_NMIS || left < -patience(30000)))
+	/*
+	 * On a busy host both the NMIs and the thread are slow, so the time alone proves nothing.
+	 */
+	for (long left = scale_timeout(1500); *rounds - before <= 10; left -= 10) {
+		if (left <= 0 && (read_nmis() - first >= NR_NMIS || left < -scale_timeout(30000)))
 			break;
 		sleep_ms(10);
 	}
-	gone = *rounds - before;
+	progress = *rounds - before;
 	set_nmi_us(0);
-	note("%llu calls and %lu NMIs in %llu ms", gone, read_nmis() - first,
+	note("%llu calls and %lu NMIs in %llu ms", progress, read_nmis() - first,
 	     (now_ns() - begin) / 1000000);
-	ok(gone > 10, "9.2 %s, period %u, NMIs %u us longer: the thread makes progress", beside,
-	   pace->period, pace->nmi_us);
-	end_child(child);
+	ok(progress > 10, "9.2 %s, period %u, NMIs %u us longer: the thread makes progress", when,
+	   load->period, load->nmi_us);
+	kill_child(child);
 }
 
 int main(void)
 {
-	const struct pmu_model *m = this_model();
+	const struct pmu_model *m = guest_model();
 	int fd;
 	unsigned int i;
 
-	plan(2 * 2 * NR_PACES);
+	plan(2 * 2 * NR_LOADS);
 	rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	sampling_modules(m);
-	errno = -insmod("puppet", "");
+	load_sampling_modules(m);
+	errno = -insmod("test_driver", "");
 	if (errno)
-		bail("insmod puppet");
-	for (i = 0; i < NR_PACES; i++)
-		makes_progress(m, &paces[i], "alone");
-	fd = context_of_cpu(m);
-	for (i = 0; i < NR_PACES; i++)
-		makes_progress(m, &paces[i], "beside the CPU's context");
+		bail("insmod test_driver");
+	for (i = 0; i < NR_LOADS; i++)
+		test_progress(m, &loads[i], "alone");
+	fd = start_cpu_context(m);
+	for (i = 0; i < NR_LOADS; i++)
+		test_progress(m, &loads[i], "beside the CPU's context");
 	close(fd);
-	unload();
+	unload_modules();
 	return finish();
 }

@@ -6,8 +6,8 @@
  * timeout: 200
  *
  * Throttling: when there are too many samples, some are not taken, and each format and
- * PERFMON_STATUS report their number. Counts are complete nevertheless, both of the counter that
- * samples and of another one.
+ * PERFMON_STATUS report the number of missed samples. The counts of the sampling counter and of a
+ * second counter are complete nevertheless.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -15,11 +15,11 @@
 #define SIZE	(1 << 20)
 #define PERIOD	10000
 #define ROUNDS	1000000
-#define MOST	2000	/* times ROUNDS */
+#define MAX_ROUNDS	2000	/* maximum number of repetitions of a loop */
 
-static const struct pmu_model *m;
+static const struct pmu_model *model;
 
-static struct perfmon_status status_of(int fd)
+static struct perfmon_status get_status(int fd)
 {
 	struct perfmon_status status = { 0 };
 
@@ -28,26 +28,59 @@ static struct perfmon_status status_of(int fd)
 	return status;
 }
 
+/* Returns the number of samples in a ring, and adds up its LOST records in @lost. */
+static __u64 count_records(const struct ring *r, __u64 *lost)
+{
+	__u64 samples = 0, head = ring_head(r), at = 0;
+	union record record;
+	int size;
+
+	*lost = 0;
+	while ((size = ring_copy_record(r, head, at, &record)) > 0) {
+		samples += record.header.type == PERFMON_RECORD_SAMPLE;
+		if (record.header.type == PERFMON_RECORD_LOST)
+			*lost += record.words[1];
+		at += size;
+	}
+	return samples;
+}
+
+/*
+ * Returns true if a sample that followed lost samples has reported them. The header of a format
+ * counts lost samples with the next sample. The page of a ring counts lost samples before the next
+ * sample, which has a LOST record before it. @r is NULL for formats other than the ring.
+ */
+static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
+{
+	__u64 in_records;
+
+	if (!r || !*lost)
+		return *lost;
+	count_records(r, &in_records);
+	return in_records;
+}
+
 /*
  * Samples until the buffer reports lost samples. Checks that both counters have counted the same,
- * and returns the number of samples that the buffer must have: the periods without the lost ones.
+ * and returns the number of samples that the buffer must have: the periods minus the lost samples.
  */
-static __u64 periods(int fd, const volatile __u64 *lost, const char *format)
+static __u64 sample_until_lost(int fd, const volatile __u64 *lost, const struct ring *r,
+			       const char *format)
 {
 	struct perfmon_status s;
 	__u64 first, second;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	pfm_write_pmc(fd, 1, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	pfm_write_pmc(fd, 1, pfm_instructions(model));
 	pfm_period(fd, 0, PERIOD, 0);
 	pfm_write_pmd(fd, 1, 0);
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.7 %s: load with a period of %d instructions", format, PERIOD);
 	pfm_start(fd);
-	for (int i = 0; i < MOST && !*lost; i++)
+	for (int i = 0; i < MAX_ROUNDS && !is_lost_reported(r, lost); i++)
 		spin(ROUNDS);
 	pfm_stop(fd);
-	s = status_of(fd);
+	s = get_status(fd);
 	first = pfm_read_pmd(fd, 0);
 	second = pfm_read_pmd(fd, 1);
 	note("%u times throttled, %llu us, %llu samples lost, %llu of them in the buffer",
@@ -63,35 +96,35 @@ static __u64 periods(int fd, const volatile __u64 *lost, const char *format)
 	return (second - (first + PERIOD)) / PERIOD - s.lost;
 }
 
-static void in_default(void)
+static void test_default(void)
 {
 	int fd = pfm_create_default(0, SIZE);
 	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
 
-	is(periods(fd, &hdr->hdr_lost, "default"), hdr->hdr_count,
+	is(sample_until_lost(fd, &hdr->hdr_lost, NULL, "default"), hdr->hdr_count,
 	   "1.7 default: each period is an entry or lost");
 	munmap(hdr, SIZE);
 	close(fd);
 }
 
-static void in_histogram(void)
+static void test_histogram(void)
 {
 	struct perfmon_histogram_arg arg = { .base = 0x400000, .shift = 12, .nr = 1 };
 	int fd = pfm_create_format(0, "histogram", &arg, sizeof(arg));
 	struct perfmon_histogram *h = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
 
-	is(periods(fd, &h->lost, "histogram"), h->samples,
+	is(sample_until_lost(fd, &h->lost, NULL, "histogram"), h->samples,
 	   "1.7 histogram: each period is counted or lost");
 	munmap(h, 4096);
 	close(fd);
 }
 
-static void in_nway(void)
+static void test_nway(void)
 {
 	struct perfmon_nway_arg arg = { .size = SIZE, .nr = 2 };
 	int fd = pfm_create_format(0, "n-way", &arg, sizeof(arg));
 	struct perfmon_nway_hdr *hdr = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
-	__u64 entries = periods(fd, &hdr->lost, "n-way");
+	__u64 entries = sample_until_lost(fd, &hdr->lost, NULL, "n-way");
 
 	is(entries * sizeof(struct pfm_dfl_smpl_entry), hdr->used[0] + hdr->used[1],
 	   "1.7 n-way: each period is an entry or lost");
@@ -99,20 +132,12 @@ static void in_nway(void)
 	close(fd);
 }
 
-static void in_ring(void)
+static void test_ring(void)
 {
-	struct ring r = ring_of(pfm_create_ring(0, "ring", SIZE, 0), SIZE);
-	__u64 wanted = periods(r.fd, (__u64 *)&r.page->lost, "ring"), samples = 0, lost = 0, at = 0;
-	union record record;
-	int size;
+	struct ring r = ring_map(pfm_create_ring(0, "ring", SIZE, 0), SIZE);
+	__u64 wanted = sample_until_lost(r.fd, (__u64 *)&r.page->lost, &r, "ring"), lost;
 
-	while ((size = copy(&r, head_of(&r), at, &record)) > 0) {
-		samples += record.header.type == PERFMON_RECORD_SAMPLE;
-		if (record.header.type == PERFMON_RECORD_LOST)
-			lost += record.words[1];
-		at += size;
-	}
-	is(samples, wanted, "1.7 ring: each period is a record or lost");
+	is(count_records(&r, &lost), wanted, "1.7 ring: each period is a record or lost");
 	ok(lost && lost <= r.page->lost,
 	   "1.7 ring: LOST records have lost samples, at most as many as the page");
 	ring_close(&r);
@@ -121,19 +146,19 @@ static void in_ring(void)
 /*
  * Without a format each overflow queues a message, and the reader restarts the context each time.
  */
-static void in_messages(void)
+static void test_messages(void)
 {
 	struct pfarg_ovfl_msg msg;
 	int fd = pfm_create(0), i;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, PERIOD, PFM_REGFL_OVFL_NOTIFY);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	for (i = 0; i < 300; i++) {
 		spin(PERIOD);
 		/* While sampling is throttled, no message is queued. */
-		for (int more = 0; more < 1000 && !pfm_message(fd, &msg, 0); more++)
+		for (int more = 0; more < 1000 && !pfm_read_message(fd, &msg, 0); more++)
 			spin(PERIOD);
 		if (msg.msg_type != PFM_MSG_OVFL)
 			break;
@@ -144,23 +169,23 @@ static void in_messages(void)
 }
 
 /* Without a format and without messages, PERFMON_STATUS reports the missed overflows. */
-static void in_nothing(void)
+static void test_no_messages(void)
 {
 	int fd = pfm_create(0);
 	struct perfmon_status s;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, PERIOD, 0);
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.7 no format, no messages: load with a period of %d instructions",
 	   PERIOD);
 	pfm_start(fd);
-	for (int i = 0; i < MOST && !status_of(fd).nr_throttles; i++)
+	for (int i = 0; i < MAX_ROUNDS && !get_status(fd).nr_throttles; i++)
 		spin(ROUNDS);
-	/* Waits until the context is not throttled any more. */
-	for (int i = 0; i < MOST && status_of(fd).flags & PERFMON_STATUS_THROTTLED; i++)
+	/* Waits until the context is no longer throttled. */
+	for (int i = 0; i < MAX_ROUNDS && get_status(fd).flags & PERFMON_STATUS_THROTTLED; i++)
 		spin(ROUNDS / 10);
-	s = status_of(fd);
+	s = get_status(fd);
 	note("%u times throttled, %llu us, %llu lost", s.nr_throttles, s.throttled / 1000, s.lost);
 	ok(s.nr_throttles && s.lost,
 	   "9.6 no format, no messages: PERFMON_STATUS has throttling and lost overflows");
@@ -168,10 +193,13 @@ static void in_nothing(void)
 }
 
 #define MS	1000000ULL
-#define PAUSE	(40 * MS)	/* longest pause that the rate limit causes */
+#define MAX_THROTTLE	(40 * MS)	/* longest pause that the rate limit causes */
 
-/* A thread is stopped while its context is throttled. Throttling ends while it does not run. */
-static void asleep(void)
+/*
+ * A thread is stopped while its context is throttled. The throttling ends while the thread is
+ * stopped.
+ */
+static void test_sleep(void)
 {
 	int fd = pfm_create_default(0, SIZE);
 	struct perfmon_status s = { 0 };
@@ -182,7 +210,7 @@ static void asleep(void)
 	if (!child)
 		for (;;)
 			spin(ROUNDS);
-	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, PERIOD, 0);
 	is(pfm_load(fd, child), 0,
 	   "9.6 stopped thread: load with a period of %d instructions", PERIOD);
@@ -190,29 +218,29 @@ static void asleep(void)
 	pfm_start(fd);
 	for (int i = 0; i < 60000 && !(s.flags & PERFMON_STATUS_THROTTLED); i++) {
 		usleep(1000);
-		s = status_of(fd);
+		s = get_status(fd);
 		if (!(s.flags & PERFMON_STATUS_THROTTLED))
 			continue;
 		kill(child, SIGSTOP);
 		wait_until(task_state(child) == 'T');
 		/*
-		 * Waits until the thread has left its CPU. Until then a timer may end the
-		 * throttling.
+		 * Waits until the thread has been switched out. Until the thread is switched out, a
+		 * timer may end the throttling.
 		 */
 		usleep(3000);
-		s = status_of(fd);
+		s = get_status(fd);
 		if (!(s.flags & PERFMON_STATUS_THROTTLED))
 			kill(child, SIGCONT);
 	}
 	stopped = now_ns();
 	ok(s.flags & PERFMON_STATUS_THROTTLED, "9.6 stopped thread: it is stopped while throttled");
 	usleep(20 * (stopped - began) / 1000 + 1000000);
-	s = status_of(fd);
+	s = get_status(fd);
 	note("counted for %llu ms, throttled for %llu ms, stopped for %llu ms",
 	     (stopped - began) / MS, s.throttled / MS, (now_ns() - stopped) / MS);
 	ok(!(s.flags & PERFMON_STATUS_THROTTLED),
 	   "9.6 stopped thread: throttling ends while it is stopped");
-	ok(s.throttled <= stopped - began + PAUSE,
+	ok(s.throttled <= stopped - began + MAX_THROTTLE,
 	   "9.6 stopped thread: throttled time is at most the run time plus 40 ms");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
@@ -221,19 +249,19 @@ static void asleep(void)
 
 int main(void)
 {
-	m = this_model();
+	model = guest_model();
 	plan(5 + 5 + 5 + 6 + 1 + 2 + 4);
-	on_cpu(0);
-	sampling_modules(m);
+	pin_to_cpu(0);
+	load_sampling_modules(model);
 	insmod("pfm_nway", "");
 	insmod("pfm_histogram", "");
-	pfm_limits("1000", "0");
-	in_default();
-	in_histogram();
-	in_nway();
-	in_ring();
-	in_messages();
-	in_nothing();
-	asleep();
+	pfm_set_limits("1000", "0");
+	test_default();
+	test_histogram();
+	test_nway();
+	test_ring();
+	test_messages();
+	test_no_messages();
+	test_sleep();
 	return finish();
 }

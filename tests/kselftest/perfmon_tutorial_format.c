@@ -4,23 +4,24 @@
  * guest: plain
  * timeout: 120
  *
- * The sampling format of Documentation/format-tutorial.md and the program that it shows. The format
- * counts samples by CPU, queues a message when it is full, and takes no more until a restart.
+ * Tests the sampling format of Documentation/format-tutorial.md and the example program of that
+ * page. The tutorial's format counts samples by CPU, queues a message when it is full, and then
+ * takes no samples until a restart.
  */
 #include "sampling.h"
 #define main by_cpu
 #include "readme/by_cpu.c"
 #undef main
 
-static volatile __u64 *all;
+static volatile __u64 *counts;
 
-/* Spins on a CPU for that much CPU time of the thread. */
+/* Spins on CPU @cpu until the thread has used @milliseconds of CPU time. */
 static void spin_on(int cpu, __u64 milliseconds)
 {
 	struct timespec t;
 	__u64 end;
 
-	on_cpu(cpu);
+	pin_to_cpu(cpu);
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	end = t.tv_sec * 1000000000ULL + t.tv_nsec + milliseconds * MS;
 	do {
@@ -29,7 +30,7 @@ static void spin_on(int cpu, __u64 milliseconds)
 	} while (t.tv_sec * 1000000000ULL + t.tv_nsec < end);
 }
 
-static void the_program(void)
+static void test_program(void)
 {
 	unsigned long long samples, first, second, sum = 0;
 	char text[200] = "", *line;
@@ -38,7 +39,7 @@ static void the_program(void)
 
 	is(in_child(dup2(out, 1); _exit(by_cpu() || fflush(stdout))), 0,
 	   "1.9 tutorial: its program runs");
-	slurp("/tmp/by_cpu", text, sizeof(text));
+	read_file("/tmp/by_cpu", text, sizeof(text));
 	close(out);
 	for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
 		if (sscanf(line, "%llu samples: %llu %llu", &samples, &first, &second) != 3 ||
@@ -62,27 +63,27 @@ int main(void)
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
-	/* A previous test may have left it loaded. */
+	/* An earlier test may have left the module loaded. */
 	rmmod("tutorial_format");
 	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -ENOENT,
 	   "1.9 tutorial: create is ENOENT before its module is loaded");
 	is(insmod("tutorial_format", ""), 0, "1.9 tutorial: its module loads");
-	the_program();
+	test_program();
 	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -EINVAL,
 	   "1.9 tutorial: layout() refuses an argument of 0 with EINVAL");
 	full = 200;
 	is(pfm_create_format(0, "by-cpu", &full, 4), -EINVAL,
 	   "1.9 tutorial: an argument of 4 bytes is EINVAL");
 	fd = pfm_create_format(0, "by-cpu", &full, sizeof(full));
-	all = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
-	if (!ok(fd >= 0 && all != MAP_FAILED,
+	counts = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	if (!ok(fd >= 0 && counts != MAP_FAILED,
 		"1.9 tutorial: a context is created and its buffer mapped"))
 		bail("create");
 	ok(mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED,
 	   "1.9 tutorial: a mapping of two pages is refused");
 	ok(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED,
 	   "1.9 tutorial: a writable mapping is refused");
-	ok(all[0] == 2 && all[1] == full && !all[2] && !all[3] && !all[4],
+	ok(counts[0] == 2 && counts[1] == full && !counts[2] && !counts[3] && !counts[4],
 	   "1.9 tutorial: the buffer has the values of init()");
 	is(rmmod("tutorial_format"), -EWOULDBLOCK,
 	   "1.9 tutorial: rmmod is EWOULDBLOCK while a context uses the format");
@@ -92,22 +93,24 @@ int main(void)
 	spin_on(0, 40);
 	spin_on(1, 40);
 	pfm_stop(fd);
-	ok(all[3] && all[4] && all[3] + all[4] == all[2],
+	ok(counts[3] && counts[4] && counts[3] + counts[4] == counts[2],
 	   "1.9 tutorial: samples are counted for both CPUs");
-	ok(!pfm_message(fd, &msg, 0), "1.15 tutorial: no message before the buffer is full");
+	ok(!pfm_read_message(fd, &msg, 0), "1.15 tutorial: no message before the buffer is full");
 	pfm_start(fd);
-	while (all[2] < full)
+	while (counts[2] < full)
 		spin_on(1, 10);
-	ok(pfm_message(fd, &msg, 1000) && msg.msg_type == PFM_MSG_OVFL,
+	ok(pfm_read_message(fd, &msg, 1000) && msg.msg_type == PFM_MSG_OVFL,
 	   "1.15 tutorial: a message when the buffer is full");
 	spin_on(1, 40);
-	is(all[2], full, "1.8 tutorial: nothing is sampled while the buffer is full");
-	ok(!pfm_message(fd, &msg, 0), "1.15 tutorial: one message only while the buffer is full");
+	is(counts[2], full, "1.8 tutorial: nothing is sampled while the buffer is full");
+	ok(!pfm_read_message(fd, &msg, 0),
+	   "1.15 tutorial: one message only while the buffer is full");
 	is(pfm_restart(fd), 0, "1.8 tutorial: restart succeeds");
-	ok(all[2] < full, "1.8 tutorial: restart empties the buffer");
+	ok(counts[2] < full, "1.8 tutorial: restart empties the buffer");
 	spin_on(1, 40);
-	ok(all[4] && !all[3], "1.9 tutorial: samples after the restart are counted for CPU 1 only");
-	munmap((void *)all, 4096);
+	ok(counts[4] && !counts[3],
+	   "1.9 tutorial: samples after the restart are counted for CPU 1 only");
+	munmap((void *)counts, 4096);
 	close(fd);
 	is(rmmod("tutorial_format"), 0, "1.9 tutorial: rmmod succeeds");
 	return finish();

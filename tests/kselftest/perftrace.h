@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by tests of libperftrace. The library attaches a process to /dev/perftrace when it starts.
- * So a test first restarts itself with the library turned off, then loads the module, and then
- * executes itself again as the traced program.
+ * Helpers for tests of libperftrace. The library attaches a process to /dev/perftrace when the
+ * process starts. Each test therefore first restarts itself with the library turned off, then loads
+ * the module, and then executes itself again as the traced program.
  */
 #ifndef PERFTRACE_TEST_H
 #define PERFTRACE_TEST_H
@@ -17,7 +17,7 @@
  * Call first in main(): restarts the program with PERFTRACE=0, so that the test itself is not
  * traced.
  */
-static void perftrace_off(char **argv)
+static void restart_untraced(char **argv)
 {
 	if (getenv("PERFTRACE"))
 		return;
@@ -26,8 +26,11 @@ static void perftrace_off(char **argv)
 	bail("exec");
 }
 
-/* Maps memory that the programs of perftrace_spawn() share, see perftrace_shared_here(). */
-static void *perftrace_shared(size_t bytes)
+/*
+ * Maps memory that is shared with the programs that perftrace_spawn() starts. These programs map
+ * the memory by perftrace_map_inherited().
+ */
+static void *perftrace_map_shared(size_t bytes)
 {
 	int fd = memfd_create("shared", 0);
 	void *p;
@@ -41,8 +44,8 @@ static void *perftrace_shared(size_t bytes)
 	return p;
 }
 
-/* Maps the memory of perftrace_shared() in a program that perftrace_spawn() has started. */
-static void *perftrace_shared_here(size_t bytes)
+/* Maps the memory of perftrace_map_shared() in a program that perftrace_spawn() has started. */
+static void *perftrace_map_inherited(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, SHARED_FD, 0);
 
@@ -51,7 +54,9 @@ static void *perftrace_shared_here(size_t bytes)
 	return p;
 }
 
-/* Executes this program again in a child, traced, with one argument. Returns its pid. */
+/*
+ * Executes this program again in a child, traced, with one argument. Returns the pid of the child.
+ */
 static pid_t perftrace_spawn(const char *argument)
 {
 	pid_t pid;
@@ -66,12 +71,12 @@ static pid_t perftrace_spawn(const char *argument)
 }
 
 /*
- * Calls @each for every record in the bytes of a PERFTRACE_READ. Returns false if they do not end
- * at the end of a record.
+ * Calls @each for every record in the bytes of a PERFTRACE_READ. Returns false if the bytes do not
+ * end at the end of a record.
  */
-static bool perftrace_each(const char *from, __u32 bytes,
-			   void (*each)(const struct perftrace_record *record, __u32 cpu),
-			   __u32 cpu)
+static bool perftrace_for_each(const char *from, __u32 bytes,
+			       void (*each)(const struct perftrace_record *record, __u32 cpu),
+			       __u32 cpu)
 {
 	const char *end = from + bytes;
 
@@ -96,8 +101,8 @@ static inline int perftrace_drain(int fd, void (*each)(const struct perftrace_re
 	struct perftrace_read r = first_buffer;
 	int broken = 0;
 
-	while (!trace_next(fd, &r))
-		broken += !perftrace_each(trace_room, r.bytes, each, r.cpu);
+	while (!trace_read_next(fd, &r))
+		broken += !perftrace_for_each(read_buffer, r.bytes, each, r.cpu);
 	return broken;
 }
 

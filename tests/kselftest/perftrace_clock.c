@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * worlds: stock
- * guest: clock
+ * guest: unstable_tsc
  * timeout: 120
  *
- * A trace keeps one clock: after the kernel has marked the time stamp counter unstable, which
- * PERFTRACE_INFO reports, and for programs in a time namespace, where CLOCK_MONOTONIC has an
- * offset.
+ * A trace uses the same clock after the kernel has marked the time stamp counter unstable, which
+ * PERFTRACE_INFO reports. Programs in a time namespace, where CLOCK_MONOTONIC has an offset, use
+ * this clock too.
  */
 #include "perftrace.h"
 #include <sched.h>
@@ -18,9 +18,9 @@ static struct shared {
 } *shared;
 
 /* Writes one event for each request in shared->write, until shared->end. */
-static void as_program(void)
+static void run_program(void)
 {
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	while (!shared->end) {
 		if (shared->write > shared->written) {
 			PERFTRACE(clock, tick, (u64, number, shared->written));
@@ -31,22 +31,22 @@ static void as_program(void)
 	_exit(0);
 }
 
-static __u64 least, most, nr;
+static __u64 min_time, max_time, nr;
 
-static void each(const struct perftrace_record *record, __u32 cpu)
+static void add_record(const struct perftrace_record *record, __u32 cpu)
 {
 	if (record->marker >= PERFTRACE_LOST)
 		return;
-	least = nr && least < record->time ? least : record->time;
-	most = nr && most > record->time ? most : record->time;
+	min_time = nr && min_time < record->time ? min_time : record->time;
+	max_time = nr && max_time > record->time ? max_time : record->time;
 	nr++;
 }
 
 /*
- * Has the program write an event. Returns true if it can be read, and its time lies between the
- * trace's clock before and after.
+ * Makes the program write an event. Returns true if the event can be read and its time lies between
+ * two reads of the trace's clock, one before and one after the request.
  */
-static bool in_time(int fd)
+static bool event_time_is_good(int fd)
 {
 	struct perftrace_read r = first_buffer;
 	__u64 before = trace_info(fd).ticks;
@@ -54,20 +54,20 @@ static bool in_time(int fd)
 	nr = 0;
 	shared->write++;
 	wait_until(shared->written == shared->write);
-	while (!trace_next(fd, &r))
-		perftrace_each(trace_room, r.bytes, each, r.cpu);
-	if (nr != 1 || least < before || most > trace_info(fd).ticks)
-		note("%llu events, at %llu to %llu; from %llu on", nr, least, most, before);
-	return nr == 1 && least >= before && most <= trace_info(fd).ticks;
+	while (!trace_read_next(fd, &r))
+		perftrace_for_each(read_buffer, r.bytes, add_record, r.cpu);
+	if (nr != 1 || min_time < before || max_time > trace_info(fd).ticks)
+		note("%llu events, at %llu to %llu; from %llu on", nr, min_time, max_time, before);
+	return nr == 1 && min_time >= before && max_time <= trace_info(fd).ticks;
 }
 
-static pid_t program(void)
+static pid_t start_program(void)
 {
 	shared->end = 0;
 	return perftrace_spawn("program");
 }
 
-static void end(pid_t child)
+static void end_program(pid_t child)
 {
 	shared->end = 1;
 	waitpid(child, NULL, 0);
@@ -80,46 +80,47 @@ int main(int argc, char **argv)
 	pid_t child;
 
 	if (argc > 1)
-		as_program();
-	perftrace_off(argv);
+		run_program();
+	restart_untraced(argv);
 	plan(9);
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	trace_load();
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
 	first = trace_info(fd);
 	is(first.clock, PERFTRACE_CLOCK_TSC, "9.6 trace clock: the time stamp counter");
-	child = program();
-	ok(in_time(fd), "9.6 trace clock: an event has a time of it");
-	puppet("distrust");
+	child = start_program();
+	ok(event_time_is_good(fd), "9.6 trace clock: an event has a time of it");
+	driver_cmd("tsc_unstable");
 	last = trace_info(fd);
 	ok(last.clock == first.clock && last.khz == first.khz,
 	   "9.6 unstable TSC: the trace keeps its clock and frequency");
 	is(last.flags & ~first.flags, PERFTRACE_UNSTABLE,
 	   "9.6 unstable TSC: PERFTRACE_UNSTABLE is set");
-	ok(in_time(fd),
+	ok(event_time_is_good(fd),
 	   "9.6 unstable TSC: a running program still writes times of the trace's clock");
-	end(child);
-	child = program();
-	ok(in_time(fd), "9.6 unstable TSC: a new program writes times of the trace's clock");
-	end(child);
+	end_program(child);
+	child = start_program();
+	ok(event_time_is_good(fd),
+	   "9.6 unstable TSC: a new program writes times of the trace's clock");
+	end_program(child);
 	close(fd);
 
-	unload();
+	unload_modules();
 	trace_load();
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
 	is(trace_info(fd).clock, PERFTRACE_CLOCK_MONOTONIC,
 	   "9.6 unstable TSC: a reloaded module uses CLOCK_MONOTONIC");
-	/* The children from here on are in a time namespace that is a day ahead. */
+	/* Children that are forked after this call are in a time namespace that is a day ahead. */
 	if (unshare(CLONE_NEWTIME))
 		bail("unshare");
 	ns = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
 	if (ns < 0 || dprintf(ns, "monotonic %d 0\n", DAY) < 0)
 		bail("timens_offsets");
 	close(ns);
-	child = program();
-	ok(in_time(fd),
+	child = start_program();
+	ok(event_time_is_good(fd),
 	   "9.6 time namespace: a program writes times of the trace's clock, without the offset");
-	end(child);
+	end_program(child);
 	ok(!(trace_info(fd).flags & PERFTRACE_UNSTABLE),
 	   "9.6 CLOCK_MONOTONIC: PERFTRACE_UNSTABLE is not set");
 	close(fd);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 600
  *
- * Kills a traced program at an arbitrary instruction, 200 times in long runs: afterwards each event
- * that it had committed can be read, and nothing else.
+ * Kills a traced program at an arbitrary instruction, 200 times in long runs. After each kill,
+ * exactly the events that the program had committed can be read.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -20,7 +20,7 @@ static struct shared {
 	int ready;
 } *shared;
 
-static void *write_on(void *arg)
+static void *write_until_killed(void *arg)
 {
 	__u32 thread = (__u32)(unsigned long)arg;
 
@@ -32,24 +32,26 @@ static void *write_on(void *arg)
 	return NULL;
 }
 
-static void writer(void)
+static void run_writer(void)
 {
 	pthread_t thread;
 
-	shared = perftrace_shared_here(sizeof(*shared));
-	pthread_create(&thread, NULL, write_on, (void *)1);
-	write_on(NULL);
+	shared = perftrace_map_inherited(sizeof(*shared));
+	pthread_create(&thread, NULL, write_until_killed, (void *)1);
+	write_until_killed(NULL);
 }
 
-/* Records read in one round. */
+/* Records that were read in one round of the test. */
 static struct {
-	__u64 nr[THREADS], last[THREADS], when[THREADS];
-	/* By CPU: the number of events of each thread, and the time of the first event. */
-	__u64 on[2][THREADS], since[2];
+	__u64 nr[THREADS], last[THREADS], last_time[THREADS];
+	/*
+	 * Number of events of each thread on each CPU, and the time of the first event on each CPU.
+	 */
+	__u64 nr_on_cpu[2][THREADS], first_time[2];
 	bool broken;
 } got;
 
-static void look_at(const struct perftrace_record *record, __u32 cpu)
+static void add_record(const struct perftrace_record *record, __u32 cpu)
 {
 	const __u32 *fields = (const void *)(record + 1);
 	__u64 number;
@@ -62,46 +64,49 @@ static void look_at(const struct perftrace_record *record, __u32 cpu)
 		return;
 	}
 	got.nr[fields[0]]++;
-	if (!got.on[cpu][0] && !got.on[cpu][1])
-		got.since[cpu] = -1ULL;
-	got.on[cpu][fields[0]]++;
-	if (record->time < got.since[cpu])
-		got.since[cpu] = record->time;
+	if (!got.nr_on_cpu[cpu][0] && !got.nr_on_cpu[cpu][1])
+		got.first_time[cpu] = -1ULL;
+	got.nr_on_cpu[cpu][fields[0]]++;
+	if (record->time < got.first_time[cpu])
+		got.first_time[cpu] = record->time;
 	if (number >= got.last[fields[0]]) {
 		got.last[fields[0]] = number;
-		got.when[fields[0]] = record->time;
+		got.last_time[fields[0]] = record->time;
 	}
 }
 
 static void drain(int fd)
 {
-	got.broken |= perftrace_drain(fd, look_at);
-}
-
-/* Reads a flight recorder. Its oldest record may be cut off, so incomplete records are ignored. */
-static void look_back(int fd)
-{
-	struct perftrace_read r = first_buffer;
-
-	while (!trace_next(fd, &r))
-		perftrace_each(trace_room, r.bytes, look_at, r.cpu);
+	got.broken |= perftrace_drain(fd, add_record);
 }
 
 /*
- * Returns true if the other thread may have overwritten all events of this thread: on one CPU the
- * flight recorder is full of the other thread's events, all later than this thread's last event
- * that was read from another CPU.
+ * Reads a flight recorder. The oldest record of a flight recorder may be cut off, so incomplete
+ * records are ignored.
+ */
+static void read_flight_recorder(int fd)
+{
+	struct perftrace_read r = first_buffer;
+
+	while (!trace_read_next(fd, &r))
+		perftrace_for_each(read_buffer, r.bytes, add_record, r.cpu);
+}
+
+/*
+ * Returns true if the other thread may have overwritten all events of @thread. On one CPU the
+ * flight recorder is then full of the other thread's events, all later than the last event of
+ * @thread that was read from another CPU.
  */
 static bool is_overwritten(int thread)
 {
 	for (int cpu = 0; cpu < 2; cpu++)
-		if (!got.on[cpu][thread] && got.on[cpu][!thread] >= 16384 / 32 - 1 &&
-		    got.since[cpu] > got.when[thread])
+		if (!got.nr_on_cpu[cpu][thread] && got.nr_on_cpu[cpu][!thread] >= 16384 / 32 - 1 &&
+		    got.first_time[cpu] > got.last_time[thread])
 			return true;
 	return false;
 }
 
-static __u64 events, early;
+static __u64 events, uncommitted;
 
 static bool round_is_good(bool flight, int n)
 {
@@ -123,12 +128,12 @@ static bool round_is_good(bool flight, int n)
 	}
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	(flight ? look_back : drain)(fd);
+	(flight ? read_flight_recorder : drain)(fd);
 	for (int i = 0; i < THREADS; i++) {
 		__u64 done = shared->done[i], last = got.nr[i] ? got.last[i] + 1 : 0;
 
 		events += done;
-		early += last > done;
+		uncommitted += last > done;
 		if (flight && last <= done && is_overwritten(i))
 			continue;
 		/*
@@ -150,22 +155,22 @@ static bool round_is_good(bool flight, int n)
 
 int main(int argc, char **argv)
 {
-	int good[2] = { 0 }, rounds = bounded(gate_or_long(ROUNDS / 8, ROUNDS / 2));
+	int good[2] = { 0 }, rounds = scale_down(gate_or_long(ROUNDS / 8, ROUNDS / 2));
 
 	if (argc > 1)
-		writer();
-	perftrace_off(argv);
+		run_writer();
+	restart_untraced(argv);
 	plan(3);
 	trace_load();
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	srandom(getpid());
 	for (int n = 0; n < 2 * rounds; n++)
 		good[n & 1] += round_is_good(n & 1, n);
 	note("%llu events; %llu committed just before their calls would have returned", events,
-	     early);
+	     uncommitted);
 	is(good[0], rounds, "3.1 killed program: each committed event is read once");
 	is(good[1], rounds, "3.11 killed program: flight recorders have the newest events");
-	unload();
+	unload_modules();
 	ok(!is_loaded("perfcounters"), "3.8 killed programs: perfcounters.ko unloads");
 	return finish();
 }

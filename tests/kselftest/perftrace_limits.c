@@ -1,59 +1,60 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 300
  *
- * A program with more markers than a process may have (PERFTRACE_NR_MARKERS) runs, but those beyond
- * the limit are not traced, and the kernel log says so. A table of markers is registered here in
- * the way that the constructor of a program with as many PERFTRACE() would do it.
+ * A program with more markers than a process may have (PERFTRACE_NR_MARKERS) runs, but the markers
+ * beyond the limit are not traced, and the kernel log reports that. The test registers a table of
+ * markers as the constructor of a program with as many PERFTRACE() statements would do.
  */
 #include "perftrace.h"
 
-#define MOST	5000
+#define MAX_SITES	5000
 
 static struct shared {
 	__u32 wanted;
 } *shared;
 
-static const __u32 off;
-static struct perftrace_site sites[MOST];
-static char texts[MOST][32];
+static const __u32 off_word;
+static struct perftrace_site sites[MAX_SITES];
+static char texts[MAX_SITES][32];
 static struct perftrace_module modules[2];
 
 /*
- * Registers the markers @first to @last - 1 as a program's; with @bad every tenth has a bad name.
+ * Registers the markers @first to @last - 1 as markers of a program. If @bad is set, every tenth
+ * marker has an invalid name.
  */
-static void has(struct perftrace_module *module, int first, int last, bool bad)
+static void register_sites(struct perftrace_module *module, int first, int last, bool bad)
 {
 	for (int i = first; i < last; i++) {
 		snprintf(texts[i], sizeof(texts[i]),
 			 bad && i % 10 == 9 ? "limits:%d bad" : "limits:m%d", i);
 		sites[i] = (struct perftrace_site) {
-			.word = &off, .text = texts[i],
+			.word = &off_word, .text = texts[i],
 			.header = sizeof(struct perftrace_record) / 8 << 16,
 		};
 	}
 	*module = (struct perftrace_module) {
-		.first = sites + first, .last = sites + last, .off = &off,
+		.first = sites + first, .last = sites + last, .off = &off_word,
 	};
 	perftrace_register(module);
 }
 
-static void as_program(const char *what)
+static void run_program(const char *what)
 {
 	int first = 0, second = 0;
 	char kind = 0;
 
-	/* Ends the program if it hangs. */
+	/* Kills the program if it has not finished after two minutes. */
 	alarm(120);
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	shared->wanted = 0;
 	if (sscanf(what, "%d+%d%c", &first, &second, &kind) < 2)
 		_exit(1);
-	has(&modules[0], 0, first, kind == 'b');
+	register_sites(&modules[0], 0, first, kind == 'b');
 	if (second)
-		has(&modules[1], first, first + second, false);
+		register_sites(&modules[1], first, first + second, false);
 	for (int i = 0; i < first + second; i++)
 		if (__atomic_load_n(sites[i].word, __ATOMIC_ACQUIRE)) {
 			perftrace_write_0(&sites[i]);
@@ -62,17 +63,17 @@ static void as_program(const char *what)
 	_exit(0);
 }
 
-static void runs(const char *what, __u32 traced, bool said)
+static void test_program(const char *what, __u32 traced, bool logged)
 {
 	static const char *const words[] = { "exceeds the limit of 4096 markers", NULL };
-	int log = klog_mark(), status;
+	int log = klog_open(), status;
 	pid_t pid = perftrace_spawn(what);
 
 	waitpid(pid, &status, 0);
 	is(status, 0, "3.8 %s markers: the program exits with status 0", what);
 	is(shared->wanted, traced, "3.8 %s markers: %u are traced", what, traced);
-	ok(klog_has(log, words) == said, "3.8 %s markers: the kernel log %s", what,
-	   said ? "reports that there are too many" : "reports nothing");
+	ok(klog_has(log, words) == logged, "3.8 %s markers: the kernel log %s", what,
+	   logged ? "reports that there are too many" : "reports nothing");
 }
 
 int main(int argc, char **argv)
@@ -80,21 +81,21 @@ int main(int argc, char **argv)
 	int fd, slot;
 
 	if (argc > 1)
-		as_program(argv[1]);
-	perftrace_off(argv);
+		run_program(argv[1]);
+	restart_untraced(argv);
 	trace_load();
 	plan(5 * 3);
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	fd = trace_create("limits", "limits:*", 0, 1 << 20, &slot);
-	runs("4096+0", 4096, false);
-	runs("4097+0", 4096, true);
-	runs("4000+97", 4096, true);
-	runs("4900+100", 4096, true);
+	test_program("4096+0", 4096, false);
+	test_program("4097+0", 4096, true);
+	test_program("4000+97", 4096, true);
+	test_program("4900+100", 4096, true);
 	/*
-	 * Refused markers do not affect others: of 1,000, only the 100 with bad names are not
-	 * traced.
+	 * Refused markers do not affect valid markers: of 1,000, only the 100 with bad names are
+	 * not traced.
 	 */
-	runs("1000+0bad", 900, false);
+	test_program("1000+0bad", 900, false);
 	close(fd);
 	return finish();
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the kernel: threads that find a buffer full count the loss in that trace, and
- * not in the trace that has its slot afterwards, and wants none of their events.
+ * Tests libperftrace with the kernel. Threads that find a buffer full count the lost events in the
+ * trace of that buffer. A later trace in the same slot, which selects no event of these threads,
+ * has no losses.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -13,32 +14,32 @@
 
 #define THREADS		8
 #define ROUNDS		gate_or_long(60, 300)
-#define OTHERS		(PERFTRACE_NR_TRACES - 1)
+#define NR_OTHERS	(PERFTRACE_NR_TRACES - 1)
 
 static struct shared {
 	__u64 events;
-	int ready, over;
+	int ready, stop;
 } *shared;
 
 static void *write_all(void *arg)
 {
 	__u32 n = (__u32)(unsigned long)arg;
 
-	on_cpu(n % 2);
+	pin_to_cpu(n % 2);
 	__atomic_fetch_add(&shared->ready, 1, __ATOMIC_RELEASE);
-	while (!__atomic_load_n(&shared->over, __ATOMIC_RELAXED)) {
+	while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
 		PERFTRACE(loss, event, (u32, thread, n));
 		__atomic_fetch_add(&shared->events, 1, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
 
-/* The traced process: each thread writes events until shared->over is set. */
-static void writer(void)
+/* Runs the traced process, in which each thread writes events until shared->stop is set. */
+static void run_writer(void)
 {
 	pthread_t threads[THREADS];
 
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	for (long i = 0; i < THREADS; i++)
 		pthread_create(&threads[i], NULL, write_all, (void *)i);
 	for (int i = 0; i < THREADS; i++)
@@ -48,24 +49,27 @@ static void writer(void)
 
 int main(int argc, char **argv)
 {
-	int others[OTHERS], slot, next_slot, elsewhere = 0, full = 0, status;
+	int other_fds[NR_OTHERS], slot, next_slot, wrong_trace = 0, full = 0, status;
 	__u64 wrong = 0;
 	pid_t pid;
 
 	if (argc > 1)
-		writer();
-	perftrace_off(argv);
+		run_writer();
+	restart_untraced(argv);
 	plan(4);
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	trace_load();
 	pid = perftrace_spawn("writer");
 	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) == THREADS);
-	/* Other traces occupy all slots but one, so that each trace here gets the same slot. */
-	for (int i = 0; i < OTHERS; i++) {
+	/*
+	 * Other traces occupy all slots but one, so that each trace of the loop below gets the same
+	 * slot.
+	 */
+	for (int i = 0; i < NR_OTHERS; i++) {
 		char name[16];
 
 		snprintf(name, sizeof(name), "other%d", i);
-		others[i] = trace_create(name, "none:*", 0, 4096, &slot);
+		other_fds[i] = trace_create(name, "none:*", 0, 4096, &slot);
 	}
 	for (int i = 0; i < ROUNDS; i++) {
 		int fd = trace_create("full", "loss:*", 0, 4096, &slot), next;
@@ -73,21 +77,21 @@ int main(int argc, char **argv)
 		for (int ms = 0; ms < 1000 && !trace_info(fd).lost; ms++)
 			usleep(1000);
 		full += trace_info(fd).lost > 0;
-		if (trace_call(fd, PERFTRACE_END, NULL))
+		if (trace_ioctl(fd, PERFTRACE_END, NULL))
 			bail("PERFTRACE_END");
 		next = trace_create("next", "none:*", 0, 4096, &next_slot);
-		elsewhere += next_slot != slot;
+		wrong_trace += next_slot != slot;
 		/* Wait long enough for each thread to run once. */
 		usleep(5000);
 		wrong += trace_info(next).lost;
 		close(next);
 		close(fd);
 	}
-	shared->over = 1;
+	shared->stop = 1;
 	waitpid(pid, &status, 0);
-	for (int i = 0; i < OTHERS; i++)
-		close(others[i]);
-	is(elsewhere, 0, "3.5 lost events: each trace gets the slot of the one before");
+	for (int i = 0; i < NR_OTHERS; i++)
+		close(other_fds[i]);
+	is(wrong_trace, 0, "3.5 lost events: each trace gets the slot of the one before");
 	is(full, ROUNDS, "3.5 lost events: each full trace counts some");
 	is(wrong, 0, "3.5 lost events: the next trace in the slot counts none of them");
 	ok(!status, "3.4 lost events: the program exits with status 0");

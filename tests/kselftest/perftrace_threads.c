@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the kernel: eight threads write events (300,000 each in the longest run) while
- * they are moved between CPUs, and handlers of signals that interrupt them write events too. Each
- * event is read once, in order for each thread on each CPU, or it is counted as lost; if threads
- * wait for room, no event is lost.
+ * Tests libperftrace with the kernel. Eight threads write events (300,000 each in the longest run)
+ * while they are moved between CPUs. Handlers of signals that interrupt the threads write events
+ * too. Each event is read once, in order for each thread on each CPU, or is counted as lost. If
+ * threads wait for room in a buffer, no event is lost.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -17,9 +17,9 @@
 
 #define THREADS		8
 #define EVENTS		300000
-#define MOST_CPUS	64
+#define MAX_CPUS	64
 
-/* Number of events that a thread has written: in its loop, and in its signal handler. */
+/* Number of events that a thread has written in its loop, and in its signal handler. */
 struct written {
 	__u64 events, handled;
 	pid_t thread;
@@ -31,58 +31,58 @@ static struct shared {
 	int ready, go, done;
 } *shared;
 
-static __thread struct written *own;
-static __thread __u32 index_;
+static __thread struct written *self;
+static __thread __u32 thread_index;
 
-static void handle(int sig)
+static void handle_signal(int sig)
 {
 	(void)sig;
-	if (!own)
+	if (!self)
 		return;
-	PERFTRACE(threads, signal, (u32, thread, index_), (u64, number, own->handled));
-	own->handled++;
+	PERFTRACE(threads, signal, (u32, thread, thread_index), (u64, number, self->handled));
+	self->handled++;
 }
 
-static __u64 handled(void)
+static __u64 total_handled(void)
 {
-	__u64 all = 0;
+	__u64 total = 0;
 
 	for (int i = 0; i < THREADS; i++)
-		all += __atomic_load_n(&shared->of[i].handled, __ATOMIC_RELAXED);
-	return all;
+		total += __atomic_load_n(&shared->of[i].handled, __ATOMIC_RELAXED);
+	return total;
 }
 
 static void *write_all(void *arg)
 {
-	index_ = (__u32)(unsigned long)arg;
-	shared->of[index_].thread = syscall(SYS_gettid);
-	own = &shared->of[index_];
+	thread_index = (__u32)(unsigned long)arg;
+	shared->of[thread_index].thread = syscall(SYS_gettid);
+	self = &shared->of[thread_index];
 	__atomic_fetch_add(&shared->ready, 1, __ATOMIC_RELAXED);
 	while (!__atomic_load_n(&shared->go, __ATOMIC_ACQUIRE))
 		usleep(1000);
 	for (__u64 n = 0; n < shared->number; n++) {
-		PERFTRACE(threads, event, (u32, thread, index_), (u64, number, n));
-		own->events++;
+		PERFTRACE(threads, event, (u32, thread, thread_index), (u64, number, n));
+		self->events++;
 		/*
-		 * Wait halfway until signals have been handled, however fast the events are
-		 * written.
+		 * Halfway through the events, wait until 200 signals have been handled, so that a
+		 * fast thread is interrupted as well.
 		 */
-		while (n == shared->number / 2 && handled() < 200)
+		while (n == shared->number / 2 && total_handled() < 200)
 			usleep(1000);
 	}
-	own = NULL;
+	self = NULL;
 	__atomic_fetch_add(&shared->done, 1, __ATOMIC_RELEASE);
 	return NULL;
 }
 
-/* The traced process: moves its threads between two CPUs and sends signals to them. */
-static void writer(void)
+/* Runs the traced process, which moves its threads between two CPUs and sends signals to them. */
+static void run_writer(void)
 {
 	struct itimerval each = { { 0, 2000 }, { 0, 2000 } };
 	pthread_t threads[THREADS];
 
-	shared = perftrace_shared_here(sizeof(*shared));
-	signal(SIGALRM, handle);
+	shared = perftrace_map_inherited(sizeof(*shared));
+	signal(SIGALRM, handle_signal);
 	for (long i = 0; i < THREADS; i++)
 		pthread_create(&threads[i], NULL, write_all, (void *)i);
 	while (!__atomic_load_n(&shared->go, __ATOMIC_ACQUIRE))
@@ -104,23 +104,23 @@ static void writer(void)
 
 /* Results of reading a trace. */
 static struct {
-	__u64 time[MOST_CPUS];
-	/* The next expected number, by CPU, thread and kind (0: loop, 1: handler). */
-	__u64 next[MOST_CPUS][THREADS][2];
+	__u64 time[MAX_CPUS];
+	/* The expected number of the next event, by CPU, thread and kind (0: loop, 1: handler). */
+	__u64 next[MAX_CPUS][THREADS][2];
 	__u64 events, handled, twice, disorder, late, broken, lost, lost_told;
 	__u8 *seen[THREADS][2];
 } got;
 
-static bool set_seen(__u32 thread, int kind, __u64 number)
+static bool test_and_set_seen(__u32 thread, int kind, __u64 number)
 {
 	__u8 *byte = &got.seen[thread][kind][number / 8], bit = 1 << number % 8;
-	bool was = *byte & bit;
+	bool old = *byte & bit;
 
 	*byte |= bit;
-	return was;
+	return old;
 }
 
-static void look_at(const struct perftrace_record *record, __u32 cpu)
+static void add_record(const struct perftrace_record *record, __u32 cpu)
 {
 	const __u32 *fields = (const void *)(record + 1);
 	int kind = record->marker;
@@ -136,7 +136,7 @@ static void look_at(const struct perftrace_record *record, __u32 cpu)
 		got.broken++;
 		return;
 	}
-	got.twice += set_seen(fields[0], kind, number);
+	got.twice += test_and_set_seen(fields[0], kind, number);
 	got.disorder += number < got.next[cpu][fields[0]][kind];
 	got.next[cpu][fields[0]][kind] = number + 1;
 	got.late += record->time < got.time[cpu];
@@ -146,10 +146,10 @@ static void look_at(const struct perftrace_record *record, __u32 cpu)
 
 static void drain(int fd)
 {
-	got.broken += perftrace_drain(fd, look_at);
+	got.broken += perftrace_drain(fd, add_record);
 }
 
-static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)
+static void test_run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 {
 	__u64 events = 0, handled = 0;
 	int slot, fd, status;
@@ -168,7 +168,7 @@ static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 			bail("the writer has ended");
 	__atomic_store_n(&shared->go, 1, __ATOMIC_RELEASE);
 	while (waitpid(pid, &status, WNOHANG) != pid) {
-		trace_polled(fd, 20);
+		trace_poll(fd, 20);
 		drain(fd);
 	}
 	drain(fd);
@@ -189,15 +189,17 @@ static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 	ok(got.events + got.handled + got.lost == events + handled,
 	   "3.4 %s: each event is read, or counted as lost", name);
 	/*
-	 * Without sequences a handler does not wait for a buffer that the interrupted thread holds.
+	 * Without restartable sequences, a signal handler does not wait for a buffer that the
+	 * interrupted thread holds.
 	 */
 	if (flags & PERFTRACE_WAIT)
 		ok(got.events == events && (getenv("GLIBC_TUNABLES") || !got.lost),
 		   "3.3 %s: no event of a thread's loop is lost", name);
 	else
 		/*
-		 * The next record that fits is preceded by one that reports the losses so far. A
-		 * large buffer may only fill up at the end, and then have none.
+		 * A PERFTRACE_LOST record with the losses so far precedes the next record that
+		 * fits. A large buffer may become full only at the end of the test, so that no
+		 * record follows.
 		 */
 		ok(got.lost_told ? got.lost : !got.lost || bytes == PERFTRACE_BYTES_MAX,
 		   "3.3 %s: PERFTRACE_LOST records report lost events", name);
@@ -208,21 +210,22 @@ static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 int main(int argc, char **argv)
 {
 	if (argc > 1)
-		writer();
-	perftrace_off(argv);
+		run_writer();
+	restart_untraced(argv);
 	plan(5 * 9 + 1);
 	trace_load();
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	for (int i = 0; i < THREADS; i++)
 		for (int kind = 0; kind < 2; kind++)
 			got.seen[i][kind] = calloc(1, EVENTS / 8 + 1);
-	run("large buffers", 0, PERFTRACE_BYTES_MAX, bounded(gate_or_long(EVENTS / 3, EVENTS)));
-	run("small buffers", 0, PERFTRACE_BYTES_MIN, bounded(EVENTS / 10));
-	run("waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
+	test_run("large buffers", 0, PERFTRACE_BYTES_MAX,
+		 scale_down(gate_or_long(EVENTS / 3, EVENTS)));
+	test_run("small buffers", 0, PERFTRACE_BYTES_MIN, scale_down(EVENTS / 10));
+	test_run("waiting", PERFTRACE_WAIT, 65536, scale_down(EVENTS / 10));
 	setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0", 1);
-	run("without sequences", 0, PERFTRACE_BYTES_MAX, bounded(EVENTS / 10));
-	run("without sequences, waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
-	unload();
+	test_run("without sequences", 0, PERFTRACE_BYTES_MAX, scale_down(EVENTS / 10));
+	test_run("without sequences, waiting", PERFTRACE_WAIT, 65536, scale_down(EVENTS / 10));
+	unload_modules();
 	ok(!is_loaded("perfcounters"), "3.8 threads: perfcounters.ko unloads");
 	return finish();
 }

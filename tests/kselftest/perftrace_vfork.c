@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the kernel: a child of vfork() shares the memory of its parent, including the
- * thread-local data of libperftrace, but has no restartable sequence. Its events are counted as
- * lost. The events of its parent, and of threads that write on the same CPUs meanwhile, are all
- * read.
+ * Tests libperftrace with the kernel. A child of vfork() shares the memory of its parent, including
+ * the thread-local data of libperftrace, but has no restartable sequence. The events of the child
+ * are counted as lost. The events of the parent, and of threads that write on the same CPUs at that
+ * time, are all read.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -15,32 +15,32 @@
 
 #define WRITERS		2
 #define FORKS		gate_or_long(20, 60)
-#define OF_A_CHILD	2000
+#define CHILD_EVENTS	2000
 
 static struct shared {
 	pid_t threads[WRITERS + 1];
 	__u64 events[WRITERS + 1], children;
-	int over;
+	int stop;
 } *shared;
 
 static void *write_all(void *arg)
 {
 	int n = (int)(long)arg;
 
-	on_cpu(n);
+	pin_to_cpu(n);
 	shared->threads[n] = syscall(SYS_gettid);
-	while (!__atomic_load_n(&shared->over, __ATOMIC_RELAXED)) {
+	while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
 		PERFTRACE(vforks, event, (u32, thread, n), (u64, number, shared->events[n]));
 		shared->events[n]++;
 	}
 	return NULL;
 }
 
-/* noinline: a child of vfork() runs on its parent's stack. */
-static __attribute__((noinline)) void as_child(int cpu)
+/* noinline: a child of vfork() uses its parent's stack. */
+static __attribute__((noinline)) void write_in_child(int cpu)
 {
-	on_cpu(cpu);
-	for (int i = 0; i < OF_A_CHILD; i++) {
+	pin_to_cpu(cpu);
+	for (int i = 0; i < CHILD_EVENTS; i++) {
 		PERFTRACE(vforks, child, (u32, thread, cpu), (u64, number, i));
 		shared->children++;
 	}
@@ -55,18 +55,18 @@ static void *make_children(void *arg)
 		pid_t pid;
 		int status;
 
-		on_cpu(i % 2);
+		pin_to_cpu(i % 2);
 		/*
-		 * The child runs on another CPU than the one in the parent's struct rseq, which it
-		 * shares.
+		 * The child runs on another CPU than the one in struct rseq, which the child shares
+		 * with its parent.
 		 */
 		pid = vfork();
 		if (!pid)
-			as_child(1 - i % 2);
+			write_in_child(1 - i % 2);
 		waitpid(pid, &status, 0);
 		/*
-		 * After vfork(), so that the first child runs before this thread has written any
-		 * event.
+		 * The writes of the parent follow vfork(), so that the first child runs before the
+		 * parent has written any event.
 		 */
 		for (int k = 0; k < 10; k++) {
 			PERFTRACE(vforks, event, (u32, thread, WRITERS),
@@ -77,17 +77,17 @@ static void *make_children(void *arg)
 	return NULL;
 }
 
-/* The traced process: two threads write events while a third one calls vfork(). */
-static void writer(void)
+/* Runs the traced process, in which two threads write events while a third one calls vfork(). */
+static void run_writer(void)
 {
 	pthread_t threads[WRITERS + 1];
 
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	for (long i = 0; i < WRITERS; i++)
 		pthread_create(&threads[i], NULL, write_all, (void *)i);
 	pthread_create(&threads[WRITERS], NULL, make_children, NULL);
 	pthread_join(threads[WRITERS], NULL);
-	__atomic_store_n(&shared->over, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELAXED);
 	for (int i = 0; i < WRITERS; i++)
 		pthread_join(threads[i], NULL);
 	_exit(0);
@@ -99,7 +99,7 @@ static struct {
 	__u64 events, children, gaps, late, broken, strange;
 } got;
 
-static void look_at(const struct perftrace_record *record, __u32 cpu)
+static void add_record(const struct perftrace_record *record, __u32 cpu)
 {
 	const __u32 *fields = (const void *)(record + 1);
 	__u64 number;
@@ -128,10 +128,10 @@ static void look_at(const struct perftrace_record *record, __u32 cpu)
 
 static void drain(int fd)
 {
-	got.broken += perftrace_drain(fd, look_at);
+	got.broken += perftrace_drain(fd, add_record);
 }
 
-static void run(void)
+static void test_vfork(void)
 {
 	int slot, status, fd = trace_create("vforks", "vforks:*", PERFTRACE_WAIT,
 					    PERFTRACE_BYTES_MAX, &slot);
@@ -139,7 +139,7 @@ static void run(void)
 	__u64 events = 0;
 
 	while (waitpid(pid, &status, WNOHANG) != pid) {
-		trace_polled(fd, 20);
+		trace_poll(fd, 20);
 		drain(fd);
 	}
 	drain(fd);
@@ -148,7 +148,7 @@ static void run(void)
 	note("%llu events, %llu of children; read %llu, lost %llu", events, shared->children,
 	     got.events, trace_info(fd).lost);
 	is(status, 0, "3.4 vfork: the traced program exits with status 0");
-	is(shared->children, FORKS * OF_A_CHILD,
+	is(shared->children, FORKS * CHILD_EVENTS,
 	   "3.4 vfork: the children execute all of their events");
 	is(got.broken, 0, "3.1 vfork: no record is broken");
 	is(got.late, 0, "3.6 vfork: times do not decrease on a CPU");
@@ -164,13 +164,13 @@ static void run(void)
 int main(int argc, char **argv)
 {
 	if (argc > 1)
-		writer();
-	perftrace_off(argv);
+		run_writer();
+	restart_untraced(argv);
 	plan(9 + 1);
 	trace_load();
-	shared = perftrace_shared(sizeof(*shared));
-	run();
-	unload();
+	shared = perftrace_map_shared(sizeof(*shared));
+	test_vfork();
+	unload_modules();
 	ok(!is_loaded("perfcounters"), "3.8 vfork: perfcounters.ko unloads");
 	return finish();
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 200
  *
- * Threads that wait for room (PERFTRACE_WAIT) in a trace that is not read wait for as long as the
- * trace says (wait_ms) and no longer; a reader wakes them.
+ * Tests threads that wait for room (PERFTRACE_WAIT) in a trace that is not read. The wait ends
+ * after the time that the trace sets (wait_ms), or when a reader makes room.
  */
 #include "perftrace.h"
 #include <signal.h>
@@ -24,51 +24,54 @@ static void ignore(int signal)
 	(void)signal;
 }
 
-/* Arms a signal each millisecond, at the rate of a profiler. */
-static void begin_alarms(void)
+/* Starts a timer that sends SIGALRM each millisecond, at the rate of a profiler. */
+static void start_alarms(void)
 {
-	struct itimerval often = { { 0, 1000 }, { 0, 1000 } };
+	struct itimerval interval = { { 0, 1000 }, { 0, 1000 } };
 
 	signal(SIGALRM, ignore);
-	setitimer(ITIMER_REAL, &often, NULL);
+	setitimer(ITIMER_REAL, &interval, NULL);
 }
 
-/* Writes events without a pause; records how often it blocked, and how long it took. */
-static void as_program(void)
+/*
+ * Writes events without a pause. Records how often the program blocked, and how long the writes
+ * took.
+ */
+static void run_program(void)
 {
 	long long before, began;
 
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	while (!shared->go)
 		usleep(1000);
 	if (shared->alarms)
-		begin_alarms();
+		start_alarms();
 	if (shared->alone)
 		syscall(SYS_close_range, 3, ~0U, 0);
-	before = task_blocked(getpid());
+	before = voluntary_switches(getpid());
 	began = now_ns() / 1000000;
 	for (__u64 n = 0; n < (__u64)shared->nr; n++)
 		PERFTRACE(wait, event, (u64, number, n));
 	shared->ms = now_ns() / 1000000 - began;
-	shared->blocked = task_blocked(getpid()) - before;
+	shared->blocked = voluntary_switches(getpid()) - before;
 	shared->done = 1;
 	_exit(0);
 }
 
-static int create(__u32 ms, int *slot)
+static int create_waiting(__u32 ms, int *slot)
 {
-	struct perftrace_create create = a_trace("wait", "wait:*", PERFTRACE_WAIT, 4096);
+	struct perftrace_create create = make_trace("wait", "wait:*", PERFTRACE_WAIT, 4096);
 	int fd;
 
 	create.wait_ms = ms;
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	if (fd < 0)
 		bail("PERFTRACE_CREATE");
 	*slot = create.slot;
 	return fd;
 }
 
-static pid_t program(void)
+static pid_t start_program(void)
 {
 	shared->go = 0;
 	shared->done = 0;
@@ -76,19 +79,19 @@ static pid_t program(void)
 	return perftrace_spawn("program");
 }
 
-static __u64 drained(int fd)
+static __u64 read_events(int fd)
 {
-	struct tally tally = { 0 };
+	struct event_stats stats = { 0 };
 
-	trace_drain(fd, 0, &tally);
-	return tally.events;
+	trace_drain(fd, 0, &stats);
+	return stats.events;
 }
 
-/* Writes to a trace that is not read, with wait_ms 200. */
-static void alone(void)
+/* Tests writes to a trace that is not read, with wait_ms 200. */
+static void test_not_read(void)
 {
-	int slot, fd = create(200, &slot), status;
-	pid_t child = program();
+	int slot, fd = create_waiting(200, &slot), status;
+	pid_t child = start_program();
 
 	shared->go = 1;
 	waitpid(child, &status, 0);
@@ -101,29 +104,32 @@ static void alone(void)
 	close(fd);
 }
 
-/* Writes to a trace that is read slowly. */
-static void beside_a_reader(void)
+/* Tests writes to a trace that is read slowly. */
+static void test_slow_reader(void)
 {
-	int slot, fd = create(~0U, &slot), status;
-	pid_t child = program();
+	int slot, fd = create_waiting(~0U, &slot), status;
+	pid_t child = start_program();
 	__u64 events = 0;
 
 	shared->go = 1;
 	while (!waitpid(child, &status, WNOHANG)) {
-		events += drained(fd);
+		events += read_events(fd);
 		usleep(2000);
 	}
-	events += drained(fd);
+	events += read_events(fd);
 	is(events, EVENTS, "3.3 slow reader: all events are read");
 	is(trace_info(fd).lost, 0, "3.3 slow reader: no event is counted as lost");
 	close(fd);
 }
 
-/* Waits with wait_ms ~0: until the buffer is read or the trace ends, across a stop and continue. */
-static void for_ever(void)
+/*
+ * Tests wait_ms ~0: a program waits until the buffer is read or the trace ends, across SIGSTOP and
+ * SIGCONT.
+ */
+static void test_wait_forever(void)
 {
-	int slot, fd = create(~0U, &slot), status;
-	pid_t child = program();
+	int slot, fd = create_waiting(~0U, &slot), status;
+	pid_t child = start_program();
 
 	shared->go = 1;
 	wait_until(task_state(child) == 'S');
@@ -142,14 +148,14 @@ static void for_ever(void)
 #define WAIT_MS	1000
 
 /*
- * Returns the milliseconds that a program needs for its events while the trace is not read; -1 if
- * it did not finish in time.
+ * Returns the milliseconds that a program needs for its events while the trace is not read, or -1
+ * if the program did not finish in time.
  */
-static long long stands_still(void)
+static long long measure_wait_ms(void)
 {
-	int slot, fd = create(WAIT_MS, &slot);
-	long long end = now_ns() / 1000000 + patience(20) * 1000;
-	pid_t child = program();
+	int slot, fd = create_waiting(WAIT_MS, &slot);
+	long long end = now_ns() / 1000000 + scale_timeout(20) * 1000;
+	pid_t child = start_program();
 
 	shared->go = 1;
 	while (now_ns() / 1000000 < end && !shared->done)
@@ -160,52 +166,52 @@ static long long stands_still(void)
 	return shared->ms;
 }
 
-/* The program waits once for the buffer of each CPU, and there are two. */
-static void for_so_long(void)
+/* The program waits once for the buffer of each of the two CPUs. */
+static void test_wait_ms(void)
 {
-	const long most = 2 * WAIT_MS + patience(5) * 1000;
-	long long ms = stands_still();
+	const long max = 2 * WAIT_MS + scale_timeout(5) * 1000;
+	long long ms = measure_wait_ms();
 
-	ok(ms >= WAIT_MS && ms < most,
+	ok(ms >= WAIT_MS && ms < max,
 	   "9.2 wait_ms: the program waits for as long as the trace says (%lld ms)", ms);
 	shared->alarms = true;
-	ms = stands_still();
+	ms = measure_wait_ms();
 	shared->alarms = false;
-	ok(ms >= WAIT_MS && ms < most,
+	ok(ms >= WAIT_MS && ms < max,
 	   "9.2 wait_ms: signals do not prolong the wait (%lld ms)", ms);
 	shared->alone = true;
-	ms = stands_still();
+	ms = measure_wait_ms();
 	shared->alone = false;
-	ok(ms >= WAIT_MS && ms < most,
+	ok(ms >= WAIT_MS && ms < max,
 	   "9.2 wait_ms: a program without its descriptor waits as long (%lld ms)", ms);
 }
 
-static void refused(void)
+static void test_errors(void)
 {
-	struct perftrace_create create = a_trace("odd", "", 0, 4096);
+	struct perftrace_create create = make_trace("odd", "", 0, 4096);
 
 	create.wait_ms = 5;
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	is(try_open_trace(PERFTRACE_CREATE, &create), -EINVAL,
 	   "9.4 create: wait_ms without PERFTRACE_WAIT is EINVAL");
-	create = a_trace("odd", "", PERFTRACE_WAIT, 4096);
+	create = make_trace("odd", "", PERFTRACE_WAIT, 4096);
 	create.reserved = 1;
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	is(try_open_trace(PERFTRACE_CREATE, &create), -EINVAL,
 	   "9.4 create: a reserved field that is not 0 is EINVAL");
 }
 
 int main(int argc, char **argv)
 {
 	if (argc > 1)
-		as_program();
-	perftrace_off(argv);
+		run_program();
+	restart_untraced(argv);
 	plan(3 + 2 + 3 + 3 + 2);
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	shared->nr = EVENTS;
 	trace_load();
-	alone();
-	beside_a_reader();
-	for_ever();
-	for_so_long();
-	refused();
+	test_not_read();
+	test_slow_reader();
+	test_wait_forever();
+	test_wait_ms();
+	test_errors();
 	return finish();
 }

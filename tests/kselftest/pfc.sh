@@ -10,14 +10,14 @@
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
-status() { # WANTED COMMAND...
+has_status() { # WANTED COMMAND...
 	local want=$1 rc=0
 	shift
 	"$@" || rc=$?
 	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
 }
 plan 20
-unload
+unload_modules
 check "pfc list without perfcounters.ko: status 2, names modprobe perfcounters" sh -c 'pfc list >o 2>&1; rc=$?; cat o; [ $rc = 2 ] && grep -q "modprobe perfcounters" o'
 insmod /modules/perfcounters.ko
 check "pfc list: the module's own instances come first" sh -c 'pfc list | sed -n 2p | grep -q perfcounters/interrupts/regular'
@@ -26,7 +26,7 @@ insmod /modules/pfc_syscalls.ko
 check "0.2 pfc list --json: has the names of /dev/perfcounters_names" sh -c 'sed 1d /dev/perfcounters_names | cut -f3 | sort >a; pfc list --json | tr , "\n" | sed -nE "s/.*\"name\": *\"([^\"]*)\".*/\1/p" | sort >b; [ -s a ] && cmp a b'
 check "pfc list with a pattern: lists matching names only" sh -c 'pfc list "sched/*" | grep -q sched/forks && ! pfc list "sched/*" | grep -q syscalls'
 check "pfc list -v: shows the help text" sh -c 'pfc list -v sched/forks | grep -qi "tasks created"'
-check "pfc list with a pattern that nothing matches: status 1" status 1 pfc list no/such/name
+check "pfc list with a pattern that nothing matches: status 1" has_status 1 pfc list no/such/name
 check "pfc read: shows the total of a counter" sh -c 'pfc read sched/context_switches | grep -qE "context_switches +[0-9]"'
 check "pfc read --per-cpu: shows a value for each of two CPUs" sh -c 'pfc read --per-cpu --csv sched/context_switches | grep -c "^sched/context_switches,.*,[01],,[0-9]" | grep -qx 2'
 check "pfc read --json: prints one JSON document" sh -c 'pfc read --json "sched/*" | tr -d "\n" | grep -qE "^[[{].*[]}]$"'
@@ -34,28 +34,28 @@ check "pfc snapshot: shows the generation of /dev/perfcounters_names" sh -c 'g=$
 check "pfc snapshot --json: has the generation" sh -c 'pfc snapshot --json "sched/*" | grep -q generation'
 check "pfc watch --plain --count 2: prints two samples into a pipe" sh -c 'pfc watch --plain --count 2 --interval 200 "sched/*" | grep -c context_switches | grep -qx 2'
 
-# 0.14: the set of instances changes while pfc watch runs.
+# Row 0.14: the set of instances changes while pfc watch runs.
 : >watched
 pfc watch --plain --count 1000000 --interval 100 >watched 2>watch.err &
 watch=$!
-# Waits for two more samples of pfc watch.
-lines() { wc -c <watched; }
-more() { [ "$(lines)" -gt "$1" ] || ! kill -0 $watch; }
-looks() {
-	within 60 more "$(lines)"
-	within 60 more "$(lines)"
+# Waits until pfc watch has printed two more samples.
+nr_bytes() { wc -c <watched; }
+has_more_bytes() { [ "$(nr_bytes)" -gt "$1" ] || ! kill -0 $watch; }
+wait_updates() {
+	within 60 has_more_bytes "$(nr_bytes)"
+	within 60 has_more_bytes "$(nr_bytes)"
 }
-looks
+wait_updates
 rmmod pfc_syscalls
 insmod /modules/pfc_irq.ko
-looks
+wait_updates
 insmod /modules/pfc_syscalls.ko
 rmmod pfc_sched
 echo 0 >/sys/devices/system/cpu/cpu1/online
-looks
+wait_updates
 insmod /modules/pfc_sched.ko
 echo 1 >/sys/devices/system/cpu/cpu1/online
-looks
+wait_updates
 kill -0 $watch
 result $? "0.14 pfc watch: runs on while drivers and a CPU are removed and added"
 kill $watch
@@ -64,7 +64,7 @@ wait $watch 2>/dev/null
 check "0.14 pfc watch: shows an instance that was added while it ran" grep -q "irq/vector/local_timer" watched
 
 rmmod pfc_sched
-check "0.11 pfc list of dormant instances only: status 1" status 1 pfc list "sched/*"
+check "0.11 pfc list of dormant instances only: status 1" has_status 1 pfc list "sched/*"
 check "0.11 pfc list --all: shows dormant instances" sh -c 'pfc list --all "sched/*" | grep -q dormant'
 insmod /modules/pfc_sched.ko
 check "0.11 pfc list --json: shows incarnation 3 of an instance" sh -c 'pfc list --json sched/forks | tr ",{}" "\n\n\n" | grep -qE "\"(incarnation|life)\": *3"'

@@ -5,9 +5,9 @@
 # timeout: 200
 # shellcheck disable=SC2016,SC2086,SC2317,SC2329,SC3043
 #
-# Events that only some counters count, as on Haswell: L1D_PEND_MISS.PENDING (0x0148) on counter 2,
-# INST_RETIRED.PREC_DIST (0x01c0) on counter 1. The emulated processor counts nothing of them on the
-# other counters, so a wrong counter shows as 0.
+# Tests events that only some counters count, as on Haswell: L1D_PEND_MISS.PENDING (0x0148) on
+# counter 2, INST_RETIRED.PREC_DIST (0x01c0) on counter 1. On the other counters the emulated
+# processor does not count these events, so a wrong counter shows as 0.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -15,37 +15,38 @@
 program=/tests/pfc_follow
 fixed_addresses="linux64 -R"
 
-# Prints the values of an event in a CSV file, one a line.
-value() { # FILE EVENT
+# Prints the values of an event in a CSV file, one value a line.
+event_values() { # FILE EVENT
 	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
 }
-near() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
+is_within_one() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
 
-# The second run has two million rounds more, which are 4,000,000 instructions more.
-exactly() { # EVENT MORE
+# Compares two programs, of which the second has two million rounds more, which are 4,000,000
+# instructions.
+test_exact() { # EVENT MORE
 	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
 	head -n 1 a b
-	near $(($(value b "$1") - $(value a "$1"))) "$2"
+	is_within_one $(($(event_values b "$1") - $(event_values a "$1"))) "$2"
 }
 
-# All events are counted in one set, whatever their order.
-together() { # EVENTS
+# All events of the list are counted in one set, whatever their order.
+test_one_set() { # EVENTS
 	pfc stat -x, -o all -e "$1" $program spin 1000000 || return 1
 	cat all
-	i=$(value all instructions:u)
-	[ "$i" -gt 2000000 ] && near "$(value all r0148:u)" $((i / 16)) && near "$(value all r01c0:u)" $((i / 2)) && ! grep -vE '^#|^$|,100\.00,' all
+	i=$(event_values all instructions:u)
+	[ "$i" -gt 2000000 ] && is_within_one "$(event_values all r0148:u)" $((i / 16)) && is_within_one "$(event_values all r01c0:u)" $((i / 2)) && ! grep -vE '^#|^$|,100\.00,' all
 }
 
-# A group with two such events is refused, because only one counter can count them.
-refused() {
+# pfc refuses a group with two events that only the same counter can count.
+test_refused() {
 	local rc=0
 	pfc stat -x, -o all -e '{r0148:u,r0148:k}' true 2>words || rc=$?
 	cat words
 	[ $rc = 2 ] && grep -q "together: no counter is left for r0148" words
 }
 
-take_turns() {
-	# Long enough for several runs of each event.
+test_multiplexed() {
+	# The program takes long enough for each event set to be loaded several times.
 	pfc stat -x, -o all -e r0148:u,r0148:u /tests/pfc_follow phases 1 100 2>words || return 1
 	cat all words
 	[ "$(grep -c ',r0148:u,' all)" = 2 ] && ! grep -q '^0,' all && ! grep -q ',r0148:u,.*,100\.00,' all
@@ -54,14 +55,14 @@ take_turns() {
 plan 8
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_intel.ko
-check "1.16 pfc stat: an event of counter 2 only, by raw code, is exact" exactly r0148:u 250000
-check "1.16 pfc stat: an event of counter 2 only, by libpfm4's name, is exact" exactly L1D_PEND_MISS:PENDING:u 250000
-check "1.16 pfc stat: an event of counter 1 only is exact" exactly r01c0:u 2000000
-check "1.16 pfc stat: constrained events first, all in one set with others" together r0148:u,r01c0:u,branches:u,branch-misses:u,instructions:u
-check "1.16 pfc stat: constrained events last, all in one set with others" together branches:u,branch-misses:u,instructions:u,r01c0:u,r0148:u
-check "1.16 pfc stat: constrained events in a group with others" together '{branches:u,r01c0:u,r0148:u,instructions:u}'
-check "1.16 pfc stat: two events of counter 2 in one group are refused with the reason" refused
-check "1.16 pfc stat: two events of counter 2 without a group run by turns" take_turns
+check "1.16 pfc stat: an event of counter 2 only, by raw code, is exact" test_exact r0148:u 250000
+check "1.16 pfc stat: an event of counter 2 only, by libpfm4's name, is exact" test_exact L1D_PEND_MISS:PENDING:u 250000
+check "1.16 pfc stat: an event of counter 1 only is exact" test_exact r01c0:u 2000000
+check "1.16 pfc stat: constrained events first, all in one set with others" test_one_set r0148:u,r01c0:u,branches:u,branch-misses:u,instructions:u
+check "1.16 pfc stat: constrained events last, all in one set with others" test_one_set branches:u,branch-misses:u,instructions:u,r01c0:u,r0148:u
+check "1.16 pfc stat: constrained events in a group with others" test_one_set '{branches:u,r01c0:u,r0148:u,instructions:u}'
+check "1.16 pfc stat: two events of counter 2 in one group are refused with the reason" test_refused
+check "1.16 pfc stat: two events of counter 2 without a group run by turns" test_multiplexed
 rm -f a b all words
-unload
+unload_modules
 exit $failed

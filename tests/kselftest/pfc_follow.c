@@ -6,15 +6,15 @@
  * timeout: 200
  * symbols: kept
  *
- * pfc stat counts everything that a command starts and does not disturb it: threads, processes,
- * programs that a thread other than the first executes, signals, stops. With arguments this program
- * is such a command.
+ * pfc stat counts everything that a command starts, and does not disturb the command: threads,
+ * processes, programs that a thread other than the first executes, signals, stops. With arguments,
+ * this program acts as the command that pfc stat counts.
  */
 #include "perfmon.h"
 #include <pthread.h>
 #include <sys/personality.h>
 
-static char own[200];
+static char self_path[200];
 
 static void *spinner(void *rounds)
 {
@@ -29,8 +29,8 @@ static void *sleeper(void *arg)
 	return NULL;
 }
 
-/* Starts that many threads, which sleep until the process is killed. */
-static int sleepers(int n)
+/* Starts @n threads, which sleep until the process is killed. */
+static int start_sleepers(int n)
 {
 	pthread_attr_t small;
 	pthread_t thread;
@@ -44,33 +44,33 @@ static int sleepers(int n)
 	return 0;
 }
 
-static void *program(void *rounds)
+static void *exec_program(void *rounds)
 {
-	execl(own, own, "spin", rounds, NULL);
+	execl(self_path, self_path, "spin", rounds, NULL);
 	_exit(9);
 }
 
-static int seen;
+static int nr_signals;
 
-static void count(int signal)
+static void count_signal(int signal)
 {
 	(void)signal;
-	seen++;
+	nr_signals++;
 }
 
 /* SIGSTOP stops a child until SIGCONT, and each signal arrives once. */
-static int signals(void)
+static int test_signals(void)
 {
 	pid_t child = fork();
 	int status;
 
 	if (!child) {
 		raise(SIGSTOP);
-		signal(SIGUSR1, count);
-		signal(SIGRTMIN, count);
+		signal(SIGUSR1, count_signal);
+		signal(SIGRTMIN, count_signal);
 		raise(SIGUSR1);
 		raise(SIGRTMIN);
-		_exit(seen == 2 ? 0 : 3);
+		_exit(nr_signals == 2 ? 0 : 3);
 	}
 	if (waitpid(child, &status, WUNTRACED) != child || !WIFSTOPPED(status))
 		return 4;
@@ -83,7 +83,7 @@ static int signals(void)
 	return WEXITSTATUS(status);
 }
 
-/* Functions that call one another, with frame pointers, for call stacks */
+/* Functions that call each other, with frame pointers, as samples for call stacks */
 #define FRAME __attribute__((noinline, optimize("no-omit-frame-pointer", \
 						"no-optimize-sibling-calls")))
 
@@ -110,10 +110,10 @@ static FRAME void work_outer(__u64 rounds)
 }
 
 /*
- * Alternates between phases with many instructions in user mode and phases of system calls. The
- * seed determines them all.
+ * Alternates between phases with many instructions in user mode and phases of system calls. @seed
+ * determines the sequence of the phases.
  */
-static int phases(unsigned int seed, int n)
+static int run_phases(unsigned int seed, int n)
 {
 	for (int i = 0; i < n; i++) {
 		seed = seed * 1103515245 + 12345;
@@ -126,7 +126,7 @@ static int phases(unsigned int seed, int n)
 	return 0;
 }
 
-static int work(char **argv, int n)
+static int run_work(char **argv, int n)
 {
 	__u64 rounds = strtoull(argv[2], NULL, 0);
 	pthread_t thread[16];
@@ -135,7 +135,7 @@ static int work(char **argv, int n)
 	if (!strcmp(argv[1], "spin")) {
 		spin(rounds);
 	} else if (!strcmp(argv[1], "phases")) {
-		return phases(atoi(argv[2]), n);
+		return run_phases(atoi(argv[2]), n);
 	} else if (!strcmp(argv[1], "calls")) {
 		work_outer(rounds);
 	} else if (!strcmp(argv[1], "threads")) {
@@ -144,7 +144,7 @@ static int work(char **argv, int n)
 		for (i = 0; i < n; i++)
 			pthread_join(thread[i], NULL);
 	} else if (!strcmp(argv[1], "forks")) {
-		/* Each process is a child of the one before. */
+		/* Each process forks the next one, and waits until its child exits. */
 		for (i = 0; i < n; i++) {
 			if (fork()) {
 				wait(NULL);
@@ -155,16 +155,16 @@ static int work(char **argv, int n)
 	} else if (!strcmp(argv[1], "vforks")) {
 		for (i = 0; i < n; i++) {
 			if (!vfork())
-				program(argv[2]);
+				exec_program(argv[2]);
 			wait(NULL);
 		}
 	} else if (!strcmp(argv[1], "exec")) {
-		pthread_create(&thread[0], NULL, program, argv[2]);
+		pthread_create(&thread[0], NULL, exec_program, argv[2]);
 		pthread_join(thread[0], NULL);
 	} else if (!strcmp(argv[1], "signals")) {
-		return signals();
+		return test_signals();
 	} else if (!strcmp(argv[1], "sleepers")) {
-		return sleepers(rounds);
+		return start_sleepers(rounds);
 	} else if (!strcmp(argv[1], "perf")) {
 		/* Keeps an event of perf open until the process is killed. */
 		if (perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1) < 0)
@@ -174,15 +174,15 @@ static int work(char **argv, int n)
 	return 0;
 }
 
-/* Returns the instructions that pfc stat counts for this program with these arguments, or -1. */
-static long long counted(const char *options, const char *arguments)
+/* Returns the instructions that pfc stat counts for this program with @arguments, or -1. */
+static long long count_instructions(const char *options, const char *arguments)
 {
 	char line[600], text[300] = "";
 	FILE *f;
 	int rc;
 
 	snprintf(line, sizeof(line), "pfc stat %s -x, -o counts -e instructions:u %s %s",
-		 options, own, arguments);
+		 options, self_path, arguments);
 	rc = system(line);
 	f = fopen("counts", "r");
 	if (rc || !f || !fgets(text, sizeof(text), f) || text[0] < '0' || text[0] > '9') {
@@ -194,23 +194,23 @@ static long long counted(const char *options, const char *arguments)
 }
 
 /*
- * Returns how much the count grows from 1000000 rounds to 3000000. Only this difference is known
- * exactly.
+ * Returns how much the count grows from 1000000 rounds to 3000000. The difference is known exactly;
+ * each single count also contains the start of the program.
  */
-static long long grown(const char *options, const char *kind, const char *more)
+static long long count_growth(const char *options, const char *kind, const char *more)
 {
 	char arguments[100];
-	long long some, many;
+	long long few, many;
 
 	snprintf(arguments, sizeof(arguments), "%s 1000000 %s", kind, more);
-	some = counted(options, arguments);
+	few = count_instructions(options, arguments);
 	snprintf(arguments, sizeof(arguments), "%s 3000000 %s", kind, more);
-	many = counted(options, arguments);
-	note("%s %s: %lld, %lld", options, kind, some, many);
-	return some < 0 || many < 0 ? -1 : many - some;
+	many = count_instructions(options, arguments);
+	note("%s %s: %lld, %lld", options, kind, few, many);
+	return few < 0 || many < 0 ? -1 : many - few;
 }
 
-static bool about(long long got, long long want)
+static bool is_about(long long got, long long want)
 {
 	return got > want - 50000 && got < want + 50000;
 }
@@ -220,39 +220,42 @@ int main(int argc, char **argv)
 	const struct pmu_model *m;
 	long long got;
 
-	if (readlink("/proc/self/exe", own, sizeof(own) - 1) < 0)
+	if (readlink("/proc/self/exe", self_path, sizeof(self_path) - 1) < 0)
 		bail("readlink");
 	if (argc > 1)
-		return work(argv, argc > 3 ? atoi(argv[3]) : 0);
-	m = this_model();
+		return run_work(argv, argc > 3 ? atoi(argv[3]) : 0);
+	m = guest_model();
 	/*
-	 * The number of instructions of string functions depends on addresses, so these are fixed.
+	 * Address randomization is turned off, because the number of instructions in string
+	 * functions depends on addresses.
 	 */
 	if (personality(ADDR_NO_RANDOMIZE) < 0)
 		bail("personality");
 	plan(11);
 	pfm_load_modules(m);
-	is(grown("", "spin", ""), 4000000, "1.6 pfc stat: a followed program is counted exactly");
+	is(count_growth("", "spin", ""), 4000000,
+	   "1.6 pfc stat: a followed program is counted exactly");
 	/*
-	 * Without following, what pfc does between start and exec is counted too. It handles
-	 * strings.
+	 * Without following, the count includes the instructions of pfc between start and exec.
+	 * The number of these instructions varies by a few, because pfc handles strings between
+	 * start and exec.
 	 */
-	got = grown("-i", "spin", "");
+	got = count_growth("-i", "spin", "");
 	ok(got > 3999900 && got < 4000100,
 	   "1.6 pfc stat -i: a program is counted within 100 instructions");
-	ok(about(grown("", "threads", "4"), 16000000),
+	ok(is_about(count_growth("", "threads", "4"), 16000000),
 	   "1.6 pfc stat: four threads of a command are counted");
-	ok(about(grown("-i", "threads", "4"), 0),
+	ok(is_about(count_growth("-i", "threads", "4"), 0),
 	   "1.6 pfc stat -i: four threads of a command are not counted");
-	ok(about(grown("", "forks", "5"), 20000000),
+	ok(is_about(count_growth("", "forks", "5"), 20000000),
 	   "1.6 pfc stat: five nested child processes are counted");
-	ok(about(grown("-i", "forks", "5"), 0),
+	ok(is_about(count_growth("-i", "forks", "5"), 0),
 	   "1.6 pfc stat -i: five nested child processes are not counted");
-	ok(about(grown("", "vforks", "3"), 12000000),
+	ok(is_about(count_growth("", "vforks", "3"), 12000000),
 	   "1.6 pfc stat: three programs of vfork() and exec are counted");
-	ok(about(grown("", "exec", ""), 4000000),
+	ok(is_about(count_growth("", "exec", ""), 4000000),
 	   "1.6 pfc stat: exec by a thread other than the first is counted");
-	ok(about(grown("-i", "exec", ""), 0),
+	ok(is_about(count_growth("-i", "exec", ""), 0),
 	   "1.6 pfc stat -i: exec by a thread other than the first is not counted");
 	is(system("pfc stat -o counts /tests/pfc_follow signals 0") >> 8, 0,
 	   "1.6 pfc stat: SIGSTOP stops a followed process and signals arrive once");

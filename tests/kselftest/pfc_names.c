@@ -4,9 +4,10 @@
  * timeout: 60
  * symbols: kept
  *
- * The program that pfc_names.sh samples. Its arguments are steps, which it takes in their
- * order: see steps(). Without arguments it tests that a twin of it differs from it in the name
- * of the hot function and in the build id only, so that both have the same layout.
+ * The program that pfc_names.sh samples. The arguments of this program are steps, which run_steps()
+ * executes in order. Without arguments, the program tests that its twin differs from the program
+ * only in the name of the hot function and in the build id. The program and its twin therefore have
+ * the same layout.
  */
 #include "kselftest_pc.h"
 #include <elf.h>
@@ -17,22 +18,22 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
-#define NAME		"alpha_hot"
-#define TWIN		"betaa_hot"
+#define HOT_NAME	"alpha_hot"
+#define TWIN_NAME	"betaa_hot"
 #define LOOPS		20000
 #define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 
-static char own[200];
+static char own_path[200];
 static volatile __u64 work_done;
 
-/* Nearly all processor time of a "spin" step is spent here. */
+/* Uses nearly all processor time of a "spin" step. */
 __attribute__((noinline)) void alpha_hot(__u64 rounds)
 {
 	while (rounds--)
 		work_done++;
 }
 
-/* Assembler code without .type and .size. */
+/* A function in assembler code without the directives .type and .size. */
 void bare_hot(__u64 rounds);
 __asm__(".text\n"
 	".globl bare_hot\n"
@@ -57,7 +58,7 @@ static void spin_in(void (*hot)(__u64), __u64 ms)
 		hot(LOOPS);
 }
 
-/* Most of the time is in the vDSO, which reads this clock from memory. */
+/* Spends most of its time in the vDSO, which reads CLOCK_MONOTONIC_COARSE from memory. */
 static void vdso_hot(__u64 rounds)
 {
 	struct timespec t;
@@ -66,59 +67,62 @@ static void vdso_hot(__u64 rounds)
 		clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
 }
 
-/* Runs code that was written to a mapping, and says so in /tmp/perf-PID.map as compilers do. */
-static int spin_compiled(const char *where, __u64 ms)
+/*
+ * Writes code to a mapping and executes it. Lists the code in /tmp/perf-PID.map, as JIT compilers
+ * do.
+ */
+static int spin_compiled(const char *mapping, __u64 ms)
 {
-	/* As bare_hot. */
+	/* The machine code of bare_hot(). */
 	static const char code[] = "\x48\xff\xcf\x75\xfb\xc3";
 	int fd = -1, flags = MAP_SHARED | MAP_ANONYMOUS;
 	char name[40];
 	FILE *map;
-	void *at;
+	void *mem;
 
-	if (!strcmp(where, "memfd")) {
+	if (!strcmp(mapping, "memfd")) {
 		fd = memfd_create("jit", 0);
 		if (fd < 0 || ftruncate(fd, 4096))
 			return 1;
 		flags = MAP_SHARED;
 	}
-	at = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, flags, fd, 0);
+	mem = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, flags, fd, 0);
 	snprintf(name, sizeof(name), "/tmp/perf-%d.map", getpid());
 	map = fopen(name, "w");
-	if (at == MAP_FAILED || !map)
+	if (mem == MAP_FAILED || !map)
 		return 1;
-	memcpy(at, code, sizeof(code));
-	fprintf(map, "%lx %zx compiled_hot\n", (long)at, sizeof(code));
+	memcpy(mem, code, sizeof(code));
+	fprintf(map, "%lx %zx compiled_hot\n", (long)mem, sizeof(code));
 	fclose(map);
-	spin_in((void (*)(__u64))at, ms);
+	spin_in((void (*)(__u64))mem, ms);
 	return 0;
 }
 
-/* The build id in an ELF file that was read into memory; its length is in *len. */
-static char *build_id(char *file, size_t *len)
+/* Returns the build id in an ELF file that was read into memory, and stores its length in *len. */
+static char *find_build_id(char *file, size_t *len)
 {
-	const Elf64_Ehdr *head = (void *)file;
-	const Elf64_Phdr *part = (void *)(file + head->e_phoff);
+	const Elf64_Ehdr *ehdr = (void *)file;
+	const Elf64_Phdr *phdr = (void *)(file + ehdr->e_phoff);
 
-	for (int i = 0; i < head->e_phnum; i++) {
-		char *at = file + part[i].p_offset, *end = at + part[i].p_filesz;
+	for (int i = 0; i < ehdr->e_phnum; i++) {
+		char *pos = file + phdr[i].p_offset, *end = pos + phdr[i].p_filesz;
 
-		while (part[i].p_type == PT_NOTE && at + sizeof(Elf64_Nhdr) <= end) {
-			Elf64_Nhdr *note = (void *)at;
-			char *desc = at + sizeof(*note) + ((note->n_namesz + 3) & ~3U);
+		while (phdr[i].p_type == PT_NOTE && pos + sizeof(Elf64_Nhdr) <= end) {
+			Elf64_Nhdr *note = (void *)pos;
+			char *desc = pos + sizeof(*note) + ((note->n_namesz + 3) & ~3U);
 
 			if (note->n_type == NT_GNU_BUILD_ID) {
 				*len = note->n_descsz;
 				return desc;
 			}
-			at = desc + ((note->n_descsz + 3) & ~3U);
+			pos = desc + ((note->n_descsz + 3) & ~3U);
 		}
 	}
 	return NULL;
 }
 
 /* Reads this program's file; the caller frees it. */
-static char *own_file(size_t *size)
+static char *read_own_file(size_t *size)
 {
 	int fd = open("/proc/self/exe", O_RDONLY);
 	struct stat st;
@@ -136,42 +140,42 @@ static char *own_file(size_t *size)
 	return file;
 }
 
-/* Gives the hot function and the build id of a program in memory another name and value. */
+/* Changes the name of the hot function and the build id in the image of a program in memory. */
 static void make_twin(char *file, size_t size)
 {
 	size_t len = 0;
-	char *id = build_id(file, &len);
-	char *at = file;
+	char *id = find_build_id(file, &len);
+	char *pos = file;
 
 	if (id)
 		id[len - 1] ^= 0x5a;
-	while ((at = memmem(at, file + size - at, NAME, strlen(NAME))))
-		memcpy(at, TWIN, strlen(TWIN));
+	while ((pos = memmem(pos, file + size - pos, HOT_NAME, strlen(HOT_NAME))))
+		memcpy(pos, TWIN_NAME, strlen(TWIN_NAME));
 }
 
-/* Writes a copy of this program: its twin or itself, with or without a build id. */
-static int copy(const char *to, bool twin, bool with_id)
+/* Writes a copy of this program, or of its twin, with or without a build id. */
+static int write_copy(const char *path, bool twin, bool with_id)
 {
 	size_t size, len;
-	char *file = own_file(&size), *id;
+	char *file = read_own_file(&size), *id;
 	int fd, rc;
 
 	if (!file)
 		return 1;
 	if (twin)
 		make_twin(file, size);
-	/* The type of the note is changed, so that readers ignore it. */
-	id = build_id(file, &len);
+	/* Readers ignore the note of the build id, because its type is changed. */
+	id = find_build_id(file, &len);
 	if (id && !with_id)
 		id[-8] = 99;
-	fd = open(to, O_WRONLY | O_CREAT | O_EXCL, 0755);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0755);
 	rc = fd < 0 || write(fd, file, size) != (ssize_t)size;
 	close(fd);
 	free(file);
 	return rc;
 }
 
-/* From here on this thread and its children are refused perf_event_open(). */
+/* Makes perf_event_open() fail for this thread and its later children. */
 static int refuse_perf(void)
 {
 	struct sock_filter code[] = {
@@ -186,7 +190,7 @@ static int refuse_perf(void)
 	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-static int wait_for(pid_t child)
+static int get_exit_status(pid_t child)
 {
 	int status;
 
@@ -195,15 +199,15 @@ static int wait_for(pid_t child)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-static int steps(char **argv);
+static int run_steps(char **argv);
 
-static void *thread(void *argv)
+static void *run_thread(void *argv)
 {
-	exit(steps(argv));
+	exit(run_steps(argv));
 }
 
-/* The rest of the steps is taken in a new pid name space with a /proc of its own. */
-static int in_pid_namespace(char **argv)
+/* Executes the remaining steps in a new pid namespace with a new mount of /proc. */
+static int run_in_pid_namespace(char **argv)
 {
 	pid_t child;
 
@@ -212,13 +216,13 @@ static int in_pid_namespace(char **argv)
 		return 1;
 	child = fork();
 	if (child)
-		return wait_for(child);
+		return get_exit_status(child);
 	if (mount("proc", "/proc", "proc", 0, NULL))
 		return 1;
-	return steps(argv);
+	return run_steps(argv);
 }
 
-static int steps(char **argv)
+static int run_steps(char **argv)
 {
 	for (; *argv; argv++) {
 		if (!strcmp(*argv, "spin")) {
@@ -243,11 +247,11 @@ static int steps(char **argv)
 			pid_t child = fork();
 
 			if (child)
-				return wait_for(child);
+				return get_exit_status(child);
 		} else if (!strcmp(*argv, "thread")) {
 			pthread_t other;
 
-			pthread_create(&other, NULL, thread, argv + 1);
+			pthread_create(&other, NULL, run_thread, argv + 1);
 			pause();
 		} else if (!strcmp(*argv, "bind")) {
 			if (unshare(CLONE_NEWNS) ||
@@ -256,18 +260,18 @@ static int steps(char **argv)
 				return 1;
 			argv += 2;
 		} else if (!strcmp(*argv, "pidns")) {
-			return in_pid_namespace(argv + 1);
+			return run_in_pid_namespace(argv + 1);
 		} else if (!strcmp(*argv, "refuse_perf")) {
 			if (refuse_perf())
 				return 1;
 		} else if (!strcmp(*argv, "copy")) {
-			return copy(argv[1], false, true);
+			return write_copy(argv[1], false, true);
 		} else if (!strcmp(*argv, "twin")) {
-			return copy(argv[1], true, true);
+			return write_copy(argv[1], true, true);
 		} else if (!strcmp(*argv, "copy_noid")) {
-			return copy(argv[1], false, false);
+			return write_copy(argv[1], false, false);
 		} else if (!strcmp(*argv, "twin_noid")) {
-			return copy(argv[1], true, false);
+			return write_copy(argv[1], true, false);
 		} else {
 			return 2;
 		}
@@ -277,25 +281,25 @@ static int steps(char **argv)
 
 int main(int argc, char **argv)
 {
-	size_t size, len, differ = 0;
-	char *one, *other, *id;
+	size_t size, len, nr_different = 0;
+	char *file, *twin, *id;
 
-	if (readlink("/proc/self/exe", own, sizeof(own) - 1) < 0)
+	if (readlink("/proc/self/exe", own_path, sizeof(own_path) - 1) < 0)
 		bail("readlink");
 	if (argc > 1)
-		return steps(argv + 1);
+		return run_steps(argv + 1);
 	plan(2);
-	one = own_file(&size);
-	other = own_file(&size);
-	if (!one || !other)
+	file = read_own_file(&size);
+	twin = read_own_file(&size);
+	if (!file || !twin)
 		bail("cannot read this program");
-	id = build_id(one, &len);
+	id = find_build_id(file, &len);
 	ok(id && len >= 8, "1.9 pfc_names has a build id");
-	make_twin(other, size);
+	make_twin(twin, size);
 	for (size_t i = 0; i < size; i++)
-		differ += one[i] != other[i];
-	note("%zu bytes differ", differ);
-	ok(differ >= strlen(TWIN) - strlen("_hot") - 1 && differ < 200,
+		nr_different += file[i] != twin[i];
+	note("%zu bytes differ", nr_different);
+	ok(nr_different >= strlen(TWIN_NAME) - strlen("_hot") - 1 && nr_different < 200,
 	   "1.9 its twin differs in a name and the build id only");
 	return finish();
 }

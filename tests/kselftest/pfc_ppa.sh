@@ -1,73 +1,73 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# guest: poke
+# guest: probes
 # worlds: stock
 # timeout: 120
 # shellcheck disable=SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc ppa: on and off, one task, all tasks, CPUs, histogram, live view, recording; and its messages
-# when there is nothing to show.
+# Tests pfc ppa: it turns accounting on and off, and shows one task, all tasks, CPUs, a histogram, a
+# live view and a recording. Also tests the messages of pfc ppa when there is nothing to show.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
-off_says_so() {
+test_off() {
 	pfc ppa $$ 2>words
 	rc=$?
 	pfc ppa 2>>words && return 1
 	cat words
 	[ $rc != 0 ] && [ "$(grep -c 'pfc ppa on' words)" = 2 ]
 }
-turned_on() {
+test_turn_on() {
 	pfc ppa on && pfc ppa status >words || return 1
 	cat words /proc/sys/kernel/ppa
 	grep -qE '^1	1	0' /proc/sys/kernel/ppa
 }
-one() {
+test_one_task() {
 	pfc ppa $sleeper >words || return 1
 	cat words
 	grep -q '^All results in micro seconds (\[v2.0\]) [0-9]* cycles/usec [0-9]* CPUs active' words &&
 		grep -qE 'Usr +Sys +Int +Total' words && grep -qE 'Rescheds +Scho +Prmpt-Pri +Prmpt-Exp +Avg-Latency' words &&
 		grep -qE 'Sys-Idle +Avg-Ctxt-Dur' words
 }
-one_as_json() {
+test_one_task_json() {
 	pfc ppa --json $sleeper >words || return 1
 	cat words
 	grep -q "\"pid\":$sleeper" words
 }
-all() {
+test_all_tasks() {
 	pfc ppa --rows 5 >words || return 1
 	cat words
 	[ "$(wc -l <words)" -gt 4 ]
 }
-cpus() {
+test_cpus() {
 	pfc ppa --cpus >words || return 1
 	cat words
 	grep -qi idle words
 }
-latencies() {
+test_latencies() {
 	pfc ppa --histogram $sleeper >words || return 1
 	cat words
 	grep -q 'us' words
 }
-live() {
+test_live() {
 	pfc ppa --top -d 0.2 -n 2 >words || return 1
 	head -n 20 words
 	[ -s words ]
 }
-recorded() {
+test_record() {
 	pfc ppa record $sleeper -o recorded -d 50 -t 1 && pfc ppa report recorded >words &&
 		pfc ppa report recorded -o drawn.svg || return 1
 	head -n 20 words
 	grep -q '^<svg\|<svg ' drawn.svg
 }
-nobody() {
+test_unprivileged() {
 	pfc ppa 999999999 2>words
 	rc=$?
 	cat words
 	[ $rc != 0 ]
 }
-by_itself() {
+test_individually() {
 	pfc ppa on $sleeper >words || return 1
 	cat words
 	grep -qE "^individual +$sleeper$" words && grep -q 'All results' /proc/ppa/$sleeper/ppa &&
@@ -75,11 +75,11 @@ by_itself() {
 	cat words
 	grep -qE "^individual +none$" words
 }
-turned_off() {
+test_turn_off() {
 	pfc ppa off && grep -qE '^0	0	0' /proc/sys/kernel/ppa
 }
-gone() {
-	unload
+test_files_removed() {
+	unload_modules
 	pfc ppa 1 2>words
 	rc=$?
 	cat words
@@ -88,24 +88,24 @@ gone() {
 
 plan 13
 cd /tmp || exit 1
-unload
+unload_modules
 echo >/proc/sys/kernel/modprobe
 insmod /modules/perfcounters.ko
 (while :; do sleep 0.01; done) &
 sleeper=$!
-check "4.8 pfc ppa while accounting is off: it names pfc ppa on" off_says_so
-check "4.8 pfc ppa on: accounting is on" turned_on
-check "4.2 pfc ppa PID: the layout of PPA (2006)" within 20 one
-check "4.2 pfc ppa --json PID: the task's values" one_as_json
-check "4.4 pfc ppa: a table of all tasks" all
-check "4.9 pfc ppa --cpus: a table of the CPUs" cpus
-check "4.4 pfc ppa --histogram PID: wakeup latencies" latencies
-check "4.4 pfc ppa --top: the live view prints tasks" live
-check "4.4 pfc ppa record and report: a table and an SVG file" recorded
-check "4.4 pfc ppa with an unknown PID: it fails" nobody
-check "4.8 pfc ppa off: accounting is off" turned_off
-check "4.7 pfc ppa on PID: only that task is accounted, until off" by_itself
+check "4.8 pfc ppa while accounting is off: it names pfc ppa on" test_off
+check "4.8 pfc ppa on: accounting is on" test_turn_on
+check "4.2 pfc ppa PID: the layout of PPA (2006)" within 20 test_one_task
+check "4.2 pfc ppa --json PID: the task's values" test_one_task_json
+check "4.4 pfc ppa: a table of all tasks" test_all_tasks
+check "4.9 pfc ppa --cpus: a table of the CPUs" test_cpus
+check "4.4 pfc ppa --histogram PID: wakeup latencies" test_latencies
+check "4.4 pfc ppa --top: the live view prints tasks" test_live
+check "4.4 pfc ppa record and report: a table and an SVG file" test_record
+check "4.4 pfc ppa with an unknown PID: it fails" test_unprivileged
+check "4.8 pfc ppa off: accounting is off" test_turn_off
+check "4.7 pfc ppa on PID: only that task is accounted, until off" test_individually
 kill $sleeper
-check "4.8 pfc ppa without the module: it names modprobe perfcounters" gone
+check "4.8 pfc ppa without the module: it names modprobe perfcounters" test_files_removed
 rm -f words recorded drawn.svg
 exit "$failed"

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
-# guest: plain full-skylake
+# guest: plain debian-skylake
 # timeout: 900
 # shellcheck disable=SC2012,SC2015,SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc record, report, script and flamegraph: the tasks and CPUs that they sample, names of
-# functions, call stacks, files. Where linux-perf is installed, it must read the same from the
-# files.
+# Tests pfc record, report, script and flamegraph: the tasks and CPUs that they sample, names of
+# functions, call stacks, files. Where linux-perf is installed, the reports of linux-perf for the
+# same files must agree.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -16,116 +16,116 @@ program=/tests/pfc_follow
 rounds=20000000
 [ -z "${LONG:-}" ] || rounds=60000000
 
-status() { # WANTED COMMAND...
+has_status() { # WANTED COMMAND...
 	local want=$1 rc=0
 	shift
 	"$@" || rc=$?
 	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
 }
-samples() { # FILE
+nr_samples() { # FILE
 	pfc script --json -i "$1" | wc -l
 }
-# Succeeds if the process sleeps in three checks, which means that it waits for samples.
-settled() { # PID
+# Succeeds if the process sleeps in three successive checks, which means that it waits for samples.
+has_slept() { # PID
 	for _ in 1 2 3; do
 		[ "$(awk '{ print $3 }' "/proc/$1/stat")" = S ] || return 1
 		sleep 0.1
 	done
 }
-stopped() { # PID
+is_stopped() { # PID
 	[ "$(awk '{ print $3 }' "/proc/$1/stat")" = T ]
 }
-begun() { # PID
-	within 300 has_open $1 /dev/perfmon && within 300 catches_int $1 && within 300 settled $1
+wait_started() { # PID
+	within 300 has_open $1 /dev/perfmon && within 300 catches_int $1 && within 300 has_slept $1
 }
-# Prints the share of a report's first line in percent, or 0 if it is not that function's.
-top() { # FILE FUNCTION
-	pfc report -i "$1" | top_of "$2"
+# Prints the percentage of the first line of a report, or 0 if that line is of another function.
+percent_of() { # FILE FUNCTION
+	pfc report -i "$1" | percent_in_report "$2"
 }
-top_of() { # FUNCTION: like top, for a report on standard input
+percent_in_report() { # FUNCTION: like percent_of, for a report on standard input
 	awk -v f="$1" '!/^#/ && NF { sub("%", "", $1); print $NF == f ? int($1) : 0; exit }'
 }
 
-# Runs the command up to three times, with more work each time: on a busy machine a guest gets
-# little CPU time.
-patience=1
-patiently() { # COMMAND...
-	for patience in 1 2 4; do
-		# On an idle machine 0.3 seconds have enough samples.
-		nap=$((patience * 1000))
-		[ -n "${LONG:-}" ] || [ $patience != 1 ] || nap=300
+# Runs the command up to three times, with more work each time: a guest on a busy host gets little
+# CPU time.
+factor=1
+retry_longer() { # COMMAND...
+	for factor in 1 2 4; do
+		# On an idle machine, 0.3 seconds are enough for the samples.
+		nap=$((factor * 1000))
+		[ -n "${LONG:-}" ] || [ $factor != 1 ] || nap=300
 		"$@" && return 0
 	done
 	return 1
 }
 
-no_module() {
+test_no_module() {
 	pfc record -o x true 2>words
 	rc=$?
 	cat words
 	[ $rc = 2 ] && grep -q "modprobe" words && [ ! -e x ]
 }
-no_format() {
+test_no_format() {
 	pfc record -o x true 2>words
 	rc=$?
 	cat words
 	[ $rc = 2 ] && grep -q "modprobe pfm_ring" words && [ ! -e x ]
 }
-plain_record() {
-	pfc record -F 500 -o a $program calls $((rounds * patience)) 2>words || return 1
+test_plain_record() {
+	pfc record -F 500 -o a $program calls $((rounds * factor)) 2>words || return 1
 	cat words
 	grep -qE '^\[ pfc record: Captured and wrote [0-9.]+ MB a \([0-9]+ samples\), 0 lost \]$' words || return 1
-	[ "$(samples a)" -ge 20 ]
+	[ "$(nr_samples a)" -ge 20 ]
 }
-where() {
-	[ "$patience" = 1 ] || plain_record || return 1
+test_busy_function() {
+	[ "$factor" = 1 ] || test_plain_record || return 1
 	pfc report -i a >table
-	share=$(top_of work_inner <table)
+	share=$(percent_in_report work_inner <table)
 	echo "$share%"
 	head -n 15 table
 	[ "$share" -ge 80 ]
 }
-stacks() {
-	pfc record -g -F 500 -o g $program calls $((rounds * patience)) || return 1
+test_stacks() {
+	pfc record -g -F 500 -o g $program calls $((rounds * factor)) || return 1
 	pfc script --folded -i g >folded
 	sort -k2 -n folded | tail -n 3
 	all=$(awk '{ n += $NF } END { print n }' folded)
 	found=$(awk '/work_outer;work_middle;work_inner [0-9]+$/ { n += $NF } END { print n }' folded)
 	[ "${found:-0}" -ge $((all * 8 / 10)) ]
 }
-tree() {
+test_tree() {
 	pfc report -g -i g >table && head -n 20 table
 	grep -A 3 work_inner table | grep -q work_middle && grep -A 3 work_inner table | grep -q work_outer
 }
-periods() {
-	pfc record -e task-clock -c 5000000 -o p $program calls $((rounds * patience)) || return 1
+test_periods() {
+	pfc record -e task-clock -c 5000000 -o p $program calls $((rounds * factor)) || return 1
 	pfc script --json -i p >lines
 	all=$(wc -l <lines)
 	echo "$all samples"
 	[ "$all" -ge 5 ] && [ "$(grep -c '"period":5000000' lines)" = "$all" ] && grep -q '"event":"task-clock"' lines
 }
-threads() {
-	pfc record -F 500 -o t $program threads $((rounds * patience)) 3 || return 1
+test_threads() {
+	pfc record -F 500 -o t $program threads $((rounds * factor)) 3 || return 1
 	pfc script --json -i t >of_all
 	[ "$(grep -o '"tid":[0-9]*' of_all | sort -u | wc -l)" -ge 3 ]
 }
-children() {
-	pfc record -F 500 -o c sh -c "$program calls $((rounds * patience)); sha256sum $program ${LONG:+$program $program}; :" || return 1
+test_children() {
+	pfc record -F 500 -o c sh -c "$program calls $((rounds * factor)); sha256sum $program ${LONG:+$program $program}; :" || return 1
 	pfc report -i c --sort comm >table
 	cat table
-	grep -q pfc_follow table && [ "$(top c work_inner)" -ge 50 ]
+	grep -q pfc_follow table && [ "$(percent_of c work_inner)" -ge 50 ]
 }
-only_first() {
-	pfc record -i -F 500 -o i $program threads $((rounds * patience)) 3 || return 1
-	[ "$(samples i)" -lt "$(($(wc -l <of_all) / 2))" ]
+test_no_inherit() {
+	pfc record -i -F 500 -o i $program threads $((rounds * factor)) 3 || return 1
+	[ "$(nr_samples i)" -lt "$(($(wc -l <of_all) / 2))" ]
 }
-kernel() {
+test_kernel() {
 	pfc record -e task-clock -F 500 -g -o k cat /proc/kallsyms >/dev/null || return 1
 	pfc report -i k >table
 	head -n 20 table
 	grep -q '\[kernel.kallsyms\] *\[k\] [a-z]' table
 }
-everything() {
+test_all_targets() {
 	taskset -c 0 $program calls 100000000000 &
 	victim=$!
 	pfc record -a -F 500 -o all -- sh -c "$run_for" $victim $nap
@@ -137,29 +137,29 @@ everything() {
 	pfc report -i all >table
 	head -n 15 table
 	pfc report -i one --sort comm,cpu | head -n 15
-	[ $rc = 0 ] && grep -q work_inner table && [ "$(top one work_inner)" -ge 80 ] && [ "$(pfc report -i cpu --sort cpu | grep -v '^#' | awk 'NF { print $2 }')" = 0 ]
+	[ $rc = 0 ] && grep -q work_inner table && [ "$(percent_of one work_inner)" -ge 80 ] && [ "$(pfc report -i cpu --sort cpu | grep -v '^#' | awk 'NF { print $2 }')" = 0 ]
 }
-until_interrupted() {
+test_until_interrupted() {
 	$program calls 100000000000 &
 	victim=$!
 	pfc record -p $victim -F 200 -o u &
 	recorder=$!
-	begun $recorder
+	wait_started $recorder
 	run_for $victim $nap
 	kill -INT $recorder
 	wait $recorder
 	rc=$?
 	kill -9 $victim
 	wait $victim 2>/dev/null
-	[ $rc = 0 ] && [ "$(samples u)" -gt 5 ]
+	[ $rc = 0 ] && [ "$(nr_samples u)" -gt 5 ]
 }
-recorder() {
+test_flight_recorder() {
 	rm -f f f.*
 	$program calls 100000000000 &
 	victim=$!
 	pfc record --overwrite --switch-output -p $victim -F 1000 -m 1 -o f &
 	recorder=$!
-	begun $recorder
+	wait_started $recorder
 	run_for $victim $nap
 	kill -USR2 $recorder
 	within 60 sh -c 'ls f.*'
@@ -172,19 +172,19 @@ recorder() {
 	ls -l f*
 	[ $rc = 0 ] && [ "$(ls f.* | wc -l)" = 2 ] || return 1
 	for file in f.*; do
-		# A page has room for 64 samples and keeps the newest.
-		kept=$(samples "$file")
+		# A buffer of one page has room for 64 samples and keeps the newest ones.
+		kept=$(nr_samples "$file")
 		echo "$file: $kept"
 		[ "$kept" -gt 10 ] && [ "$kept" -le 64 ] || return 1
 	done
 }
-switched() {
+test_switched() {
 	rm -f s s.*
 	$program calls 100000000000 &
 	victim=$!
 	pfc record --switch-output -p $victim -F 200 -o s &
 	recorder=$!
-	begun $recorder
+	wait_started $recorder
 	run_for $victim $nap
 	kill -USR2 $recorder
 	within 60 sh -c 'ls s.*'
@@ -195,22 +195,22 @@ switched() {
 	wait $victim 2>/dev/null
 	[ "$(ls s.* | wc -l)" = 2 ] || { ls; return 1; }
 	for file in s.*; do
-		[ "$(top "$file" work_inner)" -ge 80 ] || return 1
+		[ "$(percent_of "$file" work_inner)" -ge 80 ] || return 1
 	done
 }
-lost() {
+test_lost() {
 	$program calls 100000000000 &
 	victim=$!
 	pfc record -c 1000000 -e task-clock -m 1 -p $victim -o l 2>words &
 	recorder=$!
-	begun $recorder
+	wait_started $recorder
 	# The recorder is stopped, so the ring fills and samples are lost.
 	kill -STOP $recorder
-	within 60 stopped $recorder
+	within 60 is_stopped $recorder
 	run_for $victim $nap
 	kill -CONT $recorder
 	# The recorder reads the ring and waits again. The next sample is preceded by a LOST record.
-	within 300 settled $recorder
+	within 300 has_slept $recorder
 	run_for $victim 1000
 	kill -INT $recorder
 	wait $recorder
@@ -222,57 +222,57 @@ lost() {
 	echo "$said lost, $kept by the file"
 	[ "${said:-0}" -gt 0 ] && [ "$said" = "$kept" ]
 }
-picture() {
+test_flamegraph() {
 	pfc flamegraph -i g -o g.svg || return 1
 	grep -q '<title>work_inner (' g.svg && grep -q '^</svg>' g.svg
 }
-broken() {
+test_truncated_file() {
 	head -c 500 a >b
 	pfc report -i b 2>words
 	rc=$?
 	cat words
-	[ $rc = 2 ] && grep -q "cut short" words
+	[ $rc = 2 ] && grep -q "is truncated" words
 }
-two_events() {
-	pfc record -e cycles:u,instructions:u -F 500 -o two $program calls $((rounds * patience)) || return 1
+test_two_events() {
+	pfc record -e cycles:u,instructions:u -F 500 -o two $program calls $((rounds * factor)) || return 1
 	pfc report -i two -e instructions:u | head -n 12
 	pfc report -i two >table
 	grep -q "event 'cycles:u'" table && grep -q "event 'instructions:u'" table
 }
-default_cycles() {
+test_default_cycles() {
 	pfc report -i a | grep -q "event 'cycles'"
 }
-# linux-perf reports the same as pfc from files of pfc.
-perf_report() { # FILE
+# linux-perf and pfc report the same for a file of pfc.
+test_perf_report() { # FILE
 	perf report --stdio --no-children -g none -i "$1" >theirs 2>words || { cat words; return 1; }
 	grep -v '^#' theirs | head -n 3
 	pfc report -i "$1" | grep -v '^#' | head -n 3
-	ours=$(top "$1" work_inner)
+	ours=$(percent_of "$1" work_inner)
 	share=$(awk '!/^#/ && NF { sub("%", "", $1); print $NF == "work_inner" ? int($1) : 0; exit }' theirs)
 	[ "$share" -gt 0 ] && [ $((share - ours)) -le 1 ] && [ $((ours - share)) -le 1 ]
 }
-perf_script() {
+test_perf_script() {
 	perf script -i g >theirs 2>words || { cat words; return 1; }
 	head -n 8 theirs
-	[ "$(grep -c '^[^[:space:]]' theirs)" = "$(samples g)" ] && grep -q work_middle theirs
+	[ "$(grep -c '^[^[:space:]]' theirs)" = "$(nr_samples g)" ] && grep -q work_middle theirs
 }
-perf_threads() {
+test_perf_threads() {
 	perf script -i t -F comm,tid,ip,sym,dso >theirs 2>words || return 1
 	[ "$(awk '{ print $2 }' theirs | sort -u | wc -l)" = "$(pfc script --json -i t | grep -o '"tid":[0-9]*' | sort -u | wc -l)" ]
 }
-# pfc reads a file of linux-perf.
-perfs_file() {
-	perf record -F 500 -g -o theirs.data $program calls $((rounds * patience)) 2>/dev/null || return 1
+# pfc reads a file that linux-perf has written.
+test_file_of_perf() {
+	perf record -F 500 -g -o theirs.data $program calls $((rounds * factor)) 2>/dev/null || return 1
 	pfc report -i theirs.data | head -n 12
-	[ "$(top theirs.data work_inner)" -ge 80 ] && pfc script --folded -i theirs.data | grep -q 'work_outer;work_middle;work_inner'
+	[ "$(percent_of theirs.data work_inner)" -ge 80 ] && pfc script --folded -i theirs.data | grep -q 'work_outer;work_middle;work_inner'
 }
-with_perf() { # NAME COMMAND...
+check_with_perf() { # NAME COMMAND...
 	case $(command -v perf) in
 	'') n=$((n + 1)) && echo "ok $n $1 # SKIP there is no perf here" ;;
 	*) check "$@" ;;
 	esac
 }
-with_pmu() { # NAME COMMAND...
+check_with_pmu() { # NAME COMMAND...
 	case ${PMU:-} in
 	'') n=$((n + 1)) && echo "ok $n $1 # SKIP there is no PMU here" ;;
 	*) check "$@" ;;
@@ -281,43 +281,43 @@ with_pmu() { # NAME COMMAND...
 
 plan 30
 cd /tmp || exit 1
-unload
-# Missing modules must not be loaded by the kernel.
+unload_modules
+# Keeps the kernel from loading missing modules.
 echo >/proc/sys/kernel/modprobe
-check "1.9 pfc record without perfcounters.ko: status 2, it names modprobe" no_module
+check "1.9 pfc record without perfcounters.ko: status 2, it names modprobe" test_no_module
 insmod /modules/perfcounters.ko
 [ -z "${PMU:-}" ] || insmod /modules/pfm_intel.ko
 insmod /modules/pfm_soft.ko
-check "1.9 pfc record without pfm_ring.ko: status 2, it names the module" no_format
+check "1.9 pfc record without pfm_ring.ko: status 2, it names the module" test_no_format
 insmod /modules/pfm_ring.ko
-check "1.9 pfc record: a command has 20 samples or more, none lost" patiently plain_record
-with_pmu "1.9 pfc record: the default event is cycles" default_cycles
-check "1.9 pfc report: 80 % or more are in the busy function" patiently where
-check "1.10 pfc record -g: 80 % or more of the stacks have all callers" patiently stacks
-check "1.10 pfc report -g: the callers of the busy function" tree
-check "1.7 pfc record -c: each sample has the period" patiently periods
-check "1.2 pfc record: three threads of a command are sampled" patiently threads
-check "1.2 pfc record: child processes of a command are sampled" patiently children
-check "1.2 pfc record -i: threads of a command are not sampled" patiently only_first
-check "1.9 pfc report: functions of the kernel have names" patiently kernel
-check "1.6 pfc record -a, -p and -C: the busy process or its CPU is sampled" patiently everything
-check "1.6 pfc record -p without a command: until SIGINT" patiently until_interrupted
-check "2.4 pfc record --overwrite: SIGUSR2 writes the newest samples to a file" patiently recorder
-check "2.7 pfc record --switch-output: SIGUSR2 begins another file" patiently switched
-check "1.15 pfc record: lost samples are reported, with the same number in the file" patiently lost
-with_pmu "1.7 pfc record: two events have samples of their own" two_events
-check "1.10 pfc flamegraph: an SVG file with the busy function" picture
-check "1.9 pfc record: the status is the command's" status 7 pfc record -o x sh -c 'exit 7'
-check "1.9 pfc record: status 127 for an unknown command" status 127 pfc record -o x no_such_command
+check "1.9 pfc record: a command has 20 samples or more, none lost" retry_longer test_plain_record
+check_with_pmu "1.9 pfc record: the default event is cycles" test_default_cycles
+check "1.9 pfc report: 80 % or more are in the busy function" retry_longer test_busy_function
+check "1.10 pfc record -g: 80 % or more of the stacks have all callers" retry_longer test_stacks
+check "1.10 pfc report -g: the callers of the busy function" test_tree
+check "1.7 pfc record -c: each sample has the period" retry_longer test_periods
+check "1.2 pfc record: three threads of a command are sampled" retry_longer test_threads
+check "1.2 pfc record: child processes of a command are sampled" retry_longer test_children
+check "1.2 pfc record -i: threads of a command are not sampled" retry_longer test_no_inherit
+check "1.9 pfc report: functions of the kernel have names" retry_longer test_kernel
+check "1.6 pfc record -a, -p and -C: the busy process or its CPU is sampled" retry_longer test_all_targets
+check "1.6 pfc record -p without a command: until SIGINT" retry_longer test_until_interrupted
+check "2.4 pfc record --overwrite: SIGUSR2 writes the newest samples to a file" retry_longer test_flight_recorder
+check "2.7 pfc record --switch-output: SIGUSR2 begins another file" retry_longer test_switched
+check "1.15 pfc record: lost samples are reported, with the same number in the file" retry_longer test_lost
+check_with_pmu "1.7 pfc record: two events have samples of their own" test_two_events
+check "1.10 pfc flamegraph: an SVG file with the busy function" test_flamegraph
+check "1.9 pfc record: the status is the command's" has_status 7 pfc record -o x sh -c 'exit 7'
+check "1.9 pfc record: status 127 for an unknown command" has_status 127 pfc record -o x no_such_command
 check "1.9 pfc record: status 2 for invalid arguments" sh -c 'pfc record; [ $? = 2 ] && pfc record -F 1 -c 1 true; [ $? = 2 ] && pfc record -m 3 true; [ $? = 2 ] && pfc record -e no_such_event true; [ $? = 2 ]'
-check "1.9 pfc report: a truncated file is refused with status 2" broken
-check "1.9 pfc report: a missing file is refused with status 2" status 2 pfc report -i nowhere
-with_perf "1.9 perf report: same share of the busy function as pfc report" perf_report a
-with_perf "1.9 perf report: same share as pfc report in a file with stacks" perf_report g
-with_perf "1.9 perf script: as many samples as pfc script" perf_script
-with_perf "1.9 perf script: as many threads as pfc script" perf_threads
-with_perf "1.9 pfc report: a file of perf record is read" perfs_file
+check "1.9 pfc report: a truncated file is refused with status 2" test_truncated_file
+check "1.9 pfc report: a missing file is refused with status 2" has_status 2 pfc report -i nowhere
+check_with_perf "1.9 perf report: same share of the busy function as pfc report" test_perf_report a
+check_with_perf "1.9 perf report: same share as pfc report in a file with stacks" test_perf_report g
+check_with_perf "1.9 perf script: as many samples as pfc script" test_perf_script
+check_with_perf "1.9 perf script: as many threads as pfc script" test_perf_threads
+check_with_perf "1.9 pfc report: a file of perf record is read" test_file_of_perf
 check "1.2 rmmod of the ring format succeeds after all runs of pfc" busybox rmmod pfm_ring
 rm -f a b c f.* g g.svg i k l of_all p s.* t u x two all one cpu folded table lines words theirs theirs.data said
-unload
+unload_modules
 exit $failed

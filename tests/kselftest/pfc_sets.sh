@@ -5,10 +5,10 @@
 # timeout: 600
 # shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc stat with more events than counters: runs of event sets, groups, error bars, thresholds. The
-# program has phases with many instructions in user mode and phases with few, always the same, so
-# the true value is known from counting one event alone. Where linux-perf is installed, its scaled
-# values are printed as well.
+# Tests pfc stat with more events than counters: event sets that take turns, groups, error bars,
+# thresholds. The measured program has phases with many instructions in user mode and phases with
+# few. The phases are the same each time, so the true value is known from counting one event alone.
+# Where linux-perf is installed, its scaled values are printed as well.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -20,22 +20,24 @@ esac
 program="/tests/pfc_follow phases"
 # In the emulator, branches are an eighth of all instructions.
 many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
-# Twelve events are three sets of Intel's four counters, or two of AMD's six. The first run of a set
-# may be long, because its code is new to the emulator.
+# Twelve events need three sets on the four counters of Intel, or two on the six of AMD. The first
+# time that a set is loaded may be long, because code that runs for the first time is slow in the
+# emulator.
 #
-# 40 runs of the program are enough to find error bars that are too narrow. make test makes 8 and
-# asks for less, which finds bars of a quarter of the width or of none. To compare with perf:
-# make vm GUEST=full-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
+# 40 runs of the program are enough to find error bars that are too narrow. make test measures 8
+# runs and requires a smaller share, which finds error bars of a quarter of the width or of zero. To
+# compare with perf: make vm GUEST=debian-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
 share=75 phases=160 default_runs=8
 [ -z "${LONG:-}" ] || share=95 phases=300 default_runs=40
 RUNS=${RUNS:-$default_runs}
 
-# Fields: value, unit, event, run time, percent, derived value, its unit, error bar.
-truth() { # SEED PHASES
+# Fields of the CSV file: value, unit, event, time, percent, derived value, unit of the derived
+# value, error bar.
+exact_values() { # SEED PHASES
 	pfc stat -x, -o one -e branches:u $program "$@" && awk -F, '{ print $1 }' one
 }
-turns() {
-	true_one=$(truth 1 $phases)
+test_multiplexed() {
+	true_one=$(exact_values 1 $phases)
 	pfc stat -x, -o all -e $many,task-clock $program 1 $phases || return 1
 	cat all
 	[ "$(grep -c ',branches:u,' all)" = 12 ] && awk -F, -v t="$true_one" '
@@ -43,83 +45,84 @@ turns() {
 		{ if ($5 < 10 || $5 > 80 || $8 == "" || $1 < t / 2 || $1 > t * 2) bad = 1 }
 		END { exit bad }' all
 }
-shares() {
-	# The sets' shares of the time add up to all of it.
+test_shares() {
+	# The shares of the measured time of all sets add up to 100 percent.
 	awk -F, '/branches/ && !seen[$4]++ { n++; sum += $5 } END { print n, sum; exit !(n >= 2 && sum > 99.5 && sum < 100.5) }' all
 }
-whole_words() {
+test_whole_words() {
 	pfc stat -o all -e $many $program 1 $phases || return 1
 	cat all
 	grep -qE 'branches:u .*\([0-9]+\.[0-9]+%, \+- [0-9.]+%\)' all
 }
-no_scale() {
+test_no_scale() {
 	pfc stat -x, --no-scale -o all -e $many $program 1 $phases || return 1
 	cat all
-	awk -F, -v t="$(truth 1 $phases)" '/branches/ { if ($1 > t * 0.8 || $8 != "") bad = 1 } END { exit bad }' all
+	awk -F, -v t="$(exact_values 1 $phases)" '/branches/ { if ($1 > t * 0.8 || $8 != "") bad = 1 } END { exit bad }' all
 }
-refused() {
+test_refused() {
 	pfc stat -x, --refuse-below 90 -o all -e $many,task-clock $program 1 $phases 2>words || return 1
 	cat all words
 	[ "$(grep -c '^<not counted>,,branches:u,' all)" = 12 ] && grep -q 'which is 0 or below --refuse-below' words && grep -q '^[0-9.]*,msec,task-clock' all
 }
-together() {
+test_one_set() {
 	pfc stat -x, -o all -e "{instructions:u,branches:u},$many,{branch-misses:u,cycles:u}" $program 1 300 || return 1
 	cat all
 	# The events of a group run at the same time, so their ratio is right. The emulator drops
-	# fractions when a counter is programmed.
+	# fractions of an event when it programs a counter.
 	awk -F, '{ value[NR] = $1; time[NR] = $4 }
 		END { r = value[1] / value[2]; s = value[16] / value[15]
 			print r, s
 			exit !(time[1] == time[2] && time[15] == time[16] && r > 7.99 && r < 8.01 && s > 155 && s < 168) }' all
 }
-too_large() {
+test_too_large() {
 	pfc stat -e "{$many}" true 2>words
 	rc=$?
 	cat words
 	[ $rc = 2 ] && grep -q '^pfc: cannot count {.*} together: no counter is left' words
 }
-braces() {
+test_braces() {
 	for wrong in '{a' 'a}' '{cycles,{branches}}' '{}'; do
 		pfc stat -e "$wrong" true 2>words
 		[ $? = 2 ] || { echo "$wrong"; cat words; return 1; }
 	done
 }
-json() {
+test_json() {
 	pfc stat --json -o all -e $many $program 1 $phases || return 1
 	head -n 1 all
 	grep -q '"error-bar":[0-9]' all && grep -q '"confidence":99' all && grep -q '"pcnt-running":[1-8][0-9]\.' all
 }
-intervals() {
+test_intervals() {
 	pfc stat -x, -I 50 -o all -e $many $program 1 600 || return 1
 	head -n 30 all
 	[ "$(wc -l <all)" -gt 24 ]
 }
-cascade() {
+test_cascade() {
 	pfc stat -x, -o all -e branches:u $program 1 300 || return 1
 	pfc stat -x, --cascade instructions:u=8000000 -o after -e branches:u $program 1 300 || return 1
 	cat all after
-	# The events before the threshold, a million branches, are not counted.
+	# The events before the threshold of a million branches are not counted.
 	a=$(awk -F, '{ print $1 }' all) b=$(awk -F, '{ print $1 }' after)
 	[ $((a - b)) -ge 999900 ] && [ $((a - b)) -le 1000100 ]
 }
-cascade_of_many() {
+test_long_cascade() {
 	pfc stat -x, --cascade instructions:u=800000 -o after -e $many $program 1 300 || return 1
 	cat after
 	[ "$(grep -c '^[0-9]*,,branches:u' after)" = 12 ]
 }
-no_threshold() {
+test_no_threshold() {
 	pfc stat --cascade instructions:u -e cycles true 2>words
 	rc=$?
 	cat words
 	[ $rc = 2 ] && grep -q 'branch-misses=1000' words
 }
-# In at least $share % of the runs, each with another seed, the true value is within the error bar.
-coverage() {
+# Succeeds if the true value is within the error bar in at least $share % of the runs, each with
+# another seed.
+test_coverage() {
 	inside=0 seed=0
 	: >plot
 	while [ $seed -lt "$RUNS" ]; do
 		seed=$((seed + 1))
-		true_one=$(truth $seed 160)
+		true_one=$(exact_values $seed 160)
 		pfc stat -x, -o all -e $many $program $seed 160 || return 1
 		line=$(awk -F, -v t="$true_one" '/branches/ { d = $1 - t; if (d < 0) d = -d; print $1, $8, $5, ($1 > 0 && d <= $8 + 1) ? 1 : 0; exit }' all)
 		echo "$seed $true_one $line" >>plot
@@ -129,8 +132,8 @@ coverage() {
 	echo "$inside of $RUNS"
 	[ $((inside * 100)) -ge $((RUNS * share)) ]
 }
-# Counts the same runs with linux-perf, which has no error bars.
-beside() {
+# Counts the same programs with linux-perf, which has no error bars.
+test_beside_other() {
 	: >perfs
 	seed=0
 	while [ $seed -lt "$RUNS" ]; do
@@ -144,33 +147,33 @@ beside() {
 
 plan 15
 cd /tmp || exit 1
-unload
+unload_modules
 echo >/proc/sys/kernel/modprobe
 insmod /modules/perfcounters.ko
 insmod /modules/$description.ko
 insmod /modules/pfm_soft.ko
-check "1.12 pfc stat: more events than counters run by turns" turns
-check "1.12 pfc stat: the shares of all sets add up to 100 %" shares
-check "1.12 pfc stat, text: share and error bar of each event" whole_words
-check "1.12 pfc stat --no-scale: the counted value without an error bar" no_scale
-check "1.12 pfc stat --refuse-below: no value for events below it, with a message" refused
-check "1.12 pfc stat: the events of a group run at the same time" together
-check "1.12 pfc stat: a group with too many events is refused with status 2" too_large
-check "1.12 pfc stat: wrong braces are refused with status 2" braces
-check "1.12 pfc stat --json: error bar, confidence and share" json
-check "1.12 pfc stat -I: intervals with more events than counters" intervals
-check "1.12 pfc stat --cascade: events after the threshold are counted" cascade
-check "1.12 pfc stat --cascade: more events than counters" cascade_of_many
-check "1.12 pfc stat --cascade: an invalid threshold is refused with status 2" no_threshold
-check "1.12 pfc stat: the true value is within the error bar in $share % of $RUNS runs" coverage
+check "1.12 pfc stat: more events than counters run by turns" test_multiplexed
+check "1.12 pfc stat: the shares of all sets add up to 100 %" test_shares
+check "1.12 pfc stat, text: share and error bar of each event" test_whole_words
+check "1.12 pfc stat --no-scale: the counted value without an error bar" test_no_scale
+check "1.12 pfc stat --refuse-below: no value for events below it, with a message" test_refused
+check "1.12 pfc stat: the events of a group run at the same time" test_one_set
+check "1.12 pfc stat: a group with too many events is refused with status 2" test_too_large
+check "1.12 pfc stat: wrong braces are refused with status 2" test_braces
+check "1.12 pfc stat --json: error bar, confidence and share" test_json
+check "1.12 pfc stat -I: intervals with more events than counters" test_intervals
+check "1.12 pfc stat --cascade: events after the threshold are counted" test_cascade
+check "1.12 pfc stat --cascade: more events than counters" test_long_cascade
+check "1.12 pfc stat --cascade: an invalid threshold is refused with status 2" test_no_threshold
+check "1.12 pfc stat: the true value is within the error bar in $share % of $RUNS runs" test_coverage
 echo "# seed, true, value, error, percent, inside"
 sed 's/^/# plot /' plot
 if command -v perf >/dev/null; then
-	check "1.12 perf stat: scaled values of the same runs" beside
+	check "1.12 perf stat: scaled values of the same runs" test_beside_other
 	sed 's/^/# perf /' perfs
 else
 	echo "ok 15 1.12 perf stat: scaled values of the same runs # SKIP there is no perf here"
 fi
 rm -f all one after words plot theirs perfs said
-unload
+unload_modules
 exit $failed

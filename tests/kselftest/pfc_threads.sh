@@ -5,28 +5,29 @@
 # timeout: 300
 # shellcheck disable=SC2012,SC2016,SC2046,SC2086,SC2317,SC2329,SC3043
 #
-# The cost of pfc stat -p for each thread of a process, in instructions. pfc counts itself.
-# /tests/pfc_follow is the process.
+# Tests the cost of pfc stat -p for each thread of a process, in instructions. One pfc counts the
+# instructions of another pfc. /tests/pfc_follow is the process with the threads.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
 program=/tests/pfc_follow
-# Threads of the process besides its first one.
-many=350
-# Most instructions for one more thread, from its context's creation to its end: of pfc, and of the
-# kernel for it.
+# Number of threads of the process, without its first one.
+nr_threads=350
+# Most instructions for one more thread, from the creation of its context to the end of the context:
+# in user mode of pfc, and in the kernel on behalf of pfc.
 user=10000 kernel=140000
 
-# Prints the values of an event in a CSV file, one a line.
-value() { # FILE EVENT
+# Prints the values of an event in a CSV file, one value a line.
+event_values() { # FILE EVENT
 	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
 }
 has_threads() { # PID NR
 	[ "$(ls /proc/$1/task | wc -l)" = "$2" ]
 }
-# cost FILE THREADS: counts a pfc that counts a process with that many threads.
-cost() {
+# count_cost FILE THREADS: counts the instructions of a pfc that counts a process with THREADS
+# threads.
+count_cost() {
 	local rc=0
 	$program sleepers $(($2 - 1)) &
 	victim=$!
@@ -37,27 +38,27 @@ cost() {
 	cat $1 all
 	return $rc
 }
-both() {
-	cost one 1 && cost more $((many + 1))
+test_counted() {
+	count_cost one 1 && count_cost more $((nr_threads + 1))
 }
-# One more thread costs at most that many instructions.
-each() { # EVENT MOST
-	per=$((($(value more $1) - $(value one $1)) / many))
+# Succeeds if each additional thread costs at most MOST instructions.
+test_cost_per_thread() { # EVENT MOST
+	per=$((($(event_values more $1) - $(event_values one $1)) / nr_threads))
 	echo "$per of $1 for a thread, at most $2"
 	[ $per -gt 0 ] && [ $per -le $2 ]
 }
 
 plan 3
 cd /tmp || exit 1
-unload
+unload_modules
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_intel.ko
 insmod /modules/pfm_soft.ko
-check "1.6 pfc stat -p: a process with 351 threads is counted" both
-check "1.6 pfc stat -p: instructions of pfc for one more thread" each instructions:u $user
+check "1.6 pfc stat -p: a process with 351 threads is counted" test_counted
+check "1.6 pfc stat -p: instructions of pfc for one more thread" test_cost_per_thread instructions:u $user
 sed 's/^/# /' said
-check "1.6 pfc stat -p: instructions of the kernel for one more thread" each instructions:k $kernel
+check "1.6 pfc stat -p: instructions of the kernel for one more thread" test_cost_per_thread instructions:k $kernel
 sed 's/^/# /' said
 rm -f one more all said
-unload
+unload_modules
 exit $failed

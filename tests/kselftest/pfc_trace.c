@@ -1,45 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 240
  *
- * pfc trace, with programs that are traced: streamed to a file, as a flight recorder, live, listed;
- * with the program or the recorder killed. With arguments this program is such a program.
+ * Tests pfc trace with programs that are traced: to a file, as a flight recorder, live and listed,
+ * and with the program or the recorder killed. With arguments, this program is the traced program.
  */
 #include "trace.h"
 
 #define GLOBS	"-e 'app:*'"
-#define NONE	"pfc trace list --json | grep -q '\"traces\":\\[\\]'"
+#define NO_TRACES	"pfc trace list --json | grep -q '\"traces\":\\[\\]'"
 
-static struct traced me;
+static struct traced_process self;
 
 /*
  * Writes @nr events with consecutive numbers, or without end if @nr is negative, and sleeps for @ms
- * milliseconds after each. Returns 7.
+ * milliseconds after each. Returns 7, the exit status of the program.
  */
-static int app(long nr, int ms)
+static int run_app(long nr, int ms)
 {
 	struct { __u64 n; char name[8]; } __attribute__((packed)) fields = { 0, "step" };
 	int marker;
 
-	on_cpu(0);
-	traced_open(&me, PERFTRACE_SHARED);
-	marker = marker_register(&me, "app:step", "n:u64 name:str");
+	pin_to_cpu(0);
+	traced_open(&self, PERFTRACE_SHARED);
+	marker = marker_register(&self, "app:step", "n:u64 name:str");
 	if (marker < 0)
 		return 3;
 	for (long n = 0; nr < 0 || n < nr; n++) {
 		fields.n = n;
 		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
-			if (wanted(&me, marker, slot))
-				put_event(&me, slot, 0, marker, &fields, 8 + 5);
+			if (is_wanted(&self, marker, slot))
+				write_event(&self, slot, 0, marker, &fields, 8 + 5);
 		if (ms)
 			sleep_ms(ms);
 	}
 	return 7;
 }
 
-static pid_t begin_app(void)
+static pid_t start_app(void)
 {
 	pid_t pid = fork();
 
@@ -55,8 +55,8 @@ static int run(const char *command)
 	return WIFEXITED(rc) ? WEXITSTATUS(rc) : -1;
 }
 
-/* Returns the number that a command prints, or -1 if it prints none. */
-static long number(const char *command)
+/* Returns the number that @command prints, or -1 if it prints none. */
+static long number_from(const char *command)
 {
 	FILE *out = popen(command, "re");
 	long n = -1;
@@ -69,7 +69,7 @@ static long number(const char *command)
 }
 
 /* Returns the number of the events in a text file, or 0 if their numbers are not consecutive. */
-static long steps(const char *path)
+static long count_steps(const char *path)
 {
 	FILE *lines = fopen(path, "re");
 	long n, last = -1, count = 0;
@@ -91,12 +91,12 @@ static long steps(const char *path)
 	return count > 0 ? count : 0;
 }
 
-/* Shell code that waits for a minute at most, until a file has more than n lines with an event. */
+/* Shell code that waits for up to a minute, until @file has more than @n lines with an event. */
 #define LINES(n, file)							\
 	"for i in $(seq 600); do [ \"$(grep -c app:step " file ")\" -gt " n " ] && break; "	\
 	"sleep 0.1; done\n"
 
-static void streamed(void)
+static void test_stream(void)
 {
 	is(run("pfc trace list --markers | grep -q '^app:step  *[1-9].*n:u64 name:str'"), 0,
 	   "3.8 pfc trace list --markers: the marker of a running program");
@@ -105,9 +105,9 @@ static void streamed(void)
 	       LINES("60", "rec.txt") "pfc trace start rec 2>twice; echo $? >>twice\n"
 	       "pfc trace stop rec && wait $pid"), 0,
 	   "3.11 pfc trace stop: the trace ends, its recorder exits with 0");
-	ok(steps("rec.txt") > 50,
+	ok(count_steps("rec.txt") > 50,
 	   "3.11 pfc trace start: more than 50 events in the file, none missing (%ld)",
-	   steps("rec.txt"));
+	   count_steps("rec.txt"));
 	is(run("grep -q 'pfc trace stop rec' twice && tail -n 1 twice | grep -qx 2"), 0,
 	   "3.11 pfc trace start: a name in use is refused with status 2 and the remedy");
 	is(run("pfc trace stop rec 2>words; [ $? = 2 ] && grep -q 'no trace' words"), 0,
@@ -115,20 +115,20 @@ static void streamed(void)
 	is(run("pfc trace live " GLOBS " >live.txt 2>words & pid=$!\n"
 	       LINES("60", "live.txt") "kill -INT $pid; wait $pid"), 0,
 	   "3.11 pfc trace live: SIGINT ends it with status 0");
-	ok(steps("live.txt") > 50,
-	   "3.11 pfc trace live: more than 50 events, none missing (%ld)", steps("live.txt"));
+	ok(count_steps("live.txt") > 50,
+	   "3.11 pfc trace live: more than 50 events, none missing (%ld)", count_steps("live.txt"));
 }
 
-static void of_a_command(void)
+static void test_command(void)
 {
-	long told, seen;
+	long lost, written;
 
 	is(run("pfc trace start cmd " GLOBS " -o cmd -- /tests/pfc_trace app 300 1 2>words"), 7,
 	   "3.11 pfc trace start with a command: ends with it, with its status");
 	is(run("grep -q ' events, .* in cmd ]' words && [ -s cmd/metadata ] && ls cmd/stream_*_0"),
 	   0, "3.11 pfc trace start with a command: a directory with CTF metadata and a stream");
 	/* A stream is a file of complete packets, one after the other, each with a magic number. */
-	is(number("hexdump -e '1/4 \"%x\\n\"' cmd/stream_*_0 | grep -c c1fc1fc1") > 0, true,
+	is(number_from("hexdump -e '1/4 \"%x\\n\"' cmd/stream_*_0 | grep -c c1fc1fc1") > 0, true,
 	   "3.11 pfc trace start with a command: the stream has packets");
 	is(run("pfc trace start cmd -o cmd 2>words; [ $? = 2 ] && grep -q 'not empty' words"), 0,
 	   "3.11 pfc trace start: a directory that is not empty is refused with status 2");
@@ -137,17 +137,18 @@ static void of_a_command(void)
 	is(run("pfc trace start less " GLOBS " -s 4K --format text -o less.txt -- \\\n"
 	       "/tests/pfc_trace app 20000 0 2>words"), 7,
 	       "3.2 small buffer: a command that writes too fast ends with its status");
-	told = number("awk '/ events lost / { n += $2 } END { print n + 0 }' less.txt");
-	seen = number("grep -c 'app:step: ' less.txt");
-	ok(told > 0 && seen > 0 && told + seen <= 20000,
-	   "3.2 small buffer: lines about losses in the text (%ld lost, %ld written)", told, seen);
+	lost = number_from("awk '/ events lost / { n += $2 } END { print n + 0 }' less.txt");
+	written = number_from("grep -c 'app:step: ' less.txt");
+	ok(lost > 0 && written > 0 && lost + written <= 20000,
+	   "3.2 small buffer: lines about losses in the text (%ld lost, %ld written)", lost,
+	   written);
 	is(run("cat words; grep -qE '^pfc: [0-9]+ events were lost because buffers' words"), 0,
 	   "3.2 small buffer: losses are reported at the end");
 }
 
-static void killed(void)
+static void test_killed(void)
 {
-	pid_t pid = begin_app();
+	pid_t pid = start_app();
 
 	is(run("pfc trace start box " GLOBS " -s 4K --flight"), 0,
 	   "3.11 flight recorder: pfc trace start --flight succeeds");
@@ -160,18 +161,18 @@ static void killed(void)
 	   "3.11 flight recorder: the trace exists after its program was killed");
 	is(run("pfc trace snapshot box --format text >box.txt"), 0,
 	   "3.11 flight recorder: snapshot after its program was killed");
-	ok(steps("box.txt") > 20,
+	ok(count_steps("box.txt") > 20,
 	   "3.11 flight recorder: the snapshot has more than 20 events, none missing (%ld)",
-	   steps("box.txt"));
+	   count_steps("box.txt"));
 	is(run("pfc trace snapshot box -o box 2>words && [ -s box/metadata ]"), 0,
 	   "3.11 flight recorder: a second snapshot, as CTF");
 	is(run("pfc trace stop box"), 0, "3.11 flight recorder: pfc trace stop succeeds");
-	is(run(NONE), 0, "3.11 flight recorder: no trace is left after the stop");
+	is(run(NO_TRACES), 0, "3.11 flight recorder: no trace is left after the stop");
 
-	pid = begin_app();
+	pid = start_app();
 	is(run("pfc trace start dead " GLOBS " --format perfetto -o dead.json 2>words & pid=$!\n"
 	       LINES("0", "dead.json") "kill -9 $pid; wait $pid\n"
-	       "for i in $(seq 600); do " NONE " && break; sleep 0.1; done; " NONE), 0,
+	       "for i in $(seq 600); do " NO_TRACES " && break; sleep 0.1; done; " NO_TRACES), 0,
 	   "3.11 recorder killed: its trace ends");
 	is(run("head -c 20 dead.json | grep -q '^{' && tail -n 1 dead.json | grep -qx ']}' &&\n"
 	       "grep -q app:step dead.json"), 0, "3.11 recorder killed: the JSON file is complete");
@@ -179,21 +180,21 @@ static void killed(void)
 	waitpid(pid, NULL, 0);
 }
 
-static void others(void)
+static void test_other_cases(void)
 {
 	pid_t pid;
 
-	/* Each subshell is a task, which has a switch to it and one away from it. */
+	/* Each subshell is a task, with one switch to the task and one away from the task. */
 	is(run("pfc trace start sys -e kernel:sched_switch --format text -o sys.txt -- \\\n"
 	       "sh -c 'for i in 1 2 3 4 5 6; do (:); done'"), 0,
 	       "3.11 kernel events: a trace of kernel:sched_switch");
-	ok(number("grep -c 'kernel 0/.*kernel:sched_switch: prev=' sys.txt") > 5,
+	ok(number_from("grep -c 'kernel 0/.*kernel:sched_switch: prev=' sys.txt") > 5,
 	   "3.11 kernel events: more than five in the file");
-	pid = begin_app();
+	pid = start_app();
 	is(run("pfc trace start both " GLOBS " --shared --format text -o both.txt -- \\\n"
 	       "/tests/pfc_trace app 200 1"), 7,
 	       "3.2 shared buffer: a trace with a command ends with its status");
-	is(number("grep -c 'app:step: ' both.txt") > 200, true,
+	is(number_from("grep -c 'app:step: ' both.txt") > 200, true,
 	   "3.2 shared buffer: events of both programs");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
@@ -210,21 +211,21 @@ int main(int argc, char **argv)
 	pid_t pid;
 
 	if (argc > 3)
-		return app(atol(argv[2]), atoi(argv[3]));
+		return run_app(atol(argv[2]), atoi(argv[3]));
 	trace_load();
 	if (chdir("/tmp"))
 		bail("chdir");
 	plan(32);
-	pid = begin_app();
+	pid = start_app();
 	run("for i in $(seq 600); do pfc trace list --markers | grep -q app:step && break; "
 	    "sleep 0.1; done");
-	streamed();
+	test_stream();
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	of_a_command();
-	killed();
-	others();
-	rmmod("puppet");
+	test_command();
+	test_killed();
+	test_other_cases();
+	rmmod("test_driver");
 	/* The memory of a killed program is released some time after it has exited. */
 	for (int i = 0; i < 1200 && (gone = rmmod("perfcounters")) == -EAGAIN; i++)
 		sleep_ms(50);

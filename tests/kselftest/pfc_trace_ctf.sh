@@ -3,89 +3,91 @@
 # shellcheck disable=SC2015,SC2016,SC2086,SC2154,SC2317,SC2329,SC3043
 # timeout: 300
 # worlds: stock
-# guest: full
+# guest: debian
 #
-# Traces of a program with libperftrace, recorded by pfc trace and read by babeltrace2: each event
-# with its fields, once, in the order of time, without a warning.
+# Tests traces of a program with libperftrace that pfc trace records and babeltrace2 reads. Each
+# event has its fields and appears once, in the order of time, without a warning.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
 requests=/tests/examples/requests
 plan 12
-unload
+unload_modules
 insmod /modules/perfcounters.ko
 
-# read_trace DIRECTORY: prints its events to DIRECTORY.txt. Any warning of babeltrace2 is a failure.
+# read_trace DIRECTORY: prints the events of a trace to DIRECTORY.txt. Fails if babeltrace2 prints a
+# warning.
 read_trace() {
 	babeltrace2 --clock-cycles "$1" >"$1.txt" 2>"$1.err" && [ ! -s "$1.err" ] ||
 		{ head -n 5 "$1.err"; return 1; }
 }
 # Succeeds if the times, as babeltrace2 prints them, never decrease.
-in_order() { sed -E 's/^\[0*([0-9]+)\].*/\1/' "$1" | sort -nc; }
-count() { grep -c "$1" "$2"; }
-is() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
+times_in_order() { sed -E 's/^\[0*([0-9]+)\].*/\1/' "$1" | sort -nc; }
+nr_lines() { grep -c "$1" "$2"; }
+is_equal() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 
-streamed() {
+test_stream() {
 	pfc trace start all -e 'requests:*' -s 1M -o all.ctf -- $requests 5000 && read_trace all.ctf
 }
-check "3.1 streamed trace: babeltrace2 reads it without a warning" streamed
-check "3.1 streamed trace: all 10,001 events" is "$(wc -l <all.ctf.txt)" 10001
-check "3.6 streamed trace: events in the order of time" in_order all.ctf.txt
-# The result for 3 is the sum of the squares below it: 0 + 1 + 4 = 5.
-fields() {
+check "3.1 streamed trace: babeltrace2 reads it without a warning" test_stream
+check "3.1 streamed trace: all 10,001 events" is_equal "$(wc -l <all.ctf.txt)" 10001
+check "3.6 streamed trace: events in the order of time" times_in_order all.ctf.txt
+# The result of the request with number 3 is 5, the sum of the squares of 0, 1 and 2.
+test_fields() {
 	grep -E 'requests:begin: .*number = 4999, from = "here"' all.ctf.txt &&
 		grep -E 'requests:end: .*number = 3, result = 5 ' all.ctf.txt
 }
-check "3.1 streamed trace: the fields of two events" fields
+check "3.1 streamed trace: the fields of two events" test_fields
 
-filtered() {
+test_filtered() {
 	pfc trace start some -e 'requests:*' -f 'number >= 4990 && from ~ "t*"' -o some.ctf -- \
-		$requests 5000 && read_trace some.ctf && is "$(wc -l <some.ctf.txt)" 5
+		$requests 5000 && read_trace some.ctf && is_equal "$(wc -l <some.ctf.txt)" 5
 }
-check "3.10 filtered trace: only the five matching events" filtered
+check "3.10 filtered trace: only the five matching events" test_filtered
 
-# The buffer is too small for the program. Losses are reported, also in the trace.
-lossy() {
+# The buffer is too small for the events of the program. The trace reports the losses to
+# babeltrace2.
+test_lossy() {
 	pfc trace start lossy -e 'requests:*' -s 4K -o lossy.ctf -- $requests 50000 2>lossy.said
 	babeltrace2 lossy.ctf >lossy.txt 2>lossy.warned
 	echo "$(wc -l <lossy.txt) events; $(grep -ciE 'discarded|lost' lossy.warned) words of losses"
-	! grep -viE 'discarded' lossy.warned && in_order_of lossy.txt
+	! grep -viE 'discarded' lossy.warned && has_1000_lines lossy.txt
 }
-in_order_of() { [ "$(wc -l <"$1")" -gt 1000 ]; }
-check "3.3 small buffer: babeltrace2 reports losses and nothing else" lossy
+has_1000_lines() { [ "$(wc -l <"$1")" -gt 1000 ]; }
+check "3.3 small buffer: babeltrace2 reports losses and nothing else" test_lossy
 
-waited() {
+test_wait() {
 	pfc trace start waited -e 'requests:*' -s 4K --wait -o waited.ctf -- $requests 20000 &&
-		read_trace waited.ctf && is "$(wc -l <waited.ctf.txt)" 40001
+		read_trace waited.ctf && is_equal "$(wc -l <waited.ctf.txt)" 40001
 }
-check "3.3 trace with --wait: no event is lost in a small buffer" waited
+check "3.3 trace with --wait: no event is lost in a small buffer" test_wait
 
-# The program is killed. Its last events are in the flight recorder.
-recorded() { [ "$(pfc trace snapshot box --format text | grep -c requests:)" -gt 100 ]; }
-killed() {
+# The program is killed. The flight recorder holds the last events of the killed program.
+is_recorded() { [ "$(pfc trace snapshot box --format text | grep -c requests:)" -gt 100 ]; }
+test_killed() {
 	pfc trace start box -e 'requests:*' --flight || return 1
 	$requests 2000000 & local pid=$!
-	within 60 recorded
+	within 60 is_recorded
 	kill -9 $pid
 	wait $pid
-	pfc trace snapshot box -o box.ctf && read_trace box.ctf && in_order box.ctf.txt &&
+	pfc trace snapshot box -o box.ctf && read_trace box.ctf && times_in_order box.ctf.txt &&
 		[ "$(wc -l <box.ctf.txt)" -gt 100 ] && pfc trace stop box
 }
-check "3.11 flight recorder: last events of a program that was killed" killed
+check "3.11 flight recorder: last events of a program that was killed" test_killed
 
-# Events of the kernel and of the program have times of the same clock.
-both() {
+# Events of the kernel and events of the program have times of the same clock.
+test_both() {
 	pfc trace start both -e 'requests:*' --kernel sched,syscalls -s 1M -o both.ctf -- \
-		$requests 2000 && read_trace both.ctf && in_order both.ctf.txt &&
-		is "$(count 'requests:' both.ctf.txt)" 4001 &&
-		[ "$(count 'kernel:sys_enter' both.ctf.txt)" -gt 10 ] &&
-		[ "$(count 'kernel:sched_switch' both.ctf.txt)" -gt 1 ]
+		$requests 2000 && read_trace both.ctf && times_in_order both.ctf.txt &&
+		is_equal "$(nr_lines 'requests:' both.ctf.txt)" 4001 &&
+		[ "$(nr_lines 'kernel:sys_enter' both.ctf.txt)" -gt 10 ] &&
+		[ "$(nr_lines 'kernel:sched_switch' both.ctf.txt)" -gt 1 ]
 }
-check "3.11 kernel and program: events of both in one trace" both
+check "3.11 kernel and program: events of both in one trace" test_both
 
-# Eight traces at once, each with a filter of its own.
-many() {
+# Eight traces exist at once, each with a different filter.
+test_many() {
 	local n
 	for n in $(seq 8); do
 		pfc trace start many$n -e 'requests:*' -f "number < $((n * 10))" -s 1M -o many$n.ctf &
@@ -95,11 +97,11 @@ many() {
 	for n in $(seq 8); do pfc trace stop many$n || return 1; done
 	wait
 	for n in $(seq 8); do
-		read_trace many$n.ctf && is "$(wc -l <many$n.ctf.txt)" $((n * 20)) || return 1
+		read_trace many$n.ctf && is_equal "$(wc -l <many$n.ctf.txt)" $((n * 20)) || return 1
 	done
 }
-check "3.11 eight traces at once: each has only the events of its filter" many
+check "3.11 eight traces at once: each has only the events of its filter" test_many
 check "3.8 no trace is left at the end" eval '[ "$(pfc trace list --json | grep -c "\"name\"")" = 0 ]'
 check "3.8 rmmod of perfcounters.ko succeeds at the end" rmmod perfcounters
-unload
+unload_modules
 exit $failed

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by the tests of the emulated PMU: its models (PMU in the environment names the one of this
- * guest; see tests/vm/guests), perf events, and code of known length. Documentation/emulated-pmu.md
- * lists which counter counts which events.
+ * Helpers for the tests of the emulated PMU: its models (PMU in the environment names the one of
+ * this guest; see tests/vm/guests), perf events, and code of known length.
+ * Documentation/emulated-pmu.md lists which counter counts which events.
  */
 #ifndef PMU_H
 #define PMU_H
@@ -16,7 +16,7 @@ struct pmu_model {
 	bool amd;
 	int version, counters, fixed;
 	bool full_width;
-	const char *driver;	/* as printed in the kernel log */
+	const char *driver;	/* name as printed in the kernel log */
 };
 
 static const struct pmu_model pmu_models[] = {
@@ -36,7 +36,7 @@ static const struct pmu_model pmu_models[] = {
 
 #define SKYLAKE	(&pmu_models[2])	/* the model that the faults are tested with */
 
-static const struct pmu_model *this_model(void)
+static const struct pmu_model *guest_model(void)
 {
 	const char *name = getenv("PMU");
 	unsigned int i;
@@ -49,10 +49,10 @@ static const struct pmu_model *this_model(void)
 }
 
 /*
- * Returns true if the kernel log contains this text. The texts of all records are joined first,
- * because a line that is printed in parts may be in several records.
+ * Returns true if the kernel log contains the text @what. The texts of all records are joined
+ * first, because a line that is printed in parts may be in several records.
  */
-static bool kernel_said(const char *what)
+static bool klog_contains(const char *what)
 {
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	static char log[1 << 20];
@@ -65,7 +65,7 @@ static bool kernel_said(const char *what)
 			continue;
 		record[len] = '\0';
 		text = strchr(record, ';');
-		/* The lines after the text are properties of the device. */
+		/* The lines of a record after the first are properties of the device. */
 		size = text ? strcspn(++text, "\n") : 0;
 		if (used + size >= sizeof(log))
 			break;
@@ -78,17 +78,20 @@ static bool kernel_said(const char *what)
 }
 
 /*
- * Keeps perf from lowering its sample rate when it finds that sampling takes long. The rate cannot
- * be set while the percentage is 0.
+ * Keeps perf from lowering its maximum sample rate when sampling takes long.
+ * perf_event_max_sample_rate cannot be set while perf_cpu_time_max_percent is 0.
  */
-static void no_throttle(void)
+static void disable_perf_throttling(void)
 {
 	write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "25");
 	write_file("/proc/sys/kernel/perf_event_max_sample_rate", "10000000");
 	write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "0");
 }
 
-/* Opens an event of this thread. It is disabled, except as a member of a leader's group. */
+/*
+ * Opens a perf event for this thread. The event starts disabled, except as a member of a leader's
+ * group.
+ */
 static int perf_open(struct perf_event_attr *attr, int leader)
 {
 	attr->size = sizeof(*attr);
@@ -133,7 +136,10 @@ static inline void spin(__u64 rounds)
 	asm volatile("1: dec %0\n jnz 1b" : "+r"(rounds) : : "cc");
 }
 
-/* Runs spin() while the event counts: 2 * rounds instructions and a constant overhead. */
+/*
+ * Returns the events that @fd counts during spin(): for instructions 2 * @rounds, plus a constant
+ * overhead.
+ */
 static __attribute__((noinline)) __u64 perf_spin(int fd, __u64 rounds)
 {
 	perf_start(fd);
@@ -142,70 +148,71 @@ static __attribute__((noinline)) __u64 perf_spin(int fd, __u64 rounds)
 	return perf_read(fd);
 }
 
-/* Executes steps in the kernel by tests/modules/msr_raw.c and keeps the result of each. */
+/* Results of the steps that tests/modules/msr_raw.c executes in the kernel, one for each step. */
 
 #define GP	(-5)
 
-static struct raw {
+static struct msr_raw_result {
 	long long err;
 	__u64 value;
-} raw_step[40];
+} msr_raw_results[40];
 
-static int raw_fd = -1;
+static int msr_raw_fd = -1;
 
 __attribute__((format(printf, 1, 2)))
-static __u64 raw(const char *fmt, ...);
+static __u64 msr_raw(const char *fmt, ...);
 
 /*
- * Registers that the kernel's driver does not write each time it starts counting. They are restored
- * when the test exits. On a model without such a register, both accesses fail without effect.
+ * Registers that the kernel's driver does not write each time it starts counting. The registers are
+ * restored when the test exits. Reads and writes of a register that the model lacks fail without
+ * effect.
  */
-static const __u32 raw_kept[] = {
+static const __u32 saved_msrs[] = {
 	0x1d9,		/* IA32_DEBUGCTL */
 	0x38d,		/* IA32_FIXED_CTR_CTRL */
 	0x38f,		/* IA32_PERF_GLOBAL_CTRL */
 	0xc0000301,	/* PerfCntrGlobalCtl */
 };
 
-#define RAW_KEPT	(sizeof(raw_kept) / sizeof(*raw_kept))
+#define NR_SAVED_MSRS	(sizeof(saved_msrs) / sizeof(*saved_msrs))
 
-static __u64 raw_found[RAW_KEPT], raw_found_lvtpc;
+static __u64 saved_msr_values[NR_SAVED_MSRS], saved_lvtpc;
 
-static void raw_leave(void)
+static void msr_raw_restore(void)
 {
 	/* Clears the overflow bits and CTR_Frz first: CTR_Frz stops all counters. */
-	raw("wr 0x390 %#llx", raw("rd 0x38e"));
-	raw("wr 0xc0000302 %#llx", raw("rd 0xc0000300"));
-	raw("on_nmi");
-	for (unsigned int i = 0; i < RAW_KEPT; i++)
-		raw("wr %#x %#llx", raw_kept[i], raw_found[i]);
-	raw("lvtpc %#llx", raw_found_lvtpc);
-	close(raw_fd);
+	msr_raw("wr 0x390 %#llx", msr_raw("rd 0x38e"));
+	msr_raw("wr 0xc0000302 %#llx", msr_raw("rd 0xc0000300"));
+	msr_raw("on_nmi");
+	for (unsigned int i = 0; i < NR_SAVED_MSRS; i++)
+		msr_raw("wr %#x %#llx", saved_msrs[i], saved_msr_values[i]);
+	msr_raw("lvtpc %#llx", saved_lvtpc);
+	close(msr_raw_fd);
 	rmmod("msr_raw");
 }
 
-static void raw_load(void)
+static void msr_raw_load(void)
 {
 	errno = -insmod("msr_raw", "");
 	if (errno)
 		bail("insmod msr_raw");
-	raw_fd = open("/proc/msr_raw", O_RDWR | O_CLOEXEC);
-	if (raw_fd < 0)
+	msr_raw_fd = open("/proc/msr_raw", O_RDWR | O_CLOEXEC);
+	if (msr_raw_fd < 0)
 		bail("open /proc/msr_raw");
-	/* The registers are those of CPU 0. */
-	on_cpu(0);
-	for (unsigned int i = 0; i < RAW_KEPT; i++)
-		raw_found[i] = raw("rd %#x", raw_kept[i]);
-	raw_found_lvtpc = raw("read_lvtpc");
-	atexit(raw_leave);
+	/* The steps of msr_raw() run on CPU 0, so the registers are those of CPU 0. */
+	pin_to_cpu(0);
+	for (unsigned int i = 0; i < NR_SAVED_MSRS; i++)
+		saved_msr_values[i] = msr_raw("rd %#x", saved_msrs[i]);
+	saved_lvtpc = msr_raw("read_lvtpc");
+	atexit(msr_raw_restore);
 }
 
-/* Executes the steps. Returns the value of the last one, or -1 if it failed. */
+/* Executes the steps in the text. Returns the value of the last step, or -1 if that step failed. */
 __attribute__((format(printf, 1, 2)))
-static __u64 raw(const char *fmt, ...)
+static __u64 msr_raw(const char *fmt, ...)
 {
-	char text[4096], *at = text;
-	struct raw *s = raw_step;
+	char text[4096], *pos = text;
+	struct msr_raw_result *s = msr_raw_results;
 	ssize_t len;
 	va_list ap;
 	int n = 0;
@@ -213,14 +220,14 @@ static __u64 raw(const char *fmt, ...)
 	va_start(ap, fmt);
 	len = vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (pwrite(raw_fd, text, len, 0) != len)
+	if (pwrite(msr_raw_fd, text, len, 0) != len)
 		bail(text);
-	len = pread(raw_fd, text, sizeof(text) - 1, 0);
+	len = pread(msr_raw_fd, text, sizeof(text) - 1, 0);
 	if (len < 0)
 		bail("read of /proc/msr_raw");
 	text[len] = '\0';
-	while (n < 40 && sscanf(at, "%lld %llu", &s[n].err, &s[n].value) == 2) {
-		at = strchr(at, '\n') + 1;
+	while (n < 40 && sscanf(pos, "%lld %llu", &s[n].err, &s[n].value) == 2) {
+		pos = strchr(pos, '\n') + 1;
 		n++;
 	}
 	return n && !s[n - 1].err ? s[n - 1].value : -1ULL;

@@ -1,15 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
-# guest: full-skylake full-amd2
+# guest: debian-skylake debian-amd2
 # timeout: 600
 #
-# Debian's perf on the emulated PMU: perf stat and perf record of a program of known length, and
-# those of perf's own tests that count or sample by hardware. Documentation/emulated-pmu.md says
+# Tests Debian's perf on the emulated PMU: perf stat and perf record of a program of known length,
+# and the tests of perf itself that count or sample by hardware. Documentation/emulated-pmu.md says
 # which tests are left out, and why.
 
-# Events of the emulated PMU per instruction, as in the table of that page: NAME EVENTS
-# INSTRUCTIONS.
+# Events of the emulated PMU per instruction, as in the table of Documentation/emulated-pmu.md. Each
+# line holds NAME EVENTS INSTRUCTIONS.
 events="cycles 5 4
 ref-cycles 1 1
 branches 1 8
@@ -27,7 +27,7 @@ Event times
 Read backward ring buffer
 Perf time to TSC
 Sigtrap"
-# These take longer, and their result is the same on each model.
+# The following tests of perf take longer, and their result is the same on each model.
 [ "$PMU" != skylake ] || perf_tests="$perf_tests
 Object code reading
 perf stat tests
@@ -45,42 +45,42 @@ skip() { # skip NAME REASON
 	echo "ok $n $1 # SKIP $2"
 }
 
-# The program runs two instructions a round, plus a constant number: its addresses and its
-# environment are the same each time. Without DEBUGINFOD_URLS, perf record would add it to the
-# environment.
+# The program executes two instructions a round, plus a constant number, because its addresses and
+# its environment are the same each time. DEBUGINFOD_URLS is set so that perf record does not add it
+# to the environment.
 perf="setarch -R perf"
 program="/tests/pmu_perf spin"
 export DEBUGINFOD_URLS=
 short=1000000 long=6000000
 
-counts() { # counts FILE ROUNDS OPTIONS...
+count_rounds() { # count_rounds FILE ROUNDS OPTIONS...
 	file=$1 rounds=$2
 	shift 2
 	# shellcheck disable=SC2086 # words
 	$perf stat -x, -o "$file" "$@" $program "$rounds"
 }
 
-# count FILE EVENT: prints the count from a file of perf stat; nothing if the event did not count
-# 100 % of the time.
-count() {
+# print_count FILE EVENT: prints the count of an event from a file of perf stat. Prints nothing if
+# the event was not counted for 100 % of the time.
+print_count() {
 	awk -F, -v e="$2:u" '$3 == e && $1 ~ /^[0-9]+$/ && $5 == "100.00" { print $1 }' "$1"
 }
 
-exact() {
-	counts a $short -e instructions:u
-	counts b $long -e instructions:u
-	a=$(count a instructions) b=$(count b instructions)
+check_exact() {
+	count_rounds a $short -e instructions:u
+	count_rounds b $long -e instructions:u
+	a=$(print_count a instructions) b=$(print_count b instructions)
 	echo "# $a, $b instructions"
 	[ $((b - a)) = $((2 * (long - short))) ]
 	result $? "pmu perf stat: a program's instructions are exact"
 }
 
-# Counts all events in one run, with a counter each. A fraction of an event is lost when its counter
-# is programmed again, so a count may be a few events too low.
-together() {
+# Counts all events at the same time, each with a separate counter. A fraction of an event is lost
+# when its counter is programmed again, so a count may be a few events too low.
+check_together() {
 	list=instructions:u$(echo "$events" | while read -r name _; do printf ',%s:u' "$name"; done)
-	counts all $long -e "$list"
-	insns=$(count all instructions)
+	count_rounds all $long -e "$list"
+	insns=$(print_count all instructions)
 	insns=${insns:-0}
 	[ "$insns" = "$b" ]
 	result $? "pmu perf stat: as many instructions with all events at once"
@@ -90,7 +90,7 @@ together() {
 			skip "pmu perf stat: $name are the expected share of instructions" "the kernel has no such event on this model"
 			continue
 		fi
-		got=$(count all "$name")
+		got=$(print_count all "$name")
 		want=$((insns * times / in))
 		echo "# $name: $got, $want in $insns instructions"
 		[ "$insns" -gt $((2 * long)) ] && [ "${got:-0}" -ge $((want - 10)) ] && [ "$got" -le $((want + 1)) ]
@@ -99,7 +99,7 @@ together() {
 }
 
 # The program runs on CPU 1. perf itself and everything else run on CPU 0.
-each_cpu() {
+check_each_cpu() {
 	for r in $short $long; do
 		# shellcheck disable=SC2086 # words
 		taskset -c 0 $perf stat -x, -o "cpus.$r" -a -A -e instructions:u taskset -c 1 $program $r
@@ -114,17 +114,18 @@ each_cpu() {
 	result $? "pmu perf stat -a: a program is not counted on the other CPU"
 }
 
-# The program runs on one CPU: perf opens an event for each CPU, and each has a period of its own.
-record() { # record FILE PERIOD
+# The program runs on one CPU, because perf opens an event for each CPU, and each event has a
+# separate period.
+record_samples() { # record_samples FILE PERIOD
 	# shellcheck disable=SC2086 # words
 	taskset -c 1 $perf record -q -o "$1" -c "$2" -e instructions:u $program $long
 	perf script -i "$1" -F ip 2>/dev/null | tr -d ' ' >"$1.ip"
 }
 
-samples() {
-	b=$(count b instructions)
+check_samples() {
+	b=$(print_count b instructions)
 	for period in 100000 100001; do
-		record data.$period $period
+		record_samples data.$period $period
 		got=$(wc -l <data.$period.ip)
 		echo "# period $period: $got samples of $b instructions"
 		sort data.$period.ip | uniq -c | sed 's/^/# /'
@@ -135,7 +136,7 @@ samples() {
 		result $? "pmu perf record: no lost or throttled samples, period $period"
 	done
 	# The loop has two instructions, of three and of two bytes. The even period is a multiple of
-	# its length.
+	# the length of the loop, two instructions.
 	sort data.100000.ip | uniq -c | sort -rn >places
 	read -r many loop <places
 	[ "${many:-0}" = $((2 * long / 100000)) ]
@@ -152,16 +153,16 @@ samples() {
 	result $? "pmu perf report: the loop's symbol has all of its samples"
 }
 
-# own NAME: runs perf's own test of that name. The result is taken from the output, because the exit
-# status says nothing. A skipped test counts as failed, since all of these can run here. A test that
-# waits for a fixed time may fail on a busy host. perf says so, and the test is repeated, up to
-# three times.
-own() {
+# check_own NAME: runs the test NAME of perf. The result is taken from the output, because the exit
+# status does not depend on the result. A skipped test counts as failed, since all tests of the list
+# can run in this guest. A test that waits for a fixed time may fail on a busy host. perf reports
+# such a failure, and the test is repeated, up to three times.
+check_own() {
 	for try in 1 2 3; do
 		begin=$(date +%s)
 		perf test -v "$1" >out 2>&1 </dev/null
 		echo "# $(($(date +%s) - begin)) seconds"
-		# There is a line for the test and for each of its parts. The line of a test with
+		# perf prints a line for the test and for each of its parts. The line of a test with
 		# parts has no result. perf 7.3 and later also print a line when a test begins.
 		grep -E '^ *[0-9]+[:.].*:' out | grep -Ev ': *(Running \([0-9]+ active\))?$' >results
 		grep -q . results && ! grep -qv ': Ok$' results
@@ -175,14 +176,15 @@ own() {
 
 echo "TAP version 13"
 echo "1..$((2 + $(echo "$events" | wc -l) + 2 + 7 + $(echo "$perf_tests" | wc -l)))"
-# Turns off the kernel's limit on the time of perf's sampling. The rate can be set only while the
-# percentage is not 0.
+# Turns off the kernel's limit on the time of perf's sampling. perf_event_max_sample_rate can be set
+# only while perf_cpu_time_max_percent is not 0.
 cd /proc/sys/kernel && echo 25 >perf_cpu_time_max_percent && echo 100000 >perf_event_max_sample_rate && echo 0 >perf_cpu_time_max_percent
 mkdir /tmp/clients && cd /tmp/clients || exit 1
-exact
-together
-each_cpu
-samples
-# The file is not called "tests": perf would take that for its own directory.
+check_exact
+check_together
+check_each_cpu
+check_samples
+# The file is not called "tests": perf would take a file of that name for the directory of its
+# tests.
 echo "$perf_tests" >names
-while read -r name; do own "$name"; done <names
+while read -r name; do check_own "$name"; done <names

@@ -4,8 +4,8 @@
  * guest: pmu-skid pmu-late pmu-merge pmu-spurious pmu-held
  * gate: pmu-late pmu-spurious
  *
- * The faults that the emulated PMU can inject, as tests/vm/guests requests them. Each is observed
- * in the registers, and perf's counts must be exact nevertheless.
+ * Tests the faults that the emulated PMU can inject, as tests/vm/guests requests them. Each fault
+ * is observed in the registers, and the counts of perf must be exact nevertheless.
  */
 #include "pmu.h"
 
@@ -19,98 +19,99 @@
 #define INUSE		0x392
 #define NMI		0x400
 #define MINUS_1000	0xfffffc18
-#define INSTRUCTIONS	0x5300c0	/* user and kernel mode, with an interrupt */
+#define INSTRUCTIONS	0x5300c0	/* counts in user and kernel mode, with interrupt */
 #define INSTRUCTIONS_OS	0x5200c0
 #define INSTRUCTIONS_USR 0x5100c0
 
-static void skid(void)
+static void test_skid(void)
 {
-	raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; on_nmi; rd %#x", NMI, CTR0, MINUS_1000, SEL0,
-	    INSTRUCTIONS_USR, CTR0);
+	msr_raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; on_nmi; rd %#x", NMI, CTR0, MINUS_1000,
+		SEL0, INSTRUCTIONS_USR, CTR0);
 	spin(10000);
-	is(raw("wr %#x 0; seen 0", SEL0), 7,
+	is(msr_raw("wr %#x 0; seen 0", SEL0), 7,
 	   "pmu skid: the NMI arrives 7 instructions late, as configured");
-	is(raw("nmis"), 1, "pmu skid: one NMI for the overflow");
-	raw("wr %#x 1; on_nmi", STATUS_RESET);
+	is(msr_raw("nmis"), 1, "pmu skid: one NMI for the overflow");
+	msr_raw("wr %#x 1; on_nmi", STATUS_RESET);
 }
 
 /*
- * Has one counter overflow. Stores the number of NMIs until it is stopped, and of those just after
- * that.
+ * Lets one counter overflow. Stores the number of NMIs before the counter is stopped in *until, and
+ * the number of NMIs just after the stop in *after.
  */
-static void overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
+static void cause_overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
 {
-	raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; run 5000; nmis; wr %#x 0; run 10; nmis", NMI,
-	    ctr, MINUS_1000, sel, INSTRUCTIONS_OS, sel);
-	*until = raw_step[5].value;
-	*after = raw_step[8].value;
+	msr_raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; run 5000; nmis; wr %#x 0; run 10; nmis",
+		NMI, ctr, MINUS_1000, sel, INSTRUCTIONS_OS, sel);
+	*until = msr_raw_results[5].value;
+	*after = msr_raw_results[8].value;
 }
 
-static void late(void)
+static void test_late(void)
 {
-	__u64 until, after, came = 0, came_late = 0;
+	__u64 until, after, in_time = 0, late = 0;
 	int i;
 
 	for (i = 1; i <= 16; i++) {
-		overflow(SEL0, CTR0, &until, &after);
-		came += until;
-		came_late += after;
-		raw("wr %#x 1", STATUS_RESET);
+		cause_overflow(SEL0, CTR0, &until, &after);
+		in_time += until;
+		late += after;
+		msr_raw("wr %#x 1", STATUS_RESET);
 	}
-	is(came, 12, "pmu late: 12 of 16 NMIs arrive while the counter runs");
-	is(came_late, 4, "pmu late: 4 of 16 NMIs arrive when the counter has stopped");
+	is(in_time, 12, "pmu late: 12 of 16 NMIs arrive while the counter runs");
+	is(late, 4, "pmu late: 4 of 16 NMIs arrive when the counter has stopped");
 }
 
-static void merge(void)
+static void test_merge(void)
 {
-	__u64 until = 1, after, both;
+	__u64 until = 1, after, overflows;
 	int i;
 
 	for (i = 0; i < 5 && until; i++) {
-		overflow(SEL0, CTR0, &until, &after);
+		cause_overflow(SEL0, CTR0, &until, &after);
 		if (until)
-			raw("wr %#x 1", STATUS_RESET);
+			msr_raw("wr %#x 1", STATUS_RESET);
 	}
 	ok(!until && !after, "pmu merge: an overflow without an NMI");
-	is(raw("rd %#x", STATUS), 1, "pmu merge: the overflow without an NMI is in the status");
-	overflow(SEL1, CTR1, &until, &after);
+	is(msr_raw("rd %#x", STATUS), 1, "pmu merge: the overflow without an NMI is in the status");
+	cause_overflow(SEL1, CTR1, &until, &after);
 	is(until + after, 1, "pmu merge: the next overflow is one NMI");
-	both = raw("rd %#x", STATUS);
-	is(both, 3, "pmu merge: the status has both overflows");
-	raw("wr %#x 3", STATUS_RESET);
+	overflows = msr_raw("rd %#x", STATUS);
+	is(overflows, 3, "pmu merge: the status has both overflows");
+	msr_raw("wr %#x 3", STATUS_RESET);
 }
 
-static void spurious(void)
+static void test_spurious(void)
 {
-	__u64 got = raw("wr %#x 0; lvtpc %#x; nmis; run 200000000; nmis", SEL0, NMI);
+	__u64 got = msr_raw("wr %#x 0; lvtpc %#x; nmis; run 200000000; nmis", SEL0, NMI);
 
 	ok(got >= 3 && got <= 5,
 	   "pmu spurious: one NMI without an overflow in 100000000 instructions");
 	note("%llu in 400000000", got);
-	is(raw("rd %#x", STATUS), 0, "pmu spurious: the status has no overflow");
+	is(msr_raw("rd %#x", STATUS), 0, "pmu spurious: the status has no overflow");
 }
 
-static void held(void)
+static void test_held(void)
 {
 	__u64 a, b;
 
-	ok(kernel_said("Broken BIOS detected, complain to your hardware vendor."),
+	ok(klog_contains("Broken BIOS detected, complain to your hardware vendor."),
 	   "pmu held: the kernel reports that firmware uses a counter");
-	is(raw("wr %#x 0; rd %#x", SEL1, SEL1), 0x4300c0,
+	is(msr_raw("wr %#x 0; rd %#x", SEL1, SEL1), 0x4300c0,
 	   "pmu held: its event select cannot be changed");
-	is(raw_step[0].err, 0, "pmu held: the write of its event select does not fault");
-	is(raw("rd %#x", INUSE) & 2, 2, "pmu held: the counter is in IA32_PERF_GLOBAL_INUSE");
-	a = raw("wr %#x 0; rd %#x", CTR1, CTR1);
-	b = raw("run 1000; rd %#x", CTR1);
+	is(msr_raw_results[0].err, 0, "pmu held: the write of its event select does not fault");
+	is(msr_raw("rd %#x", INUSE) & 2, 2, "pmu held: the counter is in IA32_PERF_GLOBAL_INUSE");
+	a = msr_raw("wr %#x 0; rd %#x", CTR1, CTR1);
+	b = msr_raw("run 1000; rd %#x", CTR1);
 	ok(b >= a + 2000, "pmu held: the counter counts");
 }
 
-static void perf_all_the_same(void)
+static void test_perf_counts(void)
 {
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
-	__u64 around = perf_spin(fd, 1) - 2;
+	__u64 overhead = perf_spin(fd, 1) - 2;
 
-	is(perf_spin(fd, 10000000), 20000000 + around, "pmu perf counts exactly despite the fault");
+	is(perf_spin(fd, 10000000), 20000000 + overhead,
+	   "pmu perf counts exactly despite the fault");
 	close(fd);
 }
 
@@ -122,20 +123,20 @@ int main(void)
 		void (*run)(void);
 		int tests;
 	} faults[] = {
-		{ "skid", skid, 2 }, { "late", late, 2 }, { "merge", merge, 4 },
-		{ "spurious", spurious, 2 }, { "held", held, 5 },
+		{ "skid", test_skid, 2 }, { "late", test_late, 2 }, { "merge", test_merge, 4 },
+		{ "spurious", test_spurious, 2 }, { "held", test_held, 5 },
 	};
 	unsigned int i;
 
-	raw_load();
+	msr_raw_load();
 	/* An earlier user of the PMU may have cleared the global control. */
-	raw("wr %#x 0xf", GLOBAL_CTRL);
+	msr_raw("wr %#x 0xf", GLOBAL_CTRL);
 	for (i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
 		if (strcmp(faults[i].name, fault))
 			continue;
 		plan(faults[i].tests + 1);
 		faults[i].run();
-		perf_all_the_same();
+		test_perf_counts();
 		return finish();
 	}
 	errno = ENOENT;

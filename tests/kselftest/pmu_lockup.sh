@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
-# guest: lockup-skylake
+# guest: hard_lockup-skylake
 # timeout: 300
 #
 # The hard lockup detector finds a CPU that loops with interrupts off, by the NMIs of a counter's
-# overflows alone. The host checks that it was reported (expected_reports in tools/rig/guest.sh).
+# overflows alone. The host checks that the kernel reported the lockup (expected_reports in
+# tools/rig/guest.sh).
 
 echo "TAP version 13"
 echo "1..1"

@@ -5,17 +5,21 @@
  * worlds: stock debug
  * timeout: 240
  *
- * CPUs of one machine that differ. In the guest pmu-unequal CPU 0 has general counters 0 to 7
- * and CPU 1 has 0 to 3. In pmu-hybrid CPU 0 is of core type 0x40 and has 8 general and 4 fixed
- * counters, CPU 1 is of core type 0x20 and has 6 and 3. In pmu-nameless leaf 7 of CPUID says
- * that the processor is hybrid, and leaf 0x1a is missing.
+ * Tests CPUs of one machine that differ. In the guest pmu-unequal CPU 0 has general counters 0 to 7
+ * and CPU 1 has 0 to 3. In the guest pmu-hybrid CPU 0 is of core type 0x40 and has 8 general and 4
+ * fixed counters, and CPU 1 is of core type 0x20 and has 6 general and 3 fixed counters. In the
+ * guest pmu-nameless leaf 7 of CPUID reports a hybrid processor, and leaf 0x1a is missing.
  */
 #include "sampling.h"
 
 #define CORE	0x40
 #define ATOM	0x20
 
-static int common, last, alone;	/* counters of both CPUs; the last one; the first of CPU 0 only */
+/*
+ * The number of general counters that both CPUs have; the number of the last counter; the number of
+ * the first counter that only CPU 0 has.
+ */
+static int nr_common, last_counter, cpu0_counter;
 
 /* State of a thread that spins: the rounds done so far, its ID, and a request to exit. */
 static struct {
@@ -24,7 +28,7 @@ static struct {
 	volatile int end;
 } *shared;
 
-static pid_t spinner(void)
+static pid_t fork_spinner(void)
 {
 	pid_t pid;
 
@@ -33,7 +37,7 @@ static pid_t spinner(void)
 	pid = fork();
 	if (pid)
 		return pid;
-	on_cpu(0);
+	pin_to_cpu(0);
 	shared->tid = this_thread();
 	while (!shared->end) {
 		spin(1000);
@@ -42,7 +46,7 @@ static pid_t spinner(void)
 	_exit(0);
 }
 
-static bool goes_on(void)
+static bool spinner_progresses(void)
 {
 	__u64 rounds = shared->rounds;
 
@@ -50,18 +54,18 @@ static bool goes_on(void)
 	return shared->rounds > rounds + 100;
 }
 
-/* Binds the process to that CPU, and returns when it runs there. */
-static void move(pid_t pid, int cpu)
+/* Binds process @pid to CPU @cpu, and returns when the process runs there. */
+static void move_spinner(pid_t pid, int cpu)
 {
 	cpu_set_t set;
 
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
-	if (sched_setaffinity(pid, sizeof(set), &set) || !goes_on())
+	if (sched_setaffinity(pid, sizeof(set), &set) || !spinner_progresses())
 		bail("sched_setaffinity");
 }
 
-static int flags_of(int fd, __u16 number, __u64 *value)
+static int read_pmd_flags(int fd, __u16 number, __u64 *value)
 {
 	struct pfarg_pmd pmd = { .reg_num = number };
 	struct perfmon_vector v = { (__u64)&pmd, 1, sizeof(pmd) };
@@ -72,7 +76,7 @@ static int flags_of(int fd, __u16 number, __u64 *value)
 	return pmd.reg_flags;
 }
 
-static int runs_flags(int fd, __u16 number)
+static int read_runs_flags(int fd, __u16 number)
 {
 	struct perfmon_runs runs = { .reg_num = number };
 	struct perfmon_vector v = { (__u64)&runs, 1, sizeof(runs) };
@@ -80,7 +84,7 @@ static int runs_flags(int fd, __u16 number)
 	return ioctl(fd, PERFMON_READ_RUNS, &v) ? -errno : (int)runs.reg_flags;
 }
 
-static struct perfmon_status status_of(int fd)
+static struct perfmon_status get_status(int fd)
 {
 	struct perfmon_status status = { 0 };
 
@@ -89,7 +93,7 @@ static struct perfmon_status status_of(int fd)
 	return status;
 }
 
-static int create_on(__u32 flags, __u32 core)
+static int create_for_core(__u32 flags, __u32 core)
 {
 	struct pfarg_ctx ctx = { .ctx_flags = flags, .ctx_core = core };
 	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
@@ -97,102 +101,123 @@ static int create_on(__u32 flags, __u32 core)
 	return ioctl(fd, PERFMON_CREATE, &ctx) ? -errno : fd;
 }
 
-/* Writes the PMC and the PMD of a general counter, and returns the context. */
-static int with(int fd, __u16 number)
+/*
+ * Writes the PMC (control register) and the PMD (data register) of a general counter. Returns the
+ * context.
+ */
+static int write_counter(int fd, __u16 number)
 {
 	pfm_write_pmc(fd, number, pfm_instructions(SKYLAKE));
 	pfm_write_pmd(fd, number, 0);
 	return fd;
 }
 
-/* Creates a context with that general counter, loads it on a thread and starts it. */
-static int counting(__u16 number, __u32 tid)
+/* Creates a context with general counter @number, loads it on thread @tid and starts it. */
+static int start_counting(__u16 number, __u32 tid)
 {
-	int fd = with(pfm_create(0), number);
+	int fd = write_counter(pfm_create(0), number);
 
 	if (pfm_load(fd, tid) || pfm_start(fd))
 		bail("a context that counts");
 	return fd;
 }
 
-/* The last general counter that both CPUs have counts on both of them. */
-static void everywhere(pid_t pid)
+/* Checks that the last general counter that both CPUs have counts on both CPUs. */
+static void test_common_counter(pid_t pid)
 {
-	int fd = counting(common - 1, shared->tid);
+	int fd = start_counting(nr_common - 1, shared->tid);
 	__u64 before, value;
 
-	goes_on();
-	before = pfm_read_pmd(fd, common - 1);
+	spinner_progresses();
+	before = pfm_read_pmd(fd, nr_common - 1);
 	ok(before, "1.4 last counter of both CPUs: counts on CPU 0");
-	move(pid, 1);
-	before = pfm_read_pmd(fd, common - 1);
-	goes_on();
-	is(flags_of(fd, common - 1, &value), 0, "1.4 last counter of both CPUs, on CPU 1: not short");
+	move_spinner(pid, 1);
+	before = pfm_read_pmd(fd, nr_common - 1);
+	spinner_progresses();
+	is(read_pmd_flags(fd, nr_common - 1, &value), 0,
+	   "1.4 last counter of both CPUs, on CPU 1: not short");
 	ok(value > before, "1.4 last counter of both CPUs: counts on CPU 1");
-	is(status_of(fd).elsewhere, 0, "1.4 last counter of both CPUs: no time elsewhere");
+	is(get_status(fd).elsewhere, 0, "1.4 last counter of both CPUs: no time elsewhere");
 	close(fd);
-	move(pid, 0);
+	move_spinner(pid, 0);
 }
 
-/* The first counter that CPU 1 lacks counts on CPU 0 only, and its value is marked as short. */
-static void moves(pid_t pid)
+/*
+ * Checks that the first counter that CPU 1 lacks counts on CPU 0 only, and that its value is marked
+ * as short.
+ */
+static void test_cpu0_counter(pid_t pid)
 {
 	__u64 before, value = 0, first;
-	int fd = counting(alone, shared->tid);
+	int fd = start_counting(cpu0_counter, shared->tid);
 	struct perfmon_status status;
 
-	goes_on();
-	is(flags_of(fd, alone, &value), 0, "1.4 counter of CPU 0 alone, on CPU 0: not short");
+	spinner_progresses();
+	is(read_pmd_flags(fd, cpu0_counter, &value), 0,
+	   "1.4 counter of CPU 0 alone, on CPU 0: not short");
 	ok(value, "1.4 counter of CPU 0 alone: counts on CPU 0");
-	move(pid, 1);
-	is(flags_of(fd, alone, &before), PERFMON_REGFL_SHORT, "1.4 counter of CPU 0 alone, on CPU 1: short");
-	is(runs_flags(fd, alone), PERFMON_REGFL_SHORT, "1.4 PERFMON_READ_RUNS on CPU 1: short");
-	goes_on();
-	flags_of(fd, alone, &value);
+	move_spinner(pid, 1);
+	is(read_pmd_flags(fd, cpu0_counter, &before), PERFMON_REGFL_SHORT,
+	   "1.4 counter of CPU 0 alone, on CPU 1: short");
+	is(read_runs_flags(fd, cpu0_counter), PERFMON_REGFL_SHORT,
+	   "1.4 PERFMON_READ_RUNS on CPU 1: short");
+	spinner_progresses();
+	read_pmd_flags(fd, cpu0_counter, &value);
 	is(value, before, "1.4 counter of CPU 0 alone: does not count on CPU 1");
-	status = status_of(fd);
+	status = get_status(fd);
 	is(status.flags, PERFMON_STATUS_STARTED | PERFMON_STATUS_ELSEWHERE,
 	   "1.4 PERFMON_STATUS on CPU 1: elsewhere");
 	first = status.elsewhere;
-	is(pfm_write_pmd(fd, alone, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 1");
-	is(flags_of(fd, alone, &value), PERFMON_REGFL_SHORT, "1.4 value written on CPU 1: short");
-	move(pid, 0);
-	goes_on();
-	status = status_of(fd);
-	is(status.flags, PERFMON_STATUS_STARTED, "1.4 PERFMON_STATUS after the move to CPU 0: not elsewhere");
-	ok(status.elsewhere > first && status.elsewhere > 0, "1.4 PERFMON_STATUS after the move to CPU 0: time on CPU 1");
-	is(flags_of(fd, alone, &value), PERFMON_REGFL_SHORT, "1.4 value after the move to CPU 0: short");
+	is(pfm_write_pmd(fd, cpu0_counter, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 1");
+	/* The value is short once the thread has run on CPU 1 after PERFMON_WRITE_PMDS. */
+	spinner_progresses();
+	is(read_pmd_flags(fd, cpu0_counter, &value), PERFMON_REGFL_SHORT,
+	   "1.4 value written on CPU 1: short");
+	move_spinner(pid, 0);
+	spinner_progresses();
+	status = get_status(fd);
+	is(status.flags, PERFMON_STATUS_STARTED,
+	   "1.4 PERFMON_STATUS after the move to CPU 0: not elsewhere");
+	ok(status.elsewhere > first && status.elsewhere > 0,
+	   "1.4 PERFMON_STATUS after the move to CPU 0: time on CPU 1");
+	is(read_pmd_flags(fd, cpu0_counter, &value), PERFMON_REGFL_SHORT,
+	   "1.4 value after the move to CPU 0: short");
 	ok(value, "1.4 counter of CPU 0 alone: counts after the move");
 	pfm_stop(fd);
-	is(pfm_write_pmd(fd, alone, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 0");
+	is(pfm_write_pmd(fd, cpu0_counter, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 0");
 	pfm_start(fd);
-	goes_on();
-	is(flags_of(fd, alone, &value), 0, "1.4 value written on CPU 0: not short");
+	spinner_progresses();
+	is(read_pmd_flags(fd, cpu0_counter, &value), 0, "1.4 value written on CPU 0: not short");
 	pfm_stop(fd);
-	first = status_of(fd).elsewhere;
-	move(pid, 1);
-	move(pid, 0);
-	is(status_of(fd).elsewhere, first, "1.4 stopped context: no time elsewhere");
-	is(flags_of(fd, alone, &value), 0, "1.4 stopped context: not short");
+	first = get_status(fd).elsewhere;
+	move_spinner(pid, 1);
+	move_spinner(pid, 0);
+	is(get_status(fd).elsewhere, first, "1.4 stopped context: no time elsewhere");
+	is(read_pmd_flags(fd, cpu0_counter, &value), 0, "1.4 stopped context: not short");
 	/*
 	 * The context is stopped and started while the thread is on CPU 1, where it never counts.
 	 */
-	move(pid, 1);
+	move_spinner(pid, 1);
 	is(pfm_start(fd), 0, "1.4 PERFMON_START on CPU 1");
-	goes_on();
-	is(flags_of(fd, alone, &value), PERFMON_REGFL_SHORT, "1.4 context started on CPU 1: short");
-	is(pfm_write_pmc(fd, common - 1, pfm_instructions(SKYLAKE)), 0,
+	spinner_progresses();
+	is(read_pmd_flags(fd, cpu0_counter, &value), PERFMON_REGFL_SHORT,
+	   "1.4 context started on CPU 1: short");
+	is(pfm_write_pmc(fd, nr_common - 1, pfm_instructions(SKYLAKE)), 0,
 	   "1.4 PERFMON_WRITE_PMCS on CPU 1");
 	is(pfm_unload(fd), 0, "1.4 PERFMON_UNLOAD on CPU 1");
-	is(status_of(fd).elsewhere, 0, "1.4 PERFMON_STATUS after PERFMON_UNLOAD: no time elsewhere");
-	move(pid, 0);
+	is(get_status(fd).elsewhere, 0,
+	   "1.4 PERFMON_STATUS after PERFMON_UNLOAD: no time elsewhere");
+	move_spinner(pid, 0);
 	close(fd);
 }
 
-/* The self page has no counters on a CPU that lacks one: readers call the kernel. */
-static void page(void)
+/*
+ * The self page offers no counters on a CPU that lacks one of the context's counters. A reader then
+ * has to use a system call.
+ */
+static void test_self_page(void)
 {
-	int fd = with(pfm_create(0), alone);
+	int fd = write_counter(pfm_create(0), cpu0_counter);
 	const struct perfmon_self *self = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd,
 					       PERFMON_SELF_OFFSET);
 
@@ -201,63 +226,66 @@ static void page(void)
 	if (pfm_load(fd, this_thread()) || pfm_start(fd))
 		bail("a context of this thread");
 	is(self->nr, 1, "1.4 self page on CPU 0: one counter");
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(self->nr, 0, "1.4 self page on CPU 1: no counter");
-	pfm_write_pmd(fd, alone, 0);
+	pfm_write_pmd(fd, cpu0_counter, 0);
 	is(self->nr, 0, "1.4 self page on CPU 1 after PERFMON_WRITE_PMDS: no counter");
-	on_cpu(0);
-	pfm_write_pmd(fd, alone, 0);
+	pin_to_cpu(0);
+	pfm_write_pmd(fd, cpu0_counter, 0);
 	is(self->nr, 1, "1.4 self page on CPU 0 after PERFMON_WRITE_PMDS: one counter");
 	munmap((void *)self, 4096);
 	close(fd);
 }
 
-/* A thread that is moved between the CPUs 50 times. */
-static void many_moves(pid_t pid)
+/* Moves the counted thread between the CPUs 50 times. */
+static void test_many_moves(pid_t pid)
 {
-	int fd = counting(last, shared->tid), i;
+	int fd = start_counting(last_counter, shared->tid), i;
 	__u64 value;
 
 	for (i = 0; i < 50; i++)
-		move(pid, (i + 1) % 2);
-	is(flags_of(fd, last, &value), PERFMON_REGFL_SHORT, "1.4 50 moves: short");
+		move_spinner(pid, (i + 1) % 2);
+	is(read_pmd_flags(fd, last_counter, &value), PERFMON_REGFL_SHORT, "1.4 50 moves: short");
 	ok(value, "1.4 50 moves: counted on CPU 0");
-	is(status_of(fd).flags, PERFMON_STATUS_STARTED, "1.4 50 moves: started, not elsewhere");
+	is(get_status(fd).flags, PERFMON_STATUS_STARTED, "1.4 50 moves: started, not elsewhere");
 	close(fd);
 }
 
-static void cpus(void)
+static void test_cpu_contexts(void)
 {
-	int fd = with(pfm_create(PFM_FL_SYSTEM_WIDE), alone);
+	int fd = write_counter(pfm_create(PFM_FL_SYSTEM_WIDE), cpu0_counter);
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), -ENODEV, "1.4 PERFMON_LOAD on a CPU that lacks a counter: ENODEV");
-	ok(kernel_said("CPU 1 does not have all registers of a context"), "1.4 PERFMON_LOAD on a CPU that lacks a counter: log");
+	ok(klog_contains("CPU 1 does not have all registers of a context"),
+	   "1.4 PERFMON_LOAD on a CPU that lacks a counter: log");
 	is(pfm_load(fd, 0), -EINVAL, "1.4 PERFMON_LOAD on another CPU than the caller's: EINVAL");
 	close(fd);
-	fd = with(pfm_create(PFM_FL_SYSTEM_WIDE), common - 1);
+	fd = write_counter(pfm_create(PFM_FL_SYSTEM_WIDE), nr_common - 1);
 	is(pfm_load(fd, 1), 0, "1.4 PERFMON_LOAD on CPU 1, last counter of CPU 1");
 	is(pfm_start(fd), 0, "1.4 PERFMON_START on CPU 1, last counter of CPU 1");
 	spin(100000);
-	ok(pfm_read_pmd(fd, common - 1) >= 200000, "1.4 last counter of CPU 1: counts");
-	is(pfm_write_pmc(fd, alone, pfm_instructions(SKYLAKE)), -ENODEV,
+	ok(pfm_read_pmd(fd, nr_common - 1) >= 200000, "1.4 last counter of CPU 1: counts");
+	is(pfm_write_pmc(fd, cpu0_counter, pfm_instructions(SKYLAKE)), -ENODEV,
 	   "1.4 PERFMON_WRITE_PMCS, one counter more than CPU 1 has: ENODEV");
 	spin(100000);
-	ok(pfm_read_pmd(fd, common - 1) >= 400000, "1.4 refused PERFMON_WRITE_PMCS: context counts on");
+	ok(pfm_read_pmd(fd, nr_common - 1) >= 400000,
+	   "1.4 refused PERFMON_WRITE_PMCS: context counts on");
 	close(fd);
-	on_cpu(0);
-	fd = with(pfm_create(PFM_FL_SYSTEM_WIDE), last);
+	pin_to_cpu(0);
+	fd = write_counter(pfm_create(PFM_FL_SYSTEM_WIDE), last_counter);
 	is(pfm_load(fd, 0), 0, "1.4 PERFMON_LOAD on CPU 0, last counter of CPU 0");
 	is(pfm_start(fd), 0, "1.4 PERFMON_START on CPU 0, last counter of CPU 0");
 	spin(100000);
-	ok(pfm_read_pmd(fd, last) >= 200000, "1.4 last counter of CPU 0: counts");
+	ok(pfm_read_pmd(fd, last_counter) >= 200000, "1.4 last counter of CPU 0: counts");
 	close(fd);
 }
 
 /*
- * /proc/perfmon_map lists the registers of all CPUs, with the CPUs that have one if some lack it.
+ * Checks that /proc/perfmon_map lists the registers of all CPUs, and names the CPUs that have a
+ * register if some CPUs lack it.
  */
-static void map(void)
+static void test_map(void)
 {
 	char line[300], want[20];
 	FILE *f = fopen("/proc/perfmon_map", "r");
@@ -271,45 +299,52 @@ static void map(void)
 	}
 	if (f)
 		fclose(f);
-	is(pmcs, last + 2, "1.4 /proc/perfmon_map: PMCs of all CPUs");
-	is(listed, last + 1 - common, "1.4 /proc/perfmon_map: PMCs of CPU 0 alone");
-	is(cores, common == 6 ? 2 : 0, "1.4 /proc/perfmon_map: core types");
+	is(pmcs, last_counter + 2, "1.4 /proc/perfmon_map: PMCs of all CPUs");
+	is(listed, last_counter + 1 - nr_common, "1.4 /proc/perfmon_map: PMCs of CPU 0 alone");
+	is(cores, nr_common == 6 ? 2 : 0, "1.4 /proc/perfmon_map: core types");
 }
 
 /* CPU 1 goes online while contexts exist, and offline while a monitored thread runs there. */
-static void hotplug(pid_t pid)
+static void test_hotplug(pid_t pid)
 {
 	__u64 value;
-	int fd, both;
+	int fd, both_cpus;
 
-	if (!cpu_online(1, false))
+	if (!set_cpu_online(1, false))
 		bail("CPU 1 offline");
-	fd = counting(last, shared->tid);
-	both = counting(0, this_thread());
-	if (!cpu_online(1, true))
+	fd = start_counting(last_counter, shared->tid);
+	both_cpus = start_counting(0, this_thread());
+	if (!set_cpu_online(1, true))
 		bail("CPU 1 online");
-	move(pid, 1);
-	is(flags_of(fd, last, &value), PERFMON_REGFL_SHORT, "1.4 CPU 1 online after PERFMON_LOAD, lacks the counter: short");
-	on_cpu(1);
-	pfm_write_pmd(both, 0, 0);
+	move_spinner(pid, 1);
+	is(read_pmd_flags(fd, last_counter, &value), PERFMON_REGFL_SHORT,
+	   "1.4 CPU 1 online after PERFMON_LOAD, lacks the counter: short");
+	pin_to_cpu(1);
+	pfm_write_pmd(both_cpus, 0, 0);
 	spin(100000);
-	ok(pfm_read_pmd(both, 0) >= 200000, "1.4 CPU 1 online after PERFMON_LOAD, has the counter: counts");
-	is(flags_of(both, 0, &value), 0, "1.4 CPU 1 online after PERFMON_LOAD, has the counter: not short");
-	on_cpu(0);
+	ok(pfm_read_pmd(both_cpus, 0) >= 200000,
+	   "1.4 CPU 1 online after PERFMON_LOAD, has the counter: counts");
+	is(read_pmd_flags(both_cpus, 0, &value), 0,
+	   "1.4 CPU 1 online after PERFMON_LOAD, has the counter: not short");
+	pin_to_cpu(0);
 	/* CPU 1 goes offline while the thread runs there, so the thread moves to CPU 0. */
-	if (!cpu_online(1, false))
+	if (!set_cpu_online(1, false))
 		bail("CPU 1 offline");
-	goes_on();
-	is(status_of(fd).flags, PERFMON_STATUS_STARTED, "1.4 CPU 1 offline: thread on CPU 0, not elsewhere");
-	if (!cpu_online(1, true))
+	spinner_progresses();
+	is(get_status(fd).flags, PERFMON_STATUS_STARTED,
+	   "1.4 CPU 1 offline: thread on CPU 0, not elsewhere");
+	if (!set_cpu_online(1, true))
 		bail("CPU 1 online");
-	move(pid, 0);
-	close(both);
+	move_spinner(pid, 0);
+	close(both_cpus);
 	close(fd);
 }
 
-/* Fixed counters for instructions and cycles, and the last one, which CPU 1 lacks. */
-static void fixed(pid_t pid)
+/*
+ * Tests the fixed counters for instructions and cycles, and the last fixed counter, which CPU 1
+ * lacks.
+ */
+static void test_fixed(pid_t pid)
 {
 	int fd = pfm_create(0);
 	__u64 before, value;
@@ -318,62 +353,74 @@ static void fixed(pid_t pid)
 	pfm_write_pmd(fd, INTEL_FIXED, 0);
 	is(pfm_load(fd, shared->tid), 0, "1.4 PERFMON_LOAD, fixed counters of both CPUs");
 	pfm_start(fd);
-	move(pid, 1);
+	move_spinner(pid, 1);
 	before = pfm_read_pmd(fd, INTEL_FIXED);
-	goes_on();
-	is(flags_of(fd, INTEL_FIXED, &value), 0, "1.4 fixed counter of both CPUs, on CPU 1: not short");
+	spinner_progresses();
+	is(read_pmd_flags(fd, INTEL_FIXED, &value), 0,
+	   "1.4 fixed counter of both CPUs, on CPU 1: not short");
 	ok(value > before, "1.4 fixed counter of both CPUs: counts on CPU 1");
-	is(pfm_write_pmc(fd, INTEL_FIXED, 0x2022), 0, "1.4 PERFMON_WRITE_PMCS, fixed counter of CPU 0 alone");
+	is(pfm_write_pmc(fd, INTEL_FIXED, 0x2022), 0,
+	   "1.4 PERFMON_WRITE_PMCS, fixed counter of CPU 0 alone");
 	before = pfm_read_pmd(fd, INTEL_FIXED);
-	goes_on();
-	is(flags_of(fd, INTEL_FIXED, &value), 0, "1.4 PMD of the fixed counter of CPU 0 alone not written: others not short");
+	spinner_progresses();
+	is(read_pmd_flags(fd, INTEL_FIXED, &value), 0,
+	   "1.4 PMD of the fixed counter of CPU 0 alone not written: others not short");
 	ok(value > before, "1.4 PMD of the fixed counter of CPU 0 alone not written: others count");
-	is(flags_of(fd, INTEL_FIXED + 3, &value), PERFMON_REGFL_SHORT, "1.4 PMD of the fixed counter of CPU 0 alone not written: short");
-	is(pfm_write_pmd(fd, INTEL_FIXED + 3, 0), 0, "1.4 PERFMON_WRITE_PMDS, fixed counter of CPU 0 alone");
-	goes_on();
-	is(status_of(fd).flags, PERFMON_STATUS_STARTED | PERFMON_STATUS_ELSEWHERE,
+	is(read_pmd_flags(fd, INTEL_FIXED + 3, &value), PERFMON_REGFL_SHORT,
+	   "1.4 PMD of the fixed counter of CPU 0 alone not written: short");
+	is(pfm_write_pmd(fd, INTEL_FIXED + 3, 0), 0,
+	   "1.4 PERFMON_WRITE_PMDS, fixed counter of CPU 0 alone");
+	spinner_progresses();
+	is(get_status(fd).flags, PERFMON_STATUS_STARTED | PERFMON_STATUS_ELSEWHERE,
 	   "1.4 fixed counter of CPU 0 alone, on CPU 1: elsewhere");
-	move(pid, 0);
-	goes_on();
-	is(status_of(fd).flags, PERFMON_STATUS_STARTED, "1.4 fixed counter of CPU 0 alone, on CPU 0: not elsewhere");
+	move_spinner(pid, 0);
+	spinner_progresses();
+	is(get_status(fd).flags, PERFMON_STATUS_STARTED,
+	   "1.4 fixed counter of CPU 0 alone, on CPU 0: not elsewhere");
 	ok(pfm_read_pmd(fd, INTEL_FIXED + 3), "1.4 fixed counter of CPU 0 alone: counts on CPU 0");
 	close(fd);
 }
 
-/* Contexts for one type of core (PERFMON_FL_CORE). */
-static void cores(pid_t pid)
+/* Tests contexts for one type of core (PERFMON_FL_CORE). */
+static void test_cores(pid_t pid)
 {
 	__u64 value;
 	int fd;
 
-	is(create_on(0, ATOM), -EINVAL, "1.4 PERFMON_CREATE, ctx_core without PERFMON_FL_CORE: EINVAL");
-	is(create_on(PERFMON_FL_CORE, 0), -EINVAL, "1.4 PERFMON_CREATE, PERFMON_FL_CORE without ctx_core: EINVAL");
-	fd = with(create_on(PERFMON_FL_CORE, 0x30), 0);
+	is(create_for_core(0, ATOM), -EINVAL,
+	   "1.4 PERFMON_CREATE, ctx_core without PERFMON_FL_CORE: EINVAL");
+	is(create_for_core(PERFMON_FL_CORE, 0), -EINVAL,
+	   "1.4 PERFMON_CREATE, PERFMON_FL_CORE without ctx_core: EINVAL");
+	fd = write_counter(create_for_core(PERFMON_FL_CORE, 0x30), 0);
 	is(pfm_load(fd, shared->tid), -ENODEV, "1.4 PERFMON_LOAD, core type of no CPU: ENODEV");
-	ok(kernel_said("no CPU has all registers of a context"), "1.4 PERFMON_LOAD, core type of no CPU: log");
+	ok(klog_contains("no CPU has all registers of a context"),
+	   "1.4 PERFMON_LOAD, core type of no CPU: log");
 	close(fd);
-	fd = with(create_on(PERFMON_FL_CORE, ATOM), alone);
-	is(pfm_load(fd, shared->tid), -ENODEV, "1.4 PERFMON_LOAD, counter that the core type lacks: ENODEV");
+	fd = write_counter(create_for_core(PERFMON_FL_CORE, ATOM), cpu0_counter);
+	is(pfm_load(fd, shared->tid), -ENODEV,
+	   "1.4 PERFMON_LOAD, counter that the core type lacks: ENODEV");
 	close(fd);
-	fd = with(create_on(PERFMON_FL_CORE, ATOM), 0);
+	fd = write_counter(create_for_core(PERFMON_FL_CORE, ATOM), 0);
 	is(pfm_load(fd, shared->tid), 0, "1.4 PERFMON_LOAD, counter that the core type has");
 	is(pfm_start(fd), 0, "1.4 PERFMON_START on another core type");
-	goes_on();
-	is(flags_of(fd, 0, &value), PERFMON_REGFL_SHORT, "1.4 context on another core type: short");
+	spinner_progresses();
+	is(read_pmd_flags(fd, 0, &value), PERFMON_REGFL_SHORT,
+	   "1.4 context on another core type: short");
 	is(value, 0, "1.4 context on another core type: does not count");
-	move(pid, 1);
-	goes_on();
+	move_spinner(pid, 1);
+	spinner_progresses();
 	ok(pfm_read_pmd(fd, 0), "1.4 context on its core type: counts");
-	is(status_of(fd).flags, PERFMON_STATUS_STARTED, "1.4 context on its core type: not elsewhere");
+	is(get_status(fd).flags, PERFMON_STATUS_STARTED,
+	   "1.4 context on its core type: not elsewhere");
 	close(fd);
-	move(pid, 0);
-	fd = with(create_on(PERFMON_FL_CORE | PFM_FL_SYSTEM_WIDE, ATOM), 0);
-	on_cpu(0);
+	move_spinner(pid, 0);
+	fd = write_counter(create_for_core(PERFMON_FL_CORE | PFM_FL_SYSTEM_WIDE, ATOM), 0);
+	pin_to_cpu(0);
 	is(pfm_load(fd, 0), -ENODEV, "1.4 PERFMON_LOAD on a CPU of another core type: ENODEV");
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), 0, "1.4 PERFMON_LOAD on a CPU of its core type");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 int main(void)
@@ -384,52 +431,56 @@ int main(void)
 
 	if (model && !strcmp(model, "nameless")) {
 		plan(2);
-		unload();
+		unload_modules();
 		insmod("perfcounters", "");
-		is(insmod("pfm_intel", ""), -ENODEV, "1.4 pfm_intel, hybrid without leaf 0x1a: ENODEV");
-		ok(kernel_said("does not give the core type of each CPU"), "1.4 pfm_intel, hybrid without leaf 0x1a: log");
+		is(insmod("pfm_intel", ""), -ENODEV,
+		   "1.4 pfm_intel, hybrid without leaf 0x1a: ENODEV");
+		ok(klog_contains("does not give the core type of each CPU"),
+		   "1.4 pfm_intel, hybrid without leaf 0x1a: log");
 		return finish();
 	}
-	common = hybrid ? 6 : 4;
-	last = 7;
-	alone = common;
+	nr_common = hybrid ? 6 : 4;
+	last_counter = 7;
+	cpu0_counter = nr_common;
 	plan(hybrid ? 85 : 61);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	on_cpu(0);
-	unload();
+	pin_to_cpu(0);
+	unload_modules();
 	insmod("perfcounters", "");
 	is(insmod("pfm_intel", ""), 0, "1.4 pfm_intel, CPUs that differ");
-	ok(kernel_said("CPUs differ: a context counts only on CPUs"), "1.4 pfm_intel, CPUs that differ: log");
-	map();
-	pid = spinner();
+	ok(klog_contains("CPUs differ: a context counts only on CPUs"),
+	   "1.4 pfm_intel, CPUs that differ: log");
+	test_map();
+	pid = fork_spinner();
 	wait_until(shared->tid);
-	everywhere(pid);
-	moves(pid);
-	many_moves(pid);
-	page();
+	test_common_counter(pid);
+	test_cpu0_counter(pid);
+	test_many_moves(pid);
+	test_self_page();
 	if (hybrid) {
-		fixed(pid);
-		cores(pid);
+		test_fixed(pid);
+		test_cores(pid);
 	}
-	hotplug(pid);
-	cpus();
+	test_hotplug(pid);
+	test_cpu_contexts();
 	shared->end = 1;
 	waitpid(pid, NULL, 0);
 	is(rmmod("pfm_intel"), 0, "1.4 pfm_intel removed");
 	/* Loads the description again, while CPU 0 is the only one online. */
-	if (!cpu_online(1, false))
+	if (!set_cpu_online(1, false))
 		bail("CPU 1 offline");
 	is(insmod("pfm_intel", ""), 0, "1.4 pfm_intel, CPU 1 offline");
-	if (!cpu_online(1, true))
+	if (!set_cpu_online(1, true))
 		bail("CPU 1 online");
-	pid = spinner();
+	pid = fork_spinner();
 	wait_until(shared->tid);
-	everywhere(pid);
+	test_common_counter(pid);
 	shared->end = 1;
 	waitpid(pid, NULL, 0);
 	is(rmmod("pfm_intel"), 0, "1.4 pfm_intel removed again");
-	ok(!kernel_said("unchecked MSR access error"), "1.4 no unchecked access to a missing register: log");
-	ok(!kernel_said("perfmon: a context ended"), "1.4 no context ended: log");
+	ok(!klog_contains("unchecked MSR access error"),
+	   "1.4 no unchecked access to a missing register: log");
+	ok(!klog_contains("perfmon: a context ended"), "1.4 no context ended: log");
 	return finish();
 }

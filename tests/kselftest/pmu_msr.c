@@ -6,30 +6,30 @@
  *
  * Tests each register of each model, bit by bit: which bits can be written, which fault with #GP,
  * and which read back. The masks are those of the manuals (Intel SDM volume 3, "Architectural
- * Performance Monitoring", and volume 4; AMD APM volume 2). They are written down here a second
- * time, not derived as in the emulator.
+ * Performance Monitoring", and volume 4; AMD APM volume 2). The test lists the masks independently
+ * of the emulator, which derives them.
  */
 #include "pmu.h"
 
-#define NONE	(~0ULL)		/* no such register */
+#define NO_REGISTER	(~0ULL)	/* the model lacks the register */
 
-struct reg {
+struct msr_range {
 	const char *name;
 	__u32 first, step;
-	int nr;			/* registers that any model has */
-	int present;		/* registers that this model has */
+	int nr;			/* registers on the largest model */
+	int present;		/* registers on this model */
 	bool readonly;
-	__u64 refused;		/* bits that fault */
-	__u64 kept;		/* bits that read back */
+	__u64 faulting;		/* bits for which a write raises #GP */
+	__u64 readable;		/* bits that keep a written value */
 	bool sign_extends;
 };
 
-/* Bits of Intel's registers that fault, by model: arch1, arch, skylake, arch5. */
+/* Bits of Intel's registers for which a write raises #GP, by model: arch1, arch, skylake, arch5. */
 static const struct {
 	__u64 select, fixed_ctrl, ctrl, reset, set;
 } intel[] = {
-	{ 0xffffffff00200000, NONE, NONE, NONE, NONE },
-	{ 0xffffffff00200000, ~0xbbbULL, ~0x70000000fULL, ~0xc00000070000000fULL, NONE },
+	{ 0xffffffff00200000, NO_REGISTER, NO_REGISTER, NO_REGISTER, NO_REGISTER },
+	{ 0xffffffff00200000, ~0xbbbULL, ~0x70000000fULL, ~0xc00000070000000fULL, NO_REGISTER },
 	{ 0xffffffff00000000, ~0xfffULL, ~0x70000000fULL, ~0xec0000070000000fULL,
 	  ~0x6c0000070000000fULL },
 	{ 0xffffffff00200000, ~0xbbbbULL, ~0xf000000ffULL, ~0xec00000f000000ffULL,
@@ -40,64 +40,64 @@ static const struct {
 #define K8_SELECT	0xffdfffffULL
 #define AMD_SELECT	0x30fffd7ffffULL
 
-static __u64 expected(const struct reg *r, __u64 value)
+static __u64 expected(const struct msr_range *r, __u64 value)
 {
 	if (r->sign_extends)
 		return (__u64)(long long)(int)value & COUNTER_BITS;
-	return value & r->kept;
+	return value & r->readable;
 }
 
-static bool check_one(const struct reg *r, int n)
+static bool check_msr(const struct msr_range *r, int n)
 {
 	__u32 msr = r->first + n * r->step;
-	bool there = n < r->present, good = true;
+	bool exists = n < r->present, good = true;
 	int bit;
 
-	raw("rd %#x", msr);
-	if (raw_step[0].err != (there ? 0 : GP)) {
-		note("reading %#x: %lld", msr, raw_step[0].err);
+	msr_raw("rd %#x", msr);
+	if (msr_raw_results[0].err != (exists ? 0 : GP)) {
+		note("reading %#x: %lld", msr, msr_raw_results[0].err);
 		good = false;
 	}
 	for (bit = 0; bit < 64; bit++) {
 		__u64 value = 1ULL << bit, got;
-		bool taken = there && !r->readonly && !(value & r->refused);
+		bool accepted = exists && !r->readonly && !(value & r->faulting);
 
-		got = raw("wr %#x %#llx; wr %#x 0; wr %#x %#llx; rd %#x", msr, value, msr, msr,
-			  value, msr);
-		if (raw_step[0].err != (taken ? 0 : GP)) {
-			note("%#x, bit %d: %lld", msr, bit, raw_step[0].err);
+		got = msr_raw("wr %#x %#llx; wr %#x 0; wr %#x %#llx; rd %#x", msr, value, msr, msr,
+			      value, msr);
+		if (msr_raw_results[0].err != (accepted ? 0 : GP)) {
+			note("%#x, bit %d: %lld", msr, bit, msr_raw_results[0].err);
 			good = false;
 		}
-		if (taken && got != expected(r, value)) {
+		if (accepted && got != expected(r, value)) {
 			note("%#x, bit %d reads back %#llx", msr, bit, got);
 			good = false;
 		}
 	}
 	/* 0 can be written to all registers that exist and are not read-only. */
-	raw("wr %#x 0", msr);
-	if (raw_step[0].err != (there && !r->readonly ? 0 : GP)) {
-		note("writing 0 to %#x: %lld", msr, raw_step[0].err);
+	msr_raw("wr %#x 0", msr);
+	if (msr_raw_results[0].err != (exists && !r->readonly ? 0 : GP)) {
+		note("writing 0 to %#x: %lld", msr, msr_raw_results[0].err);
 		good = false;
 	}
 	return good;
 }
 
-static void check(const struct reg *r)
+static void test_msrs(const struct msr_range *r)
 {
 	bool good = true;
 	int n;
 
 	for (n = 0; n < r->nr; n++)
-		good &= check_one(r, n);
+		good &= check_msr(r, n);
 	ok(good, "pmu %s: %d of %d exist, each bit as in the manual", r->name, r->present,
 	   r->nr);
 }
 
-static void check_intel(const struct pmu_model *m)
+static void test_intel(const struct pmu_model *m)
 {
 	int i = m - pmu_models, v2 = m->version >= 2, v4 = m->version >= 4;
 	__u64 high = ~COUNTER_BITS;
-	const struct reg regs[] = {
+	const struct msr_range regs[] = {
 		{ "IA32_PERFEVTSELx", 0x186, 1, 8, m->counters, false, intel[i].select, ~0ULL,
 		  false },
 		{ "IA32_PMCx", 0xc1, 1, 8, m->counters, false, 0, 0, true },
@@ -118,15 +118,18 @@ static void check_intel(const struct pmu_model *m)
 
 	plan(sizeof(regs) / sizeof(*regs));
 	for (n = 0; n < sizeof(regs) / sizeof(*regs); n++)
-		check(&regs[n]);
+		test_msrs(&regs[n]);
 }
 
-/* On AMD no bit faults when it is written. A write of the status register has no effect. */
-static void check_amd(const struct pmu_model *m)
+/*
+ * On AMD no bit of a register raises #GP when the bit is written. A write of the status register
+ * has no effect.
+ */
+static void test_amd(const struct pmu_model *m)
 {
 	int v1 = m->version >= 1 ? 6 : 0, v2 = m->version >= 2;
 	__u64 select = m->version ? AMD_SELECT : K8_SELECT;
-	const struct reg regs[] = {
+	const struct msr_range regs[] = {
 		{ "PerfEvtSelx at K7's addresses", 0xc0010000, 1, 4, 4, false, 0, select, false },
 		{ "PerfCtrx at K7's addresses", 0xc0010004, 1, 4, 4, false, 0, COUNTER_BITS,
 		  false },
@@ -141,17 +144,17 @@ static void check_amd(const struct pmu_model *m)
 
 	plan(sizeof(regs) / sizeof(*regs));
 	for (n = 0; n < sizeof(regs) / sizeof(*regs); n++)
-		check(&regs[n]);
+		test_msrs(&regs[n]);
 }
 
 int main(void)
 {
-	const struct pmu_model *m = this_model();
+	const struct pmu_model *m = guest_model();
 
-	raw_load();
+	msr_raw_load();
 	if (m->amd)
-		check_amd(m);
+		test_amd(m);
 	else
-		check_intel(m);
+		test_intel(m);
 	return finish();
 }

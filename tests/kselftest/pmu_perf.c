@@ -6,7 +6,7 @@
  * timeout: 200
  *
  * Tests the emulated PMU with the kernel's perf: the kernel finds each model, counts exactly the
- * instructions that ran, and samples at exactly the expected ones.
+ * executed instructions, and samples exactly the expected instructions.
  */
 #include "pmu.h"
 #include <pthread.h>
@@ -15,26 +15,29 @@
 
 static const __u64 rounds[] = { 10, 11, 100, 1000, 10000, 1000000, 100000000 };
 
-static void counts(void)
+static void test_counts(void)
 {
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
-	__u64 around = perf_spin(fd, 1) - 2, got;
+	__u64 overhead = perf_spin(fd, 1) - 2, got;
 	bool exact = true;
 	unsigned int i;
 
 	for (i = 0; i < sizeof(rounds) / sizeof(*rounds); i++) {
 		got = perf_spin(fd, rounds[i]);
-		if (got != 2 * rounds[i] + around) {
+		if (got != 2 * rounds[i] + overhead) {
 			note("%llu rounds: %llu instructions", rounds[i], got);
 			exact = false;
 		}
 	}
-	note("%llu instructions around the loop", around);
-	ok(exact && around < 100, "pmu perf: exact counts of 20 to 200000000 instructions");
+	note("%llu instructions around the loop", overhead);
+	ok(exact && overhead < 100, "pmu perf: exact counts of 20 to 200000000 instructions");
 	close(fd);
 }
 
-/* Larger than what the emulator stores in one step of a repeated string instruction. */
+/*
+ * Buffer that is larger than the part of a repeated string instruction that the emulator executes
+ * in one step.
+ */
 static char page[4096 * 40];
 
 static __attribute__((noinline)) __u64 count_rep(int fd, __u64 bytes)
@@ -47,14 +50,17 @@ static __attribute__((noinline)) __u64 count_rep(int fd, __u64 bytes)
 	return perf_read(fd);
 }
 
-static void rep(void)
+static void test_rep(void)
 {
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	__u64 one = count_rep(fd, 1);
 
 	if (one < 1)
 		bail("nothing is counted");
-	/* The first of these calls also has page faults in between. */
+	/*
+	 * The first of the next two calls also has page faults, because the pages are not mapped
+	 * yet.
+	 */
 	is(count_rep(fd, sizeof(page)), one,
 	   "pmu perf: a repeated string instruction with page faults counts as one");
 	is(count_rep(fd, sizeof(page)), one,
@@ -62,8 +68,8 @@ static void rep(void)
 	close(fd);
 }
 
-/* Signal handler that continues behind the faulting instruction, at the address in RBX. */
-static void go_on(int sig, siginfo_t *info, void *context)
+/* Handles a signal by continuing behind the faulting instruction, at the address in RBX. */
+static void skip_instruction(int sig, siginfo_t *info, void *context)
 {
 	greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
 
@@ -88,21 +94,25 @@ static __u64 name(int fd)							\
 	return name##_rounds(fd, 501) - name##_rounds(fd, 1);			\
 }
 
-/* When it translates ud2 the emulator knows that it faults. The others fault when they run. */
-FAULTING(foreseen, "ud2")
-FAULTING(found, "incl 0")
-FAULTING(found_later, "nop\n incl 0")
+/*
+ * The emulator knows that ud2 faults when it translates the instruction. Instructions other than
+ * ud2 fault when they are executed.
+ */
+FAULTING(fault_at_translation, "ud2")
+FAULTING(fault_at_run_time, "incl 0")
+FAULTING(fault_after_nop, "nop\n incl 0")
 
-static void faulting(void)
+static void test_faulting(void)
 {
-	struct sigaction act = { .sa_sigaction = go_on, .sa_flags = SA_SIGINFO };
+	struct sigaction act = { .sa_sigaction = skip_instruction, .sa_flags = SA_SIGINFO };
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	sigaction(SIGILL, &act, NULL);
 	sigaction(SIGSEGV, &act, NULL);
-	is(foreseen(fd), found(fd),
+	is(fault_at_translation(fd), fault_at_run_time(fd),
 	   "pmu perf: an instruction that faults does not count, at translation or at run time");
-	is(found_later(fd) - found(fd), 500, "pmu perf: an instruction before a fault counts");
+	is(fault_after_nop(fd) - fault_at_run_time(fd), 500,
+	   "pmu perf: an instruction before a fault counts");
 	signal(SIGILL, SIG_DFL);
 	signal(SIGSEGV, SIG_DFL);
 	close(fd);
@@ -122,13 +132,16 @@ static const struct ratio {
 	{ "cache misses", PERF_COUNT_HW_CACHE_MISSES, 1, 1024 },
 };
 
-static void ratio(const struct ratio *r, const struct pmu_model *m)
+static void test_ratio(const struct ratio *r, const struct pmu_model *m)
 {
 	int leader = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	int fd = perf_user(r->event, leader);
 	__u64 insns, got;
 
-	/* Without a fixed counter for reference cycles, Intel's driver counts nothing. */
+	/*
+	 * Without a fixed counter for reference cycles, the driver of Intel cannot count reference
+	 * cycles.
+	 */
 	if (fd < 0 || (r->event == PERF_COUNT_HW_REF_CPU_CYCLES && !m->amd && m->fixed < 3)) {
 		char name[80];
 
@@ -141,7 +154,10 @@ static void ratio(const struct ratio *r, const struct pmu_model *m)
 	}
 	insns = perf_spin(leader, 5000000);
 	got = perf_read(fd);
-	/* A fraction of an event that is left from before may complete one more. */
+	/*
+	 * A fraction of an event that is left from an earlier use of the counter may complete one
+	 * more event.
+	 */
 	if (!ok(insns >= 10000000 && got >= insns * r->events / r->insns &&
 		got <= insns * r->events / r->insns + 1,
 		"pmu perf: %s are the expected share of instructions", r->name))
@@ -150,7 +166,7 @@ static void ratio(const struct ratio *r, const struct pmu_model *m)
 	close(leader);
 }
 
-static void rings(const struct pmu_model *m)
+static void test_modes(const struct pmu_model *m)
 {
 	struct perf_event_attr both = { .config = PERF_COUNT_HW_INSTRUCTIONS };
 	struct perf_event_attr kernel = both;
@@ -172,30 +188,33 @@ static void rings(const struct pmu_model *m)
 	}
 	off = n[2] - n[1] - n[0];
 	note("user %llu, kernel %llu, both %llu", n[0], n[1], n[2]);
-	/* Without a global control, counters start and stop one after the other. */
+	/* Without a global control register, counters start and stop one after the other. */
 	ok(n[0] && n[1] > n[0] && llabs(off) <= (m->version >= 2 ? 0 : 1000),
 	   "pmu perf: user and kernel mode add up to the count of both");
 }
 
-/* Instructions of the sampled loop: 64 of one byte, then two. place() returns their number. */
-#define BODY	66
+/*
+ * Number of instructions of the sampled loop, of which the first 64 have one byte each.
+ * body_index() returns the position of an instruction in the loop.
+ */
+#define BODY_INSNS	66
 static const char *body;
 
-static __attribute__((noinline)) void walk(__u64 turns)
+static __attribute__((noinline)) void walk_body(__u64 turns)
 {
 	asm volatile("lea 1f(%%rip), %1\n"
 		     "1: .rept 64\n nop\n .endr\n"
 		     "dec %0\n jnz 1b" : "+r"(turns), "=&r"(body) : : "cc");
 }
 
-static int place(__u64 ip)
+static int body_index(__u64 ip)
 {
-	__u64 at = ip - (__u64)body;
+	__u64 offset = ip - (__u64)body;
 
-	return at <= 64 ? (int)at : at == 67 ? 65 : -1;
+	return offset <= 64 ? (int)offset : offset == 67 ? 65 : -1;
 }
 
-static void samples(__u64 period)
+static void test_samples(__u64 period)
 {
 	struct perf_event_attr attr = {
 		.type = PERF_TYPE_HARDWARE,
@@ -204,10 +223,10 @@ static void samples(__u64 period)
 		.sample_period = period,
 		.sample_type = PERF_SAMPLE_IP,
 	};
-	const __u64 turns = 20000000 / BODY;
+	const __u64 rounds = 20000000 / BODY_INSNS;
 	struct perf_event_mmap_page *page;
-	int fd = perf_open(&attr, -1), last = -1, at;
-	__u64 from, n = 0, astray = 0, total;
+	int fd = perf_open(&attr, -1), last = -1, index;
+	__u64 from, n = 0, outside = 0, total;
 	struct {
 		struct perf_event_header header;
 		__u64 ip;
@@ -217,52 +236,52 @@ static void samples(__u64 period)
 	if (page == MAP_FAILED)
 		bail("mmap of samples");
 	perf_start(fd);
-	walk(turns);
+	walk_body(rounds);
 	perf_stop(fd);
 	total = perf_read(fd);
 	for (from = 0; from < page->data_head; from += s->header.size) {
 		s = (void *)((char *)page + 4096 + from);
 		if (s->header.type != PERF_RECORD_SAMPLE) {
-			astray++;
+			outside++;
 			continue;
 		}
-		at = place(s->ip);
+		index = body_index(s->ip);
 		n++;
 		/* The first and the last sample may be outside of the loop. */
-		if (at >= 0 && last >= 0 && (last + period) % BODY != (__u64)at)
-			astray++;
-		if (at < 0 && last >= 0 && n != total / period)
-			astray++;
-		last = at;
+		if (index >= 0 && last >= 0 && (last + period) % BODY_INSNS != (__u64)index)
+			outside++;
+		if (index < 0 && last >= 0 && n != total / period)
+			outside++;
+		last = index;
 	}
 	munmap(page, 65 * 4096);
 	close(fd);
-	if (total < turns * BODY)
+	if (total < rounds * BODY_INSNS)
 		note("only %llu instructions", total);
-	is(n, total < turns * BODY ? -1LL : (long long)(total / period),
+	is(n, total < rounds * BODY_INSNS ? -1LL : (long long)(total / period),
 	   "pmu perf: one sample for each %llu instructions", period);
-	is(astray, 0, "pmu perf: each sample is at the expected instruction, period %llu", period);
+	is(outside, 0, "pmu perf: each sample is at the expected instruction, period %llu", period);
 }
 
-/* Ten instructions a round, the first at the label stop. */
-extern const char stop[];
+/* A loop of ten instructions a round, the first of them at breakpoint_label. */
+extern const char breakpoint_label[];
 
-static __attribute__((noinline, noclone)) void stops(__u64 turns)
+static __attribute__((noinline, noclone)) void run_breakpoint_loop(__u64 turns)
 {
-	asm volatile("stop: .rept 8\n nop\n .endr\n"
-		     "dec %0\n jnz stop" : "+r"(turns) : : "cc");
+	asm volatile("breakpoint_label: .rept 8\n nop\n .endr\n"
+		     "dec %0\n jnz breakpoint_label" : "+r"(turns) : : "cc");
 }
 
 /*
- * With 101 instructions from interrupt to interrupt, one in a hundred rounds has an interrupt just
- * before the breakpoint. The RF flag that it pushes must not suppress the breakpoint.
+ * With 101 instructions between two interrupts, one in a hundred rounds has an interrupt just
+ * before the breakpoint. The RF flag that the interrupt pushes must not suppress the breakpoint.
  */
-static void breakpoints(void)
+static void test_breakpoints(void)
 {
-	struct perf_event_attr at = {
+	struct perf_event_attr breakpoint = {
 		.type = PERF_TYPE_BREAKPOINT,
 		.bp_type = HW_BREAKPOINT_X,
-		.bp_addr = (__u64)stop,
+		.bp_addr = (__u64)breakpoint_label,
 		.bp_len = sizeof(long),
 		.exclude_kernel = 1,
 	};
@@ -272,13 +291,13 @@ static void breakpoints(void)
 		.exclude_kernel = 1,
 		.sample_period = 101,
 	};
-	int fd = perf_open(&at, -1), other = perf_open(&interrupts, -1);
+	int fd = perf_open(&breakpoint, -1), other = perf_open(&interrupts, -1);
 
 	if (fd < 0 || other < 0)
 		bail("a breakpoint");
 	perf_start(fd);
 	perf_start(other);
-	stops(4000);
+	run_breakpoint_loop(4000);
 	perf_stop(other);
 	perf_stop(fd);
 	is(perf_read(fd), 4000,
@@ -295,7 +314,7 @@ static __u64 rdpmc(unsigned int counter)
 	return low | (__u64)high << 32;
 }
 
-static void self_monitoring(void)
+static void test_rdpmc(void)
 {
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1), i;
 	struct perf_event_mmap_page *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
@@ -312,7 +331,10 @@ static void self_monitoring(void)
 	for (i = 0; i < 10; i++) {
 		__u32 seq;
 
-		/* The protocol of perf's page: read again if it changed meanwhile. */
+		/*
+		 * The protocol of perf's mapped page: read again if page->lock changed during the
+		 * read.
+		 */
 		do {
 			seq = *(volatile __u32 *)&page->lock;
 			before = rdpmc(page->index - 1);
@@ -333,24 +355,24 @@ static void self_monitoring(void)
 
 struct counter_thread {
 	pthread_t id;
-	__u64 got, around;
+	__u64 got, overhead;
 	int cpu;
 };
 
-static void *count_in_thread(void *arg)
+static void *count_thread(void *arg)
 {
 	struct counter_thread *t = arg;
 	int fd;
 
-	on_cpu(t->cpu);
+	pin_to_cpu(t->cpu);
 	fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
-	t->around = perf_spin(fd, 1) - 2;
+	t->overhead = perf_spin(fd, 1) - 2;
 	t->got = perf_spin(fd, 20000000);
 	close(fd);
 	return NULL;
 }
 
-static void threads(int nr)
+static void test_threads(int nr)
 {
 	struct counter_thread t[32] = {};
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -358,13 +380,13 @@ static void threads(int nr)
 
 	for (i = 0; i < nr; i++) {
 		t[i].cpu = i % cpus;
-		if (pthread_create(&t[i].id, NULL, count_in_thread, &t[i]))
+		if (pthread_create(&t[i].id, NULL, count_thread, &t[i]))
 			bail("pthread_create");
 	}
 	for (i = 0; i < nr; i++) {
 		pthread_join(t[i].id, NULL);
-		if (t[i].got != 40000000 + t[i].around) {
-			note("thread %d: %llu, %llu around", i, t[i].got, t[i].around);
+		if (t[i].got != 40000000 + t[i].overhead) {
+			note("thread %d: %llu, %llu around", i, t[i].got, t[i].overhead);
 			wrong++;
 		}
 	}
@@ -382,24 +404,24 @@ int main(int argc, char **argv)
 		spin(strtoull(argv[2], NULL, 0));
 		return 0;
 	}
-	m = this_model();
+	m = guest_model();
 	plan(6 + sizeof(ratios) / sizeof(*ratios) + 1 + 6 + 1 + 3);
 	snprintf(line, sizeof(line), "Performance Events: %s", m->driver);
-	ok(kernel_said(line), "pmu the kernel selects the driver of %s", m->name);
-	on_cpu(0);
-	counts();
-	rep();
-	faulting();
+	ok(klog_contains(line), "pmu the kernel selects the driver of %s", m->name);
+	pin_to_cpu(0);
+	test_counts();
+	test_rep();
+	test_faulting();
 	for (i = 0; i < sizeof(ratios) / sizeof(*ratios); i++)
-		ratio(&ratios[i], m);
-	rings(m);
-	no_throttle();
-	samples(100000);
-	samples(100002);
-	samples(1000000);
-	breakpoints();
-	self_monitoring();
-	threads(sysconf(_SC_NPROCESSORS_ONLN));
-	threads(16);
+		test_ratio(&ratios[i], m);
+	test_modes(m);
+	disable_perf_throttling();
+	test_samples(100000);
+	test_samples(100002);
+	test_samples(1000000);
+	test_breakpoints();
+	test_rdpmc();
+	test_threads(sysconf(_SC_NPROCESSORS_ONLN));
+	test_threads(16);
 	return finish();
 }

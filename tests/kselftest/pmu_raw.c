@@ -10,7 +10,7 @@
 #include "pmu.h"
 #include <setjmp.h>
 
-static const struct pmu_model *m;
+static const struct pmu_model *model;
 static __u32 sel0, sel1, ctr0, ctr1, ctrl, status, status_reset;
 
 #define USR		(1ULL << 16)
@@ -24,7 +24,7 @@ static __u32 sel0, sel1, ctr0, ctr1, ctrl, status, status_reset;
 
 static void find_registers(void)
 {
-	if (m->amd) {
+	if (model->amd) {
 		sel0 = 0xc0010000;
 		ctr0 = 0xc0010004;
 		ctrl = 0xc0000301;
@@ -41,67 +41,73 @@ static void find_registers(void)
 	ctr1 = ctr0 + 1;
 }
 
-/* Returns the value from which a counter overflows after that number of events. */
-static __u64 minus(__u64 events)
+/* Returns the value from which a counter overflows after @events events. */
+static __u64 value_before(__u64 events)
 {
-	return m->amd ? TOP - events : (TOP - events) & 0xffffffff;
+	return model->amd ? TOP - events : (TOP - events) & 0xffffffff;
 }
 
 /*
- * Stops and clears the counters, with all of them enabled in the global control and the interrupt
- * masked.
+ * Stops and clears the counters, leaves all counters enabled in the global control register, and
+ * masks the counter interrupt.
  */
-static void quiet(void)
+static void stop_counters(void)
 {
 	int i;
 
-	for (i = 0; i < m->counters && i < 4; i++)
-		raw("wr %#x 0; wr %#x 0", sel0 + i, ctr0 + i);
-	if (!m->amd && m->version >= 2) {
-		__u64 present = ((1ULL << m->fixed) - 1) << 32 | ((1ULL << m->counters) - 1);
+	for (i = 0; i < model->counters && i < 4; i++)
+		msr_raw("wr %#x 0; wr %#x 0", sel0 + i, ctr0 + i);
+	if (!model->amd && model->version >= 2) {
+		__u64 present =
+			((1ULL << model->fixed) - 1) << 32 | ((1ULL << model->counters) - 1);
 
-		raw("wr 0x38d 0; wr 0x390 %#llx; wr 0x38f %#llx",
-		    present | (m->version >= 4 ? 0xecULL << 56 : 0xc0ULL << 56), present);
+		msr_raw("wr 0x38d 0; wr 0x390 %#llx; wr 0x38f %#llx",
+			present | (model->version >= 4 ? 0xecULL << 56 : 0xc0ULL << 56), present);
 	}
-	if (m->amd && m->version >= 2)
-		raw("wr 0xc0000302 0x3f; wr 0xc0000301 0x3f");
-	raw("lvtpc %#x; nmis; on_nmi", NMI | MASKED);
+	if (model->amd && model->version >= 2)
+		msr_raw("wr 0xc0000302 0x3f; wr 0xc0000301 0x3f");
+	msr_raw("lvtpc %#x; nmis; on_nmi", NMI | MASKED);
 }
 
-/* Returns what counter n counts of that event during the command "run". */
-static __u64 count(int n, __u64 event, __u64 rounds)
+/* Returns the number of events that counter @n counts during the command "run". */
+static __u64 count_run(int n, __u64 event, __u64 rounds)
 {
-	return raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n,
-		   ctr0 + n, sel0 + n, event | OS | EN, rounds, sel0 + n, ctr0 + n);
+	return msr_raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n,
+		       ctr0 + n, sel0 + n, event | OS | EN, rounds, sel0 + n, ctr0 + n);
 }
 
-static __u64 around;	/* instructions that count() adds to those of its rounds */
+static __u64 overhead;	/* instructions that count_run() adds to those of its rounds */
 
-static void counts(void)
+static void test_counts(void)
 {
 	static const __u64 rounds[] = { 2, 3, 10, 1001, 1000000 };
 	bool good = true;
 	unsigned int i;
 	int n;
 
-	around = count(0, INSTRUCTIONS, 1) - 2;
+	overhead = count_run(0, INSTRUCTIONS, 1) - 2;
 	for (i = 0; i < sizeof(rounds) / sizeof(*rounds); i++)
-		for (n = 0; n < m->counters && n < 4; n++)
-			good &= count(n, INSTRUCTIONS, rounds[i]) == 2 * rounds[i] + around;
-	note("%llu instructions around", around);
-	ok(good && around < 200, "pmu each general counter counts instructions exactly");
+		for (n = 0; n < model->counters && n < 4; n++)
+			good &= count_run(n, INSTRUCTIONS, rounds[i]) == 2 * rounds[i] + overhead;
+	note("%llu instructions around", overhead);
+	ok(good && overhead < 200, "pmu each general counter counts instructions exactly");
 }
 
-/* Reading the counter must count as many instructions as reading the time stamp (MSR 0x10). */
-static void reads(void)
+/*
+ * The read of a counter must count as many instructions as the read of the time stamp counter (MSR
+ * 0x10).
+ */
+static void test_reads(void)
 {
 	__u32 msr[] = { 0x10, ctr0 };
 	__u64 got[2];
 	int i;
 
 	for (i = 0; i < 2; i++)
-		got[i] = raw("wr %#x 0; wr %#x 0; wr %#x %#llx; rd %#x; rd %#x; wr %#x 0; rd %#x",
-			     sel0, ctr0, sel0, INSTRUCTIONS | OS | EN, msr[i], msr[i], sel0, ctr0);
+		got[i] =
+			msr_raw("wr %#x 0; wr %#x 0; wr %#x %#llx; rd %#x; rd %#x; wr %#x 0; rd %#x",
+				sel0, ctr0, sel0, INSTRUCTIONS | OS | EN, msr[i], msr[i], sel0,
+				ctr0);
 	is(got[1], got[0], "pmu a read of a counter does not change it");
 }
 
@@ -123,19 +129,19 @@ static const struct {
 	{ "nothing known", 0xffff, 0xffff, 0, 1 },
 };
 
-static void ratios(void)
+static void test_ratios(void)
 {
 	bool good = true;
 	unsigned int i;
 
 	for (i = 0; i < sizeof(events) / sizeof(*events); i++) {
-		__u64 code = m->amd ? events[i].amd : events[i].intel;
-		__u64 insns = 2 * 7777 + around, got, want;
+		__u64 code = model->amd ? events[i].amd : events[i].intel;
+		__u64 insns = 2 * 7777 + overhead, got, want;
 
-		/* The registers of K8 do not have the upper four bits of the event. */
-		if (!code || (m->amd && !m->version && code >> 32))
+		/* The event select registers of K8 lack the upper four bits of the event code. */
+		if (!code || (model->amd && !model->version && code >> 32))
 			continue;
-		got = count(0, code, 7777);
+		got = count_run(0, code, 7777);
 		want = insns * events[i].events / events[i].insns;
 		if (got != want) {
 			note("%s: %llu, not %llu", events[i].name, got, want);
@@ -145,7 +151,7 @@ static void ratios(void)
 	ok(good, "pmu each event is its share of instructions, rounded down");
 }
 
-static void fixed(void)
+static void test_fixed(void)
 {
 	static const struct {
 		__u64 events, insns;
@@ -154,18 +160,19 @@ static void fixed(void)
 	__u64 a, b;
 	int i;
 
-	for (i = 0; i < m->fixed; i++) {
+	for (i = 0; i < model->fixed; i++) {
 		__u64 on = 1ULL << 4 * i;
 
 		__u64 more = 4000 * want[i].events / want[i].insns;
 
 		/*
-		 * A fraction of an event from an earlier use of the counter may complete one more.
+		 * A fraction of an event from an earlier use of the counter may complete one more
+		 * event.
 		 */
-		a = raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on,
-			0x309 + i);
-		b = raw("wr %#x 0; wr 0x38d %#llx; run 3000; wr 0x38d 0; rd %#x", 0x309 + i, on,
-			0x309 + i);
+		a = msr_raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on,
+			    0x309 + i);
+		b = msr_raw("wr %#x 0; wr 0x38d %#llx; run 3000; wr 0x38d 0; rd %#x", 0x309 + i, on,
+			    0x309 + i);
 		if (b - a < more - 1 || b - a > more + 1) {
 			note("fixed counter %d: %llu and %llu", i, a, b);
 			good = false;
@@ -174,221 +181,234 @@ static void fixed(void)
 	ok(good, "pmu each fixed counter counts its event");
 }
 
-/* Returns how far "run" was when the NMI of a counter arrived that started at -period. */
-static __u64 overflow_at(__u64 period)
+/*
+ * Starts a counter at -@period. Returns the number of instructions of "run" that were complete when
+ * the NMI of the counter's overflow arrived.
+ */
+static __u64 nmi_position(__u64 period)
 {
-	return raw("nmis; wr %#x 0; wr %#x %#llx; lvtpc %#x; wr %#x %#llx; run 100000; wr %#x 0; nmi 0",
-		   sel0, ctr0, minus(period), NMI, sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	return msr_raw("nmis; wr %#x 0; wr %#x %#llx; lvtpc %#x; wr %#x %#llx; run 100000; "
+		       "wr %#x 0; nmi 0", sel0, ctr0, value_before(period), NMI, sel0,
+		       INSTRUCTIONS | OS | INT | EN, sel0);
 }
 
-static void periods(void)
+static void test_periods(void)
 {
 	static const __u64 period[] = { 1001, 1002, 1003, 1004, 5000, 77777, 150001 };
-	__u64 late = overflow_at(1000) - 1000, at;
+	__u64 late = nmi_position(1000) - 1000, position;
 	bool good = true;
 	unsigned int i;
 
 	for (i = 0; i < sizeof(period) / sizeof(*period); i++) {
-		at = overflow_at(period[i]);
-		if (at - period[i] != late) {
-			note("period %llu: NMI after %llu", period[i], at);
+		position = nmi_position(period[i]);
+		if (position - period[i] != late) {
+			note("period %llu: NMI after %llu", period[i], position);
 			good = false;
 		}
 	}
-	is(raw("nmis"), 1, "pmu overflow: one NMI");
+	is(msr_raw("nmis"), 1, "pmu overflow: one NMI");
 	note("the counter is %lld instructions ahead of the loop", -(long long)late);
 	ok(good && -late < 100, "pmu overflow: the NMI arrives at the exact instruction");
-	raw("wr %#x 0; lvtpc %#x", sel0, NMI | MASKED);
-	quiet();
+	msr_raw("wr %#x 0; lvtpc %#x", sel0, NMI | MASKED);
+	stop_counters();
 }
 
-static void widths(void)
+static void test_widths(void)
 {
 	__u64 a, b;
 
-	/* Counts 2000 instructions and those around them, from a start value of -10. */
-	a = raw("wr %#x 0; wr %#x 0xfffffff6; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0, ctr0,
-		sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
-	if (m->amd) {
-		is(a, 0xfffffff6ULL + 2000 + around,
+	/*
+	 * Counts the 2000 instructions of the loop and the instructions around the loop, from a
+	 * start value of -10.
+	 */
+	a = msr_raw("wr %#x 0; wr %#x 0xfffffff6; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0,
+		    ctr0, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
+	if (model->amd) {
+		is(a, 0xfffffff6ULL + 2000 + overhead,
 		   "pmu width: a written value is not sign-extended");
-		a = raw("wr %#x 0; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0,
-			ctr0, TOP - 10, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
+		a = msr_raw("wr %#x 0; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd %#x",
+			    sel0, ctr0, TOP - 10, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
 	} else {
 		skip("pmu width: a written value is not sign-extended",
 		     "Intel's counters are sign-extended");
 	}
-	is(a, 2000 + around - 10, "pmu width: a counter wraps at 48 bits");
-	if (m->version >= 2) {
-		is(raw("rd %#x", status), 1,
+	is(a, 2000 + overhead - 10, "pmu width: a counter wraps at 48 bits");
+	if (model->version >= 2) {
+		is(msr_raw("rd %#x", status), 1,
 		   "pmu overflow: the status has it without an interrupt");
-		raw("wr %#x 1", status_reset);
-		is(raw("rd %#x", status), 0, "pmu overflow: the status bit can be reset");
+		msr_raw("wr %#x 1", status_reset);
+		is(msr_raw("rd %#x", status), 0, "pmu overflow: the status bit can be reset");
 	} else {
 		skip("pmu overflow: the status has it without an interrupt", "no global status");
 		skip("pmu overflow: the status bit can be reset", "no global status");
 	}
-	if (m->full_width) {
-		b = raw("wr %#x 0; wr 0x4c1 %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd 0x4c1",
-			sel0, TOP / 2 + 5, sel0, INSTRUCTIONS | OS | EN, sel0);
-		is(b, TOP / 2 + 5 + 2000 + around,
+	if (model->full_width) {
+		b = msr_raw("wr %#x 0; wr 0x4c1 %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd 0x4c1",
+			    sel0, TOP / 2 + 5, sel0, INSTRUCTIONS | OS | EN, sel0);
+		is(b, TOP / 2 + 5 + 2000 + overhead,
 		   "pmu width: a full-width write keeps all 48 bits");
 	} else {
 		skip("pmu width: a full-width write keeps all 48 bits", "not on this model");
 	}
-	quiet();
+	stop_counters();
 }
 
-static void masked(void)
+static void test_masked_lvtpc(void)
 {
 	__u64 lvtpc;
 
-	raw("lvtpc %#x; nmis; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0", NMI | MASKED, ctr0,
-	    minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
-	is(raw("nmis"), 0, "pmu LVTPC masked: no NMI");
-	lvtpc = raw("lvtpc %#x; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; read_lvtpc", NMI,
-		    ctr0, minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
-	is(raw("nmis"), 1, "pmu LVTPC unmasked: one NMI");
-	is(lvtpc, m->amd ? NMI : NMI | MASKED,
+	msr_raw("lvtpc %#x; nmis; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0", NMI | MASKED,
+		ctr0, value_before(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	is(msr_raw("nmis"), 0, "pmu LVTPC masked: no NMI");
+	lvtpc = msr_raw("lvtpc %#x; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; read_lvtpc",
+			NMI, ctr0, value_before(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	is(msr_raw("nmis"), 1, "pmu LVTPC unmasked: one NMI");
+	is(lvtpc, model->amd ? NMI : NMI | MASKED,
 	   "pmu LVTPC is masked by the delivery on Intel, not on AMD");
-	quiet();
+	stop_counters();
 }
 
-/* In the first NMI counter 1 overflows. In later NMIs it is off. */
-static void within_nmi(void)
+/* Counter 1 overflows in the handler of the first NMI. Later NMIs find counter 1 turned off. */
+static void test_overflow_in_nmi(void)
 {
-	__u64 start = minus(1000), inner = minus(50);
+	__u64 start = value_before(1000), inner = value_before(50);
 
-	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x 0; wr %#x %#llx; run 10000; wr %#x 0; wr %#x 0;"
-	    "on_nmi; lvtpc %#x; wr %#x %#llx; run 100; wr %#x 0", NMI, ctr0, start, ctr1, sel0,
-	    INSTRUCTIONS | OS | INT | EN, sel0, sel1, NMI, ctr1, inner, sel1);
+	msr_raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x 0; wr %#x %#llx; run 10000; wr %#x 0; "
+		"wr %#x 0;on_nmi; lvtpc %#x; wr %#x %#llx; run 100; wr %#x 0", NMI, ctr0, start,
+		ctr1, sel0, INSTRUCTIONS | OS | INT | EN, sel0, sel1, NMI, ctr1, inner, sel1);
 	/*
-	 * The first command only installs the steps of the NMI. This one runs with counter 1
-	 * enabled.
+	 * The first command only installs the steps that the NMI handler executes. The next command
+	 * runs with counter 1 enabled.
 	 */
-	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; run 10000; wr %#x 0",
-	    NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0,
-	    INSTRUCTIONS | OS | INT | EN, sel0);
-	is(raw("nmis"), 2, "pmu overflow in an NMI handler: a second NMI after it");
-	quiet();
-	raw("nmis");
+	msr_raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; run 10000; wr %#x 0",
+		NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0,
+		INSTRUCTIONS | OS | INT | EN, sel0);
+	is(msr_raw("nmis"), 2, "pmu overflow in an NMI handler: a second NMI after it");
+	stop_counters();
+	msr_raw("nmis");
 }
 
-static void at_once(void)
+static void test_two_overflows(void)
 {
 	__u64 on = INSTRUCTIONS | OS | INT | EN;
 
-	if (m->version < 2) {
+	if (model->version < 2) {
 		skip("pmu two overflows at once: one NMI",
 		     "counters do not start together on this model");
 		skip("pmu two overflows at once: two bits in the status", "no global status");
 		return;
 	}
-	raw("wr %#x 0; nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; wr %#x 3;"
-	    "run 10000; wr %#x 0", ctrl, NMI, ctr0, minus(1000), ctr1,
-	    minus(1000), sel0, on, sel1, on, ctrl, ctrl);
-	is(raw("nmis"), 1, "pmu two overflows at once: one NMI");
-	is(raw("rd %#x", status), 3, "pmu two overflows at once: two bits in the status");
-	quiet();
+	msr_raw("wr %#x 0; nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; "
+		"wr %#x %#llx; wr %#x 3;run 10000; wr %#x 0", ctrl, NMI, ctr0, value_before(1000),
+		ctr1, value_before(1000), sel0, on, sel1, on, ctrl, ctrl);
+	is(msr_raw("nmis"), 1, "pmu two overflows at once: one NMI");
+	is(msr_raw("rd %#x", status), 3, "pmu two overflows at once: two bits in the status");
+	stop_counters();
 }
 
-static void version_4(void)
+static void test_version_4(void)
 {
-	raw("wr 0x391 %#llx", 2 | 1ULL << 33);
-	is(raw("rd 0x38e"), 2 | 1ULL << 33, "pmu version 4: status bits can be set");
-	raw("wr 0x390 %#llx", 1ULL << 33);
-	is(raw("rd 0x38e"), 2, "pmu version 4: status bits can be reset one by one");
-	raw("wr 0x390 2; wr %#x %#llx; wr 0x38d 0x20", sel1, INSTRUCTIONS);
-	is(raw("rd 0x392"), 2 | 1ULL << 33,
+	msr_raw("wr 0x391 %#llx", 2 | 1ULL << 33);
+	is(msr_raw("rd 0x38e"), 2 | 1ULL << 33, "pmu version 4: status bits can be set");
+	msr_raw("wr 0x390 %#llx", 1ULL << 33);
+	is(msr_raw("rd 0x38e"), 2, "pmu version 4: status bits can be reset one by one");
+	msr_raw("wr 0x390 2; wr %#x %#llx; wr 0x38d 0x20", sel1, INSTRUCTIONS);
+	is(msr_raw("rd 0x392"), 2 | 1ULL << 33,
 	   "pmu version 4: GLOBAL_INUSE has the selected counters");
-	raw("wr %#x %#llx", sel1, INSTRUCTIONS | INT);
-	is(raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63,
+	msr_raw("wr %#x %#llx", sel1, INSTRUCTIONS | INT);
+	is(msr_raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63,
 	   "pmu version 4: GLOBAL_INUSE has the interrupt of a general counter");
-	raw("wr %#x %#llx; wr 0x38d 0xa0", sel1, INSTRUCTIONS);
-	is(raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63,
+	msr_raw("wr %#x %#llx; wr 0x38d 0xa0", sel1, INSTRUCTIONS);
+	is(msr_raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63,
 	   "pmu version 4: GLOBAL_INUSE has the interrupt of a fixed counter");
-	quiet();
-	is(raw("rd 0x392"), 0, "pmu version 4: GLOBAL_INUSE is 0 when no counter is selected");
+	stop_counters();
+	is(msr_raw("rd 0x392"), 0, "pmu version 4: GLOBAL_INUSE is 0 when no counter is selected");
 }
 
-/* FREEZE_PERFMON_ON_PMI: the counter stops when the interrupt is raised. */
-static void freeze(void)
+/* Tests FREEZE_PERFMON_ON_PMI: the counter stops when its interrupt is raised. */
+static void test_freeze(void)
 {
-	__u64 value = raw("wr 0x1d9 0x1000; lvtpc %#x; wr %#x 0xfffffc18; wr %#x %#llx; run 10000; wr %#x 0; rd %#x",
-			  NMI, ctr0, sel0, INSTRUCTIONS | OS | INT | EN, sel0, ctr0);
+	__u64 value =
+		msr_raw("wr 0x1d9 0x1000; lvtpc %#x; wr %#x 0xfffffc18; wr %#x %#llx; run 10000; "
+			"wr %#x 0; rd %#x",
+			NMI, ctr0, sel0, INSTRUCTIONS | OS | INT | EN, sel0, ctr0);
 
 	is(value, 0, "pmu FREEZE_PERFMON_ON_PMI: the counter stops at the interrupt");
-	if (m->version >= 4)
-		is(raw("rd 0x38e"), 1ULL << 59 | 1,
+	if (model->version >= 4)
+		is(msr_raw("rd 0x38e"), 1ULL << 59 | 1,
 		   "pmu FREEZE_PERFMON_ON_PMI: the status or the global control shows it");
 	else
-		is(raw("rd 0x38f"), 0,
+		is(msr_raw("rd 0x38f"), 0,
 		   "pmu FREEZE_PERFMON_ON_PMI: the status or the global control shows it");
-	raw("wr 0x1d9 0; wr 0x390 %#llx", m->version >= 4 ? 1ULL << 59 | 1 : 1);
-	quiet();
+	msr_raw("wr 0x1d9 0; wr 0x390 %#llx", model->version >= 4 ? 1ULL << 59 | 1 : 1);
+	stop_counters();
 }
 
-static void host_and_guest(void)
+static void test_host_and_guest(void)
 {
 	__u64 host = 1ULL << 41, guest = 1ULL << 40;
 
-	is(count(0, INSTRUCTIONS | host, 1000), 0,
+	is(count_run(0, INSTRUCTIONS | host, 1000), 0,
 	   "pmu HostOnly: the counter does not count without SVM");
-	is(count(0, INSTRUCTIONS | guest, 1000), 0,
+	is(count_run(0, INSTRUCTIONS | guest, 1000), 0,
 	   "pmu GuestOnly: the counter does not count without SVM");
 }
 
-static void read_by_rdpmc(void)
+static void test_rdpmc(void)
 {
-	__u64 a = raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run 1000; wr %#x 0; pmc 0", sel0, ctr0,
-		      sel0, INSTRUCTIONS | OS | EN, sel0);
+	__u64 a = msr_raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run 1000; wr %#x 0; pmc 0", sel0, ctr0,
+			  sel0, INSTRUCTIONS | OS | EN, sel0);
 	int i;
 
-	is(a, 2000 + around, "pmu RDPMC: the value is that of RDMSR");
-	for (i = 0; i < m->counters; i++) {
-		raw("pmc %d", i);
-		if (raw_step[0].err)
+	is(a, 2000 + overhead, "pmu RDPMC: the value is that of RDMSR");
+	for (i = 0; i < model->counters; i++) {
+		msr_raw("pmc %d", i);
+		if (msr_raw_results[0].err)
 			break;
 	}
-	is(i, m->counters, "pmu RDPMC: all general counters can be read");
-	raw("pmc %d", m->counters);
-	is(raw_step[0].err, GP, "pmu RDPMC: a number past the general counters faults");
-	raw("pmc 0x40000000");
-	is(raw_step[0].err, m->fixed ? 0 : GP, "pmu RDPMC: 0x40000000 is the first fixed counter");
-	raw("pmc %#x", 0x40000000 + m->fixed);
-	is(raw_step[0].err, GP, "pmu RDPMC: a number past the fixed counters faults");
+	is(i, model->counters, "pmu RDPMC: all general counters can be read");
+	msr_raw("pmc %d", model->counters);
+	is(msr_raw_results[0].err, GP, "pmu RDPMC: a number past the general counters faults");
+	msr_raw("pmc 0x40000000");
+	is(msr_raw_results[0].err, model->fixed ? 0 : GP,
+	   "pmu RDPMC: 0x40000000 is the first fixed counter");
+	msr_raw("pmc %#x", 0x40000000 + model->fixed);
+	is(msr_raw_results[0].err, GP, "pmu RDPMC: a number past the fixed counters faults");
 }
 
-/* A counter of user mode does not count in the NMI handler, which therefore can read it. */
-static void skid(void)
+/*
+ * A counter of user mode does not count in the NMI handler, so the handler can read the value at
+ * the overflow.
+ */
+static void test_nmi_reads_counter(void)
 {
-	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; on_nmi; rd %#x", NMI, ctr0, minus(1000),
-	    sel0, INSTRUCTIONS | USR | INT | EN, ctr0);
+	msr_raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; on_nmi; rd %#x", NMI, ctr0,
+		value_before(1000), sel0, INSTRUCTIONS | USR | INT | EN, ctr0);
 	spin(10000);
-	is(raw("wr %#x 0; seen 0", sel0), 0,
+	is(msr_raw("wr %#x 0; seen 0", sel0), 0,
 	   "pmu user mode: nothing is counted between overflow and NMI");
-	is(raw("nmis"), 1, "pmu user mode: an overflow is one NMI");
-	quiet();
+	is(msr_raw("nmis"), 1, "pmu user mode: an overflow is one NMI");
+	stop_counters();
 }
 
-static sigjmp_buf back;
+static sigjmp_buf fault_jmp;
 
 static void on_fault(int sig)
 {
-	siglongjmp(back, sig);
+	siglongjmp(fault_jmp, sig);
 }
 
 static bool rdpmc_faults(void)
 {
 	unsigned int low, high;
 
-	if (sigsetjmp(back, 1))
+	if (sigsetjmp(fault_jmp, 1))
 		return true;
 	asm volatile("rdpmc" : "=a"(low), "=d"(high) : "c"(0));
 	return false;
 }
 
-static void user_mode(void)
+static void test_user_rdpmc(void)
 {
 	static const char file[] = "/sys/bus/event_source/devices/cpu/rdpmc";
 
@@ -400,44 +420,45 @@ static void user_mode(void)
 	write_file(file, "1");
 }
 
-static void status_set(void)
+static void test_status_set(void)
 {
-	raw("wr 0xc0000303 6");
-	is(raw("rd 0xc0000300"), 6, "pmu AMD: status bits can be set");
-	raw("wr 0xc0000302 2");
-	is(raw("rd 0xc0000300"), 4, "pmu AMD: status bits can be cleared one by one");
-	quiet();
+	msr_raw("wr 0xc0000303 6");
+	is(msr_raw("rd 0xc0000300"), 6, "pmu AMD: status bits can be set");
+	msr_raw("wr 0xc0000302 2");
+	is(msr_raw("rd 0xc0000300"), 4, "pmu AMD: status bits can be cleared one by one");
+	stop_counters();
 }
 
 int main(void)
 {
-	m = this_model();
-	raw_load();
+	model = guest_model();
+	msr_raw_load();
 	find_registers();
-	plan(3 + 2 + 5 + 3 + 1 + 2 + 5 + 2 + 2 + (m->fixed ? 1 : 0) +
-	     (!m->amd && m->version >= 4 ? 6 : 0) + (!m->amd && m->version >= 2 ? 2 : 0) +
-	     (m->amd && m->version ? 2 : 0) + (m->amd && m->version >= 2 ? 2 : 0));
-	quiet();
-	counts();
-	reads();
-	ratios();
-	if (m->fixed)
-		fixed();
-	periods();
-	widths();
-	masked();
-	within_nmi();
-	at_once();
-	read_by_rdpmc();
-	user_mode();
-	skid();
-	if (!m->amd && m->version >= 4)
-		version_4();
-	if (!m->amd && m->version >= 2)
-		freeze();
-	if (m->amd && m->version)
-		host_and_guest();
-	if (m->amd && m->version >= 2)
-		status_set();
+	plan(3 + 2 + 5 + 3 + 1 + 2 + 5 + 2 + 2 + (model->fixed ? 1 : 0) +
+	     (!model->amd && model->version >= 4 ? 6 : 0) +
+	     (!model->amd && model->version >= 2 ? 2 : 0) +
+	     (model->amd && model->version ? 2 : 0) + (model->amd && model->version >= 2 ? 2 : 0));
+	stop_counters();
+	test_counts();
+	test_reads();
+	test_ratios();
+	if (model->fixed)
+		test_fixed();
+	test_periods();
+	test_widths();
+	test_masked_lvtpc();
+	test_overflow_in_nmi();
+	test_two_overflows();
+	test_rdpmc();
+	test_user_rdpmc();
+	test_nmi_reads_counter();
+	if (!model->amd && model->version >= 4)
+		test_version_4();
+	if (!model->amd && model->version >= 2)
+		test_freeze();
+	if (model->amd && model->version)
+		test_host_and_guest();
+	if (model->amd && model->version >= 2)
+		test_status_set();
 	return finish();
 }

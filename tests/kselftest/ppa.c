@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 600
  *
- * Process accounting: settings, a task of known work compared with the kernel's own figures, tasks
- * that end, permissions of readers. Further tests: ppa_busy.c (the times of CPUs add up),
- * ppa_ticks.c (tasks that hide from ticks), ppa_again.c (accounting is turned on and off).
+ * Tests process accounting: the settings, a task of known work that is compared with the kernel's
+ * figures, tasks that end, and permissions of readers. Further tests: ppa_load.c (the times of CPUs
+ * add up), ppa_ticks.c (tasks that avoid being seen by ticks), ppa_restart.c (accounting is turned
+ * on and off).
  */
 #include "ppa.h"
 #include <grp.h>
@@ -32,7 +33,7 @@ static void work_ms(int n)
 		work(5000);
 }
 
-static void settings(void)
+static void test_settings(void)
 {
 	struct ppa_task t;
 	char text[64];
@@ -45,12 +46,12 @@ static void settings(void)
 	is(ppa_write(SETTINGS, "1 0 1 1"), -EOPNOTSUPP, "4.8 settings: timers are EOPNOTSUPP");
 	is(ppa_write(LEVELS, "6"), -EINVAL, "4.8 levels: without PPA_LEVEL_SCHED is EINVAL");
 	is(ppa_write(LEVELS, "17"), -EINVAL, "4.8 levels: a level that does not exist is EINVAL");
-	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 accounting off: PPA_GETTASK is ENODATA");
+	is(ppa_get_task(dev, getpid(), &t), -ENODATA, "4.8 accounting off: PPA_GETTASK is ENODATA");
 	is(read(dev, &t, sizeof(t)) < 0 ? -errno : 0, -ENODATA,
 	   "4.8 accounting off: read is ENODATA");
 	is(ppa_info(dev).levels, 0, "4.8 accounting off: PPA_GETINFO reports no level");
 	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
-	ok(slurp(SETTINGS, text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
+	ok(read_file(SETTINGS, text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
 	   "4.8 settings: read back as written");
 	info = ppa_info(dev);
 	is(info.levels, 15, "4.8 levels: all are on by default");
@@ -60,24 +61,24 @@ static void settings(void)
 	ok(info.nr_tasks > 10, "4.1 accounting on: all tasks are accounted: %llu", info.nr_tasks);
 }
 
-/* How often the child calls, sleeps, yields and is signalled. */
+/* Number of system calls, sleeps, yields and signals of the child. */
 #define CALLS	20000
 #define SLEEPS	30
 #define YIELDS	200
 #define SIGNALS	7
 
-static void nothing(int sig)
+static void ignore_signal(int sig)
 {
 	(void)sig;
 }
 
-static void child_of_known_work(int go, int done)
+static void child_of_known_work(int start, int done)
 {
 	char byte;
 	int i;
 
-	signal(SIGUSR1, nothing);
-	if (read(go, &byte, 1) != 1)
+	signal(SIGUSR1, ignore_signal);
+	if (read(start, &byte, 1) != 1)
 		_exit(1);
 	work_ms(150);
 	for (i = 0; i < CALLS; i++)
@@ -88,119 +89,127 @@ static void child_of_known_work(int go, int done)
 		sched_yield();
 	for (i = 0; i < SIGNALS; i++)
 		raise(SIGUSR1);
-	if (write(done, "x", 1) != 1 || read(go, &byte, 1) != 1)
+	if (write(done, "x", 1) != 1 || read(start, &byte, 1) != 1)
 		_exit(1);
 	_exit(0);
 }
 
-/* A child that has done its work, its values before, and the kernel's figures for the work. */
-struct known {
-	int go[2], done[2], pid;
-	struct ppa_task before, t;
+/*
+ * A child that has done its work, its accounted values before the work and of the work, and the
+ * kernel's figures.
+ */
+struct known_child {
+	int start_pipe[2], done_pipe[2], pid;
+	struct ppa_task before, work;
 	__u64 cpu, blocked;
-	double all;
+	double total_ms;
 };
 
-static void let_work(struct known *k)
+static void start_work(struct known_child *k)
 {
 	clockid_t clock;
 	char byte = 0;
 	int other;
 
-	if (pipe(k->go) || pipe(k->done))
+	if (pipe(k->start_pipe) || pipe(k->done_pipe))
 		bail("pipe");
 	fflush(stdout);
-	/* Another task to yield to, on the same CPU. */
-	on_cpu(0);
+	/* Another task on the same CPU, so that sched_yield() switches to it. */
+	pin_to_cpu(0);
 	other = fork();
 	if (!other)
 		for (;;)
 			sched_yield();
 	k->pid = fork();
 	if (!k->pid)
-		child_of_known_work(k->go[0], k->done[1]);
+		child_of_known_work(k->start_pipe[0], k->done_pipe[1]);
 	clock_getcpuclockid(k->pid, &clock);
 	wait_until(task_state(k->pid) == 'S');
 	k->before = ppa_task(dev, k->pid);
-	k->blocked = task_blocked(k->pid);
+	k->blocked = voluntary_switches(k->pid);
 	k->cpu = clock_ns(clock);
-	if (write(k->go[1], &byte, 1) != 1 || read(k->done[0], &byte, 1) != 1)
+	if (write(k->start_pipe[1], &byte, 1) != 1 || read(k->done_pipe[0], &byte, 1) != 1)
 		bail("a child");
 	wait_until(task_state(k->pid) == 'S');
 	kill(other, SIGKILL);
 	waitpid(other, NULL, 0);
-	k->t = ppa_task(dev, k->pid);
-	k->blocked = task_blocked(k->pid) - k->blocked;
+	k->work = ppa_task(dev, k->pid);
+	k->blocked = voluntary_switches(k->pid) - k->blocked;
 	k->cpu = clock_ns(clock) - k->cpu;
 	for (int i = 0; i < PPA_NR_VALUES; i++)
-		k->t.values[i] -= k->before.values[i];
-	k->all = ms(k->t.values[PPA_SCHEDACCUM] + k->t.values[PPA_INTACCUM], &info);
+		k->work.values[i] -= k->before.values[i];
+	k->total_ms =
+		ticks_to_ms(k->work.values[PPA_SCHEDACCUM] + k->work.values[PPA_INTACCUM], &info);
 	note("user %.2f ms, system %.2f, interrupts %.2f: all %.2f; the kernel: %.2f",
-	     ms(task_user(&k->t), &info), ms(k->t.values[PPA_SCACCUM], &info),
-	     ms(k->t.values[PPA_INTACCUM], &info), k->all, k->cpu / 1e6);
+	     ticks_to_ms(task_user_time(&k->work), &info),
+	     ticks_to_ms(k->work.values[PPA_SCACCUM], &info),
+	     ticks_to_ms(k->work.values[PPA_INTACCUM], &info), k->total_ms, k->cpu / 1e6);
 }
 
-/* Ends the child, and waits for it. */
-static void end_work(struct known *k)
+/* Ends the child, and waits for its exit. */
+static void end_work(struct known_child *k)
 {
 	char byte = 0;
 
-	if (write(k->go[1], &byte, 1) != 1)
+	if (write(k->start_pipe[1], &byte, 1) != 1)
 		bail("write");
 	waitpid(k->pid, NULL, 0);
-	close(k->go[0]);
-	close(k->go[1]);
-	close(k->done[0]);
-	close(k->done[1]);
+	close(k->start_pipe[0]);
+	close(k->start_pipe[1]);
+	close(k->done_pipe[0]);
+	close(k->done_pipe[1]);
 }
 
-static bool is_what_the_scheduler_says(const struct known *k)
+static bool matches_scheduler(const struct known_child *k)
 {
-	return k->all > k->cpu / 1e6 * 0.95 - 8 && k->all < k->cpu / 1e6 * 1.05 + 8;
+	return k->total_ms > k->cpu / 1e6 * 0.95 - 8 && k->total_ms < k->cpu / 1e6 * 1.05 + 8;
 }
 
 /* Returns true if @t is the record of process @pid after the known work, marked as ended. */
-static bool is_ended_work(const struct ppa_task *t, int pid)
+static bool is_record_of_ended(const struct ppa_task *t, int pid)
 {
 	return t->pid == (__u32)pid && t->flags & PPA_TASK_ENDED && !strcmp(t->comm, "ppa") &&
 	       t->values[PPA_SYSCALLCNT] >= CALLS;
 }
 
-static void known_work(void)
+static void test_known_work(void)
 {
-	static struct known k;
+	static struct known_child k;
 	struct ppa_task before, t;
 	__u64 sum, blocked;
 	unsigned int i;
 	int pid;
 
-	let_work(&k);
+	start_work(&k);
 	/*
-	 * The host may take the CPU away between the scheduler's reading of the clock and the
-	 * module's. That does not happen each time, so try again.
+	 * If the host stops the CPU between the scheduler's and the module's reading of the clock,
+	 * the two times differ. Such stops are rare, so the test repeats the work.
 	 */
-	for (i = 0; i < 9 && !is_what_the_scheduler_says(&k); i++) {
+	for (i = 0; i < 9 && !matches_scheduler(&k); i++) {
 		end_work(&k);
-		let_work(&k);
+		start_work(&k);
 	}
 	before = k.before;
-	t = k.t;
+	t = k.work;
 	blocked = k.blocked;
 	pid = k.pid;
 	note("blocked %llu of %llu, other tasks' turns %llu, preempted %llu, continued %llu; %llu calls",
 	     t.values[PPA_SCHEDOUTCNT], blocked, t.values[PPA_PRMPTCTXTCNT],
 	     t.values[PPA_PRMPTPRICNT],
 	     t.values[PPA_RSCHEDCNT], t.values[PPA_SYSCALLCNT]);
-	ok(is_what_the_scheduler_says(&k),
+	ok(matches_scheduler(&k),
 	   "4.2 known work: time matches the scheduler, within 5 percent and 8 ms");
 	ok(t.values[PPA_SCACCUM] < t.values[PPA_SCHEDACCUM],
 	   "4.5 known work: system time is below all time");
 	ok(t.values[PPA_SCACCUM] > 0, "4.2 known work: system time is above 0");
-	ok(ms(task_user(&t), &info) > 20, "4.2 known work: user time is above 20 ms");
+	ok(ticks_to_ms(task_user_time(&t), &info) > 20, "4.2 known work: user time is above 20 ms");
 	sum = t.values[PPA_SYSCALLCNT];
 	ok(sum >= CALLS + SLEEPS + YIELDS && sum < CALLS + SLEEPS + YIELDS + 20 * SIGNALS + 100000,
 	   "4.2 known work: all system calls are counted");
-	/* The timer of a sleep may expire before the task has blocked. */
+	/*
+	 * The timer of a sleep may expire before the task has blocked, so blocks may be fewer than
+	 * sleeps.
+	 */
 	ok(t.values[PPA_SCHEDOUTCNT] == blocked && blocked >= SLEEPS / 2,
 	   "4.4 known work: blocked as often as the kernel counts");
 	ok(t.values[PPA_PRMPTCTXTCNT] + t.values[PPA_PRMPTPRICNT] >= YIELDS / 4,
@@ -215,9 +224,9 @@ static void known_work(void)
 	is(t.tgid, pid, "4.4 PPA_GETTASK: process id");
 	is(t.ppid, getpid(), "4.4 PPA_GETTASK: parent process id");
 	ok(!strcmp(t.comm, "ppa"), "4.4 PPA_GETTASK: command name");
-	/* The child ends, and its record is read once more. */
+	/* After the child has ended, its record is read once more. */
 	end_work(&k);
-	is(ppa_try(dev, pid, &t), -ESRCH, "4.4 PPA_GETTASK: a task that has ended is ESRCH");
+	is(ppa_get_task(dev, pid, &t), -ESRCH, "4.4 PPA_GETTASK: a task that has ended is ESRCH");
 	{
 		static struct ppa_task tasks[4096];
 		int nr, n, tries, found = 0, alive;
@@ -229,7 +238,7 @@ static void known_work(void)
 			nr = ppa_tasks(dev, tasks, 4096);
 			alive = 0;
 			for (n = 0; n < nr; n++) {
-				found += is_ended_work(&tasks[n], pid);
+				found += is_record_of_ended(&tasks[n], pid);
 				alive += tasks[n].pid == (__u32)getpid() &&
 					 tasks[n].flags & PPA_TASK_RUNNING;
 				if (tasks[n].values[PPA_SCACCUM] > tasks[n].values[PPA_SCHEDACCUM])
@@ -249,7 +258,7 @@ static void known_work(void)
 	}
 }
 
-static void *becomes(void *arg)
+static void *exec_from_thread(void *arg)
 {
 	(void)arg;
 	usleep(10000);
@@ -257,42 +266,48 @@ static void *becomes(void *arg)
 	_exit(1);
 }
 
-/* A thread that is not the first executes another program, and gets the first thread's id. */
-static void another_program(void)
+/*
+ * A thread other than the first executes another program. The thread gets the id of the first
+ * thread.
+ */
+static void test_exec_by_thread(void)
 {
 	static struct ppa_task tasks[4096];
-	int go[2], pid, i, n, nr, found = 0;
+	int start[2], pid, i, n, nr, found = 0;
 	struct ppa_task t;
-	double all = 0;
+	double total = 0;
 
-	if (pipe(go))
+	if (pipe(start))
 		bail("pipe");
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		pthread_t thread;
 
-		/* The executed program ends when its standard input does. */
-		dup2(go[0], 0);
-		close(go[1]);
-		pthread_create(&thread, NULL, becomes, NULL);
+		/* The executed program exits at the end of its standard input. */
+		dup2(start[0], 0);
+		close(start[1]);
+		pthread_create(&thread, NULL, exec_from_thread, NULL);
 		for (;;)
 			pause();
 	}
-	close(go[0]);
+	close(start[0]);
 	for (i = 0; i < 5000; i++) {
 		usleep(20000);
-		if (!ppa_try(dev, pid, &t) && t.values[PPA_SCHEDACCUM] / info.khz > all)
-			all = ms(t.values[PPA_SCHEDACCUM], &info);
-		if (all > 40)
+		if (!ppa_get_task(dev, pid, &t) && t.values[PPA_SCHEDACCUM] / info.khz > total)
+			total = ticks_to_ms(t.values[PPA_SCHEDACCUM], &info);
+		if (total > 40)
 			break;
 	}
-	if (!ok(all > 40, "4.4 exec in a second thread: the thread is still accounted"))
-		note("%.2f ms", all);
+	if (!ok(total > 40, "4.4 exec in a second thread: the thread is still accounted"))
+		note("%.2f ms", total);
 	is(t.pid, pid, "4.4 exec in a second thread: the thread has the first one's id");
-	close(go[1]);
+	close(start[1]);
 	waitpid(pid, NULL, 0);
-	/* The first thread ended with the other thread's old id; each is returned once. */
+	/*
+	 * The ended first thread has the old id of the other thread. The records of both threads
+	 * are returned once.
+	 */
 	for (i = 0; i < 5000 && found < 2; i++) {
 		nr = ppa_tasks(dev, tasks, 4096);
 		for (n = 0; n < nr; n++)
@@ -303,10 +318,10 @@ static void another_program(void)
 	   "4.4 exec in a second thread: both threads are returned after they have ended");
 }
 
-static void as_nobody(void)
+static void test_permissions(void)
 {
-	int status, own;
-	pid_t child, mine = getpid();
+	int status, own_child;
+	pid_t child, parent = getpid();
 
 	fflush(stdout);
 	child = fork();
@@ -316,17 +331,17 @@ static void as_nobody(void)
 		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
-		own = fork();
-		if (!own) {
+		own_child = fork();
+		if (!own_child) {
 			pause();
 			_exit(0);
 		}
-		status = (ppa_try(dev, mine, &t) == -EPERM) |
-			 (ppa_try(dev, getpid(), &t) == 0) << 1 |
-			 (ppa_try(dev, 2, &t) == -EPERM) << 2 |
+		status = (ppa_get_task(dev, parent, &t) == -EPERM) |
+			 (ppa_get_task(dev, getpid(), &t) == 0) << 1 |
+			 (ppa_get_task(dev, 2, &t) == -EPERM) << 2 |
 			 (read(dev, &t, sizeof(t)) < 0 && errno == EACCES) << 3 |
-			 (ppa_try(dev, 0x7fffffff, &t) == -ESRCH) << 4;
-		kill(own, SIGKILL);
+			 (ppa_get_task(dev, 0x7fffffff, &t) == -ESRCH) << 4;
+		kill(own_child, SIGKILL);
 		_exit(status);
 	}
 	waitpid(child, &status, 0);
@@ -338,7 +353,7 @@ static void as_nobody(void)
 	ok(status & 16, "4.4 unprivileged: PPA_GETTASK of a task that does not exist is ESRCH");
 }
 
-static void hostile(void)
+static void test_bad_arguments(void)
 {
 	struct ppa_task t;
 
@@ -367,18 +382,18 @@ int main(int argc, char **argv)
 		return read(0, &byte, 1) != 0;
 	}
 	plan(16 + 19 + 3 + 5 + 6 + 4);
-	unload();
+	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	dev = ppa_open();
-	settings();
-	known_work();
-	another_program();
-	as_nobody();
-	hostile();
+	test_settings();
+	test_known_work();
+	test_exec_by_thread();
+	test_permissions();
+	test_bad_arguments();
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 settings: accounting is turned off");
 	is(ppa_cpus(a), info.nr_cpus, "4.9 accounting off: /proc/rawsysppa has a row for each CPU");
-	/* The CPUs are idle while this sleeps. */
+	/* The CPUs are idle while the test sleeps. */
 	wait_until(ppa_cpus(b) && b[0][PPA_CPU_IDLE] + b[1][PPA_CPU_IDLE] >
 		   a[0][PPA_CPU_IDLE] + a[1][PPA_CPU_IDLE]);
 	ok(b[0][PPA_CPU_IDLE] + b[1][PPA_CPU_IDLE] > a[0][PPA_CPU_IDLE] + a[1][PPA_CPU_IDLE],

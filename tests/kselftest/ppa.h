@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Shared by tests of process accounting: its files, and functions that read tasks and CPUs. */
+/*
+ * Helpers for tests of process accounting: names of its files, and functions that read tasks and
+ * CPUs.
+ */
 #ifndef PPA_TEST_H
 #define PPA_TEST_H
 
@@ -40,7 +43,7 @@ static struct ppa_info ppa_info(int fd)
 	return info;
 }
 
-static int ppa_try(int fd, int pid, struct ppa_task *task)
+static int ppa_get_task(int fd, int pid, struct ppa_task *task)
 {
 	memset(task, 0, sizeof(*task));
 	task->pid = pid;
@@ -51,43 +54,46 @@ static struct ppa_task ppa_task(int fd, int pid)
 {
 	struct ppa_task task;
 
-	errno = -ppa_try(fd, pid, &task);
+	errno = -ppa_get_task(fd, pid, &task);
 	if (errno)
 		bail("PPA_GETTASK");
 	return task;
 }
 
-/* Reads all tasks, and those that have ended and were not read yet. Returns the number of both. */
-static int ppa_tasks(int fd, struct ppa_task *tasks, int most)
+/*
+ * Reads the records of all running tasks, and of ended tasks whose records were not read yet.
+ * Returns the number of records.
+ */
+static int ppa_tasks(int fd, struct ppa_task *tasks, int max)
 {
-	ssize_t bytes, all = 0;
+	ssize_t bytes, total = 0;
 
 	lseek(fd, 0, SEEK_SET);
-	while ((bytes = read(fd, (char *)tasks + all, most * sizeof(*tasks) - all)) > 0)
-		all += bytes;
-	return all / sizeof(*tasks);
+	while ((bytes = read(fd, (char *)tasks + total, max * sizeof(*tasks) - total)) > 0)
+		total += bytes;
+	return total / sizeof(*tasks);
 }
 
 /* Reads the values of each CPU. Returns the number of CPUs. */
 static int ppa_cpus(__u64 (*values)[PPA_NR_CPU_VALUES])
 {
 	int fd = open("/proc/rawsysppa", O_RDONLY | O_CLOEXEC);
-	ssize_t bytes, all = 0, room = MAX_CPUS * sizeof(*values);
+	ssize_t bytes, total = 0, room = MAX_CPUS * sizeof(*values);
 
 	if (fd < 0)
 		bail("/proc/rawsysppa");
-	while ((bytes = read(fd, (char *)values + all, room - all)) > 0)
-		all += bytes;
+	while ((bytes = read(fd, (char *)values + total, room - total)) > 0)
+		total += bytes;
 	close(fd);
-	return all / sizeof(*values);
+	return total / sizeof(*values);
 }
 
-static __u64 task_user(const struct ppa_task *t)
+static __u64 task_user_time(const struct ppa_task *t)
 {
 	return t->values[PPA_SCHEDACCUM] - t->values[PPA_SCACCUM];
 }
 
-static double ms(__u64 ticks, const struct ppa_info *info)
+static double ticks_to_ms(__u64 ticks, const struct ppa_info *info)
 {
 	return (double)ticks / info->khz;
 }

@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 120
  *
- * The record of an accounted task, about 1 kB, is memory of the control group that makes the task.
- * The bytes of records are also shown by user, including those of ended tasks that were not read
- * yet.
+ * The memory of an accounted task's record, about 1 kB, is charged to the control group of the task
+ * that creates it. The bytes of records are also shown for each user, including the records of
+ * ended tasks that were not read yet.
  */
 #include "memory.h"
 #include "ppa.h"
@@ -14,38 +14,41 @@
 #include <sys/stat.h>
 
 #define CGROUPS	"/tmp/cgroups"
-#define OURS	CGROUPS "/ppa"
+#define CGROUP	CGROUPS "/ppa"
 #define TASKS	2000
 #define STACK	(16 * 1024)
 #define USER	1000
-#define OF_A_USER 200
+#define USER_TASKS 200
 
-static volatile int end;
-static int there;
+static volatile int stop;
+static int nr_started;
 
-static void *sleeper(void *unused)
+static void *sleep_thread(void *unused)
 {
-	__atomic_add_fetch(&there, 1, __ATOMIC_RELEASE);
-	while (!end)
-		syscall(SYS_futex, &end, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);
+	__atomic_add_fetch(&nr_started, 1, __ATOMIC_RELEASE);
+	while (!stop)
+		syscall(SYS_futex, &stop, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);
 	return unused;
 }
 
-/* Returns the bytes of kernel memory that are charged to the group. */
+/* Returns the bytes of kernel memory that are charged to the control group of the test. */
 static long long kernel_bytes(void)
 {
 	static char text[16384];
 	char *at;
 
-	slurp(OURS "/memory.stat", text, sizeof(text));
+	read_file(CGROUP "/memory.stat", text, sizeof(text));
 	at = strstr(text, "\nkernel ");
 	if (!at)
 		bail("memory.stat");
 	return atoll(at + 8);
 }
 
-/* Starts 2,000 threads in a new process. Returns the charged bytes of kernel memory for each. */
-static long long of_threads(void)
+/*
+ * Starts 2,000 threads in a new process. Returns the charged bytes of kernel memory for each
+ * thread.
+ */
+static long long bytes_per_thread(void)
 {
 	static volatile long long *bytes;
 	pid_t child;
@@ -58,14 +61,14 @@ static long long of_threads(void)
 		pthread_attr_t attr;
 		long long before;
 
-		write_file(OURS "/cgroup.procs", "0");
+		write_file(CGROUP "/cgroup.procs", "0");
 		pthread_attr_init(&attr);
 		pthread_attr_setstacksize(&attr, STACK);
 		before = kernel_bytes();
 		for (int i = 0; i < TASKS; i++)
-			if (pthread_create(&threads[i], &attr, sleeper, NULL))
+			if (pthread_create(&threads[i], &attr, sleep_thread, NULL))
 				bail("pthread_create");
-		wait_until(__atomic_load_n(&there, __ATOMIC_ACQUIRE) == TASKS);
+		wait_until(__atomic_load_n(&nr_started, __ATOMIC_ACQUIRE) == TASKS);
 		*bytes = (kernel_bytes() - before) / TASKS;
 		_exit(0);
 	}
@@ -74,51 +77,51 @@ static long long of_threads(void)
 }
 
 /*
- * Checks what is shown for a user's threads: while they live, when they have ended, and after
- * accounting was turned off.
+ * Checks the bytes that are shown for the threads of a user: while the threads live, when they have
+ * ended, and after accounting was turned off.
  */
-static void of_a_user(void)
+static void test_user_charge(void)
 {
 	__u64 before, alive;
 	pid_t child;
-	int ends[2];
+	int pipe_fds[2];
 	char byte;
 
-	before = bytes_in(RECORDS, USER);
-	if (pipe(ends))
+	before = charged_bytes_in(RECORDS, USER);
+	if (pipe(pipe_fds))
 		bail("pipe");
 	child = fork();
 	if (!child) {
-		static pthread_t threads[OF_A_USER];
+		static pthread_t threads[USER_TASKS];
 
 		if (setresgid(USER, USER, USER) || setresuid(USER, USER, USER))
 			bail("setresuid");
-		for (int i = 0; i < OF_A_USER; i++)
-			if (pthread_create(&threads[i], NULL, sleeper, NULL))
+		for (int i = 0; i < USER_TASKS; i++)
+			if (pthread_create(&threads[i], NULL, sleep_thread, NULL))
 				bail("pthread_create");
-		wait_until(__atomic_load_n(&there, __ATOMIC_ACQUIRE) == OF_A_USER);
-		if (write(ends[1], "x", 1) != 1)
+		wait_until(__atomic_load_n(&nr_started, __ATOMIC_ACQUIRE) == USER_TASKS);
+		if (write(pipe_fds[1], "x", 1) != 1)
 			bail("pipe");
 		pause();
 	}
-	if (read(ends[0], &byte, 1) != 1)
+	if (read(pipe_fds[0], &byte, 1) != 1)
 		bail("pipe");
-	alive = bytes_in(RECORDS, USER);
+	alive = charged_bytes_in(RECORDS, USER);
 	note("user %d has %llu bytes of records, %llu before", USER, alive, before);
-	ok(!before && alive >= 512 * OF_A_USER && alive < 4096 * OF_A_USER,
+	ok(!before && alive >= 512 * USER_TASKS && alive < 4096 * USER_TASKS,
 	   "9.1 records of a user: 512 to 4,095 bytes are shown for each thread");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
-	ok(bytes_in(RECORDS, USER) >= alive * 9 / 10,
+	ok(charged_bytes_in(RECORDS, USER) >= alive * 9 / 10,
 	   "9.1 records of a user: still shown when the threads have ended");
 	ppa_write(SETTINGS, "0 0 0 1");
-	is(bytes_in(RECORDS, USER), 0,
+	is(charged_bytes_in(RECORDS, USER), 0,
 	   "9.1 records of a user: none is left when accounting is off");
 }
 
-static void unmount(void)
+static void remove_cgroup(void)
 {
-	rmdir(OURS);
+	rmdir(CGROUP);
 	umount2(CGROUPS, MNT_DETACH);
 }
 
@@ -130,17 +133,17 @@ int main(void)
 	mkdir(CGROUPS, 0755);
 	if (mount("cgroups", CGROUPS, "cgroup2", 0, NULL))
 		bail("mount of cgroup2");
-	atexit(unmount);
+	atexit(remove_cgroup);
 	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
-	mkdir(OURS, 0755);
+	mkdir(CGROUP, 0755);
 	insmod("perfcounters", "");
-	of_threads();
-	without = of_threads();
+	bytes_per_thread();
+	without = bytes_per_thread();
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 settings: accounting of all tasks is turned on");
-	with = of_threads();
+	with = bytes_per_thread();
 	note("a thread is %lld bytes of its group, %lld when it is accounted", without, with);
 	ok(with - without >= 512 && with - without < 4096,
 	   "9.1 record of a task: charged to its control group");
-	of_a_user();
+	test_user_charge();
 	return finish();
 }

@@ -4,9 +4,10 @@
  * guest: pmu-skylake
  * timeout: 600
  *
- * Compares two measures of a task's share of system time: the PMU's user and kernel cycles, which
- * are saved at context switches, and the system-call probes of process accounting; and what a
- * system call costs with each. With arguments the program is the work that is measured.
+ * Compares two measures of a task's share of system time, and the cost of a system call with each
+ * measure. The first measure is the PMU's user and kernel cycles, which are saved at context
+ * switches. The second measure is the system-call probes of process accounting. With arguments, the
+ * program is the work that is measured.
  */
 #include "ppa.h"
 
@@ -14,7 +15,7 @@
 #define TIMES	"/tmp/ppa_pmu.times"
 #define PAGES	256
 
-static void work(const char *what, long rounds)
+static void do_work(const char *what, long rounds)
 {
 	static volatile __u64 sink;
 	int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -44,22 +45,22 @@ static void work(const char *what, long rounds)
 	}
 }
 
-/* Results of one run of the work, by the PMU and by accounting. */
+/* Results of one execution of the work, by the PMU and by accounting. */
 struct run {
 	unsigned long long user_cycles, kernel_cycles, kernel_instructions;
 	double by_pmu, by_ppa, sched, interrupts, estimate;
 };
 
-static unsigned long long value(const char *text, const char *event)
+static unsigned long long event_value(const char *text, const char *event)
 {
-	char after[40];
-	const char *at;
+	char field[40];
+	const char *pos;
 
-	snprintf(after, sizeof(after), ",,%s,", event);
-	at = strstr(text, after);
-	while (at && at > text && at[-1] != '\n')
-		at--;
-	return at ? strtoull(at, NULL, 10) : 0;
+	snprintf(field, sizeof(field), ",,%s,", event);
+	pos = strstr(text, field);
+	while (pos && pos > text && pos[-1] != '\n')
+		pos--;
+	return pos ? strtoull(pos, NULL, 10) : 0;
 }
 
 static struct run run_once(const char *what, long rounds, const char *levels)
@@ -77,11 +78,11 @@ static struct run run_once(const char *what, long rounds, const char *levels)
 	unlink(TIMES);
 	if (system(line))
 		bail(line);
-	slurp(COUNTS, text, sizeof(text));
-	r.user_cycles = value(text, "cycles:u");
-	r.kernel_cycles = value(text, "cycles:k");
-	r.kernel_instructions = value(text, "instructions:k");
-	slurp(TIMES, text, sizeof(text));
+	read_file(COUNTS, text, sizeof(text));
+	r.user_cycles = event_value(text, "cycles:u");
+	r.kernel_cycles = event_value(text, "cycles:k");
+	r.kernel_instructions = event_value(text, "instructions:k");
+	read_file(TIMES, text, sizeof(text));
 	if (levels && sscanf(text, "%llu %llu %llu %llu", &sched, &system_time, &interrupts,
 			     &khz) != 4)
 		bail(TIMES);
@@ -94,34 +95,34 @@ static struct run run_once(const char *what, long rounds, const char *levels)
 }
 
 /*
- * Returns the run with the fewest kernel cycles of three, in make test the only run. On a busy host
- * the same work takes longer, and includes more timer interrupts.
+ * Executes the work three times (once in make test) and returns the results with the fewest kernel
+ * cycles. On a busy host the same work takes longer, and includes more timer interrupts.
  */
-static struct run run(const char *what, long rounds, const char *levels)
+static struct run run_min(const char *what, long rounds, const char *levels)
 {
-	struct run least = run_once(what, rounds, levels), r;
+	struct run min = run_once(what, rounds, levels), r;
 
 	for (int i = 0; i < gate_or_long(0, 2); i++) {
 		r = run_once(what, rounds, levels);
-		if (r.kernel_cycles < least.kernel_cycles)
-			least = r;
+		if (r.kernel_cycles < min.kernel_cycles)
+			min = r;
 	}
-	return least;
+	return min;
 }
 
 /*
- * Runs the work with the scheduler's probes only (level 1), where the PMU has to measure, and with
- * those of interrupts and system calls (level 7). Times are those of a guest that a busy host may
- * stop in a system call, or outside of one: if the share by the probes is not as expected, it is
- * measured again, up to ten times.
+ * Executes the work twice. With the probes of the scheduler only (level 1), the PMU measures the
+ * shares. With the probes of interrupts and system calls as well (level 7), accounting measures
+ * the shares. A busy host may stop the guest inside or outside of a system call. A share by the
+ * probes that is not from @min to @max is therefore measured again, up to ten times.
  */
-static void both(const char *what, long rounds, struct run *pmu, struct run *ppa, double least,
-		 double most)
+static void run_with_pmu_and_ppa(const char *what, long rounds, struct run *pmu, struct run *ppa,
+				 double min, double max)
 {
-	*pmu = run(what, rounds, "1");
+	*pmu = run_min(what, rounds, "1");
 	for (int i = 0; i < 10; i++) {
-		*ppa = run(what, rounds, "7");
-		if (ppa->by_ppa >= least && ppa->by_ppa <= most)
+		*ppa = run_min(what, rounds, "7");
+		if (ppa->by_ppa >= min && ppa->by_ppa <= max)
 			break;
 	}
 	note("%-9s %7.1f ms: %7.1f system (%5.1f %%) |%7.1f ms: %7.1f system (%5.1f %%), %5.1f interrupts; by the PMU %5.1f %%",
@@ -129,64 +130,66 @@ static void both(const char *what, long rounds, struct run *pmu, struct run *ppa
 	     ppa->sched * ppa->by_ppa, ppa->by_ppa * 100, ppa->interrupts, ppa->by_pmu * 100);
 }
 
-static double instructions(const char *levels)
+static double instructions_per_call(const char *levels)
 {
-	struct run less = run("getppid", 10000, levels), more = run("getppid", 60000, levels);
+	struct run few = run_min("getppid", 10000, levels);
+	struct run many = run_min("getppid", 60000, levels);
 
-	return (double)((long long)more.kernel_instructions -
-			(long long)less.kernel_instructions) / 50000;
+	return (double)((long long)many.kernel_instructions -
+			(long long)few.kernel_instructions) / 50000;
 }
 
-static void between(double value, double least, double most, const char *name)
+static void test_between(double value, double min, double max, const char *name)
 {
-	if (!ok(value >= least && value <= most, "%s", name))
-		note("%.3f is not in %.3f to %.3f", value, least, most);
+	if (!ok(value >= min && value <= max, "%s", name))
+		note("%.3f is not in %.3f to %.3f", value, min, max);
 }
 
-static void measured(void)
+static void test_measures(void)
 {
 	struct run pmu, ppa;
 	double off, level1, level7;
 
 	note("%-9s %38s |%s", "", "probes of level 7", "all probes");
-	both("computes", gate_or_long(80000, 200000), &pmu, &ppa, 0, 0.06);
-	between(pmu.by_pmu, 0, 0.06, "4.2 computing: at most 6 % system time by the PMU");
-	between(ppa.by_ppa, 0, 0.06, "4.2 computing: at most 6 % system time by the probes");
-	both("getppid", gate_or_long(30000, 60000), &pmu, &ppa, 0.2, 1);
-	between(pmu.by_pmu, 0.75, 1, "4.2 getppid(): at least 75 % system time by the PMU");
-	between(ppa.by_ppa, 0.2, pmu.by_pmu,
-		"4.2 getppid(): 20 % system time or more by the probes, not above the PMU");
-	both("reads", gate_or_long(15000, 30000), &pmu, &ppa, 0.3, 1);
-	between(pmu.by_pmu, 0.75, 1, "4.2 reads of a byte: at least 75 % system time by the PMU");
-	between(ppa.by_ppa, 0.3, pmu.by_pmu,
-		"4.2 reads of a byte: 30 % system time or more by the probes, not above the PMU");
-	both("faults", gate_or_long(10, 20), &pmu, &ppa, 0, 0.5);
-	between(pmu.by_pmu, 0.5, 1, "4.2 page faults: at least 50 % system time by the PMU");
-	between(ppa.by_ppa, 0, 0.5,
-		"4.2 page faults: at most 50 % system time by the probes: a fault is user time");
-	/* If the host takes the CPU away, more timer ticks fall into the same system calls. */
+	run_with_pmu_and_ppa("computes", gate_or_long(80000, 200000), &pmu, &ppa, 0, 0.06);
+	test_between(pmu.by_pmu, 0, 0.06, "4.2 computing: at most 6 % system time by the PMU");
+	test_between(ppa.by_ppa, 0, 0.06, "4.2 computing: at most 6 % system time by the probes");
+	run_with_pmu_and_ppa("getppid", gate_or_long(30000, 60000), &pmu, &ppa, 0.2, 1);
+	test_between(pmu.by_pmu, 0.75, 1, "4.2 getppid(): at least 75 % system time by the PMU");
+	test_between(ppa.by_ppa, 0.2, pmu.by_pmu,
+		     "4.2 getppid(): 20 % system time or more by the probes, not above the PMU");
+	run_with_pmu_and_ppa("reads", gate_or_long(15000, 30000), &pmu, &ppa, 0.3, 1);
+	test_between(pmu.by_pmu, 0.75, 1,
+		     "4.2 reads of a byte: at least 75 % system time by the PMU");
+	test_between(ppa.by_ppa, 0.3, pmu.by_pmu,
+		     "4.2 reads of a byte: 30 % system time or more by the probes, not above the PMU");
+	run_with_pmu_and_ppa("faults", gate_or_long(10, 20), &pmu, &ppa, 0, 0.5);
+	test_between(pmu.by_pmu, 0.5, 1, "4.2 page faults: at least 50 % system time by the PMU");
+	test_between(ppa.by_ppa, 0, 0.5,
+		     "4.2 page faults: at most 50 % system time by the probes: a fault is user time");
+	/* If the host stops the CPU, more timer ticks interrupt the same system calls. */
 	for (int i = 0; i < 10; i++) {
-		off = instructions(NULL);
-		level1 = instructions("1");
+		off = instructions_per_call(NULL);
+		level1 = instructions_per_call("1");
 		if (level1 - off > -8 && level1 - off < 8)
 			break;
 	}
-	level7 = instructions("7");
+	level7 = instructions_per_call("7");
 	note("getppid(): %.1f instructions in the kernel, %.1f with the scheduler's probes, %.1f with level 7",
 	     off, level1, level7);
-	between(level1 - off, -8, 8,
-		"4.2 getppid(): at most 8 instructions more with the scheduler's probes");
-	between(level7 - off, 100, 500,
-		"4.2 getppid(): 100 to 500 instructions more with the system-call probes");
-	between(level1 / off, 0, 1.07,
-		"4.10 getppid(): at most 7 % more instructions by scheduler probes");
+	test_between(level1 - off, -8, 8,
+		     "4.2 getppid(): at most 8 instructions more with the scheduler's probes");
+	test_between(level7 - off, 100, 500,
+		     "4.2 getppid(): 100 to 500 instructions more with the system-call probes");
+	test_between(level1 / off, 0, 1.07,
+		     "4.10 getppid(): at most 7 % more instructions by scheduler probes");
 	/*
-	 * The work computes, like SPECrate's. Two single runs may differ by more: then measure
-	 * again.
+	 * The work computes, as the programs of SPECrate do. If the cycles of two executions differ
+	 * by more than 1 %, the work is measured again.
 	 */
 	for (int i = 0; i < 10; i++) {
-		pmu = run("computes", 60000, NULL);
-		ppa = run("computes", 60000, "7");
+		pmu = run_min("computes", 60000, NULL);
+		ppa = run_min("computes", 60000, "7");
 		off = pmu.user_cycles + pmu.kernel_cycles;
 		level7 = ppa.user_cycles + ppa.kernel_cycles;
 		if (level7 / off >= 0.99 && level7 / off <= 1.01)
@@ -194,19 +197,19 @@ static void measured(void)
 	}
 	note("computes: %.0f cycles, %.0f with the probes of level 7: %+.3f %%", off, level7,
 	     (level7 / off - 1) * 100);
-	between(level7 / off, 0.99, 1.01,
-		"4.10 computing: at most 1 % more cycles with the probes of level 7");
+	test_between(level7 / off, 0.99, 1.01,
+		     "4.10 computing: at most 1 % more cycles with the probes of level 7");
 }
 
-static int is_work(int argc, char **argv)
+static int run_work_if_asked(int argc, char **argv)
 {
 	struct ppa_task t;
 	FILE *to;
 	int fd;
 
-	work(argv[1], argc > 2 ? atol(argv[2]) : 1);
+	do_work(argv[1], argc > 2 ? atol(argv[2]) : 1);
 	fd = ppa_open();
-	if (ppa_try(fd, getpid(), &t))
+	if (ppa_get_task(fd, getpid(), &t))
 		return 0;
 	to = fopen(TIMES, "w");
 	if (!to)
@@ -221,19 +224,19 @@ int main(int argc, char **argv)
 	const char *pmu = getenv("PMU");
 
 	if (argc > 1)
-		return is_work(argc, argv);
+		return run_work_if_asked(argc, argv);
 	plan(12);
-	unload();
+	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	errno = -insmod(pmu && !strncmp(pmu, "amd", 3) ? "pfm_amd" : "pfm_intel", "");
 	if (errno)
 		bail("a PMU's description");
-	measured();
+	test_measures();
 	ppa_write(SETTINGS, "0 0 0 1");
 	ppa_write(LEVELS, "7");
 	unlink(COUNTS);
 	unlink(TIMES);
-	unload();
+	unload_modules();
 	return finish();
 }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 120
  *
- * Process accounting compared with accounting by ticks: work of known times and counts, alone on a
- * CPU, as measured by time stamps, getrusage(), schedstat and /proc/stat, in one table. One task
- * hides between ticks, another one is in a system call at each tick.
+ * Compares process accounting with accounting by ticks. Work of known times and counts runs alone
+ * on a CPU. Time stamps, getrusage(), schedstat and /proc/stat measure the work, and a table shows
+ * their results. One task sleeps at each tick, and another one is in a system call at each tick.
  */
 #include "ppa.h"
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
 #define CPU	1
-#define TICK	4000000ULL	/* CONFIG_HZ=250, aligned to CLOCK_MONOTONIC */
+#define TICK	4000000ULL	/* ns; CONFIG_HZ=250, aligned to CLOCK_MONOTONIC */
 #define US	1000ULL
 #define MS	1000000ULL
 
 #define CALLS	20000
-#define NAPS	50
+#define SLEEPS	50
 #define YIELDS	300
 #define SIGNALS	40
 
@@ -26,15 +26,18 @@ static int dev, zero, pid;
 static struct ppa_info info;
 static char buffer[1 << 16];
 
-/* All measurements at one time, in milliseconds and counts. */
-struct at {
+/* All measurements that are taken at one time, in milliseconds and counts. */
+struct readings {
 	struct ppa_task task;
 	__u64 cpus[MAX_CPUS][PPA_NR_CPU_VALUES];
 	double wall, rusage[2], schedstat[2], stat[3];
 	__u64 blocked;
 };
 
-/* Reads the times of CPU 1: user; system with interrupts and softirqs; idle with iowait. */
+/*
+ * Reads the times of CPU 1 from /proc/stat: user; system with interrupts and softirqs; idle with
+ * iowait.
+ */
 static void proc_stat(double *stat)
 {
 	unsigned long long n[7] = { 0 };
@@ -42,7 +45,7 @@ static void proc_stat(double *stat)
 	const char *line;
 
 	snprintf(name, sizeof(name), "cpu%d ", CPU);
-	line = strstr(slurp("/proc/stat", text, sizeof(text)), name);
+	line = strstr(read_file("/proc/stat", text, sizeof(text)), name);
 	if (!line || sscanf(line + strlen(name), "%llu %llu %llu %llu %llu %llu %llu", n, n + 1,
 			    n + 2, n + 3, n + 4, n + 5, n + 6) != 7)
 		bail("/proc/stat");
@@ -51,52 +54,55 @@ static void proc_stat(double *stat)
 	stat[2] = (n[3] + n[4]) * 10.0;
 }
 
-static void look(struct at *at)
+static void read_all(struct readings *r)
 {
 	unsigned long long run, wait;
 	struct rusage usage;
 	char text[100];
 
-	proc_stat(at->stat);
-	if (sscanf(slurp("/proc/self/schedstat", text, sizeof(text)), "%llu %llu", &run,
+	proc_stat(r->stat);
+	if (sscanf(read_file("/proc/self/schedstat", text, sizeof(text)), "%llu %llu", &run,
 		   &wait) != 2)
 		bail("schedstat");
-	at->schedstat[0] = run / 1e6;
-	at->schedstat[1] = wait / 1e6;
-	ppa_cpus(at->cpus);
+	r->schedstat[0] = run / 1e6;
+	r->schedstat[1] = wait / 1e6;
+	ppa_cpus(r->cpus);
 	getrusage(RUSAGE_SELF, &usage);
-	at->rusage[0] = usage.ru_utime.tv_sec * 1e3 + usage.ru_utime.tv_usec / 1e3;
-	at->rusage[1] = usage.ru_stime.tv_sec * 1e3 + usage.ru_stime.tv_usec / 1e3;
-	at->blocked = usage.ru_nvcsw;
-	at->task = ppa_task(dev, pid);
-	at->wall = now_ns() / 1e6;
+	r->rusage[0] = usage.ru_utime.tv_sec * 1e3 + usage.ru_utime.tv_usec / 1e3;
+	r->rusage[1] = usage.ru_stime.tv_sec * 1e3 + usage.ru_stime.tv_usec / 1e3;
+	r->blocked = usage.ru_nvcsw;
+	r->task = ppa_task(dev, pid);
+	r->wall = now_ns() / 1e6;
 }
 
-/* Differences between two measurements, and the measurements by the work itself. */
-struct came {
+/* Differences between two measurements, and the measurements that the work makes of itself. */
+struct differences {
 	double wall, user, system, interrupts, runq, latency, idle;
 	double rusage[2], schedstat[2], stat[3];
 	__u64 values[PPA_NR_VALUES], latencies, signals, blocked;
-	/* By the work itself: milliseconds, and how many ticks found it at work. */
-	double knows_user, knows_system;
-	unsigned int caught;
+	/*
+	 * Measured by the work: milliseconds in each mode, and the number of ticks that found it
+	 * working.
+	 */
+	double self_user, self_system;
+	unsigned int ticks_at_work;
 };
 
-static struct came empty;
+static struct differences overhead;
 
-static struct came between(const struct at *a, const struct at *b)
+static struct differences subtract(const struct readings *a, const struct readings *b)
 {
-	struct came c = { .wall = b->wall - a->wall };
+	struct differences c = { .wall = b->wall - a->wall };
 	int i;
 
 	for (i = 0; i < PPA_NR_VALUES; i++)
 		c.values[i] = b->task.values[i] - a->task.values[i];
-	c.system = ms(c.values[PPA_SCACCUM], &info);
-	c.user = ms(c.values[PPA_SCHEDACCUM] - c.values[PPA_SCACCUM], &info);
-	c.interrupts = ms(c.values[PPA_INTACCUM], &info);
-	c.latency = ms(c.values[PPA_SCHLATACCUM], &info);
-	c.runq = ms(b->task.runq - a->task.runq, &info);
-	c.idle = ms(b->cpus[CPU][PPA_CPU_IDLE] - a->cpus[CPU][PPA_CPU_IDLE], &info);
+	c.system = ticks_to_ms(c.values[PPA_SCACCUM], &info);
+	c.user = ticks_to_ms(c.values[PPA_SCHEDACCUM] - c.values[PPA_SCACCUM], &info);
+	c.interrupts = ticks_to_ms(c.values[PPA_INTACCUM], &info);
+	c.latency = ticks_to_ms(c.values[PPA_SCHLATACCUM], &info);
+	c.runq = ticks_to_ms(b->task.runq - a->task.runq, &info);
+	c.idle = ticks_to_ms(b->cpus[CPU][PPA_CPU_IDLE] - a->cpus[CPU][PPA_CPU_IDLE], &info);
 	for (i = 0; i < PPA_NR_LATENCIES; i++)
 		c.latencies += b->task.latencies[i] - a->task.latencies[i];
 	c.blocked = b->blocked - a->blocked;
@@ -112,44 +118,44 @@ static struct came between(const struct at *a, const struct at *b)
 
 static volatile __u64 sink;
 
-/* Runs in user mode until @end. */
-static void compute(struct came *c, __u64 end)
+/* Computes in user mode until @end. */
+static void compute_until(struct differences *c, __u64 end)
 {
 	__u64 begin = now_ns(), now = begin, i;
 
 	for (; now < end; now = now_ns())
 		for (i = 0; i < 500; i++)
 			sink += i;
-	c->knows_user += (now - begin) / 1e6;
+	c->self_user += (now - begin) / 1e6;
 }
 
-/* Runs in system calls until @end. */
-static void call(struct came *c, __u64 end)
+/* Makes system calls until @end. */
+static void call_until(struct differences *c, __u64 end)
 {
 	__u64 begin = now_ns(), now = begin;
 
 	for (; now < end; now = now_ns())
 		if (read(zero, buffer, sizeof(buffer)) != sizeof(buffer))
 			bail("/dev/zero");
-	c->knows_system += (now - begin) / 1e6;
+	c->self_system += (now - begin) / 1e6;
 }
 
-static void works_of_nothing(struct came *c)
+static void work_nothing(struct differences *c)
 {
 	(void)c;
 }
 
-static void computes(struct came *c)
+static void work_compute(struct differences *c)
 {
-	compute(c, now_ns() + bounded(300) * MS);
+	compute_until(c, now_ns() + scale_down(300) * MS);
 }
 
-static void calls(struct came *c)
+static void work_calls(struct differences *c)
 {
-	call(c, now_ns() + bounded(300) * MS);
+	call_until(c, now_ns() + scale_down(300) * MS);
 }
 
-static void short_calls(struct came *c)
+static void work_short_calls(struct differences *c)
 {
 	int i;
 
@@ -158,16 +164,16 @@ static void short_calls(struct came *c)
 		syscall(SYS_getppid);
 }
 
-static void naps(struct came *c)
+static void work_sleeps(struct differences *c)
 {
 	int i;
 
 	(void)c;
-	for (i = 0; i < NAPS; i++)
+	for (i = 0; i < SLEEPS; i++)
 		usleep(2000);
 }
 
-static void yields(struct came *c)
+static void work_yields(struct differences *c)
 {
 	int i;
 
@@ -176,12 +182,12 @@ static void yields(struct came *c)
 		sched_yield();
 }
 
-static void nothing(int sig)
+static void ignore_signal(int sig)
 {
 	(void)sig;
 }
 
-static void is_signalled(struct came *c)
+static void work_signals(struct differences *c)
 {
 	int i;
 
@@ -191,11 +197,11 @@ static void is_signalled(struct came *c)
 }
 
 /* Sleeps over each tick and works between ticks, half of the time in system calls. */
-static void hides(struct came *c)
+static void work_between_ticks(struct differences *c)
 {
 	int i;
 
-	for (i = 0; i < bounded(150); i++) {
+	for (i = 0; i < scale_down(150); i++) {
 		__u64 tick = now_ns() / TICK * TICK + TICK, begin;
 		struct timespec t;
 
@@ -204,227 +210,254 @@ static void hides(struct came *c)
 		t.tv_nsec = begin % 1000000000;
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 		begin = now_ns();
-		/* The wakeup was late: wait for the next tick. */
+		/* The wakeup was late, so the task waits for the next tick. */
 		if (begin > tick + 2000 * US)
 			continue;
-		compute(c, begin + (tick + 3000 * US - begin) / 2);
-		call(c, tick + 3000 * US);
-		c->caught += now_ns() >= tick + TICK;
+		compute_until(c, begin + (tick + 3000 * US - begin) / 2);
+		call_until(c, tick + 3000 * US);
+		c->ticks_at_work += now_ns() >= tick + TICK;
 	}
 }
 
-/* Works without a pause, mostly in user mode, but in a system call whenever a tick comes. */
-static void calls_at_ticks(struct came *c)
+/* Works without a pause, mostly in user mode, but is in a system call at each tick. */
+static void work_calls_at_ticks(struct differences *c)
 {
 	int i;
 
-	for (i = 0; i < bounded(150); i++) {
+	for (i = 0; i < scale_down(150); i++) {
 		__u64 tick = now_ns() / TICK * TICK + TICK;
 
-		compute(c, tick - 700 * US);
-		call(c, tick + 500 * US);
+		compute_until(c, tick - 700 * US);
+		call_until(c, tick + 500 * US);
 	}
 }
 
-static struct came watch(const char *name, void (*work)(struct came *c))
+static struct differences measure(const char *name, void (*work)(struct differences *c))
 {
-	struct came known = { 0 }, c;
-	static struct at a, b;
+	struct differences self = { 0 }, c;
+	static struct readings a, b;
 
-	look(&a);
-	work(&known);
-	look(&b);
-	c = between(&a, &b);
-	c.knows_user = known.knows_user;
-	c.knows_system = known.knows_system;
-	c.caught = known.caught;
+	read_all(&a);
+	work(&self);
+	read_all(&b);
+	c = subtract(&a, &b);
+	c.self_user = self.self_user;
+	c.self_system = self.self_system;
+	c.ticks_at_work = self.ticks_at_work;
 	note("%-22s %6.0f %6.0f |%6.1f %6.1f %5.1f %6.1f |%6.1f %6.1f |%6.1f %5.1f |%5.0f %5.0f %5.0f",
-	     name, c.knows_user, c.knows_system, c.user, c.system, c.interrupts, c.idle,
+	     name, c.self_user, c.self_system, c.user, c.system, c.interrupts, c.idle,
 	     c.rusage[0], c.rusage[1], c.schedstat[0], c.schedstat[1], c.stat[0], c.stat[1],
 	     c.stat[2]);
 	return c;
 }
 
-static void within(double value, double least, double most, const char *name)
+static void test_within(double value, double min, double max, const char *name)
 {
-	if (!ok(value >= least && value <= most, "%s", name))
-		note("%.2f is not in %.2f to %.2f", value, least, most);
+	if (!ok(value >= min && value <= max, "%s", name))
+		note("%.2f is not in %.2f to %.2f", value, min, max);
 }
 
-static double told(const struct came *c)
+static double accounted_ms(const struct differences *c)
 {
 	return c->user + c->system + c->interrupts + c->runq;
 }
 
-static bool is_told(const struct came *c)
+static bool is_all_accounted(const struct differences *c)
 {
-	return told(c) >= c->wall * 0.99 - 1 && told(c) <= c->wall * 1.01 + 1;
-}
-
-/* A task that never sleeps runs, is interrupted, or waits for its CPU: that is all of its time. */
-static void all_is_told(const struct came *c, const char *name)
-{
-	within(told(c), c->wall * 0.99 - 1, c->wall * 1.01 + 1, name);
+	return accounted_ms(c) >= c->wall * 0.99 - 1 && accounted_ms(c) <= c->wall * 1.01 + 1;
 }
 
 /*
- * Measures the work of a task that never sleeps. A busy host may stop the guest between the
- * readings of the clock and of accounting: then it is measured again, up to ten times.
+ * Checks that running, interrupts and waiting for the CPU add up to all of the time of a task that
+ * never sleeps.
  */
-static struct came watch_busy(const char *name, void (*work)(struct came *c))
+static void test_all_accounted(const struct differences *c, const char *name)
 {
-	struct came c = watch(name, work);
+	test_within(accounted_ms(c), c->wall * 0.99 - 1, c->wall * 1.01 + 1, name);
+}
 
-	for (int i = 0; i < 9 && !is_told(&c); i++)
-		c = watch(name, work);
+/*
+ * Measures the work of a task that never sleeps. A busy host may stop the guest between the reads
+ * of the clock and of accounting. After such a stop the work is measured again, up to ten times.
+ */
+static struct differences measure_without_sleep(const char *name,
+						void (*work)(struct differences *c))
+{
+	struct differences c = measure(name, work);
+
+	for (int i = 0; i < 9 && !is_all_accounted(&c); i++)
+		c = measure(name, work);
 	return c;
 }
 
-/* Returns the time that interrupts and other tasks took, which the work's own times include. */
-static double others(const struct came *c)
+/*
+ * Returns the time that interrupts and other tasks took, which the times measured by the work
+ * include.
+ */
+static double time_of_others(const struct differences *c)
 {
 	return c->interrupts + c->runq;
 }
 
 /*
- * Returns a tolerance in milliseconds. Beside busy loops (LOAD) the host stops the guest for
- * milliseconds. If it does so after the work has read the clock and before its system call, the
- * work counts the stop as time in the call, and accounting as user time.
+ * Returns a tolerance in milliseconds. With busy loops on the host (LOAD) the guest is stopped for
+ * milliseconds. If the stop happens after the work has read the clock and before its system call,
+ * the work counts the stop as time in the call, and accounting counts the stop as user time.
  */
-static double stops(void)
+static double host_stop_ms(void)
 {
-	return 20.0 * (patience(bounded(600)) / 600 - 1);
+	return 20.0 * (scale_timeout(scale_down(600)) / 600 - 1);
 }
 
 /* Returns the time that the measurements themselves took. */
-static double outside(const struct came *c)
+static double measurement_ms(const struct differences *c)
 {
-	return c->wall - c->knows_user - c->knows_system;
+	return c->wall - c->self_user - c->self_system;
 }
 
-static void known_times(void)
+static void test_times(void)
 {
-	struct came c = watch_busy("computes", computes);
+	struct differences c = measure_without_sleep("computes", work_compute);
 
-	all_is_told(&c, "4.2 computing: run, interrupt and ready time add up to all time");
-	within(c.user, c.knows_user * 0.99 - others(&c) - 1, c.knows_user + outside(&c) + 1,
-	       "4.2 computing: user time is what the work measures itself");
-	c = watch_busy("reads /dev/zero", calls);
-	all_is_told(&c, "4.2 long system calls: run, interrupt and ready time add up to all time");
-	within(c.system, c.knows_system * 0.9 - others(&c) - 1,
-	       c.knows_system + outside(&c) + 1,
-	       "4.2 long system calls: system time is what the work measures itself");
+	test_all_accounted(&c, "4.2 computing: run, interrupt and ready time add up to all time");
+	test_within(c.user, c.self_user * 0.99 - time_of_others(&c) - 1,
+		    c.self_user + measurement_ms(&c) + 1,
+		    "4.2 computing: user time is what the work measures itself");
+	c = measure_without_sleep("reads /dev/zero", work_calls);
+	test_all_accounted(&c,
+			   "4.2 long system calls: run, interrupt and ready time add up to all time");
+	test_within(c.system, c.self_system * 0.9 - time_of_others(&c) - 1,
+		    c.self_system + measurement_ms(&c) + 1,
+		    "4.2 long system calls: system time is what the work measures itself");
 }
 
-static __u64 more(const struct came *c, int value)
+static __u64 without_overhead(const struct differences *c, int value)
 {
-	return c->values[value] - empty.values[value];
+	return c->values[value] - overhead.values[value];
 }
 
-/* Returns how often the scheduler chose the next task while this one had not blocked. */
-static __u64 goings(const struct came *c)
+/*
+ * Returns the number of times that the scheduler chose the next task while this task had not
+ * blocked.
+ */
+static __u64 nr_switches_without_block(const struct differences *c)
 {
 	return c->values[PPA_RSCHEDCNT] + c->values[PPA_PRMPTCTXTCNT] +
 	       c->values[PPA_PRMPTPRICNT];
 }
 
-static void known_counts(void)
+static void test_counts(void)
 {
-	struct came c = watch_busy("20,000 getppid()", short_calls);
+	struct differences c = measure_without_sleep("20,000 getppid()", work_short_calls);
 
-	all_is_told(&c, "4.2 short system calls: run, interrupt and ready time add up to all time");
-	is(more(&c, PPA_SYSCALLCNT), CALLS,
+	test_all_accounted(&c,
+			   "4.2 short system calls: run, interrupt and ready time add up to all time");
+	is(without_overhead(&c, PPA_SYSCALLCNT), CALLS,
 	   "4.2 short system calls: each is counted, and no other");
-	c = watch("50 naps of 2 ms", naps);
-	is(more(&c, PPA_SYSCALLCNT), NAPS, "4.2 naps: each is one system call");
+	c = measure("50 naps of 2 ms", work_sleeps);
+	is(without_overhead(&c, PPA_SYSCALLCNT), SLEEPS, "4.2 naps: each is one system call");
 	/* The timer of a sleep may expire before the task has blocked. */
-	ok(c.blocked >= NAPS / 2, "4.4 naps: at least half of them block");
+	ok(c.blocked >= SLEEPS / 2, "4.4 naps: at least half of them block");
 	is(c.values[PPA_SCHEDOUTCNT], c.blocked, "4.4 naps: blocked as often as the kernel counts");
-	is(c.latencies - empty.latencies, more(&c, PPA_SCHEDOUTCNT),
+	is(c.latencies - overhead.latencies, without_overhead(&c, PPA_SCHEDOUTCNT),
 	   "4.4 naps: one latency for each time it blocked");
-	within(c.user + c.system + c.interrupts + c.runq + c.latency, 0,
-	       c.wall - c.blocked * 2 * 0.8, "4.1 naps: no time is counted while the task sleeps");
-	c = watch("300 yields, no other task", yields);
-	is(more(&c, PPA_SYSCALLCNT), YIELDS, "4.2 yields: each is one system call");
-	/* An empty measurement is not subtracted: another task may have run then, and not now. */
-	within(goings(&c), YIELDS, YIELDS + goings(&empty) + 60,
-	       "4.4 yields: after each the task continues, or another one runs");
-	signal(SIGUSR1, nothing);
-	c = watch("40 signals", is_signalled);
+	test_within(c.user + c.system + c.interrupts + c.runq + c.latency, 0,
+		    c.wall - c.blocked * 2 * 0.8,
+		    "4.1 naps: no time is counted while the task sleeps");
+	c = measure("300 yields, no other task", work_yields);
+	is(without_overhead(&c, PPA_SYSCALLCNT), YIELDS, "4.2 yields: each is one system call");
+	/*
+	 * The counts of the empty measurement are not subtracted: another task may have run during
+	 * that measurement, and none during this one.
+	 */
+	test_within(nr_switches_without_block(&c), YIELDS,
+		    YIELDS + nr_switches_without_block(&overhead) + 60,
+		    "4.4 yields: after each the task continues, or another one runs");
+	signal(SIGUSR1, ignore_signal);
+	c = measure("40 signals", work_signals);
 	is(c.signals, SIGNALS, "4.4 signals: each is counted");
-	is(more(&c, PPA_SYSCALLCNT), 2 * SIGNALS,
+	is(without_overhead(&c, PPA_SYSCALLCNT), 2 * SIGNALS,
 	   "4.2 signals: each is two system calls, sending and returning from the handler");
 }
 
-/* Returns true if timers expire on time, without which the kernel's own figures mean little. */
-static bool is_punctual(void)
+/*
+ * Returns true if timers expire on time. If timers are late, the kernel's figures by ticks mean
+ * little.
+ */
+static bool timers_are_punctual(void)
 {
-	return bounded(1000) == 1000;
+	return scale_down(1000) == 1000;
 }
 
-static void hidden(void)
+static void test_hides_from_ticks(void)
 {
-	struct came c = watch("hides between ticks", hides);
-	double knows, run;
+	struct differences c = measure("hides between ticks", work_between_ticks);
+	double self, run_and_wait;
 	const char *const missed = "4.1 hiding from ticks: /proc/stat has at most half of its time";
 
 	/*
-	 * The host may stop the guest between two readings of the clock, and other tasks may run
-	 * when a tick comes. That does not happen each time, so measure again.
+	 * The host may stop the guest between two reads of the clock, and other tasks may run at a
+	 * tick. As such disturbances are rare, the test measures again.
 	 */
-	for (int i = 0; i < 9 && (c.user > c.knows_user * 1.1 + 10 ||
-				  (is_punctual() && c.stat[0] + c.stat[1] >
-				   (c.knows_user + c.knows_system) / 2)); i++)
-		c = watch("hides between ticks", hides);
-	knows = c.knows_user + c.knows_system;
-	note("%u ticks found it at work, in %.0f ms of it", c.caught, knows);
-	/* On a busy host the sleeps themselves take much time, which schedstat shows, too. */
-	run = c.schedstat[0] + c.schedstat[1];
-	within(c.user + c.system + c.interrupts + c.runq, knows * 0.98 - 2,
-	       run * 1.05 + c.interrupts + 8, "4.1 hiding from ticks: all of its time is counted");
-	within(c.user, c.knows_user * 0.9 - others(&c) - 2, c.knows_user * 1.1 + 10,
-	       "4.1 hiding from ticks: user time is what the work measures itself");
-	within(c.system, c.knows_system * 0.85 - others(&c) - 2, run - c.knows_user * 0.9 + 10,
-	       "4.1 hiding from ticks: system time is what the work measures itself");
-	/* The task does not hide on a machine whose timers are always late. */
-	if (!is_punctual() || c.caught * 4 > knows / 4)
+	for (int i = 0; i < 9 && (c.user > c.self_user * 1.1 + 10 ||
+				  (timers_are_punctual() && c.stat[0] + c.stat[1] >
+				   (c.self_user + c.self_system) / 2)); i++)
+		c = measure("hides between ticks", work_between_ticks);
+	self = c.self_user + c.self_system;
+	note("%u ticks found it at work, in %.0f ms of it", c.ticks_at_work, self);
+	/* On a busy host the sleeps themselves take much time, which schedstat shows as well. */
+	run_and_wait = c.schedstat[0] + c.schedstat[1];
+	test_within(c.user + c.system + c.interrupts + c.runq, self * 0.98 - 2,
+		    run_and_wait * 1.05 + c.interrupts + 8,
+		    "4.1 hiding from ticks: all of its time is counted");
+	test_within(c.user, c.self_user * 0.9 - time_of_others(&c) - 2, c.self_user * 1.1 + 10,
+		    "4.1 hiding from ticks: user time is what the work measures itself");
+	test_within(c.system, c.self_system * 0.85 - time_of_others(&c) - 2,
+		    run_and_wait - c.self_user * 0.9 + 10,
+		    "4.1 hiding from ticks: system time is what the work measures itself");
+	/* On a machine whose timers are always late, the task does not avoid the ticks. */
+	if (!timers_are_punctual() || c.ticks_at_work * 4 > self / 4)
 		skip(missed, "timers are too late for a task to hide");
 	else
-		within(c.stat[0] + c.stat[1], 0, knows / 2, missed);
-	within(c.idle, 0, c.wall - c.user - c.system - c.interrupts + 5,
-	       "4.9 hiding from ticks: its CPU is not idle while it works");
+		test_within(c.stat[0] + c.stat[1], 0, self / 2, missed);
+	test_within(c.idle, 0, c.wall - c.user - c.system - c.interrupts + 5,
+		    "4.9 hiding from ticks: its CPU is not idle while it works");
 }
 
-static void found_in_calls(void)
+static void test_calls_at_ticks(void)
 {
-	struct came c = watch_busy("in a call at each tick", calls_at_ticks);
+	struct differences c = measure_without_sleep("in a call at each tick", work_calls_at_ticks);
 	const char *const too_much =
 		"4.1 call at each tick: getrusage() has half as much system time again, or more";
 
-	/* A late tick finds the task computing again, but hardly in each of ten measurements. */
-	for (int i = 0; i < 9 && is_punctual() && c.rusage[1] < c.knows_system * 1.5; i++)
-		c = watch_busy("in a call at each tick", calls_at_ticks);
-	all_is_told(&c, "4.1 call at each tick: run, interrupt and ready time add up to all time");
-	within(c.user, c.knows_user * 0.95 - others(&c) - 2,
-	       c.knows_user * 1.05 + outside(&c) + 1 + stops(),
-	       "4.1 call at each tick: user time is what the work measures itself");
-	within(c.system, c.knows_system * 0.85 - others(&c) - 2 - stops(),
-	       c.knows_system + outside(&c) + 1,
-	       "4.1 call at each tick: system time is what the work measures itself");
 	/*
-	 * A round takes one tick, less than half of it in system calls, unless the CPU is not
-	 * available.
+	 * A late tick may find the task in user mode again, but hardly in each of ten measurements.
 	 */
-	if (!is_punctual() || c.wall > bounded(150) * 4 * 1.25 || c.knows_system > c.wall / 2)
+	for (int i = 0; i < 9 && timers_are_punctual() && c.rusage[1] < c.self_system * 1.5; i++)
+		c = measure_without_sleep("in a call at each tick", work_calls_at_ticks);
+	test_all_accounted(&c,
+			   "4.1 call at each tick: run, interrupt and ready time add up to all time");
+	test_within(c.user, c.self_user * 0.95 - time_of_others(&c) - 2,
+		    c.self_user * 1.05 + measurement_ms(&c) + 1 + host_stop_ms(),
+		    "4.1 call at each tick: user time is what the work measures itself");
+	test_within(c.system, c.self_system * 0.85 - time_of_others(&c) - 2 - host_stop_ms(),
+		    c.self_system + measurement_ms(&c) + 1,
+		    "4.1 call at each tick: system time is what the work measures itself");
+	/*
+	 * A round takes one tick, and less than half of the round is in system calls, unless the
+	 * CPU is not available.
+	 */
+	if (!timers_are_punctual() || c.wall > scale_down(150) * 4 * 1.25 ||
+	    c.self_system > c.wall / 2)
 		skip(too_much, "ticks are too late");
 	else
-		within(c.rusage[1], c.knows_system * 1.5, c.wall * 2, too_much);
+		test_within(c.rusage[1], c.self_system * 1.5, c.wall * 2, too_much);
 }
 
 int main(void)
 {
 	plan(4 + 11 + 5 + 4 + 2);
-	unload();
+	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	pid = getpid();
@@ -433,7 +466,7 @@ int main(void)
 	if (zero < 0)
 		bail("/dev/zero");
 	prctl(PR_SET_TIMERSLACK, 1);
-	on_cpu(CPU);
+	pin_to_cpu(CPU);
 	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
 	info = ppa_info(dev);
 	note("%-22s %13s |%26s |%14s |%12s |%17s", "ms", "it was", "PPA", "getrusage",
@@ -441,17 +474,17 @@ int main(void)
 	note("%-22s %6s %6s |%6s %6s %5s %6s |%6s %6s |%6s %5s |%5s %5s %5s", "", "user", "sys",
 	     "user", "sys", "int", "idle", "user", "sys", "run", "wait", "user", "sys", "idle");
 	/*
-	 * The counts of a measurement itself: of the second one, as the first one touches new
-	 * pages.
+	 * The counts of an empty measurement. The second empty measurement is taken, because the
+	 * first one touches new pages.
 	 */
-	watch("nothing", works_of_nothing);
-	empty = watch("nothing", works_of_nothing);
-	known_times();
-	known_counts();
-	hidden();
-	found_in_calls();
+	measure("nothing", work_nothing);
+	overhead = measure("nothing", work_nothing);
+	test_times();
+	test_counts();
+	test_hides_from_ticks();
+	test_calls_at_ticks();
 	close(dev);
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 settings: accounting is turned off");
-	unload();
+	unload_modules();
 	return finish();
 }

@@ -20,56 +20,57 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 API = "http://127.0.0.1:9090/api/v1/"
 # Labels that Prometheus itself adds.
-ADDED = {"instance", "job", "__name__"}
+ADDED_LABELS = {"instance", "job", "__name__"}
 
 
-def get(path, **words):
-    query = urllib.parse.urlencode(words)
+def get(path, **parameters):
+    query = urllib.parse.urlencode(parameters)
     try:
         with urllib.request.urlopen(f"{API}{path}?{query}", timeout=60) as answer:
             return json.load(answer)["data"]
     except urllib.error.HTTPError as error:
-        sys.exit(f"{path} {words}: {error.read().decode()}")
+        sys.exit(f"{path} {parameters}: {error.read().decode()}")
 
 
-def ask(expr):
+def run_query(expr):
     return get("query", query=expr)["result"]
 
 
-def families(path):
+def read_families(path):
     with open(path, encoding="utf-8") as file:
         return list(text_string_to_metric_families(file.read()))
 
 
-def key(name, labels):
-    rest = {k: v for k, v in labels.items() if k not in ADDED}
-    # The bound is compared as a number, because it can be written in several ways.
+def series_of(name, labels):
+    rest = {k: v for k, v in labels.items() if k not in ADDED_LABELS}
+    # The upper bound of a bucket is compared as a number, because it can be written in several
+    # ways.
     if "le" in rest:
         rest["le"] = float(rest["le"])
     return name, tuple(sorted(rest.items()))
 
 
-def same(path):
-    wanted = {}
-    for family in families(path):
+def compare_samples(path):
+    expected = {}
+    for family in read_families(path):
         for sample in family.samples:
             if family.name.startswith("perfcounters_") and not sample.name.endswith("_created"):
-                wanted[key(sample.name, sample.labels)] = sample.value
+                expected[series_of(sample.name, sample.labels)] = sample.value
     found = {}
-    for name in sorted({name for name, _ in wanted}):
-        for one in ask(name):
-            found[key(name, one["metric"])] = float(one["value"][1])
-    wrong = [k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k)]
+    for name in sorted({name for name, _ in expected}):
+        for one in run_query(name):
+            found[series_of(name, one["metric"])] = float(one["value"][1])
+    wrong = [k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k)]
     for k in wrong[:5]:
-        print(k, "is", found.get(k), "not", wanted.get(k))
-    print(f"{len(wanted)} samples, {len(wrong)} wrong")
-    return bool(wanted) and not wrong
+        print(k, "is", found.get(k), "not", expected.get(k))
+    print(f"{len(expected)} samples, {len(wrong)} wrong")
+    return bool(expected) and not wrong
 
 
-def metadata(path):
+def compare_metadata(path):
     known = get("metadata")
     wrong = 0
-    all_families = families(path)
+    all_families = read_families(path)
     for family in all_families:
         want = {"type": family.type, "unit": family.unit, "help": family.documentation}
         if known.get(family.name) != [want]:
@@ -79,21 +80,21 @@ def metadata(path):
     return len(all_families) > 10 and not wrong
 
 
-def dashboard(path):
+def check_dashboard(path):
     with open(path, encoding="utf-8") as file:
         board = json.load(file)
-    words = {"$__rate_interval": "20s", "$instance": ".*", "$job": ".*"}
-    # The variables that Grafana would replace: those of the dashboard, and no others.
+    variables = {"$__rate_interval": "20s", "$instance": ".*", "$job": ".*"}
+    # The variables that Grafana would replace are those of the dashboard and $__rate_interval.
     names = {f"${v['name']}" for v in board["templating"]["list"]} | {"$__rate_interval"}
     wrong = asked = 0
     for panel in board["panels"]:
         for target in panel.get("targets", []):
             expr = target["expr"]
             unknown = set(re.findall(r"\$\w+", expr)) - names
-            for word, value in words.items():
+            for word, value in variables.items():
                 expr = expr.replace(word, value)
             asked += 1
-            result = ask(expr)
+            result = run_query(expr)
             labels = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
             missing = labels - set(result[0]["metric"]) if result else set()
             if not result or unknown or missing:
@@ -104,14 +105,14 @@ def dashboard(path):
         if match:
             asked += 1
             expr, label = match[1].replace("$job", ".*"), match[2]
-            if not any(label in one["metric"] for one in ask(expr)):
+            if not any(label in one["metric"] for one in run_query(expr)):
                 wrong += 1
                 print(f"variable {variable['name']}: no {label} in {expr}")
     print(f"{asked} expressions, {wrong} wrong")
     return asked > 40 and not wrong
 
 
-def rules():
+def check_rules():
     found = [rule for group in get("rules")["groups"] for rule in group["rules"]]
     wrong = [r for r in found if r["health"] != "ok"]
     for rule in wrong:
@@ -120,33 +121,34 @@ def rules():
     return len(found) >= 7 and not wrong
 
 
-def times(cpus):
+def check_times(cpus):
     """Checks that the increase of all times between two scrapes is within its bounds.
 
     The timestamp of a scrape is that of its beginning. The values were read before its
     end, which is within its interval of a second.
     """
     kinds = "user|system|interrupt|idle"
-    series = ask(f'{{__name__=~"perfcounters_ppa_({kinds})_time_seconds_total"}}[30s]')
-    lasted = {t: float(v) for t, v in ask('scrape_duration_seconds{job="perfcounters"}[30s]')[0]["values"]}
+    series = run_query(f'{{__name__=~"perfcounters_ppa_({kinds})_time_seconds_total"}}[30s]')
+    scrapes = run_query('scrape_duration_seconds{job="perfcounters"}[30s]')[0]["values"]
+    durations = {t: float(v) for t, v in scrapes}
     sums = {}
     for one in series:
         for stamp, value in one["values"]:
             sums.setdefault(stamp, []).append(float(value))
-    stamps = sorted(t for t, all_of_it in sums.items() if t in lasted and len(all_of_it) == len(series))
+    stamps = sorted(t for t, v in sums.items() if t in durations and len(v) == len(series))
     first, last = stamps[0], stamps[-1]
-    rose = (sum(sums[last]) - sum(sums[first])) / int(cpus)
-    low, high = last - first - lasted[first], last - first + lasted[last]
-    print(f"{len(series)} series: {rose} s a CPU in {low} to {high} s, {len(stamps)} scrapes")
-    return len(series) >= 4 * int(cpus) and low > 15 and low * 0.995 <= rose <= high * 1.005
+    increase = (sum(sums[last]) - sum(sums[first])) / int(cpus)
+    low, high = last - first - durations[first], last - first + durations[last]
+    print(f"{len(series)} series: {increase} s a CPU in {low} to {high} s, {len(stamps)} scrapes")
+    return len(series) >= 4 * int(cpus) and low > 15 and low * 0.995 <= increase <= high * 1.005
 
 
 COMMANDS = {
-    "same": same,
-    "metadata": metadata,
-    "dashboard": dashboard,
-    "rules": rules,
-    "times": times,
+    "same": compare_samples,
+    "metadata": compare_metadata,
+    "dashboard": check_dashboard,
+    "rules": check_rules,
+    "times": check_times,
 }
 
 if __name__ == "__main__":

@@ -3,46 +3,46 @@
 # shellcheck disable=SC2015,SC2016,SC2086,SC2154,SC2317,SC2329,SC3043
 # timeout: 1200
 # worlds: stock
-# guest: full
+# guest: debian
 #
-# A real Prometheus scrapes `pfc export --openmetrics --listen`, which runs as its unit does, with
-# the configuration, the alerts and the dashboard of tools/fleet.
+# A real Prometheus scrapes `pfc export --openmetrics --listen`, which is started as its systemd
+# unit starts it. Prometheus uses the configuration, the alerts and the dashboard of tools/fleet.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 # shellcheck source=tests/kselftest/lib/fleet.sh
 . /tests/fleet.sh
 
-query() { curl -sSfG --data-urlencode "query=$1" http://127.0.0.1:9090/api/v1/query; }
-# Prints the values of an expression, each with its labels. Fails if there is none.
-ask() { query "$1" | jq -er '.data.result[] | "\(.value[1]) \(.metric | tojson)"'; }
-value() { ask "$1" | awk 'NR == 1 { print $1 }'; }
-is() { [ "$(value "$1")" = "$2" ] || { echo "$1 is $(value "$1"), not $2"; return 1; }; }
-none() { query "$1" >asked && [ "$(jq '.data.result | length' asked)" = 0 ] || { cat asked; return 1; }; }
-# Waits until the metric has been scraped after this moment.
-scraped() {
+http_query() { curl -sSfG --data-urlencode "query=$1" http://127.0.0.1:9090/api/v1/query; }
+# Prints the values of an expression, each with its labels. Fails if the expression has no value.
+print_values() { http_query "$1" | jq -er '.data.result[] | "\(.value[1]) \(.metric | tojson)"'; }
+first_value() { print_values "$1" | awk 'NR == 1 { print $1 }'; }
+value_is() { [ "$(first_value "$1")" = "$2" ] || { echo "$1 is $(first_value "$1"), not $2"; return 1; }; }
+has_no_values() { http_query "$1" >asked && [ "$(jq '.data.result | length' asked)" = 0 ] || { cat asked; return 1; }; }
+# Waits until the metric has been scraped after this call.
+wait_scraped() {
 	local now
 	now=$(date +%s.%N)
-	within 60 later "$1" "$now"
+	within 60 is_later "$1" "$now"
 }
-later() { awk "BEGIN { exit !($(value "timestamp($1)") + 0 > $2) }"; }
+is_later() { awk "BEGIN { exit !($(first_value "timestamp($1)") + 0 > $2) }"; }
 unit=perfcounters-openmetrics.service
 # Leaves out most system calls: the emulator takes most of a second to scrape them.
 kernel="ppa sched irq softirq block net mm syscalls/read syscalls/write"
-start() {
+start_exporter() {
 	as_unit $unit "" pfc export --openmetrics --listen 127.0.0.1:9464 --tasks 5 test $kernel >url 2>export.err &
 	exporter=$!
 }
 
 plan 28
-unload
+unload_modules
 modprobe null_blk
 load_providers
-insmod /modules/puppet.ko
-one_of_each_kind
-pace=$(desc 0 1 0 1 "" test/pace)
+insmod /modules/test_driver.ko
+add_one_of_each_kind
+pace=$(add_desc 0 1 0 1 "" test/pace)
 pfc ppa on >/dev/null
-# A load that gives each panel of the dashboard some data.
+# Load that produces data for each panel of the dashboard.
 (while :; do
 	dd if=/dev/nullb0 of=/dev/null bs=16k count=8 iflag=direct
 	dd if=/dev/zero of=/dev/nullb0 bs=4k count=2 oflag=direct
@@ -50,7 +50,7 @@ pfc ppa on >/dev/null
 	sleep 1
 done) >/dev/null 2>&1 &
 work=$!
-pace $pace &
+add_paced $pace &
 pacer=$!
 
 mkdir -p fleet
@@ -60,7 +60,7 @@ check "prometheus promtool check config: accepts the configuration with the aler
 check "prometheus promtool check rules: accepts the alerts" promtool check rules fleet/alerts.yml
 check "prometheus promtool test rules: each alert fires only when it should" promtool test rules fleet/alerts.test.yml
 
-start
+start_exporter
 check "prometheus exporter with the unit's user and capabilities: starts" within 60 test -s url
 check "prometheus --tasks without CAP_PERFMON: status 2, the error names it" sh -c '. /tests/fleet.sh
 	sed "s/^AmbientCapabilities=.*/AmbientCapabilities=/" $fleet/perfcounters-openmetrics.service >no.service
@@ -69,117 +69,118 @@ check "prometheus --tasks without CAP_PERFMON: status 2, the error names it" sh 
 prometheus --config.file=fleet/prometheus.yml --storage.tsdb.path=data --web.listen-address=127.0.0.1:9090 \
 	--log.level=warn 2>prometheus.log &
 prometheus=$!
-check "prometheus the scrape target is up" within 200 is 'up{job="perfcounters"}' 1
+check "prometheus the scrape target is up" within 200 value_is 'up{job="perfcounters"}' 1
 
-scraped perfcounters_test_counter_total
+wait_scraped perfcounters_test_counter_total
 pfc export --openmetrics 'test/counter' 'test/gauge' 'test/peak' 'test/time' 'test/sizes' 'test/odd*' >test.prom
 check "prometheus test instances: values of each CPU are those of pfc export" within 30 python3 /tests/prometheus.py same test.prom
-known() { is 'perfcounters_test_counter_total{cpu="0"}' 40 && is 'perfcounters_test_counter_total{cpu="1"}' 2 && is 'perfcounters_test_time_seconds_total{cpu="1"}' 0.0015; }
-check "prometheus test instances: values are those that were counted" known
+test_known_values() { value_is 'perfcounters_test_counter_total{cpu="0"}' 40 && value_is 'perfcounters_test_counter_total{cpu="1"}' 2 && value_is 'perfcounters_test_time_seconds_total{cpu="1"}' 0.0015; }
+check "prometheus test instances: values are those that were counted" test_known_values
 pfc export --openmetrics --tasks 1 $kernel >all.prom
-# Prometheus knows units only from OpenMetrics, so this shows that it was scraped as such.
+# Prometheus gets units only from the OpenMetrics format, so a unit shows that this format was
+# scraped.
 check "prometheus metadata: types, units and help texts are those of pfc export" python3 /tests/prometheus.py metadata all.prom
-live() {
+test_between_reads() {
 	local low seen
-	low=$(total sched/context_switches)
-	scraped perfcounters_sched_context_switches_total || return 1
-	seen=$(value 'sum(perfcounters_sched_context_switches_total)')
-	between "$low" "$seen" "$(total sched/context_switches)"
+	low=$(instance_total sched/context_switches)
+	wait_scraped perfcounters_sched_context_switches_total || return 1
+	seen=$(first_value 'sum(perfcounters_sched_context_switches_total)')
+	is_between "$low" "$seen" "$(instance_total sched/context_switches)"
 }
-check "prometheus a counter of the kernel: the value is between two reads of pfc" live
+check "prometheus a counter of the kernel: the value is between two reads of pfc" test_between_reads
 
-# Compares a rate with the counted one, over the same time.
-paced() {
+# Compares the rate of a counter by Prometheus with the rate by pfc over the same time.
+test_rate() {
 	local v0 v1 t0 t1 wanted is
-	v0=$(total test/pace) t0=$(date +%s.%N)
+	v0=$(instance_total test/pace) t0=$(date +%s.%N)
 	sleep 20
-	v1=$(total test/pace) t1=$(date +%s.%N)
-	scraped perfcounters_test_pace_total || return 1
+	v1=$(instance_total test/pace) t1=$(date +%s.%N)
+	wait_scraped perfcounters_test_pace_total || return 1
 	wanted="(($v1 - $v0) / ($t1 - $t0))"
-	is=$(value "sum(rate(perfcounters_test_pace_total[$(awk "BEGIN { printf \"%d\", $t1 - $t0 + .5 }")s] @ $t1))")
+	is=$(first_value "sum(rate(perfcounters_test_pace_total[$(awk "BEGIN { printf \"%d\", $t1 - $t0 + .5 }")s] @ $t1))")
 	echo "# rate $is, counted $(awk "BEGIN { print $wanted }") a second" >&3
-	near "$is" "$wanted" 8
+	is_near "$is" "$wanted" 8
 }
 exec 3>&1
 # Repeats a test up to three times: on a busy host a scrape may be late.
-again() { "$@" || "$@" || "$@"; }
-check "prometheus rate of a counter: within 8 % of the counted one" again paced
+retry() { "$@" || "$@" || "$@"; }
+check "prometheus rate of a counter: within 8 % of the counted one" retry test_rate
 # The times of the CPUs must add up to the elapsed time.
 check "prometheus 4.9 user, system, interrupt and idle time add up to the CPUs' time" python3 /tests/prometheus.py times "$(nproc)"
 
 sh -c 'while :; do :; done' &
 busy=$!
-# True when the task has had 2 s of user time: more than any of its other times.
-worked() { [ "$(user_time $busy)" -gt 2000000000 ]; }
-task() {
+# Succeeds when the task has had 2 s of user time, which is more than any of its other times.
+has_worked() { [ "$(user_time $busy)" -gt 2000000000 ]; }
+test_task_time() {
 	local low seen
-	within 60 worked || return 1
+	within 60 has_worked || return 1
 	low=$(user_time $busy)
-	scraped "pfc_task_user_time_seconds_total{pid=\"$busy\"}" || return 1
-	seen=$(value "pfc_task_user_time_seconds_total{pid=\"$busy\",comm=\"sh\"} * 1e9")
-	between "$low" "$seen" "$(user_time $busy)"
+	wait_scraped "pfc_task_user_time_seconds_total{pid=\"$busy\"}" || return 1
+	seen=$(first_value "pfc_task_user_time_seconds_total{pid=\"$busy\",comm=\"sh\"} * 1e9")
+	is_between "$low" "$seen" "$(user_time $busy)"
 }
-check "prometheus user time of a busy task: between two reads of pfc ppa" task
-busiest() { ask 'topk(1, rate(pfc_task_user_time_seconds_total[10s]))' | grep -q "\"pid\":\"$busy\""; }
-check "prometheus topk of the tasks: the busy task is first" within 60 busiest
+check "prometheus user time of a busy task: between two reads of pfc ppa" test_task_time
+busiest_is_first() { print_values 'topk(1, rate(pfc_task_user_time_seconds_total[10s]))' | grep -q "\"pid\":\"$busy\""; }
+check "prometheus topk of the tasks: the busy task is first" within 60 busiest_is_first
 kill $busy
 wait $busy 2>/dev/null
-check "prometheus a task has ended: its series disappears" within 90 none "pfc_task_user_time_seconds_total{pid=\"$busy\"}"
-bounded() {
+check "prometheus a task has ended: its series disappears" within 90 has_no_values "pfc_task_user_time_seconds_total{pid=\"$busy\"}"
+test_nr_tasks() {
 	local n
-	n=$(value 'max_over_time(count(pfc_task_syscalls_total)[60s:1s])')
-	[ "$n" = 5 ] && between 6 "$(value pfc_tasks)" 1000 || { echo "$n tasks of $(value pfc_tasks)"; return 1; }
+	n=$(first_value 'max_over_time(count(pfc_task_syscalls_total)[60s:1s])')
+	[ "$n" = 5 ] && is_between 6 "$(first_value pfc_tasks)" 1000 || { echo "$n tasks of $(first_value pfc_tasks)"; return 1; }
 }
-check "prometheus --tasks 5: at most five tasks are exported" bounded
-waits() { between 0.0001 "$(value 'rate(pfc_tasks_waiting_time_seconds_total[30s])')" 100; }
-check "prometheus waiting time of all tasks: the rate is plausible" waits
+check "prometheus --tasks 5: at most five tasks are exported" test_nr_tasks
+test_waiting_time() { is_between 0.0001 "$(first_value 'rate(pfc_tasks_waiting_time_seconds_total[30s])')" 100; }
+check "prometheus waiting time of all tasks: the rate is plausible" test_waiting_time
 
 check "prometheus dashboard: each expression returns data" python3 /tests/prometheus.py dashboard $fleet/dashboard.json
 check "prometheus alerts: each one is evaluated without an error" within 60 python3 /tests/prometheus.py rules
-cost() {
-	echo "# a scrape: $(value scrape_samples_scraped) samples, $(value scrape_samples_post_metric_relabeling) kept, $(value 'avg_over_time(scrape_duration_seconds[30s])') s" >&3
+test_cost() {
+	echo "# a scrape: $(first_value scrape_samples_scraped) samples, $(first_value scrape_samples_post_metric_relabeling) kept, $(first_value 'avg_over_time(scrape_duration_seconds[30s])') s" >&3
 	size() { echo "# everything $*: $(pfc export --openmetrics "$@" | grep -vc '^#') samples, $(pfc export --openmetrics "$@" | wc -c) bytes"; }
 	size >&3
 	size --sum >&3
-	none '{__name__=~"perfcounters_.*_created"}'
+	has_no_values '{__name__=~"perfcounters_.*_created"}'
 }
-check "prometheus creation times: dropped by the configuration" cost
-# promtool knows the older format only, in which the help of a counter has another name. It must
-# find nothing else.
-lint() {
+check "prometheus creation times: dropped by the configuration" test_cost
+# promtool supports only the older text format, in which the help of a counter has another name.
+# promtool must not find any other fault.
+test_lint() {
 	promtool check metrics <all.prom >lint 2>&1
 	grep -v ' no help text$' lint >others
 	cat others
 	[ -s lint ] && ! [ -s others ]
 }
-check "prometheus promtool check metrics: finds nothing but help texts, which it cannot see" lint
+check "prometheus promtool check metrics: finds nothing but help texts, which it cannot see" test_lint
 
-# Counters are deleted and added.
-puppet del $counter >deleted
-check "prometheus a counter was deleted: its series disappears" within 60 none perfcounters_test_counter_total
-counter=$(desc 0 1 0 1 "what it counts" test/counter)
-on 0 adjust $counter 7
-check "prometheus a counter was added again: it has the new value" within 60 is 'perfcounters_test_counter_total{cpu="0"}' 7
-check "prometheus a counter was added again: resets() is 1" is 'resets(perfcounters_test_counter_total{cpu="0"}[10m])' 1
+# A counter is deleted and added again.
+driver_cmd del $counter >deleted
+check "prometheus a counter was deleted: its series disappears" within 60 has_no_values perfcounters_test_counter_total
+counter=$(add_desc 0 1 0 1 "what it counts" test/counter)
+on_cpu 0 adjust $counter 7
+check "prometheus a counter was added again: it has the new value" within 60 value_is 'perfcounters_test_counter_total{cpu="0"}' 7
+check "prometheus a counter was added again: resets() is 1" value_is 'resets(perfcounters_test_counter_total{cpu="0"}[10m])' 1
 
 # The exporter is killed and started again.
 kill -9 $exporter
 wait $exporter 2>/dev/null
-check "prometheus exporter killed: the scrape target is down" within 60 is 'up{job="perfcounters"}' 0
-check "prometheus exporter killed: its series disappear" within 60 none perfcounters_test_counter_total
-before=$(total test/pace)
-start
-restarted() {
-	within 100 is 'up{job="perfcounters"}' 1 && is 'perfcounters_test_counter_total{cpu="0"}' 7 &&
-		between "$before" "$(value 'sum(perfcounters_test_pace_total)')" "$(total test/pace)"
+check "prometheus exporter killed: the scrape target is down" within 60 value_is 'up{job="perfcounters"}' 0
+check "prometheus exporter killed: its series disappear" within 60 has_no_values perfcounters_test_counter_total
+before=$(instance_total test/pace)
+start_exporter
+test_restarted() {
+	within 100 value_is 'up{job="perfcounters"}' 1 && value_is 'perfcounters_test_counter_total{cpu="0"}' 7 &&
+		is_between "$before" "$(first_value 'sum(perfcounters_test_pace_total)')" "$(instance_total test/pace)"
 }
-check "prometheus exporter started again: the target is up, values continue" restarted
+check "prometheus exporter started again: the target is up, values continue" test_restarted
 kill $exporter
-ended() { wait $exporter; }
-check "prometheus exporter: SIGTERM ends it with status 0" ended
+test_ended() { wait $exporter; }
+check "prometheus exporter: SIGTERM ends it with status 0" test_ended
 [ $failed = 0 ] || sed 's/^/# /' prometheus.log export.err
 kill $prometheus $work $pacer
 wait 2>/dev/null
 pfc ppa off >/dev/null
-unload
+unload_modules
 exit $failed

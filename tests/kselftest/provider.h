@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Shared by the provider tests: compares the figure of a provider with that of /proc. */
+/* Helpers for the provider tests, which compare the values of a provider with those of /proc. */
 #ifndef PROVIDER_H
 #define PROVIDER_H
 
@@ -7,10 +7,10 @@
 
 static struct pc pc;
 
-/* Loads perfcounters.ko and one provider, and nothing else. */
+/* Loads perfcounters.ko and one provider, and no other module of the project. */
 static void load_provider(const char *module)
 {
-	unload();
+	unload_modules();
 	errno = -insmod("perfcounters", "");
 	if (errno)
 		bail("insmod perfcounters");
@@ -18,10 +18,10 @@ static void load_provider(const char *module)
 	if (errno)
 		bail(module);
 	pc_open(&pc);
-	atexit(leave);
+	atexit(exit_cleanup);
 }
 
-static int64_t by_name(const char *name)
+static int64_t total_by_name(const char *name)
 {
 	uint32_t n = pc_find(&pc, name);
 
@@ -29,16 +29,16 @@ static int64_t by_name(const char *name)
 }
 
 /*
- * Returns number @column (from 0) of the line of @path that begins with @first; -1 if there is
- * none.
+ * Returns the number in column @column (counted from 0) of the line of @path that begins with
+ * @first, or -1 if there is no such line.
  */
-static int64_t field(const char *path, const char *first, int column)
+static int64_t proc_field(const char *path, const char *first, int column)
 {
 	static char buf[1 << 18];
 	size_t len = strlen(first);
 	char *line, *end;
 
-	slurp(path, buf, sizeof(buf));
+	read_file(path, buf, sizeof(buf));
 	for (line = buf; line && *line; line = end ? end + 1 : NULL) {
 		end = strchr(line, '\n');
 		while (*line == ' ')
@@ -57,47 +57,50 @@ static int64_t field(const char *path, const char *first, int column)
 	return -1;
 }
 
-/* Returns the sum of the columns of such a line, one for each online CPU. */
-static int64_t row_sum(const char *path, const char *first)
+/*
+ * Returns the sum of the columns of the line that begins with @first, one column for each online
+ * CPU.
+ */
+static int64_t proc_row_sum(const char *path, const char *first)
 {
 	int64_t sum = 0;
 
 	for (int cpu = 0; cpu < sysconf(_SC_NPROCESSORS_ONLN); cpu++)
-		sum += field(path, first, cpu);
+		sum += proc_field(path, first, cpu);
 	return sum;
 }
 
-typedef int64_t (*reading)(const void *arg);
+typedef int64_t (*read_fn)(const void *arg);
 
 static int64_t instance_total(const void *name)
 {
-	return by_name(name);
+	return total_by_name(name);
 }
 
 /*
- * Checks that a provider counts what /proc counts. Both are read before and after the work, the
- * provider's figure (`ours`) around that of /proc (`theirs`) each time. So whatever else happens
- * meanwhile:
+ * Checks that a provider counts what /proc counts. Before and after the work, the provider's value
+ * (`ours`) is read once before and once after the value of /proc (`theirs`). So the following holds
+ * even if other processes cause events during the test:
  *
  *	`ours`, inner interval <= `theirs` <= `ours`, outer interval
  *
- * @slack allows for events that are in progress at a reading: counted by the kernel and not yet by
- * the probe, or the other way round. It is one for each CPU at each end, unless the caller says why
- * it is more. The figure of /proc must have grown by at least @least, so that the test does not
- * pass without any events.
+ * @slack allows for events that are in progress at a read: counted by the kernel and not yet by the
+ * probe, or counted by the probe and not yet by the kernel. @slack is one event for each CPU at
+ * each end, unless the caller says why it is more. The value of /proc must have grown by at least
+ * @min, so that the test does not pass without any events.
  *
- * Sets @more if the provider counted too many, which may be due to another process. Returns true if
- * all else is right.
+ * Sets @overcounted if the provider counted more than /proc, which may be due to another process.
+ * Returns true if all other conditions hold.
  */
-static bool compare(const char *test, reading ours, const void *our_arg, reading theirs,
-		    const void *their_arg, void (*work)(void), int64_t least, int64_t slack,
-		    bool *more)
+static bool compare_proc(const char *test, read_fn ours, const void *our_arg, read_fn theirs,
+			 const void *their_arg, void (*work)(void), int64_t min, int64_t slack,
+			 bool *overcounted)
 {
 	int64_t outer1 = ours(our_arg), proc1 = theirs(their_arg), inner1 = ours(our_arg);
 	int64_t outer2, proc2, inner2, proc, inner, outer;
 
 	/* On a busy host the first round of the work may cause few events. */
-	for (int i = 0; i < 20 && (!i || theirs(their_arg) - proc1 < least); i++)
+	for (int i = 0; i < 20 && (!i || theirs(their_arg) - proc1 < min); i++)
 		work();
 	inner2 = ours(our_arg);
 	proc2 = theirs(their_arg);
@@ -107,45 +110,46 @@ static bool compare(const char *test, reading ours, const void *our_arg, reading
 	outer = outer2 - outer1;
 	note("%s: ours %lld..%lld, /proc %lld", test, (long long)inner, (long long)outer,
 	     (long long)proc);
-	*more = inner > proc + slack;
-	return outer1 >= 0 && proc1 >= 0 && proc >= least && outer >= proc - slack;
+	*overcounted = inner > proc + slack;
+	return outer1 >= 0 && proc1 >= 0 && proc >= min && outer >= proc - slack;
 }
 
-static bool agrees(const char *test, reading ours, const void *our_arg, reading theirs,
-		   const void *their_arg, void (*work)(void), int64_t least, int64_t slack)
+static bool test_matches_proc(const char *test, read_fn ours, const void *our_arg, read_fn theirs,
+			      const void *their_arg, void (*work)(void), int64_t min, int64_t slack)
 {
-	bool more, right = compare(test, ours, our_arg, theirs, their_arg, work, least, slack,
-				   &more);
+	bool overcounted, good = compare_proc(test, ours, our_arg, theirs, their_arg, work, min,
+					      slack, &overcounted);
 
-	return ok(right && !more, "%s", test);
+	return ok(good && !overcounted, "%s", test);
 }
 
 /* Slack for one event in progress on each of 2 CPUs, at each end. */
-#define HALF_DONE 4
+#define SLACK_IN_FLIGHT 4
 
 /*
- * Unloads a provider and loads it again. Unloaded, it leaves dormant instances with their values,
- * and no probe. Loaded again, its instances have their old numbers, and the next incarnation.
+ * Unloads a provider and loads it again. After the unload, the instances of the provider are
+ * dormant and keep their values, and no probe is left. After the load, the instances have the same
+ * numbers and the next incarnation.
  */
-static void comes_and_goes(const char *module, const char *name, void (*work)(void))
+static void test_unload_and_reload(const char *module, const char *name, void (*work)(void))
 {
-	uint32_t n = pc_find(&pc, name), life;
+	uint32_t n = pc_find(&pc, name), incarnation;
 	int64_t value;
 
 	work();
-	life = pc.desc[n].incarnation;
+	incarnation = pc.desc[n].incarnation;
 	is(rmmod(module), 0, "0.14 %s unloads", module);
 	value = pc_total(&pc, n);
-	ok(n && pc.desc[n].state == PERFCOUNTERS_DORMANT && pc_named(&pc, n, name) && value > 0,
+	ok(n && pc.desc[n].state == PERFCOUNTERS_DORMANT && pc_name_is(&pc, n, name) && value > 0,
 	   "0.11 %s unloaded: %s is dormant and keeps its value", module, name);
 	work();
 	ok(pc_total(&pc, n) == value,
 	   "0.14 %s unloaded: its dormant instance does not count", module);
 	is(insmod(module, ""), 0, "0.14 %s loads again", module);
-	ok(pc_find(&pc, name) == n && pc.desc[n].incarnation == life + 1,
+	ok(pc_find(&pc, name) == n && pc.desc[n].incarnation == incarnation + 1,
 	   "0.11 %s loaded again: %s has its old number, and the next incarnation", module, name);
 }
 
-#define COMES_AND_GOES 5
+#define NR_RELOAD_TESTS 5
 
 #endif

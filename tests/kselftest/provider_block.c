@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-/* pfc_block: a SCSI disk with partitions, in memory, that is added, removed and added again. */
+/*
+ * Tests pfc_block with a SCSI disk in memory that has partitions. The disk is added, removed and
+ * added again.
+ */
 #include "provider.h"
 
-static char disk[32];		/* sda, or the first free name */
-static char part[34];		/* sda1 */
+static char disk[32];		/* sda, or another free name */
+static char partition[34];	/* first partition of the disk */
 
-/* Returns true if a device has instances. They are added after its first requests, by a worker. */
+/*
+ * Returns true if a device has instances. The instances are added after its first requests, by a
+ * worker.
+ */
 static bool has_instance(const char *device)
 {
 	char name[80];
@@ -23,8 +29,8 @@ static void add_disk(void)
 	for (int tries = 0; tries < 3000; tries++, sleep_ms(20)) {
 		for (char letter = 'a'; letter < 'e'; letter++) {
 			snprintf(disk, sizeof(disk), "sd%c", letter);
-			snprintf(part, sizeof(part), "%s1", disk);
-			snprintf(path, sizeof(path), "/dev/%s", part);
+			snprintf(partition, sizeof(partition), "%s1", disk);
+			snprintf(path, sizeof(path), "/dev/%s", partition);
 			if (!access(path, F_OK))
 				return;
 		}
@@ -40,11 +46,11 @@ static void remove_disk(void)
 	bail("rmmod scsi_debug");
 }
 
-/* Direct I/O: each call is a request, half of them through the partition. */
-static void io(void)
+/* Does direct I/O: each call is a request, and half of the requests are to the partition. */
+static void do_io(void)
 {
 	char path[64], *buf = aligned_alloc(4096, 65536);
-	const char *const names[] = { disk, part };
+	const char *const names[] = { disk, partition };
 
 	memset(buf, 1, 65536);
 	for (int d = 0; d < 2; d++) {
@@ -65,7 +71,10 @@ static void io(void)
 	free(buf);
 }
 
-/* Returns a field of /proc/diskstats, counted from the name on; -1 if there is no such device. */
+/*
+ * Returns a field of /proc/diskstats, counted from the name of the device, or -1 if there is no
+ * such device.
+ */
 static int64_t diskstats(const char *name, int column)
 {
 	static char buf[1 << 14];
@@ -73,7 +82,7 @@ static int64_t diskstats(const char *name, int column)
 	char *line;
 
 	snprintf(want, sizeof(want), " %s ", name);
-	line = strstr(slurp("/proc/diskstats", buf, sizeof(buf)), want);
+	line = strstr(read_file("/proc/diskstats", buf, sizeof(buf)), want);
 	if (!line)
 		return -1;
 	for (line += strlen(want); column; column--)
@@ -81,31 +90,31 @@ static int64_t diskstats(const char *name, int column)
 	return strtoll(line, NULL, 10);
 }
 
-struct figure {
+struct counter {
 	const char *word;
 	int column;
 };
 
-static const struct figure figures[] = {
+static const struct counter counters[] = {
 	{ "reads", 0 }, { "read_sectors", 2 }, { "writes", 4 }, { "write_sectors", 6 },
 };
 
 static const char *device;
 
-static int64_t ours(const void *figure)
+static int64_t provider_total(const void *arg)
 {
 	char name[80];
 
-	snprintf(name, sizeof(name), "block/%s/%s", device, ((const struct figure *)figure)->word);
-	return by_name(name);
+	snprintf(name, sizeof(name), "block/%s/%s", device, ((const struct counter *)arg)->word);
+	return total_by_name(name);
 }
 
-static int64_t theirs(const void *figure)
+static int64_t diskstats_value(const void *arg)
 {
-	return diskstats(device, ((const struct figure *)figure)->column);
+	return diskstats(device, ((const struct counter *)arg)->column);
 }
 
-static int64_t histogram(const char *name)
+static int64_t histogram_sum(const char *name)
 {
 	uint32_t n = pc_find(&pc, name);
 	int64_t sum = 0;
@@ -115,19 +124,20 @@ static int64_t histogram(const char *name)
 	return sum;
 }
 
-static void figures_agree(const char *of)
+static void test_counters(const char *name)
 {
 	char test[120];
 
-	device = of;
+	device = name;
 	for (int i = 0; i < 4; i++) {
 		snprintf(test, sizeof(test), "0.15 block: %s %s are those of /proc/diskstats",
-			 of == disk ? "disk" : "partition", figures[i].word);
-		agrees(test, ours, &figures[i], theirs, &figures[i], io, 50, HALF_DONE);
+			 name == disk ? "disk" : "partition", counters[i].word);
+		test_matches_proc(test, provider_total, &counters[i], diskstats_value, &counters[i],
+				  do_io, 50, SLACK_IN_FLIGHT);
 	}
 }
 
-static void times_agree(void)
+static void test_times(void)
 {
 	char time[80], latency[80], reads[80];
 	int64_t ns, ms, requests;
@@ -135,22 +145,24 @@ static void times_agree(void)
 	snprintf(time, sizeof(time), "block/%s/read_time", disk);
 	snprintf(reads, sizeof(reads), "block/%s/reads", disk);
 	snprintf(latency, sizeof(latency), "block/%s/read_latency", disk);
-	ns = by_name(time);
-	requests = by_name(reads);
+	ns = total_by_name(time);
+	requests = total_by_name(reads);
 	ms = diskstats(disk, 3);
-	io();
-	ns = by_name(time) - ns;
-	requests = by_name(reads) - requests;
+	do_io();
+	ns = total_by_name(time) - ns;
+	requests = total_by_name(reads) - requests;
 	ms = diskstats(disk, 3) - ms;
 	note("%lld reads took %lld ns, /proc/diskstats says %lld ms", (long long)requests,
 	     (long long)ns, (long long)ms);
 	/*
-	 * The probe reads the clock a little after the kernel does, and /proc rounds down: the
-	 * provider's time is not shorter, and at most 1 ms longer for each request.
+	 * The probe reads the clock a little later than the kernel, and /proc rounds down. The read
+	 * time of the provider is therefore not shorter than the time in /proc, and at most 1 ms
+	 * longer for each request.
 	 */
 	ok(ns / 1000000 >= ms - 1 && ns / 1000000 <= ms + requests + 1,
 	   "0.15 block: read time is that of /proc/diskstats");
-	is(histogram(latency), by_name(reads), "0.15 block: the latency histogram holds every read");
+	is(histogram_sum(latency), total_by_name(reads),
+	   "0.15 block: the latency histogram holds every read");
 }
 
 int main(void)
@@ -158,41 +170,43 @@ int main(void)
 	uint32_t number;
 	char name[80];
 
-	plan(3 + 8 + 2 + 5 + COMES_AND_GOES);
+	plan(3 + 8 + 2 + 5 + NR_RELOAD_TESTS);
 	load_provider("pfc_block");
 	add_disk();
-	io();
-	wait_until(has_instance(disk) && has_instance(part));
+	do_io();
+	wait_until(has_instance(disk) && has_instance(partition));
 	snprintf(name, sizeof(name), "block/%s/reads", disk);
 	number = pc_find(&pc, name);
 	ok(number, "0.14 block: a new disk gets instances");
-	snprintf(name, sizeof(name), "block/%s/reads", part);
+	snprintf(name, sizeof(name), "block/%s/reads", partition);
 	ok(pc_find(&pc, name), "0.14 block: a partition of a new disk gets instances");
-	ok(by_name("block/unnamed") > 0,
+	ok(total_by_name("block/unnamed") > 0,
 	   "0.14 block: requests of a disk that has no instances yet are counted in block/unnamed");
-	figures_agree(disk);
-	figures_agree(part);
-	times_agree();
+	test_counters(disk);
+	test_counters(partition);
+	test_times();
 
 	snprintf(name, sizeof(name), "block/%s/reads", disk);
 	remove_disk();
 	ok(pc_find(&pc, name) == number, "0.14 block: a disk that is removed keeps its instances");
 	add_disk();
 	snprintf(name, sizeof(name), "block/%s/reads", disk);
-	io();
+	do_io();
 	wait_until(has_instance(disk));
 	is(pc_find(&pc, name), number,
 	   "0.11 block: a disk that is added again has its old numbers");
 	device = disk;
-	agrees("0.14 block: a disk that is added again counts its reads",
-	       ours, &figures[0], theirs, &figures[0], io, 50, HALF_DONE);
+	test_matches_proc("0.14 block: a disk that is added again counts its reads",
+			  provider_total, &counters[0], diskstats_value, &counters[0], do_io, 50,
+			  SLACK_IN_FLIGHT);
 	ok(pc.desc[number].unit == PERFCOUNTERS_EVENTS, "0.3 block: reads are events");
 	snprintf(name, sizeof(name), "block/%s/read_latency", disk);
 	ok(pc.desc[pc_find(&pc, name)].kind == PERFCOUNTERS_HISTOGRAM &&
-	   pc.desc[pc_find(&pc, name)].exponent == -9, "0.3 block: latency is a histogram of nanoseconds");
+	   pc.desc[pc_find(&pc, name)].exponent == -9,
+	   "0.3 block: latency is a histogram of nanoseconds");
 
 	/* block/unnamed does not depend on a disk. */
-	comes_and_goes("pfc_block", "block/unnamed", io);
+	test_unload_and_reload("pfc_block", "block/unnamed", do_io);
 	remove_disk();
 	return finish();
 }

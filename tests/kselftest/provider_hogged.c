@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 150
  *
- * pfc_net: an interface is renamed on a CPU that is busy with a SCHED_FIFO thread, by a thread of
- * higher priority. The rename returns while the CPU is still busy, so RTNL is not held for that
- * long; a worker adds the instances of the new name.
+ * Tests pfc_net while an interface is renamed on a CPU that a SCHED_FIFO thread keeps busy. A
+ * thread of higher priority renames the interface. The rename returns while the CPU is still busy,
+ * so RTNL is not held until the thread ends. A worker adds the instances of the new name.
  */
 #include "provider.h"
 #include <net/if.h>
@@ -14,11 +14,11 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-static const char fair[] = "/sys/kernel/debug/sched/fair_server/cpu1/runtime";
-static const char rt[] = "/proc/sys/kernel/sched_rt_runtime_us";
+static const char fair_server[] = "/sys/kernel/debug/sched/fair_server/cpu1/runtime";
+static const char rt_runtime[] = "/proc/sys/kernel/sched_rt_runtime_us";
 
 static struct {
-	volatile int going, over;
+	volatile int running, stop;
 } *hog;
 
 static void shell(const char *command)
@@ -27,27 +27,27 @@ static void shell(const char *command)
 		bail(command);
 }
 
-static void be_real_time(int priority)
+static void set_fifo_priority(int priority)
 {
 	struct sched_param param = { .sched_priority = priority };
 
 	if (sched_setscheduler(0, SCHED_FIFO, &param))
 		_exit(1);
-	on_cpu(1);
+	pin_to_cpu(1);
 }
 
-static pid_t begin_hog(void)
+static pid_t start_hog(void)
 {
 	pid_t pid = fork();
 
 	if (!pid) {
-		be_real_time(50);
-		hog->going = 1;
-		while (!hog->over)
+		set_fifo_priority(50);
+		hog->running = 1;
+		while (!hog->stop)
 			;
 		_exit(0);
 	}
-	wait_until(hog->going);
+	wait_until(hog->running);
 	return pid;
 }
 
@@ -66,27 +66,27 @@ static int rename_interface(const char *from, const char *to)
 int main(void)
 {
 	char was_fair[32] = "", was_rt[32] = "";
-	bool has_fair = !access(fair, W_OK);
+	bool has_fair = !access(fair_server, W_OK);
 	int status = -1, waits = 0;
 	pid_t pid, renames;
 
 	plan(5);
-	on_cpu(0);
+	pin_to_cpu(0);
 	hog = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	shell("modprobe veth");
 	load_provider("pfc_net");
 	shell("ip link add pcv0 type veth");
 	ok(pc_find(&pc, "net/pcv0/tx_packets"), "0.14 net: a new interface has instances");
 	if (has_fair) {
-		slurp(fair, was_fair, sizeof(was_fair));
-		write_file(fair, "0");
+		read_file(fair_server, was_fair, sizeof(was_fair));
+		write_file(fair_server, "0");
 	}
-	slurp(rt, was_rt, sizeof(was_rt));
-	write_file(rt, "-1");
-	pid = begin_hog();
+	read_file(rt_runtime, was_rt, sizeof(was_rt));
+	write_file(rt_runtime, "-1");
+	pid = start_hog();
 	renames = fork();
 	if (!renames) {
-		be_real_time(60);
+		set_fifo_priority(60);
 		_exit(rename_interface("pcv0", "pcv9"));
 	}
 	while (waitpid(renames, &status, WNOHANG) != renames && waits++ < 10000)
@@ -98,14 +98,17 @@ int main(void)
 		wait_until(pc_find(&pc, "net/pcv9/tx_packets"));
 	ok(pc_find(&pc, "net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
 	   "9.2 net: instances of a new name are added while the SCHED_FIFO thread is busy");
-	hog->over = 1;
+	hog->stop = 1;
 	waitpid(pid, NULL, 0);
-	write_file(rt, was_rt);
+	write_file(rt_runtime, was_rt);
 	if (has_fair)
-		write_file(fair, was_fair);
+		write_file(fair_server, was_fair);
 	if (waits >= 10000)
 		waitpid(renames, &status, 0);
-	/* Each new entry has to wait until the other interface's entry of that name is deleted. */
+	/*
+	 * Two interfaces swap their names. The new instances of each name have to wait until those
+	 * of the other interface are deleted.
+	 */
 	shell("ip link set veth0 name pcv1");
 	if (rename_interface("pcv9", "pcvx") || rename_interface("pcv1", "pcv9") ||
 	    rename_interface("pcvx", "pcv1"))
@@ -115,7 +118,9 @@ int main(void)
 	ok(pc_find(&pc, "net/pcv9/tx_packets") && pc_find(&pc, "net/pcv1/tx_packets") &&
 	   !pc_find(&pc, "net/pcvx/tx_packets"),
 	   "0.14 net: two interfaces that swap names have instances under both");
-	/* The interface may be deleted before the worker has added its entry. */
+	/*
+	 * The interface may be deleted before the worker has added the instances of its new name.
+	 */
 	if (rename_interface("pcv9", "pcv8"))
 		bail("rename");
 	shell("ip link del pcv8");

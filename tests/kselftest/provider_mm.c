@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfc_mm: page faults.
+ * Tests pfc_mm: page faults.
  */
 #include "provider.h"
 
 #define PAGES 4000
 
-static void touch(void)
+static void touch_pages(void)
 {
 	size_t page = getpagesize();
 	char *p = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE,
@@ -20,8 +20,8 @@ static void touch(void)
 	munmap(p, PAGES * page);
 }
 
-/* Has the kernel touch pages on behalf of this task. */
-static void touch_by_kernel(void)
+/* Makes the kernel touch pages on behalf of this task. */
+static void touch_pages_by_kernel(void)
 {
 	size_t page = getpagesize();
 	char *p = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE,
@@ -38,40 +38,42 @@ static void touch_by_kernel(void)
 	munmap(p, PAGES * page);
 }
 
-static int64_t faults(const void *arg)
+static int64_t provider_faults(const void *arg)
 {
-	return by_name("mm/page_faults_user") + by_name("mm/page_faults_kernel");
+	return total_by_name("mm/page_faults_user") + total_by_name("mm/page_faults_kernel");
 }
 
-static int64_t pgfault(const void *arg)
+static int64_t proc_faults(const void *arg)
 {
-	return field("/proc/vmstat", "pgfault ", 0);
+	return proc_field("/proc/vmstat", "pgfault ", 0);
 }
 
 int main(void)
 {
-	int64_t before, gain;
+	int64_t before, increase;
 
-	plan(3 + COMES_AND_GOES);
+	plan(3 + NR_RELOAD_TESTS);
 	load_provider("pfc_mm");
-	before = by_name("mm/page_faults_user");
-	touch();
-	gain = by_name("mm/page_faults_user") - before;
-	note("%lld user faults for %d pages", (long long)gain, PAGES);
-	ok(gain >= PAGES && gain < PAGES + PAGES / 20, "0.15 mm: every page touched is a user fault");
-	before = by_name("mm/page_faults_kernel");
-	touch_by_kernel();
-	gain = by_name("mm/page_faults_kernel") - before;
-	note("%lld kernel faults for %d pages", (long long)gain, PAGES);
-	ok(gain >= PAGES && gain < PAGES + PAGES / 20,
+	before = total_by_name("mm/page_faults_user");
+	touch_pages();
+	increase = total_by_name("mm/page_faults_user") - before;
+	note("%lld user faults for %d pages", (long long)increase, PAGES);
+	ok(increase >= PAGES && increase < PAGES + PAGES / 20,
+	   "0.15 mm: every page touched is a user fault");
+	before = total_by_name("mm/page_faults_kernel");
+	touch_pages_by_kernel();
+	increase = total_by_name("mm/page_faults_kernel") - before;
+	note("%lld kernel faults for %d pages", (long long)increase, PAGES);
+	ok(increase >= PAGES && increase < PAGES + PAGES / 20,
 	   "0.15 mm: every page the kernel touches is a kernel fault");
 	/*
-	 * pgfault is counted in the memory manager: a fault counts again after a retry, a fault
-	 * that is refused earlier does not count, and pages that exec and fork populate count
-	 * without a fault. Hence the tolerance of 2 %.
+	 * pgfault is counted in the memory manager, so its value differs from the number of faults:
+	 * a fault counts again after a retry, a fault that is refused earlier does not count, and
+	 * pages that exec and fork populate count without a fault. The test allows 2 % for these
+	 * differences.
 	 */
-	agrees("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", faults, NULL, pgfault,
-	       NULL, touch, PAGES, PAGES / 50);
-	comes_and_goes("pfc_mm", "mm/page_faults_user", touch);
+	test_matches_proc("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", provider_faults,
+			  NULL, proc_faults, NULL, touch_pages, PAGES, PAGES / 50);
+	test_unload_and_reload("pfc_mm", "mm/page_faults_user", touch_pages);
 	return finish();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfc_net: a pair of virtual interfaces that is added, deleted and added again, and the loopback.
+ * Tests pfc_net with a pair of virtual interfaces that is added, deleted and added again, and with
+ * the loopback interface.
  */
 #include "provider.h"
 #include <arpa/inet.h>
@@ -15,8 +16,8 @@ static void shell(const char *command)
 }
 
 /*
- * Returns true if an interface has instances. A worker adds them if the instances of another
- * interface that had this name were being removed.
+ * Returns true if interface @name has instances. A worker adds the instances if the instances of
+ * another interface with this name were being removed.
  */
 static bool has_instances(const char *name)
 {
@@ -33,12 +34,12 @@ static void add_pair(void)
 		bail("instances of a pair");
 }
 
-/* Sends frames of an unknown protocol: pcv1 receives and drops them. */
-static void frames(void)
+/* Sends frames of an unknown protocol, which pcv1 receives and drops. */
+static void send_frames(void)
 {
 	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };
 	char frame[200] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5 };
-	int64_t before = by_name("net/pcv1/rx_packets");
+	int64_t before = total_by_name("net/pcv1/rx_packets");
 	int fd = socket(AF_PACKET, SOCK_RAW, 0);
 
 	to.sll_ifindex = if_nametoindex("pcv0");
@@ -46,11 +47,11 @@ static void frames(void)
 		if (sendto(fd, frame, 60 + i % 100, 0, (void *)&to, sizeof(to)) < 0)
 			bail("sendto");
 	close(fd);
-	/* They are received in a softirq, which may run later. */
-	wait_until(by_name("net/pcv1/rx_packets") >= before + 200);
+	/* The frames are received in a softirq, which may run later. */
+	wait_until(total_by_name("net/pcv1/rx_packets") >= before + 200);
 }
 
-static void datagrams(void)
+static void send_datagrams(void)
 {
 	struct sockaddr_in to = {
 		.sin_family = AF_INET, .sin_port = htons(9),
@@ -61,7 +62,9 @@ static void datagrams(void)
 
 	if (bind(sink, (void *)&to, sizeof(to)))
 		bail("bind");
-	/* Each is received before the next one is sent, so that it is counted completely. */
+	/*
+	 * Each datagram is received before the next one is sent, so that it is counted completely.
+	 */
 	for (int i = 0; i < 200; i++)
 		if (sendto(fd, data, 1 + i, 0, (void *)&to, sizeof(to)) < 0 ||
 		    recv(sink, data, sizeof(data), 0) < 0)
@@ -70,61 +73,61 @@ static void datagrams(void)
 	close(sink);
 }
 
-struct figure {
+struct counter {
 	const char *interface, *word;
-	int column;	/* in /proc/net/dev, after the name */
+	int column;	/* column in /proc/net/dev, counted from the name */
 };
 
-static int64_t ours(const void *arg)
+static int64_t provider_total(const void *arg)
 {
-	const struct figure *figure = arg;
+	const struct counter *counter = arg;
 	char name[80];
 
-	snprintf(name, sizeof(name), "net/%s/%s", figure->interface, figure->word);
-	return by_name(name);
+	snprintf(name, sizeof(name), "net/%s/%s", counter->interface, counter->word);
+	return total_by_name(name);
 }
 
-static int64_t theirs(const void *arg)
+static int64_t proc_net_dev(const void *arg)
 {
-	const struct figure *figure = arg;
+	const struct counter *counter = arg;
 	char first[40];
 
-	snprintf(first, sizeof(first), "%s:", figure->interface);
-	return field("/proc/net/dev", first, figure->column);
+	snprintf(first, sizeof(first), "%s:", counter->interface);
+	return proc_field("/proc/net/dev", first, counter->column);
 }
 
-static void agree(const struct figure *figure, void (*work)(void))
+static void test_counter(const struct counter *counter, void (*work)(void))
 {
 	char test[120];
-	/* A packet in progress counts as that many bytes. */
-	int64_t slack = strstr(figure->word, "bytes") ? HALF_DONE * 1514 : HALF_DONE;
+	/* A packet in progress at a read counts as 1514 bytes, the largest packet. */
+	int64_t slack = strstr(counter->word, "bytes") ? SLACK_IN_FLIGHT * 1514 : SLACK_IN_FLIGHT;
 
-	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", figure->word,
-		 figure->interface);
-	agrees(test, ours, figure, theirs, figure, work, 200, slack);
+	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", counter->word,
+		 counter->interface);
+	test_matches_proc(test, provider_total, counter, proc_net_dev, counter, work, 200, slack);
 }
 
 int main(void)
 {
-	static const struct figure figures[] = {
+	static const struct counter counters[] = {
 		{ "pcv0", "tx_packets", 9 }, { "pcv0", "tx_bytes", 8 },
 		{ "pcv1", "rx_packets", 1 }, { "pcv1", "rx_bytes", 0 }, { "pcv1", "rx_drops", 3 },
 		{ "lo", "tx_packets", 9 }, { "lo", "tx_bytes", 8 },
 		{ "lo", "rx_packets", 1 }, { "lo", "rx_bytes", 0 },
 	};
-	uint32_t number, life;
+	uint32_t number, incarnation;
 
-	plan(1 + 9 + 7 + COMES_AND_GOES);
+	plan(1 + 9 + 7 + NR_RELOAD_TESTS);
 	shell("modprobe veth; ip link set lo up");
 	load_provider("pfc_net");
 	ok(pc_find(&pc, "net/lo/rx_packets"),
 	   "0.14 net: interfaces that exist at load have instances");
 	add_pair();
 	for (int i = 0; i < 9; i++)
-		agree(&figures[i], i < 5 ? frames : datagrams);
+		test_counter(&counters[i], i < 5 ? send_frames : send_datagrams);
 
 	number = pc_find(&pc, "net/pcv0/tx_packets");
-	life = pc.desc[number].incarnation;
+	incarnation = pc.desc[number].incarnation;
 	shell("ip link del pcv0");
 	/* The instances become dormant once no probe uses them any more. */
 	wait_until(pc.desc[number].state == PERFCOUNTERS_DORMANT);
@@ -135,18 +138,18 @@ int main(void)
 	add_pair();
 	is(pc_find(&pc, "net/pcv0/tx_packets"), number,
 	   "0.11 net: an interface that is added again has its old numbers");
-	is(pc.desc[number].incarnation, life + 1,
+	is(pc.desc[number].incarnation, incarnation + 1,
 	   "0.14 net: an interface that is added again has the next incarnation");
 	shell("ip link set pcv0 down; ip link set pcv0 name pcv9; ip link set pcv9 up");
 	ok(has_instances("net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
 	   "0.14 net: a renamed interface has instances of its new name only");
-	/* Two names that are not UTF-8, and differ in one byte only. */
+	/* Two names that are not UTF-8 and differ in one byte only. */
 	shell("ip link set pcv9 down; ip link set pcv9 name pc\376");
 	shell("ip link set pcv1 down; ip link set pcv1 name pc\377");
 	ok(has_instances("net/pc\\xfe/tx_packets") && has_instances("net/pc\\xff/tx_packets"),
 	   "0.14 net: bytes that are not UTF-8 are escaped in names, which differ");
 	shell("ip link del pc\376");
-	agree(&figures[5], datagrams);
-	comes_and_goes("pfc_net", "net/lo/tx_packets", datagrams);
+	test_counter(&counters[5], send_datagrams);
+	test_unload_and_reload("pfc_net", "net/lo/tx_packets", send_datagrams);
 	return finish();
 }

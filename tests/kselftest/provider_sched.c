@@ -1,45 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfc_sched: context switches, preemptions, wakeups, migrations, forks, exits.
+ * Tests pfc_sched: context switches, preemptions, wakeups, migrations, forks, exits.
  */
 #include "provider.h"
 #include <sys/resource.h>
 
-static int64_t ctxt(const void *arg)
+static int64_t proc_ctxt(const void *arg)
 {
-	return field("/proc/stat", "ctxt", 0);
+	return proc_field("/proc/stat", "ctxt", 0);
 }
 
-static int64_t processes(const void *arg)
+static int64_t proc_processes(const void *arg)
 {
-	return field("/proc/stat", "processes", 0);
+	return proc_field("/proc/stat", "processes", 0);
 }
 
-/* Two tasks on one CPU that wait for each other in turns. */
+/* Runs two tasks on one CPU that wait for each other alternately. */
 static void ping_pong(void)
 {
-	int there[2], back[2];
+	int to_child[2], from_child[2];
 	char byte = 0;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 
-	if (pipe(there) || pipe(back))
+	if (pipe(to_child) || pipe(from_child))
 		bail("pipe");
 	if (!fork()) {
-		while (read(there[0], &byte, 1) == 1 && byte != 'q')
-			write(back[1], &byte, 1);
+		while (read(to_child[0], &byte, 1) == 1 && byte != 'q')
+			write(from_child[1], &byte, 1);
 		_exit(0);
 	}
 	for (int i = 0; i < 300; i++) {
-		write(there[1], &byte, 1);
-		read(back[0], &byte, 1);
+		write(to_child[1], &byte, 1);
+		read(from_child[0], &byte, 1);
 	}
 	byte = 'q';
-	write(there[1], &byte, 1);
+	write(to_child[1], &byte, 1);
 	wait(NULL);
 	for (int i = 0; i < 2; i++) {
-		close(there[i]);
-		close(back[i]);
+		close(to_child[i]);
+		close(from_child[i]);
 	}
 }
 
@@ -55,12 +55,12 @@ static void exec_5(void)
 		in_child(execl("/bin/busybox", "true", NULL));
 }
 
-/* Two spinning tasks on one CPU: they are only switched by preemption. */
-static void fight(void)
+/* Runs two spinning tasks on one CPU, which are switched only by preemption. */
+static void compete_for_cpu(void)
 {
 	pid_t other = fork();
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	if (!other)
 		for (;;)
 			;
@@ -70,18 +70,18 @@ static void fight(void)
 	waitpid(other, NULL, 0);
 }
 
-static int64_t gain(const char *name, void (*work)(void))
+static int64_t increase_by(const char *name, void (*work)(void))
 {
-	int64_t before = by_name(name);
+	int64_t before = total_by_name(name);
 
 	work();
-	return by_name(name) - before;
+	return total_by_name(name) - before;
 }
 
-static void wander(void)
+static void change_cpus(void)
 {
 	for (int i = 0; i < 100; i++)
-		on_cpu(i & 1);
+		pin_to_cpu(i & 1);
 }
 
 int main(void)
@@ -89,32 +89,33 @@ int main(void)
 	struct rusage before, after;
 	int64_t forced, woken;
 
-	plan(8 + COMES_AND_GOES);
+	plan(8 + NR_RELOAD_TESTS);
 	load_provider("pfc_sched");
-	agrees("0.15 sched: context switches are ctxt of /proc/stat", instance_total,
-	       "sched/context_switches", ctxt, NULL, ping_pong, 300, HALF_DONE);
-	agrees("0.15 sched: forks are processes of /proc/stat", instance_total, "sched/forks",
-	       processes, NULL, fork_50, 50, HALF_DONE);
+	test_matches_proc("0.15 sched: context switches are ctxt of /proc/stat", instance_total,
+			  "sched/context_switches", proc_ctxt, NULL, ping_pong, 300,
+			  SLACK_IN_FLIGHT);
+	test_matches_proc("0.15 sched: forks are processes of /proc/stat", instance_total,
+			  "sched/forks", proc_processes, NULL, fork_50, 50, SLACK_IN_FLIGHT);
 	getrusage(RUSAGE_SELF, &before);
-	woken = gain("sched/wakeups", ping_pong);
+	woken = increase_by("sched/wakeups", ping_pong);
 	getrusage(RUSAGE_SELF, &after);
 	note("wakeups %lld, voluntary switches of this task %ld", (long long)woken,
 	     after.ru_nvcsw - before.ru_nvcsw);
 	ok(after.ru_nvcsw - before.ru_nvcsw >= 50 && woken >= after.ru_nvcsw - before.ru_nvcsw,
 	   "0.15 sched: at least as many wakeups as voluntary switches of one task");
-	ok(gain("sched/exits", fork_50) >= 50, "0.15 sched: every exit counts");
-	ok(gain("sched/execs", exec_5) >= 5, "0.15 sched: every exec counts");
-	ok(gain("sched/migrations", wander) >= 99,
+	ok(increase_by("sched/exits", fork_50) >= 50, "0.15 sched: every exit counts");
+	ok(increase_by("sched/execs", exec_5) >= 5, "0.15 sched: every exec counts");
+	ok(increase_by("sched/migrations", change_cpus) >= 99,
 	   "0.15 sched: every migration by sched_setaffinity() counts");
 	getrusage(RUSAGE_SELF, &before);
-	forced = gain("sched/preemptions", fight);
+	forced = increase_by("sched/preemptions", compete_for_cpu);
 	getrusage(RUSAGE_SELF, &after);
 	note("preemptions %lld, of this task %ld", (long long)forced,
 	     after.ru_nivcsw - before.ru_nivcsw);
 	ok(after.ru_nivcsw > before.ru_nivcsw && forced >= after.ru_nivcsw - before.ru_nivcsw,
 	   "0.15 sched: preemptions include those that getrusage() reports");
-	ok(by_name("sched/preemptions") <= by_name("sched/context_switches"),
+	ok(total_by_name("sched/preemptions") <= total_by_name("sched/context_switches"),
 	   "0.15 sched: at most as many preemptions as context switches");
-	comes_and_goes("pfc_sched", "sched/forks", fork_50);
+	test_unload_and_reload("pfc_sched", "sched/forks", fork_50);
 	return finish();
 }

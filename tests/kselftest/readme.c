@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Runs the program that counter-pages.md quotes; it prints lines of a name and a value. The file is
- * included, so that main() here is that program's. The test runs in a constructor, before main(),
- * and starts itself again to run the program.
+ * Tests the program that counter-pages.md quotes, which prints lines of a name and a value. The
+ * source of the program is included here, so main() is the main() of that program. The test runs in
+ * a constructor, before main(), and executes itself again to run the program.
  */
 #include "kselftest_pc.h"
 #include "readme/reader.c"
 
 static char text[65536];
 
-/* Runs the program as a child and stores its output in text. Returns the wait status. */
+/* Runs the program as a child and stores its output in @text. Returns the wait status. */
 static int run_reader(void)
 {
 	int fds[2], status;
@@ -37,8 +37,8 @@ static int run_reader(void)
 	return status;
 }
 
-/* Returns the lines after those of the module's own instances. */
-static const char *drivers(void)
+/* Returns the lines of the output after the lines of the built-in instances (perfcounters/*). */
+static const char *skip_builtin(void)
 {
 	const char *line = text;
 
@@ -49,39 +49,39 @@ static const char *drivers(void)
 
 __attribute__((constructor)) static void test(void)
 {
-	__u32 a, b, gone;
+	__u32 a, b, dormant;
 
 	if (getenv("README_READER"))
 		return;
 	plan(8);
-	unload();
+	unload_modules();
 	is(run_reader(), 1 << 8,
 	   "0.3 reader of counter-pages.md, perfcounters.ko not loaded: status 1");
-	load("");
+	load_modules("");
 	is(run_reader(), 0, "0.3 reader of counter-pages.md without drivers: exit status 0");
-	ok(*text && !*drivers(),
+	ok(*text && !*skip_builtin(),
 	   "0.3 reader of counter-pages.md without drivers: prints the module's own instances only");
-	a = puppet("add readme/a");
-	b = puppet("add readme/b");
-	gone = puppet("add readme/gone");
+	a = driver_cmd("add readme/a");
+	b = driver_cmd("add readme/b");
+	dormant = driver_cmd("add readme/gone");
 	for (int i = 0; i < 600; i++)
-		puppet("add readme/%d", i);
-	on_cpu(0);
-	puppet("adjust %u 40", a);
-	puppet("adjust %u -1", b);
-	on_cpu(1);
-	puppet("adjust %u 2", a);
-	puppet("del %u", gone);
+		driver_cmd("add readme/%d", i);
+	pin_to_cpu(0);
+	driver_cmd("adjust %u 40", a);
+	driver_cmd("adjust %u -1", b);
+	pin_to_cpu(1);
+	driver_cmd("adjust %u 2", a);
+	driver_cmd("del %u", dormant);
 	is(run_reader(), 0, "0.3 reader of counter-pages.md with 602 instances: exit status 0");
-	ok(!strncmp(drivers(), "readme/a 42\nreadme/b -1\nreadme/0 0\n", 35),
+	ok(!strncmp(skip_builtin(), "readme/a 42\nreadme/b -1\nreadme/0 0\n", 35),
 	   "0.3 reader of counter-pages.md: prints the name and the total over all CPUs");
 	ok(strstr(text, "\nreadme/599 0\n"),
 	   "0.3 reader of counter-pages.md: prints the last instance, in the second chunk");
 	ok(!strstr(text, "readme/gone"),
 	   "0.3 reader of counter-pages.md: leaves out dormant instances");
-	puppet("adjust %u 8", a);
+	driver_cmd("adjust %u 8", a);
 	run_reader();
-	ok(!strncmp(drivers(), "readme/a 50\n", 12),
+	ok(!strncmp(skip_builtin(), "readme/a 50\n", 12),
 	   "0.3 reader of counter-pages.md: a second run prints the new total");
 	exit(finish());
 }

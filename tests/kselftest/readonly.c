@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User space cannot write to the counter pages: by opening, mapping, mprotect(), copy on write,
- * mremap(), fork(), or through another process's memory.
+ * Tests that user space cannot write to the counter pages: by opening, mapping, mprotect(), copy on
+ * write, mremap(), fork(), or through another process's memory.
  */
 #include "kselftest_pc.h"
 #include <sys/ptrace.h>
@@ -31,7 +31,7 @@ static int open_errno(const char *path, int flags)
 	return 0;
 }
 
-static void opening(void)
+static void test_open(void)
 {
 	is(open_errno("/dev/perfcounters", O_RDONLY), 0,
 	   "0.1 open /dev/perfcounters O_RDONLY: succeeds");
@@ -44,7 +44,7 @@ static void opening(void)
 	is(write(pc.fd, "", 1) < 0 ? errno : 0, EBADF, "0.1 write to /dev/perfcounters: EBADF");
 }
 
-static void mapping(void)
+static void test_mmap(void)
 {
 	is(mmap_errno(PROT_READ, MAP_SHARED), 0,
 	   "0.1 mmap /dev/perfcounters PROT_READ MAP_SHARED: succeeds");
@@ -71,7 +71,7 @@ static int protect_errno(int flags, int prot)
 	return err;
 }
 
-static void protecting(void)
+static void test_mprotect(void)
 {
 	is(protect_errno(MAP_SHARED, PROT_READ | PROT_WRITE), EACCES,
 	   "0.1 mprotect(PROT_WRITE) of the counter pages, shared mapping: EACCES");
@@ -83,15 +83,15 @@ static void protecting(void)
 	   "0.1 mprotect(PROT_NONE) of the counter pages, shared mapping: succeeds");
 }
 
-static void remapping(void)
+static void test_mremap(void)
 {
 	char *p = mmap(NULL, page, PROT_READ, MAP_SHARED, pc.fd, 0);
-	char *moved, *place;
+	char *moved, *target;
 
 	is(mremap(p, page, 2 * page, MREMAP_MAYMOVE) == MAP_FAILED ? errno : 0, EFAULT,
 	   "0.1 mremap of the counter pages to a larger size: EFAULT");
-	place = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	moved = mremap(p, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+	target = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	moved = mremap(p, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, target);
 	ok(moved != MAP_FAILED &&
 	   ((struct perfcounters_header *)moved)->version == PERFCOUNTERS_VERSION,
 	   "0.1 mremap of the counter pages to another address: the page is still readable");
@@ -100,11 +100,11 @@ static void remapping(void)
 	munmap(moved, page);
 }
 
-static void forking(void)
+static void test_fork(void)
 {
 	__s64 before = pc_total(&pc, n);
 
-	puppet("adjust %u 5", n);
+	driver_cmd("adjust %u 5", n);
 	is(in_child(_exit(pc_total(&pc, n) - before)), 5,
 	   "0.1 a child after fork reads the same counters");
 	is(in_child(_exit(mprotect((void *)pc.base, page, PROT_READ | PROT_WRITE) ? errno : 0)),
@@ -116,8 +116,8 @@ static void forking(void)
 	   "0.1 the parent's mapping of the counter pages is readable after its child's exit");
 }
 
-/* Writes by the kernel on behalf of a process, some of them with FOLL_FORCE. */
-static void forcing(void)
+/* Tests writes by the kernel on behalf of a process, some of them with FOLL_FORCE. */
+static void test_forced_writes(void)
 {
 	char target[64];
 	char x = 1;
@@ -148,14 +148,14 @@ static void forcing(void)
 	close(mem);
 	kill(child, SIGKILL);
 	waitpid(child, &status, 0);
-	/* read() makes the kernel write into the buffer. */
+	/* read() into the counter pages makes the kernel write to them on behalf of the process. */
 	mem = open("/dev/zero", O_RDONLY | O_CLOEXEC);
 	ok(read(mem, (void *)pc.base, 8) < 0 && errno == EFAULT,
 	   "0.1 read() into the counter pages: EFAULT");
 	close(mem);
 }
 
-static void advising(void)
+static void test_madvise(void)
 {
 	static const struct {
 		const char *name;
@@ -192,18 +192,18 @@ int main(void)
 	char before[112];
 
 	plan(32);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	page = getpagesize();
-	n = puppet("add readonly/x");
+	n = driver_cmd("add readonly/x");
 	memcpy(before, pc.base, sizeof(before));
-	opening();
-	mapping();
-	protecting();
-	remapping();
-	forking();
-	forcing();
-	advising();
+	test_open();
+	test_mmap();
+	test_mprotect();
+	test_mremap();
+	test_fork();
+	test_forced_writes();
+	test_madvise();
 	ok(!memcmp(before, pc.base, sizeof(before)),
 	   "0.1 the header of the counter pages is unchanged after all attempts to write");
 	return finish();

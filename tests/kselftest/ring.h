@@ -6,7 +6,7 @@
 #include "perfmon.h"
 
 /* Maximum size of a record, in bytes. */
-#define RING_MOST	16384
+#define RING_MAX_RECORD	16384
 
 /* A mapped ring. */
 struct ring {
@@ -23,7 +23,7 @@ struct ring {
 	at_ == MAP_FAILED ? NULL : at_;						\
 })
 
-static inline struct ring ring_of(int fd, __u64 size)
+static inline struct ring ring_map(int fd, __u64 size)
 {
 	struct ring r = { .fd = fd, .size = size };
 
@@ -45,53 +45,54 @@ static inline void ring_close(struct ring *r)
 	close(r->fd);
 }
 
-static inline __u64 head_of(const struct ring *r)
+static inline __u64 ring_head(const struct ring *r)
 {
 	return __atomic_load_n(&r->page->head, __ATOMIC_ACQUIRE);
 }
 
-static inline __u64 word_of(const struct ring *r, __u64 position)
+static inline __u64 ring_word(const struct ring *r, __u64 position)
 {
 	return __atomic_load_n(&r->data[position % r->size / 8], __ATOMIC_RELAXED);
 }
 
-#define GONE	-1
-#define BROKEN	-2
+#define RECORD_OVERWRITTEN	-1
+#define RECORD_CORRUPT	-2
 
 union record {
 	struct perfmon_record header;
 	struct perfmon_sample sample;
-	__u64 words[RING_MOST / 8];
+	__u64 words[RING_MAX_RECORD / 8];
 };
 
 /*
- * Copies the record at a position. Returns its size in bytes, 0 if there is none yet, GONE if it
- * was overwritten, or BROKEN if the size in it is impossible.
+ * Copies the record at position @pos. Returns the size of the record in bytes, 0 if there is no
+ * record yet, RECORD_OVERWRITTEN if it was overwritten, or RECORD_CORRUPT if the size in it is
+ * impossible.
  */
-static inline int copy(const struct ring *r, __u64 head, __u64 at, union record *to)
+static inline int ring_copy_record(const struct ring *r, __u64 head, __u64 pos, union record *to)
 {
 	bool backward = r->page->flags & PERFMON_RING_BACKWARD;
-	__u64 left = backward ? head + r->size - at : head - at, end, reserve, n;
+	__u64 left = backward ? head + r->size - pos : head - pos, end, reserve, n;
 	int bytes;
 
 	if (!left)
-		return backward ? GONE : 0;
+		return backward ? RECORD_OVERWRITTEN : 0;
 	if (left > r->size)
-		return GONE;
-	to->words[0] = word_of(r, at);
+		return RECORD_OVERWRITTEN;
+	to->words[0] = ring_word(r, pos);
 	bytes = to->header.size;
 	if (bytes < 8 || bytes % 8 || (__u64)bytes > left) {
-		end = at + 8;
-		bytes = !backward ? BROKEN : to->words[0] ? GONE : 0;
+		end = pos + 8;
+		bytes = !backward ? RECORD_CORRUPT : to->words[0] ? RECORD_OVERWRITTEN : 0;
 	} else {
 		for (n = 8; n < (__u64)bytes; n += 8)
-			to->words[n / 8] = word_of(r, at + n);
-		end = at + bytes;
+			to->words[n / 8] = ring_word(r, pos + n);
+		end = pos + bytes;
 	}
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	reserve = __atomic_load_n(&r->page->reserve, __ATOMIC_RELAXED);
-	if (backward ? end - reserve > r->size : reserve - at > r->size)
-		return GONE;
+	if (backward ? end - reserve > r->size : reserve - pos > r->size)
+		return RECORD_OVERWRITTEN;
 	return bytes;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Helpers for tests of sampling: contexts with a sampling format, periods, the default format's
- * buffer, overflow messages.
+ * Helpers for tests of sampling: contexts with a sampling format, periods, the buffer of the
+ * default format, overflow messages.
  */
 #ifndef SAMPLING_H
 #define SAMPLING_H
@@ -13,7 +13,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 
-static void sampling_modules(const struct pmu_model *m)
+static void load_sampling_modules(const struct pmu_model *m)
 {
 	pfm_load_modules(m);
 	insmod("pfm_soft", "");
@@ -61,7 +61,7 @@ static int pfm_restart(int fd)
 	return pfm_call(fd, PERFMON_RESTART, NULL);
 }
 
-/* Writes one PMD with all fields of struct pfarg_pmd. */
+/* Writes one PMD (data register) with all fields of struct pfarg_pmd. */
 static int pfm_write_smpl(int fd, struct pfarg_pmd *pmd)
 {
 	struct perfmon_vector v = { (__u64)pmd, 1, sizeof(*pmd) };
@@ -69,7 +69,7 @@ static int pfm_write_smpl(int fd, struct pfarg_pmd *pmd)
 	return pfm_call(fd, PERFMON_WRITE_PMDS, &v);
 }
 
-/* Has the PMD overflow every @period events: value and both reset values are -@period. */
+/* Makes PMD @number overflow every @period events: its value and both reset values are -@period. */
 static int pfm_period(int fd, __u16 number, __u64 period, __u32 flags)
 {
 	struct pfarg_pmd pmd = {
@@ -88,9 +88,10 @@ static struct pfm_dfl_smpl_hdr *pfm_map_default(int fd, size_t size)
 }
 
 /*
- * Reads one message. Returns false if none arrives within @timeout milliseconds; -1 waits forever.
+ * Reads one message. Returns false if no message arrives within @timeout milliseconds; -1 waits
+ * forever.
  */
-static bool pfm_message(int fd, struct pfarg_ovfl_msg *msg, int timeout)
+static bool pfm_read_message(int fd, struct pfarg_ovfl_msg *msg, int timeout)
 {
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 

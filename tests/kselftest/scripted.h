@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The registers of tests/modules/scripted_pmu.c, its module parameters, and what user space sees of
- * the description.
+ * The registers and module parameters of tests/modules/scripted_pmu.c, and functions that read what
+ * user space sees of the description.
  */
 #ifndef SCRIPTED_H
 #define SCRIPTED_H
 
 #include "perfmon.h"
 
-#define FIRST	284		/* number of the first register of scripted_pmu */
+#define FIRST_REG	284	/* number of the first register of scripted_pmu */
 
-enum { SCALE = FIRST, SYSTEMS, THREADS };	/* PMCs */
+enum { SCALE = FIRST_REG, SYSTEMS, THREADS };	/* PMCs (control registers) */
 enum {
-	WIDE = FIRST, BYTE, TWELVE, NARROW, CARRIED, OF_THREADS, OF_SYSTEMS, SCALED, FIXED,
+	WIDE = FIRST_REG, BYTE, TWELVE, NARROW, CARRIED, OF_THREADS, OF_SYSTEMS, SCALED, FIXED,
 	HOLE, CONTROL, WHOSE, HERE, OF_THREADS_NOW, BEYOND
 };
 
-static int scripted(const char *edit)
+static int insmod_scripted(const char *edit)
 {
 	char text[200];
 
@@ -24,7 +24,7 @@ static int scripted(const char *edit)
 	return insmod("scripted_pmu", *edit ? text : "");
 }
 
-static void set(const char *what, long long value)
+static void set_param(const char *what, long long value)
 {
 	char path[80], text[24];
 
@@ -33,35 +33,38 @@ static void set(const char *what, long long value)
 	write_file(path, text);
 }
 
-static const char *get(const char *what)
+static const char *get_param(const char *what)
 {
 	static char text[300];
 	char path[80];
 
 	snprintf(path, sizeof(path), "/sys/module/scripted_pmu/parameters/%s", what);
-	slurp(path, text, sizeof(text));
+	read_file(path, text, sizeof(text));
 	text[strcspn(text, "\n")] = '\0';
 	return text;
 }
 
-/* Returns what user space sees of the descriptions: /proc/perfmon_map and the names in debugfs. */
-static char *shown(void)
+/*
+ * Returns what user space sees of the PMU descriptions: /proc/perfmon_map, and the names in
+ * debugfs.
+ */
+static char *pmu_listing(void)
 {
 	static char text[2][32768];
-	static int turn;
-	char *here = text[turn ^= 1];
+	static int index;
+	char *buf = text[index ^= 1];
 	FILE *found;
 	size_t len;
 
-	slurp("/proc/perfmon_map", here, sizeof(*text));
-	len = strlen(here);
+	read_file("/proc/perfmon_map", buf, sizeof(*text));
+	len = strlen(buf);
 	found = popen("find /sys/kernel/debug/perfmon | sort", "r");
 	if (found) {
-		len += fread(here + len, 1, sizeof(*text) - 1 - len, found);
+		len += fread(buf + len, 1, sizeof(*text) - 1 - len, found);
 		pclose(found);
 	}
-	here[len] = '\0';
-	return here;
+	buf[len] = '\0';
+	return buf;
 }
 
 #endif

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The seqflag: the number of updates in flight in its low bits, of completed updates in the bits
- * above, and how a reader uses it. The updates run on CPU 1, the reader on CPU 0.
+ * Tests the seqflag, a per-CPU sequence word, and how a reader uses it. The low bits hold the
+ * number of updates in flight, the bits above hold the number of completed updates. The updates run
+ * on CPU 1, the reader on CPU 0.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
 
 #define BUSY(word)	((word) & PERFCOUNTERS_SEQ_BUSY)
 #define COMPLETED(word)	((word) >> PERFCOUNTERS_SEQ_SHIFT)
-#define FLIPS		20000
+#define NR_FLIPS	20000
 
 static struct pc pc;
-static __u32 a, b;
+static __u32 first, second;
 static volatile int stop;
 static volatile unsigned long reads;
 
@@ -20,19 +21,22 @@ static __u64 seq(void)
 	return pc_seq(&pc, 1);
 }
 
-/* Returns how many updates a command completes on CPU 1, or -1 if one is in flight. */
-static int completed(const char *command)
+/*
+ * Returns the number of updates that a command completes on CPU 1, or -1 if an update is in flight
+ * before or after the command.
+ */
+static int run_and_count_completed(const char *command)
 {
 	__u64 before = seq(), after;
 
-	on_cpu(1);
-	puppet_raw(command, strlen(command));
-	on_cpu(0);
+	pin_to_cpu(1);
+	driver_cmd_raw(command, strlen(command));
+	pin_to_cpu(0);
 	after = seq();
 	return BUSY(before | after) ? -1 : (int)(COMPLETED(after) - COMPLETED(before));
 }
 
-static const char *cmd(const char *fmt, ...)
+static const char *format_command(const char *fmt, ...)
 {
 	static char buf[100];
 	va_list ap;
@@ -43,111 +47,128 @@ static const char *cmd(const char *fmt, ...)
 	return buf;
 }
 
-static void counting(void)
+static void test_counting(void)
 {
 	is(BUSY(seq()), 0, "0.8 seqflag: no update is in flight while nothing counts");
-	is(completed(cmd("adjust %u 1", a)), 1,
+	is(run_and_count_completed(format_command("adjust %u 1", first)), 1,
 	   "0.8 seqflag: one perf_adjust is one completed update");
-	is(completed(cmd("loop %u 2 500 1", a)), 1000,
+	is(run_and_count_completed(format_command("loop %u 2 500 1", first)), 1000,
 	   "0.8 seqflag: 1,000 perf_adjust are 1,000 completed updates");
-	is(completed(cmd("group %u %u 1 1", a, b)), 1,
+	is(run_and_count_completed(format_command("group %u %u 1 1", first, second)), 1,
 	   "0.8 seqflag: a group of two perf_counter_add is one completed update");
-	is(completed(cmd("inline %u 1", a)), 0,
+	is(run_and_count_completed(format_command("inline %u 1", first)), 0,
 	   "0.8 seqflag: perf_counter_add outside a group does not change it");
-	is(completed(cmd("@hardirq adjust %u 1", a)), 1,
+	is(run_and_count_completed(format_command("@hardirq adjust %u 1", first)), 1,
 	   "0.8 seqflag: perf_adjust in a hard interrupt is one completed update");
-	is(completed(cmd("@nested adjust %u 1", a)), 2,
+	is(run_and_count_completed(format_command("@nested adjust %u 1", first)), 2,
 	   "0.8 seqflag: perf_adjust in an interrupt inside a group: 2 completed updates");
-	is(completed(cmd("@nested group %u %u 1 3", a, b)), 4,
+	is(run_and_count_completed(format_command("@nested group %u %u 1 3", first, second)), 4,
 	   "0.8 seqflag: three groups inside a group: 4 completed updates");
 }
 
-static void *holder(void *unused)
+static volatile bool held; /* the group has ended */
+
+static void *hold_group(void *unused)
 {
 	(void)unused;
-	on_cpu(1);
-	puppet("hold %u %u 1000 700", a, b);
+	pin_to_cpu(1);
+	driver_cmd("hold %u %u 1000 700", first, second);
+	held = true;
 	return NULL;
 }
 
-static void busy(void)
+/*
+ * Reads the counters while a group is held open on the other CPU. On a busy host this thread may
+ * miss the group, so the test has several tries.
+ */
+static void test_in_flight(void)
 {
-	__s64 va = pc_value(&pc, 1, a), vb = pc_value(&pc, 1, b);
-	__u64 before = seq(), during = 0;
-	bool half = false, back = false;
-	__s64 da = 0, db = 0;
-	pthread_t thread;
+	bool half = false, out_of_order = false;
+	__u64 before = 0, during = 0;
+	__s64 va = 0, vb = 0;
 
-	pthread_create(&thread, NULL, holder, NULL);
-	for (int i = 0; i < 600000 && !half; i++) {
-		bool same;
+	for (int try = 0; try < 10 && !half; try++) {
+		pthread_t thread;
 
-		during = seq();
-		da = pc_value(&pc, 1, a) - va;
-		db = pc_value(&pc, 1, b) - vb;
-		/* Ignores reads during which the group began or ended. */
-		same = seq() == during;
-		half = same && da == 1000 && db == 0;
-		back = back || (same && da == 0 && db == 1000);
-		usleep(100);
+		va = pc_value(&pc, 1, first);
+		vb = pc_value(&pc, 1, second);
+		before = seq();
+		held = false;
+		pthread_create(&thread, NULL, hold_group, NULL);
+		while (!held && !half) {
+			__s64 da, db;
+			bool same;
+
+			during = seq();
+			da = pc_value(&pc, 1, first) - va;
+			db = pc_value(&pc, 1, second) - vb;
+			/* Ignore a read during which the group began or ended. */
+			same = seq() == during;
+			half = same && da == 1000 && db == 0;
+			out_of_order = out_of_order || (same && da == 0 && db == 1000);
+			usleep(100);
+		}
+		pthread_join(thread, NULL);
 	}
-	ok(half && !back,
+	ok(half && !out_of_order,
 	   "0.9 inside a group: the first update is visible, the second is not");
 	is(BUSY(during), 1, "0.9 inside a group: the seqflag has one update in flight");
 	is(COMPLETED(during), COMPLETED(before),
 	   "0.9 inside a group: the number of completed updates has not increased");
-	pthread_join(thread, NULL);
 	is(BUSY(seq()), 0, "0.9 after a group: no update is in flight");
 	is(COMPLETED(seq()), COMPLETED(before) + 1,
 	   "0.9 after a group: the number of completed updates has increased by 1");
-	ok(pc_value(&pc, 1, a) == va + 1000 && pc_value(&pc, 1, b) == vb + 1000,
+	ok(pc_value(&pc, 1, first) == va + 1000 && pc_value(&pc, 1, second) == vb + 1000,
 	   "0.9 after a group: both updates are visible");
 }
 
 /*
  * The number of updates in flight alone does not show an update that begins and ends between two
- * reads. The number of completed updates does.
+ * reads. The number of completed updates shows an update that begins and ends between two reads.
  */
-static void hidden(void)
+static void test_hidden_change(void)
 {
-	__s64 value = pc_value(&pc, 1, a);
+	__s64 value = pc_value(&pc, 1, first);
 	__u64 before = seq();
 
-	on_cpu(1);
-	puppet("adjust %u 1", a);
-	puppet("adjust %u -1", a);
-	on_cpu(0);
-	ok(pc_value(&pc, 1, a) == value && BUSY(seq()) == BUSY(before),
+	pin_to_cpu(1);
+	driver_cmd("adjust %u 1", first);
+	driver_cmd("adjust %u -1", first);
+	pin_to_cpu(0);
+	ok(pc_value(&pc, 1, first) == value && BUSY(seq()) == BUSY(before),
 	   "0.9 +1 and -1: the value and the number of updates in flight are unchanged");
 	ok(seq() != before, "0.9 +1 and -1: the seqflag has changed");
 }
 
-/* Changes a value across a carry into its upper half: a torn read would show a third value. */
-static void *flipper(void *unused)
+/* Changes a value across a carry into its upper half. A torn read would return a third value. */
+static void *flip_value(void *unused)
 {
 	(void)unused;
-	on_cpu(1);
-	/* Continues until the reader has read 1,000 times: a busy host may give it little time. */
-	for (__u64 i = 0; i < at_least(FLIPS) || reads <= 1000; i++) {
-		puppet("adjust %u 1", b);
-		puppet("inline %u -1", b);
+	pin_to_cpu(1);
+	/*
+	 * Continue until the reader has read 1,000 times, because a busy host may give it little
+	 * time.
+	 */
+	for (__u64 i = 0; i < scale_min(NR_FLIPS) || reads <= 1000; i++) {
+		driver_cmd("adjust %u 1", second);
+		driver_cmd("inline %u -1", second);
 	}
 	stop = 1;
 	return NULL;
 }
 
-static void tearing(void)
+static void test_tearing(void)
 {
 	unsigned long torn = 0, changes = 0;
 	__s64 last = 0xffffffffLL;
 	pthread_t thread;
 
-	on_cpu(1);
-	puppet("set %u 0xffffffff", b);
-	on_cpu(0);
-	pthread_create(&thread, NULL, flipper, NULL);
+	pin_to_cpu(1);
+	driver_cmd("set %u 0xffffffff", second);
+	pin_to_cpu(0);
+	pthread_create(&thread, NULL, flip_value, NULL);
 	for (; !stop; reads++) {
-		__s64 now = pc_value(&pc, 1, b);
+		__s64 now = pc_value(&pc, 1, second);
 
 		torn += now != 0xffffffffLL && now != 0x100000000LL;
 		changes += now != last;
@@ -162,14 +183,14 @@ static void tearing(void)
 int main(void)
 {
 	plan(18);
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	a = puppet("add seqflag/a");
-	b = puppet("add seqflag/b");
-	on_cpu(0);
-	counting();
-	busy();
-	hidden();
-	tearing();
+	first = driver_cmd("add seqflag/a");
+	second = driver_cmd("add seqflag/b");
+	pin_to_cpu(0);
+	test_counting();
+	test_in_flight();
+	test_hidden_change();
+	test_tearing();
 	return finish();
 }

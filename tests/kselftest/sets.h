@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Shared by the tests of event sets: each call, for one set or one register. */
+/* Helpers for tests of event sets: a function for each ioctl, with one set or one register. */
 #ifndef SETS_H
 #define SETS_H
 
@@ -17,7 +17,7 @@ static inline int set_create(int fd, struct pfarg_setdesc *desc)
 	return set_call(fd, PERFMON_CREATE_EVTSETS, desc, sizeof(*desc));
 }
 
-static inline int set_timed(int fd, __u16 id, __u64 timeout)
+static inline int set_create_timed(int fd, __u16 id, __u64 timeout)
 {
 	struct pfarg_setdesc desc = { .set_id = id, .set_flags = PFM_SETFL_TIME_SWITCH,
 				      .set_timeout = timeout };

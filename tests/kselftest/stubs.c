@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A driver that is built without CONFIG_PERFCOUNTERS does not need perfcounters.ko. sample_off is
- * sample_c built that way; tests/host/objdump.sh checks its symbols.
+ * Tests that a driver that is built without CONFIG_PERFCOUNTERS does not need perfcounters.ko.
+ * sample_off is sample_c built without this option; tests/host/objdump.sh checks its symbols.
  */
 #include "kselftest_pc.h"
 
@@ -11,7 +11,7 @@ int main(void)
 	__u64 gen;
 
 	plan(8);
-	unload();
+	unload_modules();
 	rmmod("sample_off");
 	ok(!is_loaded("perfcounters"), "0.13 perfcounters.ko is not loaded at the start");
 	is(insmod("sample_c", ""), -ENOENT,
@@ -22,7 +22,7 @@ int main(void)
 	ok(!is_loaded("perfcounters"), "0.13 sample_off.ko: does not load perfcounters.ko");
 	is(rmmod("sample_off"), 0, "0.13 sample_off.ko: unloads after its timer ran");
 
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	gen = pc.h->gen2;
 	is(insmod("sample_off", ""), 0, "0.13 sample_off.ko with perfcounters.ko loaded: loads");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by tests of user tracing: calls of /dev/perftrace, a writer that takes the place of the
- * library, and a reader that checks each record.
+ * Helpers for tests of user tracing: ioctls of /dev/perftrace, a writer that replaces the library,
+ * and a reader that checks each record.
  *
  * The writer is one thread on one CPU, so it needs no restartable sequence: plain stores are
- * enough, in the order that the uapi header requires. For each event it does what the slow path of
- * the library does.
+ * enough, in the order that the uapi header requires. For each event, the writer does what the slow
+ * path of the library does.
  */
 #ifndef TRACE_TEST_H
 #define TRACE_TEST_H
@@ -17,7 +17,7 @@
 
 #define DEVICE	"/dev/perftrace"
 
-static int trace_device(void)
+static int open_trace_device(void)
 {
 	int fd = open(DEVICE, O_RDWR | O_CLOEXEC);
 
@@ -27,13 +27,13 @@ static int trace_device(void)
 }
 
 /* Returns 0 or a negative errno. */
-static int trace_call(int fd, unsigned long request, void *arg)
+static int trace_ioctl(int fd, unsigned long request, void *arg)
 {
 	return ioctl(fd, request, arg) ? -errno : 0;
 }
 
 /* Unmaps all mappings of the device, which would keep the module loaded. */
-static void trace_leave(void)
+static void trace_unmap_all(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	unsigned long from, to;
@@ -48,13 +48,13 @@ static void trace_leave(void)
 
 static void trace_load(void)
 {
-	load("");
-	atexit(trace_leave);
+	load_modules("");
+	atexit(trace_unmap_all);
 }
 
-/* Traced processes: attaching, mapping, markers. */
+/* Functions of traced processes: attaching, mapping, registering markers. */
 
-struct traced {
+struct traced_process {
 	int fd;
 	struct perftrace_attach attach;
 	const volatile struct perftrace_control *control;
@@ -66,11 +66,14 @@ struct traced {
 static int try_attach(int fd, __u32 flags, struct perftrace_attach *attach)
 {
 	*attach = (struct perftrace_attach) { .size = sizeof(*attach), .flags = flags };
-	return trace_call(fd, PERFTRACE_ATTACH, attach);
+	return trace_ioctl(fd, PERFTRACE_ATTACH, attach);
 }
 
-/* Maps both pieces, over the mappings of @to if that is not NULL. Returns false on failure. */
-static bool traced_try_map(struct traced *t, const struct traced *to)
+/*
+ * Maps the control pages and the buffers, over the mappings of @to if that is not NULL. Returns
+ * false on failure.
+ */
+static bool traced_try_map(struct traced_process *t, const struct traced_process *to)
 {
 	int fixed = to ? MAP_FIXED : 0;
 	char *p;
@@ -87,29 +90,29 @@ static bool traced_try_map(struct traced *t, const struct traced *to)
 	return t->buffers != MAP_FAILED;
 }
 
-static void traced_map(struct traced *t, const struct traced *to)
+static void traced_map(struct traced_process *t, const struct traced_process *to)
 {
 	if (!traced_try_map(t, to))
 		bail("mmap of the pieces");
 }
 
-static void traced_open(struct traced *t, __u32 flags)
+static void traced_open(struct traced_process *t, __u32 flags)
 {
-	t->fd = trace_device();
+	t->fd = open_trace_device();
 	errno = -try_attach(t->fd, flags, &t->attach);
 	if (errno)
 		bail("PERFTRACE_ATTACH");
 	traced_map(t, NULL);
 }
 
-static void traced_close(struct traced *t)
+static void traced_close(struct traced_process *t)
 {
 	munmap((void *)t->control, PERFTRACE_READ_BYTES);
 	munmap(t->buffers, t->attach.bytes);
 	close(t->fd);
 }
 
-static struct perftrace_marker a_marker(const char *name, const char *fields)
+static struct perftrace_marker make_marker(const char *name, const char *fields)
 {
 	struct perftrace_marker marker = { 0 };
 
@@ -118,66 +121,68 @@ static struct perftrace_marker a_marker(const char *name, const char *fields)
 	return marker;
 }
 
-static int markers_call(int fd, unsigned long request, struct perftrace_marker *markers, __u32 nr,
-			__u32 *bad)
+static int ioctl_markers(int fd, unsigned long request, struct perftrace_marker *markers, __u32 nr,
+			 __u32 *bad)
 {
 	struct perftrace_markers call = {
 		.size = sizeof(call), .nr = nr, .markers = (unsigned long)markers, .bad = ~0U,
 	};
-	int rc = trace_call(fd, request, &call);
+	int rc = trace_ioctl(fd, request, &call);
 
 	if (bad)
 		*bad = call.bad;
 	return rc;
 }
 
-/* Registers a marker. Returns its number, or a negative errno. */
-static int marker_register(struct traced *t, const char *name, const char *fields)
+/* Registers a marker. Returns the number of the marker, or a negative errno. */
+static int marker_register(struct traced_process *t, const char *name, const char *fields)
 {
-	struct perftrace_marker marker = a_marker(name, fields);
-	int rc = markers_call(t->fd, PERFTRACE_REGISTER, &marker, 1, NULL);
+	struct perftrace_marker marker = make_marker(name, fields);
+	int rc = ioctl_markers(t->fd, PERFTRACE_REGISTER, &marker, 1, NULL);
 
 	return rc ? rc : (int)marker.number;
 }
 
-static int marker_unregister(struct traced *t, const char *name, const char *fields, __u32 number)
+static int marker_unregister(struct traced_process *t, const char *name, const char *fields,
+			     __u32 number)
 {
-	struct perftrace_marker marker = a_marker(name, fields);
+	struct perftrace_marker marker = make_marker(name, fields);
 
 	marker.number = number;
-	return markers_call(t->fd, PERFTRACE_UNREGISTER, &marker, 1, NULL);
+	return ioctl_markers(t->fd, PERFTRACE_UNREGISTER, &marker, 1, NULL);
 }
 
-/* Returns true if the trace in @slot wants the events of a marker. */
-static bool wanted(const struct traced *t, int marker, int slot)
+/* Returns true if the trace in @slot selects the events of a marker. */
+static bool is_wanted(const struct traced_process *t, int marker, int slot)
 {
 	return t->words[marker] >> slot & 1;
 }
 
 /*
- * Waits until wanted() is @on, and returns true if it is. Another task may still be matching the
- * marker with the globs of traces when a call returns.
+ * Waits until is_wanted() returns @on. Returns true if is_wanted() returns @on before the time
+ * limit. Another task may still be matching the marker with the globs of traces when a call
+ * returns.
  */
-static bool becomes_wanted(const struct traced *t, int marker, int slot, bool on)
+static bool wait_wanted(const struct traced_process *t, int marker, int slot, bool on)
 {
-	wait_until(wanted(t, marker, slot) == on);
-	return wanted(t, marker, slot) == on;
+	wait_until(is_wanted(t, marker, slot) == on);
+	return is_wanted(t, marker, slot) == on;
 }
 
-/* The writer. */
+/* Functions of the writer. */
 
-static struct perftrace_buffer *buffer_of(const struct traced *t, int slot, int cpu)
+static struct perftrace_buffer *get_buffer(const struct traced_process *t, int slot, int cpu)
 {
 	return (void *)(t->buffers +
 			(((size_t)slot * t->attach.nr_cpus + cpu) << t->attach.stride));
 }
 
-static void put_pad(char *records, __u64 at, __u64 bytes)
+static void write_pad(char *records, __u64 offset, __u64 bytes)
 {
 	struct perftrace_record pad = { .marker = PERFTRACE_PAD, .words = bytes / 8 };
 
 	if (bytes)
-		memcpy(records + at, &pad, bytes < sizeof(pad) ? 8 : sizeof(pad));
+		memcpy(records + offset, &pad, bytes < sizeof(pad) ? 8 : sizeof(pad));
 }
 
 static __u64 ticks_now(void)
@@ -185,31 +190,32 @@ static __u64 ticks_now(void)
 	return __builtin_ia32_rdtsc();
 }
 
-/* Commits what was written: the release store keeps the order of stores. */
+/* Commits what was written. The release store orders the earlier stores before it. */
 static void store_head(struct perftrace_buffer *b, __u64 head)
 {
 	__atomic_store_n(&b->head, head, __ATOMIC_RELEASE);
 }
 
 /*
- * Writes a record at the head, after a pad if it would lie across the end of the ring. Returns
- * false if there is no room.
+ * Writes a record at the head, after a pad if the record would lie across the end of the ring.
+ * Returns false if there is no room.
  */
-static bool put_forward(struct perftrace_buffer *b, __u64 ring, const void *record, __u64 bytes)
+static bool write_forward(struct perftrace_buffer *b, __u64 ring, const void *record, __u64 bytes)
 {
 	char *records = (char *)b + PERFTRACE_RECORDS;
-	__u64 head = b->head, at = head & (ring - 1), pad = ring - at < bytes ? ring - at : 0;
+	__u64 head = b->head, offset = head & (ring - 1), pad = ring - offset < bytes ? ring -
+		offset : 0;
 	__u64 tail = __atomic_load_n(&b->tail, __ATOMIC_ACQUIRE);
 
 	if (head + pad + bytes - tail > ring)
 		return false;
-	put_pad(records, at, pad);
+	write_pad(records, offset, pad);
 	memcpy(records + ((head + pad) & (ring - 1)), record, bytes);
 	store_head(b, head + pad + bytes);
 	return true;
 }
 
-static void put_backward(struct perftrace_buffer *b, __u64 ring, const void *record, __u64 bytes)
+static void write_backward(struct perftrace_buffer *b, __u64 ring, const void *record, __u64 bytes)
 {
 	char *records = (char *)b + PERFTRACE_RECORDS;
 	__u64 head = b->head, left = head & (ring - 1), pad = 0;
@@ -219,41 +225,41 @@ static void put_backward(struct perftrace_buffer *b, __u64 ring, const void *rec
 		pad = left;
 	b->reserve = head - pad - bytes;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	put_pad(records, (head - pad) & (ring - 1), pad);
+	write_pad(records, (head - pad) & (ring - 1), pad);
 	memcpy(records + ((head - pad - bytes) & (ring - 1)), record, bytes);
 	store_head(b, head - pad - bytes);
 }
 
-static int notify(const struct traced *t, int slot, int cpu)
+static int notify(const struct traced_process *t, int slot, int cpu)
 {
 	struct perftrace_notify call = { .slot = slot, .cpu = cpu };
 
-	return trace_call(t->fd, PERFTRACE_NOTIFY, &call);
+	return trace_ioctl(t->fd, PERFTRACE_NOTIFY, &call);
 }
 
 /*
- * Writes an event with these fields into the buffer of @cpu. Returns false if it was lost, and
- * counted.
+ * Writes an event with @fields into the buffer of @cpu. Returns false if the event was lost, which
+ * is counted in the buffer.
  */
-static bool put_event(const struct traced *t, int slot, int cpu, __u16 marker, const void *fields,
-		      size_t bytes)
+static bool write_event(const struct traced_process *t, int slot, int cpu, __u16 marker,
+			const void *fields, size_t bytes)
 {
 	__u32 flags = t->control->slots[slot].flags;
-	__u64 ring = t->control->slots[slot].mask + 1ULL, all;
+	__u64 ring = t->control->slots[slot].mask + 1ULL, size;
 	__u64 room[PERFTRACE_RECORD_MAX / 8] = { 0 };
-	struct perftrace_buffer *b = buffer_of(t, slot, cpu);
+	struct perftrace_buffer *b = get_buffer(t, slot, cpu);
 	struct perftrace_record *record = (void *)room;
 	size_t key = flags & PERFTRACE_SHARED ? 8 : 0;
 
-	all = (sizeof(*record) + key + bytes + 7) / 8 * 8;
+	size = (sizeof(*record) + key + bytes + 7) / 8 * 8;
 	*record = (struct perftrace_record) {
-		.marker = marker, .words = all / 8, .thread = syscall(SYS_gettid),
+		.marker = marker, .words = size / 8, .thread = syscall(SYS_gettid),
 		.time = ticks_now(),
 	};
 	memcpy(record + 1, &t->attach.key, key);
 	memcpy((char *)(record + 1) + key, fields, bytes);
 	if (flags & PERFTRACE_FLIGHT) {
-		put_backward(b, ring, record, all);
+		write_backward(b, ring, record, size);
 		return true;
 	}
 	if (b->lost != b->told) {
@@ -261,17 +267,17 @@ static bool put_event(const struct traced *t, int slot, int cpu, __u16 marker, c
 			{ PERFTRACE_LOST, 3, record->thread, record->time }, b->lost,
 		};
 
-		if (put_forward(b, ring, &lost, sizeof(lost)))
+		if (write_forward(b, ring, &lost, sizeof(lost)))
 			b->told = lost.lost;
 	}
-	if (b->lost != b->told || !put_forward(b, ring, record, all)) {
+	if (b->lost != b->told || !write_forward(b, ring, record, size)) {
 		b->lost++;
 		b->limit = 0;
 		notify(t, slot, cpu);
 		return false;
 	}
 	if (b->head > b->limit) {
-		/* Half full: notify the reader, once for each half. */
+		/* The buffer is at least half full: notify the reader, once for each half. */
 		if (b->head - b->tail >= ring / 2)
 			notify(t, slot, cpu);
 		b->limit = b->tail + ring;
@@ -279,15 +285,16 @@ static bool put_event(const struct traced *t, int slot, int cpu, __u16 marker, c
 	return true;
 }
 
-static bool put_number(const struct traced *t, int slot, int cpu, __u16 marker, __u64 number)
+static bool write_number(const struct traced_process *t, int slot, int cpu, __u16 marker,
+			 __u64 number)
 {
-	return put_event(t, slot, cpu, marker, &number, sizeof(number));
+	return write_event(t, slot, cpu, marker, &number, sizeof(number));
 }
 
-/* Traces: creating, querying and reading them. */
+/* Functions that create, query and read traces. */
 
-static struct perftrace_create a_trace(const char *name, const char *globs, __u32 flags,
-				       __u32 bytes)
+static struct perftrace_create make_trace(const char *name, const char *globs, __u32 flags,
+					  __u32 bytes)
 {
 	struct perftrace_create create = {
 		.size = sizeof(create), .flags = flags, .bytes = bytes, .position = 77,
@@ -298,10 +305,10 @@ static struct perftrace_create a_trace(const char *name, const char *globs, __u3
 	return create;
 }
 
-/* Creates or opens a trace. Returns its file, or a negative errno. */
-static int trace_try(unsigned long request, struct perftrace_create *create)
+/* Creates or opens a trace. Returns the file of the trace, or a negative errno. */
+static int try_open_trace(unsigned long request, struct perftrace_create *create)
 {
-	int fd = trace_device(), rc = trace_call(fd, request, create);
+	int fd = open_trace_device(), rc = trace_ioctl(fd, request, create);
 
 	if (!rc)
 		return fd;
@@ -311,8 +318,8 @@ static int trace_try(unsigned long request, struct perftrace_create *create)
 
 static int trace_create(const char *name, const char *globs, __u32 flags, __u32 bytes, int *slot)
 {
-	struct perftrace_create create = a_trace(name, globs, flags, bytes);
-	int fd = trace_try(PERFTRACE_CREATE, &create);
+	struct perftrace_create create = make_trace(name, globs, flags, bytes);
+	int fd = try_open_trace(PERFTRACE_CREATE, &create);
 
 	errno = fd < 0 ? -fd : 0;
 	if (errno)
@@ -322,8 +329,8 @@ static int trace_create(const char *name, const char *globs, __u32 flags, __u32 
 }
 
 /*
- * Traces this process's calls of getppid() by the kernel's marker kernel:sys_enter. Returns the
- * trace's file, or a negative errno.
+ * Creates a trace of this process's calls of getppid(), by the kernel's marker kernel:sys_enter.
+ * Returns the file of the trace, or a negative errno.
  */
 static int trace_getppid(__u32 bytes)
 {
@@ -337,108 +344,112 @@ static int trace_getppid(__u32 bytes)
 		  { PERFTRACE_EQ, 0, 56, PERFTRACE_ACCEPT, PERFTRACE_REJECT, SYS_getppid } },
 		"$process", "number",
 	};
-	struct perftrace_create create = a_trace("kernel", "kernel:sys_enter", 0, bytes);
+	struct perftrace_create create = make_trace("kernel", "kernel:sys_enter", 0, bytes);
 
 	filter.steps[0].value = getpid();
 	create.filter = (unsigned long)&filter;
 	create.filter_bytes = sizeof(filter);
-	return trace_try(PERFTRACE_CREATE, &create);
+	return try_open_trace(PERFTRACE_CREATE, &create);
 }
 
 static struct perftrace_info trace_info(int fd)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
 
-	errno = -trace_call(fd, PERFTRACE_INFO, &info);
+	errno = -trace_ioctl(fd, PERFTRACE_INFO, &info);
 	if (errno)
 		bail("PERFTRACE_INFO");
 	return info;
 }
 
-/* Waits up to @ms milliseconds and returns the events of poll(), or a negative errno. */
-static int trace_polled(int fd, int ms)
+/* Waits for up to @ms milliseconds. Returns the events of poll(), or a negative errno. */
+static int trace_poll(int fd, int ms)
 {
-	struct pollfd one = { .fd = fd, .events = POLLIN };
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 
-	return poll(&one, 1, ms) < 0 ? -errno : one.revents;
+	return poll(&poll_fd, 1, ms) < 0 ? -errno : poll_fd.revents;
 }
 
 static const struct perftrace_read first_buffer = { .cpu = ~0U };
 
-static char trace_room[PERFTRACE_BYTES_MAX];
+static char read_buffer[PERFTRACE_BYTES_MAX];
 
 /* Reads the next buffer after the one in @r. Returns 0 or a negative errno. */
-static int trace_next(int fd, struct perftrace_read *r)
+static int trace_read_next(int fd, struct perftrace_read *r)
 {
-	r->to = (unsigned long)trace_room;
-	r->bytes = sizeof(trace_room);
-	return trace_call(fd, PERFTRACE_READ, r);
+	r->to = (unsigned long)read_buffer;
+	r->bytes = sizeof(read_buffer);
+	return trace_ioctl(fd, PERFTRACE_READ, r);
 }
 
-/* Contents of the bytes that were read from a buffer. Events are numbered as they are written. */
-struct tally {
+/*
+ * Statistics of the bytes that were read from a buffer. The writer numbers the events in the order
+ * of writing.
+ */
+struct event_stats {
 	__u64 events, lost_records, pads;
-	__u64 first, last;	/* numbers of events, as they were read */
-	__u64 gaps;		/* how often the next number was not the last one + step */
+	__u64 first, last;	/* numbers of the first and the last event that were read */
+	__u64 gaps;		/* events whose number is not the previous number + step */
 	__u64 thread, time;
 	bool broken;		/* a record is invalid */
 };
 
-static void tally_add(struct tally *tally, const struct perftrace_record *record, __u64 number,
-		      int step)
+static void count_record(struct event_stats *stats, const struct perftrace_record *record,
+			 __u64 number, int step)
 {
-	if (!tally->events)
-		tally->first = number;
+	if (!stats->events)
+		stats->first = number;
 	else
-		tally->gaps += number != tally->last + step;
-	tally->events++;
-	tally->last = number;
-	tally->thread = record->thread;
-	tally->time = record->time;
+		stats->gaps += number != stats->last + step;
+	stats->events++;
+	stats->last = number;
+	stats->thread = record->thread;
+	stats->time = record->time;
 }
 
 /*
- * Adds the records in these bytes. The step of a flight recorder is -1, and its last record may be
- * cut.
+ * Adds the records in @bytes bytes to @stats. In a flight recorder @step is -1, and the last record
+ * may be cut off.
  */
-static void tally_bytes(struct tally *tally, const char *from, __u32 bytes, int step, size_t key)
+static void count_records(struct event_stats *stats, const char *from, __u32 bytes, int step,
+			  size_t key)
 {
-	__u32 at = 0;
+	__u32 offset = 0;
 
-	while (bytes - at >= 8) {
-		const struct perftrace_record *record = (const void *)(from + at);
+	while (bytes - offset >= 8) {
+		const struct perftrace_record *record = (const void *)(from + offset);
 		__u32 size = record->words * 8;
 
-		if (!size || size > bytes - at) {
-			tally->broken |= step > 0;
+		if (!size || size > bytes - offset) {
+			stats->broken |= step > 0;
 			return;
 		}
 		if (record->marker == PERFTRACE_PAD)
-			tally->pads++;
+			stats->pads++;
 		else if (record->marker == PERFTRACE_LOST)
-			tally->lost_records++;
+			stats->lost_records++;
 		else if (size < sizeof(*record) + key + 8)
-			tally->broken = true;
+			stats->broken = true;
 		else
-			tally_add(tally, record,
-				  *(const __u64 *)((const char *)(record + 1) + key), step);
-		at += size;
+			count_record(stats, record,
+				     *(const __u64 *)((const char *)(record + 1) + key), step);
+		offset += size;
 	}
-	tally->broken |= at != bytes && step > 0;
+	stats->broken |= offset != bytes && step > 0;
 }
 
 /*
- * Reads all buffers, and adds up those of one process (@key 0: of all processes). Returns the
- * number of buffers that were added, or a negative errno.
+ * Reads all buffers, and adds the events of process @key to @stats, or of all processes if @key is
+ * 0. Returns the number of buffers that were added, or a negative errno.
  */
-static int trace_drain(int fd, __u64 key, struct tally *tally)
+static int trace_drain(int fd, __u64 key, struct event_stats *stats)
 {
 	struct perftrace_read r = first_buffer;
 	int buffers = 0, rc;
 
-	while (!(rc = trace_next(fd, &r)))
+	while (!(rc = trace_read_next(fd, &r)))
 		if (!key || r.key == key) {
-			tally_bytes(tally, trace_room, r.bytes, 1, 0);
+			count_records(stats, read_buffer, r.bytes, 1, 0);
 			buffers++;
 		}
 	return rc == -ENOENT ? buffers : rc;

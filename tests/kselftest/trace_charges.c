@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock
  * timeout: 300
  *
- * Memory of user tracing is charged, bounded and given back. Refused processes and markers are
- * counted; losses that cannot have happened are not.
+ * Tests that memory of user tracing is charged, limited and given back. Processes and markers that
+ * are refused are counted. A loss that cannot have happened is not counted as a loss.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -17,14 +17,14 @@
 #define USER	1001
 #define PAGE	4096
 
-/* Limit of files by which one process can be attached. */
+/* Maximum number of files by which one process can be attached. */
 #define DESCRIPTORS	256
 
 static struct {
 	volatile int ready, go, result, nr;
 } *shared;
 
-static pid_t child(void (*works)(void))
+static pid_t start_child(void (*body)(void))
 {
 	pid_t pid;
 
@@ -33,8 +33,8 @@ static pid_t child(void (*works)(void))
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
-		become_user(USER, -1);
-		works();
+		switch_user(USER, -1);
+		body();
 		shared->ready = 1;
 		for (;;)
 			pause();
@@ -43,25 +43,28 @@ static pid_t child(void (*works)(void))
 	return pid;
 }
 
-/* Attaches one process by one file after the other, until a file is refused. */
-static void attaches_often(void)
+/* Attaches one process by several files, until a file is refused. */
+static void attach_often(void)
 {
 	struct perftrace_attach attach;
-	struct traced t;
+	struct traced_process t;
 
 	traced_open(&t, 0);
 	for (shared->nr = 1; shared->nr < 2 * DESCRIPTORS; shared->nr++) {
-		shared->result = try_attach(trace_device(), 0, &attach);
+		shared->result = try_attach(open_trace_device(), 0, &attach);
 		if (shared->result)
 			return;
 	}
 }
 
-/* Opens files of processes that have ended: of itself, with its mappings gone, each time. */
-static void ends_often(void)
+/*
+ * Attaches this process 100 times. Each time the process removes its mappings, which ends the
+ * traced process, and keeps the file.
+ */
+static void attach_and_end_often(void)
 {
 	for (shared->nr = 0; shared->nr < 100; shared->nr++) {
-		struct traced t;
+		struct traced_process t;
 
 		traced_open(&t, 0);
 		munmap((void *)t.control, PERFTRACE_READ_BYTES);
@@ -69,31 +72,34 @@ static void ends_often(void)
 	}
 }
 
-static void descriptors(void)
+static void test_descriptors(void)
 {
-	pid_t pid = child(attaches_often);
+	pid_t pid = start_child(attach_often);
 	__u64 bytes;
 
 	is(shared->nr, DESCRIPTORS, "9.4 descriptors: %d attach one process", DESCRIPTORS);
 	is(shared->result, -ENOSPC, "9.4 descriptors: one more is ENOSPC");
-	bytes = bytes_of(USER);
+	bytes = charged_bytes(USER);
 	ok(bytes && bytes < 16 * PAGE,
 	   "9.1 descriptors: those of one process are charged less than 16 pages (%llu bytes)",
 	   bytes);
-	end_child(pid);
-	pid = child(ends_often);
-	bytes = bytes_of(USER);
+	kill_child(pid);
+	pid = start_child(attach_and_end_often);
+	bytes = charged_bytes(USER);
 	ok(shared->nr == 100 && bytes >= 100 * PAGE && bytes < 200 * PAGE,
 	   "9.1 descriptors without mappings: each is charged one page or more (%llu bytes)",
 	   bytes);
-	end_child(pid);
-	wait_until(!bytes_of(USER));
-	is(bytes_of(USER), 0,
+	kill_child(pid);
+	wait_until(!charged_bytes(USER));
+	is(charged_bytes(USER), 0,
 	   "9.1 descriptors without mappings: the charge is given back with them");
 }
 
-/* Returns the number of tasks that the kernel has memory for, including dead ones. */
-static long tasks(void)
+/*
+ * Returns the number of task_struct objects in the kernel's slab cache, including those of dead
+ * tasks.
+ */
+static long nr_tasks(void)
 {
 	char line[300];
 	long nr = -1;
@@ -106,55 +112,55 @@ static long tasks(void)
 	return nr;
 }
 
-/* Runs a process that writes one event and ends. */
-static int ends(int slot)
+/* Runs a child that writes one event and exits. */
+static int write_and_end(int slot)
 {
 	return in_child({
-		struct traced t;
+		struct traced_process t;
 		int marker;
 
-		on_cpu(0);
+		pin_to_cpu(0);
 		traced_open(&t, 0);
 		marker = marker_register(&t, "charges:x", FIELDS);
-		put_number(&t, slot, 0, marker, 1);
+		write_number(&t, slot, 0, marker, 1);
 		_exit(marker < 0);
 	});
 }
 
-/* Only events and markers are kept of processes that have ended. */
-static void dead(void)
+/* Tests that only events and markers of ended processes are kept, and not their tasks. */
+static void test_dead_processes(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT, nr = 400;
 	int slot, fd = trace_create("dead", "charges:*", flags, 4096, &slot), bad = 0;
-	long before = tasks(), after;
+	long before = nr_tasks(), after;
 	struct perftrace_info info;
 
 	for (int i = 0; i < nr; i++)
-		bad += ends(slot) != 0;
-	wait_until((after = tasks()) < before + nr / 2);
+		bad += write_and_end(slot) != 0;
+	wait_until((after = nr_tasks()) < before + nr / 2);
 	info = trace_info(fd);
 	ok(!bad && info.nr_processes == nr && !info.dropped,
 	   "9.1 ended processes: all are kept in the trace (%llu)", info.nr_processes);
 	ok(before > 0 && after < before + nr / 2,
 	   "9.1 ended processes: their tasks are freed (%ld, %ld)", before,
 	   after);
-	is(trace_call(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
+	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
 	close(fd);
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 ended processes: no charge is left after the trace");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 ended processes: no charge is left after the trace");
 }
 
-static void tries_to_attach(void)
+static void child_attach(void)
 {
 	struct perftrace_attach attach;
 
-	shared->result = try_attach(trace_device(), 0, &attach);
+	shared->result = try_attach(open_trace_device(), 0, &attach);
 }
 
 /* Registers markers until one is refused. */
-static void registers(void)
+static void register_until_refused(void)
 {
-	struct traced t;
+	struct traced_process t;
 	char name[40];
 	int rc;
 
@@ -169,38 +175,40 @@ static void registers(void)
 	}
 }
 
-/* Processes and markers that are refused are in the counts of the traces that want them. */
-static void refused(void)
+/*
+ * Tests that the processes and markers that are refused are counted in the traces that select them.
+ */
+static void test_refused_counts(void)
 {
-	static const char * const said[] = { "perftrace: ", NULL };
+	static const char * const log_words[] = { "perftrace: ", NULL };
 	struct perftrace_info info;
-	int slot, fd, log = klog_mark();
+	int slot, fd, log = klog_open();
 	pid_t pid;
 
 	set_user_kb(64);
 	fd = trace_create("refused", "charges:*", PERFTRACE_ALL_USERS, 4096, &slot);
-	pid = child(registers);
+	pid = start_child(register_until_refused);
 	info = trace_info(fd);
 	ok(shared->result == -EDQUOT && shared->nr,
 	   "9.1 limit of memory: register is EDQUOT (%d)", shared->nr);
 	ok(info.no_memory, "9.6 limit of memory: a refused marker is counted in no_memory");
-	ok(klog_has(log, said), "9.6 limit of memory: a refused marker is logged");
-	end_child(pid);
+	ok(klog_has(log, log_words), "9.6 limit of memory: a refused marker is logged");
+	kill_child(pid);
 	set_user_kb(8);
 	info = trace_info(fd);
-	pid = child(tries_to_attach);
+	pid = start_child(child_attach);
 	is(shared->result, -EDQUOT, "9.1 limit of memory: attach is EDQUOT");
 	ok(trace_info(fd).no_memory == info.no_memory + 1,
 	   "9.6 limit of memory: a refused process is counted in no_memory");
-	end_child(pid);
+	kill_child(pid);
 	set_user_kb(0);
 	close(fd);
 }
 
-/* Counts how often the marker's word says that no trace wants it. */
-static void *looks(void *arg)
+/* Counts how often the word of the marker shows that no trace selects it. */
+static void *watch_marker_word(void *arg)
 {
-	struct traced *t = arg;
+	struct traced_process *t = arg;
 
 	while (!shared->go)
 		if (t->words[0] == 0)
@@ -208,22 +216,22 @@ static void *looks(void *arg)
 	return NULL;
 }
 
-static void goes_on(void)
+static void test_resume(void)
 {
 	int slot, fd = trace_create("pause", "charges:*", 0, 4096, &slot), off = 0, bad = 0;
 	pthread_t thread;
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
 	traced_open(&t, 0);
 	marker = marker_register(&t, "charges:x", FIELDS);
-	if (marker || !becomes_wanted(&t, marker, slot, true))
+	if (marker || !wait_wanted(&t, marker, slot, true))
 		bail("a marker");
 	shared->nr = 0;
 	shared->go = 0;
-	pthread_create(&thread, NULL, looks, &t);
+	pthread_create(&thread, NULL, watch_marker_word, &t);
 	for (int i = 0; i < 3000; i++)
-		bad += trace_call(fd, PERFTRACE_PAUSE, &off) != 0;
+		bad += trace_ioctl(fd, PERFTRACE_PAUSE, &off) != 0;
 	shared->go = 1;
 	pthread_join(thread, NULL);
 	is(bad, 0, "9.6 resume: succeeds for a trace that is not paused");
@@ -233,49 +241,49 @@ static void goes_on(void)
 }
 
 /*
- * After a while without losses, a buffer's count of lost events rises by more than is possible
- * since it was last read.
+ * A buffer's count of lost events may rise only by as many events as a process can write since the
+ * last read. After a time without losses, this test raises the count by more.
  */
-static void idle(void)
+static void test_impossible_losses(void)
 {
 	int slot, fd = trace_create("idle", "charges:*", 0, 4096, &slot), marker;
-	struct traced t;
+	struct traced_process t;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&t, 0);
 	marker = marker_register(&t, "charges:x", FIELDS);
-	put_number(&t, slot, 0, marker, 1);
+	write_number(&t, slot, 0, marker, 1);
 	for (int i = 0; i < 50; i++) {
 		sleep_ms(100);
 		trace_info(fd);
 	}
-	buffer_of(&t, slot, 0)->lost = 1500000000;
+	get_buffer(&t, slot, 0)->lost = 1500000000;
 	is(trace_info(fd).lost, 0, "9.6 impossible losses: not counted as lost");
 	ok(trace_info(fd).cut, "9.6 impossible losses: counted in cut");
 	traced_close(&t);
 	close(fd);
 }
 
-/* The caller of PERFTRACE_RELEASE ends before the processes have let go of the module. */
-static void released(void)
+/* Tests a caller of PERFTRACE_RELEASE that exits before the processes have closed the device. */
+static void test_release(void)
 {
 	struct perftrace_release release = { .size = sizeof(release), .wake = -1 };
 	struct perftrace_attach attach;
-	struct traced t;
+	struct traced_process t;
 	int rc, fd;
 
 	traced_open(&t, 0);
 	rc = in_child({
-		fd = trace_device();
-		rc = trace_call(fd, PERFTRACE_RELEASE, &release);
+		fd = open_trace_device();
+		rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
 		_exit(rc || !release.left);
 	});
 	is(rc, 0, "9.2 release: processes are asked to let go");
-	rc = in_child(_exit(-try_attach(trace_device(), 0, &attach)));
+	rc = in_child(_exit(-try_attach(open_trace_device(), 0, &attach)));
 	is(rc, 0, "9.2 release: when its caller has ended, processes can attach again");
 	release.flags = PERFTRACE_RESUME;
-	fd = trace_device();
-	trace_call(fd, PERFTRACE_RELEASE, &release);
+	fd = open_trace_device();
+	trace_ioctl(fd, PERFTRACE_RELEASE, &release);
 	close(fd);
 	traced_close(&t);
 }
@@ -285,11 +293,11 @@ int main(void)
 	plan(5 + 4 + 5 + 2 + 2 + 2);
 	shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
-	descriptors();
-	dead();
-	refused();
-	goes_on();
-	idle();
-	released();
+	test_descriptors();
+	test_dead_processes();
+	test_refused_counts();
+	test_resume();
+	test_impossible_losses();
+	test_release();
 	return finish();
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 120
  *
- * User tracing: for some seconds one process rewrites random words of all that it may write, and
- * another one calls with random arguments, while a reader reads everything. The kernel keeps
- * working, and all events of a well-behaved process are read.
+ * Fuzzes user tracing for some seconds. A traced process writes random values into all memory of
+ * the device that it may write, another process makes ioctls with random arguments, and a reader
+ * reads everything. The kernel keeps working, and all events of a well-behaved process are read.
  */
 #include "trace.h"
 #include <sys/prctl.h>
@@ -18,40 +18,40 @@
 static const __u32 modes[TRACES] = { 0, PERFTRACE_FLIGHT, PERFTRACE_SHARED, PERFTRACE_WAIT };
 
 static struct {
-	volatile __u64 put, rewritten, calls, ready;
+	volatile __u64 written, rewritten, calls, ready;
 } *shared;
 
 static __u64 seed = 88172645463325252ULL;
 
-static __u64 any(void)
+static __u64 random_u64(void)
 {
 	seed ^= seed << 13;
 	seed ^= seed >> 7;
 	return seed ^= seed << 17;
 }
 
-/* Returns a number that may do harm: small, near a power of two, near @there, or random. */
-static __u64 nasty(__u64 there)
+/* Returns a number that may do harm: small, near a power of two, near @base, or random. */
+static __u64 odd_number(__u64 base)
 {
-	switch (any() % 6) {
+	switch (random_u64() % 6) {
 	case 0:
-		return any() % 8192;
+		return random_u64() % 8192;
 	case 1:
-		return (1ULL << any() % 64) + any() % 16 - 8;
+		return (1ULL << random_u64() % 64) + random_u64() % 16 - 8;
 	case 2:
-		return there + any() % 8192 - 4096;
+		return base + random_u64() % 8192 - 4096;
 	case 3:
-		return there + 8 * (any() % 64);
+		return base + 8 * (random_u64() % 64);
 	case 4:
-		return -(any() % 8192);
+		return -(random_u64() % 8192);
 	default:
-		return any();
+		return random_u64();
 	}
 }
 
 static void rewriter(const int *slots)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -59,44 +59,45 @@ static void rewriter(const int *slots)
 	marker = marker_register(&t, "fuzz:bad", FIELDS);
 	shared->ready = 1;
 	for (;;) {
-		int slot = any() % 8 ? slots[any() % TRACES] : (int)(any() % PERFTRACE_NR_TRACES);
-		int cpu = any() % t.attach.nr_cpus;
-		__u64 *counts = (void *)buffer_of(&t, slot, cpu), *word;
+		int slot = random_u64() % 8 ? slots[random_u64() % TRACES] :
+			(int)(random_u64() % PERFTRACE_NR_TRACES);
+		int cpu = random_u64() % t.attach.nr_cpus;
+		__u64 *counts = (void *)get_buffer(&t, slot, cpu), *word;
 
-		/* A count, the beginning of a record, or any word. */
-		switch (any() % 4) {
+		/* Select a count in the buffer, the first word of a record, or any word. */
+		switch (random_u64() % 4) {
 		case 0:
-			word = counts + any() % 9;
+			word = counts + random_u64() % 9;
 			break;
 		case 1:
-			word = counts + 512 + any() % 512;
+			word = counts + 512 + random_u64() % 512;
 			break;
 		case 2:
-			word = counts + any() % 1536;
+			word = counts + random_u64() % 1536;
 			break;
 		default:
-			/* A valid event, so that there is something to read. */
+			/* Write a valid event, so that the reader has events to read. */
 			memset(counts, 0, 64);
 			counts[8] = 0;
-			put_number(&t, slots[any() % 2], cpu, marker, any());
+			write_number(&t, slots[random_u64() % 2], cpu, marker, random_u64());
 			continue;
 		}
-		*word = nasty(*word);
+		*word = odd_number(*word);
 		shared->rewritten++;
 	}
 }
 
 /* Makes calls with structures of random words, some of which are valid. */
-static void caller(void)
+static void random_calls(void)
 {
-	static const unsigned long all[] = {
+	static const unsigned long requests[] = {
 		PERFTRACE_REGISTER, PERFTRACE_UNREGISTER, PERFTRACE_NOTIFY, PERFTRACE_NEXT_TRACE,
 		PERFTRACE_NEXT_MARKER, PERFTRACE_CREATE, PERFTRACE_OPEN, PERFTRACE_INFO,
 		PERFTRACE_READ, PERFTRACE_PROCESS, PERFTRACE_DESCRIBE, PERFTRACE_PAUSE,
 		PERFTRACE_END, PERFTRACE_ATTACH,
 	};
 	static __u64 words[600];
-	struct traced t;
+	struct traced_process t;
 	int slot, fds[3];
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -104,46 +105,49 @@ static void caller(void)
 	fds[0] = t.fd;
 	fds[1] = trace_create("called", "none:*", 0, 4096, &slot);
 	for (;;) {
-		unsigned long request = all[any() % 14];
+		unsigned long request = requests[random_u64() % 14];
 
-		fds[2] = trace_device();
+		fds[2] = open_trace_device();
 		for (int i = 0; i < 600; i++)
-			words[i] = any() % 3 ? 0 : nasty((unsigned long)words);
-		if (any() % 4)
-			words[0] = _IOC_SIZE(request) | any() % 8 << (32 + any() % 8);
-		if (any() % 2)
+			words[i] = random_u64() % 3 ? 0 : odd_number((unsigned long)words);
+		if (random_u64() % 4)
+			words[0] = _IOC_SIZE(request) | random_u64() % 8 << (32 + random_u64() % 8);
+		if (random_u64() % 2)
 			memcpy(words + 4, "fuzzed", 7);
-		if (request == PERFTRACE_REGISTER && any() % 2) {
-			((struct perftrace_markers *)words)->nr = any() % 8;
+		if (request == PERFTRACE_REGISTER && random_u64() % 2) {
+			((struct perftrace_markers *)words)->nr = random_u64() % 8;
 			((struct perftrace_markers *)words)->markers = (unsigned long)(words + 8);
 		}
-		/* No PERFTRACE_KEEP: traces that outlive their files would use up all slots. */
+		/*
+		 * PERFTRACE_KEEP is removed: traces that outlive their files would use up all
+		 * slots.
+		 */
 		if (request == PERFTRACE_CREATE)
 			words[0] &= ~((__u64)PERFTRACE_KEEP << 32);
-		ioctl(fds[any() % 3], request, words);
-		if (any() % 8 == 0)
-			mmap(NULL, any() % 65536, PROT_READ, MAP_SHARED, fds[any() % 3],
-			     nasty(0) & ~4095ULL);
+		ioctl(fds[random_u64() % 3], request, words);
+		if (random_u64() % 8 == 0)
+			mmap(NULL, random_u64() % 65536, PROT_READ, MAP_SHARED,
+			     fds[random_u64() % 3], odd_number(0) & ~4095ULL);
 		shared->calls++;
 		close(fds[2]);
 	}
 }
 
-static void good_one(int slot)
+static void write_well(int slot)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&t, 0);
 	marker = marker_register(&t, "fuzz:good", FIELDS);
 	for (__u64 n = 0;; usleep(100))
-		if (put_number(&t, slot, 0, marker, n))
-			shared->put = ++n;
+		if (write_number(&t, slot, 0, marker, n))
+			shared->written = ++n;
 }
 
-static pid_t start(void (*body)(void *), void *arg)
+static pid_t start_child(void (*body)(void *), void *arg)
 {
 	pid_t pid = fork();
 
@@ -160,19 +164,19 @@ static void start_rewriter(void *arg)
 static void start_caller(void *arg)
 {
 	(void)arg;
-	caller();
+	random_calls();
 }
 
-static void start_good(void *arg)
+static void start_well_behaved(void *arg)
 {
-	good_one(*(int *)arg);
+	write_well(*(int *)arg);
 }
 
 int main(void)
 {
-	int fds[TRACES], slots[TRACES], good_slot, good_fd, strange = 0;
+	int fds[TRACES], slots[TRACES], well_behaved_slot, well_behaved_fd, wrong = 0;
 	__u64 readings = 0, bytes = 0, cut = 0;
-	struct tally good = { 0 };
+	struct event_stats good = { 0 };
 	time_t end;
 	pid_t pids[3];
 	char name[12];
@@ -184,16 +188,16 @@ int main(void)
 		snprintf(name, sizeof(name), "fuzz%d", i);
 		fds[i] = trace_create(name, "fuzz:bad", modes[i], 4096 << i % 2, &slots[i]);
 	}
-	good_fd = trace_create("good", "fuzz:*", 0, 65536, &good_slot);
-	pids[0] = start(start_rewriter, slots);
-	pids[1] = start(start_caller, NULL);
-	pids[2] = start(start_good, &good_slot);
+	well_behaved_fd = trace_create("good", "fuzz:*", 0, 65536, &well_behaved_slot);
+	pids[0] = start_child(start_rewriter, slots);
+	pids[1] = start_child(start_caller, NULL);
+	pids[2] = start_child(start_well_behaved, &well_behaved_slot);
 	end = time(NULL) + SECONDS;
-	/* A busy machine needs longer until enough has happened. */
+	/* On a busy machine, it takes longer until enough reads, writes and calls have happened. */
 	while (time(NULL) < end ||
 	       (time(NULL) < end + 100 &&
-		(readings <= at_least(1000) || shared->rewritten <= at_least(100000) ||
-		 shared->calls <= at_least(1000)))) {
+		(readings <= scale_min(1000) || shared->rewritten <= scale_min(100000) ||
+		 shared->calls <= scale_min(1000)))) {
 		struct perftrace_read r = first_buffer;
 
 		for (int i = 0; i < TRACES; i++) {
@@ -201,47 +205,48 @@ int main(void)
 
 			r = first_buffer;
 			for (int n = 0; n < 20 && !rc; n++) {
-				r.to = (unsigned long)trace_room;
-				r.bytes = any() % 4 ? sizeof(trace_room) : any() % 9000;
-				rc = trace_call(fds[i], PERFTRACE_READ, &r);
+				r.to = (unsigned long)read_buffer;
+				r.bytes = random_u64() % 4 ? sizeof(read_buffer) :
+					random_u64() % 9000;
+				rc = trace_ioctl(fds[i], PERFTRACE_READ, &r);
 				bytes += rc ? 0 : r.bytes;
 				readings++;
 			}
-			if (rc && rc != -ENOENT && rc != -ENOSPC && !strange++)
+			if (rc && rc != -ENOENT && rc != -ENOSPC && !wrong++)
 				note("reading trace %d: %d", i, rc);
 		}
 		r = first_buffer;
-		while (!trace_next(good_fd, &r)) {
+		while (!trace_read_next(well_behaved_fd, &r)) {
 			struct perftrace_process p = { .key = r.key };
 
-			trace_call(good_fd, PERFTRACE_PROCESS, &p);
+			trace_ioctl(well_behaved_fd, PERFTRACE_PROCESS, &p);
 			if ((pid_t)p.pid == pids[2])
-				tally_bytes(&good, trace_room, r.bytes, 1, 0);
+				count_records(&good, read_buffer, r.bytes, 1, 0);
 		}
 	}
 	for (int i = 0; i < TRACES; i++)
 		cut += trace_info(fds[i]).cut;
-	ok(readings > at_least(1000) && !strange,
+	ok(readings > scale_min(1000) && !wrong,
 	   "3.7 fuzz: no read fails with another errno (%llu times, %llu bytes)", readings, bytes);
-	ok(shared->rewritten > at_least(100000),
+	ok(shared->rewritten > scale_min(100000),
 	   "3.7 fuzz: a process rewrites its buffers meanwhile (%llu words)",
 	   shared->rewritten);
 	ok(cut, "3.7 fuzz: invalid bytes are counted in cut (%llu bytes)", cut);
-	ok(shared->calls > at_least(1000),
+	ok(shared->calls > scale_min(1000),
 	   "3.7 fuzz: another process makes random calls meanwhile (%llu times)",
 	   shared->calls);
 	for (int i = 0; i < 3; i++) {
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
 	}
-	trace_drain(good_fd, 0, &(struct tally) { 0 });
+	trace_drain(well_behaved_fd, 0, &(struct event_stats) { 0 });
 	ok(good.events > 100 && !good.broken && !good.gaps && !good.lost_records && !good.first,
 	   "3.7 fuzz: all events of a well-behaved process are read (%llu)", good.events);
-	close(good_fd);
+	close(well_behaved_fd);
 	for (int i = 0; i < TRACES; i++)
 		close(fds[i]);
-	good_fd = trace_create("after", "", 0, 0, &good_slot);
-	ok(good_fd >= 0, "3.7 fuzz: a trace can be created afterwards");
-	close(good_fd);
+	well_behaved_fd = trace_create("after", "", 0, 0, &well_behaved_slot);
+	ok(well_behaved_fd >= 0, "3.7 fuzz: a trace can be created afterwards");
+	close(well_behaved_fd);
 	return finish();
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 300
  *
- * User tracing: calls with arguments that must be refused, and buffers in which their writer has
- * put invalid data. Neither harms the kernel or well-behaved processes.
+ * Tests calls with arguments that must be refused, and buffers into which their writer has put
+ * invalid data. The kernel and well-behaved processes are not harmed.
  */
 #include "trace.h"
 #include <stddef.h>
@@ -13,118 +13,118 @@
 #define FIELDS	"number:u64"
 #define BAD	((void *)0x10)
 
-static struct traced me;
+static struct traced_process self;
 
-/* Arguments. */
+/* Tests of arguments */
 
-static void no_role(void)
+static void test_no_role(void)
 {
-	int fd = trace_device(), refused = 0, rc;
+	int fd = open_trace_device(), refused = 0, rc;
 	struct perftrace_markers m = { .size = sizeof(m) };
 	struct perftrace_read r = first_buffer;
 	__u32 on = 1;
 
-	refused += trace_call(fd, PERFTRACE_REGISTER, &m) < 0;
-	refused += trace_call(fd, PERFTRACE_UNREGISTER, &m) < 0;
-	refused += notify(&(struct traced) { .fd = fd }, 0, 0) < 0;
-	refused += trace_call(fd, PERFTRACE_READ, &r) < 0;
-	refused += trace_call(fd, PERFTRACE_PAUSE, &on) < 0;
-	refused += trace_call(fd, PERFTRACE_END, NULL) < 0;
+	refused += trace_ioctl(fd, PERFTRACE_REGISTER, &m) < 0;
+	refused += trace_ioctl(fd, PERFTRACE_UNREGISTER, &m) < 0;
+	refused += notify(&(struct traced_process) { .fd = fd }, 0, 0) < 0;
+	refused += trace_ioctl(fd, PERFTRACE_READ, &r) < 0;
+	refused += trace_ioctl(fd, PERFTRACE_PAUSE, &on) < 0;
+	refused += trace_ioctl(fd, PERFTRACE_END, NULL) < 0;
 	is(refused, 6, "3.7 file without a role: its calls are refused");
-	rc = trace_call(fd, _IO('A', 0x9f), NULL);
+	rc = trace_ioctl(fd, _IO('A', 0x9f), NULL);
 	ok(rc == -ENOTTY || rc == -EINVAL, "3.7 ioctl: an unknown request is refused");
 	close(fd);
 }
 
-static void wrong_role(void)
+static void test_wrong_role(void)
 {
 	int slot, fd = trace_create("role", "none:*", 0, 0, &slot), refused = 0;
 	struct perftrace_attach attach = { .size = sizeof(attach) };
-	struct perftrace_marker marker = a_marker("a:b", "");
+	struct perftrace_marker marker = make_marker("a:b", "");
 	struct perftrace_info info = { .size = sizeof(info) };
-	struct perftrace_create again = a_trace("again", "", 0, 0);
+	struct perftrace_create create = make_trace("again", "", 0, 0);
 	struct perftrace_describe d = { 0 };
 	struct perftrace_read r = first_buffer;
 	__u32 on = 1;
 
-	refused += markers_call(fd, PERFTRACE_REGISTER, &marker, 1, NULL) < 0;
-	refused += markers_call(fd, PERFTRACE_UNREGISTER, &marker, 1, NULL) < 0;
-	refused += notify(&(struct traced) { .fd = fd }, slot, 0) < 0;
-	refused += trace_call(fd, PERFTRACE_ATTACH, &attach) == -EBUSY;
-	refused += trace_call(fd, PERFTRACE_CREATE, &again) == -EBUSY;
+	refused += ioctl_markers(fd, PERFTRACE_REGISTER, &marker, 1, NULL) < 0;
+	refused += ioctl_markers(fd, PERFTRACE_UNREGISTER, &marker, 1, NULL) < 0;
+	refused += notify(&(struct traced_process) { .fd = fd }, slot, 0) < 0;
+	refused += trace_ioctl(fd, PERFTRACE_ATTACH, &attach) == -EBUSY;
+	refused += trace_ioctl(fd, PERFTRACE_CREATE, &create) == -EBUSY;
 	refused += mmap(NULL, PERFTRACE_READ_BYTES, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED;
 	is(refused, 6, "3.7 file of a trace: calls of a process are refused");
 	refused = 0;
-	refused += trace_call(me.fd, PERFTRACE_INFO, &info) < 0;
-	refused += trace_next(me.fd, &r) < 0;
-	refused += trace_call(me.fd, PERFTRACE_PROCESS, &d) < 0;
-	refused += trace_call(me.fd, PERFTRACE_DESCRIBE, &d) < 0;
-	refused += trace_call(me.fd, PERFTRACE_PAUSE, &on) < 0;
-	refused += trace_call(me.fd, PERFTRACE_END, NULL) < 0;
-	refused += trace_call(me.fd, PERFTRACE_OPEN, &again) < 0;
+	refused += trace_ioctl(self.fd, PERFTRACE_INFO, &info) < 0;
+	refused += trace_read_next(self.fd, &r) < 0;
+	refused += trace_ioctl(self.fd, PERFTRACE_PROCESS, &d) < 0;
+	refused += trace_ioctl(self.fd, PERFTRACE_DESCRIBE, &d) < 0;
+	refused += trace_ioctl(self.fd, PERFTRACE_PAUSE, &on) < 0;
+	refused += trace_ioctl(self.fd, PERFTRACE_END, NULL) < 0;
+	refused += trace_ioctl(self.fd, PERFTRACE_OPEN, &create) < 0;
 	is(refused, 7, "3.7 file of a process: calls of a trace are refused");
 	on = 2;
-	is(trace_call(fd, PERFTRACE_PAUSE, &on), -EINVAL, "3.7 pause: a value of 2 is EINVAL");
+	is(trace_ioctl(fd, PERFTRACE_PAUSE, &on), -EINVAL, "3.7 pause: a value of 2 is EINVAL");
 	close(fd);
 }
 
-/* A child has the file and the markers of its parent, but it is another process. */
-static void by_a_child(void)
+/* Tests a child that has the file and the markers of its parent, but is another process. */
+static void test_child_of_process(void)
 {
 	int slot, fd = trace_create("parents", "mine:*", 0, 0, &slot), rc, set;
-	int number = marker_register(&me, "mine:own", "");
-	struct perftrace_marker marker = a_marker("mine:own", "");
+	int number = marker_register(&self, "mine:own", "");
+	struct perftrace_marker marker = make_marker("mine:own", "");
 
-	set = becomes_wanted(&me, number, slot, true);
+	set = wait_wanted(&self, number, slot, true);
 	marker.number = number;
-	rc = in_child(_exit(-markers_call(me.fd, PERFTRACE_UNREGISTER, &marker, 1, NULL)));
+	rc = in_child(_exit(-ioctl_markers(self.fd, PERFTRACE_UNREGISTER, &marker, 1, NULL)));
 	is(rc, 0, "3.7 child: can unregister a marker that its parent has, too");
-	rc = in_child(_exit(-markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL)));
+	rc = in_child(_exit(-ioctl_markers(self.fd, PERFTRACE_REGISTER, &marker, 1, NULL)));
 	is(rc, 0, "3.7 child: can register a marker that its parent has, too");
-	ok(set && wanted(&me, number, slot),
+	ok(set && is_wanted(&self, number, slot),
 	   "3.7 child: its calls do not change the marker of its parent");
 	marker.number = number;
-	is(markers_call(me.fd, PERFTRACE_UNREGISTER, &marker, 1, NULL), 0,
+	is(ioctl_markers(self.fd, PERFTRACE_UNREGISTER, &marker, 1, NULL), 0,
 	   "3.7 parent: can unregister its marker after its child did");
 	close(fd);
 }
 
-static void sizes(void)
+static void test_sizes(void)
 {
 	struct perftrace_attach attach = { 0 };
 	struct perftrace_markers m = { 0 };
 	struct perftrace_create create;
 	struct perftrace_info info = { 0 };
-	int fd = trace_device(), refused = 0;
+	int fd = open_trace_device(), refused = 0;
 
 	for (int i = 0; i < 3; i++) {
 		attach.size = i == 0 ? 0 : i == 1 ? sizeof(attach) - 1 : ~0U;
-		refused += trace_call(fd, PERFTRACE_ATTACH, &attach) < 0;
+		refused += trace_ioctl(fd, PERFTRACE_ATTACH, &attach) < 0;
 		m.size = i == 0 ? 0 : i == 1 ? sizeof(m) - 1 : ~0U;
-		refused += trace_call(me.fd, PERFTRACE_REGISTER, &m) < 0;
-		create = a_trace("size", "", 0, 0);
+		refused += trace_ioctl(self.fd, PERFTRACE_REGISTER, &m) < 0;
+		create = make_trace("size", "", 0, 0);
 		create.size = i == 0 ? 0 : i == 1 ? sizeof(create) - 1 : ~0U;
-		refused += trace_call(fd, PERFTRACE_CREATE, &create) < 0;
+		refused += trace_ioctl(fd, PERFTRACE_CREATE, &create) < 0;
 		info.size = i == 0 ? 0 : i == 1 ? sizeof(info) - 1 : ~0U;
-		refused += trace_call(fd, PERFTRACE_NEXT_TRACE, &info) < 0;
+		refused += trace_ioctl(fd, PERFTRACE_NEXT_TRACE, &info) < 0;
 	}
 	is(refused, 12, "3.7 structures: another size is refused");
 	attach = (struct perftrace_attach) { .size = sizeof(attach), .flags = 0x80 };
-	is(trace_call(fd, PERFTRACE_ATTACH, &attach), -EINVAL,
+	is(trace_ioctl(fd, PERFTRACE_ATTACH, &attach), -EINVAL,
 	   "3.7 attach: an unknown flag is EINVAL");
 	refused = 0;
-	refused += trace_call(fd, PERFTRACE_ATTACH, BAD) == -EFAULT;
-	refused += trace_call(fd, PERFTRACE_CREATE, BAD) == -EFAULT;
-	refused += trace_call(fd, PERFTRACE_OPEN, BAD) == -EFAULT;
-	refused += trace_call(fd, PERFTRACE_NEXT_TRACE, BAD) == -EFAULT;
-	refused += trace_call(fd, PERFTRACE_NEXT_MARKER, BAD) == -EFAULT;
-	refused += trace_call(me.fd, PERFTRACE_REGISTER, BAD) == -EFAULT;
-	refused += trace_call(me.fd, PERFTRACE_NOTIFY, BAD) == -EFAULT;
+	refused += trace_ioctl(fd, PERFTRACE_ATTACH, BAD) == -EFAULT;
+	refused += trace_ioctl(fd, PERFTRACE_CREATE, BAD) == -EFAULT;
+	refused += trace_ioctl(fd, PERFTRACE_OPEN, BAD) == -EFAULT;
+	refused += trace_ioctl(fd, PERFTRACE_NEXT_TRACE, BAD) == -EFAULT;
+	refused += trace_ioctl(fd, PERFTRACE_NEXT_MARKER, BAD) == -EFAULT;
+	refused += trace_ioctl(self.fd, PERFTRACE_REGISTER, BAD) == -EFAULT;
+	refused += trace_ioctl(self.fd, PERFTRACE_NOTIFY, BAD) == -EFAULT;
 	is(refused, 7, "3.7 structures: a bad address is EFAULT");
 	close(fd);
 }
 
-static void markers(void)
+static void test_markers(void)
 {
 	static const char * const names[] = {
 		"", ":", "a", "a:", ":b", "a:b:c", "a b:c", "a:b\n", "a:\xc3\xa4", NULL
@@ -135,42 +135,43 @@ static void markers(void)
 		"a:u8 b:u8 c:u8 d:u8 e:u8 f:u8 g:u8 h:u8 i:u8 j:u8 k:u8 l:u8 m:u8 n:u8 o:u8 p:u8 q:u8",
 		NULL
 	};
-	struct perftrace_marker marker = a_marker("a:b", "");
+	struct perftrace_marker marker = make_marker("a:b", "");
 	int wrong = 0, rc;
 
 	for (int i = 0; names[i]; i++)
-		if (marker_register(&me, names[i], "") != -EINVAL)
+		if (marker_register(&self, names[i], "") != -EINVAL)
 			note("name \"%s\" %d", names[i], ++wrong);
 	is(wrong, 0, "3.8 register: bad names are EINVAL");
 	for (int i = 0; fields[i]; i++)
-		if (marker_register(&me, "a:b", fields[i]) != -EINVAL)
+		if (marker_register(&self, "a:b", fields[i]) != -EINVAL)
 			note("fields \"%s\" %d", fields[i], ++wrong);
 	is(wrong, 0, "3.7 register: bad fields are EINVAL");
 	memset(marker.name, 'x', sizeof(marker.name));
 	marker.name[1] = ':';
-	is(markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL), -EINVAL,
+	is(ioctl_markers(self.fd, PERFTRACE_REGISTER, &marker, 1, NULL), -EINVAL,
 	   "3.7 register: a name without NUL is EINVAL");
-	marker = a_marker("a:b", "");
+	marker = make_marker("a:b", "");
 	memset(marker.fields, 'x', sizeof(marker.fields));
-	is(markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL), -EINVAL,
+	is(ioctl_markers(self.fd, PERFTRACE_REGISTER, &marker, 1, NULL), -EINVAL,
 	   "3.7 register: fields without NUL are EINVAL");
-	is(markers_call(me.fd, PERFTRACE_REGISTER, BAD, 1, NULL), -EFAULT,
+	is(ioctl_markers(self.fd, PERFTRACE_REGISTER, BAD, 1, NULL), -EFAULT,
 	   "3.7 register: a bad address of markers is EFAULT");
-	ok(markers_call(me.fd, PERFTRACE_REGISTER, &marker, ~0U, NULL) < 0 &&
-	   markers_call(me.fd, PERFTRACE_REGISTER, &marker, PERFTRACE_NR_MARKERS + 1, NULL) < 0,
+	ok(ioctl_markers(self.fd, PERFTRACE_REGISTER, &marker, ~0U, NULL) < 0 &&
+	   ioctl_markers(self.fd, PERFTRACE_REGISTER, &marker, PERFTRACE_NR_MARKERS + 1, NULL) < 0,
 	   "3.7 register: more markers than a process can have are refused");
-	marker = a_marker("a:b", "");
-	rc = markers_call(me.fd, PERFTRACE_REGISTER, &marker, 0, NULL);
+	marker = make_marker("a:b", "");
+	rc = ioctl_markers(self.fd, PERFTRACE_REGISTER, &marker, 0, NULL);
 	ok(!rc || rc == -EINVAL, "3.7 register: 0 markers succeed or are EINVAL");
-	ok(marker_unregister(&me, "a:b", "", 77) < 0 && marker_unregister(&me, "a:b", "", ~0U) < 0,
+	ok(marker_unregister(&self, "a:b", "", 77) < 0 &&
+	   marker_unregister(&self, "a:b", "", ~0U) < 0,
 	   "3.7 unregister: numbers that were never registered are refused");
 }
 
-/* Uses up the numbers of markers, in a process of its own. */
-static void all_markers(void)
+/* Uses up the numbers of markers of a process. Runs in a child. */
+static void register_all_markers(void)
 {
 	char name[PERFTRACE_NAME_MAX];
-	struct traced t;
+	struct traced_process t;
 	int nr = 0, rc, slot, fd, set = 0;
 
 	traced_open(&t, 0);
@@ -180,13 +181,13 @@ static void all_markers(void)
 	} while (rc >= 0 && ++nr);
 	fd = trace_create("all", "many:*", 0, 0, &slot);
 	for (int i = 0; i < nr; i++)
-		set += wanted(&t, i, slot);
+		set += is_wanted(&t, i, slot);
 	close(fd);
 	note("%d markers, %d wanted, then %d", nr, set, rc);
 	_exit(rc == -ENOSPC && nr == PERFTRACE_NR_MARKERS && set == nr ? 0 : 1);
 }
 
-/* Filters. */
+/* Tests of filters */
 
 struct one_step {
 	struct perftrace_filter header;
@@ -202,17 +203,17 @@ static const struct one_step good_filter = {
 
 static int with_filter(const void *filter, __u32 bytes, __u32 *position)
 {
-	struct perftrace_create create = a_trace("filtered", "filter:*", 0, 0);
+	struct perftrace_create create = make_trace("filtered", "filter:*", 0, 0);
 	int fd;
 
 	create.filter = (unsigned long)filter;
 	create.filter_bytes = bytes;
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	*position = fd < 0 ? create.position : create.slot;
 	return fd;
 }
 
-static void filters(void)
+static void test_filters(void)
 {
 	struct one_step f = good_filter;
 	static char page[PERFTRACE_FILTER_MAX + 1];
@@ -221,8 +222,8 @@ static void filters(void)
 
 	fd = with_filter(&f, sizeof(f), &at);
 	ok(fd >= 0, "3.10 filter: a valid one is accepted");
-	ok(me.control->slots[at].flags & PERFTRACE_FILTERED &&
-	   !memcmp(me.filters + at * 4096UL, &f, sizeof(f)),
+	ok(self.control->slots[at].flags & PERFTRACE_FILTERED &&
+	   !memcmp(self.filters + at * 4096UL, &f, sizeof(f)),
 	   "3.10 filter: processes see the one that was passed");
 	close(fd);
 	f.step.op = PERFTRACE_OP;
@@ -249,7 +250,7 @@ static void filters(void)
 	is(wrong, 0, "3.10 filter: bad ones are refused");
 }
 
-static void traces(void)
+static void test_traces(void)
 {
 	static const struct { const char *name, *globs; __u32 flags, bytes; } bad[] = {
 		{ "", "", 0, 0 }, { "a b", "", 0, 0 }, { "a:b", "", 0, 0 }, { "a", " ", 0, 0 },
@@ -266,72 +267,72 @@ static void traces(void)
 	int wrong = 0;
 
 	for (int i = 0; bad[i].name; i++) {
-		create = a_trace(bad[i].name, bad[i].globs, bad[i].flags, bad[i].bytes);
-		if (trace_try(PERFTRACE_CREATE, &create) != -EINVAL)
+		create = make_trace(bad[i].name, bad[i].globs, bad[i].flags, bad[i].bytes);
+		if (try_open_trace(PERFTRACE_CREATE, &create) != -EINVAL)
 			note("trace \"%s\" %#x %u %d", bad[i].globs, bad[i].flags, bad[i].bytes,
 			     ++wrong);
 	}
 	is(wrong, 0, "3.2 create: bad names, globs, flags and sizes are EINVAL");
-	create = a_trace("", "", 0, 0);
+	create = make_trace("", "", 0, 0);
 	memset(create.name, 'x', sizeof(create.name));
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	is(try_open_trace(PERFTRACE_CREATE, &create), -EINVAL,
 	   "3.7 create: a name without NUL is EINVAL");
-	create = a_trace("a", "", 0, 0);
+	create = make_trace("a", "", 0, 0);
 	memset(create.markers, 'x', sizeof(create.markers));
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	is(try_open_trace(PERFTRACE_CREATE, &create), -EINVAL,
 	   "3.7 create: globs without NUL are EINVAL");
-	create = a_trace("", "", 0, 0);
+	create = make_trace("", "", 0, 0);
 	memset(create.name, 'x', sizeof(create.name));
-	ok(trace_try(PERFTRACE_OPEN, &create) < 0, "3.7 open: a name without NUL is refused");
+	ok(try_open_trace(PERFTRACE_OPEN, &create) < 0, "3.7 open: a name without NUL is refused");
 }
 
-/* Buffers. */
+/* Tests of buffers */
 
-/* Changes that a hostile writer makes to its buffer, in which there are 50 events. */
-static void head_beyond(struct perftrace_buffer *b, char *records)
+/* Changes that a hostile writer makes to its buffer, which holds 50 events */
+static void set_head_beyond(struct perftrace_buffer *b, char *records)
 {
 	(void)records;
 	b->head = b->tail + (1ULL << 40);
 }
 
-static void head_back(struct perftrace_buffer *b, char *records)
+static void set_head_back(struct perftrace_buffer *b, char *records)
 {
 	(void)records;
 	b->head = b->tail - 64;
 }
 
-static void head_askew(struct perftrace_buffer *b, char *records)
+static void set_head_unaligned(struct perftrace_buffer *b, char *records)
 {
 	(void)records;
 	b->head -= 3;
 }
 
-static void head_high(struct perftrace_buffer *b, char *records)
+static void set_head_max(struct perftrace_buffer *b, char *records)
 {
 	(void)records;
 	b->head = ~0ULL;
 }
 
-static void tail_too(struct perftrace_buffer *b, char *records)
+static void set_tail(struct perftrace_buffer *b, char *records)
 {
 	(void)records;
 	b->tail = 1ULL << 50;
 	b->head = b->tail + 4096;
 }
 
-static void no_words(struct perftrace_buffer *b, char *records)
+static void set_record_empty(struct perftrace_buffer *b, char *records)
 {
 	(void)b;
 	((struct perftrace_record *)(records + 24))->words = 0;
 }
 
-static void many_words(struct perftrace_buffer *b, char *records)
+static void set_record_beyond(struct perftrace_buffer *b, char *records)
 {
 	(void)b;
 	((struct perftrace_record *)(records + 24))->words = 0xffff;
 }
 
-static void across(struct perftrace_buffer *b, char *records)
+static void set_record_across_end(struct perftrace_buffer *b, char *records)
 {
 	/* The last record begins before the end of the ring, and ends after it. */
 	struct perftrace_record *r = (void *)records;
@@ -344,7 +345,7 @@ static void across(struct perftrace_buffer *b, char *records)
 	b->head = 4096;
 }
 
-static void pads(struct perftrace_buffer *b, char *records)
+static void fill_with_pads(struct perftrace_buffer *b, char *records)
 {
 	(void)b;
 	for (int at = 0; at < 4096; at += 8)
@@ -352,7 +353,7 @@ static void pads(struct perftrace_buffer *b, char *records)
 			(struct perftrace_record) { .marker = PERFTRACE_PAD, .words = 0x7fff };
 }
 
-static void lost_many(struct perftrace_buffer *b, char *records)
+static void fill_with_lost(struct perftrace_buffer *b, char *records)
 {
 	(void)records;
 	b->lost = ~0ULL;
@@ -360,141 +361,141 @@ static void lost_many(struct perftrace_buffer *b, char *records)
 	b->limit = 0x123456789;
 }
 
-static void all_ones(struct perftrace_buffer *b, char *records)
+static void fill_with_ones(struct perftrace_buffer *b, char *records)
 {
 	memset(b, 0xff, sizeof(*b));
 	memset(records, 0xff, 4096);
 }
 
-static void rings(__u32 flags)
+static void test_corrupt_buffers(__u32 flags)
 {
 	static const struct {
 		const char *what;
-		void (*harm)(struct perftrace_buffer *b, char *records);
-		bool cut;	/* counted in cut; records are only checked by readers */
-	} all[] = {
-		{ "a head beyond the buffer", head_beyond, true },
-		{ "a head that went back", head_back, true },
-		{ "a head that is not a multiple of 8", head_askew, true },
-		{ "a head that is the largest number", head_high, true },
-		{ "a tail that was written", tail_too, false },
-		{ "a record of no words", no_words, false },
-		{ "a record beyond the head", many_words, false },
-		{ "a record across the end", across, false },
-		{ "pads everywhere", pads, false },
-		{ "counts of losses", lost_many, false },
-		{ "ones everywhere", all_ones, false },
+		void (*corrupt)(struct perftrace_buffer *b, char *records);
+		bool cut;	/* if the bytes are counted in cut (only readers check records) */
+	} cases[] = {
+		{ "a head beyond the buffer", set_head_beyond, true },
+		{ "a head that went back", set_head_back, true },
+		{ "a head that is not a multiple of 8", set_head_unaligned, true },
+		{ "a head that is the largest number", set_head_max, true },
+		{ "a tail that was written", set_tail, false },
+		{ "a record of no words", set_record_empty, false },
+		{ "a record beyond the head", set_record_beyond, false },
+		{ "a record across the end", set_record_across_end, false },
+		{ "pads everywhere", fill_with_pads, false },
+		{ "counts of losses", fill_with_lost, false },
+		{ "ones everywhere", fill_with_ones, false },
 		{ NULL, NULL, false },
 	};
 	const char *mode = flags & PERFTRACE_FLIGHT ? "a flight recorder's" : "a";
-	int slot, fd, marker = marker_register(&me, "ring:x", FIELDS), rc, rounds;
+	int slot, fd, marker = marker_register(&self, "ring:x", FIELDS), rc, rounds;
 
-	for (int i = 0; all[i].what; i++) {
+	for (int i = 0; cases[i].what; i++) {
 		struct perftrace_read r = first_buffer;
 		struct perftrace_buffer *b;
-		struct tally good = { 0 };
+		struct event_stats good = { 0 };
 		__u64 cut;
 
 		fd = trace_create("ring", "ring:x", flags, 4096, &slot);
-		b = buffer_of(&me, slot, 0);
+		b = get_buffer(&self, slot, 0);
 		for (int n = 0; n < 50; n++)
-			put_number(&me, slot, 0, marker, n);
-		all[i].harm(b, (char *)b + PERFTRACE_RECORDS);
-		for (rounds = 0; rounds < 10 && !(rc = trace_next(fd, &r)); rounds++)
+			write_number(&self, slot, 0, marker, n);
+		cases[i].corrupt(b, (char *)b + PERFTRACE_RECORDS);
+		for (rounds = 0; rounds < 10 && !(rc = trace_read_next(fd, &r)); rounds++)
 			;
 		cut = trace_info(fd).cut;
-		/* Another buffer of the same process is not affected. */
-		put_number(&me, slot, 1, marker, 7);
+		/* Another buffer of the same process must not be affected. */
+		write_number(&self, slot, 1, marker, 7);
 		r = first_buffer;
-		while (!trace_next(fd, &r))
+		while (!trace_read_next(fd, &r))
 			if (r.cpu == 1)
-				tally_bytes(&good, trace_room, r.bytes, 1, 0);
+				count_records(&good, read_buffer, r.bytes, 1, 0);
 		ok(rc == -ENOENT && good.events == 1 && good.last == 7 && !good.broken &&
-		   (flags & PERFTRACE_FLIGHT || !all[i].cut || cut),
+		   (flags & PERFTRACE_FLIGHT || !cases[i].cut || cut),
 		   "3.7 %s buffer with %s: other buffers are still read (%llu bytes cut)",
-		   mode, all[i].what, cut);
+		   mode, cases[i].what, cut);
 		close(fd);
 	}
 }
 
-/* A process's count of lost events is only believed as far as it is possible. */
-static void losses(void)
+/* Tests that a process's count of lost events counts only as far as such losses are possible. */
+static void test_impossible_losses(void)
 {
-	static const __u64 says[] = { 1ULL << 63, 3, ~0ULL };
-	int marker = marker_register(&me, "loss:x", FIELDS), slot, rounds;
+	static const __u64 counts[] = { 1ULL << 63, 3, ~0ULL };
+	int marker = marker_register(&self, "loss:x", FIELDS), slot, rounds;
 	int fd = trace_create("losses", "loss:x", 0, 4096, &slot);
 	struct perftrace_read r;
-	struct tally tally;
+	struct event_stats stats;
 
-	put_number(&me, slot, 0, marker, 1);
-	put_number(&me, slot, 1, marker, 1);
-	buffer_of(&me, slot, 1)->lost += 7;
+	write_number(&self, slot, 0, marker, 1);
+	write_number(&self, slot, 1, marker, 1);
+	get_buffer(&self, slot, 1)->lost += 7;
 	for (int i = 0; i < 3; i++) {
-		buffer_of(&me, slot, 0)->lost = says[i];
+		get_buffer(&self, slot, 0)->lost = counts[i];
 		r = first_buffer;
-		for (rounds = 0; rounds < 10 && !trace_next(fd, &r); rounds++)
+		for (rounds = 0; rounds < 10 && !trace_read_next(fd, &r); rounds++)
 			;
 	}
 	is(trace_info(fd).lost, 7, "3.3 impossible losses: not counted as lost");
 	ok(trace_info(fd).cut, "3.3 impossible losses: counted in cut");
 	r = first_buffer;
-	is(trace_next(fd, &r), -ENOENT, "3.3 impossible losses: the buffer is returned once");
-	put_number(&me, slot, 0, marker, 2);
-	memset(&tally, 0, sizeof(tally));
-	trace_drain(fd, 0, &tally);
-	is(tally.events, 1, "3.3 impossible losses: later events of the buffer are read");
+	is(trace_read_next(fd, &r), -ENOENT, "3.3 impossible losses: the buffer is returned once");
+	write_number(&self, slot, 0, marker, 2);
+	memset(&stats, 0, sizeof(stats));
+	trace_drain(fd, 0, &stats);
+	is(stats.events, 1, "3.3 impossible losses: later events of the buffer are read");
 	close(fd);
 }
 
-static void readers(void)
+static void test_readers(void)
 {
-	int marker = marker_register(&me, "ring:y", FIELDS), slot;
+	int marker = marker_register(&self, "ring:y", FIELDS), slot;
 	int fd = trace_create("readers", "ring:y", 0, 4096, &slot);
 	struct perftrace_read r = first_buffer;
 
-	put_number(&me, slot, 0, marker, 1);
+	write_number(&self, slot, 0, marker, 1);
 	r.to = (unsigned long)BAD;
 	r.bytes = 4096;
-	is(trace_call(fd, PERFTRACE_READ, &r), -EFAULT, "3.7 read: a bad destination is EFAULT");
+	is(trace_ioctl(fd, PERFTRACE_READ, &r), -EFAULT, "3.7 read: a bad destination is EFAULT");
 	r = (struct perftrace_read) { .key = ~0ULL, .cpu = ~0U };
-	is(trace_next(fd, &r), -ENOENT, "3.7 read: ENOENT after the last key");
-	r = (struct perftrace_read) { .key = me.attach.key, .cpu = 1 << 30 };
-	is(trace_next(fd, &r), -ENOENT, "3.7 read: ENOENT after the last CPU");
+	is(trace_read_next(fd, &r), -ENOENT, "3.7 read: ENOENT after the last key");
+	r = (struct perftrace_read) { .key = self.attach.key, .cpu = 1 << 30 };
+	is(trace_read_next(fd, &r), -ENOENT, "3.7 read: ENOENT after the last CPU");
 	r = first_buffer;
-	ok(!trace_next(fd, &r) && r.bytes == 24, "3.7 read: calls that fail lose no event");
+	ok(!trace_read_next(fd, &r) && r.bytes == 24, "3.7 read: calls that fail lose no event");
 	close(fd);
 }
 
 /*
- * Passes arguments in pages of the device's own mappings, which are allocated when the kernel
- * copies the arguments: the call must not hold a lock then that the page fault needs.
+ * Passes arguments in pages of the device's mappings. The pages of the arguments are allocated when
+ * the kernel copies the arguments, so the call must not hold a lock that the page fault needs.
  */
-static void own_pages(void)
+static void test_args_in_own_pages(void)
 {
-	int marker = marker_register(&me, "own:x", FIELDS), slot, done = 0;
+	int marker = marker_register(&self, "own:x", FIELDS), slot, done = 0;
 	int fd = trace_create("own", "own:x", 0, 4096, &slot);
-	char *page = (char *)buffer_of(&me, slot + 1, 1) + PERFTRACE_RECORDS;
+	char *page = (char *)get_buffer(&self, slot + 1, 1) + PERFTRACE_RECORDS;
 	struct perftrace_markers m = { .size = sizeof(m), .nr = 1 };
 	struct perftrace_read r = first_buffer;
 
-	put_number(&me, slot, 0, marker, 3);
-	r.to = (unsigned long)buffer_of(&me, slot, 1);
+	write_number(&self, slot, 0, marker, 3);
+	r.to = (unsigned long)get_buffer(&self, slot, 1);
 	r.bytes = 64;
-	done += !trace_call(fd, PERFTRACE_READ, &r);
-	r.to = (unsigned long)me.control;
-	put_number(&me, slot, 0, marker, 4);
+	done += !trace_ioctl(fd, PERFTRACE_READ, &r);
+	r.to = (unsigned long)self.control;
+	write_number(&self, slot, 0, marker, 4);
 	r.key = 0;
 	r.cpu = ~0U;
-	done += trace_call(fd, PERFTRACE_READ, &r) == -EFAULT;
+	done += trace_ioctl(fd, PERFTRACE_READ, &r) == -EFAULT;
 	*(struct perftrace_info *)page = (struct perftrace_info) { .size =
 		sizeof(struct perftrace_info) };
 	madvise(page, 4096, MADV_DONTNEED);
-	done += trace_call(fd, PERFTRACE_INFO, page) != -EFAULT;
-	m.markers = (unsigned long)buffer_of(&me, slot + 2, 0);
-	done += trace_call(me.fd, PERFTRACE_REGISTER, &m) == -EINVAL;
-	done += trace_call(me.fd, PERFTRACE_REGISTER, buffer_of(&me, slot + 3, 0)) == -EINVAL;
-	done += trace_call(fd, PERFTRACE_PROCESS, (void *)me.control) < 0;
-	done += with_filter(me.filters, 64, &(__u32) { 0 }) == -EINVAL;
+	done += trace_ioctl(fd, PERFTRACE_INFO, page) != -EFAULT;
+	m.markers = (unsigned long)get_buffer(&self, slot + 2, 0);
+	done += trace_ioctl(self.fd, PERFTRACE_REGISTER, &m) == -EINVAL;
+	done += trace_ioctl(self.fd, PERFTRACE_REGISTER, get_buffer(&self, slot + 3, 0)) == -EINVAL;
+	done += trace_ioctl(fd, PERFTRACE_PROCESS, (void *)self.control) < 0;
+	done += with_filter(self.filters, 64, &(__u32) { 0 }) == -EINVAL;
 	is(done, 7, "3.7 calls: arguments may be in the device's own mappings");
 	close(fd);
 }
@@ -502,24 +503,26 @@ static void own_pages(void)
 int main(void)
 {
 	trace_load();
-	on_cpu(0);
+	pin_to_cpu(0);
 	plan(61);
-	/* First of all: later a child would have the markers of its parent. */
-	is(in_child(all_markers()), 0,
+	/*
+	 * This test is first, because a child of a later test would have the markers of its parent.
+	 */
+	is(in_child(register_all_markers()), 0,
 	   "3.8 register: a process can have 4,096 markers, one more is ENOSPC");
-	traced_open(&me, 0);
-	no_role();
-	wrong_role();
-	by_a_child();
-	sizes();
-	markers();
-	filters();
-	traces();
-	rings(0);
-	rings(PERFTRACE_FLIGHT);
-	losses();
-	readers();
-	own_pages();
-	traced_close(&me);
+	traced_open(&self, 0);
+	test_no_role();
+	test_wrong_role();
+	test_child_of_process();
+	test_sizes();
+	test_markers();
+	test_filters();
+	test_traces();
+	test_corrupt_buffers(0);
+	test_corrupt_buffers(PERFTRACE_FLIGHT);
+	test_impossible_losses();
+	test_readers();
+	test_args_in_own_pages();
+	traced_close(&self);
 	return finish();
 }

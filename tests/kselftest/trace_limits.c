@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock
  * timeout: 300
  *
- * Limits of traced processes, of one user and of all, and of what a trace keeps of processes that
- * have ended: at each limit, and one beyond it.
+ * Tests the limits of traced processes, of one user and of all users, and of the ended processes
+ * that a trace keeps: at each limit, and one beyond it.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -16,20 +16,23 @@
 #define FIELDS		"number:u64"
 #define USER		1001
 
-/* max_traced is set to 20 here: 5 processes of each user, and 4 users. */
-#define A_USER		5
-#define USERS_THERE	4
+/* The test sets max_traced to 20: 5 processes of each user, and 4 users. */
+#define MAX_PER_USER	5
+#define NR_USERS	4
 
-/* Limits of what is kept of ended processes: their number, and bytes. */
-#define MOST_ENDED	4096
-#define MOST_BYTES	(64ULL << 20)
+/* Maximum number and bytes of ended processes that are kept. */
+#define MAX_ENDED	4096
+#define MAX_ENDED_BYTES	(64ULL << 20)
 
 static struct {
 	volatile int ready, result;
 } *shared;
 
-/* Starts a process of @user that tries to attach, and lives on. The result is in shared->result. */
-static pid_t traced_one(int user)
+/*
+ * Starts a process of @user that tries to attach, and then pauses. Stores the result of the attach
+ * in shared->result.
+ */
+static pid_t start_traced(int user)
 {
 	pid_t pid;
 
@@ -39,8 +42,8 @@ static pid_t traced_one(int user)
 	if (!pid) {
 		struct perftrace_attach attach;
 
-		become_user(user, -1);
-		shared->result = try_attach(trace_device(), 0, &attach);
+		switch_user(user, -1);
+		shared->result = try_attach(open_trace_device(), 0, &attach);
 		shared->ready = 1;
 		for (;;)
 			pause();
@@ -49,139 +52,145 @@ static pid_t traced_one(int user)
 	return pid;
 }
 
-static void processes(void)
+static void test_processes(void)
 {
-	pid_t all[A_USER * USERS_THERE], more;
-	char was[20], text[20];
+	pid_t pids[MAX_PER_USER * NR_USERS], more;
+	char old_limit[20], text[20];
 	int bad = 0;
 
-	slurp(MAX_TRACED, was, sizeof(was));
-	is(atoi(was), 65536, "9.4 max_traced: 65,536 by default");
-	snprintf(text, sizeof(text), "%d", A_USER * USERS_THERE);
+	read_file(MAX_TRACED, old_limit, sizeof(old_limit));
+	is(atoi(old_limit), 65536, "9.4 max_traced: 65,536 by default");
+	snprintf(text, sizeof(text), "%d", MAX_PER_USER * NR_USERS);
 	write_file(MAX_TRACED, text);
-	for (int i = 0; i < A_USER; i++) {
-		all[i] = traced_one(USER);
+	for (int i = 0; i < MAX_PER_USER; i++) {
+		pids[i] = start_traced(USER);
 		bad += shared->result != 0;
 	}
 	is(bad, 0, "9.4 max_traced: one user can have a quarter of the processes");
-	more = traced_one(USER);
+	more = start_traced(USER);
 	is(shared->result, -ENOSPC,
 	   "9.4 max_traced: one process beyond a user's quarter is ENOSPC");
-	end_child(more);
-	for (int i = A_USER; i < A_USER * USERS_THERE; i++) {
-		all[i] = traced_one(USER + i / A_USER);
+	kill_child(more);
+	for (int i = MAX_PER_USER; i < MAX_PER_USER * NR_USERS; i++) {
+		pids[i] = start_traced(USER + i / MAX_PER_USER);
 		bad += shared->result != 0;
 	}
 	is(bad, 0, "9.4 max_traced: other users can have the rest");
-	more = traced_one(USER + USERS_THERE);
+	more = start_traced(USER + NR_USERS);
 	is(shared->result, -ENOSPC, "9.4 max_traced: one process beyond the limit is ENOSPC");
-	end_child(more);
-	end_child(all[0]);
-	more = traced_one(USER + USERS_THERE);
+	kill_child(more);
+	kill_child(pids[0]);
+	more = start_traced(USER + NR_USERS);
 	is(shared->result, 0, "9.4 max_traced: there is room when a process has ended");
-	end_child(more);
-	for (int i = 1; i < A_USER * USERS_THERE; i++)
-		end_child(all[i]);
-	write_file(MAX_TRACED, was);
+	kill_child(more);
+	for (int i = 1; i < MAX_PER_USER * NR_USERS; i++)
+		kill_child(pids[i]);
+	write_file(MAX_TRACED, old_limit);
 }
 
-/* Runs a process of USER that is traced, writes an event and ends. */
-static int user_ends(int slot)
+/* Runs a traced process of USER that writes an event and exits. */
+static int run_traced_user(int slot)
 {
 	return in_child({
-		struct traced t;
+		struct traced_process t;
 		int marker;
 
-		on_cpu(0);
-		become_user(USER, -1);
+		pin_to_cpu(0);
+		switch_user(USER, -1);
 		traced_open(&t, 0);
 		marker = marker_register(&t, "limits:x", FIELDS);
-		put_number(&t, slot, 0, marker, 1);
+		write_number(&t, slot, 0, marker, 1);
 		_exit(marker < 0);
 	});
 }
 
-/* Ended processes count for the owner of the trace that keeps them, not for their user. */
-static void kept_of_a_user(void)
+/*
+ * Tests that ended processes count for the owner of the trace that keeps them, and not for the
+ * user of the processes.
+ */
+static void test_ended_charged_to_owner(void)
 {
 	struct perftrace_info info;
 	int slot, fd, bad = 0;
-	char was[20], text[20];
+	char old_limit[20], text[20];
 	pid_t one;
 
-	slurp(MAX_TRACED, was, sizeof(was));
-	snprintf(text, sizeof(text), "%d", A_USER * USERS_THERE);
+	read_file(MAX_TRACED, old_limit, sizeof(old_limit));
+	snprintf(text, sizeof(text), "%d", MAX_PER_USER * NR_USERS);
 	write_file(MAX_TRACED, text);
-	on_cpu(0);
+	pin_to_cpu(0);
 	fd = trace_create("kept", "limits:*",
 			  PERFTRACE_KEEP | PERFTRACE_FLIGHT | PERFTRACE_ALL_USERS, 4096, &slot);
-	for (int i = 0; i < A_USER; i++)
-		bad += user_ends(slot) != 0;
+	for (int i = 0; i < MAX_PER_USER; i++)
+		bad += run_traced_user(slot) != 0;
 	info = trace_info(fd);
-	ok(!bad && info.nr_processes == A_USER,
+	ok(!bad && info.nr_processes == MAX_PER_USER,
 	   "9.4 root's trace keeps as many ended processes as a quarter of max_traced (%llu)",
 	   info.nr_processes);
-	one = traced_one(USER);
+	one = start_traced(USER);
 	is(shared->result, 0, "9.4 kept processes do not count for the user who ran them");
-	end_child(one);
-	is(user_ends(slot), 0, "9.4 root's trace: one process more writes an event and ends");
+	kill_child(one);
+	is(run_traced_user(slot), 0, "9.4 root's trace: one process more writes an event and ends");
 	info = trace_info(fd);
-	is(info.nr_processes, A_USER,
+	is(info.nr_processes, MAX_PER_USER,
 	   "9.4 a trace keeps no more ended processes than its owner's quarter");
-	trace_call(fd, PERFTRACE_END, NULL);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
-	write_file(MAX_TRACED, was);
+	write_file(MAX_TRACED, old_limit);
 }
 
-/* Attaches this process, writes @bytes bytes, and unmaps its pieces, which ends it for tracing. */
-static void one_ends(int slot, size_t bytes)
+/*
+ * Attaches this process, writes @bytes bytes, and removes its mappings, which ends the traced
+ * process.
+ */
+static void attach_write_and_unmap(int slot, size_t bytes)
 {
 	static char payload[PERFTRACE_RECORD_MAX / 2];
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
 	traced_open(&t, 0);
 	marker = marker_register(&t, "limits:x", FIELDS);
-	put_number(&t, slot, 0, marker, 1);
-	for (size_t put = sizeof(payload); put < bytes; put += sizeof(payload))
-		put_event(&t, slot, 0, marker, payload, sizeof(payload));
+	write_number(&t, slot, 0, marker, 1);
+	for (size_t written = sizeof(payload); written < bytes; written += sizeof(payload))
+		write_event(&t, slot, 0, marker, payload, sizeof(payload));
 	traced_close(&t);
 }
 
-static int kept(const char *name, __u32 bytes, int *slot)
+static int create_keeping_trace(const char *name, __u32 bytes, int *slot)
 {
-	on_cpu(0);
+	pin_to_cpu(0);
 	return trace_create(name, "limits:*", PERFTRACE_KEEP | PERFTRACE_FLIGHT, bytes, slot);
 }
 
-static void ended(void)
+static void test_max_ended(void)
 {
-	int slot, fd = kept("ended", 4096, &slot);
+	int slot, fd = create_keeping_trace("ended", 4096, &slot);
 	struct perftrace_info info;
 
-	for (int i = 0; i < MOST_ENDED; i++)
-		one_ends(slot, 0);
+	for (int i = 0; i < MAX_ENDED; i++)
+		attach_write_and_unmap(slot, 0);
 	info = trace_info(fd);
-	ok(info.nr_processes == MOST_ENDED && !info.dropped,
+	ok(info.nr_processes == MAX_ENDED && !info.dropped,
 	   "9.4 ended processes: 4,096 are kept (%llu, %llu dropped, %llu bytes)",
 	   info.nr_processes, info.dropped, info.memory);
-	one_ends(slot, 0);
+	attach_write_and_unmap(slot, 0);
 	info = trace_info(fd);
-	ok(info.nr_processes == MOST_ENDED && info.dropped == 1,
+	ok(info.nr_processes == MAX_ENDED && info.dropped == 1,
 	   "9.4 ended processes: for one more the oldest is dropped (%llu, %llu dropped)",
 	   info.nr_processes, info.dropped);
-	trace_call(fd, PERFTRACE_END, NULL);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
 }
 
-static void bytes_ended(void)
+static void test_max_ended_bytes(void)
 {
-	int slot, fd = kept("bytes", 1 << 20, &slot);
+	int slot, fd = create_keeping_trace("bytes", 1 << 20, &slot);
 	struct perftrace_info before = { 0 }, info;
 	__u64 each = 0;
 
 	for (int i = 0; i < 100; i++) {
-		one_ends(slot, 2 << 20);
+		attach_write_and_unmap(slot, 2 << 20);
 		info = trace_info(fd);
 		if (!each)
 			each = info.memory;
@@ -190,12 +199,13 @@ static void bytes_ended(void)
 		before = info;
 	}
 	ok(each >= 1 << 20 && before.memory == before.nr_processes * each &&
-	   before.memory <= MOST_BYTES,
+	   before.memory <= MAX_ENDED_BYTES,
 	   "9.4 ended processes: at most 64 MiB are kept (%llu of %llu)", before.memory, each);
-	ok(info.dropped == 1 && before.memory + each > MOST_BYTES && info.memory == before.memory,
+	ok(info.dropped == 1 && before.memory + each > MAX_ENDED_BYTES &&
+	   info.memory == before.memory,
 	   "9.4 ended processes: for more bytes the oldest is dropped (%llu, %llu dropped)",
 	   info.memory, info.dropped);
-	trace_call(fd, PERFTRACE_END, NULL);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
 }
 
@@ -204,11 +214,11 @@ int main(void)
 	plan(6 + 4 + 2 + 2 + 1);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
-	processes();
-	kept_of_a_user();
-	ended();
-	bytes_ended();
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 limits: no charge is left in the end");
+	test_processes();
+	test_ended_charged_to_owner();
+	test_max_ended();
+	test_max_ended_bytes();
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 limits: no charge is left in the end");
 	return finish();
 }

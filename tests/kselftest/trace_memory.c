@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * worlds: stock
- * guest: poke
+ * guest: probes
  * timeout: 200
  *
- * Memory of user tracing: the memory of processes that have ended is bounded, and shown by
- * PERFTRACE_INFO. That of a user is limited, and charged to this user.
+ * Tests the memory of user tracing. The memory of ended processes is limited, and PERFTRACE_INFO
+ * shows it. The memory of a user is limited, and charged to this user.
  */
 #include "memory.h"
 #include "trace.h"
@@ -14,14 +14,14 @@
 #include <sys/wait.h>
 
 #define MARKERS		4000
-#define AT_ONCE		500
+#define PER_CALL	500
 #define MIB		(1 << 20)
 
 static struct {
 	volatile int go, registered, error;
 } *shared;
 
-static void become(int user)
+static void set_user(int user)
 {
 	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
 		_exit(97);
@@ -29,26 +29,26 @@ static void become(int user)
 }
 
 /*
- * Registers @nr markers with names of 50 letters and fields of 200. Counts those that are accepted,
- * and stores the errno of the first one that is not.
+ * Registers @nr markers with names of 50 letters and fields of about 210 bytes. Counts the markers
+ * that are accepted, and stores the errno of the first marker that is not.
  */
-static void register_many(struct traced *t, int from, int nr)
+static void register_many(struct traced_process *t, int from, int nr)
 {
-	static struct perftrace_marker markers[AT_ONCE];
+	static struct perftrace_marker markers[PER_CALL];
 	char fields[220];
 	int i, n;
 
 	for (i = 0; i < 10; i++)
 		snprintf(fields + 21 * i, 22, "field_number_%03d:u64%s", i, i < 9 ? " " : "");
 	for (i = from; i < from + nr; i += n) {
-		n = from + nr - i < AT_ONCE ? from + nr - i : AT_ONCE;
+		n = from + nr - i < PER_CALL ? from + nr - i : PER_CALL;
 		for (int k = 0; k < n; k++) {
 			char name[64];
 
 			snprintf(name, sizeof(name), "memory:event_%037d", i + k);
-			markers[k] = a_marker(name, fields);
+			markers[k] = make_marker(name, fields);
 		}
-		markers_call(t->fd, PERFTRACE_REGISTER, markers, n, NULL);
+		ioctl_markers(t->fd, PERFTRACE_REGISTER, markers, n, NULL);
 		for (int k = 0; k < n; k++) {
 			if (markers[k].error) {
 				shared->error = markers[k].error;
@@ -59,37 +59,40 @@ static void register_many(struct traced *t, int from, int nr)
 	}
 }
 
-/* Many processes run one after the other, in a flight recorder with PERFTRACE_KEEP. */
-static void dead(void)
+/*
+ * Runs many processes one after the other, which are traced by a flight recorder with
+ * PERFTRACE_KEEP.
+ */
+static void test_dead_processes(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT;
 	int slot, fd = trace_create("dead", "memory:*", flags, 4096, &slot);
-	int nr = bounded(gate_or_long(70, 120)), status, bad = 0;
+	int nr = scale_down(gate_or_long(70, 120)), status, bad = 0;
 	struct perftrace_info info;
 	long long before, used;
 
-	before = memory().free;
+	before = settled_meminfo_kb().free;
 	for (int i = 0; i < nr; i++) {
 		pid_t child = fork();
 
 		if (!child) {
-			struct traced t;
-			struct perftrace_marker mine = a_marker("memory:x", "number:u64");
+			struct traced_process t;
+			struct perftrace_marker marker = make_marker("memory:x", "number:u64");
 
-			on_cpu(0);
+			pin_to_cpu(0);
 			traced_open(&t, 0);
-			markers_call(t.fd, PERFTRACE_REGISTER, &mine, 1, NULL);
+			ioctl_markers(t.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
 			register_many(&t, 0, MARKERS);
-			if (!becomes_wanted(&t, mine.number, slot, true))
+			if (!wait_wanted(&t, marker.number, slot, true))
 				_exit(1);
-			put_number(&t, slot, 0, mine.number, i);
+			write_number(&t, slot, 0, marker.number, i);
 			_exit(0);
 		}
 		waitpid(child, &status, 0);
 		bad += status != 0;
 	}
 	is(bad, 0, "9.1 ended processes: %d ran with %d markers each", nr, MARKERS);
-	used = (before - memory().free) * 1024LL;
+	used = (before - settled_meminfo_kb().free) * 1024LL;
 	info = trace_info(fd);
 	note("%lld kB used, %llu kB shown, %llu processes kept, %llu dropped", used / 1024,
 	     info.memory / 1024, info.nr_processes, info.dropped);
@@ -100,14 +103,14 @@ static void dead(void)
 	   "9.1 ended processes: info shows what is used, within a quarter");
 	is(info.nr_processes + info.dropped, nr,
 	   "9.6 ended processes: those that are not kept are counted as dropped");
-	is(trace_call(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
+	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
 	close(fd);
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 ended processes: no charge is left after the trace");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 ended processes: no charge is left after the trace");
 }
 
-/* Starts a process of @user that registers markers until one is refused, and then lives on. */
-static pid_t hoard(int user, int from)
+/* Starts a process of @user that registers markers until one is refused, and then pauses. */
+static pid_t register_until_refused(int user, int from)
 {
 	pid_t child;
 
@@ -116,10 +119,10 @@ static pid_t hoard(int user, int from)
 	shared->error = 0;
 	child = fork();
 	if (!child) {
-		struct traced t;
+		struct traced_process t;
 
-		become(user);
-		t.fd = trace_device();
+		set_user(user);
+		t.fd = open_trace_device();
 		shared->error = -try_attach(t.fd, 0, &t.attach);
 		if (!shared->error) {
 			traced_map(&t, NULL);
@@ -133,30 +136,31 @@ static pid_t hoard(int user, int from)
 	return child;
 }
 
-static void limit(void)
+static void test_user_kb(void)
 {
 	pid_t first, second, other;
-	__u64 has;
+	__u64 charged;
 	int nr;
 
 	set_user_kb(512);
-	first = hoard(1001, 0);
+	first = register_until_refused(1001, 0);
 	nr = shared->registered;
-	has = bytes_of(1001);
-	note("%d markers, %llu bytes", nr, has);
+	charged = charged_bytes(1001);
+	note("%d markers, %llu bytes", nr, charged);
 	is(shared->error, EDQUOT, "9.4 user_kb: a marker beyond the limit is EDQUOT");
 	ok(nr > 500 && nr < 3000, "9.1 user_kb: more than 500 markers fit into 512 kB");
-	ok(has <= 512 << 10 && has > (512 << 10) - 1024,
+	ok(charged <= 512 << 10 && charged > (512 << 10) - 1024,
 	   "9.4 user_kb: the limit is used up to the last kB, and not exceeded");
-	second = hoard(1001, nr);
+	second = register_until_refused(1001, nr);
 	is(shared->error, EDQUOT, "9.1 user_kb: a second process of the user is EDQUOT");
-	end_child(second);
-	other = hoard(1002, 0);
+	kill_child(second);
+	other = register_until_refused(1002, 0);
 	is(shared->registered, nr, "9.1 user_kb: another user can register as many markers");
-	end_child(other);
-	end_child(first);
-	wait_until(!bytes_of(1001));
-	is(bytes_of(1001), 0, "9.1 user_kb: the charge is given back when the process has ended");
+	kill_child(other);
+	kill_child(first);
+	wait_until(!charged_bytes(1001));
+	is(charged_bytes(1001), 0,
+	   "9.1 user_kb: the charge is given back when the process has ended");
 	set_user_kb(0);
 }
 
@@ -165,7 +169,7 @@ int main(void)
 	plan(7 + 6);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
-	dead();
-	limit();
+	test_dead_processes();
+	test_user_kb();
 	return finish();
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 120
  *
- * User tracing: flight recorders, whose newest events are read; buffers that processes share; the
- * kernel's own events; and which control group is charged for buffers.
+ * Tests flight recorders, of which the newest events are read; buffers that processes share; events
+ * of the kernel; and the control group that is charged for buffers.
  */
 #include "trace.h"
 #include <sys/mount.h>
@@ -15,113 +15,116 @@
 #define FIELDS	"number:u64"
 #define RING	4096
 
-/* Shared with children. */
+/* Memory that is shared with children. */
 static struct {
 	volatile __u64 written, key, go;
 	volatile int result;
 } *shared;
 
-/* Flight recorders. */
+/* Tests of flight recorders */
 
-static struct traced me;
+static struct traced_process self;
 
-static void flight(void)
+static void test_flight_recorder(void)
 {
 	int slot, fd = trace_create("flight", "modes:*", PERFTRACE_FLIGHT, RING, &slot);
-	int marker = marker_register(&me, "modes:x", FIELDS);
-	struct perftrace_buffer *b = buffer_of(&me, slot, 0);
+	int marker = marker_register(&self, "modes:x", FIELDS);
+	struct perftrace_buffer *b = get_buffer(&self, slot, 0);
 	struct perftrace_read r = first_buffer;
-	struct tally tally = { 0 };
+	struct event_stats stats = { 0 };
 
-	is(me.control->slots[slot].flags, PERFTRACE_FLIGHT,
+	is(self.control->slots[slot].flags, PERFTRACE_FLIGHT,
 	   "3.11 flight recorder: the slot has its flag");
 	is(b->limit, 0ULL - RING,
 	   "3.11 flight recorder: the limit of a new buffer is 0 minus its bytes");
 	for (int n = 0; n < 10; n++)
-		put_number(&me, slot, 0, marker, n);
-	is(trace_next(fd, &r), 0, "3.11 flight recorder: read succeeds");
+		write_number(&self, slot, 0, marker, n);
+	is(trace_read_next(fd, &r), 0, "3.11 flight recorder: read succeeds");
 	is(r.bytes, 240, "3.11 flight recorder: all bytes are read while it is not full");
 	is(r.position, 240, "3.11 flight recorder: the position is the number of bytes written");
-	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
-	ok(tally.events == 10 && tally.first == 9 && !tally.last && !tally.gaps,
+	count_records(&stats, read_buffer, r.bytes, -1, 0);
+	ok(stats.events == 10 && stats.first == 9 && !stats.last && !stats.gaps,
 	   "3.11 flight recorder: the newest event is first");
 	for (int n = 10; n < 1000; n++)
-		put_number(&me, slot, 0, marker, n);
+		write_number(&self, slot, 0, marker, n);
 	r = first_buffer;
-	trace_next(fd, &r);
+	trace_read_next(fd, &r);
 	is(r.bytes, RING, "3.11 full flight recorder: the whole ring is read");
 	is(r.position, 0ULL - b->head,
 	   "3.11 full flight recorder: the position is that of all bytes ever written");
-	memset(&tally, 0, sizeof(tally));
-	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
-	ok(tally.events >= 168 && tally.first == 999 && !tally.gaps,
-	   "3.11 full flight recorder: the newest events are read (%llu)", tally.events);
-	is(trace_next(fd, &r), -ENOENT, "3.11 full flight recorder: no other buffer has anything");
+	memset(&stats, 0, sizeof(stats));
+	count_records(&stats, read_buffer, r.bytes, -1, 0);
+	ok(stats.events >= 168 && stats.first == 999 && !stats.gaps,
+	   "3.11 full flight recorder: the newest events are read (%llu)", stats.events);
+	is(trace_read_next(fd, &r), -ENOENT,
+	   "3.11 full flight recorder: no other buffer has anything");
 	r = first_buffer;
-	memset(&tally, 0, sizeof(tally));
-	trace_next(fd, &r);
-	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
-	is(tally.first, 999, "3.11 full flight recorder: events can be read again");
-	/* As if the writer was stopped within a record that is not committed. */
+	memset(&stats, 0, sizeof(stats));
+	trace_read_next(fd, &r);
+	count_records(&stats, read_buffer, r.bytes, -1, 0);
+	is(stats.first, 999, "3.11 full flight recorder: events can be read again");
+	/*
+	 * The buffer now looks as if the writer was stopped within a record that is not committed.
+	 */
 	b->reserve = b->head - 480;
 	memset((char *)b + PERFTRACE_RECORDS + ((b->head - 480) & (RING - 1)), 0xff, 24);
 	r = first_buffer;
-	memset(&tally, 0, sizeof(tally));
-	trace_next(fd, &r);
-	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+	memset(&stats, 0, sizeof(stats));
+	trace_read_next(fd, &r);
+	count_records(&stats, read_buffer, r.bytes, -1, 0);
 	is(r.bytes, RING - 480,
 	   "3.11 record in progress: the bytes that it overwrites are not read");
-	ok(tally.first == 999 && !tally.gaps && tally.events >= 148,
+	ok(stats.first == 999 && !stats.gaps && stats.events >= 148,
 	   "3.11 record in progress: the newest events are read");
 	close(fd);
 }
 
-static void recorder(int slot)
+static void write_flight_recorder(int slot)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&t, 0);
 	shared->key = t.attach.key;
 	marker = marker_register(&t, "modes:live", FIELDS);
 	for (__u64 n = 0;; n++) {
-		put_number(&t, slot, 0, marker, n);
+		write_number(&t, slot, 0, marker, n);
 		shared->written = n + 1;
 	}
 }
 
-/* Reads a flight recorder while it is written, and after its writer was killed. */
-static void live(void)
+/* Tests the read of a flight recorder while it is written, and after its writer was killed. */
+static void test_read_while_written(void)
 {
 	int slot, fd = trace_create("live", "modes:live", PERFTRACE_FLIGHT, 16384, &slot);
-	int rounds = bounded(2000), good = 0, grown = 0;
+	int rounds = scale_down(2000), good = 0, grown = 0;
 	struct perftrace_read r;
-	struct tally left = { 0 };
+	struct event_stats left = { 0 };
 	__u64 last = 0;
 	pid_t pid;
 
 	shared->written = 0;
-	on_cpu(1);
+	pin_to_cpu(1);
 	pid = fork();
 	if (!pid)
-		recorder(slot);
+		write_flight_recorder(slot);
 	while (shared->written < 2000)
 		sleep_ms(1);
 	for (int i = 0; i < rounds; i++) {
-		struct tally tally = { 0 };
+		struct event_stats stats = { 0 };
 
 		r = first_buffer;
-		/* All of it may have been overwritten while it was copied. */
-		if (trace_next(fd, &r)) {
+		/* All of the buffer may have been overwritten while it was copied. */
+		if (trace_read_next(fd, &r)) {
 			good++;
 			continue;
 		}
-		tally_bytes(&tally, trace_room, r.bytes, -1, 0);
-		good += !tally.gaps && (!tally.events || tally.first >= last);
-		grown += tally.events > 100;
-		last = tally.events ? tally.first : last;
+		count_records(&stats, read_buffer, r.bytes, -1, 0);
+		good += !stats.gaps && (!stats.events || stats.first >= last);
+		grown += stats.events > 100;
+		last = stats.events ? stats.first : last;
 	}
 	is(good, rounds, "3.11 live flight recorder: each event is whole, and none is missing");
 	ok(grown > 0,
@@ -129,86 +132,87 @@ static void live(void)
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	r = first_buffer;
-	trace_next(fd, &r);
-	tally_bytes(&left, trace_room, r.bytes, -1, 0);
+	trace_read_next(fd, &r);
+	count_records(&left, read_buffer, r.bytes, -1, 0);
 	ok(left.first + 1 >= shared->written && left.events > 600 && !left.gaps,
 	   "3.11 flight recorder of a killed writer: the newest events are read");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
-/* Shared buffers. */
+/* Tests of shared buffers */
 
-static int sharer(int slot, __u32 flags, int events)
+static int write_shared(int slot, __u32 flags, int events)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&t, flags);
 	shared->key = t.attach.key;
 	marker = marker_register(&t, "modes:shared", FIELDS);
-	if (!wanted(&t, marker, slot))
+	if (!is_wanted(&t, marker, slot))
 		return 50;
 	for (int n = 0; n < events; n++)
-		put_number(&t, slot, 0, marker, n);
+		write_number(&t, slot, 0, marker, n);
 	return 0;
 }
 
-static void sharing(void)
+static void test_shared(void)
 {
 	int slot, fd = trace_create("shared", "modes:shared", PERFTRACE_SHARED, 0, &slot), keys = 0;
 	struct perftrace_process p;
 	struct perftrace_read r = first_buffer;
-	struct tally tally = { 0 };
-	__u64 key[2], at = 0;
+	struct event_stats stats = { 0 };
+	__u64 key[2], first = 0;
 
 	is(trace_info(fd).bytes, 1 << 20, "3.2 shared buffer: 1 MiB by default");
-	is(in_child(_exit(sharer(slot, 0, 1))), 50,
+	is(in_child(_exit(write_shared(slot, 0, 1))), 50,
 	   "3.2 shared trace: does not have a process without PERFTRACE_SHARED");
-	is(in_child(_exit(sharer(slot, PERFTRACE_SHARED, 20))), 0,
+	is(in_child(_exit(write_shared(slot, PERFTRACE_SHARED, 20))), 0,
 	   "3.2 shared trace: has a process with PERFTRACE_SHARED");
 	key[0] = shared->key;
-	in_child(_exit(sharer(slot, PERFTRACE_SHARED, 30)));
+	in_child(_exit(write_shared(slot, PERFTRACE_SHARED, 30)));
 	key[1] = shared->key;
-	is(trace_next(fd, &r), 0, "3.2 shared buffer: read succeeds");
+	is(trace_read_next(fd, &r), 0, "3.2 shared buffer: read succeeds");
 	is(r.key, PERFTRACE_KEY_SHARED, "3.2 shared buffer: its key is PERFTRACE_KEY_SHARED");
 	is(r.bytes, 50 * 32, "3.2 shared buffer: two processes have written into it");
-	for (int n = 0; n < 50; n++, at += 32)
-		keys += *(__u64 *)(trace_room + at + 16) == key[n >= 20];
+	for (int n = 0; n < 50; n++, first += 32)
+		keys += *(__u64 *)(read_buffer + first + 16) == key[n >= 20];
 	is(keys, 50, "3.2 shared buffer: each event begins with the key of its process");
-	tally_bytes(&tally, trace_room, r.bytes, 1, 8);
-	ok(tally.gaps == 1 && !tally.broken, "3.2 shared buffer: events are in order");
+	count_records(&stats, read_buffer, r.bytes, 1, 8);
+	ok(stats.gaps == 1 && !stats.broken, "3.2 shared buffer: events are in order");
 	p.key = key[0];
-	ok(!trace_call(fd, PERFTRACE_PROCESS, &p) && p.flags == PERFTRACE_ENDED,
+	ok(!trace_ioctl(fd, PERFTRACE_PROCESS, &p) && p.flags == PERFTRACE_ENDED,
 	   "3.2 shared trace: a process is known after it has ended");
-	is(trace_next(fd, &r), -ENOENT, "3.2 shared trace: processes have no buffers of their own");
+	is(trace_read_next(fd, &r), -ENOENT,
+	   "3.2 shared trace: processes have no buffers of their own");
 	close(fd);
 }
 
-/* The kernel's events. */
+/* Tests of events of the kernel */
 
-static __u64 kernel_events(int fd, int marker, __u64 *others)
+static __u64 count_kernel_events(int fd, int marker, __u64 *others)
 {
 	struct perftrace_read r = first_buffer;
 	__u64 events = 0;
 
-	while (!trace_next(fd, &r))
-		for (__u32 at = 0; at < r.bytes;) {
-			struct perftrace_record *record = (void *)(trace_room + at);
+	while (!trace_read_next(fd, &r))
+		for (__u32 offset = 0; offset < r.bytes;) {
+			struct perftrace_record *record = (void *)(read_buffer + offset);
 
 			if (r.key != PERFTRACE_KEY_KERNEL || !record->words) {
 				++*others;
 				break;
 			}
-			at += record->words * 8;
+			offset += record->words * 8;
 			events += record->marker == marker;
 			*others += record->marker != marker && record->marker < PERFTRACE_LOST;
 		}
 	return events;
 }
 
-static void kernels(void)
+static void test_kernel_events(void)
 {
 	struct perftrace_create create;
 	struct perftrace_describe d = { .key = PERFTRACE_KEY_KERNEL };
@@ -221,34 +225,36 @@ static void kernels(void)
 		syscall(SYS_getppid);
 	for (int number = 0; number < 3; number++) {
 		d.number = number;
-		if (!trace_call(fd, PERFTRACE_DESCRIBE, &d) &&
+		if (!trace_ioctl(fd, PERFTRACE_DESCRIBE, &d) &&
 		    !strcmp(d.marker.name, "kernel:sys_enter"))
 			break;
 	}
 	ok(!strcmp(d.marker.name, "kernel:sys_enter"),
 	   "3.8 kernel's events: the marker is described");
-	events = kernel_events(fd, d.number, &others);
+	events = count_kernel_events(fd, d.number, &others);
 	is(events, 1000, "3.10 kernel's events: each getppid() of this process is read");
 	is(others, 0, "3.10 kernel's events: no other event is read");
-	trace_call(fd, PERFTRACE_PAUSE, &on);
+	trace_ioctl(fd, PERFTRACE_PAUSE, &on);
 	syscall(SYS_getppid);
-	is(kernel_events(fd, d.number, &others), 0, "3.11 kernel's events: none in a paused trace");
+	is(count_kernel_events(fd, d.number, &others), 0,
+	   "3.11 kernel's events: none in a paused trace");
 	close(fd);
-	create = a_trace("all", "", 0, 1 << 20);
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	create = make_trace("all", "", 0, 1 << 20);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	syscall(SYS_getppid);
-	is(kernel_events(fd, 0, &others), 0, "3.11 kernel's events: none in a trace without globs");
+	is(count_kernel_events(fd, 0, &others), 0,
+	   "3.11 kernel's events: none in a trace without globs");
 	close(fd);
-	create = a_trace("switches", "kernel:sched_switch", 0, 1 << 20);
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	create = make_trace("switches", "kernel:sched_switch", 0, 1 << 20);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	/*
-	 * The child runs on this CPU only, as its parent does. It can therefore not exit without
-	 * one switch to it and one back. A sleep proves no switch: its timer may expire before
-	 * the thread has blocked.
+	 * The child runs on the CPU of its parent only. The child can therefore not exit without
+	 * one switch to the child and one back. A sleep proves no switch, because its timer may
+	 * expire before the thread has blocked.
 	 */
 	child = in_child(_exit(sched_getcpu()));
 	others = 0;
-	events = kernel_events(fd, 0, &others);
+	events = count_kernel_events(fd, 0, &others);
 	if (!ok(fd >= 0 && !child && events >= 2 && !others,
 		"3.11 kernel's events: context switches are read (%llu)",
 		events))
@@ -256,17 +262,17 @@ static void kernels(void)
 	close(fd);
 }
 
-/* Memory. */
+/* Tests of memory */
 
-static long group_value(const char *file)
+static long cgroup_value(const char *file)
 {
 	char path[64], text[32];
 
 	snprintf(path, sizeof(path), "/tmp/cgroup/t/%s", file);
-	return strtol(slurp(path, text, sizeof(text)), NULL, 10);
+	return strtol(read_file(path, text, sizeof(text)), NULL, 10);
 }
 
-static bool group_write(const char *path, const char *text)
+static bool cgroup_write(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
 	bool done = fd >= 0 && write(fd, text, strlen(text)) > 0;
@@ -276,33 +282,33 @@ static bool group_write(const char *path, const char *text)
 }
 
 /*
- * Writes 1 MB and waits; then writes until the buffer is full, and waits again. All other memory
- * that it needs, page tables included, is allocated before, so that the limit of its control group
- * does not kill it.
+ * Writes 1 MB and waits, then writes until the buffer is full, and waits again. All other memory
+ * that the process needs, page tables included, is allocated before, so that the limit of its
+ * control group does not kill the process.
  */
-static int fill(int slot, bool member)
+static int fill_in_two_steps(int slot, bool member)
 {
 	static char fields[1000];
-	struct traced t;
+	struct traced_process t;
 	char *records;
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (member && !group_write("/tmp/cgroup/t/cgroup.procs", "0"))
+	if (member && !cgroup_write("/tmp/cgroup/t/cgroup.procs", "0"))
 		return 60;
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&t, 0);
 	marker = marker_register(&t, "modes:fill", FIELDS);
-	records = (char *)buffer_of(&t, slot, 0) + PERFTRACE_RECORDS;
+	records = (char *)get_buffer(&t, slot, 0) + PERFTRACE_RECORDS;
 	for (int at = 0; at < PERFTRACE_BYTES_MAX; at += 1 << 20)
 		*(volatile __u64 *)(records + at) = 0;
 	*(volatile __u64 *)(records + PERFTRACE_BYTES_MAX - 8) = 0;
 	for (int n = 0; n < 1000; n++)
-		put_event(&t, slot, 0, marker, fields, sizeof(fields));
+		write_event(&t, slot, 0, marker, fields, sizeof(fields));
 	shared->written = 1;
 	while (shared->go < 1)
 		sleep_ms(1);
-	while (put_event(&t, slot, 0, marker, fields, sizeof(fields)))
+	while (write_event(&t, slot, 0, marker, fields, sizeof(fields)))
 		;
 	shared->written = 2;
 	while (shared->go < 2)
@@ -310,13 +316,13 @@ static int fill(int slot, bool member)
 	return 0;
 }
 
-static void steps_to(pid_t pid, __u64 step, int *status)
+static void wait_step(pid_t pid, __u64 step, int *status)
 {
 	while (shared->written < step && !waitpid(pid, status, WNOHANG))
 		sleep_ms(1);
 }
 
-static void memory(void)
+static void test_cgroup_memory(void)
 {
 	int slot, fd = trace_create("fill", "modes:fill", 0, 4 << 20, &slot), status = -1;
 	char limit[24];
@@ -325,7 +331,7 @@ static void memory(void)
 
 	mkdir("/tmp/cgroup", 0755);
 	if (mount("cgroup2", "/tmp/cgroup", "cgroup2", 0, NULL) ||
-	    !group_write("/tmp/cgroup/cgroup.subtree_control", "+memory") ||
+	    !cgroup_write("/tmp/cgroup/cgroup.subtree_control", "+memory") ||
 	    mkdir("/tmp/cgroup/t", 0755)) {
 		skip("3.2 memory: charged to the writer's control group",
 		     "no memory controller of cgroup v2");
@@ -336,22 +342,22 @@ static void memory(void)
 		close(fd);
 		return;
 	}
-	before = group_value("memory.current");
+	before = cgroup_value("memory.current");
 	shared->written = 0;
 	shared->go = 0;
 	pid = fork();
 	if (!pid)
-		_exit(fill(slot, true));
-	steps_to(pid, 1, &status);
-	after = group_value("memory.current");
+		_exit(fill_in_two_steps(slot, true));
+	wait_step(pid, 1, &status);
+	after = cgroup_value("memory.current");
 	ok(after - before > 1 << 20, "3.2 memory: charged to the writer's control group (%ld KiB)",
 	   (after - before) >> 10);
 	snprintf(limit, sizeof(limit), "%ld", after + (1 << 20));
-	group_write("/tmp/cgroup/t/memory.max", limit);
+	cgroup_write("/tmp/cgroup/t/memory.max", limit);
 	shared->go = 1;
-	steps_to(pid, 2, &status);
+	wait_step(pid, 2, &status);
 	before = after;
-	after = group_value("memory.current");
+	after = cgroup_value("memory.current");
 	ok(after - before <= 1 << 20 && trace_info(fd).no_memory > 100,
 	   "3.2 memory: not more than the control group may have (%llu pages were refused)",
 	   trace_info(fd).no_memory);
@@ -368,13 +374,13 @@ int main(void)
 	trace_load();
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	plan(36);
-	on_cpu(0);
-	traced_open(&me, 0);
-	flight();
-	live();
-	sharing();
-	kernels();
-	memory();
-	traced_close(&me);
+	pin_to_cpu(0);
+	traced_open(&self, 0);
+	test_flight_recorder();
+	test_read_while_written();
+	test_shared();
+	test_kernel_events();
+	test_cgroup_memory();
+	traced_close(&self);
 	return finish();
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 120
  *
- * PERFTRACE_OPEN without CAP_PERFMON creates a kernel thread for the time of the call. The number
- * of concurrent calls of one user is limited. A call that fails because another thread has opened a
- * trace by the same file leaves the trace as it is.
+ * PERFTRACE_OPEN without CAP_PERFMON creates a kernel thread that exists during the call. The
+ * number of concurrent calls of one user is limited. A call that fails because another thread has
+ * opened a trace by the same file does not change the trace.
  */
 #include "trace.h"
 #include <grp.h>
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 
 #define OPENERS	32
-#define MOST	8
+#define MAX_CALLS	8
 #define ROUNDS	100
 
 static struct {
@@ -23,7 +23,7 @@ static struct {
 	unsigned long opened, busy, other;
 } *shared;
 
-static void become_user(void)
+static void set_user(void)
 {
 	if (setgroups(0, NULL) || setresgid(1001, 1001, 1001) || setresuid(1001, 1001, 1001))
 		_exit(97);
@@ -34,16 +34,16 @@ static void become_user(void)
 static int try_open(void)
 {
 	struct perftrace_create create = { .size = sizeof(create), .name = "asked" };
-	int fd = trace_try(PERFTRACE_OPEN, &create);
+	int fd = try_open_trace(PERFTRACE_OPEN, &create);
 
 	if (fd >= 0)
 		close(fd);
 	return fd < 0 ? fd : 0;
 }
 
-static void opener(void)
+static void open_until_stopped(void)
 {
-	become_user();
+	set_user();
 	while (!shared->stop) {
 		int rc = try_open();
 
@@ -53,8 +53,8 @@ static void opener(void)
 	_exit(0);
 }
 
-/* Returns the number of these kernel threads. */
-static int stand_ins(void)
+/* Returns the number of kernel threads that PERFTRACE_OPEN has created. */
+static int nr_owner_threads(void)
 {
 	DIR *dir = opendir("/proc");
 	struct dirent *entry;
@@ -66,7 +66,7 @@ static int stand_ins(void)
 		if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
 			continue;
 		snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
-		slurp(path, comm, sizeof(comm));
+		read_file(path, comm, sizeof(comm));
 		nr += !strncmp(comm, "perftrace_owner", 15);
 	}
 	if (dir)
@@ -74,45 +74,48 @@ static int stand_ins(void)
 	return nr;
 }
 
-static pthread_barrier_t together;
-static int common, rounds_won;
+static pthread_barrier_t barrier;
+static int common_fd, nr_opened;
 
-/* Opens the trace by the file that another thread opens it by at the same time. */
+/* Opens the trace by common_fd, in each round at the same time as another thread. */
 static void *open_common(void *unused)
 {
 	(void)unused;
 	for (int i = 0; i < ROUNDS; i++) {
 		struct perftrace_create create = { .size = sizeof(create), .name = "asked" };
 
-		pthread_barrier_wait(&together);
-		if (!ioctl(common, PERFTRACE_OPEN, &create))
-			__atomic_fetch_add(&rounds_won, 1, __ATOMIC_RELAXED);
-		pthread_barrier_wait(&together);
+		pthread_barrier_wait(&barrier);
+		if (!ioctl(common_fd, PERFTRACE_OPEN, &create))
+			__atomic_fetch_add(&nr_opened, 1, __ATOMIC_RELAXED);
+		pthread_barrier_wait(&barrier);
 	}
 	return NULL;
 }
 
-/* Returns how often the trace was opened, in ROUNDS rounds of two threads with one file. */
+/*
+ * Returns the number of times that the trace was opened, in ROUNDS rounds of two threads with one
+ * file.
+ */
 static int open_twice(void)
 {
 	pthread_t thread;
 
-	pthread_barrier_init(&together, NULL, 3);
+	pthread_barrier_init(&barrier, NULL, 3);
 	for (int i = 0; i < 2; i++)
 		if (pthread_create(&thread, NULL, open_common, NULL))
 			bail("pthread_create");
 	for (int i = 0; i < ROUNDS; i++) {
-		common = trace_device();
-		pthread_barrier_wait(&together);
-		pthread_barrier_wait(&together);
-		close(common);
+		common_fd = open_trace_device();
+		pthread_barrier_wait(&barrier);
+		pthread_barrier_wait(&barrier);
+		close(common_fd);
 	}
-	return rounds_won;
+	return nr_opened;
 }
 
 int main(void)
 {
-	int most = 0, status, alone;
+	int max = 0, status, without_others;
 	pid_t maker;
 
 	plan(6);
@@ -122,7 +125,7 @@ int main(void)
 	if (!maker) {
 		int slot;
 
-		become_user();
+		set_user();
 		trace_create("asked", "none:*", 0, 4096, &slot);
 		shared->ready = 1;
 		for (;;)
@@ -131,31 +134,32 @@ int main(void)
 	wait_until(shared->ready);
 	for (int i = 0; i < OPENERS; i++)
 		if (!fork())
-			opener();
+			open_until_stopped();
 	for (int i = 0; i < 20; i++) {
-		int nr = stand_ins();
+		int nr = nr_owner_threads();
 
-		most = nr > most ? nr : most;
+		max = nr > max ? nr : max;
 		usleep(20000);
 	}
 	shared->stop = 1;
 	for (int i = 0; i < OPENERS; i++)
 		wait(NULL);
-	note("%lu opened, %lu refused; %d threads at most", shared->opened, shared->busy, most);
+	note("%lu opened, %lu refused; %d threads at most", shared->opened, shared->busy, max);
 	ok(shared->opened, "9.3 open: a user can open a trace of the same user");
-	ok(shared->busy, "9.4 open: EBUSY beyond %d calls of one user at a time", MOST);
-	ok(most <= MOST, "9.4 open: at most as many kernel threads as calls (%d)", most);
+	ok(shared->busy, "9.4 open: EBUSY beyond %d calls of one user at a time", MAX_CALLS);
+	ok(max <= MAX_CALLS, "9.4 open: at most as many kernel threads as calls (%d)", max);
 	is(shared->other, 0, "9.4 open: no error but EBUSY");
-	alone = in_child({
-		become_user();
+	without_others = in_child({
+		set_user();
 		_exit(-try_open());
 	});
-	is(alone, 0, "9.4 open: succeeds when the other calls are done");
-	alone = in_child({
-		become_user();
+	is(without_others, 0, "9.4 open: succeeds when the other calls are done");
+	without_others = in_child({
+		set_user();
 		_exit(open_twice() != ROUNDS);
 	});
-	is(alone, 0, "9.4 open: two threads with one file, 100 times: one of them succeeds each time");
+	is(without_others, 0,
+	   "9.4 open: two threads with one file, 100 times: one of them succeeds each time");
 	kill(maker, SIGKILL);
 	waitpid(maker, &status, 0);
 	return finish();

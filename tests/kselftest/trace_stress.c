@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug kcsan
  * timeout: 180
  *
- * User tracing: for some seconds processes attach, write, fork, lose their mappings and are killed;
- * traces of all modes are created, paused and ended; readers read. In the end nothing is left of
- * them.
+ * Stresses user tracing for some seconds. Processes attach, write, fork, lose their mappings and
+ * are killed. Traces of all modes are created, paused and ended, and readers read them. At the end,
+ * no process or trace is left.
  */
 #include "trace.h"
 #include <pthread.h>
@@ -24,61 +24,65 @@ static struct {
 
 static __thread unsigned int seed;
 
-static unsigned int any(unsigned int below)
+static unsigned int random_below(unsigned int below)
 {
 	return rand_r(&seed) % below;
 }
 
-struct thread {
-	const struct traced *t;
+struct writer {
+	const struct traced_process *t;
 	int marker, cpu;
 };
 
-/* Writes on one CPU, into each trace that wants the marker. */
+/* Writes on one CPU, into each trace that selects the marker. */
 static void *write_some(void *arg)
 {
-	const struct thread *me = arg;
-	int marker = me->marker;
+	const struct writer *self = arg;
+	int marker = self->marker;
 
-	seed = me->cpu + getpid();
-	on_cpu(me->cpu);
+	seed = self->cpu + getpid();
+	pin_to_cpu(self->cpu);
 	for (__u64 n = 0; n < 300; n++) {
 		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
-			if (wanted(me->t, marker, slot))
-				put_number(me->t, slot, me->cpu, marker, n);
-		/* Write into a random slot as well, like a writer that is late. */
-		*(volatile __u64 *)((char *)buffer_of(me->t, any(16), me->cpu) +
-				    any(1025) * 4096) = n;
+			if (is_wanted(self->t, marker, slot))
+				write_number(self->t, slot, self->cpu, marker, n);
+		/*
+		 * Write into a random slot as well, as a late writer does after its trace has
+		 * ended.
+		 */
+		*(volatile __u64 *)((char *)get_buffer(self->t, random_below(16), self->cpu) +
+				    random_below(1025) * 4096) = n;
 	}
 	return NULL;
 }
 
-/* Runs a traced process, which ends in one of several ways. */
-static void life(int number)
+/* Runs a traced process, which exits in one of several ways. */
+static void run_traced_process(int number)
 {
-	struct traced t;
-	struct thread threads[2];
+	struct traced_process t;
+	struct writer threads[2];
 	pthread_t other;
 
 	seed = getpid();
 	traced_open(&t, number % 2 ? PERFTRACE_SHARED : 0);
 	for (int i = 0; i < 2; i++) {
-		threads[i] = (struct thread) { &t, marker_register(&t, "stress:x", FIELDS), i };
+		threads[i] = (struct writer) { &t, marker_register(&t, "stress:x", FIELDS), i };
 		if (threads[i].marker < 0)
 			_exit(1);
 	}
 	pthread_create(&other, NULL, write_some, threads + 1);
 	write_some(threads);
-	switch (any(6)) {
+	switch (random_below(6)) {
 	case 0:
-		/* Killed while a thread writes. */
+		/* The process is killed while one of its threads writes. */
 		kill(getpid(), SIGKILL);
 		break;
 	case 1:
 		in_child(write_some(threads));
 		break;
 	case 2:
-		munmap(t.buffers + any(t.attach.bytes / 4096) * 4096UL, 4096UL * (1 + any(100)));
+		munmap(t.buffers + random_below(t.attach.bytes / 4096) * 4096UL,
+		       4096UL * (1 + random_below(100)));
 		break;
 	case 3:
 		marker_unregister(&t, "stress:x", FIELDS, threads[0].marker);
@@ -90,7 +94,7 @@ static void life(int number)
 	_exit(0);
 }
 
-static void writers(int number)
+static void run_writers(int number)
 {
 	int status;
 
@@ -99,9 +103,9 @@ static void writers(int number)
 		pid_t pid = fork();
 
 		if (!pid)
-			life(number);
+			run_traced_process(number);
 		waitpid(pid, &status, 0);
-		/* A signal other than these two is an error. */
+		/* A signal other than SIGKILL and SIGSEGV is an error. */
 		if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL &&
 		    WTERMSIG(status) != SIGSEGV)
 			__atomic_fetch_add(&shared->wrong, 1, __ATOMIC_RELAXED);
@@ -110,7 +114,7 @@ static void writers(int number)
 	_exit(0);
 }
 
-static void tracers(int number)
+static void run_tracer(int number)
 {
 	static const __u32 modes[] = { 0, PERFTRACE_FLIGHT, PERFTRACE_SHARED, PERFTRACE_KEEP,
 				       PERFTRACE_PAUSED, PERFTRACE_SHARED | PERFTRACE_FLIGHT };
@@ -120,30 +124,31 @@ static void tracers(int number)
 	seed = number;
 	snprintf(name, sizeof(name), "stress%d", number);
 	while (!shared->stop) {
-		struct perftrace_create create = a_trace(name, "stress:*", modes[any(6)],
-							 4096 << any(3));
-		int fd = trace_try(PERFTRACE_CREATE, &create), rc = 0;
-		__u32 pause = create.flags & PERFTRACE_PAUSED ? 0 : any(2);
+		struct perftrace_create create = make_trace(name, "stress:*",
+							    modes[random_below(6)],
+							    4096 << random_below(3));
+		int fd = try_open_trace(PERFTRACE_CREATE, &create), rc = 0;
+		__u32 pause = create.flags & PERFTRACE_PAUSED ? 0 : random_below(2);
 
 		if (fd < 0) {
 			__atomic_fetch_add(&shared->wrong, 1, __ATOMIC_RELAXED);
 			note("create: %d", fd);
 			continue;
 		}
-		for (unsigned int i = any(20); i; i--) {
+		for (unsigned int i = random_below(20); i; i--) {
 			struct perftrace_read r = first_buffer;
 
-			usleep(any(2000));
-			while (!(rc = trace_next(fd, &r)))
+			usleep(random_below(2000));
+			while (!(rc = trace_read_next(fd, &r)))
 				__atomic_fetch_add(&shared->events, r.bytes / 24, __ATOMIC_RELAXED);
 			if (rc != -ENOENT)
 				__atomic_fetch_add(&shared->wrong, 1, __ATOMIC_RELAXED);
 			trace_info(fd);
 			if (i == 5)
-				trace_call(fd, PERFTRACE_PAUSE, &pause);
+				trace_ioctl(fd, PERFTRACE_PAUSE, &pause);
 		}
-		if (create.flags & PERFTRACE_KEEP || any(2))
-			trace_call(fd, PERFTRACE_END, NULL);
+		if (create.flags & PERFTRACE_KEEP || random_below(2))
+			trace_ioctl(fd, PERFTRACE_END, NULL);
 		close(fd);
 		__atomic_fetch_add(&shared->traces, 1, __ATOMIC_RELAXED);
 	}
@@ -152,8 +157,8 @@ static void tracers(int number)
 
 static bool enough(void)
 {
-	return shared->lives > at_least(100) && shared->traces > at_least(100) &&
-	       shared->events > at_least(1000);
+	return shared->lives > scale_min(100) && shared->traces > scale_min(100) &&
+	       shared->events > scale_min(1000);
 }
 
 int main(void)
@@ -169,26 +174,26 @@ int main(void)
 		if (fork())
 			continue;
 		if (i < WRITERS)
-			writers(i);
-		tracers(i);
+			run_writers(i);
+		run_tracer(i);
 	}
 	sleep_ms(SECONDS * 1000);
 	wait_until(enough());
 	shared->stop = 1;
 	while (wait(NULL) > 0)
 		;
-	ok(shared->lives > at_least(100),
+	ok(shared->lives > scale_min(100),
 	   "3.7 stress: processes start and end (%llu)", shared->lives);
-	ok(shared->traces > at_least(100),
+	ok(shared->traces > scale_min(100),
 	   "3.11 stress: traces begin and end (%llu)", shared->traces);
-	ok(shared->events > at_least(1000), "3.1 stress: events are read (%llu)", shared->events);
+	ok(shared->events > scale_min(1000), "3.1 stress: events are read (%llu)", shared->events);
 	is(shared->wrong, 0, "3.7 stress: no call and no process fails");
-	fd = trace_device();
-	ok(trace_call(fd, PERFTRACE_NEXT_TRACE, &info) == -ENOENT &&
-	   trace_call(fd, PERFTRACE_NEXT_MARKER, &d) == -ENOENT,
+	fd = open_trace_device();
+	ok(trace_ioctl(fd, PERFTRACE_NEXT_TRACE, &info) == -ENOENT &&
+	   trace_ioctl(fd, PERFTRACE_NEXT_MARKER, &d) == -ENOENT,
 	   "3.8 stress: no trace and no process is left");
 	close(fd);
-	rmmod("puppet");
+	rmmod("test_driver");
 	is(rmmod("perfcounters"), 0, "3.11 stress: perfcounters.ko unloads");
 	return finish();
 }

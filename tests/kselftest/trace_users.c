@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * worlds: stock debug
  * timeout: 120
  *
- * User tracing on a machine with several users: each user sees its own processes and traces, and
- * none of another user. Root can see all. A child process acts for each user.
+ * Tests user tracing on a machine with several users. Each user sees its own processes and traces,
+ * and no process or trace of another user. Root can see all processes and traces. A child process
+ * acts for each user.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -19,63 +20,63 @@ static struct answers {
 	int foreign, same_user, done;
 } *answers;
 
-static int traces_seen(int fd, const char *name)
+static int count_traces(int fd, const char *name)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
-	int seen = 0;
+	int nr = 0;
 
-	for (; !trace_call(fd, PERFTRACE_NEXT_TRACE, &info); info.slot++)
-		seen += !name || !strcmp(info.name, name);
-	return seen;
+	for (; !trace_ioctl(fd, PERFTRACE_NEXT_TRACE, &info); info.slot++)
+		nr += !name || !strcmp(info.name, name);
+	return nr;
 }
 
-static int markers_seen(int fd, const char *name)
+static int count_markers(int fd, const char *name)
 {
 	struct perftrace_describe d = { 0 };
-	int seen = 0;
+	int nr = 0;
 
-	for (; !trace_call(fd, PERFTRACE_NEXT_MARKER, &d); d.number++)
-		seen += !strcmp(d.marker.name, name);
-	return seen;
+	for (; !trace_ioctl(fd, PERFTRACE_NEXT_MARKER, &d); d.number++)
+		nr += !strcmp(d.marker.name, name);
+	return nr;
 }
 
-/* Returns the number of traces that this user can create. */
-static int most_traces(int user)
+/* Returns the number of traces that user @user can create. */
+static int max_traces(int user)
 {
 	struct perftrace_create create;
 	char name[12];
 	int nr = 0;
 
-	become_user(user, -1);
+	switch_user(user, -1);
 	do {
 		snprintf(name, sizeof(name), "most%d", nr);
-		create = a_trace(name, "none:*", 0, 0);
-	} while (trace_try(PERFTRACE_CREATE, &create) >= 0 && ++nr < 100);
+		create = make_trace(name, "none:*", 0, 0);
+	} while (try_open_trace(PERFTRACE_CREATE, &create) >= 0 && ++nr < 100);
 	return nr;
 }
 
-/* Returns the number of ended traces that this user can hold by their files. */
-static int most_ended(int user)
+/* Returns the number of ended traces that user @user can keep by open files. */
+static int max_ended(int user)
 {
 	struct perftrace_create create;
 	int nr = 0, fd;
 
-	become_user(user, -1);
+	switch_user(user, -1);
 	for (; nr < 100; nr++) {
-		create = a_trace("ended", "none:*", 0, 0);
-		fd = trace_try(PERFTRACE_CREATE, &create);
-		if (fd < 0 || trace_call(fd, PERFTRACE_END, NULL))
+		create = make_trace("ended", "none:*", 0, 0);
+		fd = try_open_trace(PERFTRACE_CREATE, &create);
+		if (fd < 0 || trace_ioctl(fd, PERFTRACE_END, NULL))
 			break;
 	}
 	return nr;
 }
 
-/* Starts a process that writes into each trace that wants its marker, until it is killed. */
-static pid_t writer(int user, const char *event)
+/* Starts a process that writes into each trace that selects its marker, until it is killed. */
+static pid_t start_writer(int user, const char *event)
 {
 	int ready[2];
-	struct traced t;
-	char one = 0;
+	struct traced_process t;
+	char byte = 0;
 	pid_t pid;
 
 	if (pipe(ready))
@@ -85,43 +86,43 @@ static pid_t writer(int user, const char *event)
 		int marker;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		become_user(user, -1);
-		on_cpu(0);
+		switch_user(user, -1);
+		pin_to_cpu(0);
 		traced_open(&t, 0);
 		marker = marker_register(&t, event, FIELDS);
-		if (write(ready[1], &one, 1) != 1)
+		if (write(ready[1], &byte, 1) != 1)
 			_exit(1);
 		for (__u64 n = 0;; n++) {
 			for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
-				if (wanted(&t, marker, slot))
-					put_number(&t, slot, 0, marker, n);
+				if (is_wanted(&t, marker, slot))
+					write_number(&t, slot, 0, marker, n);
 			usleep(1000);
 		}
 	}
 	close(ready[1]);
-	if (read(ready[0], &one, 1) != 1)
+	if (read(ready[0], &byte, 1) != 1)
 		bail("a writer");
 	close(ready[0]);
 	return pid;
 }
 
 /*
- * Reads all buffers with new events. Returns the users whose processes wrote them as a mask; bit 0
- * is user @first. Each of @nr users has one writer, which writes on one CPU and so has one buffer.
- * @wrong counts buffers of other users, and second buffers of a user.
+ * Reads all buffers with new events. Returns a mask of the users whose processes wrote these
+ * events; bit 0 is user @first. Each of @nr users has one writer, which writes on one CPU and so
+ * has one buffer. @wrong counts buffers of other users, and second buffers of a user.
  *
- * A reading removes the events, and a writer may not run again for long. A caller that waits for
- * several users therefore adds up the masks of several readings.
+ * A read removes the events, and a writer may not run again for a long time. A caller that waits
+ * for several users therefore combines the masks of several reads.
  */
-static int news(int fd, __u32 first, __u32 nr, int *wrong)
+static int read_writers(int fd, __u32 first, __u32 nr, int *wrong)
 {
 	struct perftrace_process p = { 0 };
 	struct perftrace_read r = first_buffer;
 	int users = 0;
 
-	while (!trace_next(fd, &r)) {
+	while (!trace_read_next(fd, &r)) {
 		p.key = r.key;
-		if (trace_call(fd, PERFTRACE_PROCESS, &p) || p.uid - first >= nr ||
+		if (trace_ioctl(fd, PERFTRACE_PROCESS, &p) || p.uid - first >= nr ||
 		    users >> (p.uid - first) & 1)
 			++*wrong;
 		else
@@ -131,58 +132,58 @@ static int news(int fd, __u32 first, __u32 nr, int *wrong)
 }
 
 /*
- * Collects the results of one user. A writer of user 1001 and one of user 1002 are running, and
- * root has a trace named "roots".
+ * Collects the results of user @user. Meanwhile a writer of user 1001 and a writer of user 1002 are
+ * running, and root has a trace named "roots".
  */
 static void as_user(struct answers *a, int user, int capability)
 {
-	struct perftrace_create create = a_trace("mine", "users:*", 0, 0), open;
+	struct perftrace_create create = make_trace("mine", "users:*", 0, 0), open;
 	int fd, other;
 
-	become_user(user, capability);
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	switch_user(user, capability);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	a->create_rc = fd < 0 ? fd : 0;
 	a->slot = create.slot;
-	open = a_trace("roots", "", 0, 0);
-	other = trace_try(PERFTRACE_OPEN, &open);
+	open = make_trace("roots", "", 0, 0);
+	other = try_open_trace(PERFTRACE_OPEN, &open);
 	a->open_rc = other < 0 ? other : 0;
 	if (other >= 0)
 		close(other);
-	a->seen = traces_seen(fd, "roots");
-	a->markers = markers_seen(fd, "users:x");
-	wait_until((a->own = news(fd, user, 1, &a->foreign)));
-	/* Events of other users would be there within the same time. */
+	a->seen = count_traces(fd, "roots");
+	a->markers = count_markers(fd, "users:x");
+	wait_until((a->own = read_writers(fd, user, 1, &a->foreign)));
+	/* Events of other users would arrive within 50 ms as well. */
 	sleep_ms(50);
-	news(fd, user, 1, &a->foreign);
-	open = a_trace("mine", "", 0, 0);
-	other = trace_try(PERFTRACE_CREATE, &open);
+	read_writers(fd, user, 1, &a->foreign);
+	open = make_trace("mine", "", 0, 0);
+	other = try_open_trace(PERFTRACE_CREATE, &open);
 	a->exists = other < 0 ? other : 0;
 	if (other >= 0)
 		close(other);
-	create = a_trace("all", "users:*", PERFTRACE_ALL_USERS, 0);
-	other = trace_try(PERFTRACE_CREATE, &create);
+	create = make_trace("all", "users:*", PERFTRACE_ALL_USERS, 0);
+	other = try_open_trace(PERFTRACE_CREATE, &create);
 	a->all_users = other < 0 ? other : 0;
 	if (other >= 0) {
-		/* The same user cannot open a trace of all users without the capability. */
-		open = a_trace("all", "", 0, 0);
-		a->same_user = in_child(keep(-1);
-					_exit(-trace_try(PERFTRACE_OPEN, &open)));
+		/* The user cannot open a trace of all users without CAP_PERFMON. */
+		open = make_trace("all", "", 0, 0);
+		a->same_user = in_child(drop_capabilities_except(-1);
+					_exit(-try_open_trace(PERFTRACE_OPEN, &open)));
 		close(other);
 	}
-	create = a_trace("switches", "kernel:sched_switch", 0, 0);
-	other = trace_try(PERFTRACE_CREATE, &create);
+	create = make_trace("switches", "kernel:sched_switch", 0, 0);
+	other = try_open_trace(PERFTRACE_CREATE, &create);
 	a->kernel = other < 0 ? other : 0;
 	if (other >= 0)
 		close(other);
 }
 
-static void without_rights(void)
+static void test_without_capability(void)
 {
 	struct answers *a = answers, *b = answers + 1;
 	pid_t pid;
 	int status, both;
 
-	/* Both users at the same time, with traces of the same name. */
+	/* Both users trace at the same time, and their traces have the same names. */
 	pid = fork();
 	if (!pid) {
 		as_user(a, 1001, -1);
@@ -211,7 +212,7 @@ static void without_rights(void)
 	   "3.11 two users: the kernel's events are EPERM (%d)", a->kernel);
 }
 
-static void with_rights(void)
+static void test_with_capability(void)
 {
 	struct answers *a = answers + 2;
 
@@ -226,67 +227,71 @@ static void with_rights(void)
 	is(a->kernel, 0, "3.11 CAP_PERFMON: can trace the kernel's events");
 }
 
-static void roots(void)
+static void test_root(void)
 {
-	int slot, fd = trace_create("mine", "users:*", 0, 0, &slot), users = 0, wrong = 0, all;
-	struct tally tally = { 0 };
+	int slot, fd = trace_create("mine", "users:*", 0, 0, &slot), users = 0, wrong = 0, expected;
+	struct event_stats stats = { 0 };
 
-	all = trace_create("all", "users:*", PERFTRACE_ALL_USERS, 0, &slot);
-	wait_until((users |= news(all, 1001, 2, &wrong)) == 3);
+	expected = trace_create("all", "users:*", PERFTRACE_ALL_USERS, 0, &slot);
+	wait_until((users |= read_writers(expected, 1001, 2, &wrong)) == 3);
 	sleep_ms(50);
-	news(all, 1001, 2, &wrong);
-	is(trace_drain(fd, 0, &tally), 0, "3.11 root: a plain trace has root's processes only");
+	read_writers(expected, 1001, 2, &wrong);
+	is(trace_drain(fd, 0, &stats), 0, "3.11 root: a plain trace has root's processes only");
 	if (!ok(users == 3 && !wrong, "3.11 root: a trace of all users has buffers of both users"))
 		note("users %#x, %d wrong buffers", users, wrong);
-	ok(trace_info(all).flags & PERFTRACE_ALL_USERS,
+	ok(trace_info(expected).flags & PERFTRACE_ALL_USERS,
 	   "3.11 root: info of a trace of all users has PERFTRACE_ALL_USERS");
-	close(all);
+	close(expected);
 	close(fd);
 }
 
-/* In a child that was root: returns true if it sees root's trace, or cannot register a marker. */
-static int sees(int slot)
+/*
+ * Runs in a child that was root and changes its user. Returns true if the child sees the trace of
+ * root, or cannot register a marker.
+ */
+static int sees_root_trace(int slot)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
-	become_user(1001, -1);
+	switch_user(1001, -1);
 	traced_open(&t, 0);
 	marker = marker_register(&t, "users:x", FIELDS);
-	return marker < 0 || wanted(&t, marker, slot) || t.control->slots[slot].generation & 1;
+	return marker < 0 || is_wanted(&t, marker, slot) || t.control->slots[slot].generation & 1;
 }
 
-static void changed(void)
+static void test_former_root(void)
 {
 	int slot, fd = trace_create("changed", "users:*", 0, 0, &slot), rc;
 
-	rc = in_child(_exit(sees(slot)));
+	rc = in_child(_exit(sees_root_trace(slot)));
 	is(rc, 0, "3.11 former root: sees no trace of root");
 	close(fd);
 }
 
 /*
- * A user can have eight traces, all users without CAP_PERFMON twelve. The rest is left to others.
+ * A user can have eight traces, and all users without CAP_PERFMON together twelve. The remaining
+ * four slots are left to users with CAP_PERFMON.
  */
-static void not_all(void)
+static void test_limits(void)
 {
 	int full[2], done[2], slot, fd;
 	char byte = 0;
 	pid_t pid;
 
-	is(in_child(_exit(most_traces(1001))), 8, "3.11 limit: a user can have eight traces");
-	is(in_child(_exit(most_ended(1001))), 32,
+	is(in_child(_exit(max_traces(1001))), 8, "3.11 limit: a user can have eight traces");
+	is(in_child(_exit(max_ended(1001))), 32,
 	   "3.11 limit: a user can hold 32 traces, including ended ones");
 	if (pipe(full) || pipe(done))
 		bail("pipe");
 	pid = fork();
 	if (!pid) {
-		most_traces(1001);
+		max_traces(1001);
 		_exit(write(full[1], &byte, 1) != 1 || read(done[0], &byte, 1) != 1);
 	}
 	if (read(full[0], &byte, 1) != 1)
 		bail("a user's traces");
-	is(in_child(_exit(most_traces(1002))), 4,
+	is(in_child(_exit(max_traces(1002))), 4,
 	   "3.11 limit: all users without CAP_PERFMON can have twelve traces");
 	fd = trace_create("still", "none:*", 0, 0, &slot);
 	ok(fd >= 0, "3.11 limit: root can still create a trace");
@@ -300,60 +305,60 @@ static void not_all(void)
 	close(done[1]);
 }
 
-static int kernels_events(int user, int capability)
+static int try_kernel_events(int user, int capability)
 {
-	struct perftrace_create create = a_trace("paranoia", "kernel:*", 0, 0);
+	struct perftrace_create create = make_trace("paranoia", "kernel:*", 0, 0);
 	int fd;
 
-	become_user(user, capability);
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	switch_user(user, capability);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	return fd < 0 ? -fd : 0;
 }
 
 /*
- * At these levels perf is open to every user, but the kernel's events here would be system calls of
- * all users.
+ * At levels below 2, perf is open to every user. Tracing of kernel events is refused at these
+ * levels too, because the events would be system calls of all users.
  */
-static void paranoia(void)
+static void test_paranoid(void)
 {
 	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
 	char before[8];
 
-	slurp(sysctl, before, sizeof(before));
+	read_file(sysctl, before, sizeof(before));
 	for (int level = 1; level >= -1; level--) {
 		char text[4];
 
 		snprintf(text, sizeof(text), "%d", level);
 		write_file(sysctl, text);
-		is(in_child(_exit(kernels_events(1001, -1))), EPERM,
+		is(in_child(_exit(try_kernel_events(1001, -1))), EPERM,
 		   "9.3 perf_event_paranoid %d: the kernel's events are EPERM for a user", level);
 	}
-	is(in_child(_exit(kernels_events(1001, CAP_PERFMON))), 0,
+	is(in_child(_exit(try_kernel_events(1001, CAP_PERFMON))), 0,
 	   "9.3 CAP_PERFMON: can trace the kernel's events");
 	write_file(sysctl, before);
 }
 
 int main(void)
 {
-	pid_t one, two;
+	pid_t first, second;
 	int slot, roots_fd;
 
 	trace_load();
 	answers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	plan(24 + 4);
 	roots_fd = trace_create("roots", "none:*", 0, 0, &slot);
-	one = writer(1001, "users:x");
-	two = writer(1002, "users:x");
-	without_rights();
-	with_rights();
-	roots();
-	changed();
-	kill(one, SIGKILL);
-	kill(two, SIGKILL);
+	first = start_writer(1001, "users:x");
+	second = start_writer(1002, "users:x");
+	test_without_capability();
+	test_with_capability();
+	test_root();
+	test_former_root();
+	kill(first, SIGKILL);
+	kill(second, SIGKILL);
 	while (wait(NULL) > 0)
 		;
 	close(roots_fd);
-	not_all();
-	paranoia();
+	test_limits();
+	test_paranoid();
 	return finish();
 }

@@ -2,43 +2,43 @@
 /*
  * bench: measures the cost of the calls of the driver interface, in instructions.
  *
- * It adds 1,000 counters for readers to read, from bench/c00000 on. Reading
- * /proc/bench runs every operation and prints a line for each:
+ * The module adds 1,000 counters for readers to read, from bench/c00000 on. Reading /proc/bench
+ * runs every operation and prints a line for each:
  *
  *	OPERATION FEW MANY TICKS_FEW TICKS_MANY AGREE_FEW AGREE_MANY
  *
  * FEW and MANY are the numbers of copies of the operation in a row, without a
- * loop around them; TICKS is the smallest difference of two RDTSC over 41
- * windows with interrupts off; AGREE is the number of windows with exactly this
- * difference. If a tick is an instruction (QEMU's icount), (TICKS_MANY -
- * TICKS_FEW) / (MANY - FEW) is the exact cost of the operation.
+ * loop around them. TICKS is the smallest difference of two RDTSC over 41 windows with interrupts
+ * off. AGREE is the number of windows with exactly this difference. If a tick is an instruction
+ * (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY - FEW) is the exact cost of the operation.
  *
- * Reading /proc/bench_add prints the cost of single calls of perf_add(): from
- * the 10th instance on and, after as many were added, from the 60,000th on. A
- * line is the first number and the ticks of each call.
+ * Reading /proc/bench_add prints the cost of single calls of perf_add(), for the instances from the
+ * 10th on and for as many from the 60,000th on. A line holds the number of the first instance and
+ * the ticks of each call.
  *
- * Reading /proc/bench_nmi prints the cost of the NMIs since the last reading, in
- * handlers that claimed the NMI, without entry and exit: the shortest time, and
- * how many NMIs took exactly as long.
+ * Reading /proc/bench_nmi prints the cost of the NMIs since the last read, in handlers that claimed
+ * the NMI, without entry and exit. The line holds the shortest time and the number of NMIs that
+ * took exactly this time.
  *
- * Reading /proc/bench_interrupt prints a line like those of /proc/bench for an
- * interrupt that this CPU sends to itself (the platform's vector, which is unused
- * otherwise), from sending to the return.
+ * Reading /proc/bench_interrupt prints a line in the format of /proc/bench for an interrupt that
+ * this CPU sends to itself, from sending to the return. The vector of the interrupt is that of the
+ * platform, which is unused otherwise.
  *
- * Reading /proc/bench_timers prints the cost of the callbacks of high-resolution timers on
- * CPU 0 since the last reading. It must be read on CPU 0. Each function has a line:
+ * Reading /proc/bench_timers prints the cost of the callbacks of high-resolution timers on CPU 0
+ * since the last read. The file /proc/bench_timers must be read on CPU 0. Each callback function
+ * has a line:
  *
  *	TICKS AGREE CALLS FUNCTION [MODULE]
  *
- * TICKS is the shortest of CALLS, without the interrupt around the callback; AGREE is how
- * many calls took exactly as long.
+ * TICKS is the shortest time of CALLS calls, without the interrupt around the callback. AGREE is
+ * the number of calls that took exactly this time.
  *
- * The parameter "probes" attaches empty probes, so that the kernel's cost of calling a probe
- * can be subtracted from the cost of the modules' own. It is the sum of: 1 sched_switch,
- * 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 the exit and the entry
- * of the platform interrupt.
+ * The parameter "probes" attaches empty probes, so that the kernel's cost of calling a probe can be
+ * subtracted from the cost of the modules' probes. The value of the parameter is the sum of: 1
+ * sched_switch, 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 the exit and
+ * the entry of the platform interrupt.
  *
- * tests/bench/run boots a guest that loads it.
+ * tests/bench/run boots a guest that loads this module.
  */
 #include <linux/hrtimer.h>
 #include <linux/irqflags.h>
@@ -60,7 +60,7 @@
 #define EARLY		10
 #define LATE		60000
 #define TIMED		41
-#define MOST		(LATE + TIMED)
+#define MAX_ADDED	(LATE + TIMED)
 
 #define FEW		16
 #define MANY		64
@@ -71,12 +71,12 @@
 static int instance;
 static s64 one = 1;
 static perf_counter_t handle[8];
-static struct percpu_counter library;
-static atomic64_t shared;
-/* A ring: 64 words for its page and tail, then its data. */
+static struct percpu_counter percpu_ctr;
+static atomic64_t atomic_ctr;
+/* Memory of a ring: 64 words for its page and tail, then 1024 words of data. */
 static u64 ring[64 + 1024];
 
-/* Defined in bench_rust.rs. */
+/* Functions of bench_rust.rs. */
 void bench_rust_add_few(perf_counter_t a, s64 delta);
 void bench_rust_add_many(perf_counter_t a, s64 delta);
 void bench_rust_group_2_few(perf_counter_t a, perf_counter_t b, s64 delta);
@@ -86,8 +86,8 @@ void bench_rust_ring_many(u64 *memory, u32 flags);
 
 /*
  * OPERATION() defines two functions that execute the operation FEW and MANY times in a row. The
- * operation uses the handles and the delta in registers, as in the hot path of a driver: r is a
- * copy of them.
+ * operation uses the variable r, a copy of the handles and the delta in registers, as in the hot
+ * path of a driver.
  */
 struct registers {
 	perf_counter_t a, b, c, d, e, f, g, h;
@@ -122,7 +122,10 @@ static __always_inline struct registers registers(void)
 #define ADD(_counter)	perf_counter_add(r._counter, r.delta)
 #define GROUP(...)	do { perf_counter_begin(); __VA_ARGS__; perf_counter_end(); } while (0)
 
-/* 1,000 nops: checks that a tick is an instruction, which the other results depend on. */
+/*
+ * An operation of 1,000 nops, which checks that a tick is an instruction. All other results depend
+ * on a tick being an instruction.
+ */
 OPERATION(self_check, asm volatile(".rept 1000\n\tnop\n\t.endr"))
 OPERATION(inline_add, ADD(a))
 OPERATION(perf_adjust, perf_adjust(r.number, r.delta))
@@ -131,9 +134,9 @@ OPERATION(group_1, GROUP(ADD(a)))
 OPERATION(group_2, GROUP(ADD(a); ADD(b)))
 OPERATION(group_4, GROUP(ADD(a); ADD(b); ADD(c); ADD(d)))
 OPERATION(group_8, GROUP(ADD(a); ADD(b); ADD(c); ADD(d); ADD(e); ADD(f); ADD(g); ADD(h)))
-/* The kernel's own counters for the same purpose. User space cannot read them. */
-OPERATION(percpu_counter_add, percpu_counter_add(&library, r.delta))
-OPERATION(atomic64_add, atomic64_add(r.delta, &shared))
+/* Counters of the kernel for the same purpose, which user space cannot read. */
+OPERATION(percpu_counter_add, percpu_counter_add(&percpu_ctr, r.delta))
+OPERATION(atomic64_add, atomic64_add(r.delta, &atomic_ctr))
 
 static void rust_add_few(void)
 {
@@ -175,7 +178,7 @@ static void ring_backward_many(void)
 	bench_rust_ring_many(ring, PERFMON_RING_OVERWRITE | PERFMON_RING_BACKWARD);
 }
 
-struct least {
+struct min_ticks {
 	u64 ticks;
 	unsigned int agree;
 };
@@ -202,17 +205,17 @@ static const struct {
 	ENTRY(atomic64_add),
 };
 
-static void least_of(struct least *least, u64 ticks)
+static void update_min(struct min_ticks *shortest, u64 ticks)
 {
-	if (!least->agree || ticks < least->ticks)
-		*least = (struct least){ .ticks = ticks, .agree = 1 };
-	else if (ticks == least->ticks)
-		least->agree++;
+	if (!shortest->agree || ticks < shortest->ticks)
+		*shortest = (struct min_ticks){ .ticks = ticks, .agree = 1 };
+	else if (ticks == shortest->ticks)
+		shortest->agree++;
 }
 
-static struct least measure(void (*run)(void))
+static struct min_ticks measure(void (*run)(void))
 {
-	struct least least = {};
+	struct min_ticks shortest = {};
 	unsigned long flags;
 	u64 start, end;
 
@@ -223,16 +226,16 @@ static struct least measure(void (*run)(void))
 		end = rdtsc();
 		local_irq_restore(flags);
 		if (i >= WARM_UPS)
-			least_of(&least, end - start);
+			update_min(&shortest, end - start);
 	}
-	return least;
+	return shortest;
 }
 
 static int bench_show(struct seq_file *m, void *unused)
 {
 	for (int i = 0; i < ARRAY_SIZE(operations); i++) {
-		struct least few = measure(operations[i].few);
-		struct least many = measure(operations[i].many);
+		struct min_ticks few = measure(operations[i].few);
+		struct min_ticks many = measure(operations[i].many);
 
 		seq_printf(m, "%s %d %d %llu %llu %u %u\n", operations[i].name, FEW, MANY,
 			   few.ticks, many.ticks, few.agree, many.agree);
@@ -240,13 +243,13 @@ static int bench_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
-static struct least nmis;
+static struct min_ticks nmi_handlers;
 static struct tracepoint *nmi_handler;
 
 static void on_nmi(void *data, void *handler, s64 nanoseconds, int handled)
 {
 	if (handled)
-		least_of(&nmis, nanoseconds);
+		update_min(&nmi_handlers, nanoseconds);
 }
 
 static void find_nmi_handler(struct tracepoint *point, void *data)
@@ -257,22 +260,22 @@ static void find_nmi_handler(struct tracepoint *point, void *data)
 
 static int bench_nmi_show(struct seq_file *m, void *unused)
 {
-	seq_printf(m, "%llu %u\n", nmis.ticks, nmis.agree);
-	nmis = (struct least){};
+	seq_printf(m, "%llu %u\n", nmi_handlers.ticks, nmi_handlers.agree);
+	nmi_handlers = (struct min_ticks){};
 	return 0;
 }
 
-/* The calls of one timer function. Accessed by CPU 0 only, with interrupts off. */
+/* Measurements of one timer function. Accessed by CPU 0 only, with interrupts off. */
 struct callback {
 	void *function;
-	struct least least;
+	struct min_ticks shortest;
 	unsigned int calls;
 };
 
 static struct callback callbacks[16], copies[ARRAY_SIZE(callbacks)];
-/* The callback that runs now; NULL if another one has run inside it. */
+/* The callback that runs now, or NULL if another callback has run inside it. */
 static struct callback *running;
-static u64 running_since;
+static u64 running_start;
 
 static void on_timer_entry(void *data, struct hrtimer *timer, ktime_t now)
 {
@@ -287,7 +290,7 @@ static void on_timer_entry(void *data, struct hrtimer *timer, ktime_t now)
 			continue;
 		callback->function = function;
 		running = callback;
-		running_since = rdtsc();
+		running_start = rdtsc();
 		return;
 	}
 }
@@ -298,7 +301,7 @@ static void on_timer_exit(void *data, struct hrtimer *timer)
 
 	if (raw_smp_processor_id() || !running)
 		return;
-	least_of(&running->least, end - running_since);
+	update_min(&running->shortest, end - running_start);
 	running->calls++;
 	running = NULL;
 }
@@ -339,17 +342,20 @@ static int bench_timers_show(struct seq_file *m, void *unused)
 	running = NULL;
 	local_irq_restore(flags);
 	for (int i = 0; i < ARRAY_SIZE(copies) && copies[i].function; i++)
-		seq_printf(m, "%llu %u %u %ps\n", copies[i].least.ticks, copies[i].least.agree,
-			   copies[i].calls, copies[i].function);
+		seq_printf(m, "%llu %u %u %ps\n", copies[i].shortest.ticks,
+			   copies[i].shortest.agree, copies[i].calls, copies[i].function);
 	return 0;
 }
 
-/* Interrupts are off except for this one, whose vector is unused otherwise. */
+/*
+ * Takes one interrupt, with its vector unused otherwise. Interrupts are off before and after this
+ * function.
+ */
 static __always_inline void interrupt(void)
 {
 	apic->send_IPI_self(X86_PLATFORM_IPI_VECTOR);
 	local_irq_enable();
-	/* The interrupt is taken after this instruction. */
+	/* The CPU takes the interrupt after this instruction. */
 	asm volatile("nop");
 	local_irq_disable();
 }
@@ -382,7 +388,7 @@ static void count_vector(void *data, int vector)
 	++*(unsigned int *)data;
 }
 
-/* Probe i has bit i of the parameter. */
+/* The tracepoints and their empty probes. Probe i has bit i of the parameter "probes". */
 static struct {
 	const char *name;
 	void *probe;
@@ -394,21 +400,21 @@ static struct {
 	{ "sys_enter", empty_call },
 	{ "sys_exit", empty_call },
 	{ "x86_platform_ipi_exit", empty_vector },
-#define VECTOR	6
+#define VECTOR_PROBE	6
 	{ "x86_platform_ipi_entry", empty_vector },
 };
 
-/* The mask of attached probes. */
+/* Mask of the attached probes. */
 static unsigned int probes;
 
-static void find_point(struct tracepoint *point, void *data)
+static void find_tracepoint(struct tracepoint *point, void *data)
 {
 	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++)
 		if (!strcmp(point->name, empty_probes[i].name))
 			empty_probes[i].point = point;
 }
 
-static int change_probes(unsigned int wanted)
+static int attach_probes(unsigned int wanted)
 {
 	int err = 0;
 
@@ -435,15 +441,15 @@ static int set_probes(const char *value, const struct kernel_param *param)
 	unsigned int wanted;
 	int err = kstrtouint(value, 0, &wanted);
 
-	return err ?: change_probes(wanted);
+	return err ?: attach_probes(wanted);
 }
 
-/* Checks that each interrupt that is sent is taken. */
+/* Checks that each interrupt that interrupt() sends is taken. */
 static int check_interrupts(void)
 {
-	struct tracepoint *point = empty_probes[VECTOR].point;
-	unsigned int came = 0;
-	int err = point ? tracepoint_probe_register(point, count_vector, &came) : -ENOENT;
+	struct tracepoint *point = empty_probes[VECTOR_PROBE].point;
+	unsigned int nr_taken = 0;
+	int err = point ? tracepoint_probe_register(point, count_vector, &nr_taken) : -ENOENT;
 
 	if (err)
 		return err;
@@ -452,14 +458,14 @@ static int check_interrupts(void)
 	interrupt_few();
 	local_irq_enable();
 	preempt_enable();
-	tracepoint_probe_unregister(point, count_vector, &came);
+	tracepoint_probe_unregister(point, count_vector, &nr_taken);
 	tracepoint_synchronize_unregister();
-	return came == FEW ? 0 : -EIO;
+	return nr_taken == FEW ? 0 : -EIO;
 }
 
 static int bench_interrupt_show(struct seq_file *m, void *unused)
 {
-	struct least few, many;
+	struct min_ticks few, many;
 	int err = check_interrupts();
 
 	if (err)
@@ -480,10 +486,13 @@ static const struct kernel_param_ops probes_ops = {
 module_param_cb(probes, &probes_ops, &probes, 0600);
 MODULE_PARM_DESC(probes, "attach probes that do nothing: 7 scheduler, 24 system calls, 96 interrupt");
 
-/* Protects added and the arrays. The instances bench/c00000 to bench/c(added - 1) exist. */
-static DEFINE_MUTEX(adding);
+/*
+ * Protects @added and the arrays @numbers, @early and @late. The instances bench/c00000 to
+ * bench/c(added - 1) exist.
+ */
+static DEFINE_MUTEX(add_lock);
 static int added;
-static int numbers[MOST];
+static int numbers[MAX_ADDED];
 static u64 early[TIMED], late[TIMED];
 
 static int add_up_to(int count)
@@ -492,7 +501,7 @@ static int add_up_to(int count)
 	u64 start, end;
 
 	for (; added < count; added++) {
-		int at = added + 1;
+		int nr = added + 1;
 
 		snprintf(name, sizeof(name), "bench/c%05d", added);
 		start = rdtsc();
@@ -500,10 +509,10 @@ static int add_up_to(int count)
 		end = rdtsc();
 		if (numbers[added] < 0)
 			return numbers[added];
-		if (at >= EARLY && at < EARLY + TIMED)
-			early[at - EARLY] = end - start;
-		if (at >= LATE && at < LATE + TIMED)
-			late[at - LATE] = end - start;
+		if (nr >= EARLY && nr < EARLY + TIMED)
+			early[nr - EARLY] = end - start;
+		if (nr >= LATE && nr < LATE + TIMED)
+			late[nr - LATE] = end - start;
 		cond_resched();
 	}
 	return 0;
@@ -513,8 +522,8 @@ static int bench_add_show(struct seq_file *m, void *unused)
 {
 	int err;
 
-	guard(mutex)(&adding);
-	err = add_up_to(MOST);
+	guard(mutex)(&add_lock);
+	err = add_up_to(MAX_ADDED);
 	if (err)
 		return err;
 	seq_printf(m, "%d", EARLY);
@@ -535,7 +544,7 @@ static void delete_all(void)
 
 static int __init bench_init(void)
 {
-	int err = percpu_counter_init(&library, 0, GFP_KERNEL);
+	int err = percpu_counter_init(&percpu_ctr, 0, GFP_KERNEL);
 
 	if (err)
 		return err;
@@ -556,7 +565,7 @@ static int __init bench_init(void)
 		goto undo_nmi;
 	if (!proc_create_single("bench_timers", 0400, NULL, bench_timers_show))
 		goto undo_interrupt;
-	for_each_kernel_tracepoint(find_point, NULL);
+	for_each_kernel_tracepoint(find_tracepoint, NULL);
 	for_each_kernel_tracepoint(find_nmi_handler, NULL);
 	if (nmi_handler && tracepoint_probe_register(nmi_handler, on_nmi, NULL))
 		nmi_handler = NULL;
@@ -572,7 +581,7 @@ undo_proc:
 	remove_proc_entry("bench", NULL);
 undo:
 	delete_all();
-	percpu_counter_destroy(&library);
+	percpu_counter_destroy(&percpu_ctr);
 	return err;
 }
 
@@ -583,9 +592,9 @@ static void __exit bench_exit(void)
 		tracepoint_synchronize_unregister();
 	}
 	detach_timer_probes();
-	/* Without tracepoints a write to the parameter attaches no probe after this. */
+	/* When the tracepoints are NULL, a later write to the parameter attaches no probe. */
 	kernel_param_lock(THIS_MODULE);
-	change_probes(0);
+	attach_probes(0);
 	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++)
 		empty_probes[i].point = NULL;
 	kernel_param_unlock(THIS_MODULE);
@@ -595,7 +604,7 @@ static void __exit bench_exit(void)
 	remove_proc_entry("bench_add", NULL);
 	remove_proc_entry("bench", NULL);
 	delete_all();
-	percpu_counter_destroy(&library);
+	percpu_counter_destroy(&percpu_ctr);
 }
 
 module_init(bench_init);

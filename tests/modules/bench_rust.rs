@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations of bench.ko that are in Rust: see bench_main.c.
+//! Operations of bench.ko in Rust: see bench_main.c.
 
 #[path = "../../include/linux/perfcounters.rs"]
 mod perfcounters;
@@ -13,7 +13,7 @@ macro_rules! repeat_4 {
     ($($x:tt)*) => { $($x)* $($x)* $($x)* $($x)* };
 }
 
-/// Defines two functions that execute the body 16 and 64 times in a row, without a loop.
+/// Defines two functions that execute `$body` 16 and 64 times in a row, without a loop.
 macro_rules! operation {
     ($few:ident, $many:ident, ($($arg:ident),+), $delta:ident, $($body:tt)*) => {
         #[no_mangle]
@@ -45,26 +45,26 @@ operation!(
     }
 );
 
-/// Bytes of a ring's data.
+/// Size of the data of a ring, in bytes.
 const RING: usize = 8192;
 /// Index of the first word of the data in `ring` of bench_main.c.
 const DATA: usize = 64;
 
-/// Writes a record with the size of a sample's, as pfm_ring does.
+/// Writes a record of the size of a sample, as pfm_ring does.
 #[inline(never)]
 fn write(writer: &mut Writer, ring: &Shared<'_>) {
     writer.write(ring, 1, &[&[0x1234; 7]]);
 }
 
-/// Returns a writer of an empty ring in this memory.
+/// Returns a writer of an empty ring in `memory`, and the ring.
 ///
 /// # Safety
 ///
 /// `memory` points to the `DATA + RING / 8` words of a ring, which no other code accesses.
 unsafe fn ring<'a>(memory: *mut u64, flags: u32) -> (Writer, Shared<'a>) {
     // SAFETY: The caller passes `DATA + RING / 8` words that no other code accesses. `Page` is in
-    // the first `DATA / 2` of them, the tail is word `DATA / 2`, and the data are the last
-    // `RING / 8`. All consist of 64-bit words: the alignment is right and any content is valid.
+    // the first `DATA / 2` words, the tail is word `DATA / 2`, and the data are the last `RING /
+    // 8`. All three parts consist of 64-bit words: the alignment is right and any content is valid.
     let shared = unsafe {
         Shared {
             page: &*memory.cast::<Page>(),
@@ -77,14 +77,16 @@ unsafe fn ring<'a>(memory: *mut u64, flags: u32) -> (Writer, Shared<'a>) {
 
 #[no_mangle]
 extern "C" fn bench_rust_ring_few(memory: *mut u64, flags: u32) {
-    // SAFETY: bench_main.c passes its array `ring`, which only these two functions access.
+    // SAFETY: bench_main.c passes its array `ring`, which only `bench_rust_ring_few()` and
+    // `bench_rust_ring_many()` access.
     let (mut writer, ring) = unsafe { ring(memory, flags) };
     repeat_4! { repeat_4! { write(&mut writer, &ring); } }
 }
 
 #[no_mangle]
 extern "C" fn bench_rust_ring_many(memory: *mut u64, flags: u32) {
-    // SAFETY: bench_main.c passes its array `ring`, which only these two functions access.
+    // SAFETY: bench_main.c passes its array `ring`, which only `bench_rust_ring_few()` and
+    // `bench_rust_ring_many()` access.
     let (mut writer, ring) = unsafe { ring(memory, flags) };
     repeat_4! { repeat_4! { repeat_4! { write(&mut writer, &ring); } } }
 }

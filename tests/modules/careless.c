@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * careless: a driver that does not check whether its counters could be added, calls perf_del() in
- * atomic context, and does not delete its instances, neither when its init fails nor at unload.
+ * careless: a faulty driver for tests. The driver does not check whether its counters could be
+ * added, and calls perf_del() in atomic context. The driver does not delete its instances, neither
+ * when its init fails nor at unload.
  */
 #include <linux/module.h>
 #include <linux/perfcounters.h>
@@ -17,7 +18,7 @@ module_param(fail, bool, 0444);
 MODULE_PARM_DESC(fail, "Init fails after they are added");
 
 /* Updates an instance by its number and through its handle. */
-static void count(int number)
+static void update_instance(int number)
 {
 	perf_adjust(number, 1);
 	perf_counter_add(perf_counter_handle(number), 1);
@@ -40,7 +41,7 @@ static int __init careless_init(void)
 	for (i = 0; i < nr; i++) {
 		snprintf(name, sizeof(name), "careless/%u", i);
 		number = perf_add(name);
-		count(number);
+		update_instance(number);
 		if (i)
 			continue;
 		preempt_disable();
@@ -49,14 +50,14 @@ static int __init careless_init(void)
 	}
 	number = perf_add_desc(&latency);
 	perf_counter_hist(perf_counter_handle(number), 64, S64_MAX);
-	/* Specs with numbers of buckets that perf_add_desc() refuses. */
+	/* perf_add_desc() refuses these specs because of their numbers of buckets. */
 	latency.nr_slots = 0;
 	perf_counter_hist(perf_counter_handle(perf_add_desc(&latency)), 0, S64_MAX);
 	latency.nr_slots = 128;
 	perf_counter_hist(perf_counter_handle(perf_add_desc(&latency)), 128, S64_MAX);
-	/* A name that perf_add() refuses. */
+	/* perf_add() refuses an empty name. */
 	number = perf_add("");
-	count(number);
+	update_instance(number);
 	perf_del(number);
 	return fail ? -EIO : 0;
 }

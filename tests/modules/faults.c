@@ -2,6 +2,7 @@
 /*
  * faults: makes the nth allocation or registration on behalf of the project's
  * modules fail, on any kernel with kprobes.
+ * Parameters:
  *
  *	echo N >/sys/module/faults/parameters/nth	arm: the Nth call from now on fails
  *	cat /sys/module/faults/parameters/nth		0: it has failed
@@ -12,10 +13,10 @@
  *							slow_ms longer, as in a control group that
  *							is full; 0: of none
  *
- * A call counts if a function of perfcounters.ko, a provider, a PMU description,
- * a sampling format or a sample driver is on the stack, in whichever task:
- * kworkers and hotplug threads are included. A call fails by returning at the
- * first instruction of the function, with the result of a failure.
+ * A call counts if a function of perfcounters.ko, a provider, a PMU description, a sampling format
+ * or a sample driver is on the stack. The call may be in any task, including kworkers and hotplug
+ * threads. A call fails by returning at the first instruction of the function, with the value that
+ * the function returns on failure.
  */
 #include <linux/delay.h>
 #include <linux/gfp.h>
@@ -31,11 +32,17 @@
 struct point {
 	struct kprobe kp;
 	long result;
-	/* The second argument is a size, and zero frees. */
+	/*
+	 * The second argument of the function is a size. A call with size 0 frees memory and is not
+	 * counted.
+	 */
 	bool sized;
 };
 
-/* In assembly, so that no instruction changes the register of the result. */
+/*
+ * A function that only returns. The function is in assembly, so that no instruction changes the
+ * register of the result.
+ */
 void faults_return(void);
 asm(".pushsection .text\n"
 	".type faults_return, @function\n"
@@ -48,14 +55,14 @@ asm(".pushsection .text\n"
 
 static atomic_t nth = ATOMIC_INIT(0);
 static atomic_t calls = ATOMIC_INIT(0);
-static const char *last = "";
+static const char *last_failed = "";
 
 static int slow;
 module_param(slow, int, 0600);
 static unsigned int slow_ms;
 module_param(slow_ms, uint, 0600);
 
-static bool is_ours(const char *symbol)
+static bool is_project_module(const char *symbol)
 {
 	const char *module = strrchr(symbol, '[');
 
@@ -64,7 +71,7 @@ static bool is_ours(const char *symbol)
 			  !strncmp(module, "[sample_", 8));
 }
 
-static bool for_us(void)
+static bool called_by_project(void)
 {
 	unsigned long entries[48];
 	char symbol[KSYM_SYMBOL_LEN];
@@ -74,27 +81,27 @@ static bool for_us(void)
 		if (entries[i] < MODULES_VADDR)
 			continue;
 		sprint_symbol(symbol, entries[i]);
-		if (is_ours(symbol))
+		if (is_project_module(symbol))
 			return true;
 	}
 	return false;
 }
 
-static int hit(struct kprobe *kp, struct pt_regs *regs)
+static int fail_call(struct kprobe *kp, struct pt_regs *regs)
 {
 	struct point *point = container_of(kp, struct point, kp);
 
-	/* The fourth argument of rust_helper_krealloc_node_align() is the flags. */
+	/* The fourth argument of the allocators with a size holds the flags. */
 	if (current->tgid == READ_ONCE(slow) && point->sized && regs->si &&
 	    regs->cx & __GFP_ACCOUNT)
 		mdelay(READ_ONCE(slow_ms));
-	if (!atomic_read(&nth) || (point->sized && !regs->si) || !for_us())
+	if (!atomic_read(&nth) || (point->sized && !regs->si) || !called_by_project())
 		return 0;
 	atomic_inc(&calls);
 	if (atomic_dec_if_positive(&nth) != 0)
 		return 0;
-	last = kp->symbol_name;
-	/* Continue in a function that only returns. */
+	last_failed = kp->symbol_name;
+	/* Continue in faults_return(), which only returns. */
 	regs->ax = point->result;
 	regs->ip = (unsigned long)faults_return;
 	return 1;
@@ -104,16 +111,19 @@ static int hit(struct kprobe *kp, struct pt_regs *regs)
  * A kprobe with a post-handler is not optimized into a jump, so its pre-handler may change the
  * instruction pointer.
  */
-static void after(struct kprobe *kp, struct pt_regs *regs, unsigned long flags)
+static void no_optimization(struct kprobe *kp, struct pt_regs *regs, unsigned long flags)
 {
 }
 
 #define POINT(name, fails_with, has_size) {				\
-	.kp = { .symbol_name = name, .pre_handler = hit, .post_handler = after }, \
+	.kp = { .symbol_name = name, .pre_handler = fail_call, .post_handler = no_optimization }, \
 	.result = fails_with, .sized = has_size,			\
 }
 
-/* The functions, called by our modules, that can run out of memory: tests/host/allocations.sh */
+/*
+ * Functions that the project's modules call and that can run out of memory.
+ * tests/host/allocations.sh checks that the table is complete.
+ */
 static struct point points[] = {
 	POINT("rust_helper_krealloc_node_align", 0, true),
 	POINT("rust_helper_vrealloc_node_align", 0, true),
@@ -159,7 +169,7 @@ static int get_calls(char *text, const struct kernel_param *kp)
 
 static int get_last(char *text, const struct kernel_param *kp)
 {
-	return sysfs_emit(text, "%s\n", last);
+	return sysfs_emit(text, "%s\n", last_failed);
 }
 
 static const struct kernel_param_ops nth_ops = { .set = set_nth, .get = get_nth };
@@ -170,7 +180,7 @@ module_param_cb(nth, &nth_ops, NULL, 0600);
 module_param_cb(calls, &calls_ops, NULL, 0400);
 module_param_cb(last, &last_ops, NULL, 0400);
 
-static void forget(int nr)
+static void unregister_points(int nr)
 {
 	while (nr--)
 		if (points[nr].kp.addr)
@@ -185,7 +195,7 @@ static int __init faults_init(void)
 		err = register_kprobe(&points[i].kp);
 		if (err) {
 			pr_err("no kprobe on %s: %d\n", points[i].kp.symbol_name, err);
-			forget(i);
+			unregister_points(i);
 			return err;
 		}
 	}
@@ -194,7 +204,7 @@ static int __init faults_init(void)
 
 static void __exit faults_exit(void)
 {
-	forget(ARRAY_SIZE(points));
+	unregister_points(ARRAY_SIZE(points));
 }
 
 module_init(faults_init);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Commits one fault on command (fault=NAME), so that a test of the rig can check that the debug
- * kernels report each kind. No other test loads it.
+ * kernels report each kind of fault. No other test loads this module.
  */
 #include <linux/delay.h>
 #include <linux/kfence.h>
@@ -33,7 +33,7 @@ static int schedule_in_atomic(void)
 {
 	preempt_disable();
 	schedule();
-	/* The scheduler has corrected the preemption count. */
+	/* schedule() reports the fault and corrects the preemption count. */
 	return 0;
 }
 
@@ -106,7 +106,7 @@ static int kfence_out_of_bounds(void)
 {
 	int tries;
 
-	/* KFENCE takes an allocation now and then. */
+	/* KFENCE guards only one of many allocations, so try until it guards one. */
 	for (tries = 0; tries < 1000; tries++) {
 		char *p = kmalloc(64, GFP_KERNEL);
 
@@ -145,7 +145,10 @@ static int use_after_free(void)
 	return 0;
 }
 
-/* Leaks several objects, because the allocator's caches may still hold the address of one. */
+/*
+ * Leaks several objects, because the caches of the allocator may still hold the address of one
+ * object.
+ */
 static int leak(void)
 {
 	int i;
@@ -153,7 +156,7 @@ static int leak(void)
 	for (i = 0; i < 100; i++) {
 		void *p = kmalloc(1000, GFP_KERNEL);
 
-		/* Keeps the compiler from removing an allocation that is not used. */
+		/* Keeps the compiler from removing the allocation, whose result is not used. */
 		OPTIMIZER_HIDE_VAR(p);
 		if (!p)
 			return -ENOMEM;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Reads freed memory in Rust, which shows that the debug kernel checks Rust code as well. Only
-//! faulty.sh loads it; faulty.c has the faults in C.
+//! the test faulty.sh loads this module. The module faulty.c commits the faults in C.
 
 use kernel::prelude::*;
 
@@ -20,7 +20,7 @@ impl kernel::Module for FaultyRust {
         let stale = KBox::into_raw(KBox::new([0u8; 24], GFP_KERNEL)?);
         // SAFETY: `stale` was returned by `KBox::into_raw()` above and is converted back only once.
         drop(unsafe { KBox::from_raw(stale) });
-        // SAFETY: This is unsound on purpose: it reads the memory that was freed above.
+        // SAFETY: The read is unsound on purpose: the memory was freed above.
         let seen = unsafe { stale.cast::<u8>().wrapping_add(8).read_volatile() };
         pr_info!("read {} from freed memory\n", seen);
         Ok(Self)

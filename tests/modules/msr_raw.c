@@ -2,7 +2,7 @@
 /*
  * Access to raw model-specific registers, for tests of the emulated PMU. A write to /proc/msr_raw
  * is a list of steps, which are executed one after the other on this CPU with interrupts off.
- * Reading it returns a line "ERRNO VALUE" for each step:
+ * Reading /proc/msr_raw returns a line "ERRNO VALUE" for each step:
  *
  *   rd MSR           wr MSR VALUE     (-5 is #GP)
  *   pmc COUNTER      RDPMC
@@ -50,11 +50,14 @@ struct script {
 	struct step step[MAX_STEPS];
 };
 
-static struct script now, on_nmi;
+static struct script immediate, on_nmi;
 static void __iomem *lapic;
-static DEFINE_MUTEX(one_at_a_time);
+static DEFINE_MUTEX(script_lock);
 
-/* The loop of "run"; its rounds; the number of NMIs, and the instructions complete at each. */
+/*
+ * The code of the loop of "run"; the number of its rounds; the number of NMIs; the number of
+ * instructions that were complete at each NMI.
+ */
 extern const char msr_raw_loop[], msr_raw_loop_end[];
 static u64 run_rounds;
 static unsigned int nr_nmis;
@@ -151,15 +154,18 @@ static void run(struct script *script)
 		script->step[i].err = script->step[i].verb->run(&script->step[i]);
 }
 
-/* Records how many instructions of "run" are complete, or 0, and executes the steps of on_nmi. */
-static int handle(unsigned int type, struct pt_regs *regs)
+/*
+ * Records the number of complete instructions of "run", or 0 if the NMI interrupted other code, and
+ * then executes the steps of on_nmi.
+ */
+static int handle_nmi(unsigned int type, struct pt_regs *regs)
 {
-	u64 at = 0;
+	u64 insns = 0;
 
 	if (regs->ip >= (u64)msr_raw_loop && regs->ip < (u64)msr_raw_loop_end)
-		at = 2 * (run_rounds - regs->cx) - (regs->ip != (u64)msr_raw_loop);
+		insns = 2 * (run_rounds - regs->cx) - (regs->ip != (u64)msr_raw_loop);
 	if (nr_nmis < ARRAY_SIZE(nmi_at))
-		nmi_at[nr_nmis] = at;
+		nmi_at[nr_nmis] = insns;
 	nr_nmis++;
 	run(&on_nmi);
 	return NMI_HANDLED;
@@ -185,10 +191,10 @@ static int parse_step(struct step *s, char *text)
 
 static int parse(char *text)
 {
-	struct script *script = &now;
+	struct script *script = &immediate;
 	char *part;
 
-	now.nr = 0;
+	immediate.nr = 0;
 	while ((part = strsep(&text, ";"))) {
 		struct step s = {};
 		int err = parse_step(&s, strim(part));
@@ -203,7 +209,10 @@ static int parse(char *text)
 		if (script->nr == MAX_STEPS)
 			return -E2BIG;
 		script->step[script->nr] = s;
-		/* An NMI may run on_nmi at any time: store the step before counting it. */
+		/*
+		 * An NMI may execute the steps of on_nmi at any time, so store the step before
+		 * counting it.
+		 */
 		barrier();
 		script->nr++;
 	}
@@ -221,14 +230,14 @@ static ssize_t msr_raw_write(struct file *file, const char __user *from, size_t 
 	text = memdup_user_nul(from, count);
 	if (IS_ERR(text))
 		return PTR_ERR(text);
-	mutex_lock(&one_at_a_time);
+	mutex_lock(&script_lock);
 	err = parse(text);
 	if (!err) {
 		local_irq_save(flags);
-		run(&now);
+		run(&immediate);
 		local_irq_restore(flags);
 	}
-	mutex_unlock(&one_at_a_time);
+	mutex_unlock(&script_lock);
 	kfree(text);
 	return err ?: count;
 }
@@ -242,11 +251,11 @@ static ssize_t msr_raw_read(struct file *file, char __user *to, size_t count, lo
 
 	if (!text)
 		return -ENOMEM;
-	mutex_lock(&one_at_a_time);
-	for (i = 0; i < now.nr; i++)
-		len += scnprintf(text + len, PAGE_SIZE - len, "%d %llu\n", now.step[i].err,
-				 now.step[i].value);
-	mutex_unlock(&one_at_a_time);
+	mutex_lock(&script_lock);
+	for (i = 0; i < immediate.nr; i++)
+		len += scnprintf(text + len, PAGE_SIZE - len, "%d %llu\n", immediate.step[i].err,
+				 immediate.step[i].value);
+	mutex_unlock(&script_lock);
 	ret = simple_read_from_buffer(to, count, pos, text, len);
 	kfree(text);
 	return ret;
@@ -265,7 +274,7 @@ static int __init msr_raw_init(void)
 	lapic = ioremap(APIC_DEFAULT_PHYS_BASE, PAGE_SIZE);
 	if (!lapic)
 		return -ENOMEM;
-	err = register_nmi_handler(NMI_LOCAL, handle, 0, "msr_raw");
+	err = register_nmi_handler(NMI_LOCAL, handle_nmi, 0, "msr_raw");
 	if (err)
 		goto unmap;
 	err = -ENOMEM;

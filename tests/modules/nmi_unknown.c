@@ -3,8 +3,9 @@
  * nmi_unknown: counts NMIs that no handler has claimed, and sends one on request.
  *
  * The kernel calls the handlers of NMI_UNKNOWN before it reports "NMI received for unknown
- * reason". This handler counts instead. In /sys/module/nmi_unknown/parameters, "nr" is the
- * number of such NMIs; a write to "send" sends an NMI that no handler claims to the writing CPU.
+ * reason". The handler of this module counts unknown NMIs and claims them. In
+ * /sys/module/nmi_unknown/parameters, "nr" is the number of NMIs that no other handler claimed. A
+ * write to "send" sends an NMI that no handler claims to the writing CPU.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -13,24 +14,24 @@
 #include <asm/apic.h>
 #include <asm/nmi.h>
 
-static atomic_t unknown = ATOMIC_INIT(0);
+static atomic_t nr_unknown = ATOMIC_INIT(0);
 
-static int handle(unsigned int command, struct pt_regs *regs)
+static int count_nmi(unsigned int command, struct pt_regs *regs)
 {
-	atomic_inc(&unknown);
+	atomic_inc(&nr_unknown);
 	return NMI_HANDLED;
 }
 
-static int show_nr(char *text, const struct kernel_param *kp)
+static int get_nr(char *text, const struct kernel_param *kp)
 {
-	return sysfs_emit(text, "%d\n", atomic_read(&unknown));
+	return sysfs_emit(text, "%d\n", atomic_read(&nr_unknown));
 }
 
-static const struct kernel_param_ops nr_ops = { .get = show_nr };
+static const struct kernel_param_ops nr_ops = { .get = get_nr };
 module_param_cb(nr, &nr_ops, NULL, 0444);
 MODULE_PARM_DESC(nr, "NMIs that no handler claimed");
 
-static int send(const char *text, const struct kernel_param *kp)
+static int send_nmi(const char *text, const struct kernel_param *kp)
 {
 	int cpu = get_cpu();
 
@@ -40,13 +41,13 @@ static int send(const char *text, const struct kernel_param *kp)
 	return 0;
 }
 
-static const struct kernel_param_ops send_ops = { .set = send };
+static const struct kernel_param_ops send_ops = { .set = send_nmi };
 module_param_cb(send, &send_ops, NULL, 0200);
 MODULE_PARM_DESC(send, "Anything: one NMI for the CPU that writes");
 
 static int __init nmi_unknown_init(void)
 {
-	return register_nmi_handler(NMI_UNKNOWN, handle, 0, "nmi_unknown");
+	return register_nmi_handler(NMI_UNKNOWN, count_nmi, 0, "nmi_unknown");
 }
 module_init(nmi_unknown_init);
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * sample_c: a driver that counts, in C.
+ * sample_c: a sample driver in C that uses counters.
  *
- * It acts like a device that completes a request of 4096 bytes at every tick of
- * a timer; the latency of the request is that of the timer. It counts in four
- * ways:
+ * The driver acts like a device that completes a request of 4096 bytes at every tick of a timer;
+ * the latency of the request is the delay of the timer. The driver counts in four ways:
  *
  *	sample_c/ticks			perf_adjust() by number
  *	sample_c/requests, /bytes	a group: no snapshot shows one update
@@ -12,7 +11,7 @@
  *	sample_c/slowest		one instruction through a handle (peak)
  *	sample_c/latency		a histogram
  *
- * Load it, then: grep sample_c /dev/perfcounters_names
+ * Load the module, then: grep sample_c /dev/perfcounters_names
  */
 #include <linux/array_size.h>
 #include <linux/hrtimer.h>
@@ -67,7 +66,7 @@ static int number[NR_COUNTERS];
 static perf_counter_t counter[NR_COUNTERS];
 static struct hrtimer timer;
 
-/* Called in a hard interrupt. Each of these calls is allowed in any context. */
+/* Called in a hard interrupt. Each call of the interface below is allowed in any context. */
 static enum hrtimer_restart tick(struct hrtimer *t)
 {
 	s64 late_ns = ktime_to_ns(ktime_sub(ktime_get(), hrtimer_get_expires(t)));
@@ -93,7 +92,7 @@ static int __init sample_init(void)
 	if (period_us < 100)
 		return -EINVAL;
 
-	/* An instance that cannot be added is not counted; the kernel log says why. */
+	/* If an instance cannot be added, its updates are ignored; the kernel log says why. */
 	ticks = perf_add("sample_c/ticks");
 	for (i = 0; i < ARRAY_SIZE(specs); i++) {
 		number[i] = perf_add_desc(&specs[i]);

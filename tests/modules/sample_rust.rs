@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sample_rust: a driver that counts, in Rust.
+//! sample_rust: a sample driver in Rust that uses counters.
 //!
-//! It acts like the device of sample_c.c, which completes a request at every tick of a timer; the
-//! latency of a request is the time that the callback takes to restart the timer.
+//! The driver acts like the device of sample_c.c, which completes a request at every tick of a
+//! timer; the latency of a request is the time that the callback takes to restart the timer.
 //!
-//! Load it, then: `grep sample_rust /dev/perfcounters_names`
+//! Load the module, then: `grep sample_rust /dev/perfcounters_names`
 
 use kernel::impl_has_hr_timer;
 use kernel::prelude::*;
@@ -32,7 +32,7 @@ const PERIOD: Delta = Delta::from_millis(10);
 const LATENCY_BUCKETS: u16 = 24;
 const STATUS_BYTES: i64 = 512;
 
-/// The counters. Their instances become dormant when this is dropped.
+/// Counters of the driver. The instances become dormant when this structure is dropped.
 struct Counters {
     ticks: Instance,
     requests: Instance,
@@ -80,21 +80,24 @@ impl Counters {
 
     /// Counts one completed request. Context: any.
     fn completed(&self, bytes: i64, latency: Delta) {
-        // By number: it raises the seqflag, so that readers see it in order with other updates.
+        // An update by number changes the seqflag, so that readers see the update in order with
+        // other updates.
         self.ticks.adjust(1);
 
-        // A group: no snapshot shows one of the two updates without the other.
+        // The updates of a group are atomic for readers: no snapshot shows one of the two updates
+        // without the other.
         let group = Group::begin();
         self.requests.counter().add(1);
         self.bytes.counter().add(bytes);
         drop(group);
 
-        // A single update through the handle: one instruction.
+        // A single update through the handle is one instruction.
         self.latency
             .counter()
             .hist(LATENCY_BUCKETS.into(), latency.as_nanos());
 
-        // A gauge and a peak, per CPU: the size of the data, then of the status after it.
+        // Sets a gauge and raises a peak, per CPU, with the size of the data and then with the size
+        // of the status.
         for size in [bytes, STATUS_BYTES] {
             self.last.counter().set(size);
             self.largest.counter().peak(size);
@@ -118,7 +121,7 @@ impl_has_hr_timer! {
 impl HrTimerCallback for Device {
     type Pointer<'a> = Arc<Self>;
 
-    /// Called in a hard interrupt.
+    /// Context: hard interrupt.
     fn run(
         this: ArcBorrow<'_, Self>,
         mut timer: HrTimerCallbackContext<'_, Self>,

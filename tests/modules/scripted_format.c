@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * scripted_format: a sampling format whose fields are module parameters, for tests. insmod returns
- * the result of perfmon_format_register().
+ * scripted_format: a sampling format whose fields are module parameters, for tests. insmod of this
+ * module returns the result of perfmon_format_register().
  */
 #include <linux/mm.h>
 #include <linux/module.h>

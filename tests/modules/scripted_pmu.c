@@ -2,16 +2,14 @@
 /*
  * scripted_pmu: a PMU description that misbehaves on command, for tests.
  *
- * Its registers are set when it is loaded: parameter "edit" changes the valid
- * description below before it is registered. insmod returns the result of
- * perfmon_pmu_register(). Edits are separated by semicolons:
+ * The registers are set when the module is loaded: the parameter "edit" changes the valid
+ * description below before it is registered. insmod returns the result of perfmon_pmu_register().
+ * Edits are separated by semicolons:
  *
  *	pmu FIELD VALUE		pmc ROW FIELD VALUE	pmd ROW FIELD VALUE
  *	null			registers NULL
  *
- * ROW is an index into the table, or * for all rows.
- * VALUE is a number, or the text of a name. A name or table without VALUE is NULL.
- * The other parameters set at any time what the callbacks do.
+ * The other parameters control the callbacks, and can be written at any time.
  */
 #include <linux/delay.h>
 #include <linux/hash.h>
@@ -24,8 +22,8 @@ static char *edit;
 module_param(edit, charp, 0400);
 
 /*
- * read(): the value of the counter; its increment per read; whether it returns junk instead; the
- * microseconds that a read takes.
+ * Parameters of the callback read(): the value of the counter; its increment per read; true to
+ * return invalid values; the microseconds that a read takes.
  */
 static unsigned long long now;
 module_param(now, ullong, 0600);
@@ -36,7 +34,7 @@ module_param(junk, bool, 0600);
 static unsigned int slow_us;
 module_param(slow_us, uint, 0600);
 
-/* check(): its errno; the bits that it sets and clears in a value. */
+/* Parameters of the callback check(): its errno; the bits that it sets and clears in a value. */
 static int refuse;
 module_param(refuse, int, 0600);
 static unsigned long long set_bits;
@@ -44,12 +42,15 @@ module_param(set_bits, ullong, 0600);
 static unsigned long long clear_bits;
 module_param(clear_bits, ullong, 0600);
 
-/* probe(): the result that it returns. */
+/* Parameter of the callback probe(): the result that it returns. */
 static int absent;
 module_param(absent, int, 0400);
 
-/* Reads of counters; reads in preemptible context, which is not allowed; calls of probe(). */
-static atomic_t nr_reads, nr_unsound, nr_probes;
+/*
+ * Number of reads of counters; of reads in preemptible context, which are not allowed; of calls of
+ * probe().
+ */
+static atomic_t nr_reads, nr_preemptible_reads, nr_probes;
 
 static int get_atomic(char *text, const struct kernel_param *kp)
 {
@@ -59,16 +60,19 @@ static int get_atomic(char *text, const struct kernel_param *kp)
 static const struct kernel_param_ops atomic_ops = { .get = get_atomic };
 
 module_param_cb(reads, &atomic_ops, &nr_reads, 0400);
-module_param_cb(unsound, &atomic_ops, &nr_unsound, 0400);
+module_param_cb(unsound, &atomic_ops, &nr_preemptible_reads, 0400);
 module_param_cb(probes, &atomic_ops, &nr_probes, 0400);
 
-/* Calls of cpu(), one word each: "+1" is CPU 1 online; a "!" before it: called on another CPU. */
+/*
+ * Calls of the callback cpu(), one word for each call. "+1" means CPU 1 online. A "!" before the
+ * word means that the callback was called on another CPU.
+ */
 static char cpu_calls[200];
 module_param_string(cpus, cpu_calls, sizeof(cpu_calls), 0400);
 static DEFINE_RAW_SPINLOCK(cpu_lock);
 
-/* The address of a register, which read() gets. */
-enum { NOW, SCALED, CONTROL, WHOSE, HERE };
+/* Values of the field address of a register, which is passed to read(). */
+enum { COUNTER_NOW, COUNTER_SCALED, VALUE_CONTROL, VALUE_PID, VALUE_CPU };
 
 #define COUNTER(title, what, bits, kinds) {				\
 	.name = title, .address = what, .width = bits, .pmcs = 1 << 0,	\
@@ -85,20 +89,20 @@ static struct perfmon_register pmcs[66] = {
 };
 
 static struct perfmon_register pmds[66] = {
-	COUNTER("WIDE", NOW, 64, 0),
-	COUNTER("BYTE", NOW, 8, 0),
-	COUNTER("TWELVE", NOW, 12, 0),
-	COUNTER("NARROW", NOW, 12, PERFMON_REG_NO_64),
-	COUNTER("CARRIED", NOW, 12, PERFMON_REG_TASK),
-	COUNTER("OF_THREADS", NOW, 12, PERFMON_REG_THREAD),
-	COUNTER("OF_SYSTEMS", NOW, 12, PERFMON_REG_SYSTEM),
-	COUNTER("SCALED", SCALED, 64, 0),
-	COUNTER("FIXED", NOW, 64, PERFMON_REG_READ_ONLY),
+	COUNTER("WIDE", COUNTER_NOW, 64, 0),
+	COUNTER("BYTE", COUNTER_NOW, 8, 0),
+	COUNTER("TWELVE", COUNTER_NOW, 12, 0),
+	COUNTER("NARROW", COUNTER_NOW, 12, PERFMON_REG_NO_64),
+	COUNTER("CARRIED", COUNTER_NOW, 12, PERFMON_REG_TASK),
+	COUNTER("OF_THREADS", COUNTER_NOW, 12, PERFMON_REG_THREAD),
+	COUNTER("OF_SYSTEMS", COUNTER_NOW, 12, PERFMON_REG_SYSTEM),
+	COUNTER("SCALED", COUNTER_SCALED, 64, 0),
+	COUNTER("FIXED", COUNTER_NOW, 64, PERFMON_REG_READ_ONLY),
 	{ },
-	VALUE("CONTROL", CONTROL, 0),
-	VALUE("WHOSE", WHOSE, 0),
-	VALUE("HERE", HERE, 0),
-	VALUE("OF_THREADS_NOW", NOW, PERFMON_REG_THREAD),
+	VALUE("CONTROL", VALUE_CONTROL, 0),
+	VALUE("WHOSE", VALUE_PID, 0),
+	VALUE("HERE", VALUE_CPU, 0),
+	VALUE("OF_THREADS_NOW", COUNTER_NOW, PERFMON_REG_THREAD),
 };
 
 static int scripted_probe(void)
@@ -113,7 +117,7 @@ static int scripted_check(unsigned int pmc, u64 *value)
 	return pmc ? 0 : refuse;
 }
 
-static u64 scripted_now(void)
+static u64 next_value(void)
 {
 	u64 value = READ_ONCE(now);
 
@@ -126,21 +130,21 @@ static u64 scripted_now(void)
 static u64 scripted_read(u64 address, u64 control, struct task_struct *task,
 			 struct pid_namespace *ns)
 {
-	bool counter = address == NOW || address == SCALED;
+	bool counter = address == COUNTER_NOW || address == COUNTER_SCALED;
 
 	if (counter)
 		atomic_inc(&nr_reads);
 	if (preemptible())
-		atomic_inc(&nr_unsound);
+		atomic_inc(&nr_preemptible_reads);
 	udelay(slow_us);
 	switch (address) {
-	case NOW:
-		return scripted_now();
-	case SCALED:
-		return scripted_now() * control;
-	case CONTROL:
+	case COUNTER_NOW:
+		return next_value();
+	case COUNTER_SCALED:
+		return next_value() * control;
+	case VALUE_CONTROL:
 		return control;
-	case WHOSE:
+	case VALUE_PID:
 		return task ? task->pid : 0;
 	default:
 		return smp_processor_id();
@@ -201,8 +205,8 @@ static const struct field {
 	{ }
 };
 
-/* Copies the low bytes of a number into a field: x86 is little-endian. */
-static int set_field(void *where, const struct field *field, char *name, char *value)
+/* Copies the low bytes of @number into a field, as x86 is little-endian. */
+static int set_field(void *dst, const struct field *field, char *name, char *value)
 {
 	u64 number = 0;
 
@@ -214,12 +218,12 @@ static int set_field(void *where, const struct field *field, char *name, char *v
 		number = (unsigned long)value;
 	else if (kstrtou64(value, 0, &number))
 		return -ENOENT;
-	memcpy(where + field->offset, &number, field->size);
+	memcpy(dst + field->offset, &number, field->size);
 	return 0;
 }
 
-/* Applies one edit. Returns -ENOENT if it is not valid. */
-static int edit_one(char *text, const struct perfmon_pmu **whole)
+/* Applies one edit. Returns -ENOENT if the edit is not valid. */
+static int apply_edit(char *text, const struct perfmon_pmu **pmu)
 {
 	char *table = strsep(&text, " "), *row, *name;
 	unsigned int n, first, end;
@@ -227,7 +231,7 @@ static int edit_one(char *text, const struct perfmon_pmu **whole)
 	int err = 0;
 
 	if (!strcmp(table, "null")) {
-		*whole = NULL;
+		*pmu = NULL;
 		return 0;
 	}
 	if (!strcmp(table, "pmu")) {
@@ -253,17 +257,19 @@ static int edit_one(char *text, const struct perfmon_pmu **whole)
 
 static int __init scripted_init(void)
 {
-	const struct perfmon_pmu *whole = &scripted;
-	char *rest = edit, *one;
+	const struct perfmon_pmu *pmu = &scripted;
+	char *rest = edit, *text;
 	int err;
 
-	while ((one = strsep(&rest, ";"))) {
-		err = edit_one(one, &whole);
+	while ((text = strsep(&rest, ";"))) {
+		err = apply_edit(text, &pmu);
 		if (err)
 			return err;
 	}
-	err = perfmon_pmu_register(whole);
-	/* If init returns EEXIST, insmod gets EBUSY from the kernel: log the errno. */
+	err = perfmon_pmu_register(pmu);
+	/*
+	 * The errno is logged, because the kernel returns EBUSY to insmod if init returns EEXIST.
+	 */
 	pr_info("registration: %d\n", err);
 	return err;
 }

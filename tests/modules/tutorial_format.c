@@ -15,42 +15,42 @@ struct by_cpu {			/* the buffer, which user space maps */
 	u64 nr_cpus;
 	u64 full;
 	u64 samples;
-	u64 of[];		/* samples of each CPU */
+	u64 counts[];		/* samples of each CPU */
 };
 
 static int by_cpu_layout(const void *from, struct perfmon_layout *layout)
 {
 	const struct by_cpu_arg *arg = from;
 
-	layout->size = struct_size_t(struct by_cpu, of, nr_cpu_ids);
+	layout->size = struct_size_t(struct by_cpu, counts, nr_cpu_ids);
 	return arg->full ? 0 : -EINVAL;
 }
 
 static int by_cpu_init(struct perfmon_buffer *buffer, const void *from)
 {
 	const struct by_cpu_arg *arg = from;
-	struct by_cpu *all = buffer->memory;
+	struct by_cpu *buf = buffer->memory;
 
-	all->nr_cpus = nr_cpu_ids;
-	all->full = arg->full;
+	buf->nr_cpus = nr_cpu_ids;
+	buf->full = arg->full;
 	return 0;
 }
 
 static u32 by_cpu_overflow(struct perfmon_buffer *buffer, const struct perfmon_overflow *overflow)
 {
-	struct by_cpu *all = buffer->memory;
+	struct by_cpu *buf = buffer->memory;
 
-	WRITE_ONCE(all->of[overflow->cpu], all->of[overflow->cpu] + 1);
-	WRITE_ONCE(all->samples, all->samples + 1);
-	return all->samples < all->full ? PERFMON_DO_RESET : PERFMON_DO_MASK | PERFMON_DO_NOTIFY;
+	WRITE_ONCE(buf->counts[overflow->cpu], buf->counts[overflow->cpu] + 1);
+	WRITE_ONCE(buf->samples, buf->samples + 1);
+	return buf->samples < buf->full ? PERFMON_DO_RESET : PERFMON_DO_MASK | PERFMON_DO_NOTIFY;
 }
 
 static u32 by_cpu_restart(struct perfmon_buffer *buffer)
 {
-	struct by_cpu *all = buffer->memory;
+	struct by_cpu *buf = buffer->memory;
 
-	memset(all->of, 0, all->nr_cpus * sizeof(u64));
-	WRITE_ONCE(all->samples, 0);
+	memset(buf->counts, 0, buf->nr_cpus * sizeof(u64));
+	WRITE_ONCE(buf->samples, 0);
 	return 0;
 }
 

@@ -4,7 +4,7 @@
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::SignalDeliver;
-use perfcounters::provider::{Handler, Instance, Probes, What};
+use perfcounters::provider::{Handler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,
@@ -28,7 +28,7 @@ struct Counts {
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let add = |name, help| What::events(help).named(name);
+        let add = |name, help| InstanceSpec::events(help).add(name);
         let mut probes = Probes::new(Counts {
             all: add(fmt!("tutorial/signals"), c"Signals delivered")?,
             usr1: add(fmt!("tutorial/usr1"), c"SIGUSR1 delivered")?,

@@ -29,8 +29,8 @@ inputs() {
 	done
 }
 
-# stage_source: makes the source package. It has the directory debian/ with all names filled in, the
-# built files, and the sources for the package perfcounters-dkms.
+# stage_source: makes the source package. The package has the directory debian/ with all names
+# filled in, the built files, and the sources for the package perfcounters-dkms.
 stage_source() {
 	local version series sources kernels
 	# The series of the stock kernel comes first, then the other supported series.

@@ -61,7 +61,8 @@ look() {
 		in_root "cat /var/lib/dkms/perfcounters/*/$RELEASE/x86_64/log/make.log" >"$out/make.log"
 		grep '^self-check: all' "$out/make.log" || :
 		echo "== mismatch"
-		# Simulates a package linux-source of another version than the kernel's headers.
+		# Simulates a package linux-source whose version differs from that of the kernel's
+		# headers.
 		in_root "mkdir -p /tmp/bin
 			printf '#!/bin/sh\necho 7.2.1-1 \$*\n' >/tmp/bin/dpkg-query
 			chmod +x /tmp/bin/dpkg-query

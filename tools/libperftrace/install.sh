@@ -3,8 +3,7 @@
 #
 # Installs the library, its headers, its pkg-config file and its manual page from BUILT into
 # DIRECTORY. PREFIX is the final prefix, for the pkg-config file. LIBDIR is the directory of
-# libraries below it (default: lib).
-# Usage: install.sh BUILT DIRECTORY
+# libraries below PREFIX (default: lib). Usage: install.sh BUILT DIRECTORY
 
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)

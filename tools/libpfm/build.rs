@@ -8,13 +8,13 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let said = Command::new("cc")
+    let output = Command::new("cc")
         .arg("-print-file-name=libpfm.a")
         .output()
         .map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned())
         .unwrap_or_default();
     // If the compiler does not find the file, it prints the bare name.
-    match Path::new(&said).parent() {
+    match Path::new(&output).parent() {
         Some(directory) if directory.is_absolute() => {
             println!("cargo::rustc-link-search=native={}", directory.display());
         }

@@ -37,7 +37,7 @@ limit_of() {
 # assigns to the variable NAME.
 need_of() {
 	# shellcheck disable=SC2034 # the guest's function changes them
-	local smp="" mem="" append="" disk="" patience=240 world=$2
+	local smp="" mem="" append="" disk="" boot_timeout=240 world=$2
 	# shellcheck disable=SC2034
 	local -a qemu=()
 	# shellcheck disable=SC2034
@@ -99,8 +99,8 @@ run_guest() {
 		return
 	fi
 	begin_guest "$world" "$guest" "$dir"
-	follow $! "$world" "$guest" "$dir" $(($(need_of "$guest" "$world" patience) * $(slowness "$world")))
-	if [[ $guest == faulty || $guest == lockup-* ]]; then
+	follow $! "$world" "$guest" "$dir" $(($(need_of "$guest" "$world" boot_timeout) * $(slowness "$world")))
+	if [[ $guest == faulty || $guest == hard_lockup-* ]]; then
 		expected_reports "$label" "$dir"
 	else
 		kernel_log "$label" "$dir"
@@ -114,8 +114,8 @@ begin_guest() {
 	WORLD=$1 GUEST=$2 "$TOP/tools/rig/vm.sh" test "$3" >"$3/vm.log" 2>&1 &
 }
 
-# follow PID WORLD GUEST DIR PATIENCE: records the results of each program when the program ends. A
-# guest that stops reporting is killed. A guest that has reported nothing after PATIENCE seconds is
+# follow PID WORLD GUEST DIR TIMEOUT: records the results of each program when the program ends. A
+# guest that stops reporting is killed. A guest that has reported nothing after TIMEOUT seconds is
 # booted once more, because none of the modules under test was loaded in the guest yet.
 follow() {
 	local pid=$1 world=$2 dir=$4 again="" begun=0 ended=0 new prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
@@ -209,14 +209,14 @@ clock_goes_right() {
 # block DIR PROGRAM: prints the output of a program.
 block() { awk -v p="$2" '/^# (begin|end) / { on = $2 == "begin" && $3 == p; next } on' "$1/results"; }
 
-# ours CONSOLE: prints a kernel log without those KCSAN reports in which no module of this project
+# without_foreign_races CONSOLE: prints a kernel log without those KCSAN reports in which no module of this project
 # occurs. Data races within the kernel itself are not under test.
-ours() {
+without_foreign_races() {
 	awk '/BUG: KCSAN:/ { race = ""; lines = 120 }
 		!lines { print; next }
 		{ race = race $0 "\n"; lines-- }
 		/(\] |^)=+\r?$/ || !lines {
-			if (race ~ /\[(perfcounters|pfc_[a-z]+|sample_[a-z]+|puppet|faulty)\]/)
+			if (race ~ /\[(perfcounters|pfc_[a-z]+|sample_[a-z]+|test_driver|faulty)\]/)
 				printf "%s", race
 			race = ""
 			lines = 0
@@ -234,7 +234,7 @@ reports() {
 		/<\/TASK>/ { wanted = 0 }
 		wanted { wanted--; if (!/BUG:|WARNING:|KASAN/) next; wanted = 0 }
 		$0 ~ splat && !left { print "during " (prog ? prog : "boot") ":"; left = 25 }
-		left { print; left-- }' <(ours "$1")
+		left { print; left-- }' <(without_foreign_races "$1")
 }
 
 # kernel_log LABEL DIR: records as a test result whether the kernel log is free of reports.
@@ -243,7 +243,7 @@ kernel_log() {
 	# The PMU of the guest pmu-spurious raises spurious NMIs, which the kernel reports.
 	[[ $label != */pmu-spurious ]] || splat=${splat/|NMI received for unknown/}
 	found=$(reports "$2/console" | sed -n 1,160p)
-	races=$(($(grep -ac 'BUG: KCSAN:' "$2/console") - $(ours "$2/console" | grep -ac 'BUG: KCSAN:'))) || : # grep fails if it counts 0
+	races=$(($(grep -ac 'BUG: KCSAN:' "$2/console") - $(without_foreign_races "$2/console" | grep -ac 'BUG: KCSAN:'))) || : # grep fails if it counts 0
 	if [ -z "$found" ]; then
 		one "$label" "rig the kernel log is clean" ok "$([ "$races" = 0 ] || echo "ignored: $races data races within the kernel itself")"
 	else

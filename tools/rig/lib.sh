@@ -62,7 +62,7 @@ kill_tree() {
 # which needs root. The ports that the command uses cannot conflict with the ports of other jobs,
 # and its background processes end with the command. In the chroot of inside() the mounts are
 # private already, and / is not a mount point.
-# shellcheck disable=SC2034 # job.sh uses it
+# shellcheck disable=SC2016,SC2034 # the inner shell expands the variables; job.sh uses ALONE
 ALONE=(unshare --net --pid --mount --propagation unchanged --fork --kill-child sh -c 'm=$(command -v mount || echo busybox mount); $m --make-rprivate / 2>/dev/null; $m -t proc proc /proc && "$@"' sh)
 
 # lock FILE WHAT: takes an exclusive lock on a file, in order to make WHAT. The lock is held until

@@ -10,7 +10,7 @@ timed = @tools/rig/timed.sh
 kdir := tools/rig/kdir.sh
 build := tools/rig/build.sh
 
-.PHONY: base tools emulator packages disk-full deb-base disk-deb dkms
+.PHONY: base tools emulator packages disk-debian deb-base disk-deb dkms
 
 base:
 	$(timed) set-up base $(kdir) base >/dev/null
@@ -18,8 +18,8 @@ tools: base
 	$(timed) builds tools $(build) tools >/dev/null
 emulator: base
 	$(timed) set-up emulator sh -c 'tests/qemu-pmu/build.sh >/dev/null || [ $$? = 3 ]'
-disk-full: base
-	$(timed) set-up disk-full tools/rig/full.sh >/dev/null
+disk-debian: base
+	$(timed) set-up disk-debian tools/rig/debian_disk.sh >/dev/null
 deb-base: base
 	$(timed) set-up deb-base tools/deb/disk.sh base >/dev/null
 

@@ -142,7 +142,7 @@ guest_jobs() {
 		[ -z "$(need_of "$guest" "$world" emulator)" ] || needs+=" emulator"
 		disk=$(need_of "$guest" "$world" disk)
 		case $disk in
-		*full.sh) needs+=" disk-full" ;;
+		*debian_disk.sh) needs+=" disk-debian" ;;
 		*deb*) needs+=" disk-deb" ;;
 		esac
 		job $(($(paste -sd+ "$work/$dir/seconds" 2>/dev/null || echo 0) + 15)) "$dir" "$needs" guest "$dir"

@@ -64,8 +64,8 @@ tsc_khz() {
 # boot QEMU-ARGUMENTS...: makes the initramfs and runs QEMU until the guest ends.
 boot() {
 	local program rc locked=""
-	# shellcheck disable=SC2034 # patience is for guest.sh
-	local smp=2 mem=1G append="" disk="" patience=0 cpu=max,pmu=off accel=tcg pmu="" emulator=""
+	# shellcheck disable=SC2034 # boot_timeout is for guest.sh
+	local smp=2 mem=1G append="" disk="" boot_timeout=0 cpu=max,pmu=off accel=tcg pmu="" emulator=""
 	local -a qemu=()
 	# A busy host can stop QEMU for a long time. Without no_timer_check, the kernel's test of
 	# the timer at boot could then fail. Without tsc=nowatchdog, the clocksource watchdog could
@@ -124,7 +124,7 @@ boot() {
 			-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd" \
 			-append "$append ${APPEND:-}" "${qemu[@]}" "$@" || rc=$?
 		# A guest writes "# again" if the timer of a CPU has stopped before any of this
-		# project's modules was loaded: see timers() in tests/vm/init. Such a guest is
+		# project's modules was loaded: see check_timers() in tests/vm/init. Such a guest is
 		# booted again, at most twice.
 		grep -a '^# again' "$results" >>"$results.again" 2>/dev/null && [ "$(wc -l <"$results.again")" -lt 3 ] || return $rc
 	done

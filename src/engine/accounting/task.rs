@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The accounting words of a task, and how they are read.
+//! The accounting words of a task, with the functions that update and read them.
 
 use core::array::from_fn;
 use core::num::NonZeroU32;
 use core::ops::Deref;
 
-use super::span::{above, tried, Changes};
-use super::{add, value, Cpu, Leave, NR_LATENCIES, NR_SIGNALS, NR_VALUES, SYSTEM};
+use super::irq_time::{retry, time_diff, SeqCount};
+use super::{add, value, Cpu, SwitchReason, NR_LATENCIES, NR_SIGNALS, NR_VALUES, SYSTEM};
 use crate::sync::{fence_acquire, Word};
 
 /// Memory for the values of a task: [`NR_VALUES`] for each group of CPUs.
 pub trait Values: Deref<Target = [Word]> {}
 impl<T: Deref<Target = [Word]>> Values for T {}
 
-/// Bounds between the classes of wakeup latencies, in ticks.
+/// The upper bounds of all histogram classes of wakeup latencies but the last one, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Bounds([u64; NR_LATENCIES - 1]);
+pub struct LatencyBounds([u64; NR_LATENCIES - 1]);
 
-impl Bounds {
+impl LatencyBounds {
     /// Creates the bounds for a clock with this many ticks per millisecond.
     pub const fn new(khz: u64) -> Self {
         Self([
@@ -32,9 +32,9 @@ impl Bounds {
         ])
     }
 
-    /// Returns the class of a latency.
+    /// Returns the histogram class of a latency.
     #[inline(always)]
-    pub fn place(&self, ticks: u64) -> usize {
+    pub fn bucket(&self, ticks: u64) -> usize {
         let mut place = 0usize;
         for bound in &self.0 {
             if ticks < *bound {
@@ -46,42 +46,44 @@ impl Bounds {
     }
 }
 
-/// The accounting words of a task. The CPU that runs the task writes them; a CPU that wakes the
-/// task writes `since`.
+/// The accounting words of a task. The CPU that runs the task writes most of the words. Other CPUs
+/// write `wait_start` when they wake the task, `in_syscall` while it does not run, and
+/// `latency_hist`.
 #[repr(C)]
 pub struct Task<V> {
-    pub(super) changes: Changes,
-    /// Number + 1 of the CPU that runs the task; 0 if none does.
-    on: Word,
+    pub(super) seqcount: SeqCount,
+    /// Number + 1 of the CPU that runs the task; 0 while no CPU runs it.
+    on_cpu: Word,
     /// Number + 1 of the CPU that ran the task last.
-    last: Word,
-    /// The task was in a system call when it left its CPU.
-    calling: Word,
-    /// Time at which the task began to wait for a CPU, with the reason, as [`stamp`] combines them;
-    /// 0 if it does not wait.
-    since: Word,
-    /// Ticks that the task waited for a CPU, but not after a wakeup.
+    last_cpu: Word,
+    /// Nonzero if the task was in a system call when it was last switched out.
+    in_syscall: Word,
+    /// Time at which the task began to wait for a CPU, combined with the reason by [`stamp`]; 0 if
+    /// the task does not wait.
+    wait_start: Word,
+    /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
     runq: Word,
     /// Time at which the accounting of the task began.
     began: Word,
-    /// Time at which the accounting of the task ended; 0 before that.
-    over: Word,
+    /// Time at which the accounting of the task ended; 0 while the task is accounted.
+    ended: Word,
     /// Number of CPUs per group.
-    scaling: NonZeroU32,
-    /// Index of the first value of the task's present group.
-    part: Word,
-    /// Nonzero while wakeup latencies are counted by class.
-    told_apart: Word,
+    cpus_per_group: NonZeroU32,
+    /// Index in `values` of the first value for the task's present group of CPUs.
+    group_base: Word,
+    /// Nonzero while wakeup latencies are counted in the histogram.
+    latency_hist: Word,
     latencies: [Word; NR_LATENCIES],
     signals: [Word; NR_SIGNALS],
     values: V,
 }
 
-/// Reason of a wait, in the two bits below the time: the task was preempted, or its slice was over.
+/// Reason of a wait, in the two low bits of `wait_start`: the task was preempted, or its slice was
+/// over.
 const READY: u64 = 1;
-/// The task was woken before it had left its CPU; it may sleep nevertheless.
+/// Reason of a wait: the task was woken before it was switched out. It may sleep nevertheless.
 const WOKEN_MAYBE: u64 = 2;
-/// The task was woken.
+/// Reason of a wait: the task was woken.
 const WOKEN: u64 = 3;
 
 #[inline(always)]
@@ -89,10 +91,10 @@ fn stamp(now: u64, why: u64) -> u64 {
     now.wrapping_shl(2) | why
 }
 
-/// Returns the ticks since a stamp.
+/// Returns the ticks from the stamp `since` to the time `now`.
 #[inline(always)]
-fn waited(now: u64, since: u64) -> u64 {
-    above(stamp(now, 3), since) >> 2
+fn ticks_since(now: u64, since: u64) -> u64 {
+    time_diff(stamp(now, 3), since) >> 2
 }
 
 fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
@@ -103,12 +105,13 @@ fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
 
 /// The values of a task at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Read {
-    /// Sums over all CPUs.
+pub struct TaskSnapshot {
+    /// The values of the task, each summed over all groups of CPUs.
     pub values: [u64; NR_VALUES],
-    /// Ticks that the task waited for a CPU, but not after a wakeup.
+    /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
     pub runq: u64,
-    /// Ticks from the beginning of the task's accounting to its end, or until now.
+    /// Ticks from the beginning of the task's accounting to its end, or until now if it has not
+    /// ended.
     pub counted: u64,
     /// Number of wakeups for each class of latency.
     pub latencies: [u64; NR_LATENCIES],
@@ -119,20 +122,21 @@ pub struct Read {
 }
 
 impl<V: Values> Task<V> {
-    /// Creates the words of a task. `values` are 0, [`NR_VALUES`] for each group of `scaling` CPUs.
+    /// Creates the words of a task. `values` has [`NR_VALUES`] zeros for each group of `scaling`
+    /// CPUs.
     pub fn new(values: V, scaling: u32) -> Self {
         Self {
-            changes: Changes::default(),
-            on: Word::new(0),
-            last: Word::new(0),
-            calling: Word::new(0),
-            since: Word::new(0),
+            seqcount: SeqCount::default(),
+            on_cpu: Word::new(0),
+            last_cpu: Word::new(0),
+            in_syscall: Word::new(0),
+            wait_start: Word::new(0),
             runq: Word::new(0),
             began: Word::new(0),
-            over: Word::new(0),
-            scaling: NonZeroU32::new(scaling).unwrap_or(NonZeroU32::MIN),
-            part: Word::new(0),
-            told_apart: Word::new(0),
+            ended: Word::new(0),
+            cpus_per_group: NonZeroU32::new(scaling).unwrap_or(NonZeroU32::MIN),
+            group_base: Word::new(0),
+            latency_hist: Word::new(0),
             latencies: from_fn(|_| Word::new(0)),
             signals: from_fn(|_| Word::new(0)),
             values,
@@ -140,129 +144,131 @@ impl<V: Values> Task<V> {
     }
 
     /// Begins the accounting of the task. `calling`: the task first enters user mode by a return
-    /// from a system call, as a new child does.
-    pub fn set_out(&self, calling: bool, told_apart: bool, now: u64) {
-        self.calling.store_relaxed(calling.into());
-        self.told_apart.store_relaxed(told_apart.into());
+    /// from a system call, as a new child does. `told_apart`: wakeup latencies of the task are
+    /// counted in the histogram.
+    pub fn begin(&self, calling: bool, told_apart: bool, now: u64) {
+        self.in_syscall.store_relaxed(calling.into());
+        self.latency_hist.store_relaxed(told_apart.into());
         self.began.store_relaxed(now);
     }
 
     /// Records that the task was found in a system call, if it is not running.
-    pub fn set_calling(&self) {
-        if self.on.load_relaxed() == 0 {
-            self.calling.store_relaxed(1);
+    pub fn set_in_syscall(&self) {
+        if self.on_cpu.load_relaxed() == 0 {
+            self.in_syscall.store_relaxed(1);
         }
     }
 
-    /// Returns the values of the group of CPUs that the task is in.
+    /// Returns the values for the group of CPUs on which the task runs or ran last.
     #[inline(always)]
-    pub(super) fn part(&self) -> Option<&[Word; NR_VALUES]> {
-        // Limited to 32 bits, so that the sum cannot wrap and needs no second check.
-        let from = self.part.load_relaxed() as u32 as usize;
+    pub(super) fn group_values(&self) -> Option<&[Word; NR_VALUES]> {
+        // The index is limited to 32 bits, so that adding `NR_VALUES` cannot wrap.
+        let from = self.group_base.load_relaxed() as u32 as usize;
         let values = self.values.get(from..from.wrapping_add(NR_VALUES))?;
         values.first_chunk()
     }
 
-    /// Adds to a value of a running task. Called between the beginning and the end of a change of
-    /// its CPU.
+    /// Adds `more` to a value of a running task. Called between `write_begin()` and `write_end()`
+    /// of the CPU's `seqcount`.
     #[inline(always)]
     pub(super) fn add(&self, index: usize, more: u64) {
-        if let Some(word) = self.part().and_then(|values| values.get(index)) {
-            self.changes.begin();
+        if let Some(word) = self.group_values().and_then(|values| values.get(index)) {
+            self.seqcount.write_begin();
             add(word, more);
-            self.changes.end();
+            self.seqcount.write_end();
         }
     }
 
     #[inline(always)]
-    fn enter(&self, cpu: u32) {
+    fn set_cpu(&self, cpu: u32) {
         let on = u64::from(cpu).wrapping_add(1);
-        self.on.store_relaxed(on);
-        if self.last.load_relaxed() != on {
-            self.last.store_relaxed(on);
-            let part = (cpu / self.scaling).wrapping_mul(NR_VALUES as u32);
-            self.part.store_relaxed(part.into());
+        self.on_cpu.store_relaxed(on);
+        if self.last_cpu.load_relaxed() != on {
+            self.last_cpu.store_relaxed(on);
+            let part = (cpu / self.cpus_per_group).wrapping_mul(NR_VALUES as u32);
+            self.group_base.store_relaxed(part.into());
         }
     }
 
     /// Records that the task is already running on `cpu`. Interrupts off on that CPU.
-    pub fn adopt(&self, cpu: u32, now: u64) {
-        self.changes.begin();
-        self.enter(cpu);
-        self.since.store_relaxed(0);
+    pub fn attach_running(&self, cpu: u32, now: u64) {
+        self.seqcount.write_begin();
+        self.set_cpu(cpu);
+        self.wait_start.store_relaxed(0);
         self.began.store_relaxed(now);
-        self.changes.end();
+        self.seqcount.write_end();
     }
 
     #[inline(always)]
-    pub(super) fn leave(&self, calling: u64, own: u64, leave: Leave, now: u64) {
-        self.calling.store_relaxed(calling);
-        self.on.store_relaxed(0);
-        if let Some(values) = self.part() {
+    pub(super) fn switch_out(&self, calling: u64, own: u64, leave: SwitchReason, now: u64) {
+        self.in_syscall.store_relaxed(calling);
+        self.on_cpu.store_relaxed(0);
+        if let Some(values) = self.group_values() {
             add(&values[value::SCHED], own);
             let why = match leave {
-                Leave::Blocked => value::BLOCKED,
-                Leave::Expired => value::EXPIRED,
-                Leave::Preempted => value::PREEMPTED,
+                SwitchReason::Blocked => value::BLOCKED,
+                SwitchReason::Expired => value::EXPIRED,
+                SwitchReason::Preempted => value::PREEMPTED,
             };
             add(&values[why], 1);
         }
-        if leave != Leave::Blocked {
-            self.since.store_relaxed(stamp(now, READY));
+        if leave != SwitchReason::Blocked {
+            self.wait_start.store_relaxed(stamp(now, READY));
         }
     }
 
     /// Marks the beginning of a switch to the task for readers. Called before the clock is read, so
-    /// that no reader reports a longer wait than the switch is going to account.
+    /// that no reader reports a longer wait than this switch accounts.
     #[inline(always)]
-    pub fn comes(&self) {
-        self.changes.begin();
+    pub fn begin_switch_in(&self) {
+        self.seqcount.write_begin();
     }
 
-    /// Accounts the switch to the task. Returns its mode, `USER` or `SYSTEM`. Called after
-    /// [`comes`](Self::comes).
+    /// Accounts the switch to the task. Returns the mode in which the task continues, `USER` or
+    /// `SYSTEM`. Called after [`begin_switch_in`](Self::begin_switch_in).
     #[inline(always)]
-    pub(super) fn come(&self, cpu: u32, bounds: &Bounds, now: u64) -> u64 {
-        // The wait belongs to the group in which the task waited, where readers have reported it.
-        let since = self.since.load_relaxed();
+    pub(super) fn switch_in(&self, cpu: u32, bounds: &LatencyBounds, now: u64) -> u64 {
+        // Add the wait to the values of the old group of CPUs, because readers have included it in
+        // these values while the task waited.
+        let since = self.wait_start.load_relaxed();
         if since & WOKEN_MAYBE != 0 {
-            let latency = waited(now, since);
-            if let Some(values) = self.part() {
+            let latency = ticks_since(now, since);
+            if let Some(values) = self.group_values() {
                 add(&values[value::LATENCY], latency);
             }
-            if self.told_apart.load_relaxed() != 0 {
-                if let Some(word) = self.latencies.get(bounds.place(latency)) {
+            if self.latency_hist.load_relaxed() != 0 {
+                if let Some(word) = self.latencies.get(bounds.bucket(latency)) {
                     add(word, 1);
                 }
             }
         } else if since != 0 {
-            add(&self.runq, waited(now, since));
+            add(&self.runq, ticks_since(now, since));
         }
-        self.since.store_relaxed(0);
-        self.enter(cpu);
-        self.changes.end();
-        self.calling.load_relaxed()
+        self.wait_start.store_relaxed(0);
+        self.set_cpu(cpu);
+        self.seqcount.write_end();
+        self.in_syscall.load_relaxed()
     }
 
     /// Accounts a wakeup. Called before the task is woken, on any CPU.
     ///
     /// A task that was preempted is waiting already, even if it was about to sleep, and keeps its
-    /// stamp. A task that is running may be about to sleep: then its wait begins now, unless it is
-    /// woken again later.
+    /// stamp. A running task may be about to sleep. If the task does sleep, its wait begins now,
+    /// unless it is woken again later.
     #[inline(always)]
     pub fn wake(&self, now: u64) {
-        if self.since.load_relaxed() & 3 != READY {
-            let why = match self.on.load_relaxed() {
+        if self.wait_start.load_relaxed() & 3 != READY {
+            let why = match self.on_cpu.load_relaxed() {
                 0 => WOKEN,
                 _ => WOKEN_MAYBE,
             };
-            self.since.store_relaxed(stamp(now, why));
+            self.wait_start.store_relaxed(stamp(now, why));
         }
     }
 
     /// Counts a signal that was delivered to the task.
     #[inline]
-    pub fn signal(&self, number: usize) {
+    pub fn count_signal(&self, number: usize) {
         if let Some(word) = self.signals.get(number) {
             add(word, 1);
         }
@@ -271,7 +277,7 @@ impl<V: Values> Task<V> {
     /// Ends the accounting of the task.
     #[inline]
     pub fn end(&self, now: u64) {
-        self.over.store_relaxed(now);
+        self.ended.store_relaxed(now);
     }
 
     /// Returns how often a signal was delivered to the task.
@@ -281,14 +287,14 @@ impl<V: Values> Task<V> {
             .map_or(0, |word| word.load_relaxed() as u32)
     }
 
-    /// Returns true if wakeup latencies are counted by class.
-    pub fn tells_latencies(&self) -> bool {
-        self.told_apart.load_relaxed() != 0
+    /// Returns true if wakeup latencies are counted in the histogram.
+    pub fn has_latency_hist(&self) -> bool {
+        self.latency_hist.load_relaxed() != 0
     }
 
-    /// Starts or stops counting wakeup latencies by class.
-    pub fn tell_latencies(&self, on: bool) {
-        self.told_apart.store_relaxed(on.into());
+    /// Starts or stops counting wakeup latencies in the histogram.
+    pub fn set_latency_hist(&self, on: bool) {
+        self.latency_hist.store_relaxed(on.into());
     }
 
     /// Returns the number of groups of CPUs.
@@ -296,43 +302,50 @@ impl<V: Values> Task<V> {
         self.values.len() / NR_VALUES
     }
 
-    /// Returns the values of the task up to now; on any CPU. `cpu` returns the words of a CPU.
+    /// Returns the values of the task up to now. Runs on any CPU. `cpu` returns the words of a CPU.
     /// Returns `None` if the values are being changed.
     pub fn read<'a>(
         &self,
         clock: impl Fn() -> u64,
         cpu: impl Fn(u32) -> Option<&'a Cpu>,
-    ) -> Option<Read> {
+    ) -> Option<TaskSnapshot> {
         self.read_groups(clock, cpu, &mut [])
     }
 
-    /// Does the same as [`read`](Self::read), and also returns the values of each group of CPUs.
+    /// Returns the values of the task like [`read`](Self::read), and stores the values for each
+    /// group of CPUs in `groups`.
     pub fn read_groups<'a>(
         &self,
         clock: impl Fn() -> u64,
         cpu: impl Fn(u32) -> Option<&'a Cpu>,
         groups: &mut [[u64; NR_VALUES]],
-    ) -> Option<Read> {
-        tried(|| {
-            let start = self.changes.start();
-            let live = match self.on.load_relaxed() {
+    ) -> Option<TaskSnapshot> {
+        retry(|| {
+            let start = self.seqcount.read_begin();
+            let live = match self.on_cpu.load_relaxed() {
                 0 => None,
                 on => cpu(on.wrapping_sub(1) as u32),
             };
-            let start_there = live.map_or(0, |cpu| cpu.changes.start());
+            let start_there = live.map_or(0, |cpu| cpu.seqcount.read_begin());
             let read = self.read_once(&clock, live, groups)?;
-            // D: pairs with the release fence in `Changes::begin`.
+            // D: pairs with the release fence in `SeqCount::write_begin`.
             fence_acquire();
-            let whole = self.changes.is_whole(start)
-                && live.is_none_or(|cpu| cpu.changes.is_whole(start_there));
+            let whole = self.seqcount.is_consistent(start)
+                && live.is_none_or(|cpu| cpu.seqcount.is_consistent(start_there));
             whole.then_some(read)
         })
     }
 
-    /// Adds values that are not accounted yet to those that were read.
-    fn add_now(&self, read: &mut Read, apart: &mut [[u64; NR_VALUES]], more: &[u64; NR_VALUES]) {
+    /// Adds `more`, values that are not accounted yet, to the values in `read` and to those of the
+    /// task's present group in `apart`.
+    fn add_unaccounted(
+        &self,
+        read: &mut TaskSnapshot,
+        apart: &mut [[u64; NR_VALUES]],
+        more: &[u64; NR_VALUES],
+    ) {
         add_all(&mut read.values, more);
-        let group = self.part.load_relaxed() as usize / NR_VALUES;
+        let group = self.group_base.load_relaxed() as usize / NR_VALUES;
         if let Some(values) = apart.get_mut(group) {
             add_all(values, more);
         }
@@ -343,21 +356,21 @@ impl<V: Values> Task<V> {
         clock: &impl Fn() -> u64,
         live: Option<&Cpu>,
         apart: &mut [[u64; NR_VALUES]],
-    ) -> Option<Read> {
-        let on = self.on.load_relaxed();
+    ) -> Option<TaskSnapshot> {
+        let on = self.on_cpu.load_relaxed();
         let (now, total) = match live {
-            Some(cpu) => cpu.settled(clock)?,
+            Some(cpu) => cpu.stable_irq_time(clock)?,
             None => (clock(), 0),
         };
-        let mut read = Read {
+        let mut read = TaskSnapshot {
             values: [0; NR_VALUES],
             runq: self.runq.load_relaxed(),
             counted: 0,
             latencies: [0; NR_LATENCIES],
-            cpu: (self.last.load_relaxed() as u32).saturating_sub(1),
+            cpu: (self.last_cpu.load_relaxed() as u32).saturating_sub(1),
             running: on != 0,
         };
-        let over = match self.over.load_relaxed() {
+        let over = match self.ended.load_relaxed() {
             0 => now,
             over => over,
         };
@@ -377,25 +390,25 @@ impl<V: Values> Task<V> {
         }
         if let Some(cpu) = live {
             let mut more = [0u64; NR_VALUES];
-            let turn = cpu.turn(now, total);
+            let turn = cpu.run_time(now, total);
             more[value::SCHED] = turn.own;
-            if cpu.mode_now()? == SYSTEM {
-                more[value::SYSTEM] = turn.own.saturating_sub(cpu.mode_own.load_relaxed());
+            if cpu.stable_mode()? == SYSTEM {
+                more[value::SYSTEM] = turn.own.saturating_sub(cpu.mode_start.load_relaxed());
             }
             more[value::INTERRUPTS] = turn.interrupts;
-            let count = cpu.count.load_relaxed();
-            more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_count.load_relaxed());
-            self.add_now(&mut read, apart, &more);
+            let count = cpu.irq_count.load_relaxed();
+            more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_irq_count.load_relaxed());
+            self.add_unaccounted(&mut read, apart, &more);
         }
-        // The task waits for a CPU.
-        if on == 0 && self.over.load_relaxed() == 0 {
-            let since = self.since.load_relaxed();
-            let waits = waited(now, since);
+        // A task that does not run and has not ended may be waiting for a CPU.
+        if on == 0 && self.ended.load_relaxed() == 0 {
+            let since = self.wait_start.load_relaxed();
+            let waits = ticks_since(now, since);
             match since & 3 {
                 WOKEN => {
                     let mut more = [0u64; NR_VALUES];
                     more[value::LATENCY] = waits;
-                    self.add_now(&mut read, apart, &more);
+                    self.add_unaccounted(&mut read, apart, &more);
                 }
                 READY => read.runq = read.runq.wrapping_add(waits),
                 _ => {}

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Globs of filters and of traces.
+//! Matching of globs, for filters and for the selection of markers by traces.
 
 use super::Source;
 
 /// Returns true if the whole text matches the pattern, which may contain `* ? [a-z] [!a-z] \x`.
 ///
-/// Some characters stand for themselves: the `[` of a class without an end, a backslash at the end,
-/// a `]` at the beginning of a class, and a `-` at the beginning or the end of a class. The time is
-/// at most proportional to the product of both lengths.
+/// Some characters stand for themselves: the `[` of a class without an end, a backslash at the end
+/// of the pattern, a `]` at the beginning of a class, and a `-` at the beginning or the end of a
+/// class. The match takes a time that is at most proportional to the product of both lengths.
 pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, 0, pattern.len(), text)
 }
 
-/// [`glob`] for a pattern in memory that others may change meanwhile.
+/// Matches `text` like [`glob`], with the pattern at the offsets `from` to `to` of memory that may
+/// change at the same time.
 pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, text: &[u8]) -> bool {
     let mut at = from;
     let mut done = 0;
-    // Offset behind the last star, and the end of the text that this star matches for now. Only the
-    // last star is extended, because everything before it was matched as early as possible.
+    // The offset behind the last star of the pattern, and the end of the text that this star
+    // matches so far. Only the last star is extended: the pattern before it was matched as early as
+    // possible.
     let mut star = None;
     loop {
         let byte = text.get(done).copied();
@@ -48,7 +50,8 @@ pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, te
     }
 }
 
-/// If the byte matches the pattern at `at`, returns the offset behind that part of the pattern.
+/// Matches one byte with the element of the pattern at `at`. Returns the offset behind that
+/// element; `None` if the byte does not match.
 fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<usize> {
     if at >= to {
         return None;
@@ -66,8 +69,8 @@ fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option
     }
 }
 
-/// Parses the class whose `[` is before `at`. Returns the offset behind it, and whether it contains
-/// the byte. `None` if the class does not end.
+/// Parses the class whose `[` is before `at`. Returns the offset behind the class, and whether the
+/// class contains the byte. Returns `None` if the class has no end.
 fn class<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<(usize, bool)> {
     let but = at < to && source.byte(at) == b'!';
     let first = if but { at.wrapping_add(1) } else { at };
@@ -91,7 +94,7 @@ fn class<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Opti
     }
 }
 
-/// Returns a byte of a class, and the offset of the next one.
+/// Returns the byte of a class at the offset `at`, and the offset of the next byte of the class.
 fn member<S: Source + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
     let next = at.wrapping_add(1);
     match source.byte(at) {
@@ -100,8 +103,8 @@ fn member<S: Source + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
     }
 }
 
-/// Returns true if one of the globs matches; they are separated by single blanks. An empty list
-/// matches everything except events of the kernel.
+/// Returns true if a glob in `list` matches the text. Single blanks separate the globs. An empty
+/// list matches every name except those of kernel events.
 pub fn globs(list: &[u8], text: &[u8]) -> bool {
     if list.is_empty() {
         return !text.starts_with(b"kernel:");

@@ -1,53 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits per user: kernel memory of contexts and traces, number of traces and of traced processes.
-//! The sums are kept by `sys/shim/account.c`.
+//! Limits per user for the kernel memory of contexts and traces, the number of traces, and the
+//! number of traced processes. The sums per user are kept by `sys/shim/account.c`.
 //!
-//! An amount is added to the account of the user and to those of the owners of the user's user
-//! namespaces. Sample buffers are charged to `RLIMIT_MEMLOCK` as well, and all memory is charged to
-//! the control group of the task that allocates it.
+//! An amount is added to the account of the user and to the accounts of the owners of the user's
+//! user namespaces. Sample buffers are charged to `RLIMIT_MEMLOCK` as well, and all memory is
+//! charged to the control group of the task that allocates it.
 
 use kernel::cred::Credential;
 use kernel::error::{code::ENOMEM, to_result, Error, Result};
 use kernel::sync::aref::ARef;
 
 use super::shim::Amount;
-pub(crate) use super::shim::Thing;
-use super::{rights, shim};
+pub(crate) use super::shim::Resource;
+use super::{access, shim};
 
-/// Bytes that are accounted to a user. Drop subtracts them.
+/// Bytes that are charged to a user until the charge is dropped.
 ///
 /// Context: drop in process context.
 pub(crate) struct Charge {
     user: ARef<Credential>,
     /// The user had `CAP_SYS_RESOURCE` in the initial user namespace: the amount is not limited.
-    free: bool,
+    unlimited: bool,
     bytes: u64,
 }
 
 impl Charge {
-    /// Charges `bytes` to the caller, who also pays for what is derived from this charge. Process
-    /// context.
+    /// Charges `bytes` to the caller. [`charge`](Self::charge) of the result charges the same user.
+    /// Called in process context.
     ///
     /// # Errors
     ///
     /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
     pub(crate) fn of_caller(bytes: usize) -> Result<Self> {
-        // SAFETY: Checks a capability of the current task; no requirements.
-        let free = unsafe { shim::pfm_account_is_free() };
+        // SAFETY: The callee only checks a capability of the current task.
+        let free = unsafe { shim::pfm_account_is_unlimited() };
         let nothing = Self {
-            user: rights::of_caller(),
-            free,
+            user: access::of_caller(),
+            unlimited: free,
             bytes: 0,
         };
-        nothing.more(bytes)
+        nothing.charge(bytes)
     }
 
-    /// Returns an empty charge of the same user.
-    pub(crate) fn none(&self) -> Self {
+    /// Returns an empty charge of the user of `self`.
+    pub(crate) fn empty(&self) -> Self {
         Self {
             user: self.user.clone(),
-            free: self.free,
+            unlimited: self.unlimited,
             bytes: 0,
         }
     }
@@ -57,36 +57,39 @@ impl Charge {
         &self.user
     }
 
-    /// Charges further bytes to the same user, in a charge of its own. Process context.
+    /// Charges further bytes to the user of `self`, and returns these bytes as a separate charge.
+    /// Called in process context.
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the limit would be exceeded, `ENOMEM`.
-    pub(crate) fn more(&self, bytes: usize) -> Result<Self> {
-        let mut more = self.none();
-        let most = match self.free {
+    /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM`.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<Self> {
+        let mut more = self.empty();
+        let most = match self.unlimited {
             true => u64::MAX,
-            // SAFETY: Reads a module parameter and the size of memory; no requirements.
+            // SAFETY: The callee only reads a module parameter and the size of memory.
             false => unsafe { shim::pfm_account_bytes() },
         };
-        add(&more.user, (Thing::Bytes, bytes as u64), most)?;
+        add(&more.user, (Resource::Bytes, bytes as u64), most)?;
         more.bytes = bytes as u64;
         Ok(more)
     }
 
-    /// Returns the number of bytes.
+    /// Returns the number of charged bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes as usize
     }
 
-    /// Moves the bytes of `other`, which must be of the same user, to this charge. Any context.
-    pub(crate) fn take(&mut self, other: &mut Self) {
+    /// Moves the bytes of `other`, which must be of the user of `self`, to `self`. Callable in any
+    /// context.
+    pub(crate) fn absorb(&mut self, other: &mut Self) {
         self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
     }
 
-    /// Returns up to `bytes` to the user. Process context.
-    pub(crate) fn give_back(&mut self, bytes: usize) {
-        let mut less = self.none();
+    /// Subtracts up to `bytes` from the charge and from the user's account. Called in process
+    /// context.
+    pub(crate) fn uncharge(&mut self, bytes: usize) {
+        let mut less = self.empty();
         less.bytes = self.bytes.min(bytes as u64);
         self.bytes = self.bytes.wrapping_sub(less.bytes);
     }
@@ -94,31 +97,31 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        sub(&self.user, (Thing::Bytes, self.bytes));
+        sub(&self.user, (Resource::Bytes, self.bytes));
     }
 }
 
-/// One object of a kind (a trace, a traced process, a call) that is accounted to a user. Drop
-/// subtracts it.
+/// An object (a trace, a traced process, a call) that is counted in the account of a user until the
+/// charge is dropped.
 ///
 /// Context: drop in process context.
-pub(crate) struct Share {
+pub(crate) struct ResourceCharge {
     user: ARef<Credential>,
-    thing: Thing,
+    resource: Resource,
 }
 
-impl Share {
-    /// Counts one more for the caller. Returns `error` if the caller would have more than `most`,
-    /// or `ENOMEM`. Process context.
-    pub(crate) fn of_caller(thing: Thing, most: usize, error: Error) -> Result<Self> {
-        Self::of(&rights::of_caller(), thing, most, error)
+impl ResourceCharge {
+    /// Counts one more object in the account of the caller. Returns `error` if the caller would
+    /// have more than `most`, or `ENOMEM`. Called in process context.
+    pub(crate) fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
+        Self::of(&access::of_caller(), thing, most, error)
     }
 
-    /// Counts one more for a user. Returns `error` if the user would have more than `most`, or
-    /// `ENOMEM`. Process context.
+    /// Counts one more object in the account of a user. Returns `error` if the user would have more
+    /// than `most`, or `ENOMEM`. Called in process context.
     pub(crate) fn of(
         user: &ARef<Credential>,
-        thing: Thing,
+        thing: Resource,
         most: usize,
         error: Error,
     ) -> Result<Self> {
@@ -127,27 +130,44 @@ impl Share {
             Err(_) => Err(error),
             Ok(()) => Ok(Self {
                 user: user.clone(),
-                thing,
+                resource: thing,
             }),
         }
     }
 }
 
-impl Drop for Share {
+impl Drop for ResourceCharge {
     fn drop(&mut self) {
-        sub(&self.user, (self.thing, 1));
+        sub(&self.user, (self.resource, 1));
     }
 }
 
-/// Adds `nr` to the user's account and to those of the owners of its user namespaces. `EDQUOT` if
-/// one of them would exceed `most`; then none is changed. `ENOMEM`.
-fn add(user: &Credential, (thing, nr): (Thing, u64), most: u64) -> Result {
+/// Adds `nr` to the user's account and to the accounts of the owners of its user namespaces.
+/// Returns `EDQUOT` if an account would exceed `most`, or `ENOMEM`; an error changes no account.
+fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
-    to_result(unsafe { shim::pfm_account_add(user.as_ptr(), Amount { thing, nr }, most) })
+    to_result(unsafe {
+        shim::pfm_account_add(
+            user.as_ptr(),
+            Amount {
+                resource: thing,
+                nr,
+            },
+            most,
+        )
+    })
 }
 
-fn sub(user: &Credential, (thing, nr): (Thing, u64)) {
-    // SAFETY: The reference keeps the credentials alive, and `nr` was added to their accounts
+fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
+    // SAFETY: The reference keeps the credentials alive, and `nr` was added to the same accounts
     // before.
-    unsafe { shim::pfm_account_sub(user.as_ptr(), Amount { thing, nr }) }
+    unsafe {
+        shim::pfm_account_sub(
+            user.as_ptr(),
+            Amount {
+                resource: thing,
+                nr,
+            },
+        )
+    }
 }

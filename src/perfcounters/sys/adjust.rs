@@ -8,12 +8,12 @@ use kernel::ffi::c_int;
 use super::tables::{is_live, slot_address};
 use crate::driver::{Counter, Group};
 
-/// Adds `delta` to this CPU's value of an instance, as one update of the seqflag. Any context, NMI
-/// included. Nothing changes if the number is negative, out of range or not that of a live
-/// instance.
+/// Adds `delta` to this CPU's value of an instance, as one update of the seqflag. Callable in any
+/// context, NMI included. Does nothing if `instance` is negative, out of range or not the number of
+/// a live instance.
 ///
-/// Liveness is checked after preemption is off, so that perf_add() can wait, by an RCU grace
-/// period, for updates that still saw the instance's previous life.
+/// Liveness is checked with preemption off, so that perf_add() can wait, by an RCU grace period,
+/// for updates that began before the instance was deleted.
 #[no_mangle]
 pub(crate) extern "C" fn perf_adjust(instance: c_int, delta: i64) {
     let slot = instance as u32;

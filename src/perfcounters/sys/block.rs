@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Requests and block devices, as the probes of block providers see them.
+//! Requests and block devices, for the probes of block providers.
 //!
-//! The block layer changes these structures while a probe reads them. No Rust reference to one is
-//! made; each field is read once, by a volatile read.
+//! The block layer changes a request or a block device while a probe reads it. Therefore no Rust
+//! reference to a request or a device is made, and each field is read once, by a volatile read.
 
 use core::marker::PhantomData;
 
@@ -11,9 +11,9 @@ use kernel::bindings;
 use kernel::fmt;
 use kernel::types::Opaque;
 
-use super::family::Key;
+use super::keyed_counters::Key;
 
-/// `struct request`, valid during a probe.
+/// A request of the block layer (`struct request`), valid during a probe.
 #[repr(transparent)]
 pub struct Request(Opaque<bindings::request>);
 
@@ -32,7 +32,7 @@ pub enum Operation {
 
 /// Reads a field of a kernel structure once, by a volatile read.
 ///
-/// The pointer must be to a structure that is alive.
+/// `$pointer` must point to a structure that is alive.
 macro_rules! field {
     ($pointer:expr, $($field:ident).+) => {
         (&raw const (*$pointer).$($field).+).read_volatile()
@@ -54,7 +54,7 @@ impl Request {
         self.flag(bindings::rqf_flags___RQF_IO_STAT)
     }
 
-    /// Returns whether this is a step of a flush sequence, which counts no completion of its own.
+    /// Returns whether the request is a step of a flush sequence, whose completion is not counted.
     #[inline]
     pub fn is_flush_step(&self) -> bool {
         self.flag(bindings::rqf_flags___RQF_FLUSH_SEQ)
@@ -75,7 +75,8 @@ impl Request {
     /// Returns the time since the request was created, in nanoseconds.
     #[inline]
     pub fn age_ns(&self) -> i64 {
-        // SAFETY: Can be called in any context but NMI, in which no request is completed.
+        // SAFETY: `ktime_get()` can be called in any context but NMI, and no request is completed
+        // in an NMI.
         let now = unsafe { bindings::ktime_get() };
         // SAFETY: A request is alive while a probe of its completion runs.
         let made = unsafe { field!(self.0.get(), start_time_ns) };
@@ -87,7 +88,7 @@ impl Request {
     pub fn device(&self) -> Option<Device<'_>> {
         // SAFETY: A request is alive while a probe of its completion runs.
         let part = unsafe { field!(self.0.get(), part) };
-        // INVARIANT: A request keeps its device alive, and is itself alive for the lifetime of
+        // INVARIANT: A request keeps its device alive, and the request is alive for the lifetime of
         // `self`.
         (!part.is_null()).then_some(Device(part, PhantomData))
     }
@@ -107,7 +108,7 @@ impl Device<'_> {
     pub fn partition(self) -> u32 {
         // SAFETY: The device is alive, by the type's invariant.
         let flags = unsafe { field!(self.0, __bd_flags.counter) };
-        // BD_PARTNO is the low byte. Other flags may change at any time, this byte does not.
+        // BD_PARTNO, the low byte, is constant; other flags may change at any time.
         (flags & 0xff) as u32
     }
 

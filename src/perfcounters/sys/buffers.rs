@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of user tracing: single pages that traced processes map, and trace buffers made of such
-//! pages, which are allocated when they are first touched.
+//! Memory of user tracing: single pages that traced processes map, and trace buffers. The pages of
+//! a trace buffer are allocated when they are first touched.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use engine::sync::Word;
-use engine::trace::{self, Counts, Span};
+use engine::trace::{self, BufferRange, Counts};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::bindings;
@@ -23,8 +23,8 @@ pub(crate) const PAGE: usize = engine::abi::PAGE_SIZE;
 ///
 /// # Invariants
 ///
-/// The address is that of a whole page in the direct map, to which this holds a reference. Each
-/// mapping holds a reference of its own.
+/// The address is that of a whole page in the direct map, and `self` holds a reference to the page.
+/// Each mapping of the page holds a separate reference.
 pub(crate) struct Page(NonNull<u8>);
 
 // SAFETY: The memory is accessed by aligned atomic words only, or through `&mut self`.
@@ -33,9 +33,10 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Allocates a zeroed page, charged to the caller's control group. `ENOMEM`. May sleep.
+    /// Allocates a zeroed page, charged to the caller's control group. Returns `ENOMEM` if memory
+    /// is short. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: Allocates in process context; no requirements.
+        // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe { shim::pt_page_new() };
         // INVARIANT: The page was just allocated, with one reference.
         Ok(Self(NonNull::new(address as *mut u8).ok_or(ENOMEM)?))
@@ -46,20 +47,21 @@ impl Page {
         self.0.as_ptr() as usize
     }
 
-    /// Stores the 32-bit word `word`, with release semantics: a reader that sees the new value sees
-    /// all earlier stores. Does nothing beyond the end of the page.
+    /// Stores `value` in the 32-bit word with index `word`, with release semantics: a reader that
+    /// sees the new value sees all earlier stores. Does nothing if `word` is beyond the end of the
+    /// page.
     pub(crate) fn put(&self, word: usize, value: u32) {
         if word < PAGE / 4 {
             // SAFETY: The word is within the page and aligned, and shared words are accessed
             // atomically only.
             let word = unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast::<u32>().add(word)) };
-            // Release: pairs with the ordered loads in a traced process, which loads the word that
-            // is stored last before the others.
+            // Release: pairs with the ordered loads in a traced process, which loads first the word
+            // that is stored last.
             word.store(value, Ordering::Release);
         }
     }
 
-    /// Loads the 32-bit word `word`; 0 beyond the end of the page.
+    /// Returns the 32-bit word with index `word`, or 0 if `word` is beyond the end of the page.
     pub(crate) fn get(&self, word: usize) -> u32 {
         if word >= PAGE / 4 {
             return 0;
@@ -82,8 +84,8 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant this holds a reference to the page. It is freed with its
-        // last reference.
+        // SAFETY: By the type's invariant `self` holds a reference to the page. The page is freed
+        // with its last reference.
         unsafe { bindings::free_pages(self.address(), 0) }
     }
 }
@@ -93,38 +95,39 @@ impl Drop for Page {
 ///
 /// # Invariants
 ///
-/// A word of `pages` is 0 or the address of a page as in [`Page`], and once set does not change
-/// until drop. The first word is set.
+/// A word of `pages` is 0 or the address of a page as in [`Page`]. A word that is set does not
+/// change until drop. The first word of `pages` is set.
 pub(crate) struct Buffer {
     pages: KVVec<Word>,
     pub(crate) bytes: u32,
     pub(crate) flight: bool,
-    /// The position up to which the reader is done: it has read the bytes before, or skipped them
-    /// as corrupt.
-    position: Word,
-    /// Nonzero after a thread has waited for room and timed out, until the reader advances.
+    /// The position up to which the reader has read the bytes, or skipped them as corrupt.
+    read_position: Word,
+    /// Nonzero after a thread has timed out waiting for room, until the reader advances.
     stalled: Word,
-    /// The wait for room that was begun last: the tail that the thread saw, plus one, and when the
-    /// first thread began to wait at it, in nanoseconds. 0 if no thread has waited.
-    awaited: Word,
+    /// The last wait for room: the tail at which a thread waited, plus one, and the time at which
+    /// the first thread began to wait at that tail, in nanoseconds. `awaited_tail` and
+    /// `awaited_since` are 0 if no thread has waited.
+    awaited_tail: Word,
     awaited_since: Word,
     /// The count of lost events that was last returned to the reader.
-    told: Word,
-    /// Plausibility of the writer's count of lost events: the last count that was plausible, the
-    /// time of that check in ticks, and whether an implausible count was seen. From then on the
-    /// writer's count is ignored.
-    believed: Word,
-    looked: Word,
-    senseless: Word,
+    reported_lost: Word,
+    /// Plausibility of the writer's count of lost events: the last plausible count, the time of
+    /// that check in ticks, and whether an implausible count was seen. After an implausible count
+    /// the writer's count is ignored.
+    plausible_lost: Word,
+    plausible_at: Word,
+    implausible: Word,
     /// Bytes discarded because the counts were corrupt. An implausible count of lost events adds 8.
     cut: Word,
     /// The number of page allocations that failed, and the number of pages that are allocated.
-    refused: Word,
-    there: Word,
+    alloc_failures: Word,
+    nr_pages: Word,
 }
 
 impl Buffer {
-    /// Creates a buffer with the page of counts only. `ENOMEM`. May sleep.
+    /// Creates a buffer with the page of counts only. Returns `ENOMEM` if memory is short. May
+    /// sleep.
     pub(crate) fn new(bytes: u32, flight: bool) -> Result<Self> {
         let nr = (bytes as usize / PAGE).wrapping_add(1);
         let mut pages = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
@@ -135,48 +138,50 @@ impl Buffer {
             pages,
             bytes,
             flight,
-            position: Word::new(0),
+            read_position: Word::new(0),
             stalled: Word::new(0),
-            awaited: Word::new(0),
+            awaited_tail: Word::new(0),
             awaited_since: Word::new(0),
-            told: Word::new(0),
-            believed: Word::new(0),
-            looked: Word::new(Clock::of_traces().ticks()),
-            senseless: Word::new(0),
+            reported_lost: Word::new(0),
+            plausible_lost: Word::new(0),
+            plausible_at: Word::new(Clock::of_traces().ticks()),
+            implausible: Word::new(0),
             cut: Word::new(0),
-            refused: Word::new(0),
-            there: Word::new(0),
+            alloc_failures: Word::new(0),
+            nr_pages: Word::new(0),
         };
         let counts = buffer.page(0).ok_or(ENOMEM)?;
         // INVARIANT: `page(0)` has set the first word.
         // SAFETY: The page is aligned, zeroed and held by the buffer, and no other thread has it
         // yet.
-        trace::begin(unsafe { &*(counts as *const Counts) }, bytes, flight);
+        trace::init_counts(unsafe { &*(counts as *const Counts) }, bytes, flight);
         Ok(buffer)
     }
 
-    /// Allocates all pages now, so that writing needs no page fault. `ENOMEM`. May sleep.
-    pub(crate) fn complete(&self) -> Result {
+    /// Allocates all pages of the buffer, so that writing needs no page fault. Returns `ENOMEM` if
+    /// memory is short. May sleep.
+    pub(crate) fn alloc_all(&self) -> Result {
         (0..self.pages.len()).try_for_each(|n| self.page(n).map(|_| ()).ok_or(ENOMEM))
     }
 
-    /// Returns the address of a page, allocating it if needed. `None` if the number is too large,
-    /// or if there is no memory. May sleep.
+    /// Returns the address of a page, allocating it if needed, or `None` if the number is too large
+    /// or there is no memory. May sleep.
     fn page(&self, number: usize) -> Option<usize> {
         match self.pages.get(number)?.load_relaxed() {
-            0 => self.page_or(number, &mut Page::new().ok()),
+            0 => self.page_or_insert(number, &mut Page::new().ok()),
             there => Some(there as usize),
         }
     }
 
-    /// Returns the address of a page, taking `spare` if it is not allocated yet. `None` if the
-    /// number is too large, or if a page is needed and `spare` is empty. Caller holds `TRACING`.
-    pub(crate) fn page_or(&self, number: usize, spare: &mut Option<Page>) -> Option<usize> {
+    /// Returns the address of a page; a page that is not allocated yet is taken from `spare`.
+    /// Returns `None` if the number is too large, or if a page is needed and `spare` is empty.
+    /// Caller holds `TRACING`.
+    pub(crate) fn page_or_insert(&self, number: usize, spare: &mut Option<Page>) -> Option<usize> {
         let word = self.pages.get(number)?;
         if word.load_relaxed() == 0 {
             let page = spare.take()?;
-            let there = self.there.load_relaxed();
-            self.there.store_relaxed(there.wrapping_add(1));
+            let there = self.nr_pages.load_relaxed();
+            self.nr_pages.store_relaxed(there.wrapping_add(1));
             // INVARIANT: The word is set once; the reference of `page` is kept until drop.
             // Release: pairs with the acquire in `at`.
             word.store_release(page.address() as u64);
@@ -189,146 +194,147 @@ impl Buffer {
         NonNull::new(self.pages.get(page)?.load_acquire() as *mut u8)
     }
 
-    /// Returns the writer's counts.
+    /// Returns the page of counts, which the writer updates.
     pub(crate) fn counts(&self) -> &Counts {
-        // SAFETY: By the type's invariant the first page is there as long as `self`. It holds
+        // SAFETY: By the type's invariant the first page lives as long as `self`. The page holds
         // atomic words, which user space may change at any time.
         unsafe { &*(self.pages.first().map_or(0, Word::load_relaxed) as *const Counts) }
     }
 
-    /// Returns a word of the records, by its number. `None` if its page is not allocated.
+    /// Returns the word of the records with this number, or `None` if the page of the word is not
+    /// allocated.
     #[inline]
     pub(crate) fn word(&self, number: usize) -> Option<&Word> {
         const WORDS: usize = PAGE / 8;
         let page = self.at((number / WORDS).wrapping_add(1))?;
-        // SAFETY: The word is within the page, which is kept as long as the buffer, by the type's
-        // invariant.
+        // SAFETY: The word is within the page, and the page lives as long as the buffer, by the
+        // type's invariant.
         Some(unsafe { page.cast::<Word>().add(number % WORDS).as_ref() })
     }
 
-    /// Returns the bytes of memory of a buffer that has no pages of records.
+    /// Returns the size in memory of a buffer without pages of records, in bytes.
     pub(crate) fn empty_bytes(bytes: u32) -> usize {
         let words = (bytes as usize / PAGE).wrapping_add(1);
         let pages = words.wrapping_mul(size_of::<Word>());
         pages.wrapping_add(size_of::<Self>()).wrapping_add(PAGE)
     }
 
-    /// Returns the bytes of memory of this buffer.
+    /// Returns the size of this buffer in memory, in bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let records = self.there.load_relaxed().wrapping_sub(1);
+        let records = self.nr_pages.load_relaxed().wrapping_sub(1);
         let empty = Self::empty_bytes(self.bytes) as u64;
         records.wrapping_mul(PAGE as u64).wrapping_add(empty)
     }
 
-    /// Returns the writer's count of lost events, as it is: user space can write any value there.
-    pub(crate) fn claimed(&self) -> u64 {
+    /// Returns the writer's count of lost events, unchecked: user space can write any value to it.
+    pub(crate) fn writer_lost(&self) -> u64 {
         let [_, _, _, lost, ..] = self.counts();
         lost.load_relaxed()
     }
 
     /// Returns the number of lost events, as far as the writer's count is plausible. An implausible
-    /// count is ignored, and so are all later ones.
+    /// count and all later counts are ignored.
     pub(crate) fn lost(&self) -> u64 {
-        // Acquire: pairs with the releases below: a thread that sees this time also sees the count
-        // stored with it.
-        let looked = self.looked.load_acquire();
-        let believed = self.believed.load_relaxed();
-        let claimed = self.claimed();
-        if self.senseless.load_relaxed() != 0 {
-            return believed;
+        // Acquire: pairs with the releases below. A thread that sees the time of a check also sees
+        // the count that was stored with that time.
+        let looked = self.plausible_at.load_acquire();
+        let plausible = self.plausible_lost.load_relaxed();
+        let claimed = self.writer_lost();
+        if self.implausible.load_relaxed() != 0 {
+            return plausible;
         }
         let now = Clock::of_traces().ticks();
-        if claimed == believed {
+        if claimed == plausible {
             // No event was lost since the last check. Release: pairs with the acquire above.
-            self.looked.store_release(now);
-            return believed;
+            self.plausible_at.store_release(now);
+            return plausible;
         }
-        match trace::plausible(believed, claimed, now.saturating_sub(looked)) {
+        match trace::plausible_lost(plausible, claimed, now.saturating_sub(looked)) {
             Some(lost) => {
-                self.believed.store_relaxed(lost);
+                self.plausible_lost.store_relaxed(lost);
                 // Release: pairs with the acquire above.
-                self.looked.store_release(now);
+                self.plausible_at.store_release(now);
                 lost
             }
             None => {
-                self.senseless.store_relaxed(1);
+                self.implausible.store_relaxed(1);
                 let cut = self.cut.load_relaxed().wrapping_add(8);
                 self.cut.store_relaxed(cut);
-                believed
+                plausible
             }
         }
     }
 
     /// Counts a failed allocation of a page.
-    pub(crate) fn refuse(&self) {
-        let refused = self.refused.load_relaxed();
-        self.refused.store_relaxed(refused.wrapping_add(1));
+    pub(crate) fn count_alloc_failure(&self) {
+        let refused = self.alloc_failures.load_relaxed();
+        self.alloc_failures.store_relaxed(refused.wrapping_add(1));
     }
 
     /// Returns the number of bytes that were discarded as corrupt, and the number of failed page
     /// allocations.
-    pub(crate) fn faults(&self) -> (u64, u64) {
-        (self.cut.load_relaxed(), self.refused.load_relaxed())
+    pub(crate) fn loss_counts(&self) -> (u64, u64) {
+        (self.cut.load_relaxed(), self.alloc_failures.load_relaxed())
     }
 
-    /// Returns the range of bytes that can be read; `None` if there is none. Corrupt counts discard
-    /// the range, which is added to [`faults`](Self::faults).
-    pub(crate) fn span(&self) -> Option<Span> {
+    /// Returns the range of bytes that can be read, or `None` if no bytes can be read. If the
+    /// counts are corrupt, the range is discarded and added to [`loss_counts`](Self::loss_counts).
+    pub(crate) fn readable(&self) -> Option<BufferRange> {
         if self.flight {
-            return match trace::recorded(self.counts(), self.bytes) {
+            return match trace::flight_range(self.counts(), self.bytes) {
                 Ok(span) => (span.bytes != 0).then_some(span),
                 Err(_) => {
-                    // Stored, not added: a flight recorder is read again from the same counts,
-                    // which stay corrupt.
+                    // The number of bytes is stored, not added, because a flight recorder is read
+                    // again from the same corrupt counts.
                     self.cut.store_relaxed(self.bytes.into());
                     None
                 }
             };
         }
-        let since = self.position.load_relaxed();
-        match trace::written(self.counts(), since, self.bytes) {
+        let since = self.read_position.load_relaxed();
+        match trace::unread_range(self.counts(), since, self.bytes) {
             Ok(span) => (span.bytes != 0).then_some(span),
-            Err(senseless) => {
+            Err(corrupt) => {
                 let cut = self.cut.load_relaxed().wrapping_add(self.bytes.into());
                 self.cut.store_relaxed(cut);
-                self.read_up_to(senseless.next);
+                self.advance(corrupt.resume_at);
                 None
             }
         }
     }
 
-    /// Returns what a reader has to get: the range of bytes that can be read, or an empty range if
-    /// the number of lost events has changed since it was last returned. The empty range matters
-    /// for a writer that has ended, as no later records report the loss.
-    pub(crate) fn news(&self) -> Option<Span> {
-        let position = self.position.load_relaxed();
-        let nothing = Span {
+    /// Returns the range of bytes that can be read, or an empty range if only the number of lost
+    /// events has changed since it was last returned. The empty range matters for a writer that has
+    /// ended, as no later records report the loss.
+    pub(crate) fn unread(&self) -> Option<BufferRange> {
+        let position = self.read_position.load_relaxed();
+        let nothing = BufferRange {
             position,
             from: 0,
             bytes: 0,
             next: position,
         };
-        let is_told = self.flight || self.lost() == self.told.load_relaxed();
-        self.span().or((!is_told).then_some(nothing))
+        let is_told = self.flight || self.lost() == self.reported_lost.load_relaxed();
+        self.readable().or((!is_told).then_some(nothing))
     }
 
     /// Records the count of lost events that was returned to the reader.
-    pub(crate) fn told(&self, lost: u64) {
-        self.told.store_relaxed(lost);
+    pub(crate) fn set_reported_lost(&self, lost: u64) {
+        self.reported_lost.store_relaxed(lost);
     }
 
-    /// Returns how many bytes of a span are valid, after it was copied. In a flight recorder the
-    /// writer may have overwritten the rest meanwhile.
-    pub(crate) fn good(&self, span: &Span) -> u32 {
+    /// Returns how many bytes of a span are valid after the span was copied. In a flight recorder
+    /// the writer may have overwritten the other bytes during the copy.
+    pub(crate) fn valid_bytes(&self, span: &BufferRange) -> u32 {
         match self.flight {
-            true => trace::left(self.counts(), span, self.bytes),
+            true => trace::valid_bytes(self.counts(), span, self.bytes),
             false => span.bytes,
         }
     }
 
     /// Returns the position up to which the buffer was read.
-    pub(crate) fn position(&self) -> u64 {
-        self.position.load_relaxed()
+    pub(crate) fn read_position(&self) -> u64 {
+        self.read_position.load_relaxed()
     }
 
     /// Returns whether a thread has timed out waiting for room since the reader last advanced.
@@ -336,37 +342,38 @@ impl Buffer {
         self.stalled.load_relaxed() != 0
     }
 
-    /// Returns since when threads wait for the reader to advance beyond `tail`, in nanoseconds. It
-    /// is `now` if no thread has waited at that tail before. Caller holds `TRACING`.
+    /// Returns the time since which threads wait for the reader to advance beyond `tail`, in
+    /// nanoseconds. The returned time is `now` if no thread has waited at that tail before. Caller
+    /// holds `TRACING`.
     pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
         let place = tail.wrapping_add(1);
-        if self.awaited.load_relaxed() != place {
+        if self.awaited_tail.load_relaxed() != place {
             self.awaited_since.store_relaxed(now);
-            self.awaited.store_relaxed(place);
+            self.awaited_tail.store_relaxed(place);
         }
         self.awaited_since.load_relaxed()
     }
 
-    /// Records that a wait for room has timed out: other threads do not wait until the reader
-    /// advances.
+    /// Records that a wait for room has timed out. Other threads do not wait for room until the
+    /// reader advances.
     pub(crate) fn stall(&self) {
         self.stalled.store_relaxed(1);
     }
 
-    /// Records that the reader is done with all bytes before `next`, and gives their room to the
-    /// writer.
-    pub(crate) fn read_up_to(&self, next: u64) {
+    /// Records that the reader has read all bytes before `next`, so that the writer can reuse the
+    /// room.
+    pub(crate) fn advance(&self, next: u64) {
         self.stalled.store_relaxed(0);
-        self.position.store_relaxed(next);
+        self.read_position.store_relaxed(next);
         let [.., tail] = self.counts();
         // Release: pairs with the writer's acquire of the tail: the bytes were copied before the
         // writer reuses their room.
         tail.store_release(next);
     }
 
-    /// Copies words of a span to `to`, from byte `done` of the span on. Each word is loaded once,
-    /// so that a concurrent writer cannot change a word that was copied.
-    pub(crate) fn copy(&self, span: &Span, done: usize, to: &mut [u64]) {
+    /// Copies the words of a span to `to`, beginning at byte `done` of the span. Each word is
+    /// loaded once, so that a concurrent writer cannot change a word that was copied.
+    pub(crate) fn copy(&self, span: &BufferRange, done: usize, to: &mut [u64]) {
         const WORDS: usize = PAGE / 8;
         let mask = (self.bytes as usize).wrapping_sub(1);
         let mut at = (span.from as usize).wrapping_add(done) & mask;
@@ -380,12 +387,13 @@ impl Buffer {
             let page = self.at((at / PAGE).wrapping_add(1));
             for (n, to) in part.iter_mut().enumerate() {
                 // SAFETY: `within + n` is below the number of words of a page, because `nr` is
-                // limited to the rest of the page. The page is kept as long as the buffer, by the
+                // limited to the rest of the page. The page lives as long as the buffer, by the
                 // type's invariant.
                 let word = page.map(|page| unsafe {
                     page.cast::<Word>().add(within.wrapping_add(n)).as_ref()
                 });
-                // A page that is not allocated was never written: its words are 0.
+                // The words of a page that is not allocated are 0, because the page was never
+                // written.
                 *to = word.map_or(0, Word::load_relaxed);
             }
             rest = others;
@@ -398,7 +406,8 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         for word in &self.pages {
             if let Some(page) = NonNull::new(word.load_relaxed() as *mut u8) {
-                // INVARIANT: The word holds a reference to the page; `Page` drops it.
+                // INVARIANT: The word holds a reference to the page, and the temporary `Page` drops
+                // that reference.
                 drop(Page(page));
             }
         }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters of the module's own overhead: updates in any context, and their debugfs files.
+//! Counters of the module's own overhead (costs): their updates, which are allowed in any context,
+//! and their debugfs files.
 
 use core::arch::asm;
 
 use kernel::ffi::{c_char, CStr};
 
 use super::{msr, shim};
-use crate::costs::{Cost, NR};
+use crate::costs::{SelfStat, NR_STATS};
 use crate::driver::Counter;
 
 /// A file of perfmon/cpuN in debugfs: `struct pfc_cost_file`.
@@ -18,17 +19,17 @@ pub(crate) struct File {
     second: u16,
 }
 
-// SAFETY: A constant with pointers to static strings only.
+// SAFETY: A `File` is a constant with pointers to static strings only.
 unsafe impl Sync for File {}
 
 impl File {
-    /// Creates a file that shows one cost.
-    pub(crate) const fn of(name: &'static CStr, cost: Cost) -> Self {
+    /// Creates a debugfs file that shows one cost.
+    pub(crate) const fn single(name: &'static CStr, cost: SelfStat) -> Self {
         Self::sum(name, cost, cost)
     }
 
-    /// Creates a file that shows the sum of two different costs.
-    pub(crate) const fn sum(name: &'static CStr, first: Cost, second: Cost) -> Self {
+    /// Creates a debugfs file that shows the sum of two different costs.
+    pub(crate) const fn sum(name: &'static CStr, first: SelfStat, second: SelfStat) -> Self {
         Self {
             name: name.to_bytes_with_nul().as_ptr().cast(),
             first: first as u16,
@@ -40,42 +41,42 @@ impl File {
 /// Computes the scale from TSC ticks to nanoseconds. Called by module init, before any cost can be
 /// counted.
 pub(crate) fn init() {
-    // SAFETY: Called once, before anything reads the scale.
+    // SAFETY: The callee is called once, before anything reads the scale.
     unsafe { shim::pfc_costs_init() }
 }
 
-/// Sets the counter of a cost. Called by module init, before any cost can be counted.
-pub(crate) fn publish(cost: Cost, counter: Counter) {
+/// Sets the counter instance of a cost. Called by module init, before any cost can be counted.
+pub(crate) fn publish(cost: SelfStat, counter: Counter) {
     // SAFETY: `cost` is below the array's length, and nothing reads the array yet. The slots of the
     // counter are kept until module exit.
     unsafe { shim::pfc_costs[cost as usize] = counter.raw() }
 }
 
-/// Creates a CPU's files in debugfs, unless they exist. Process context.
+/// Creates the debugfs files of a CPU, unless the files exist. Called in process context.
 pub(crate) fn show(cpu: u32, files: &'static [File]) {
     // SAFETY: The pointer and length are those of a static slice.
     unsafe { shim::pfc_costs_show(cpu, files.as_ptr(), files.len() as u32) }
 }
 
 #[inline(always)]
-fn slot(cost: Cost) -> *mut i64 {
+fn slot(cost: SelfStat) -> *mut i64 {
     let all = (&raw const shim::pfc_costs).cast::<*mut i64>();
     // SAFETY: The index is below the array's length, as asserted at the end of this file. The array
     // is written before any cost can be counted.
     unsafe { all.add(cost as usize).read() }
 }
 
-/// Adds one to a cost. Any context.
+/// Adds one to the counter of a cost. Callable in any context.
 #[inline(always)]
-pub(crate) fn count(cost: Cost) {
+pub(crate) fn count(cost: SelfStat) {
     // SAFETY: The slot is a per-CPU word of an instance that this module owns; one instruction
     // updates this CPU's copy.
     unsafe { asm!("incq %gs:({p})", p = in(reg) slot(cost), options(att_syntax, nostack)) }
 }
 
-/// Adds `delta` to a cost. Any context.
+/// Adds `delta` to the counter of a cost. Callable in any context.
 #[inline(always)]
-pub(crate) fn add(cost: Cost, delta: u64) {
+pub(crate) fn add(cost: SelfStat, delta: u64) {
     // SAFETY: The slot is a per-CPU word of an instance that this module owns; one instruction
     // updates this CPU's copy.
     unsafe {
@@ -84,27 +85,27 @@ pub(crate) fn add(cost: Cost, delta: u64) {
     }
 }
 
-/// Adds the time since the time stamp `began` (its low 32 bits) to a cost. Preemption must have
-/// been off since then, and less than 2^32 ticks have passed.
+/// Adds the time since the time stamp `began` (low 32 bits of the TSC) to a cost. Preemption must
+/// have been off since `began`, and less than 2^32 ticks have passed.
 #[inline(always)]
-pub(crate) fn spend(cost: Cost, began: u32) {
+pub(crate) fn add_elapsed(cost: SelfStat, began: u32) {
     let ticks = msr::time_stamp_low().wrapping_sub(began);
     // SAFETY: The scale is written before any cost can be counted, and constant afterwards.
     let scale = unsafe { shim::pfc_costs_scale };
     add(cost, u64::from(ticks).wrapping_mul(u64::from(scale)) >> 24);
 }
 
-/// Counts an operation, and adds its duration when dropped. Any context; the thread may move to
-/// another CPU meanwhile.
-pub(crate) struct Span {
-    time: Cost,
+/// Counts an operation, and adds the duration of the operation when dropped. Callable in any
+/// context; the thread may move to another CPU during the operation.
+pub(crate) struct CostTimer {
+    time: SelfStat,
     began: u64,
 }
 
-impl Span {
+impl CostTimer {
     /// Adds one to `nr`, and starts to measure for `time`.
     #[inline(always)]
-    pub(crate) fn begin(nr: Cost, time: Cost) -> Self {
+    pub(crate) fn begin(nr: SelfStat, time: SelfStat) -> Self {
         count(nr);
         Self {
             time,
@@ -113,7 +114,7 @@ impl Span {
     }
 }
 
-impl Drop for Span {
+impl Drop for CostTimer {
     #[inline(always)]
     fn drop(&mut self) {
         let ticks = msr::time_stamp().saturating_sub(self.began);
@@ -126,4 +127,4 @@ impl Drop for Span {
     }
 }
 
-const _: () = assert!(NR == Cost::EventsLost as usize + 1);
+const _: () = assert!(NR_STATS == SelfStat::EventsLost as usize + 1);

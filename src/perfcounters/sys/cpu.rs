@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Possible CPUs, and the CPU hotplug callbacks.
+//! The possible CPUs, and the CPU hotplug callbacks.
 
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
@@ -10,11 +10,11 @@ use kernel::str::CStrExt as _;
 /// Returns the number of CPU blocks in a chunk: one more than the number of the highest possible
 /// CPU.
 pub(crate) fn nr_cpu_ids() -> u32 {
-    // SAFETY: The variable is constant after boot.
+    // SAFETY: `nr_cpu_ids` is constant after boot.
     unsafe { bindings::nr_cpu_ids }
 }
 
-/// Returns whether this CPU is possible: it is or may come online.
+/// Returns whether a CPU is possible: it is online or may come online.
 pub(crate) fn is_possible(cpu: u32) -> bool {
     if cpu >= nr_cpu_ids() {
         return false;
@@ -31,7 +31,7 @@ pub(crate) fn possible() -> impl Iterator<Item = u32> {
     (0..nr_cpu_ids()).filter(|cpu| is_possible(*cpu))
 }
 
-/// Called on each CPU that comes online.
+/// Hotplug callback that runs on each CPU that comes online.
 ///
 /// # Safety
 ///
@@ -42,20 +42,20 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
         crate::counters::cpu_online(cpu, true);
         crate::session::cpu_online();
         crate::pmu::cpu(cpu, true);
-        crate::accounting::cpu_comes(true);
+        crate::accounting::cpu_hotplug(true);
         Ok(0)
     })
 }
 
-/// Called on a CPU before it goes offline. Undoes [`online`] in the reverse order, except for the
-/// CPU's debugfs files, which remain.
+/// Hotplug callback that runs on a CPU before the CPU goes offline. Undoes [`online`] in the
+/// reverse order, except for the CPU's debugfs files, which remain.
 ///
 /// # Safety
 ///
 /// Called only by the kernel, as a hotplug callback on that CPU.
 unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
     from_result(|| {
-        crate::accounting::cpu_comes(false);
+        crate::accounting::cpu_hotplug(false);
         crate::pmu::cpu(cpu, false);
         crate::session::cpu_offline();
         crate::counters::cpu_online(cpu, false);
@@ -63,39 +63,39 @@ unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
     })
 }
 
-/// Called on another CPU after `cpu` has gone offline.
+/// Hotplug callback that runs on another CPU after `cpu` has gone offline.
 ///
 /// # Safety
 ///
 /// Called only by the kernel, as a hotplug callback, when `cpu` runs no code.
-unsafe extern "C" fn gone(cpu: c_uint) -> c_int {
-    crate::accounting::cpu_is_gone(cpu);
+unsafe extern "C" fn dead(cpu: c_uint) -> c_int {
+    crate::accounting::cpu_dead(cpu);
     0
 }
 
-/// The registered hotplug callbacks; drop removes them.
+/// The registered hotplug callbacks, which drop removes.
 ///
 /// # Invariants
 ///
-/// `state` and `gone` are dynamic hotplug states that this has registered.
+/// `state` and `dead` are dynamic hotplug states that [`register`](Self::register) has registered.
 pub(crate) struct Hotplug {
     state: c_int,
-    gone: c_int,
+    dead: c_int,
 }
 
 impl Hotplug {
     /// Registers the callbacks. [`online`] is called for each CPU that is online already. May
     /// sleep.
     pub(crate) fn register() -> Result<Self> {
-        // SAFETY: The callback is a function of this module. Drop removes it, without calling it
-        // once more.
+        // SAFETY: The callback is a function of this module, and drop removes the callback without
+        // calling it.
         let gone = unsafe {
             bindings::__cpuhp_setup_state(
                 bindings::cpuhp_state_CPUHP_BP_PREPARE_DYN,
                 c"perfcounters:gone".as_char_ptr(),
                 false,
                 None,
-                Some(gone),
+                Some(dead),
                 false,
             )
         };
@@ -112,11 +112,11 @@ impl Hotplug {
             )
         };
         to_result(state).inspect_err(|_| {
-            // SAFETY: The state was just registered, and nothing else removes it.
+            // SAFETY: The hotplug state was just registered, and nothing else removes the state.
             unsafe { bindings::__cpuhp_remove_state(gone, false) }
         })?;
         // INVARIANT: Both states were just registered.
-        Ok(Self { state, gone })
+        Ok(Self { state, dead: gone })
     }
 }
 
@@ -125,7 +125,7 @@ impl Drop for Hotplug {
         // SAFETY: Both states are registered by the type's invariant, and removed once.
         unsafe {
             bindings::__cpuhp_remove_state(self.state, false);
-            bindings::__cpuhp_remove_state(self.gone, false);
+            bindings::__cpuhp_remove_state(self.dead, false);
         }
     }
 }

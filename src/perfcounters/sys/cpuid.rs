@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! CPUID, for PMU descriptions.
+//! Functions that read CPUID, for PMU descriptions.
 
 use core::arch::x86_64::{CpuidResult, __cpuid_count};
 
@@ -12,8 +12,8 @@ use super::release::WAIT;
 /// Returns a leaf of CPUID, or zeros if the processor has no leaf of that number.
 #[inline]
 pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
-    // SAFETY: Every 64-bit x86 processor has CPUID; a leaf beyond the last returns undefined
-    // values, which are dropped below.
+    // SAFETY: Every 64-bit x86 processor has the CPUID instruction. The undefined values of a leaf
+    // beyond the last one are dropped below.
     let (last, result) = unsafe {
         (
             __cpuid_count(leaf & 0x8000_0000, 0),
@@ -31,14 +31,15 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
     }
 }
 
-/// Returns whether the processor is hybrid. Each of its CPUs reports that in CPUID leaf 7.
+/// Returns whether the processor is hybrid, which each CPU of a hybrid processor reports in CPUID
+/// leaf 7.
 #[inline]
 pub fn is_hybrid() -> bool {
     vendor() == *b"GenuineIntel" && cpuid(7, 0).edx >> 15 & 1 != 0
 }
 
-/// Returns the core type of this CPU, such as 0x20 (Atom) or 0x40 (Core). It is 0 if the processor
-/// is not hybrid or if CPUID has no leaf 0x1a.
+/// Returns the core type of this CPU, such as 0x20 (Atom) or 0x40 (Core), or 0 if the processor is
+/// not hybrid or has no CPUID leaf 0x1a.
 #[inline]
 pub fn core_type() -> u32 {
     match is_hybrid() {
@@ -47,7 +48,8 @@ pub fn core_type() -> u32 {
     }
 }
 
-/// Calls a function on each online CPU, one after the other, with interrupts off. Process context.
+/// Calls a function on each online CPU, one after the other, with interrupts off. Called in process
+/// context.
 #[inline]
 pub fn on_each_cpu(mut function: &mut dyn FnMut()) {
     /// # Safety
@@ -62,15 +64,16 @@ pub fn on_each_cpu(mut function: &mut dyn FnMut()) {
     let nr = unsafe { bindings::nr_cpu_ids };
     for cpu in 0..nr {
         let function: *mut &mut dyn FnMut() = &mut function;
-        // SAFETY: With `WAIT` the call returns after the function has run, so `function` outlives
-        // its use. For a CPU that is not online it returns an error and calls nothing.
+        // SAFETY: With `WAIT` smp_call_function_single() returns after `call` has run, so
+        // `function` outlives its use. For a CPU that is not online it returns an error and calls
+        // nothing.
         unsafe {
             bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT);
         }
     }
 }
 
-/// Returns the vendor's name, twelve letters.
+/// Returns the twelve letters of the processor vendor's name, such as "GenuineIntel".
 #[inline]
 pub fn vendor() -> [u8; 12] {
     let leaf = cpuid(0, 0);

@@ -16,8 +16,8 @@ use super::tables::{is_live, slot_address};
 use crate::counters;
 use crate::driver::{Kind, RawSpec, Unit};
 
-/// A driver includes its header and nothing of the engine, so both define the numbers of kinds and
-/// units. They must agree.
+/// The numbers of kinds and units are defined twice, because a driver uses nothing of the engine.
+/// The assertions check that the definitions agree.
 const _: () = {
     assert!(Kind::Counter as u16 == abi::Kind::Counter as u16);
     assert!(Kind::Gauge as u16 == abi::Kind::Gauge as u16);
@@ -32,15 +32,15 @@ const _: () = {
     assert!(Unit::Sectors as u16 == abi::Unit::Sectors as u16);
     assert!(Unit::Packets as u16 == abi::Unit::Packets as u16);
     assert!(Unit::Pages as u16 == abi::Unit::Pages as u16);
-    // Neither side has a number that the other lacks.
+    // The engine defines no further kinds or units.
     assert!(abi::Kind::from_raw(Kind::Histogram as u16 + 1).is_none());
     assert!(abi::Unit::from_raw(Unit::Pages as u16 + 1).is_none());
-    // The shim asserts the same size for the C structure.
+    // The shim asserts that `struct perf_counter_spec` in C has this size.
     assert!(size_of::<RawSpec>() == 32);
 };
 
 /// Returns a C string as a slice of at most [`NAME_MAX`] bytes. A longer text is cut to that
-/// length, which is too long for every field: it is refused without being read to its end.
+/// length, and is refused because every field is shorter than [`NAME_MAX`].
 ///
 /// # Safety
 ///
@@ -50,17 +50,17 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
         return &[];
     }
     // SAFETY: By the function's requirement every byte up to the NUL may be read, and `strnlen`
-    // reads none behind it.
+    // reads no byte behind the NUL.
     let len = unsafe { kernel::bindings::strnlen(text, NAME_MAX) };
-    // SAFETY: `len` bytes were just read.
+    // SAFETY: `strnlen` has just read `len` bytes of `text`.
     unsafe { core::slice::from_raw_parts(text.cast(), len) }
 }
 
-/// Adds a counter of events, which belongs to module `owner`. Process context; may sleep.
+/// Adds a counter of events that belongs to module `owner`. Called in process context; may sleep.
 ///
 /// Returns the instance's number, or -EINVAL (empty name, atomic context), -ENAMETOOLONG, -EILSEQ
 /// (not UTF-8, control characters), -EEXIST (the name is live), -ENOSPC, -ENOMEM, -ENODEV (the
-/// registry is not initialised). A dormant name gets its old number and zero values.
+/// registry is not initialised). A name that is dormant gets its old number, with values of zero.
 ///
 /// # Safety
 ///
@@ -72,11 +72,11 @@ pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) ->
     counters::add(&Spec::counter(unsafe { text(name) }), owner)
 }
 
-/// Adds an instance of any kind. Process context; may sleep.
+/// Adds an instance of any kind. Called in process context; may sleep.
 ///
 /// Returns what `__perf_add` returns, and -EINVAL for a size, kind, unit, exponent or number of
-/// slots that is not valid. A dormant name gets its old number if the new slots fit there,
-/// otherwise a new one.
+/// slots that is not valid. A name that is dormant gets its old number if the old slots are enough,
+/// otherwise a new number.
 ///
 /// # Safety
 ///
@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) ->
 pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Owner) -> c_int {
     // SAFETY: `spec` is not NULL, and `size` is the first field of every version of the structure.
     if spec.is_null() || unsafe { (*spec).size } as usize != size_of::<RawSpec>() {
-        return counters::refused(&[], Error::BadSpec);
+        return counters::log_refused(&[], Error::BadSpec);
     }
     // SAFETY: By the function's requirement `spec` is valid, and it has the size of `RawSpec`.
     let raw = unsafe { &*spec };
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Own
     // call only.
     let name = unsafe { text(raw.name) };
     if raw.reserved != 0 {
-        return counters::refused(name, Error::BadSpec);
+        return counters::log_refused(name, Error::BadSpec);
     }
     let spec = Spec {
         name,
@@ -108,18 +108,20 @@ pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Own
     counters::add(&spec, owner)
 }
 
-/// Makes an instance dormant: its number and last values remain readable. Process context.
+/// Makes an instance dormant: the number and the last values of the instance remain readable.
+/// Called in process context.
 ///
-/// The caller has stopped its own updates through handles. A negative number, as perf_add() returns
-/// on failure, changes nothing; a number that is not live is also reported in the kernel log.
+/// The caller has stopped its updates of the instance through handles. A negative number, as
+/// perf_add() returns on failure, changes nothing; a number that is not live is also reported in
+/// the kernel log.
 #[no_mangle]
 pub(crate) extern "C" fn perf_del(instance: c_int) {
     counters::del(instance);
 }
 
 /// Returns the per-CPU address of a live instance's value, for the inline functions of the header.
-/// For a number that is not live it returns `perf_counter_nowhere`, whose values are never read.
-/// Any context. The address is valid until perf_del().
+/// For a number that is not live the function returns `perf_counter_nowhere`, whose values are
+/// never read. Callable in any context. The returned address is valid until perf_del().
 #[no_mangle]
 pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
     match u32::try_from(instance) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registration of misc devices, and the two devices of the counter pages: `/dev/perfcounters`,
-//! which is mapped, and `/dev/perfcounters_names`, which is read.
+//! Registration of misc devices, and the two devices of the counter pages: `/dev/perfcounters` for
+//! mmap() and `/dev/perfcounters_names` for read().
 //!
 //! The kernel crate's `MiscDevice` sets no owner, so that a module could be removed while a file is
-//! open. The file operations of this module set one.
+//! open. The file operations of this module therefore set an owner.
 
 use core::cell::UnsafeCell;
 use core::pin::Pin;
@@ -17,15 +17,15 @@ use kernel::ffi::{c_char, c_int, c_void, CStr};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 
-use super::costs::Span;
+use super::costs::CostTimer;
 use super::{misc, shim};
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::{names, pages};
 
 /// A structure of function pointers that is passed to C.
 #[repr(transparent)]
 pub(crate) struct Ops<T>(pub(crate) T);
-// SAFETY: The structure is a static that is never written.
+// SAFETY: Each `Ops` is a static that is never written.
 unsafe impl<T> Sync for Ops<T> {}
 
 static COUNTERS_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
@@ -52,16 +52,18 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
 /// 1 after module init has succeeded.
 static READY: Atomic<u32> = Atomic::new(0);
 
-/// Allows the devices to be opened. Called at the end of module init, when nothing can fail any
-/// more.
+/// Allows the devices to be opened. Called at the end of module init, after the last step that can
+/// fail.
 pub(crate) fn ready() {
     // Pairs with the acquire in `is_ready`: an open that succeeds sees all that init has set up.
     READY.store(1, Release);
 }
 
-/// Returns `EAGAIN` until module init has succeeded. Each device's open calls it.
+/// Returns `EAGAIN` until module init has succeeded. The open function of each device calls
+/// `is_ready`.
 ///
-/// A module whose init fails is freed without regard to open files, so none may be opened before.
+/// A module whose init fails is freed without regard to open files, so no file may be open before
+/// init has succeeded.
 pub(crate) fn is_ready() -> Result {
     // Pairs with the release in `ready`.
     match READY.load(Acquire) {
@@ -70,8 +72,8 @@ pub(crate) fn is_ready() -> Result {
     }
 }
 
-/// Returns `EACCES` if the file is opened for writing. Root passes the check of the file mode, but
-/// the devices are read-only.
+/// Returns `EACCES` if the file is opened for writing: the devices are read-only, and the check of
+/// the file mode does not stop root.
 fn refuse_write(file: *mut bindings::file) -> Result {
     // SAFETY: The file is being opened, and is valid during the call.
     if unsafe { (*file).f_flags } & bindings::O_ACCMODE != bindings::O_RDONLY {
@@ -104,7 +106,7 @@ unsafe extern "C" fn counters_mmap(
 ) -> c_int {
     from_result(|| {
         if misc::is_32bit() {
-            if misc::may_log(misc::Line::Reader) {
+            if misc::may_log(misc::LogKind::Reader) {
                 pr_notice!("32-bit programs cannot map the counters, as they cannot read 64 bits at once; use a 64-bit program\n");
             }
             return Err(EOPNOTSUPP);
@@ -121,7 +123,7 @@ unsafe extern "C" fn counters_mmap(
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of `/dev/perfcounters`.
 unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = Span::begin(Cost::Faults, Cost::FaultTime);
+    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
     // SAFETY: The fault is the kernel's, and valid during the call.
     let (vma, address, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;
@@ -135,7 +137,7 @@ unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::v
     }
 }
 
-/// Opens `/dev/perfcounters_names`, and creates the text that this file returns.
+/// Opens `/dev/perfcounters_names`, and creates the text that reads of the file return.
 ///
 /// # Safety
 ///
@@ -151,7 +153,7 @@ unsafe extern "C" fn names_open(_: *mut bindings::inode, file: *mut bindings::fi
     })
 }
 
-/// Reads from the text that was created by open.
+/// Reads from the text that `names_open` has created.
 ///
 /// # Safety
 ///
@@ -177,7 +179,7 @@ unsafe extern "C" fn names_read(
     }
 }
 
-/// Frees the text.
+/// Frees the text that `names_open` has created.
 ///
 /// # Safety
 ///
@@ -188,16 +190,16 @@ unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings:
     0
 }
 
-/// A registered misc device; drop removes it.
+/// A registered misc device, which drop removes.
 ///
 /// # Invariants
 ///
-/// The structure is pinned and registered.
+/// The miscdevice structure is pinned and registered.
 pub(crate) struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
 
 impl Device {
-    /// Registers a device with a dynamic minor. Name and operations are static, as the kernel keeps
-    /// pointers to them.
+    /// Registers a device with a dynamic minor. `name` and `ops` are static, as the kernel keeps
+    /// pointers to both.
     pub(crate) fn register(
         name: &'static CStr,
         ops: &'static Ops<bindings::file_operations>,
@@ -220,7 +222,7 @@ impl Device {
 
 // SAFETY: A device may be removed by any thread; `misc_deregister()` does its own locking.
 unsafe impl Send for Device {}
-// SAFETY: A shared reference gives no access to the structure.
+// SAFETY: A shared reference to a `Device` gives no access to the miscdevice structure.
 unsafe impl Sync for Device {}
 
 impl Drop for Device {
@@ -230,7 +232,7 @@ impl Drop for Device {
     }
 }
 
-/// The two devices of the counter pages.
+/// The two registered devices of the counter pages.
 pub(crate) struct Devices {
     _names: Device,
     _counters: Device,

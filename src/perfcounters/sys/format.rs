@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sampling formats that modules register (`include/linux/perfmon.h`), and the buffers that they
-//! fill.
+//! Sampling formats that modules register (`include/linux/perfmon.h`), and the buffers that the
+//! formats fill.
 
 use core::ptr::NonNull;
 
 use engine::abi::PAGE_SIZE;
-use engine::ring::{self, Page, Shared, Writer, Written};
+use engine::ring::{self, Page, Shared, WriteResult, Writer};
 use engine::sync::Word;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVec};
@@ -18,18 +18,18 @@ use kernel::sync::Arc;
 
 use super::account::Charge;
 use super::{costs, shim};
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
 use crate::formats;
 
-/// The maximum size of a buffer in bytes.
-const MOST: u64 = 1 << 30;
+/// The maximum size of a sampling buffer in bytes.
+const MAX_BUFFER_SIZE: u64 = 1 << 30;
 
 /// A registered sampling format.
 ///
 /// # Invariants
 ///
-/// `raw` was registered by a module, and is not unregistered yet.
+/// A module has registered `raw`, and has not unregistered it yet.
 pub(crate) struct Format {
     raw: *const RawFormat,
 }
@@ -41,17 +41,17 @@ unsafe impl Sync for Format {}
 
 impl Format {
     fn raw(&self) -> &RawFormat {
-        // SAFETY: By the type's invariant the structure is registered, and until it is unregistered
-        // its module keeps it.
+        // SAFETY: By the type's invariant the structure is registered, and its module keeps it
+        // until the module has unregistered it.
         unsafe { &*self.raw }
     }
 
-    /// Returns whether this is the format at that address.
+    /// Returns whether this format is the one at address `raw`.
     pub(crate) fn is(&self, raw: *const RawFormat) -> bool {
         self.raw == raw
     }
 
-    /// Returns the name; empty if the pointer is NULL.
+    /// Returns the name of the format; empty if the pointer is NULL.
     pub(crate) fn name(&self) -> &CStr {
         if self.raw().name.is_null() {
             return c"";
@@ -60,14 +60,14 @@ impl Format {
         unsafe { CStr::from_char_ptr(self.raw().name) }
     }
 
-    /// Returns the UUID.
+    /// Returns the UUID of the format.
     pub(crate) fn uuid(&self) -> [u8; 16] {
         self.raw().uuid
     }
 
-    /// Returns whether the description is valid: it has layout() and overflow(), a queue of 1 to 30
+    /// Returns whether the format is valid: it has layout() and overflow(), a queue of 1 to 30
     /// messages, an argument of at most `FORMAT_ARG` bytes and a state of at most a page.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         let raw = self.raw();
         raw.layout.is_some()
             && raw.overflow.is_some()
@@ -76,8 +76,8 @@ impl Format {
             && raw.state_size as usize <= PAGE_SIZE
     }
 
-    /// Takes a reference to the format's module, so that both stay until the result is dropped.
-    /// `None` if the module is being loaded or unloaded.
+    /// Takes a reference to the format's module, so that the module and the format stay until the
+    /// result is dropped. Returns `None` if the module is being loaded or unloaded.
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
         // A module whose init has not finished may still fail, and its format would be freed.
@@ -95,15 +95,15 @@ impl Format {
 ///
 /// # Invariants
 ///
-/// This holds a reference to the owner of `raw`. The owner keeps `raw` registered until it is
-/// unloaded.
+/// `self` holds a reference to the module that owns `raw`. The module keeps `raw` registered until
+/// the module is unloaded.
 pub(crate) struct Pinned {
     raw: *const RawFormat,
 }
 
-// SAFETY: A module reference and constants; neither belongs to a thread.
+// SAFETY: A `Pinned` is a module reference and constants, which belong to no thread.
 unsafe impl Send for Pinned {}
-// SAFETY: A module reference and constants, which are never written.
+// SAFETY: A `Pinned` is a module reference and constants, which are never written.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
@@ -131,7 +131,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant this holds a reference to the owner.
+        // SAFETY: By the type's invariant `self` holds a reference to the owner.
         unsafe { bindings::module_put(self.raw().owner) }
     }
 }
@@ -140,15 +140,15 @@ impl Drop for Pinned {
 ///
 /// # Invariants
 ///
-/// `address` is that of `size` bytes of vmalloc memory, zeroed when allocated, which this owns.
-struct Memory {
+/// `address` is that of `size` bytes of vmalloc memory, zeroed when allocated, which `self` owns.
+struct MappableMemory {
     address: NonNull<c_void>,
     size: u64,
 }
 
-impl Memory {
+impl MappableMemory {
     fn new(size: u64) -> Result<Self> {
-        // SAFETY: Allocates in process context; no requirements.
+        // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe { shim::pfm_memory_new(size) };
         // INVARIANT: The memory was just allocated, zeroed.
         Ok(Self {
@@ -157,22 +157,23 @@ impl Memory {
         })
     }
 
-    /// Maps the memory from its beginning.
+    /// Maps the memory into the area `vma`, from the beginning of the memory.
     ///
     /// # Safety
     ///
-    /// `vma` is an area being set up, not longer than the memory.
+    /// `vma` is an area that is being set up, and is not longer than the memory.
     unsafe fn map(&self, vma: *mut bindings::vm_area_struct, writable: bool) -> Result {
-        // SAFETY: By the function's requirement. The memory is not freed before the file is closed,
-        // and every mapping holds the file.
+        // SAFETY: By the function's requirement `vma` is being set up and not longer than the
+        // memory. The mapped memory is not freed before the file is closed, and every mapping holds
+        // the file.
         to_result(unsafe { shim::pfm_memory_map(vma, self.address.as_ptr(), writable) })
     }
 }
 
-impl Drop for Memory {
+impl Drop for MappableMemory {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant this owns the memory. Mapped pages have references of
-        // their own.
+        // SAFETY: By the type's invariant `self` owns the memory. A mapping holds separate
+        // references to the pages that it maps.
         unsafe { shim::pfm_memory_free(self.address.as_ptr()) }
     }
 }
@@ -181,13 +182,13 @@ impl Drop for Memory {
 ///
 /// # Invariants
 ///
-/// `user` is charged with `pages`, and this holds a reference to it.
-struct Locked {
+/// `user` is charged with `pages`, and `self` holds a reference to `user`.
+struct LockedPages {
     user: NonNull<bindings::user_struct>,
     pages: u64,
 }
 
-impl Locked {
+impl LockedPages {
     fn new(pages: u64) -> Result<Self> {
         // SAFETY: Called in process context, as the callee requires: it charges the current user.
         let user = unsafe { shim::pfm_charge(pages) };
@@ -199,51 +200,56 @@ impl Locked {
     }
 }
 
-impl Drop for Locked {
+impl Drop for LockedPages {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant the user is charged with these pages, and the reference
-        // is given back once.
+        // SAFETY: By the type's invariant the user is charged with these pages. The charge and the
+        // reference are dropped once.
         unsafe { shim::pfm_uncharge(self.user.as_ptr(), self.pages) }
     }
 }
 
-/// The memory of a context's sampling buffer, as user space maps it.
-pub(crate) struct Areas {
-    memory: Memory,
-    /// The page of a ring in which the reader stores its position.
-    tail: Option<Memory>,
-    _locked: Locked,
-    /// The charge for these pages and for the format's state.
+/// The memory of a context's sampling buffer, which user space can map.
+pub(crate) struct SamplingMemory {
+    memory: MappableMemory,
+    /// The page in which the reader of a ring stores its position; `None` without a ring.
+    tail: Option<MappableMemory>,
+    _locked: LockedPages,
+    /// The charge for `memory`, `tail` and the format's state.
     _charge: Charge,
 }
 
-// SAFETY: The memory belongs to no thread.
-unsafe impl Send for Areas {}
+// SAFETY: Any thread may use and free the memory.
+unsafe impl Send for SamplingMemory {}
 // SAFETY: The kernel writes the memory under the context's lock only, and reads words that user
 // space writes by atomic loads.
-unsafe impl Sync for Areas {}
+unsafe impl Sync for SamplingMemory {}
 
-impl Areas {
-    /// Allocates `size` bytes, and a page for the reader of a ring. `beside` more bytes are
-    /// charged, which user space does not map. `ENOMEM` if `RLIMIT_MEMLOCK` does not allow the
-    /// pages or if there is no memory; `EDQUOT` if the user's limit does not allow them.
+impl SamplingMemory {
+    /// Allocates `size` bytes, and a page for the reader of a ring. The charge includes `beside`
+    /// bytes of memory that user space does not map. Returns `ENOMEM` if `RLIMIT_MEMLOCK` does not
+    /// allow the pages or if there is no memory; returns `EDQUOT` if the user's limit does not
+    /// allow the pages.
     fn new(size: u64, ring: bool, beside: usize) -> Result<Self> {
         let page = PAGE_SIZE as u64;
         let tail = if ring { page } else { 0 };
         let mapped = size.wrapping_add(tail);
-        let locked = Locked::new(mapped / page)?;
+        let locked = LockedPages::new(mapped / page)?;
         let charge = Charge::of_caller((mapped as usize).wrapping_add(beside))?;
         Ok(Self {
-            memory: Memory::new(size)?,
-            tail: if ring { Some(Memory::new(page)?) } else { None },
+            memory: MappableMemory::new(size)?,
+            tail: if ring {
+                Some(MappableMemory::new(page)?)
+            } else {
+                None
+            },
             _locked: locked,
             _charge: charge,
         })
     }
 
-    /// Maps the buffer, or the reader's page of a ring if `tail` is set. `EINVAL` if there is no
-    /// such page, or if `length` is larger than the memory; `EACCES` if the protection is not
-    /// allowed.
+    /// Maps the buffer, or the reader's page of a ring if `tail` is set. Returns `EINVAL` if the
+    /// buffer has no reader's page, or if `length` is larger than the memory; `EACCES` if the
+    /// protection is not allowed.
     ///
     /// # Safety
     ///
@@ -262,27 +268,28 @@ impl Areas {
         let area = area
             .filter(|area| length as u64 <= area.size)
             .ok_or(EINVAL)?;
-        // SAFETY: By the function's requirement, and `length` was checked above.
+        // SAFETY: By the function's requirement `vma` is being set up, and `length` was checked
+        // above.
         unsafe { area.map(vma, tail) }
     }
 }
 
-/// The data of a ring.
+/// The data words of a ring.
 ///
 /// # Invariants
 ///
-/// `first` is the first of `mask + 1` words, a power of two, which live as long as this.
-struct Words {
+/// `first` is the first of `mask + 1` words, a power of two, which live as long as `self`.
+struct RingData {
     first: NonNull<u64>,
     mask: usize,
 }
 
-impl ring::Data for Words {
+impl ring::Data for RingData {
     #[inline(always)]
     fn put(&self, position: u64, value: u64) {
         let at = (position / 8) as usize & self.mask;
-        // SAFETY: The masked index is that of one of the words. User space may read the word
-        // meanwhile, by the protocol of the engine's ring; the volatile store is one aligned
+        // SAFETY: The masked index is below the number of words. User space may read the word at
+        // the same time, by the protocol of the engine's ring; the volatile store is one aligned
         // access, as WRITE_ONCE().
         unsafe { self.first.add(at).write_volatile(value) }
     }
@@ -290,21 +297,22 @@ impl ring::Data for Words {
     #[inline(always)]
     fn put_all(&self, position: u64, values: &[u64]) {
         let at = (position / 8) as usize & self.mask;
-        // A record that wraps around the end of the data. It is rare, and stored word by word.
+        // A record that wraps around the end of the data is rare, and is stored word by word.
         if at.wrapping_add(values.len()) > self.mask.wrapping_add(1) {
             return self.put_each(position, values);
         }
-        // SAFETY: The masked index is that of one of the words.
+        // SAFETY: The masked index is below the number of words.
         let mut to = unsafe { self.first.add(at) };
         let mut put = |value: &u64| {
-            // SAFETY: Called once for each of the values, which by the comparison above end within
-            // the words. The volatile store is one aligned access, as in `put`.
+            // SAFETY: `put` is called once for each value, and by the comparison above all values
+            // end within the words. The volatile store is one aligned access, as in `put`.
             unsafe {
                 to.write_volatile(*value);
                 to = to.add(1);
             }
         };
-        // Four at a time, because the compiler does not unroll a loop of volatile stores.
+        // The loop stores four words in each pass, because the compiler does not unroll a loop of
+        // volatile stores.
         let fours = values.chunks_exact(4);
         let rest = fours.remainder();
         for four in fours {
@@ -318,24 +326,24 @@ impl ring::Data for Words {
 ///
 /// # Invariants
 ///
-/// The addresses are within the memory of [`Areas`] that live as long as this.
+/// The addresses are within the memory of a [`SamplingMemory`] that lives as long as `self`.
 struct Ring {
     writer: Writer,
     page: NonNull<Page>,
     tail: NonNull<Word>,
-    data: Words,
+    data: RingData,
 }
 
 impl Ring {
     fn page(&self) -> &Page {
-        // SAFETY: The page is valid by the type's invariant. It holds atomic words, and was zeroed
-        // when allocated.
+        // SAFETY: The page is valid by the type's invariant. The page holds atomic words, and was
+        // zeroed when allocated.
         unsafe { self.page.as_ref() }
     }
 
     #[inline(always)]
-    fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> Written {
-        // SAFETY: The page, the tail and the data are valid by the type's invariant. They are
+    fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
+        // SAFETY: The page, the tail and the data are valid by the type's invariant. All three are
         // atomic words, separate from the writer's own state.
         let shared = unsafe {
             Shared {
@@ -349,12 +357,12 @@ impl Ring {
 
     /// Calls [`write`](Self::write), not inlined, for formats that write several parts.
     #[inline(never)]
-    fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> Written {
+    fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
         self.write(kind, parts)
     }
 
-    fn lose(&mut self, nr: u64) {
-        // SAFETY: The page, the tail and the data are valid by the type's invariant. They are
+    fn add_lost(&mut self, nr: u64) {
+        // SAFETY: The page, the tail and the data are valid by the type's invariant. All three are
         // atomic words, separate from the writer's own state.
         let shared = unsafe {
             Shared {
@@ -363,7 +371,7 @@ impl Ring {
                 data: &self.data,
             }
         };
-        self.writer.lose(&shared, nr);
+        self.writer.add_lost(&shared, nr);
     }
 }
 
@@ -378,34 +386,35 @@ pub(crate) struct Buffer {
     raw: description::Buffer,
     ring: Option<KBox<Ring>>,
     _state: KVec<u64>,
-    _areas: Arc<Areas>,
+    _areas: Arc<SamplingMemory>,
 }
 
-// SAFETY: All that the buffer points to is owned by it.
+// SAFETY: The buffer owns all memory to which it points.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Bytes that are charged in addition to the pages and the format's state.
-    const BESIDE: usize = size_of::<Self>()
+    /// Number of bytes that are charged in addition to the pages and the format's state.
+    const OVERHEAD_BYTES: usize = size_of::<Self>()
         .wrapping_add(size_of::<Ring>())
-        .wrapping_add(size_of::<Areas>());
+        .wrapping_add(size_of::<SamplingMemory>());
 
-    /// Creates a buffer. `arg` is the format's argument: it has the size that the format expects
-    /// and is aligned to 8 bytes. Process context.
+    /// Creates a buffer. The format's argument `arg` has the size that the format expects and is
+    /// aligned to 8 bytes. Called in process context.
     ///
     /// # Errors
     ///
     /// `EINVAL` for a layout that is not valid, the errors of the format's layout() and init(), and
-    /// those of the allocations (`ENOMEM`, `EDQUOT`).
-    pub(crate) fn new(format: Pinned, arg: &[u64]) -> Result<(Self, Arc<Areas>)> {
+    /// the errors of the allocations (`ENOMEM`, `EDQUOT`).
+    pub(crate) fn new(format: Pinned, arg: &[u64]) -> Result<(Self, Arc<SamplingMemory>)> {
         let raw_arg: *const c_void = arg.as_ptr().cast();
         let mut layout = Layout::default();
         let page = PAGE_SIZE as u64;
         let of = format.raw().layout.ok_or(EINVAL)?;
-        // SAFETY: Process context. The argument has the size that the format expects.
+        // SAFETY: The caller is in process context. The argument has the size that the format
+        // expects.
         to_result(unsafe { of(raw_arg, &mut layout) })?;
         let is_ring = layout.ring != 0;
-        if layout.size == 0 || layout.size > MOST {
+        if layout.size == 0 || layout.size > MAX_BUFFER_SIZE {
             return Err(EINVAL);
         }
         let known = ring::BACKWARD | ring::OVERWRITE;
@@ -423,8 +432,11 @@ impl Buffer {
             size
         };
         let words = format.raw().state_size.div_ceil(8) as usize;
-        let beside = Self::BESIDE.wrapping_add(words.wrapping_mul(size_of::<u64>()));
-        let areas = Arc::new(Areas::new(whole, is_ring, beside)?, GFP_KERNEL_ACCOUNT)?;
+        let beside = Self::OVERHEAD_BYTES.wrapping_add(words.wrapping_mul(size_of::<u64>()));
+        let areas = Arc::new(
+            SamplingMemory::new(whole, is_ring, beside)?,
+            GFP_KERNEL_ACCOUNT,
+        )?;
         let mut state = KVec::from_elem(0u64, words, GFP_KERNEL_ACCOUNT)?;
         let start = areas.memory.address;
         let mut raw = description::Buffer {
@@ -438,14 +450,15 @@ impl Buffer {
             // SAFETY: The memory is one page longer than the data.
             let data = unsafe { start.byte_add(PAGE_SIZE) };
             raw.memory = data.as_ptr();
-            // INVARIANT: The buffer keeps `areas`, which is dropped after the ring.
+            // INVARIANT: The buffer keeps `areas`, which is dropped after the ring that points into
+            // it.
             let mut new = KBox::new(
                 Ring {
                     writer: Writer::new(layout.ring_flags, size, layout.watermark),
                     page: start.cast(),
                     tail: tail.address.cast(),
                     // INVARIANT: The data has that many words, and its size is a power of two.
-                    data: Words {
+                    data: RingData {
                         first: data.cast(),
                         mask: ((size / 8) as usize).wrapping_sub(1),
                     },
@@ -471,13 +484,13 @@ impl Buffer {
         Ok((buffer, areas))
     }
 
-    /// Returns the format.
+    /// Returns the format that fills the buffer.
     pub(crate) fn format(&self) -> &Pinned {
         &self.format
     }
 
     /// Passes an overflow and the values of the sampled registers to the format. Returns the
-    /// actions that it requests (`DO_*`). Caller holds the context's lock.
+    /// actions that the format requests (`DO_*`). Caller holds the context's lock.
     #[inline]
     pub(crate) fn overflow(&mut self, overflow: &mut Overflow, values: &[u64]) -> u32 {
         overflow.values = values.as_ptr();
@@ -490,8 +503,9 @@ impl Buffer {
         }
     }
 
-    /// Tells the format that user space has read the buffer (`PERFMON_RESTART`). Returns actions;
-    /// with `DO_MASK` the context stays masked. Caller holds the context's lock.
+    /// Calls the format's restart() after user space has read the buffer (`PERFMON_RESTART`).
+    /// Returns the actions that the format requests; with `DO_MASK` the context stays masked.
+    /// Caller holds the context's lock.
     pub(crate) fn restart(&mut self) -> u32 {
         match self.format.raw().restart {
             // SAFETY: The buffer is valid and the context's lock is held, as the interface
@@ -501,29 +515,30 @@ impl Buffer {
         }
     }
 
-    /// Writes a record of the kernel's own into a ring, such as `THROTTLE`. Returns whether the
-    /// reader has to be woken. Does nothing without a ring.
-    pub(crate) fn tell(&mut self, kind: u16, word: u64) -> bool {
+    /// Writes a record other than a sample, such as `THROTTLE`, into the ring of the buffer.
+    /// Returns whether the reader has to be woken. Does nothing if the buffer has no ring.
+    pub(crate) fn write_record(&mut self, kind: u16, word: u64) -> bool {
         let ring = self.ring.as_mut();
         ring.is_some_and(|ring| match ring.write(kind, &[&[word]]) {
-            Written::Due | Written::Full => true,
-            Written::Lost => {
-                costs::count(Cost::SamplesLost);
+            WriteResult::Due | WriteResult::Full => true,
+            WriteResult::Lost => {
+                costs::count(SelfStat::SamplesLost);
                 false
             }
-            Written::Kept => false,
+            WriteResult::Kept => false,
         })
     }
 
-    /// Counts `nr` samples that were not taken, also in the ring if there is one.
-    pub(crate) fn lose(&mut self, nr: u64) {
-        costs::add(Cost::SamplesLost, nr);
+    /// Counts `nr` samples that were not taken. If the buffer has a ring, they are counted in the
+    /// ring as well.
+    pub(crate) fn add_lost(&mut self, nr: u64) {
+        costs::add(SelfStat::SamplesLost, nr);
         if let Some(ring) = &mut self.ring {
-            ring.lose(nr);
+            ring.add_lost(nr);
         }
     }
 
-    /// Pauses a ring, or resumes it. `EINVAL` without a ring.
+    /// Pauses or resumes the ring of the buffer. Returns `EINVAL` if the buffer has no ring.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let ring = self.ring.as_ref().ok_or(EINVAL)?;
         ring.page().pause(paused);
@@ -531,7 +546,8 @@ impl Buffer {
     }
 }
 
-/// Registers a format. Process context; may sleep. `include/linux/perfmon.h` lists the errors.
+/// Registers a sampling format. Called in process context; may sleep. `include/linux/perfmon.h`
+/// lists the errors.
 ///
 /// # Safety
 ///
@@ -550,7 +566,7 @@ unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
     })
 }
 
-/// Unregisters a format. Process context; may sleep.
+/// Unregisters a sampling format. Called in process context; may sleep.
 #[no_mangle]
 extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
     formats::unregister(raw);
@@ -569,12 +585,12 @@ unsafe extern "C" fn perfmon_ring_write(
     nr: u32,
 ) -> u32 {
     // SAFETY: `buffer` belongs to a [`Buffer`] and the context's lock is held, so that nothing else
-    // uses the ring meanwhile.
+    // uses the ring during the call.
     let Some(ring) = (unsafe { (*buffer).ring.cast::<Ring>().as_mut() }) else {
         return description::RING_LOST;
     };
     let slice = |n: usize| -> &[u64] {
-        // SAFETY: By the function's requirement there are `nr` parts, and `n` is below that.
+        // SAFETY: By the function's requirement `parts` has `nr` elements, and `n` is below `nr`.
         unsafe {
             let part = &*parts.add(n);
             match part.nr == 0 || part.words.is_null() {
@@ -589,8 +605,8 @@ unsafe extern "C" fn perfmon_ring_write(
         3 => ring.write_parts(kind, &[slice(0), slice(1), slice(2)]),
         _ => return description::RING_LOST,
     };
-    if matches!(written, Written::Lost) {
-        costs::count(Cost::SamplesLost);
+    if matches!(written, WriteResult::Lost) {
+        costs::count(SelfStat::SamplesLost);
     }
     written.number()
 }

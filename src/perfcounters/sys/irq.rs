@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Interrupt handlers, as the probes of interrupt providers see them.
+//! Interrupt handlers, for the probes of interrupt providers.
 
 use kernel::bindings;
 use kernel::types::Opaque;
 
-use super::family::Key;
+use super::keyed_counters::Key;
 use super::shim;
 
-/// `struct irqaction`, valid during a probe.
+/// An interrupt handler (`struct irqaction`), valid during a probe.
 #[repr(transparent)]
 pub struct Action(Opaque<bindings::irqaction>);
 
 impl Action {
-    /// Returns whether this handler is the first of its line. All handlers of a shared line are
-    /// called, but an interrupt counts once.
+    /// Returns whether this handler is the first of its interrupt line. An interrupt of a shared
+    /// line calls all handlers of the line, but is counted once.
     #[inline]
     pub fn is_first(&self, irq: u32) -> bool {
         // SAFETY: The handler is installed while a probe of it runs.
         let shared = unsafe { (*self.0.get()).flags } & bindings::IRQF_SHARED != 0;
-        // SAFETY: This is called in the hard interrupt of that line, so that its descriptor exists.
+        // SAFETY: The function is called in a hard interrupt of line `irq`, so that the descriptor
+        // of the line exists.
         !shared || unsafe { shim::pfc_irq_is_first(irq, self.0.get()) }
     }
 
-    /// Returns the line and the name of the handler, as a key.
+    /// Returns a key made of the interrupt line and the name of the handler.
     #[inline]
     pub fn key(&self, irq: u32) -> Key {
         let mut text = [0; 32];
-        // SAFETY: The name is a C string while the handler is installed. It is read byte by byte up
-        // to its NUL.
+        // SAFETY: The name is a C string while the handler is installed. The name is read byte by
+        // byte up to its NUL.
         let mut from = unsafe { (*self.0.get()).name }.cast::<u8>();
         if !from.is_null() {
             for to in text.iter_mut().take(31) {
-                // SAFETY: No byte before this one was the NUL, so it belongs to the string.
+                // SAFETY: No byte before this byte was the NUL, so this byte belongs to the string.
                 *to = unsafe { from.read() };
                 if *to == 0 {
                     break;

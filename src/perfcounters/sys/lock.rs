@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The global mutexes.
+//! The global mutexes of the module, and their lock order.
 //!
-//! Lock order, outermost first. Locks of different items are not nested, except that any of them
-//! may be taken before an innermost one:
+//! Each item lists mutexes in lock order, outermost first. Mutexes of different items are not
+//! nested, except that an innermost mutex may be taken under any other:
 //!
-//! - `SESSION`, then `HELD`;
-//! - `ENTRIES`, then `ACCOUNTING`, then `REGISTRY`;
-//! - `TRACING` and `SHARING`, each alone;
+//! - `SESSION`, then `RESERVED_PMU`;
+//! - `TASK_FILES`, then `ACCOUNTING`, then `REGISTRY`;
+//! - `TRACING` and `SHARED_MEMORY_PROBE`, which are not nested with each other;
 //! - `PMUS`, `FORMATS` and `REGISTRY` are innermost: under them no other mutex of this module is
 //!   taken and no user memory is accessed. Page faults of counter pages do not take `REGISTRY`.
 
@@ -22,90 +22,92 @@ use crate::pages::Pages;
 use crate::pmu::{self, Pmus};
 use crate::provider::Probes;
 use crate::session::Session;
-use crate::tracing::children::Sharing;
+use crate::tracing::children::SharedMemoryProbe;
 use crate::tracing::Tracing;
 
 kernel::sync::global_lock! {
-    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
-    // used.
+    // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
+    // be used.
     /// All instances of the counter pages; `None` before init and after exit.
     pub(crate) unsafe(uninit) static REGISTRY: Mutex<Option<Registry<Pages>>> = None;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
-    // used.
-    /// The registered PMU descriptions. Innermost; also taken by CPU hotplug callbacks.
+    // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
+    // be used.
+    /// The registered PMU descriptions. An innermost mutex, which CPU hotplug callbacks also take.
     pub(crate) unsafe(uninit) static PMUS: Mutex<Pmus> = Pmus::NONE;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
-    // used.
-    /// The registered sampling formats. Innermost.
+    // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
+    // be used.
+    /// The registered sampling formats. An innermost mutex.
     pub(crate) unsafe(uninit) static FORMATS: Mutex<Formats> = Formats::NONE;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
-    // used.
-    /// Attached contexts, the registers that they have claimed, and the scheduler's probes.
-    /// Outermost. CPU hotplug callbacks must not take it.
+    // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
+    // be used.
+    /// The attached contexts, the registers that these contexts have claimed, and the scheduler's
+    /// probes. An outermost mutex, which CPU hotplug callbacks must not take.
     pub(crate) unsafe(uninit) static SESSION: Mutex<Session> = Session::IDLE;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
-    // used.
+    // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
+    // be used.
     /// The registers of the reserved PMU, for CPUs that come online. Taken under `SESSION`, and by
     /// CPU hotplug callbacks.
-    pub(crate) unsafe(uninit) static HELD: Mutex<Option<Arc<pmu::Registers>>> = None;
+    pub(crate) unsafe(uninit) static RESERVED_PMU: Mutex<Option<Arc<pmu::Registers>>> = None;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
-    // used.
-    /// Process accounting. Under it `REGISTRY` is taken, and the CPU hotplug lock: CPU hotplug
-    /// callbacks must not take it.
+    // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
+    // be used.
+    /// Process accounting. `REGISTRY` and the CPU hotplug lock are taken under this mutex, so CPU
+    /// hotplug callbacks must not take it.
     pub(crate) unsafe(uninit) static ACCOUNTING: Mutex<Accounting> = Accounting::OFF;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
-    // used.
-    /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
-    /// Taken before `ACCOUNTING`, which is not held while these files are created or removed, as
-    /// their readers take it.
-    pub(crate) unsafe(uninit) static ENTRIES: Mutex<()> = ();
+    // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
+    // be used.
+    /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`. This
+    /// mutex is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and removed
+    /// without `ACCOUNTING`, as their readers take `ACCOUNTING`.
+    pub(crate) unsafe(uninit) static TASK_FILES: Mutex<()> = ();
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
-    // used.
-    /// User tracing. Page faults of traced processes take it, so no user memory is accessed under
-    /// it. The locks of a file's mappings (`i_mmap_rwsem`) are taken under it.
+    // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
+    // be used.
+    /// The state of user tracing. Page faults of traced processes take this mutex, so no user
+    /// memory is accessed under it. The locks of a file's mappings (`i_mmap_rwsem`) are taken under
+    /// this mutex.
     pub(crate) unsafe(uninit) static TRACING: Mutex<Tracing> = Tracing::NONE;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: `init` initialises it, before `/dev/perftrace` can be opened.
-    /// The probe that reports new processes which share the memory of a traced one. The kernel's
-    /// tracepoint locks are taken under it.
-    pub(crate) unsafe(uninit) static SHARING: Mutex<Option<Probes<Sharing>>> = None;
+    // SAFETY: `init` initialises the mutex before `/dev/perftrace` can be opened.
+    /// The probe that reports new processes which share the memory of a traced process. The
+    /// kernel's tracepoint locks are taken under this mutex.
+    pub(crate) unsafe(uninit) static SHARED_MEMORY_PROBE:
+        Mutex<Option<Probes<SharedMemoryProbe>>> = None;
 }
 
-/// Initialises the mutexes. Called once, first of all in module init.
+/// Initialises the mutexes. Called once, as the first step of module init.
 pub(crate) fn init() {
-    // SAFETY: Called once, in module init, before any of the mutexes is used.
+    // SAFETY: The callee is called once, in module init, before any of the mutexes is used.
     unsafe {
         REGISTRY.init();
         PMUS.init();
         FORMATS.init();
         SESSION.init();
-        HELD.init();
+        RESERVED_PMU.init();
         ACCOUNTING.init();
-        ENTRIES.init();
+        TASK_FILES.init();
         TRACING.init();
-        SHARING.init();
+        SHARED_MEMORY_PROBE.init();
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Small services of the kernel: random bytes, the time, RCU grace periods, rate-limited log lines.
+//! Wrappers of small kernel services: random bytes, the time, RCU grace periods, rate-limited log
+//! lines.
 
 use kernel::bindings;
 
@@ -14,9 +15,10 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds. Any context but NMI.
+/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context but NMI.
 pub(crate) fn monotonic_ns() -> u64 {
-    // SAFETY: Not called in an NMI, in which the seqlock of the clock could not be read.
+    // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
+    // read.
     (unsafe { bindings::ktime_get() }) as u64
 }
 
@@ -26,82 +28,82 @@ pub(crate) fn realtime_ns() -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: The pointer is to a local structure, which the callee fills in.
+    // SAFETY: The pointer is to a local structure, which ktime_get_real_ts64() fills in.
     unsafe { bindings::ktime_get_real_ts64(&mut ts) };
     (ts.tv_sec as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(ts.tv_nsec as u64)
 }
 
-/// Returns whether this context may sleep. Without `CONFIG_PREEMPT_COUNT` only interrupt context
-/// and disabled interrupts are detected.
+/// Returns whether the caller may sleep. Without `CONFIG_PREEMPT_COUNT` only interrupt context and
+/// disabled interrupts are detected.
 pub(crate) fn may_sleep() -> bool {
-    // SAFETY: Reads the preemption count and the interrupt flag; no requirements.
+    // SAFETY: The callee only reads the preemption count and the interrupt flag.
     unsafe { shim::pfc_may_sleep() }
 }
 
-/// Kinds of log lines that users can cause at will, each with a rate limit of its own:
-/// `PFC_LOG_KINDS`.
+/// Kinds of log lines that users can cause at will (`PFC_LOG_KINDS`). Each kind of log line has a
+/// separate rate limit.
 #[derive(Clone, Copy)]
-pub(crate) enum Line {
-    /// An instance that could not be added.
+pub(crate) enum LogKind {
+    /// A line about an instance that could not be added.
     Add,
-    /// perf_del() with a number that is not live.
+    /// A line about a perf_del() of a number that is not live.
     Del,
-    /// A call from atomic context of a function that may sleep.
+    /// A line about a call from atomic context of a function that may sleep.
     Atomic,
-    /// A reader that cannot read the counter pages.
+    /// A line about a reader that cannot read the counter pages.
     Reader,
 }
 
-/// Returns whether the rate limit allows one more line of this kind. Any context.
-pub(crate) fn may_log(line: Line) -> bool {
+/// Returns whether the rate limit allows one more line of this kind. Callable in any context.
+pub(crate) fn may_log(line: LogKind) -> bool {
     // SAFETY: The enumeration has as many variants as the shim has limits.
     unsafe { shim::pfc_may_log(line as u32) }
 }
 
-/// Returns whether the current system call is a 32-bit one. Process context.
+/// Returns whether the current system call is a 32-bit system call. Called in process context.
 pub(crate) fn is_32bit() -> bool {
-    // SAFETY: Reads the state of the current task; no requirements.
+    // SAFETY: The callee only reads the state of the current task.
     unsafe { shim::pfc_is_32bit() }
 }
 
 /// Returns the ticks of the TSC per millisecond; 0 if the TSC is not constant or stops in idle
 /// states.
 pub(crate) fn tsc_khz() -> u32 {
-    // SAFETY: Reads properties of the processor; no requirements.
+    // SAFETY: The callee only reads properties of the processor, without requirements.
     unsafe { shim::pfc_tsc_khz() }
 }
 
-/// A point in time, as RCU sees it: sections with preemption off that run at that time have all
-/// ended after a grace period.
+/// A point in time from which an RCU grace period is measured. Sections with preemption off that
+/// run at that time have ended after the grace period.
 #[derive(Clone, Copy)]
 pub(crate) struct GracePeriod(usize);
 
 impl GracePeriod {
-    /// Returns the current point in time.
+    /// Returns a cookie of RCU for the current time.
     pub(crate) fn now() -> Self {
-        // SAFETY: Reads the state of RCU, which can be done in any context.
+        // SAFETY: The callee reads the state of RCU, which is allowed in any context.
         Self(unsafe { bindings::get_state_synchronize_rcu() })
     }
 
-    /// Returns a point in time for which a grace period has elapsed.
+    /// Returns a cookie of RCU for which a grace period has always elapsed.
     pub(crate) fn over() -> Self {
-        // SAFETY: Returns a constant of RCU; no requirements.
+        // SAFETY: The callee returns a constant of RCU, without requirements.
         Self(unsafe { bindings::get_completed_synchronize_rcu() })
     }
 
-    /// Returns whether a grace period has elapsed since. Any context.
+    /// Returns whether a grace period has elapsed since the point in time. Callable in any context.
     pub(crate) fn is_over(self) -> bool {
-        // SAFETY: The value is one that RCU has returned, as only the two functions above create
-        // it.
+        // SAFETY: `now` and `over` alone create a `GracePeriod`, so the value is one that RCU has
+        // returned.
         unsafe { bindings::poll_state_synchronize_rcu(self.0) }
     }
 
-    /// Waits until a grace period has elapsed since. May sleep.
+    /// Waits until a grace period has elapsed since the point in time. May sleep.
     pub(crate) fn wait(self) {
-        // SAFETY: Process context, outside RCU read-side critical sections: perf_add() is the only
-        // caller.
+        // SAFETY: The only caller, perf_add(), is in process context and outside RCU read-side
+        // critical sections.
         unsafe { bindings::cond_synchronize_rcu(self.0) }
     }
 }

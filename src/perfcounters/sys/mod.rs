@@ -22,41 +22,41 @@
 //! | `perfmon` | `/dev/perfmon` |
 //! | `sched`, `threads` | the context of each CPU, IPIs; the table of monitored threads |
 //! | `rawlock` | raw spinlock, for the scheduler's probes and NMIs |
-//! | `account`, `rights` | memory and object limits per user; access checks |
+//! | `account`, `access` | memory and object limits per user; access checks |
 //! | `selfpage` | mappings of `/dev/perfmon`, and the self page |
-//! | `nmi`, `bell` | the overflow NMI; wakeups, timers and deferred work of a context |
+//! | `nmi`, `notifier` | the overflow NMI; wakeups, timers and deferred work of a context |
 //! | `format` | sampling formats of modules, and the buffers that they fill |
-//! | `wake` | periodic and delayed work of perfmon; suspend and resume |
+//! | `wrap_timer` | periodic and delayed work of perfmon; suspend and resume |
 //! | `ppa`, `records`, `proc` | process accounting: CPUs and `/dev/ppa`, tasks, `/proc` files |
 //! | `trace`, `process`, `buffers` | `/dev/perftrace`, traced processes, memory of buffers |
-//! | `areas`, `leave` | mappings of `/dev/perftrace`; their removal from traced processes |
+//! | `trace_vma`, `detach` | mappings of `/dev/perftrace`; their removal from traced processes |
 //! | `release` | differences between kernel versions |
 //! | `user` | structures copied from and to user space |
 //! | `probe` | tracepoint probes |
 //! | `task`, `block`, `irq`, `net` | kernel objects as probes see them |
-//! | `family` | tables that find instances by key in a probe |
+//! | `keyed_counters` | tables that find instances by key in a probe |
 
+pub(crate) mod access;
 pub(crate) mod account;
 pub(crate) mod adjust;
-pub(crate) mod areas;
-pub(crate) mod bell;
 pub mod block;
 pub(crate) mod buffers;
 pub(crate) mod costs;
 pub(crate) mod cpu;
 pub mod cpuid;
+pub(crate) mod detach;
 pub(crate) mod export;
-pub mod family;
 pub(crate) mod file;
 pub(crate) mod format;
 pub mod irq;
-pub(crate) mod leave;
+pub mod keyed_counters;
 pub(crate) mod lock;
 pub(crate) mod misc;
 pub(crate) mod modules;
 pub(crate) mod msr;
 pub mod net;
 pub(crate) mod nmi;
+pub(crate) mod notifier;
 pub(crate) mod page;
 pub(crate) mod percpu;
 pub(crate) mod perfmon;
@@ -68,7 +68,6 @@ pub(crate) mod process;
 pub(crate) mod rawlock;
 pub(crate) mod records;
 pub(crate) mod release;
-pub(crate) mod rights;
 pub(crate) mod sched;
 pub(crate) mod selfpage;
 pub(crate) mod shim;
@@ -76,5 +75,6 @@ pub(crate) mod tables;
 pub mod task;
 pub(crate) mod threads;
 pub(crate) mod trace;
+pub(crate) mod trace_vma;
 pub(crate) mod user;
-pub(crate) mod wake;
+pub(crate) mod wrap_timer;

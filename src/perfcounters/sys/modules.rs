@@ -9,14 +9,14 @@ use kernel::prelude::*;
 use super::shim;
 use crate::counters;
 
-/// A module, identified by its address. Another module can get the same address only after this one
-/// was unloaded.
+/// A module, identified by its address. An address can be that of another module only after the
+/// first module was unloaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Owner(usize);
 
 impl Owner {
-    /// No module: built-in code, which is never unloaded.
+    /// The owner of instances that belong to no module: built-in code, which is never unloaded.
     pub(crate) const NONE: Self = Self(0);
 }
 
@@ -24,33 +24,33 @@ impl Owner {
 ///
 /// # Invariants
 ///
-/// The notifier is registered.
-pub(crate) struct Watch(());
+/// The notifier of module unload is registered.
+pub(crate) struct UnloadNotifier(());
 
-impl Watch {
-    /// Registers the notifier.
-    pub(crate) fn begin() -> Result<Self> {
-        // SAFETY: Called once, and drop unregisters the notifier.
-        to_result(unsafe { shim::pfc_modules_watch() })?;
+impl UnloadNotifier {
+    /// Registers the notifier of module unload.
+    pub(crate) fn register() -> Result<Self> {
+        // SAFETY: The callee is called once, and drop unregisters the notifier.
+        to_result(unsafe { shim::pfc_module_notifier_register() })?;
         // INVARIANT: The notifier was just registered.
         Ok(Self(()))
     }
 }
 
-impl Drop for Watch {
+impl Drop for UnloadNotifier {
     fn drop(&mut self) {
         // SAFETY: The notifier is registered, by the type's invariant.
-        unsafe { shim::pfc_modules_unwatch() }
+        unsafe { shim::pfc_module_notifier_unregister() }
     }
 }
 
-/// Makes the instances dormant that a module has not deleted before its unload.
+/// Makes all instances dormant that an unloaded module has not deleted.
 ///
 /// # Safety
 ///
-/// `name` is a C string. Process context.
+/// `name` is a C string. Called in process context.
 #[no_mangle]
 unsafe extern "C" fn pfc_module_gone(module: *const c_void, name: *const c_char) {
     // SAFETY: By the function's requirement `name` is a C string; it is used during this call only.
-    counters::forget(Owner(module as usize), unsafe { CStr::from_char_ptr(name) });
+    counters::del_owned(Owner(module as usize), unsafe { CStr::from_char_ptr(name) });
 }

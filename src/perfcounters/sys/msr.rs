@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! MSRs and counters of this CPU.
+//! Access to the MSRs and counters of this CPU.
 //!
 //! Callers pass only addresses that a registered PMU description contains, and only values that the
-//! description allows; they write only to a PMU that is reserved (`crate::session`). CPUs of one
-//! machine may have different registers. An access to one that this CPU lacks is harmless: each
-//! access has an entry in the exception table, and reports a missing register.
+//! description allows. Callers write only to a PMU that is reserved (`crate::session`). CPUs of one
+//! machine may have different registers. An access to a register that this CPU lacks is harmless:
+//! each access has an entry in the exception table, and reports a missing register.
 //!
-//! Context: any. Interrupts are off where it matters which CPU is accessed.
+//! Context: any. The caller turns interrupts off if the access must be to a certain CPU.
 
 use core::arch::asm;
 
@@ -16,13 +16,13 @@ use kernel::prelude::*;
 
 use super::shim;
 
-/// The action of the kernel's fault handler at these instructions: `EX_TYPE_IMM_REG` sets register
-/// cx to all ones, which is not the number of any register. `sys/shim/pmu.c` compares this value
-/// with the kernel's definitions.
-const NOT_THERE: u32 = 17 | 1 << 8 | 0xffff << 16;
+/// The action of the kernel's fault handler at the instructions of `guarded!`: `EX_TYPE_IMM_REG`
+/// sets register cx to all ones, which is not the number of any MSR or counter. `sys/shim/pmu.c`
+/// compares this value with the kernel's definitions.
+const EXTABLE_TYPE: u32 = 17 | 1 << 8 | 0xffff << 16;
 
 /// Assembles an instruction that takes a register's number in ecx, with an entry in the exception
-/// table. If the register does not exist, ecx is all ones afterwards.
+/// table. If the register does not exist, the instruction faults and ecx is all ones.
 macro_rules! guarded {
     ($instruction:literal, $number:expr, $seen:ident, $($operands:tt)*) => {
         asm!(
@@ -34,7 +34,7 @@ macro_rules! guarded {
             ".long 3b - .",
             ".long {what}",
             ".popsection",
-            what = const NOT_THERE,
+            what = const EXTABLE_TYPE,
             inout("ecx") $number => $seen,
             $($operands)*
         )
@@ -46,8 +46,8 @@ macro_rules! guarded {
 pub(crate) fn write(address: u64, value: u64) -> bool {
     let number = address as u32;
     let seen: u32;
-    // SAFETY: By the module's rules the caller may write this value to this register. After a fault
-    // only ecx has changed, and execution continues behind the instruction.
+    // SAFETY: By the rules of this file the caller may write this value to this register. After a
+    // fault only ecx has changed, and execution continues behind the instruction.
     unsafe {
         guarded!("wrmsr", number, seen,
             in("eax") value as u32,
@@ -58,13 +58,13 @@ pub(crate) fn write(address: u64, value: u64) -> bool {
 }
 
 /// Returns whether this CPU has the MSR.
-pub(crate) fn is_there(address: u64) -> bool {
-    // SAFETY: The callee reads with an entry in the exception table. Reading a register of a PMU
-    // description has no side effect.
+pub(crate) fn exists(address: u64) -> bool {
+    // SAFETY: The callee reads the MSR with an entry in the exception table. Reading a register of
+    // a PMU description has no side effect.
     unsafe { shim::pfm_msr_exists(address as u32) }
 }
 
-/// Reads an MSR that is not a counter. Returns 0 if it does not exist.
+/// Reads an MSR that is not a counter. Returns 0 if the MSR does not exist.
 #[inline]
 pub(crate) fn read(address: u64) -> u64 {
     let number = address as u32;
@@ -83,7 +83,7 @@ pub(crate) fn read(address: u64) -> u64 {
     }
 }
 
-/// Reads a counter by its RDPMC number. `None` if this CPU has no such counter.
+/// Reads the counter with RDPMC number `rdpmc`. Returns `None` if this CPU has no such counter.
 #[inline]
 pub(crate) fn read_counter(rdpmc: u32) -> Option<u64> {
     let (low, high, seen): (u32, u32, u32);
@@ -98,26 +98,27 @@ pub(crate) fn read_counter(rdpmc: u32) -> Option<u64> {
     (seen == rdpmc).then_some(u64::from(high) << 32 | u64::from(low))
 }
 
-/// Logs that this CPU lacks registers of a context, which therefore ends. Interrupts off, not in an
-/// NMI, and without a context's lock: printk may wake tasks.
-pub(crate) fn say_fault() {
+/// Logs that this CPU lacks registers of a context, and that the context therefore ends. Interrupts
+/// off, not in an NMI, and without a context's lock: printk may wake tasks.
+pub(crate) fn log_fault() {
     // SAFETY: The callee only reads the CPU's number and prints, which is allowed in the context
     // that this function requires.
-    unsafe { shim::pfm_say_fault() }
+    unsafe { shim::pfm_log_fault() }
 }
 
-/// Logs that this CPU, or every CPU (`None`), lacks registers of a context. Process context.
-pub(crate) fn say_lacking(cpu: Option<u32>) {
+/// Logs that this CPU, or every CPU (`None`), lacks registers of a context. Called in process
+/// context.
+pub(crate) fn log_lacking(cpu: Option<u32>) {
     let cpu = cpu.and_then(|cpu| i32::try_from(cpu).ok());
     // SAFETY: The callee only prints, which is allowed in process context.
-    unsafe { shim::pfm_say_lacking(cpu.unwrap_or(-1)) }
+    unsafe { shim::pfm_log_lacking(cpu.unwrap_or(-1)) }
 }
 
 /// Returns the lower half of the time stamp counter.
 #[inline]
 pub(crate) fn time_stamp_low() -> u32 {
     let low;
-    // SAFETY: Every 64-bit x86 processor has the instruction.
+    // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
     unsafe { asm!("rdtsc", out("eax") low, out("edx") _, options(nostack, nomem, preserves_flags)) }
     low
 }
@@ -125,72 +126,76 @@ pub(crate) fn time_stamp_low() -> u32 {
 /// Returns the time stamp counter.
 #[inline]
 pub(crate) fn time_stamp() -> u64 {
-    // SAFETY: Every 64-bit x86 processor has the instruction.
+    // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// Returns whether a counter of this CPU keeps a value that is written to it. `_reserved` must
-/// contain its control register, so that perf does not use the counter at the same time.
-pub(crate) fn holds(counter: u64, _reserved: &Reserved) -> bool {
+/// contain the control register of the counter, so that perf does not use the counter at the same
+/// time.
+pub(crate) fn keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
     // SAFETY: The counter's control register is reserved, so that nothing else uses the counter.
-    unsafe { shim::pfm_msr_holds(counter as u32) }
+    unsafe { shim::pfm_msr_keeps_value(counter as u32) }
 }
 
 /// Makes perf clear its dirty counters on this CPU now.
 ///
-/// perf remembers the counters that it has used as dirty. It clears them when it switches to an
-/// address space that may use RDPMC, also if they belong to a context of this module by then. A
-/// worker switches address spaces on this CPU, so that perf clears them before a CPU's context is
-/// loaded. A thread's context needs no such call: it is never in the PMU at a switch of address
-/// spaces.
+/// perf marks the counters that it has used as dirty. At a switch to an address space that may use
+/// RDPMC perf clears the dirty counters, even if a context of this module uses the counters now. A
+/// worker therefore switches address spaces on this CPU, so that perf clears the dirty counters
+/// before a CPU's context is loaded. A thread's context does not need this function, because it is
+/// never in the PMU at a switch of address spaces.
 ///
-/// Context: process context, on the CPU in question; may sleep.
+/// Context: process context, on the CPU whose counters are cleared; may sleep.
 ///
 /// # Errors
 ///
 /// `EBUSY` if the worker did not run within 100 ms, `ENOMEM`.
-pub(crate) fn make_perf_forget() -> Result {
-    // SAFETY: Called in process context, as the callee requires.
-    to_result(unsafe { shim::pfm_make_perf_forget() })
+pub(crate) fn flush_perf_dirty_counters() -> Result {
+    // SAFETY: The caller is in process context, as the callee requires.
+    to_result(unsafe { shim::pfm_flush_perf_dirty_counters() })
 }
 
-/// Control registers that are reserved for this module: perf and the NMI watchdog cannot use them.
+/// Control registers that are reserved for this module, so that perf and the NMI watchdog cannot
+/// use them.
 ///
 /// # Invariants
 ///
-/// Each register in `held` is reserved by this.
-pub(crate) struct Reserved {
-    held: kernel::alloc::KVec<u32>,
+/// Each register in `msrs` is reserved, and `self` releases it.
+pub(crate) struct ReservedMsrs {
+    msrs: kernel::alloc::KVec<u32>,
 }
 
-impl Reserved {
-    /// Reserves all of the registers, or none. `EBUSY` if one is in use, `ENOMEM`.
-    pub(crate) fn all(addresses: impl Iterator<Item = u64>) -> kernel::error::Result<Self> {
+impl ReservedMsrs {
+    /// Reserves all of the registers, or none. Returns `EBUSY` if a register is in use, or
+    /// `ENOMEM`.
+    pub(crate) fn reserve(addresses: impl Iterator<Item = u64>) -> kernel::error::Result<Self> {
         let mut reserved = Self {
-            held: kernel::alloc::KVec::new(),
+            msrs: kernel::alloc::KVec::new(),
         };
         for address in addresses {
             let address = address as u32;
-            reserved.held.reserve(1, kernel::alloc::flags::GFP_KERNEL)?;
-            // SAFETY: The callee accepts any number.
-            if !unsafe { shim::pfm_reserve(address) } {
+            reserved.msrs.reserve(1, kernel::alloc::flags::GFP_KERNEL)?;
+            // SAFETY: `pfm_reserve_msr()` accepts any number.
+            if !unsafe { shim::pfm_reserve_msr(address) } {
                 return Err(kernel::error::code::EBUSY);
             }
-            // INVARIANT: The register was just reserved. The push cannot fail, as there is room.
+            // INVARIANT: The register was just reserved. The push cannot fail, as the vector has
+            // room.
             let _ = reserved
-                .held
+                .msrs
                 .push(address, kernel::alloc::flags::GFP_KERNEL);
         }
         Ok(reserved)
     }
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedMsrs {
     fn drop(&mut self) {
-        for address in &self.held {
-            // SAFETY: By the type's invariant the register is reserved by this; it is released
+        for address in &self.msrs {
+            // SAFETY: By the type's invariant `self` has reserved the register, which is released
             // once.
-            unsafe { shim::pfm_release(*address) }
+            unsafe { shim::pfm_release_msr(*address) }
         }
     }
 }

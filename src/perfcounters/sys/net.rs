@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets and network interfaces, as the probes of network providers see them.
+//! Packets and network interfaces, for the probes of network providers.
 
 use core::pin::Pin;
 
@@ -11,16 +11,17 @@ use kernel::error::{to_result, Result};
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::types::Opaque;
 
-use super::family::Key;
+use super::keyed_counters::Key;
 use super::shim;
 
-/// `struct net_device`, valid during a probe or a notification.
+/// A network interface (`struct net_device`), valid during a probe or a notification.
 #[repr(transparent)]
 pub struct Interface(Opaque<bindings::net_device>);
 
 impl Interface {
-    /// Returns the name and, as a key, the index of the interface in the initial network namespace.
-    /// `None` in other namespaces, whose names are not unique.
+    /// Returns the name and, as a key, the index of an interface in the initial network namespace.
+    /// Returns `None` for an interface in another namespace, because names are not unique across
+    /// namespaces.
     #[inline]
     pub fn name(&self) -> Option<([u8; 32], Key)> {
         let mut name = [0; 32];
@@ -30,8 +31,8 @@ impl Interface {
         (index != 0).then(|| (name, Key::number_only(index)))
     }
 
-    /// Returns the index alone as a key, for lookups. It is 0 in other namespaces than the initial
-    /// one, and no row has that key.
+    /// Returns the index of the interface as a key, for lookups. For an interface outside the
+    /// initial network namespace the index is 0, which is the key of no entry.
     #[inline]
     pub fn key(&self) -> Key {
         // SAFETY: The interface is alive during the probe or notification.
@@ -39,12 +40,12 @@ impl Interface {
     }
 }
 
-/// `struct sk_buff`, valid during a probe.
+/// A packet (`struct sk_buff`), valid during a probe.
 #[repr(transparent)]
 pub struct Packet(Opaque<bindings::sk_buff>);
 
 impl Packet {
-    /// Returns the bytes on the wire, including the link-layer header.
+    /// Returns the number of bytes on the wire, including the link-layer header.
     #[inline]
     pub fn wire_bytes(&self) -> u32 {
         // SAFETY: The packet is alive during the probe.
@@ -52,12 +53,12 @@ impl Packet {
     }
 }
 
-/// Returns the interface of a packet. Only for events at which the packet is at a device: elsewhere
-/// the field of `sk_buff` holds something else.
+/// Returns the interface of a packet that is at a device. At other times the field of `sk_buff`
+/// holds something else.
 ///
 /// # Safety
 ///
-/// `skb` is alive, and at a device.
+/// `skb` is alive, and is at a device: `skb->dev` is valid.
 #[inline]
 pub(super) unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
     // SAFETY: By the function's requirement `skb` has a device, which lives as long as the probe
@@ -65,7 +66,7 @@ pub(super) unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a 
     unsafe { shim::pfc_skb_dev(skb).cast::<Interface>().as_ref() }
 }
 
-/// Returns whether the interface's own `rx_dropped` counts drops for this reason.
+/// Returns whether the interface counts drops for this reason in its `rx_dropped`.
 #[inline]
 pub(super) fn is_dropped_at_device(reason: u32) -> bool {
     matches!(
@@ -75,62 +76,63 @@ pub(super) fn is_dropped_at_device(reason: u32) -> bool {
     )
 }
 
-/// Receives changes of network interfaces. Called with the RTNL mutex held, once for each interface
-/// that exists, then for each change.
-pub trait Watch: Sync {
-    /// An interface was added, or has a new name.
-    fn arrived(&self, interface: &Interface);
-    /// An interface is being removed, or renamed.
-    fn left(&self, interface: &Interface);
+/// A receiver of changes of network interfaces. Its functions are called with the RTNL mutex held:
+/// first for each interface that exists, then for each change.
+pub trait InterfaceListener: Sync {
+    /// Called after an interface was added or renamed.
+    fn interface_added(&self, interface: &Interface);
+    /// Called when an interface is being removed or renamed.
+    fn interface_removed(&self, interface: &Interface);
 }
 
 #[repr(C)]
-struct Notifier<T> {
-    // The first field: the callback gets its address, and casts it to this structure.
+struct NetdevNotifier<T> {
+    // `block` is the first field, because the callback gets the address of `block` and casts it to
+    // this structure.
     block: Opaque<bindings::notifier_block>,
     state: *const T,
 }
 
-/// A registered [`Watch`]; drop unregisters it.
+/// A registered [`InterfaceListener`], which drop unregisters.
 ///
 /// # Invariants
 ///
-/// The notifier is registered and pinned. `state` outlives it, as the caller of [`Watching::start`]
-/// has promised.
-pub struct Watching<T: Watch>(Pin<KBox<Notifier<T>>>);
+/// The notifier is registered and pinned. `state` outlives the notifier, as the caller of
+/// [`RegisteredListener::register`] guarantees.
+pub struct RegisteredListener<T: InterfaceListener>(Pin<KBox<NetdevNotifier<T>>>);
 
-// SAFETY: The C functions do their own locking, and the state is shared as `&T`.
-unsafe impl<T: Watch> Send for Watching<T> {}
-// SAFETY: The C functions do their own locking, and the state is shared as `&T`.
-unsafe impl<T: Watch> Sync for Watching<T> {}
+// SAFETY: The kernel's notifier functions do their own locking, and the state is shared as `&T`.
+unsafe impl<T: InterfaceListener> Send for RegisteredListener<T> {}
+// SAFETY: The kernel's notifier functions do their own locking, and the state is shared as `&T`.
+unsafe impl<T: InterfaceListener> Sync for RegisteredListener<T> {}
 
-impl<T: Watch> Watching<T> {
-    /// Registers the notifier. `state` is in a box of the same provider, which drops this first:
-    /// see [`super::probe::Probes::watch`].
+impl<T: InterfaceListener> RegisteredListener<T> {
+    /// Registers a notifier for `state`. The provider that owns `state` drops the result before
+    /// `state`: see [`super::probe::Probes::listen`].
     #[inline]
-    pub(super) fn start(state: *const T) -> Result<Self> {
+    pub(super) fn register(state: *const T) -> Result<Self> {
         /// # Safety
         ///
-        /// Called only by the kernel, with the block that `start` has registered.
-        unsafe extern "C" fn notice<T: Watch>(
+        /// Called only by the kernel, with the block that `register` has registered.
+        unsafe extern "C" fn notice<T: InterfaceListener>(
             block: *mut bindings::notifier_block,
             event: c_ulong,
             info: *mut c_void,
         ) -> c_int {
-            // SAFETY: The block is the first field of a `Notifier`, whose state is alive by the
-            // invariant of [`Watching`].
-            let state = unsafe { &*(*block.cast::<Notifier<T>>()).state };
-            // SAFETY: `info` is that of a notification about a network device.
+            // SAFETY: The block is the first field of a `NetdevNotifier`, whose state is alive by
+            // the invariant of [`RegisteredListener`].
+            let state = unsafe { &*(*block.cast::<NetdevNotifier<T>>()).state };
+            // SAFETY: `info` is the argument of a notification about a network device.
             let dev = unsafe { shim::pfc_notifier_dev(info) }.cast::<Interface>();
             // SAFETY: The device is alive during the notification.
             if let Some(interface) = unsafe { dev.as_ref() } {
-                // SAFETY: The callee only looks at the number; no requirements.
+                // SAFETY: `pfc_netdev_change()` only compares the number; no requirements.
                 let change = unsafe { shim::pfc_netdev_change(event) };
-                if change & shim::PFC_NETDEV_LEFT != 0 {
-                    state.left(interface);
+                if change & shim::PFC_NETDEV_REMOVED != 0 {
+                    state.interface_removed(interface);
                 }
-                if change & shim::PFC_NETDEV_ARRIVED != 0 {
-                    state.arrived(interface);
+                if change & shim::PFC_NETDEV_ADDED != 0 {
+                    state.interface_added(interface);
                 }
             }
             0
@@ -141,7 +143,7 @@ impl<T: Watch> Watching<T> {
             priority: 0,
         };
         let this = KBox::pin(
-            Notifier {
+            NetdevNotifier {
                 block: Opaque::new(block),
                 state,
             },
@@ -154,11 +156,11 @@ impl<T: Watch> Watching<T> {
     }
 }
 
-impl<T: Watch> Drop for Watching<T> {
+impl<T: InterfaceListener> Drop for RegisteredListener<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: The notifier is registered, by the type's invariant. The kernel first calls it
-        // for the removal of each interface.
+        // SAFETY: The notifier is registered, by the type's invariant. Unregistering first calls
+        // the notifier for the removal of each interface.
         unsafe { shim::unregister_netdevice_notifier(self.0.block.get()) };
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The NMI of counter overflows: its handler, the interrupted code, and the limits on sampling.
+//! The NMI of counter overflows: the NMI handler, the interrupted code, and the limits on sampling.
 
 use core::arch::asm;
 
@@ -12,100 +12,105 @@ use super::shim;
 use crate::description::Overflow;
 use crate::sampling;
 
-/// Registers of the interrupted code. Valid until the interrupt handler returns.
+/// Registers of the interrupted code, valid until the interrupt handler returns.
 #[derive(Clone, Copy)]
-pub(crate) struct Interrupted(*const bindings::pt_regs);
+pub(crate) struct IrqRegs(*const bindings::pt_regs);
 
-/// The PMU registers that the handler uses.
-pub(crate) use super::shim::Global;
+/// The PMU's global registers that the NMI handler uses.
+pub(crate) use super::shim::NmiRegisters;
 
-/// Fills in where and when an overflow happened.
+/// Fills in the instruction address, the time, and the thread of an overflow.
 ///
-/// The address is that of the interrupted code. Without `interrupted` it is the address of a
-/// deferred NMI ([`miss`]), or else where the thread left user mode. `kernel` permits addresses in
-/// the kernel; thread numbers are those of `ns`. Any context, preemption off.
+/// The address is that of the interrupted code. Without `interrupted` the address is that of the
+/// code which a deferred NMI ([`defer`]) interrupted, or else the one at which the thread left user
+/// mode. `kernel` permits addresses in the kernel. Process and thread ids are those of the PID
+/// namespace `ns`. Callable in any context with preemption off.
 #[inline(always)]
-pub(crate) fn find(
+pub(crate) fn fill_overflow(
     overflow: &mut Overflow,
-    interrupted: Option<Interrupted>,
+    interrupted: Option<IrqRegs>,
     kernel: bool,
     ns: &PidNamespace,
 ) {
     let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
-    // SAFETY: `overflow` is writable, and the registers are valid until the interrupt returns.
+    // SAFETY: `overflow` is writable, and the registers are null or valid until the interrupt
+    // returns.
     unsafe {
         let missed = match regs.is_null() {
-            true => shim::pfm_missed(),
+            true => shim::pfm_deferred_ip(),
             false => 0,
         };
-        shim::pfm_find(overflow, regs, missed, kernel, ns.as_ptr());
+        shim::pfm_fill_overflow(overflow, regs, missed, kernel, ns.as_ptr());
     }
 }
 
-/// Returns the nanoseconds of CLOCK_MONOTONIC. Any context.
+/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context.
 pub(crate) fn now() -> u64 {
-    // SAFETY: No requirements.
+    // SAFETY: The callee has no requirements.
     unsafe { shim::pfm_now() }
 }
 
-/// Returns the resolution of timers in nanoseconds.
+/// Returns the resolution of high-resolution timers in nanoseconds.
 pub(crate) fn resolution() -> u64 {
-    // SAFETY: No requirements.
+    // SAFETY: The callee has no requirements.
     unsafe { shim::pfm_resolution() }
 }
 
-/// Defers an overflow whose context was locked by the interrupted code: [`sampling::look_again`]
-/// runs as soon as interrupts are on.
-pub(crate) fn miss(interrupted: Interrupted) {
-    // SAFETY: In an NMI.
-    unsafe { shim::pfm_miss(interrupted.0) }
+/// Defers the handling of an overflow whose context the interrupted code has locked:
+/// [`sampling::handle_deferred_nmi`] is called as soon as interrupts are on.
+pub(crate) fn defer(interrupted: IrqRegs) {
+    // SAFETY: The function is called in an NMI.
+    unsafe { shim::pfm_defer_nmi(interrupted.0) }
 }
 
-/// Returns the time stamp of the first deferred NMI since the last call.
-pub(crate) fn missed_since() -> u64 {
-    // SAFETY: Interrupts are off.
-    unsafe { shim::pfm_missed_since() }
+/// Returns the time stamp of the first NMI that was deferred since the last call of this function.
+pub(crate) fn deferred_since() -> u64 {
+    // SAFETY: The caller has turned interrupts off.
+    unsafe { shim::pfm_deferred_since() }
 }
 
 /// Returns whether NMIs of this processor may arrive after their overflow was handled.
-pub(crate) fn may_be_late() -> bool {
-    // SAFETY: No requirements.
-    unsafe { shim::pfm_late_nmis() }
+pub(crate) fn may_be_stale() -> bool {
+    // SAFETY: The callee has no requirements.
+    unsafe { shim::pfm_may_be_stale() }
 }
 
 /// Announces that one NMI of this CPU, within 100 ms of the time stamp `since`, is for an overflow
-/// that was already handled. Preemption off.
+/// that was already handled. Called with preemption off.
 #[inline]
-pub(crate) fn expect(since: u64) {
-    // SAFETY: Stores to a per-CPU word of this module, in one instruction that no NMI can split.
+pub(crate) fn expect_stale_nmi(since: u64) {
+    // SAFETY: The instruction stores to a per-CPU word of this module, and no NMI can split it.
     unsafe {
         asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) since,
-            word = sym shim::pfm_expected_since,
+            word = sym shim::pfm_stale_nmi_since,
             options(att_syntax, nostack, preserves_flags))
     }
 }
 
-/// Returns true for the NMI that [`expect`] announced, once.
-pub(crate) fn was_expected() -> bool {
-    // SAFETY: In an NMI.
-    unsafe { shim::pfm_expected() }
+/// Returns whether [`expect_stale_nmi`] has announced the current NMI, and withdraws the
+/// announcement.
+pub(crate) fn take_stale_nmi() -> bool {
+    // SAFETY: The function is called in an NMI.
+    unsafe { shim::pfm_take_stale_nmi() }
 }
 
-/// Accounts the samples that began at the time stamp `began`. `interrupted`: the code that an NMI
-/// interrupted.
+/// Accounts the time of sampling since the time stamp `began`. `interrupted` is the code that an
+/// NMI interrupted.
 ///
-/// Returns for how many nanoseconds the contexts that sampled must pause, or 0. Preemption off.
+/// Returns for how many nanoseconds the contexts that sampled must pause, or 0. Called with
+/// preemption off.
 #[inline]
-pub(crate) fn storm(began: u64, interrupted: Option<Interrupted>) -> u64 {
+pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;
-    // `le`, not `z`: `pfm_storm` writes the word at its end. If this is an interrupt, NMIs may come
-    // before that, and find 0 or less. Each of them must be timed: if every NMI causes the next
-    // one, the interrupted call does not reach its end.
+    // The condition is `le`, not `z`, because `pfm_throttle_time` writes the word only at its end.
+    // If this is an interrupt, NMIs may come before that write, and find 0 or less. An NMI that
+    // comes before the write must be timed: if every NMI causes the next NMI, the interrupted call
+    // does not reach its end.
     //
     // SAFETY: Decrements a per-CPU word of this module, in one instruction that no NMI can split.
     unsafe {
         asm!("decl %gs:{word}(%rip)", "setle {timed}", timed = out(reg_byte) timed,
-            word = sym shim::pfm_storm_left,
+            word = sym shim::pfm_timed_sample_in,
             options(att_syntax, nostack))
     }
     match timed {
@@ -113,73 +118,77 @@ pub(crate) fn storm(began: u64, interrupted: Option<Interrupted>) -> u64 {
         _ => {
             let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
             // SAFETY: Preemption is off, and the registers are valid until the interrupt returns.
-            unsafe { shim::pfm_storm(began, regs) }
+            unsafe { shim::pfm_throttle_time(began, regs) }
         }
     }
 }
 
-/// Unmasks the overflow interrupt in the local APIC of this CPU, as an NMI.
-pub(crate) fn unmask() {
+/// Unmasks the overflow interrupt in the local APIC of this CPU, and has it delivered as an NMI.
+pub(crate) fn unmask_lvtpc() {
     // SAFETY: The PMU is reserved by this module.
-    unsafe { shim::pfm_lvtpc() }
+    unsafe { shim::pfm_unmask_lvtpc() }
 }
 
-/// The registered NMI handler. Dropping it unregisters the handler.
+/// The registered NMI handler. Drop of the value unregisters the handler.
 pub(crate) struct Handler(());
 
 impl Handler {
-    /// Registers the handler. Process context.
+    /// Registers the handler. Called in process context.
     pub(crate) fn register() -> Result<Self> {
         // SAFETY: Only one `Handler` exists at a time.
-        to_result(unsafe { shim::pfm_nmi_start() })?;
+        to_result(unsafe { shim::pfm_nmi_register() })?;
         Ok(Self(()))
     }
 }
 
-/// The reserved PMU: NMIs are handled as its overflows until this is dropped. Only one exists.
-pub(crate) struct Owned(());
+/// The handling of overflow NMIs for the reserved PMU, until the value is dropped. At most one
+/// `OverflowHandling` exists.
+pub(crate) struct OverflowHandling(());
 
-impl Owned {
+impl OverflowHandling {
     /// Begins to handle overflows of the PMU with the registers `global`. May sleep.
-    pub(crate) fn new(global: &Global) -> Self {
+    pub(crate) fn new(global: &NmiRegisters) -> Self {
         // SAFETY: `SESSION` is held, so that only one call runs at a time.
-        unsafe { shim::pfm_nmi_own(global) }
+        unsafe { shim::pfm_nmi_set_registers(global) }
         Self(())
     }
 }
 
-impl Drop for Owned {
+impl Drop for OverflowHandling {
     fn drop(&mut self) {
         // SAFETY: `SESSION` is held, so that only one call runs at a time.
-        unsafe { shim::pfm_nmi_own(core::ptr::null()) }
+        unsafe { shim::pfm_nmi_set_registers(core::ptr::null()) }
     }
 }
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        // SAFETY: The handler is registered. The call waits for handlers that run.
-        unsafe { shim::pfm_nmi_stop() }
+        // SAFETY: The handler is registered, and unregistering waits for handlers that run.
+        unsafe { shim::pfm_nmi_unregister() }
     }
 }
 
 /// # Safety
 ///
-/// Called by the shim in an NMI; `regs` and `global` are valid until it returns.
+/// Called by the shim in an NMI; `regs` and `global` are valid until the function returns.
 #[no_mangle]
-unsafe extern "C" fn pfm_overflowed(regs: *const bindings::pt_regs, global: *const Global) -> u32 {
-    // SAFETY: `pfm_nmi_own` changes `global` only while no handler uses it.
-    sampling::interrupt(Interrupted(regs), unsafe { &*global })
+unsafe extern "C" fn pfm_handle_nmi(
+    regs: *const bindings::pt_regs,
+    global: *const NmiRegisters,
+) -> u32 {
+    // SAFETY: `pfm_nmi_set_registers` changes `global` only while no handler uses it.
+    sampling::handle_nmi(IrqRegs(regs), unsafe { &*global })
 }
 
-/// Handles deferred overflows. Called by the shim after [`miss`], with interrupts off.
+/// Handles deferred overflows. Called by the shim after [`defer`], with interrupts off.
 #[no_mangle]
-extern "C" fn pfm_overflowed_again() {
-    sampling::look_again();
+extern "C" fn pfm_handle_deferred_nmi() {
+    sampling::handle_deferred_nmi();
 }
 
 /// Returns the registers of the code that the current hard interrupt interrupted.
-pub(crate) fn of_interrupt() -> Option<Interrupted> {
-    // SAFETY: In a hard interrupt's handler.
+pub(crate) fn irq_regs() -> Option<IrqRegs> {
+    // SAFETY: The function is called in the handler of a hard interrupt.
     let regs = unsafe { shim::pfm_irq_regs() };
-    (!regs.is_null()).then_some(Interrupted(regs))
+    (!regs.is_null()).then_some(IrqRegs(regs))
 }

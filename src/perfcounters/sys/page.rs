@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Zeroed pages that user space maps read-only: the header, the descriptors, and a page that stands
-//! in for the counters of CPUs that are not possible.
+//! Zeroed pages that user space maps read-only: the header, the descriptors, and a page of zeros
+//! that is mapped as the counters of CPUs that are not possible.
 
 use core::mem::{offset_of, size_of};
 use core::ptr::NonNull;
@@ -19,21 +19,23 @@ use super::shim;
 ///
 /// # Invariants
 ///
-/// `address` is that of a whole page in the direct map, zeroed when allocated, owned until drop. It
-/// is dropped only at module exit, when no mapping of it can be left.
+/// `address` is that of a whole page in the direct map, zeroed when allocated, owned until drop.
+/// The page is dropped only at module exit, when no mapping of the page can be left.
 pub(crate) struct Page {
     address: NonNull<u8>,
 }
 
-// SAFETY: Accesses are volatile accesses of aligned words; the registry's lock serialises writers.
+// SAFETY: All accesses to the page are volatile accesses of aligned words; the registry's lock
+// serialises writers.
 unsafe impl Send for Page {}
-// SAFETY: Accesses are volatile accesses of aligned words; the registry's lock serialises writers.
+// SAFETY: All accesses to the page are volatile accesses of aligned words; the registry's lock
+// serialises writers.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Allocates a page. May sleep.
+    /// Allocates a zeroed page. May sleep.
     pub(crate) fn new() -> Result<Self, Error> {
-        // SAFETY: Allocates in process context; no requirements.
+        // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe {
             bindings::get_free_pages_noprof(bindings::GFP_KERNEL | bindings::__GFP_ZERO, 0)
         };
@@ -50,8 +52,8 @@ impl Page {
 
     fn word(&self, offset: usize) -> &Word {
         debug_assert!(offset % 8 == 0 && offset + 8 <= PAGE_SIZE);
-        // SAFETY: An aligned word within the page, which lives as long as `self`; `Word` may be
-        // shared with user space.
+        // SAFETY: The offset is that of an aligned word within the page, which lives as long as
+        // `self`. A `Word` may be shared with user space.
         unsafe { &*self.address.as_ptr().add(offset).cast::<Word>() }
     }
 
@@ -67,7 +69,8 @@ impl Page {
         }
     }
 
-    /// Writes a descriptor. Readers check the generation around their copy.
+    /// Writes a descriptor. A reader checks the generation before and after it copies the
+    /// descriptor.
     pub(crate) fn put_desc(&self, instance: u32, desc: &Desc) {
         self.put(
             (instance % DESCS_PER_PAGE) as usize * size_of::<Desc>(),
@@ -91,13 +94,14 @@ impl Drop for Page {
     }
 }
 
-/// Returns the page frame of a [`Page`], given its address from the tables. Any context.
+/// Returns the page frame of a [`Page`], given its address from the tables. Callable in any
+/// context.
 pub(crate) fn frame(address: usize) -> usize {
     // SAFETY: The address is that of a `Page`, which is in the direct map.
     unsafe { shim::pfc_virt_pfn(address as *const _) }
 }
 
-/// Page 0 of the mapped file.
+/// The header page: page 0 of the mapped file `/dev/perfcounters`.
 pub(crate) struct HeaderPage(pub(crate) Page);
 
 impl HeaderPage {
@@ -117,7 +121,7 @@ impl HeaderPage {
     /// Returns the random id that was generated when the module was loaded.
     pub(crate) fn boot_id(&self) -> [u8; 16] {
         let at = offset_of!(Header, boot_id);
-        // SAFETY: The field is within the page. It was written once, before the page was shared.
+        // SAFETY: The field is within the page, and was written once, before the page was shared.
         unsafe { self.0.address.as_ptr().add(at).cast::<[u8; 16]>().read() }
     }
 
@@ -126,11 +130,11 @@ impl HeaderPage {
         self.0.put(offset_of!(Header, nr_slots), slots);
     }
 
-    /// Publishes the number of chunks, whose pages were entered in the tables before.
+    /// Publishes the number of chunks. The pages of all `chunks` chunks are already in the tables.
     pub(crate) fn set_nr_chunks(&self, chunks: u32) {
-        // Pairs with the acquire of the generation in a reader's `enter`: the table grows before
-        // the change that needs it, so that a reader which enters after the change sees the new
-        // chunks.
+        // Pairs with the acquire of the generation in a reader's `read_begin`: the table grows
+        // before the change that needs it, so that a reader which enters after the change sees the
+        // new chunks.
         crate::sys::release::smp_wmb();
         self.0.put(offset_of!(Header, nr_chunks), chunks);
     }

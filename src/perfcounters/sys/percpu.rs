@@ -18,25 +18,26 @@ const NO_RETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
 ///
 /// # Invariants
 ///
-/// `base` is a page-aligned allocation of `pages` pages of the per-CPU allocator. It is dropped
-/// only at module exit, when no mapping of it can be left: a mapping holds the device's file, and
-/// the file holds the module.
+/// `base` is a page-aligned allocation of `pages` pages of the per-CPU allocator. The chunk is
+/// dropped only at module exit, when no mapping of it can be left: a mapping holds the device's
+/// file, and the file holds the module.
 pub(crate) struct Chunk {
     base: NonNull<c_void>,
     pages: u32,
 }
 
-// SAFETY: The structure holds an address only, which belongs to no thread.
+// SAFETY: A `Chunk` holds an address and a number, which belong to no thread.
 unsafe impl Send for Chunk {}
 
 impl Chunk {
     /// Allocates a chunk. May sleep.
     ///
     /// A chunk has one page or more for each possible CPU, which is megabytes on large machines. If
-    /// that memory is not available, perf_add() fails with one line in the log; the OOM killer is
-    /// not invoked.
+    /// the memory of a chunk is not available, perf_add() fails with one line in the log; the OOM
+    /// killer is not invoked.
     pub(crate) fn new(pages: u32) -> Result<Self, Error> {
-        // SAFETY: Allocates in process context; no requirements. The third argument is "reserved".
+        // SAFETY: The callee may allocate, as the caller is in process context. The third parameter
+        // of the callee is `reserved`.
         let base = unsafe {
             bindings::pcpu_alloc_noprof(
                 pages as usize * PAGE_SIZE,
@@ -69,26 +70,26 @@ impl Drop for Chunk {
 /// Makes the first slot of a chunk the seqflag, for C and Rust drivers. Called before any driver
 /// can be loaded.
 pub(crate) fn set_seqflag(chunk: &Chunk) {
-    // SAFETY: Called by module init only, when no driver can use the variable yet.
+    // SAFETY: Only module init calls this function, when no driver can use the variable yet.
     unsafe { shim::perf_counter_seqflag = chunk.page(0) as *mut u64 }
 }
 
-/// Returns the page frame of a CPU's copy of a page. Any context.
+/// Returns the page frame of a CPU's copy of a page. Callable in any context.
 pub(crate) fn frame(page: usize, cpu: u32) -> usize {
     // SAFETY: `page` is a page of a chunk, which has a copy for every possible CPU, and the caller
     // has checked that the CPU is possible.
     unsafe { shim::pfc_percpu_pfn(page as *mut c_void, cpu) }
 }
 
-/// Adds to a slot of any CPU. The slot belongs to a live instance of the caller, and nothing else
-/// writes it. Readers see the old or the new value.
+/// Adds `more` to a slot of any CPU. The slot belongs to a live instance of the caller, and nothing
+/// else writes the slot. Readers see the old or the new value.
 pub(crate) fn add_on(address: usize, cpu: u32, more: i64) {
     if !cpu::is_possible(cpu) {
         return;
     }
     let slot = slot_on(address, cpu);
-    // SAFETY: The slot is within a chunk, on a possible CPU. The accesses are volatile, as user
-    // space may read the slot at the same time.
+    // SAFETY: The slot is within a chunk, and its CPU is possible. The accesses are volatile, as
+    // user space may read the slot at the same time.
     unsafe { slot.write_volatile(slot.read_volatile().wrapping_add(more)) }
 }
 
@@ -103,11 +104,11 @@ fn slot_on(address: usize, cpu: u32) -> *mut i64 {
     address.wrapping_add(offset) as *mut i64
 }
 
-/// Stores zero in a slot of any CPU. No update of the slot is running: its instance is not live,
-/// and the registry has waited for updates that saw it live.
+/// Stores zero in a slot of any CPU. No update of the slot is running: the instance of the slot is
+/// not live, and the registry has waited for updates that began while the instance was live.
 pub(crate) fn zero(address: usize, cpu: u32) {
     let slot = slot_on(address, cpu);
-    // SAFETY: The slot is within a chunk, on a possible CPU. The access is volatile, as user space
-    // may read the slot at the same time.
+    // SAFETY: The slot is within a chunk, and its CPU is possible. The access is volatile, as user
+    // space may read the slot at the same time.
     unsafe { slot.write_volatile(0) }
 }

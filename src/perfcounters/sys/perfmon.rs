@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/perfmon`: system calls on contexts. Copies structures from and to user space, and calls
-//! [`crate::contexts`].
+//! `/dev/perfmon`: system calls on contexts. The functions copy structures from and to user space,
+//! and call [`crate::contexts`].
 
 use core::mem::{offset_of, size_of};
 
@@ -22,20 +22,20 @@ use kernel::sync::{Arc, Mutex};
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::file::{is_ready, Device, Ops};
-use super::format::{self, Areas, Buffer};
-use super::user::{read, read_all, write, write_all, Given};
-use super::{misc, nmi, rights};
-use crate::contexts::{Context, Kind};
-use crate::formats::{self, Wanted};
-use crate::pmu::{self, refused};
+use super::format::{self, Buffer, SamplingMemory};
+use super::user::{read, read_all, write, write_all, FromBytes};
+use super::{access, misc, nmi};
+use crate::contexts::{Context, ContextConfig};
+use crate::formats::{self, FormatId};
+use crate::pmu::{self, to_kernel_error};
 
 static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::sys::release::module(),
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
-    // The structures have the same layout for 32-bit programs: fields of fixed size, naturally
-    // aligned.
+    // The structures have the same layout in 32-bit and 64-bit programs, because all fields have a
+    // fixed size and are naturally aligned.
     #[cfg(CONFIG_COMPAT)]
     compat_ioctl: bindings::compat_ptr_ioctl,
     read: Some(read_message),
@@ -45,15 +45,15 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
     ..pin_init::zeroed()
 });
 
-/// Registers the device.
+/// Registers the device `/dev/perfmon`.
 pub(crate) fn register() -> Result<Device> {
     Device::register(c"perfmon", &PERFMON_OPS, 0o660)
 }
 
-/// The private data of an open file: its context, once that was created.
+/// The private data of an open file: the context of the file, `None` until it is created.
 type Opened = Mutex<Option<Arc<Context>>>;
 
-/// Opens the device; the file has no context yet.
+/// Opens `/dev/perfmon`. The new file has no context.
 ///
 /// # Safety
 ///
@@ -94,13 +94,13 @@ unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file)
 unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
     // SAFETY: `open` has stored the box, and `release` frees it.
     let opened = unsafe { &*(*file).private_data.cast::<Opened>() };
-    match call(opened, command, arg) {
+    match dispatch(opened, command, arg) {
         Ok(()) => 0,
         Err(error) => error.to_errno() as c_long,
     }
 }
 
-/// Returns the next message of the context, waiting for one unless the file is nonblocking.
+/// Reads the next message of the context. Waits for a message unless the file is nonblocking.
 ///
 /// # Safety
 ///
@@ -112,22 +112,22 @@ unsafe extern "C" fn read_message(
     _: *mut bindings::loff_t,
 ) -> isize {
     let done = || -> Result<usize> {
-        // SAFETY: The operation is only called for files that `open` has set up.
+        // SAFETY: The kernel calls this operation only for files that `open` has set up.
         let context = unsafe { context_of(file)? };
-        context.settle_doubt()?;
+        context.recheck_now()?;
         // SAFETY: The file is open, and valid during the call.
         let waits = unsafe { (*file).f_flags } & bindings::O_NONBLOCK == 0;
         if count < size_of::<Message>() {
             return Err(EINVAL);
         }
         let message = loop {
-            if let Some(message) = context.message() {
+            if let Some(message) = context.take_message() {
                 break message;
             }
             if !waits {
                 return Err(EAGAIN);
             }
-            context.bell.wait(|| context.has_message())?;
+            context.notifier.wait(|| context.has_message())?;
         };
         write(UserPtr::from_addr(to as usize), &message)
             .inspect_err(|_| context.put_back(&message))?;
@@ -148,13 +148,13 @@ unsafe extern "C" fn poll(
     file: *mut bindings::file,
     table: *mut bindings::poll_table_struct,
 ) -> bindings::__poll_t {
-    // SAFETY: The operation is only called for files that `open` has set up.
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
     let Ok(context) = (unsafe { context_of(file) }) else {
         return bindings::POLLERR;
     };
     // SAFETY: The arguments are those of poll(). The context lives as long as its file is open, and
     // a waiter holds the file.
-    unsafe { context.bell.poll(file, table) };
+    unsafe { context.notifier.poll(file, table) };
     match context.has_message() {
         true => bindings::POLLIN | bindings::POLLRDNORM,
         false => 0,
@@ -167,17 +167,17 @@ unsafe extern "C" fn poll(
 ///
 /// Called only by the kernel, as `file_operations.fasync`.
 unsafe extern "C" fn fasync(fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
-    // SAFETY: The operation is only called for files that `open` has set up.
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
     match unsafe { context_of(file) } {
         // SAFETY: The arguments are those of fasync().
-        Ok(context) => unsafe { context.bell.fasync(fd, file, on) },
-        // Turning off succeeds without a context, as SIGIO cannot have been turned on.
+        Ok(context) => unsafe { context.notifier.fasync(fd, file, on) },
+        // Turning SIGIO off succeeds without a context, as SIGIO cannot have been turned on.
         Err(_) if on == 0 => 0,
         Err(error) => error.to_errno(),
     }
 }
 
-/// Returns the context of a file. `EINVAL` if it has none yet.
+/// Returns the context of a file, or `EINVAL` if the file has no context yet.
 ///
 /// # Safety
 ///
@@ -190,7 +190,7 @@ pub(super) unsafe fn context_of(file: *mut bindings::file) -> Result<Arc<Context
     context.ok_or(EINVAL)
 }
 
-fn call(opened: &Opened, command: u32, address: usize) -> Result {
+fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
     let arg = UserPtr::from_addr(address);
     if command == calls::CREATE {
         return create(opened, read(arg)?, None);
@@ -199,17 +199,17 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
         let create_arg: Create = read(arg)?;
         return create(opened, create_arg.ctx, Some(&create_arg));
     }
-    // The context is taken out of the lock, because a call may sleep and must not block other calls
-    // on the file.
+    // The file's lock is released before the context is used, because a call may sleep and must not
+    // block other calls on the file.
     let any = || opened.lock().clone().ok_or(EINVAL);
-    let context = || any().and_then(|context| context.settle_doubt().map(|()| context));
+    let context = || any().and_then(|context| context.recheck_now().map(|()| context));
     match command {
         calls::WRITE_PMCS => write_pmcs(&*context()?, read(arg)?),
         calls::WRITE_PMDS => write_pmds(&*context()?, read(arg)?),
         calls::READ_PMDS => read_pmds(&*context()?, read(arg)?),
         calls::LOAD => {
             let load: Load = read(arg)?;
-            load.check().map_err(refused)?;
+            load.check().map_err(to_kernel_error)?;
             context()?.load(load.load_pid, load.load_set)
         }
         calls::UNLOAD => any()?.unload(),
@@ -218,7 +218,7 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
                 0 => None,
                 _ => {
                     let start: Start = read(arg)?;
-                    start.check().map_err(refused)?;
+                    start.check().map_err(to_kernel_error)?;
                     Some(start.start_set)
                 }
             };
@@ -240,34 +240,46 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
     }
 }
 
-// SAFETY: Integers without padding: src/engine/sampling.rs asserts the size.
-unsafe impl Given for Message {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Ctx {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Create {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Load {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Start {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Vector {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Pmc {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Pmd {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for SetDesc {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for SetInfo {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Runs {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Status {}
+// SAFETY: The structure consists of integers without padding: src/engine/sampling.rs asserts the
+// size.
+unsafe impl FromBytes for Message {}
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
+unsafe impl FromBytes for Ctx {}
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
+unsafe impl FromBytes for Create {}
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
+unsafe impl FromBytes for Load {}
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
+unsafe impl FromBytes for Start {}
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
+unsafe impl FromBytes for Vector {}
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
+unsafe impl FromBytes for Pmc {}
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
+unsafe impl FromBytes for Pmd {}
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
+unsafe impl FromBytes for SetDesc {}
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
+unsafe impl FromBytes for SetInfo {}
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
+unsafe impl FromBytes for Runs {}
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
+unsafe impl FromBytes for Status {}
 
-/// Copies the elements of a vector from user space. `EINVAL` if they have another size than `T`,
-/// `E2BIG` if there are too many.
-fn elements<T: Given>(vector: &Vector) -> Result<KVVec<T>> {
+/// Copies the elements of a vector from user space. Returns `EINVAL` if the size of an element is
+/// not that of `T`, or `E2BIG` if the vector has too many elements.
+fn elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
     let nr = vector.nr as usize;
     if vector.size as usize != size_of::<T>() {
         return Err(EINVAL);
@@ -278,17 +290,17 @@ fn elements<T: Given>(vector: &Vector) -> Result<KVVec<T>> {
     read_all(vector.items, nr)
 }
 
-/// Creates the sampling buffer of a new context, of the format that the caller selects by name or
-/// UUID.
-fn buffer_of(create: &Create) -> Result<(Buffer, Arc<Areas>)> {
-    // One byte more than a valid name and its NUL, so that a longer name is refused rather than cut
-    // to a valid one.
+/// Creates the sampling buffer of a new context. The caller of the ioctl selects the format by name
+/// or UUID.
+fn buffer_of(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)> {
+    // The array is one byte larger than a valid name and its NUL, so that a longer name is refused
+    // rather than cut to a valid name.
     let mut name = [0u8; calls::FORMAT_NAME + 1];
     let wanted = if create.name == 0 {
-        Wanted::Uuid(create.uuid)
+        FormatId::Uuid(create.uuid)
     } else {
         let at = UserPtr::from_addr(usize::try_from(create.name)?);
-        Wanted::Name(
+        FormatId::Name(
             UserSlice::new(at, name.len())
                 .reader()
                 .strcpy_into_buf(&mut name)?,
@@ -308,18 +320,18 @@ fn buffer_of(create: &Create) -> Result<(Buffer, Arc<Areas>)> {
 }
 
 fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
-    let scope = ctx.scope().map_err(refused)?;
-    if scope == Scope::System && !rights::is_perfmon_capable() {
+    let scope = ctx.scope().map_err(to_kernel_error)?;
+    if scope == Scope::System && !access::is_perfmon_capable() {
         return Err(EPERM);
     }
-    pmu::load();
+    pmu::request_modules();
     // Buffer and context are created before the file's lock is taken, so that no other lock is
-    // taken under it.
+    // taken under the file's lock.
     let buffer = format.map(buffer_of).transpose()?;
-    let context = Context::new(Kind {
+    let context = Context::new(ContextConfig {
         scope,
-        silent: ctx.ctx_flags & calls::FL_OVFL_NO_MSG != 0,
-        blocks: ctx.ctx_flags & calls::FL_NOTIFY_BLOCK != 0,
+        no_messages: ctx.ctx_flags & calls::FL_OVFL_NO_MSG != 0,
+        notify_block: ctx.ctx_flags & calls::FL_NOTIFY_BLOCK != 0,
         core: ctx.ctx_core,
         buffer,
     });
@@ -332,17 +344,19 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
 }
 
 fn write_pmcs(context: &Context, vector: Vector) -> Result {
-    let privileged = rights::is_kernel_open();
-    let described = context.described();
+    let privileged = access::may_monitor_kernel();
+    let described = context.descriptions();
     let mut values = elements::<Pmc>(&vector)?;
     for pmc in &mut values {
-        pmc.check().map_err(refused)?;
+        pmc.check().map_err(to_kernel_error)?;
         let (number, flags) = (pmc.reg_num, pmc.reg_flags);
         let allowed = |value| {
             let map = described.map();
-            check_pmc(&map, context.scope(), privileged, number, flags, value).map_err(refused)
+            check_pmc(&map, context.scope(), privileged, number, flags, value)
+                .map_err(to_kernel_error)
         };
-        // The description may change the value, so the result is checked like the caller's value.
+        // The PMU description may change the value, so the changed value is checked like the
+        // caller's value.
         pmc.reg_value = allowed(described.check(number, allowed(pmc.reg_value)?)?)?;
     }
     context.write_pmcs(&values)
@@ -353,18 +367,22 @@ fn pmds(
     vector: &Vector,
     check: fn(&Pmd) -> Result<(), Error>,
 ) -> Result<KVVec<Pmd>> {
-    let map = context.described().map();
+    let map = context.descriptions().map();
     let given = elements::<Pmd>(vector)?;
     for pmd in &given {
-        check(pmd).map_err(refused)?;
-        let register = map.pmd(pmd.reg_num).ok_or(refused(Error::NoRegister))?;
-        register.usable(context.scope()).map_err(refused)?;
+        check(pmd).map_err(to_kernel_error)?;
+        let register = map
+            .pmd(pmd.reg_num)
+            .ok_or(to_kernel_error(Error::NoRegister))?;
+        register
+            .check_scope(context.scope())
+            .map_err(to_kernel_error)?;
     }
     Ok(given)
 }
 
 fn write_pmds(context: &Context, vector: Vector) -> Result {
-    let map = context.described().map();
+    let map = context.descriptions().map();
     let mut given = pmds(context, &vector, Pmd::check)?;
     for pmd in &mut given {
         if pmd.reg_random_seed == 0 {
@@ -373,10 +391,10 @@ fn write_pmds(context: &Context, vector: Vector) -> Result {
         let counts = |number: u16| map.pmd(number).is_some_and(|r| r.is(kind::COUNTER));
         let usable = |number: u16| {
             map.pmd(number)
-                .is_some_and(|r| r.usable(context.scope()).is_ok())
+                .is_some_and(|r| r.check_scope(context.scope()).is_ok())
         };
         let (mut smpl, mut reset) = (pmd.reg_smpl_pmds.iter(), pmd.reg_reset_pmds.iter());
-        if (pmd.samples() && !counts(pmd.reg_num))
+        if (pmd.is_sampling() && !counts(pmd.reg_num))
             || !smpl.all(|n| usable(n as u16))
             || !reset.all(|n| usable(n as u16) && counts(n as u16))
         {
@@ -410,7 +428,7 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
 }
 
 /// Copies the elements of a vector back to user space.
-fn write_back<T: Given>(vector: &Vector, all: &[T]) -> Result {
+fn write_back<T: FromBytes>(vector: &Vector, all: &[T]) -> Result {
     write_all(UserPtr::from_addr(usize::try_from(vector.items)?), all)
 }
 
@@ -418,12 +436,14 @@ fn create_sets(context: &Context, vector: Vector) -> Result {
     let mut given = elements::<SetDesc>(&vector)?;
     let mut wanted = KVec::with_capacity(given.len(), GFP_KERNEL)?;
     for set in &mut given {
-        let terms = set.terms(nmi::resolution()).map_err(refused)?;
+        let terms = set
+            .switch_policy(nmi::resolution())
+            .map_err(to_kernel_error)?;
         set.set_timeout = terms.timeout();
         wanted.push((set.set_id, terms), GFP_KERNEL)?;
     }
-    // Copied back before the sets are created: if the copy failed afterwards, the caller could not
-    // know which sets exist.
+    // The elements are copied back before the sets are created: if the copy failed after the
+    // creation, the caller could not know which sets exist.
     write_back(&vector, &given)?;
     context.create_sets(&wanted)
 }

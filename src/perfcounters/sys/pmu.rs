@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! PMU descriptions that modules register (`include/linux/perfmon.h`), their debugfs tree, and
-//! /proc/perfmon_map.
+//! PMU descriptions that modules register (`include/linux/perfmon.h`), the debugfs tree of the
+//! descriptions, and /proc/perfmon_map.
 
 use core::slice;
 
@@ -18,7 +18,8 @@ use super::shim;
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
 use crate::pmu;
 
-// The C header and the engine both define the register types. They must agree.
+// The C header and the engine both define the register types. The assertions check that both
+// definitions agree.
 const _: () = {
     assert!(description::CONTROL == kind::CONTROL);
     assert!(description::COUNTER == kind::COUNTER);
@@ -35,7 +36,7 @@ const _: () = {
 ///
 /// # Invariants
 ///
-/// `raw` was registered by a module, and is not unregistered yet.
+/// A module has registered `raw`, and has not unregistered it yet.
 pub(crate) struct Description {
     raw: *const RawPmu,
 }
@@ -47,83 +48,86 @@ unsafe impl Sync for Description {}
 
 impl Description {
     fn raw(&self) -> &RawPmu {
-        // SAFETY: By the type's invariant the structure is registered, and until it is unregistered
-        // its module keeps it.
+        // SAFETY: By the type's invariant the structure is registered, and its module keeps it
+        // until the module has unregistered it.
         unsafe { &*self.raw }
     }
 
-    /// Returns whether this is the description at that address.
+    /// Returns whether this description is the one at address `raw`.
     pub(crate) fn is(&self, raw: *const RawPmu) -> bool {
         self.raw == raw
     }
 
-    /// Returns the name; empty if the pointer is NULL.
+    /// Returns the name of the description; empty if the pointer is NULL.
     pub(crate) fn name(&self) -> &CStr {
         // SAFETY: The pointer is NULL or to a C string, which the module keeps as long as the
         // description.
         unsafe { name_of(self.raw().name) }
     }
 
-    /// Returns the number of its first PMC and PMD.
+    /// Returns the number of the description's first PMC (control register) and PMD (data
+    /// register).
     pub(crate) fn first(&self) -> u16 {
         self.raw().first
     }
 
-    /// Returns the number after its last PMC or PMD, whichever is higher.
+    /// Returns the number after the description's last PMC or PMD, whichever is higher.
     pub(crate) fn end(&self) -> u16 {
         let rows = self.raw().nr_pmcs.max(self.raw().nr_pmds);
         self.raw().first.saturating_add(rows)
     }
 
-    /// Returns the address of the MSR that enables the counters; 0 if there is none.
+    /// Returns the address of the MSR that enables the counters; 0 if the PMU has no such MSR.
     pub(crate) fn global_ctrl(&self) -> u64 {
         self.raw().global_ctrl
     }
 
     /// Returns the addresses of the MSR that shows which counters have overflowed, and of the MSR
-    /// that clears these bits.
+    /// that clears the overflow bits.
     pub(crate) fn global_status(&self) -> (u64, u64) {
         (self.raw().global_status, self.raw().global_clear)
     }
 
     fn pmcs(&self) -> &[Row] {
-        // SAFETY: The table has as many rows as the description says, as the C interface requires.
+        // SAFETY: The table has the number of rows that the description gives, as the C interface
+        // requires.
         unsafe { rows(self.raw().pmcs, self.raw().nr_pmcs) }
     }
 
     fn pmds(&self) -> &[Row] {
-        // SAFETY: The table has as many rows as the description says, as the C interface requires.
+        // SAFETY: The table has the number of rows that the description gives, as the C interface
+        // requires.
         unsafe { rows(self.raw().pmds, self.raw().nr_pmds) }
     }
 
-    /// Iterates over its PMCs.
+    /// Iterates over the description's PMCs.
     pub(crate) fn pmc_rows(&self) -> impl Iterator<Item = Register> + '_ {
         self.pmcs().iter().map(register)
     }
 
-    /// Iterates over its PMDs.
+    /// Iterates over the description's PMDs.
     pub(crate) fn pmd_rows(&self) -> impl Iterator<Item = Register> + '_ {
         self.pmds().iter().map(register)
     }
 
-    /// Iterates over its PMCs, with their names.
+    /// Iterates over the description's PMCs, with their names.
     pub(crate) fn named_pmcs(&self) -> impl Iterator<Item = (&CStr, Register)> {
         self.pmcs().iter().map(named)
     }
 
-    /// Iterates over its PMDs, with their names.
+    /// Iterates over the description's PMDs, with their names.
     pub(crate) fn named_pmds(&self) -> impl Iterator<Item = (&CStr, Register)> {
         self.pmds().iter().map(named)
     }
 
-    /// Returns whether a table is missing although its number of rows is not 0.
-    pub(crate) fn is_cut(&self) -> bool {
+    /// Returns whether the description lacks a register table whose number of rows is not 0.
+    pub(crate) fn has_missing_table(&self) -> bool {
         let raw = self.raw();
         (raw.nr_pmcs != 0 && raw.pmcs.is_null()) || (raw.nr_pmds != 0 && raw.pmds.is_null())
     }
 
-    /// Returns whether a reserved field is not 0, as only a later version of the interface may set
-    /// it.
+    /// Returns whether a reserved field of the description is not 0. Only a later version of the
+    /// interface may set reserved fields.
     pub(crate) fn has_reserved(&self) -> bool {
         self.raw().reserved.iter().any(|word| *word != 0)
     }
@@ -131,32 +135,34 @@ impl Description {
     /// Calls the description's probe(), which returns an error if the PMU does not exist.
     pub(crate) fn probe(&self) -> Result {
         match self.raw().probe {
-            // SAFETY: Process context, as the C interface requires.
+            // SAFETY: The caller is in process context, as the C interface requires.
             Some(probe) => to_result(unsafe { probe() }),
             None => Ok(()),
         }
     }
 
-    /// Calls the description's cpu() after this CPU has come online, or before it goes offline.
+    /// Calls the description's cpu() after this CPU has come online, or before this CPU goes
+    /// offline.
     pub(crate) fn cpu(&self, cpu: u32, online: bool) {
         if let Some(told) = self.raw().cpu {
-            // SAFETY: Called on that CPU, as the C interface requires.
+            // SAFETY: The function is called on that CPU, as the C interface requires.
             unsafe { told(cpu, online) }
         }
     }
 
-    /// Returns whether this CPU has the register, by the description's `here()`. Interrupts off.
-    pub(crate) fn is_here(&self, row: &Register) -> bool {
+    /// Returns whether this CPU has the register, by the description's `here()`. Called with
+    /// interrupts off.
+    pub(crate) fn exists_here(&self, row: &Register) -> bool {
         match self.raw().here {
-            // SAFETY: Called on the CPU in question, with interrupts off, as the C interface
-            // requires.
+            // SAFETY: The caller runs on the CPU to be checked, with interrupts off, as the C
+            // interface requires.
             Some(here) => unsafe { here(row.address, row.width.into()) },
             None => true,
         }
     }
 
-    /// Takes a reference to the description's module, so that it stays until the result is dropped.
-    /// `None` if the module is being unloaded.
+    /// Takes a reference to the description's module, so that the module stays until the result is
+    /// dropped. Returns `None` if the module is being unloaded.
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
         // SAFETY: The owner is NULL, or a module that cannot be freed while its description is
@@ -175,11 +181,11 @@ impl Description {
     }
 }
 
-/// A pinned module of a description.
+/// A reference to the module of a description, which prevents the module's unload.
 ///
 /// # Invariants
 ///
-/// This holds a reference to `owner`.
+/// `self` holds a reference to `owner`.
 pub(crate) struct Pinned {
     owner: *mut bindings::module,
 }
@@ -189,12 +195,12 @@ unsafe impl Send for Pinned {}
 // SAFETY: A shared reference gives no access to the module.
 unsafe impl Sync for Pinned {}
 
-/// Functions of a description.
+/// Functions of a PMU description that contexts call.
 ///
 /// # Invariants
 ///
-/// They are functions of a module that is not unloaded while they can be called: contexts keep its
-/// [`Pinned`] until they call no function any more.
+/// The module of the functions is not unloaded while they can be called: a context keeps the
+/// [`Pinned`] of the module until the context calls no function any more.
 pub(crate) struct Calls {
     check: Option<Check>,
     read: Option<Read>,
@@ -202,7 +208,7 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// Returns the value that is to be written to a PMC, given its row and the wanted value, or the
-    /// error of the description's check(). Process context.
+    /// error of the description's check(). Called in process context.
     pub(crate) fn check(&self, row: u16, mut value: u64) -> Result<u64> {
         if let Some(check) = self.check {
             // SAFETY: The module is pinned by the type's invariant; process context.
@@ -211,8 +217,8 @@ impl Calls {
         Ok(value)
     }
 
-    /// Reads a virtual register, of a thread or (`None`) of a CPU. Ids of threads are those of
-    /// namespace `ns`. Any context.
+    /// Reads a virtual register of a thread, or of this CPU if `task` is `None`. A thread id that
+    /// the register contains is one of the PID namespace `ns`. Callable in any context.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -233,12 +239,12 @@ impl Calls {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant this holds a reference to the module.
+        // SAFETY: By the type's invariant `self` holds a reference to the module.
         unsafe { bindings::module_put(self.owner) }
     }
 }
 
-/// Returns a table as a slice; empty if the pointer is NULL.
+/// Returns a register table as a slice; empty if the pointer is NULL.
 ///
 /// # Safety
 ///
@@ -247,11 +253,11 @@ unsafe fn rows<'a>(first: *const Row, nr: u16) -> &'a [Row] {
     if first.is_null() {
         return &[];
     }
-    // SAFETY: By the function's requirement there are `nr` rows.
+    // SAFETY: By the function's requirement `first` points to `nr` rows.
     unsafe { slice::from_raw_parts(first, nr.into()) }
 }
 
-/// Returns a name; empty if the pointer is NULL.
+/// Returns a C string as a `CStr`; empty if the pointer is NULL.
 ///
 /// # Safety
 ///
@@ -284,11 +290,11 @@ fn register(row: &Row) -> Register {
     }
 }
 
-/// Registers a description. Process context; may sleep.
+/// Registers a PMU description. Called in process context; may sleep.
 ///
-/// Returns 0, -EINVAL (a size, name or row that is not valid; the log says which), -EEXIST (its
-/// numbers or its name are taken), -ENODEV (the registers do not exist), -ENOMEM, or the error of
-/// its probe().
+/// Returns 0, -EINVAL (a size, name or row that is not valid; the log says which), -EEXIST
+/// (register numbers or the name are in use), -ENODEV (the registers do not exist), -ENOMEM, or the
+/// error of the description's probe().
 ///
 /// # Safety
 ///
@@ -309,7 +315,7 @@ pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_in
     })
 }
 
-/// Unregisters a description. Process context; may sleep.
+/// Unregisters a PMU description. Called in process context; may sleep.
 #[no_mangle]
 pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
     pmu::unregister(raw);
@@ -319,58 +325,61 @@ pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     // SAFETY: seq_file passes its structure, which is valid during the call.
     pmu::show(unsafe { SeqFile::from_raw(seq) });
     0
 }
 
-/// The debugfs tree of the descriptions; drop removes it.
-pub(crate) struct Tree(());
+/// The debugfs directories of the PMU descriptions; drop removes them.
+pub(crate) struct DebugfsTree(());
 
-impl Tree {
-    /// Creates the root directory. Without debugfs there is no tree, which is not an error.
+impl DebugfsTree {
+    /// Creates the root directory of the debugfs tree. Without debugfs no directory is created,
+    /// which is not an error.
     pub(crate) fn create() -> Self {
-        // SAFETY: Called once, and drop removes the tree.
+        // SAFETY: The callee is called once, and drop removes the tree.
         unsafe { shim::pfm_tree_create() };
         Self(())
     }
 
-    /// Creates the directory of a description.
-    pub(crate) fn grow(description: &Description) {
-        // SAFETY: The description is registered, and its directory is removed before it is
-        // unregistered.
-        unsafe { shim::pfm_tree_grow(description.raw.cast()) }
+    /// Creates the debugfs directory of a description.
+    pub(crate) fn add(description: &Description) {
+        // SAFETY: The description is registered, and its directory is removed before the
+        // description is unregistered.
+        unsafe { shim::pfm_tree_add_pmu(description.raw.cast()) }
     }
 
-    /// Removes the directory of a description. Waits for readers.
-    pub(crate) fn cut(description: &Description) {
-        // SAFETY: The description is valid; its directory exists.
-        unsafe { shim::pfm_tree_cut(description.raw.cast()) }
+    /// Removes the debugfs directory of a description. Waits for readers.
+    pub(crate) fn remove(description: &Description) {
+        // SAFETY: The description is valid, and its directory exists.
+        unsafe { shim::pfm_tree_remove_pmu(description.raw.cast()) }
     }
 }
 
-impl Drop for Tree {
+impl Drop for DebugfsTree {
     fn drop(&mut self) {
-        // SAFETY: `create` has created the tree; it is removed once.
+        // SAFETY: `create` has created the tree, which is removed once.
         unsafe { shim::pfm_tree_remove() }
     }
 }
 
-/// Has user space load the module with this alias, if there is one, and waits. May sleep.
+/// Requests that user space loads the module with this alias, and waits until modprobe ends. Errors
+/// are ignored. May sleep.
 pub(crate) fn request_module(alias: &CStr) {
-    // SAFETY: The format takes one string, which is passed.
+    // SAFETY: The format string takes one C string, which is passed.
     let _ = unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) };
 }
 
-/// The file /proc/perfmon_map; drop removes it.
+/// The file /proc/perfmon_map, which drop removes.
 pub(crate) struct MapFile(());
 
 impl MapFile {
-    /// Creates the file.
+    /// Creates the file /proc/perfmon_map.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: Called once. `show` is a function of this module, and drop removes the file.
+        // SAFETY: The callee is called once. `show` is a function of this module, and drop removes
+        // the file.
         to_result(unsafe { shim::pfm_map_create(show) })?;
         Ok(Self(()))
     }

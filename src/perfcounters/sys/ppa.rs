@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Process accounting: the per-CPU state, the clock and the device `/dev/ppa`. Records of tasks are
-//! in [`super::records`], the files in [`super::proc`].
+//! in [`super::records`], and the `/proc` files in [`super::proc`].
 
 use core::arch::asm;
 use core::mem::size_of;
@@ -18,13 +18,13 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::file::{is_ready, Device, Ops};
-use super::records::Record;
+use super::records::TaskRecord;
 use super::task::TaskRef;
-use super::user::{bytes_of, read, write, Given};
-use super::{cpu, rights, sched, shim};
+use super::user::{bytes_of, read, write, FromBytes};
+use super::{access, cpu, sched, shim};
 use crate::accounting as files;
 
-/// A clock: its ticks per millisecond, and whether it is the TSC.
+/// A clock of accounting or tracing: the TSC, or a clock of the kernel in nanoseconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     pub(crate) khz: u32,
@@ -35,7 +35,7 @@ impl Clock {
     /// Chooses the TSC if the kernel considers it stable, otherwise the scheduler's clock, in
     /// nanoseconds.
     pub(crate) fn choose() -> Self {
-        // SAFETY: Reads properties of the processor; no requirements.
+        // SAFETY: The callee only reads properties of the processor, without requirements.
         match unsafe { shim::ppa_tsc_khz() } {
             0 => Self {
                 khz: 1_000_000,
@@ -45,12 +45,12 @@ impl Clock {
         }
     }
 
-    /// Returns the clock of all traces. It is chosen for the first trace and does not change,
-    /// because records and their readers depend on it.
+    /// Returns the clock of all traces. The clock is chosen for the first trace and does not
+    /// change, because records and their readers depend on it.
     pub(crate) fn of_traces() -> Self {
         const TSC: u64 = 1 << 32;
         static CHOSEN: Atomic<u64> = Atomic::new(0);
-        // Relaxed: no other memory depends on the word.
+        // Relaxed: the word does not order other memory.
         let chosen = match CHOSEN.load(Relaxed) {
             0 => {
                 let new = Self::choose();
@@ -68,9 +68,10 @@ impl Clock {
         }
     }
 
-    /// Returns whether this is the TSC, and the kernel has marked it unstable since.
+    /// Returns whether this clock is the TSC, and the kernel has marked the TSC unstable since the
+    /// choice.
     pub(crate) fn is_unstable(&self) -> bool {
-        // SAFETY: Reads properties of the processor; no requirements.
+        // SAFETY: The callee only reads properties of the processor, without requirements.
         self.tsc && unsafe { shim::ppa_tsc_khz() } == 0
     }
 
@@ -78,18 +79,18 @@ impl Clock {
     /// nanoseconds.
     pub(crate) fn ticks(&self) -> u64 {
         match self.tsc {
-            true => self.now_after(),
+            true => self.now_ordered(),
             // SAFETY: The clock can be read in any context.
             false => unsafe { bindings::ktime_get_mono_fast_ns() },
         }
     }
 
-    /// Returns whether [`ticks`](Self::ticks) are those of CLOCK_MONOTONIC.
+    /// Returns whether [`ticks`](Self::ticks) returns CLOCK_MONOTONIC.
     pub(crate) fn is_monotonic(&self) -> bool {
         !self.tsc
     }
 
-    /// Converts ticks to nanoseconds.
+    /// Converts ticks of the clock to nanoseconds.
     pub(crate) fn nanos(&self, ticks: u64) -> u64 {
         let khz = u64::from(self.khz);
         let ms = ticks.checked_div(khz).unwrap_or(0);
@@ -98,30 +99,32 @@ impl Clock {
         ms.wrapping_mul(1_000_000).wrapping_add(rest)
     }
 
-    /// Returns the time, ordered after earlier loads and before later ones. Any context.
-    pub(crate) fn now_after(&self) -> u64 {
-        // SAFETY: The instruction has no operands. Without it the TSC could be read before earlier
+    /// Returns the time in ticks, read after all earlier loads and before all later loads. Callable
+    /// in any context.
+    pub(crate) fn now_ordered(&self) -> u64 {
+        // SAFETY: `lfence` has no operands. Without `lfence` the TSC could be read before earlier
         // loads have completed.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
         let now = self.now();
-        // SAFETY: The instruction has no operands. Without it later loads could be done before the
+        // SAFETY: `lfence` has no operands. Without `lfence` later loads could be done before the
         // TSC is read.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
         now
     }
 
-    /// Returns the time if that needs no function call: the TSC. Any context.
+    /// Returns the time in ticks if the clock is the TSC, which can be read without a function
+    /// call. Callable in any context.
     #[inline(always)]
-    pub(crate) fn quick(&self) -> Option<u64> {
-        // SAFETY: Every 64-bit x86 processor has the instruction.
+    pub(crate) fn now_fast(&self) -> Option<u64> {
+        // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
         self.tsc.then(|| unsafe { core::arch::x86_64::_rdtsc() })
     }
 
-    /// Returns the time. Any context.
+    /// Returns the time in ticks. Callable in any context.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         match self.tsc {
-            // SAFETY: Every 64-bit x86 processor has the instruction.
+            // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
             true => unsafe { core::arch::x86_64::_rdtsc() },
             // SAFETY: The scheduler's clock can be read in any context.
             false => unsafe { shim::ppa_local_clock() },
@@ -129,75 +132,79 @@ impl Clock {
     }
 }
 
-/// The state of a CPU, and the record of the task that runs on it.
+/// The accounting state of a CPU, and the record of the task that runs on the CPU.
 #[repr(C, align(64))]
-pub(crate) struct Here {
+pub(crate) struct PerCpu {
     pub(crate) words: Cpu,
     task: Word,
     pub(crate) cpu: u32,
     pub(crate) clock: Clock,
 }
 
-impl Here {
-    /// Returns the state of this CPU; `None` while accounting is off. Preemption is off while it is
-    /// used: it is freed after a grace period.
+impl PerCpu {
+    /// Returns the accounting state of this CPU; `None` while accounting is off. Preemption is off
+    /// while the state is used, as the state is freed after a grace period.
     #[inline(always)]
-    pub(crate) fn get<'a>() -> Option<&'a Self> {
+    pub(crate) fn this_cpu<'a>() -> Option<&'a Self> {
         let here: usize;
-        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`Heres`], whose
-        // drop clears the word and waits for sections with preemption off.
+        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`PerCpuTable`],
+        // whose drop clears the word and waits for sections with preemption off.
         unsafe {
-            asm!("movq %gs:{p}, {h}", p = sym shim::ppa_here,
+            asm!("movq %gs:{p}, {h}", p = sym shim::ppa_percpu,
                 h = out(reg) here, options(att_syntax, nostack, readonly, preserves_flags));
             (here as *const Self).as_ref()
         }
     }
 
-    /// Returns the state of another CPU, which is offline and does not use it. Preemption is off
-    /// while it is used.
-    pub(crate) fn of<'a>(cpu: u32) -> Option<&'a Self> {
-        // SAFETY: `cpu` is the number of a CPU. Its word is 0 or the address of its element of
-        // [`Heres`], whose drop clears the word and waits for sections with preemption off.
-        unsafe { (shim::ppa_here_of(cpu) as *const Self).as_ref() }
+    /// Returns the accounting state of an offline CPU, which does not use the state itself.
+    /// Preemption is off while the state is used.
+    pub(crate) fn of_cpu<'a>(cpu: u32) -> Option<&'a Self> {
+        // SAFETY: `cpu` is the number of a CPU. The word of that CPU is 0 or the address of the
+        // CPU's element of [`PerCpuTable`], whose drop clears the word and waits for sections with
+        // preemption off.
+        unsafe { (shim::ppa_percpu_of(cpu) as *const Self).as_ref() }
     }
 
-    /// Returns the record of the task that runs on this CPU. Preemption off.
+    /// Returns the record of the task that runs on this CPU. Called with preemption off.
     #[inline(always)]
-    pub(crate) fn task<'a>(&self) -> Option<&'a Record> {
-        // SAFETY: A record is freed a grace period after it was taken out of the index: by the
-        // task's last switch, which has replaced it here, or by `Accounts::change()`, which has run
-        // `look_again()` on this CPU.
-        unsafe { (self.task.load_relaxed() as *const Record).as_ref() }
+    pub(crate) fn task<'a>(&self) -> Option<&'a TaskRecord> {
+        // SAFETY: A record is freed a grace period after it was removed from the index: by the
+        // task's last switch, which has replaced the pointer in `task`, or by
+        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU.
+        unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
     }
 
-    /// Returns whether the task that runs on this CPU is a ksoftirqd thread. Preemption off.
+    /// Returns whether the task that runs on this CPU is a ksoftirqd thread. Called with preemption
+    /// off.
     #[inline(always)]
     pub(crate) fn is_softirqd(&self) -> bool {
         self.task().is_some_and(|record| record.softirqd)
     }
 
-    /// Sets the record of the task that runs on this CPU; `None` if it is not accounted. Interrupts
-    /// off.
+    /// Sets the record of the task that runs on this CPU; `None` if the task is not accounted.
+    /// Called with interrupts off.
     #[inline(always)]
-    pub(crate) fn set_task(&self, record: Option<&Record>) {
+    pub(crate) fn set_task(&self, record: Option<&TaskRecord>) {
         let address = record.map_or(0, |r| core::ptr::from_ref(r) as u64);
         self.task.store_relaxed(address);
     }
 }
 
-/// The states of all CPUs.
+/// The accounting states of all CPUs.
 ///
 /// # Invariants
 ///
-/// Each CPU's pointer (`ppa_here`) is null or to its element, which does not move.
-pub(crate) struct Heres(KVVec<Here>);
+/// Each CPU's pointer (`ppa_percpu`) is null or points to the element of that CPU. Elements do not
+/// move.
+pub(crate) struct PerCpuTable(KVVec<PerCpu>);
 
-impl Heres {
-    /// Allocates the states of all CPUs, which are not in use yet. May sleep.
+impl PerCpuTable {
+    /// Allocates the accounting states of all CPUs. The probes do not use the states before
+    /// [`publish`](Self::publish). May sleep.
     pub(crate) fn new(clock: Clock) -> Result<Self> {
         let mut all = KVVec::with_capacity(cpu::nr_cpu_ids() as usize, GFP_KERNEL)?;
         for cpu in 0..cpu::nr_cpu_ids() {
-            let here = Here {
+            let here = PerCpu {
                 words: Cpu::default(),
                 task: Word::new(0),
                 cpu,
@@ -208,29 +215,30 @@ impl Heres {
         Ok(Self(all))
     }
 
-    /// Sets the CPUs' pointers. The elements are on the heap and do not move.
+    /// Sets the pointers of all CPUs to their elements. The elements are on the heap and do not
+    /// move.
     pub(crate) fn publish(&self) {
         for (here, cpu) in self.0.iter().zip(0..) {
             // SAFETY: The number is that of a CPU, and drop clears the pointer before the element
             // is freed.
-            unsafe { shim::ppa_set_here(cpu, core::ptr::from_ref(here).cast_mut().cast()) };
+            unsafe { shim::ppa_set_percpu(cpu, core::ptr::from_ref(here).cast_mut().cast()) };
         }
     }
 
-    /// Returns the state of a CPU.
+    /// Returns the accounting state of a CPU.
     #[inline]
-    pub(crate) fn of(&self, cpu: u32) -> Option<&Here> {
+    pub(crate) fn cpu(&self, cpu: u32) -> Option<&PerCpu> {
         self.0.get(cpu as usize)
     }
 }
 
-impl Drop for Heres {
+impl Drop for PerCpuTable {
     fn drop(&mut self) {
-        // The probes are detached already, but a CPU hotplug callback may still use a pointer:
-        // hence the wait.
+        // The wait below is for CPU hotplug callbacks that still use a pointer; the probes are
+        // detached already.
         for cpu in 0..cpu::nr_cpu_ids() {
             // SAFETY: The number is that of a CPU.
-            unsafe { shim::ppa_set_here(cpu, core::ptr::null_mut()) };
+            unsafe { shim::ppa_set_percpu(cpu, core::ptr::null_mut()) };
         }
         sched::synchronize();
     }
@@ -242,7 +250,7 @@ pub(crate) fn is_online(cpu: u32) -> bool {
     unsafe { shim::ppa_cpu_online(cpu) }
 }
 
-/// Calls a function with each task except the idle tasks. The function must not sleep.
+/// Calls `function` with each task except the idle tasks. `function` must not sleep.
 pub(crate) fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
     /// # Safety
     ///
@@ -253,11 +261,11 @@ pub(crate) fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
         unsafe { (*function.cast::<&mut dyn FnMut(TaskRef<'_>)>())(TaskRef::new(task)) }
     }
     let function: *mut &mut dyn FnMut(TaskRef<'_>) = &mut function;
-    // SAFETY: The callee uses the function only during the call.
+    // SAFETY: The callee uses `function` only during the call.
     unsafe { shim::ppa_each_task(each, function.cast()) }
 }
 
-/// Returns the task that runs. Called in a probe, or with preemption off.
+/// Returns the current task. Called in a probe, or with preemption off.
 #[inline(always)]
 pub(crate) fn running<'a>() -> TaskRef<'a> {
     // SAFETY: The current task is not freed while it runs, which is longer than the caller uses the
@@ -265,10 +273,10 @@ pub(crate) fn running<'a>() -> TaskRef<'a> {
     unsafe { TaskRef::new(kernel::task::Task::current_raw()) }
 }
 
-/// `struct ppa_task`: the record of a task, as user space reads it.
+/// `struct ppa_task`: the record of a task that user space reads from `/dev/ppa`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct TaskStats {
     size: u32,
     pub(crate) flags: u32,
     pub(crate) pid: u32,
@@ -287,9 +295,10 @@ pub(crate) struct Told {
     pub(crate) name: [u8; 16],
 }
 
-const _: () = assert!(size_of::<Told>() == 488);
-// SAFETY: Integers without padding: the sizes of the fields add up to the size of the structure.
-unsafe impl Given for Told {}
+const _: () = assert!(size_of::<TaskStats>() == 488);
+// SAFETY: The structure consists of integers without padding: the sizes of its fields add up to its
+// size.
+unsafe impl FromBytes for TaskStats {}
 
 /// Values of `flags`: `PPA_TASK_*`.
 const KERNEL: u32 = 1;
@@ -297,37 +306,37 @@ const ENDED: u32 = 2;
 const RUNNING: u32 = 4;
 const LATENCIES: u32 = 8;
 
-impl Told {
-    /// Fills in the structure from a record. Returns `None` if the record is being updated, or if
-    /// the task was reaped and has no ids any more; the caller retries.
+impl TaskStats {
+    /// Creates the structure from a record. Returns `None` if the record is being updated, or if
+    /// the task was reaped and has no ids any more. The caller then retries.
     ///
-    /// With `ended` the record is that of a task that has ended, and the ids and name are those
-    /// that the record has kept. Otherwise it is in the index, and the caller uses it with
+    /// With `ended` the record is that of a task that has ended, and the ids and the name are taken
+    /// from the record. Without `ended` the record is in the index, and the caller uses it with
     /// preemption off or under RCU. With `all` the ids are those of the initial namespaces,
     /// otherwise those of the caller's namespaces.
     pub(crate) fn new(
-        record: &Record,
-        heres: &Heres,
+        record: &TaskRecord,
+        heres: &PerCpuTable,
         ended: bool,
         all: bool,
         clock: Clock,
     ) -> Option<Self> {
         let read = record.words.read(
-            || clock.now_after(),
-            |cpu| heres.of(cpu).map(|here| &here.words),
+            || clock.now_ordered(),
+            |cpu| heres.cpu(cpu).map(|here| &here.words),
         )?;
         let (who, name) = match ended {
-            true => record.kept(),
+            true => record.saved_ids(),
             false => {
                 // SAFETY: The record was found in the index with preemption off or under RCU. A
                 // task is freed a grace period after its last switch, which takes its record out of
                 // the index.
                 let task = unsafe { TaskRef::new(record.address as *mut _) };
-                (task.who(all), task.name())
+                (task.ids(all), task.name())
             }
         };
-        // A reaped task has no ids. After its last switch, which is near, its record is returned
-        // with the ids that were kept when it exited.
+        // A reaped task has no ids. After its last switch, which follows soon, the record of the
+        // task is read with the ids that the record has kept since the exit.
         if who.reaped != 0 {
             return None;
         }
@@ -337,7 +346,7 @@ impl Told {
             flags: bit(record.kernel, KERNEL)
                 | bit(ended, ENDED)
                 | bit(read.running && !ended, RUNNING)
-                | bit(record.words.tells_latencies(), LATENCIES),
+                | bit(record.words.has_latency_hist(), LATENCIES),
             pid: who.pid,
             tgid: who.tgid,
             ppid: who.ppid,
@@ -360,13 +369,14 @@ impl Told {
         self.flags & ENDED != 0
     }
 
-    /// Returns whether this was filled in from that record of a task that has ended.
-    pub(crate) fn is_of(&self, record: &Record) -> bool {
-        self.pid == record.kept().0.pid && self.began == record.began
+    /// Returns whether the structure was created from `record`, which is that of a task that has
+    /// ended.
+    pub(crate) fn is_for(&self, record: &TaskRecord) -> bool {
+        self.pid == record.saved_ids().0.pid && self.began == record.began
     }
 }
 
-/// `struct ppa_info`: the state of process accounting, as user space reads it.
+/// `struct ppa_info`: the state of process accounting that user space reads.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Info {
@@ -386,27 +396,27 @@ pub(crate) struct Info {
 }
 
 const _: () = assert!(size_of::<Info>() == 72);
-// SAFETY: Integers without padding, as the asserted size shows.
-unsafe impl Given for Info {}
+// SAFETY: The structure consists of integers without padding, as the asserted size shows.
+unsafe impl FromBytes for Info {}
 
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::sys::release::module(),
     open: Some(open),
     read: Some(read_tasks),
     unlocked_ioctl: Some(ioctl),
-    // The structures have the same layout for 32-bit programs.
+    // The structures of the calls have the same layout in 32-bit and 64-bit programs.
     #[cfg(CONFIG_COMPAT)]
     compat_ioctl: bindings::compat_ptr_ioctl,
     llseek: Some(bindings::default_llseek),
     ..pin_init::zeroed()
 });
 
-/// Registers the device; drop of the result removes it.
+/// Registers the device `/dev/ppa`; drop of the result removes the device.
 pub(crate) fn register() -> Result<Device> {
     Device::register(c"ppa", &PPA_OPS, 0o444)
 }
 
-/// Opens the device.
+/// Opens `/dev/ppa`.
 ///
 /// # Safety
 ///
@@ -415,8 +425,8 @@ unsafe extern "C" fn open(_: *mut bindings::inode, _: *mut bindings::file) -> c_
     from_result(|| is_ready().map(|()| 0))
 }
 
-/// Returns the records of tasks: those in the index, then those of tasks that have ended, which are
-/// removed once they were read. `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
+/// Reads the records of tasks: first the records in the index, then the records of tasks that have
+/// ended, which are removed when read. Returns `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
 ///
 /// # Safety
 ///
@@ -428,25 +438,25 @@ unsafe extern "C" fn read_tasks(
     position: *mut bindings::loff_t,
 ) -> isize {
     let done = || -> Result<usize> {
-        if !rights::is_perfmon_capable() {
+        if !access::is_perfmon_capable() {
             return Err(EACCES);
         }
-        if count < size_of::<Told>() {
+        if count < size_of::<TaskStats>() {
             return Err(EINVAL);
         }
-        // SAFETY: The position is the kernel's, and valid during the call.
+        // SAFETY: The kernel passes the position, which is valid during the call.
         let mut place = unsafe { *position } as u64;
-        // Copied after the lock was released, because page faults of the caller's memory may take
-        // long.
-        let all = files::tell(&mut place, count / size_of::<Told>())?;
+        // The records are copied after the lock was released, because page faults of the caller's
+        // memory may take long.
+        let all = files::collect_tasks(&mut place, count / size_of::<TaskStats>())?;
         let mut writer = UserSlice::new(UserPtr::from_addr(to as usize), count).writer();
         for told in &all {
             writer.write_slice(bytes_of(core::slice::from_ref(told)))?;
         }
-        files::forget(&all);
-        // SAFETY: The position is the kernel's, and valid during the call.
+        files::free_delivered(&all);
+        // SAFETY: The kernel passes the position, which is valid during the call.
         unsafe { *position = place as bindings::loff_t };
-        Ok(all.len().wrapping_mul(size_of::<Told>()))
+        Ok(all.len().wrapping_mul(size_of::<TaskStats>()))
     };
     match done() {
         Ok(bytes) => bytes as isize,
@@ -455,7 +465,7 @@ unsafe extern "C" fn read_tasks(
 }
 
 const GETINFO: u32 = kernel::ioctl::_IOR::<Info>('A' as u32, 0xa0);
-const GETTASK: u32 = kernel::ioctl::_IOWR::<Told>('A' as u32, 0xa1);
+const GETTASK: u32 = kernel::ioctl::_IOWR::<TaskStats>('A' as u32, 0xa1);
 
 /// Dispatches the calls of `/dev/ppa`.
 ///
@@ -469,7 +479,7 @@ unsafe extern "C" fn ioctl(_: *mut bindings::file, command: c_uint, arg: c_ulong
             GETINFO => write(at, &files::info()),
             GETTASK => {
                 let [_, _, pid]: [u32; 3] = read(at)?;
-                let told = files::tell_one(pid)?;
+                let told = files::collect_task(pid)?;
                 write(at, &told)
             }
             _ => Err(ENOTTY),
@@ -483,13 +493,13 @@ unsafe extern "C" fn ioctl(_: *mut bindings::file, command: c_uint, arg: c_ulong
 
 /// Sleeps for a millisecond, so that other threads can run.
 pub(crate) fn pause() {
-    // SAFETY: Called in process context, as the callee requires.
+    // SAFETY: The caller is in process context, as the callee requires.
     unsafe { bindings::msleep(1) };
 }
 
-/// Waits until all RCU callbacks that were queued before have run. May sleep.
+/// Waits until all RCU callbacks that were queued before the call have run. May sleep.
 pub(crate) fn wait_for_frees() {
-    // SAFETY: Called in process context, as the callee requires.
+    // SAFETY: The caller is in process context, as the callee requires.
     unsafe { bindings::rcu_barrier() };
 }
 

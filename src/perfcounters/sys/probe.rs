@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tracepoint probes, for providers.
+//! Attaching of providers' handlers to kernel tracepoints.
 //!
 //! Each tracepoint is a type that carries its arguments. A provider's state implements [`Handler`]
-//! for the events that it uses, and is given to [`Probes`], which attaches the handlers. When
-//! dropped, it detaches them, waits until no probe runs, and then drops the state.
+//! for the events that it uses, and is given to [`Probes`], which attaches the handlers. When a
+//! [`Probes`] is dropped, it detaches the handlers, waits until no probe runs, and then drops the
+//! state.
 //!
-//! Context of every handler: that of the tracepoint. This is often a hard interrupt; probes of the
-//! scheduler run under the run-queue lock. A handler must not sleep, take locks, allocate or panic.
-//! Preemption may be on, so counters are updated by single instructions or in a
+//! Every handler runs in the context of its tracepoint, which is often a hard interrupt. Handlers
+//! of scheduler events run under the run-queue lock. A handler must not sleep, take locks, allocate
+//! or panic. Preemption may be on, so counters are updated by single instructions or in a
 //! [`crate::driver::Group`].
 
 use core::ffi::CStr;
@@ -23,28 +24,28 @@ use kernel::prelude::*;
 
 use super::block::Request;
 use super::irq::Action;
-use super::net::{self, Interface, Packet, Watch, Watching};
+use super::net::{self, Interface, InterfaceListener, Packet, RegisteredListener};
 use super::shim;
 use super::task::TaskRef;
 
-/// A tracepoint, and the arguments of one call of it.
+/// A tracepoint, and the arguments of one call of the tracepoint.
 ///
 /// # Safety
 ///
-/// The function that `trampoline` returns has the prototype of tracepoint `NAME`.
+/// The function that `trampoline` returns has the prototype of a probe of tracepoint `NAME`.
 pub unsafe trait Event {
     /// The tracepoint's name in the kernel.
     const NAME: &'static CStr;
-    /// The event, with the lifetime of its arguments.
+    /// The event type, with the lifetime of the arguments.
     type Of<'a>;
     /// Returns the probe function for a state of type `T`.
     fn trampoline<T: for<'a> Handler<Self::Of<'a>>>() -> *mut c_void;
 }
 
-/// The handler of an event, implemented by a provider's state. The module documentation describes
-/// its context.
+/// The handler of an event, implemented by a provider's state. The documentation of this file
+/// describes the context of handlers.
 pub trait Handler<E>: Sync {
-    /// Called at each event.
+    /// Handles one event.
     fn on(&self, event: E);
 }
 
@@ -59,7 +60,7 @@ macro_rules! event {
             of: PhantomData<&'a ()>,
         }
 
-        // SAFETY: The prototype is that of the tracepoint in Linux 7.2.
+        // SAFETY: The function has the prototype of the tracepoint in Linux 7.2.
         unsafe impl Event for $event<'_> {
             const NAME: &'static CStr = $name;
             type Of<'a> = $event<'a>;
@@ -88,33 +89,33 @@ macro_rules! event {
 }
 
 event! {
-    /// A CPU switches from one task to another. Run-queue lock held.
+    /// A CPU switches from one task to another, with the run-queue lock held.
     SchedSwitch(c"sched_switch", preempt: bool, prev: *mut bindings::task_struct,
                 next: *mut bindings::task_struct, prev_state: c_uint) {
-        /// The previous task could have run on. False for the idle task.
+        /// Whether the previous task is still runnable. False for the idle task.
         // SAFETY: The task is valid during the call.
         preempted: bool = (preempt || prev_state == 0) && unsafe { (*prev).pid } != 0,
-        /// The previous task.
+        /// The task from which the CPU switches.
         // SAFETY: The task is valid during the call.
         before: TaskRef<'a> = unsafe { TaskRef::new(prev) },
-        /// The next task.
+        /// The task to which the CPU switches.
         // SAFETY: The task is valid during the call.
-        after: TaskRef<'a> = unsafe { TaskRef::new(next) },
-        /// The previous task blocks or exits.
+        next: TaskRef<'a> = unsafe { TaskRef::new(next) },
+        /// Whether the previous task blocks or exits.
         blocks: bool = !preempt && prev_state != 0,
-        /// The previous task will never run again.
-        dies: bool = prev_state & bindings::TASK_DEAD != 0,
+        /// Whether the previous task has exited and never runs again.
+        is_dead: bool = prev_state & bindings::TASK_DEAD != 0,
     }
 }
 event! {
-    /// The scheduler has finished, and `current` continues. Preemption off.
+    /// The scheduler function returns with preemption off, and the current task continues.
     SchedExit(c"sched_exit_tp", switched: bool) {
-        /// The scheduler has switched to another task.
+        /// Whether the scheduler has switched to another task.
         is_switch: bool = switched,
     }
 }
 event! {
-    /// A task is about to be woken. Runs in the waker's context, interrupts off.
+    /// A task is about to be woken. The event runs in the waker's context with interrupts off.
     SchedWaking(c"sched_waking", task: *mut bindings::task_struct) {
         /// The task that is woken.
         // SAFETY: The task is valid during the call.
@@ -147,7 +148,8 @@ event! {
         /// The new task, which has not run yet.
         // SAFETY: The task is valid during the call.
         task: TaskRef<'a> = unsafe { TaskRef::new(task) },
-        /// The task is another process that shares the memory of the current one, as after vfork().
+        /// Whether the new task is another process that shares the memory of the current process,
+        /// as after vfork().
         shares: bool = flags & u64::from(bindings::CLONE_VM) != 0
             && flags & u64::from(bindings::CLONE_THREAD) == 0,
     }
@@ -159,8 +161,8 @@ event! {
 event! {
     /// The current task executes another program.
     ProcessExec(c"sched_process_exec", task: *mut c_void, old_pid: c_int, bprm: *mut c_void) {
-        /// The program runs with more privileges than its user has (`secureexec`, as for
-        /// set-user-ID), or its file is not readable for the user.
+        /// Whether the program runs with more privileges than its user has (`secureexec`, as for
+        /// set-user-ID), or the user cannot read the program's file.
         // SAFETY: The structure is valid during the call.
         secret: bool = unsafe { shim::pfm_exec_is_secret(bprm) },
     }
@@ -174,10 +176,10 @@ event! {
 }
 
 impl SysEnter<'_> {
-    /// Returns whether it is a 32-bit or an x32 system call.
+    /// Returns whether the system call is a 32-bit or an x32 system call.
     #[inline]
     pub fn is_compat(&self) -> bool {
-        // SAFETY: Reads the state of the current task, which is the caller; no requirements.
+        // SAFETY: The callee only reads the state of the current task.
         unsafe { shim::pfc_in_compat_syscall() }
     }
 }
@@ -185,31 +187,31 @@ impl SysEnter<'_> {
 event! {
     /// A system call returns.
     SysExit(c"sys_exit", regs: *mut c_void, value: c_long) {
-        /// The return value.
+        /// The return value of the system call.
         result: i64 = value as i64,
     }
 }
 event! {
-    /// A signal is delivered to the current task. Interrupts off.
+    /// A signal is delivered to the current task, with interrupts off.
     SignalDeliver(c"signal_deliver", sig: c_int, info: *mut c_void, action: *mut c_void) {
         /// The number of the signal.
         number: u32 = sig as u32,
     }
 }
 event! {
-    /// A page fault in user mode.
+    /// A page fault happens in user mode.
     PageFaultUser(c"page_fault_user", address: c_ulong, regs: *mut c_void, code: c_ulong) {}
 }
 event! {
-    /// A page fault in kernel mode.
+    /// A page fault happens in kernel mode.
     PageFaultKernel(c"page_fault_kernel", address: c_ulong, regs: *mut c_void, code: c_ulong) {}
 }
 event! {
-    /// A handler of a hard interrupt begins. Hard interrupt context.
+    /// A handler of a hard interrupt begins.
     IrqEntry(c"irq_handler_entry", irq: c_int, handler: *const bindings::irqaction) {
         /// The number of the interrupt line.
         irq: u32 = irq as u32,
-        /// The handler.
+        /// The interrupt handler that begins.
         // SAFETY: The handler is installed while it runs.
         action: &'a Action = unsafe { &*handler.cast::<Action>() },
     }
@@ -251,12 +253,12 @@ event! {
     /// A packet was passed to a driver.
     NetXmit(c"net_dev_xmit", skb: *mut c_void, rc: c_int, dev: *mut bindings::net_device,
             len: c_uint) {
-        /// 0 if the driver took it.
+        /// The driver's return value: 0 if the driver has taken the packet.
         result: i32 = rc,
-        /// The interface.
+        /// The interface that sends the packet.
         // SAFETY: The interface is alive during the call.
         interface: &'a Interface = unsafe { &*dev.cast::<Interface>() },
-        /// Bytes on the wire.
+        /// The number of bytes on the wire.
         bytes: u32 = len,
     }
 }
@@ -266,7 +268,7 @@ event! {
         /// The packet.
         // SAFETY: The packet is alive during the call.
         packet: &'a Packet = unsafe { &*skb.cast::<Packet>() },
-        /// The interface that has received it.
+        /// The interface that has received the packet.
         // SAFETY: The packet is alive during the call, and a received packet is at a device.
         interface: Option<&'a Interface> = unsafe { net::interface(skb) },
     }
@@ -275,10 +277,10 @@ event! {
     /// A packet was dropped, anywhere between driver and socket.
     NetDrop(c"kfree_skb", skb: *mut bindings::sk_buff, location: *mut c_void, why: c_uint,
             socket: *const c_void) {
-        /// The interface whose own statistics count this drop, if there is one.
+        /// The interface whose own statistics count the drop; `None` if no interface counts it.
         interface: Option<&'a Interface> = if net::is_dropped_at_device(why) {
-            // SAFETY: The packet is alive during the call, and at a device if it is dropped for one
-            // of these reasons.
+            // SAFETY: The packet is alive during the call, and is at a device if
+            // `is_dropped_at_device` accepts the reason.
             unsafe { net::interface(skb) }
         } else {
             None
@@ -292,59 +294,59 @@ macro_rules! vector_events {
     };
 }
 
-// Entries of x86 interrupt vectors that are not interrupt lines of devices.
+// Entry events of x86 interrupt vectors that are not interrupt lines of devices.
 vector_events! {
-    /// The local APIC timer.
+    /// The timer of the local APIC has expired.
     LocalTimer(c"local_timer_entry");
-    /// Another CPU asks this one to reschedule.
+    /// Another CPU asks this CPU to reschedule.
     Reschedule(c"reschedule_entry");
-    /// Another CPU asks all others to run a function.
+    /// Another CPU asks all other CPUs to run a function.
     CallFunction(c"call_function_entry");
-    /// Another CPU asks this one to run a function.
+    /// Another CPU asks this CPU to run a function.
     CallFunctionSingle(c"call_function_single_entry");
-    /// Work queued by irq_work_queue().
+    /// The interrupt that runs work queued by irq_work_queue().
     IrqWork(c"irq_work_entry");
-    /// A platform-specific interprocessor interrupt.
+    /// A platform-specific interprocessor interrupt has arrived.
     PlatformIpi(c"x86_platform_ipi_entry");
-    /// An error that the local APIC has detected.
+    /// The local APIC has detected an error.
     ErrorApic(c"error_apic_entry");
-    /// A spurious interrupt of the local APIC.
+    /// The local APIC has raised a spurious interrupt.
     SpuriousApic(c"spurious_apic_entry");
-    /// A thermal event.
+    /// A thermal event has happened.
     ThermalApic(c"thermal_apic_entry");
     /// The count of corrected machine-check errors has reached its threshold.
     ThresholdApic(c"threshold_apic_entry");
-    /// A deferred machine-check error.
+    /// A deferred machine-check error has happened.
     DeferredErrorApic(c"deferred_error_apic_entry");
 }
 
-// Exits of these interrupt vectors.
+// Exit events of x86 interrupt vectors that are not interrupt lines of devices.
 vector_events! {
-    /// See [`LocalTimer`].
+    /// The exit of a [`LocalTimer`] interrupt.
     LocalTimerExit(c"local_timer_exit");
-    /// See [`Reschedule`].
+    /// The exit of a [`Reschedule`] interrupt.
     RescheduleExit(c"reschedule_exit");
-    /// See [`CallFunction`].
+    /// The exit of a [`CallFunction`] interrupt.
     CallFunctionExit(c"call_function_exit");
-    /// See [`CallFunctionSingle`].
+    /// The exit of a [`CallFunctionSingle`] interrupt.
     CallFunctionSingleExit(c"call_function_single_exit");
-    /// See [`IrqWork`].
+    /// The exit of an [`IrqWork`] interrupt.
     IrqWorkExit(c"irq_work_exit");
-    /// See [`PlatformIpi`].
+    /// The exit of a [`PlatformIpi`] interrupt.
     PlatformIpiExit(c"x86_platform_ipi_exit");
-    /// See [`ErrorApic`].
+    /// The exit of an [`ErrorApic`] interrupt.
     ErrorApicExit(c"error_apic_exit");
-    /// See [`SpuriousApic`].
+    /// The exit of a [`SpuriousApic`] interrupt.
     SpuriousApicExit(c"spurious_apic_exit");
-    /// See [`ThermalApic`].
+    /// The exit of a [`ThermalApic`] interrupt.
     ThermalApicExit(c"thermal_apic_exit");
-    /// See [`ThresholdApic`].
+    /// The exit of a [`ThresholdApic`] interrupt.
     ThresholdApicExit(c"threshold_apic_exit");
-    /// See [`DeferredErrorApic`].
+    /// The exit of a [`DeferredErrorApic`] interrupt.
     DeferredErrorApicExit(c"deferred_error_apic_exit");
 }
 
-/// A state, and the probes that call its handlers.
+/// A provider's state, and the probes that call the handlers of the state.
 ///
 /// # Invariants
 ///
@@ -354,13 +356,13 @@ pub struct Probes<T> {
     state: KBox<T>,
 }
 
-// SAFETY: Tracepoints of the kernel are never freed; the rest is `T`.
+// SAFETY: Tracepoints of the kernel are never freed, and `T` may be sent to another thread.
 unsafe impl<T: Send + Sync> Send for Probes<T> {}
 // SAFETY: Tracepoints of the kernel are never freed; a shared reference gives only `&T`.
 unsafe impl<T: Send + Sync> Sync for Probes<T> {}
 
 impl<T> Probes<T> {
-    /// Creates a state without probes. Process context.
+    /// Creates a `Probes` with no probe attached. Called in process context.
     #[inline]
     pub fn new(state: T) -> Result<Self> {
         Ok(Self {
@@ -369,18 +371,19 @@ impl<T> Probes<T> {
         })
     }
 
-    /// Returns the state.
+    /// Returns the provider's state.
     #[inline]
     pub fn state(&self) -> &T {
         &self.state
     }
 
-    /// Attaches the state's handler of an event. Process context.
+    /// Attaches the state's handler of event `E` to the tracepoint of the event. Called in process
+    /// context.
     ///
     /// # Errors
     ///
-    /// `ENOENT`, with a line in the log, if this kernel has no such tracepoint; otherwise the error
-    /// of the registration.
+    /// `ENOENT`, with a line in the log, if this kernel has no such tracepoint, or the error of the
+    /// registration.
     #[inline]
     pub fn attach<E: Event>(&mut self) -> Result
     where
@@ -403,28 +406,28 @@ impl<T> Probes<T> {
         to_result(unsafe {
             bindings::tracepoint_probe_register(tracepoint, probe, state.cast_mut().cast())
         })?;
-        // INVARIANT: The probe was just registered. The push cannot fail, as there is room.
+        // INVARIANT: The probe was just registered. The push cannot fail, as the vector has room.
         let _ = self.attached.push((tracepoint, probe), GFP_KERNEL);
         Ok(())
     }
 }
 
-impl<T: Watch> Probes<T> {
-    /// Also registers the state for changes of network interfaces. Process context.
+impl<T: InterfaceListener> Probes<T> {
+    /// Registers the state for changes of network interfaces as well. Called in process context.
     #[inline]
-    pub fn watch(self) -> Result<Watched<T>> {
+    pub fn listen(self) -> Result<ListeningProbes<T>> {
         let state: *const T = &*self.state;
-        Ok(Watched {
-            _watching: Watching::start(state)?,
+        Ok(ListeningProbes {
+            _listener: RegisteredListener::register(state)?,
             _probes: self,
         })
     }
 }
 
 /// [`Probes`] whose state is also called for changes of network interfaces.
-pub struct Watched<T: Watch> {
-    // Dropped first, because it uses the state in `_probes`.
-    _watching: Watching<T>,
+pub struct ListeningProbes<T: InterfaceListener> {
+    // `_listener` is dropped before `_probes`, because it uses the state in `_probes`.
+    _listener: RegisteredListener<T>,
     _probes: Probes<T>,
 }
 
@@ -438,7 +441,7 @@ impl<T> Drop for Probes<T> {
                 bindings::tracepoint_probe_unregister(*tracepoint, *probe, state.cast_mut().cast())
             };
         }
-        // SAFETY: Process context. After this call no probe runs with this state.
+        // SAFETY: The caller is in process context. After this call no probe runs with this state.
         unsafe { shim::pfc_tracepoint_sync() };
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The files of process accounting in `/proc`, and the worker that removes those of tasks that have
-//! ended.
+//! The files of process accounting in `/proc`, and the worker that removes the files of tasks that
+//! have ended.
 
 use core::mem::size_of;
 use core::ptr::NonNull;
@@ -17,18 +17,20 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use super::shim;
-use crate::{accounting as files, entries};
+use crate::{accounting as files, per_task};
 
-/// The files; drop removes them, and those of all tasks.
+/// The `/proc` files of process accounting. Drop removes these files and the `/proc/ppa/PID` files
+/// of all tasks.
 pub(crate) struct Files(());
 
 impl Files {
-    /// Creates the files.
+    /// Creates the `/proc` files of process accounting.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: Called once, and drop removes the files.
+        // SAFETY: The callee is called once, and drop removes the files.
         let made = to_result(unsafe { shim::ppa_files_create() });
-        // No file is left that could switch accounting on, but a writer may have done so before.
-        made.inspect_err(|_| files::stop_for_good())?;
+        // After an error no file is left that could turn accounting on, but a writer may have
+        // turned it on before.
+        made.inspect_err(|_| files::shutdown())?;
         Ok(Self(()))
     }
 }
@@ -36,33 +38,33 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         // SAFETY: `create` has created the files. The callee waits for readers and writers of the
-        // global ones, and for the worker, which these can no longer queue.
+        // global files and for the worker, which they can no longer queue.
         unsafe { shim::ppa_files_close() };
-        files::stop_for_good();
-        entries::remove_all();
-        // SAFETY: No task is selected any more. An exiting task can have queued the worker only
-        // before the probes were detached.
+        files::shutdown();
+        per_task::remove_all();
+        // SAFETY: No task is selected after `remove_all`. An exiting task can have queued the
+        // worker only before the probes were detached.
         unsafe { shim::ppa_wait_for_worker() };
-        // SAFETY: No task has files any more, and the worker does not run.
+        // SAFETY: The files of all tasks are removed, and the worker does not run any more.
         unsafe { shim::ppa_files_remove() };
     }
 }
 
-/// The directory with a task's files.
+/// The directory `/proc/ppa/PID` with a task's files.
 ///
 /// # Invariants
 ///
-/// The directory exists.
+/// The directory exists until drop.
 pub(crate) struct Directory(NonNull<c_void>);
 
-// SAFETY: The only use is the removal, which any thread may do.
+// SAFETY: A `Directory` is only used to remove the directory, which any thread may do.
 unsafe impl Send for Directory {}
 
 impl Directory {
     /// Creates a task's directory `/proc/ppa/PID` and the files in it, which identify the task by
     /// `id`. May sleep.
     pub(crate) fn create(pid: u32, id: usize) -> Result<Self> {
-        // SAFETY: Called while the global files exist.
+        // SAFETY: The function is called while the global files exist.
         let directory = unsafe { shim::ppa_entry_create(pid, id) };
         // INVARIANT: The callee has created the directory.
         NonNull::new(directory).map(Self).ok_or(ENOMEM)
@@ -78,24 +80,25 @@ impl Drop for Directory {
 
 /// Finds a thread by its id in the initial PID namespace.
 pub(crate) fn find(pid: u32) -> Option<ARef<Task>> {
-    // SAFETY: The callee returns a reference, which is given to the result; `Task` is a transparent
-    // wrapper of the structure.
+    // SAFETY: The callee returns a reference, which the result owns; `Task` is a transparent
+    // wrapper of `task_struct`.
     unsafe {
         let task = shim::ppa_get_task(pid);
         Some(ARef::from_raw(NonNull::new(task.cast::<Task>())?))
     }
 }
 
-/// Queues the worker that removes the files of tasks that have ended or are no longer selected, and
-/// stops accounting if it is off and no task needs it. Any context that may wake a thread.
+/// Queues the worker that removes the files of tasks that have ended or are no longer selected. The
+/// worker also stops accounting if it is turned off and no selected task needs it. Callable in any
+/// context that may wake a thread.
 pub(crate) fn queue_worker() {
-    // SAFETY: The work is static.
+    // SAFETY: The work that is queued is a static variable.
     unsafe { shim::ppa_queue_worker() }
 }
 
 /// Queues the worker that writes the CPUs' values to the counter pages, in `ms` milliseconds.
 pub(crate) fn queue_publisher(ms: u32) {
-    // SAFETY: The work is static.
+    // SAFETY: The work that is queued is a static variable.
     unsafe { shim::ppa_queue_publisher(ms) }
 }
 
@@ -106,19 +109,20 @@ extern "C" fn ppa_publish() {
 
 #[no_mangle]
 extern "C" fn ppa_worker() {
-    entries::tidy();
+    per_task::reap();
 }
 
 /// Shows `/proc/rawsysppa`: the values of all CPUs, in binary.
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     from_result(|| {
         files::each_cpu(&mut |values: [u64; NR_CPU_VALUES]| {
-            // SAFETY: seq_file's structure is valid during the call, and the array has that size.
+            // SAFETY: seq_file's structure is valid during the call, and the size passed is that of
+            // the array.
             unsafe {
                 bindings::seq_write(
                     seq,
@@ -131,15 +135,15 @@ unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void)
     })
 }
 
-/// Shows the bytes of records by user, for debugfs.
+/// Shows the memory of task records per user in bytes, for debugfs.
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_users(seq: *mut bindings::seq_file) -> c_int {
     from_result(|| {
-        for (uid, bytes) in &files::of_users()? {
+        for (uid, bytes) in &files::bytes_by_user()? {
             // SAFETY: seq_file's structure is valid during the call.
             unsafe { shim::pfm_account_line(seq, *uid, *bytes) };
         }
@@ -184,8 +188,8 @@ unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, writ
     let values = unsafe { &mut *values.cast::<[i32; 4]>() };
     from_result(|| {
         match write {
-            true => entries::set_settings(entry, values)?,
-            false => *values = entries::settings(entry)?,
+            true => per_task::set_settings(entry, values)?,
+            false => *values = per_task::settings(entry)?,
         }
         Ok(0)
     })
@@ -200,31 +204,32 @@ unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, writ
 unsafe extern "C" fn ppa_set_entry(pid: u32, values: *const c_int) -> c_int {
     // SAFETY: By the function's requirement `values` points to four integers that nothing writes.
     let values = unsafe { &*values.cast::<[i32; 4]>() };
-    from_result(|| entries::set(pid, values).map(|()| 0))
+    from_result(|| per_task::set(pid, values).map(|()| 0))
 }
 
 /// Shows `/proc/ppa/PID/ppa`: the values of a task, as text.
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_text(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
     // SAFETY: seq_file's structure is valid during the call.
     let seq = unsafe { SeqFile::from_raw(seq) };
-    from_result(|| entries::show(entry, seq).map(|()| 0))
+    from_result(|| per_task::show(entry, seq).map(|()| 0))
 }
 
 /// Shows `/proc/ppa/PID/rawppa`: the values of a task, in binary.
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
     from_result(|| {
-        entries::each_number(entry, &mut |bytes| {
-            // SAFETY: seq_file's structure is valid during the call, and the slice has that length.
+        per_task::each_number(entry, &mut |bytes| {
+            // SAFETY: seq_file's structure is valid during the call, and the length passed is that
+            // of the slice.
             unsafe { bindings::seq_write(seq, bytes.as_ptr().cast(), bytes.len()) };
         })?;
         Ok(0)
@@ -235,12 +240,12 @@ unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) 
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_entries(seq: *mut bindings::seq_file) -> c_int {
     // SAFETY: seq_file's structure is valid during the call.
     let seq = unsafe { SeqFile::from_raw(seq) };
-    entries::each(&mut |pid, [a, b, c, d]| {
+    per_task::each(&mut |pid, [a, b, c, d]| {
         seq_print!(seq, "{pid}\t{a}\t{b}\t{c}\t{d}\n");
     });
     0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A raw spinlock that is taken with interrupts off, so that the scheduler's probes can take it as
-//! well. It is never held around a wakeup, an allocation or an access to user memory.
+//! well. No holder of the lock wakes a task, allocates or accesses user memory.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -16,7 +16,7 @@ use super::shim;
 ///
 /// # Invariants
 ///
-/// `lock` is initialised, and `value` is accessed by its holder only.
+/// `lock` is initialised, and only the holder of `lock` accesses `value`.
 #[pin_data]
 pub(crate) struct RawLock<T> {
     #[pin]
@@ -24,9 +24,9 @@ pub(crate) struct RawLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: The value is accessed under the lock only.
+// SAFETY: The value is accessed only with the lock held.
 unsafe impl<T: Send> Send for RawLock<T> {}
-// SAFETY: The value is accessed under the lock only.
+// SAFETY: The value is accessed only with the lock held.
 unsafe impl<T: Send> Sync for RawLock<T> {}
 
 impl<T> RawLock<T> {
@@ -34,7 +34,7 @@ impl<T> RawLock<T> {
     pub(crate) fn new(value: impl Init<T>) -> impl PinInit<Self> {
         pin_init!(Self {
             lock <- Opaque::ffi_init(|lock| {
-                // SAFETY: The lock is being initialised, and pinned by the type.
+                // SAFETY: The lock is being initialised, and `RawLock` pins it.
                 unsafe { shim::pfm_lock_init(lock) }
             }),
             value <- init::cell(value),
@@ -52,8 +52,8 @@ impl<T> RawLock<T> {
 }
 
 impl<T> RawLock<T> {
-    /// Takes the lock if it is free. Called in an NMI or with interrupts off, which stay off when
-    /// the guard is dropped.
+    /// Takes the lock if no CPU holds it. Called in an NMI or with interrupts off, which stay off
+    /// when the guard is dropped.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         // SAFETY: The lock is initialised, by the type's invariant.
@@ -61,21 +61,21 @@ impl<T> RawLock<T> {
         // INVARIANT: The lock was just taken, and interrupts are off by the function's contract.
         got.then(|| Guard {
             lock: self,
-            flags: AS_THEY_ARE,
+            flags: FLAGS_NOT_SAVED,
         })
     }
 }
 
 /// Sentinel: the interrupt flags were not saved. Saved flags are never 0, because bit 1 of EFLAGS
 /// is always set.
-const AS_THEY_ARE: usize = 0;
+const FLAGS_NOT_SAVED: usize = 0;
 
-/// Guard of a lock that is held.
+/// Guard of a [`RawLock`] that is held.
 ///
 /// # Invariants
 ///
 /// This CPU holds `lock`, with interrupts off. `flags` are the interrupt flags to restore, or
-/// [`AS_THEY_ARE`].
+/// [`FLAGS_NOT_SAVED`].
 pub(crate) struct Guard<'a, T> {
     lock: &'a RawLock<T>,
     flags: usize,
@@ -105,9 +105,9 @@ impl<T> Drop for Guard<'_, T> {
         let lock = self.lock.lock.get();
         match self.flags {
             // SAFETY: The lock is held, by the type's invariant.
-            AS_THEY_ARE => unsafe { bindings::_raw_spin_unlock(lock) },
-            // SAFETY: The lock is held, by the type's invariant, and the flags are those that
-            // taking it has returned.
+            FLAGS_NOT_SAVED => unsafe { bindings::_raw_spin_unlock(lock) },
+            // SAFETY: The lock is held, by the type's invariant, and `flags` is the value that was
+            // returned when the lock was taken.
             flags => unsafe { bindings::_raw_spin_unlock_irqrestore(lock, flags) },
         }
     }
@@ -117,7 +117,8 @@ mod init {
     use core::cell::UnsafeCell;
     use kernel::prelude::*;
 
-    /// Initialises `value` in place inside a cell, as some values are too large for the stack.
+    /// Returns an initialiser of a cell that initialises `value` in place, as some values are too
+    /// large for the stack.
     pub(super) fn cell<T>(value: impl Init<T>) -> impl Init<UnsafeCell<T>> {
         // SAFETY: A cell has the layout of its content, and the content is initialised if and only
         // if the closure returns success.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Records of accounted tasks: an index by the tasks' addresses while they live, and lists of those
-//! that have ended.
+//! Records of accounted tasks: an index of the records of living tasks by task address, and lists
+//! of the records of tasks that have ended.
 
 use core::mem::size_of;
 use core::ptr::NonNull;
@@ -14,41 +14,40 @@ use kernel::bindings;
 use kernel::prelude::*;
 use kernel::types::Opaque;
 
-use super::task::{TaskRef, Who};
+use super::task::{TaskIds, TaskRef};
 use super::{cpu, sched, shim};
 
-/// The record of a task: its values and its identity. `words` is the first field, at the address of
-/// the record.
+/// The record of a task: the values and the identity of the task. `words` is the first field, at
+/// the address of the record.
 #[repr(C)]
-pub(crate) struct Record {
+pub(crate) struct TaskRecord {
     pub(crate) words: Task<KVVec<Word>>,
     pub(crate) address: usize,
     pub(crate) kernel: bool,
-    /// The task is a ksoftirqd thread, which runs softirqs on behalf of others.
+    /// The task is a ksoftirqd thread, which runs softirqs on behalf of other tasks.
     pub(crate) softirqd: bool,
-    /// The task is accounted individually, as selected in `/proc/ppa`, whether or not all tasks
-    /// are.
-    pub(crate) own: bool,
+    /// The task was selected in `/proc/ppa`, and is accounted even if other tasks are not.
+    pub(crate) individually_accounted: bool,
     pub(super) began: u64,
     /// The ids and the name of the task when the record was filled or the task exited: user and
     /// parent process, thread and process, and the two halves of the name.
-    last: [Word; 4],
-    /// The next record of the same hash in the index.
-    chain: Word,
-    /// The next record of a [`List`].
-    next: Word,
+    saved: [Word; 4],
+    /// The next record with the same hash in the index.
+    hash_next: Word,
+    /// The next record of a [`RetireList`].
+    list_next: Word,
     rcu: Opaque<bindings::callback_head>,
 }
 
-// SAFETY: The fields are atomic words and numbers, and `rcu`, which only RCU accesses.
-unsafe impl Send for Record {}
-// SAFETY: The fields are atomic words, numbers that do not change while shared, and `rcu`, which
-// only RCU accesses.
-unsafe impl Sync for Record {}
+// SAFETY: All fields are atomic words and numbers, except `rcu`, which only RCU accesses.
+unsafe impl Send for TaskRecord {}
+// SAFETY: All fields are atomic words and numbers that do not change while the record is shared,
+// except `rcu`, which only RCU accesses.
+unsafe impl Sync for TaskRecord {}
 
-impl Record {
-    /// Creates the record of a task, with values for each group of `scaling` CPUs. `calling` says
-    /// whether the task is in a system call. `ENOMEM`. May sleep.
+impl TaskRecord {
+    /// Creates the record of a task, with values for each group of `scaling` CPUs. `calling` is set
+    /// if the task is in a system call. Returns `ENOMEM` if memory is short. May sleep.
     pub(crate) fn new(
         task: TaskRef<'_>,
         calling: bool,
@@ -56,14 +55,15 @@ impl Record {
         latencies: bool,
         now: u64,
     ) -> Result<KBox<Self>> {
-        let mut record = Self::blank(scaling)?;
-        record.words.set_out(calling, latencies, now);
+        let mut record = Self::alloc(scaling)?;
+        record.words.begin(calling, latencies, now);
         record.fill(task);
         Ok(record)
     }
 
-    /// Creates a record that is not yet that of a task. `ENOMEM`. May sleep.
-    pub(crate) fn blank(scaling: u32) -> Result<KBox<Self>> {
+    /// Creates a record that belongs to no task yet. Returns `ENOMEM` if memory is short. May
+    /// sleep.
+    pub(crate) fn alloc(scaling: u32) -> Result<KBox<Self>> {
         let nr = Self::groups(scaling).wrapping_mul(NR_VALUES);
         Ok(KBox::new(
             Self {
@@ -71,25 +71,25 @@ impl Record {
                 address: 0,
                 kernel: false,
                 softirqd: false,
-                own: false,
+                individually_accounted: false,
                 began: 0,
-                last: Default::default(),
-                chain: Word::new(0),
-                next: Word::new(0),
+                saved: Default::default(),
+                hash_next: Word::new(0),
+                list_next: Word::new(0),
                 rcu: Opaque::uninit(),
             },
             GFP_KERNEL_ACCOUNT,
         )?)
     }
 
-    /// Returns the number of groups of `scaling` CPUs.
+    /// Returns the number of groups of `scaling` CPUs on this machine.
     pub(crate) fn groups(scaling: u32) -> usize {
         let before = scaling.max(1).wrapping_sub(1);
         let cpus = cpu::nr_cpu_ids().wrapping_add(before);
         cpus.checked_div(scaling.max(1)).unwrap_or(1) as usize
     }
 
-    /// Returns the bytes of memory of the record.
+    /// Returns the size of the record in memory, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let groups = self.words.nr_groups();
         groups
@@ -97,22 +97,22 @@ impl Record {
             .wrapping_add(size_of::<Self>()) as u64
     }
 
-    /// Makes this the record of a task.
+    /// Makes the record that of `task`.
     pub(crate) fn fill(&mut self, task: TaskRef<'_>) {
         self.address = task.address();
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
-        self.began = task.began();
-        // Kept now, because the task may be exiting already: its `sched_process_exit` may have run
-        // before the record could be found.
-        self.keep(task);
+        self.began = task.start_time();
+        // The ids are saved here, because the task may be exiting already: its `sched_process_exit`
+        // may have run before the record could be found.
+        self.save_ids(task);
     }
 
-    /// Keeps the ids and the name of the task, which are needed after it has ended.
-    pub(crate) fn keep(&self, task: TaskRef<'_>) {
-        let who = task.who(true);
+    /// Saves the ids and the name of the task, which are needed after the task has ended.
+    pub(crate) fn save_ids(&self, task: TaskRef<'_>) {
+        let who = task.ids(true);
         let name = task.name();
-        let [ids, numbers, first, second] = &self.last;
+        let [ids, numbers, first, second] = &self.saved;
         ids.store_relaxed(u64::from(who.uid) | u64::from(who.ppid) << 32);
         numbers.store_relaxed(u64::from(who.pid) | u64::from(who.tgid) << 32);
         for (word, half) in [first, second].into_iter().zip(name.chunks_exact(8)) {
@@ -123,21 +123,20 @@ impl Record {
         }
     }
 
-    /// Returns the user id in the initial user namespace, as it was when the record was filled or
-    /// the task exited.
+    /// Returns the saved user id of the task, which is one of the initial user namespace.
     pub(crate) fn user(&self) -> u32 {
-        self.kept().0.uid
+        self.saved_ids().0.uid
     }
 
-    /// Returns the ids and the name that were kept.
-    pub(super) fn kept(&self) -> (Who, [u8; 16]) {
-        let [ids, numbers, first, second] = &self.last;
+    /// Returns the ids and the name that `save_ids` has saved.
+    pub(super) fn saved_ids(&self) -> (TaskIds, [u8; 16]) {
+        let [ids, numbers, first, second] = &self.saved;
         let (ids, numbers) = (ids.load_relaxed(), numbers.load_relaxed());
         let mut name = [0; 16];
         for (to, word) in name.chunks_exact_mut(8).zip([first, second]) {
             to.copy_from_slice(&word.load_relaxed().to_ne_bytes());
         }
-        let who = Who {
+        let who = TaskIds {
             uid: ids as u32,
             ppid: (ids >> 32) as u32,
             pid: numbers as u32,
@@ -148,134 +147,140 @@ impl Record {
     }
 }
 
-/// A record that was taken out of the index.
+/// A record that was removed from the index.
 ///
 /// # Invariants
 ///
-/// No new search finds the record. Only the owner of this value may free it, a grace period after
-/// it was taken out.
-pub(crate) struct Taken(NonNull<Record>);
+/// No new search finds the record. Only the owner of the `RemovedRecord` may free the record, a
+/// grace period after its removal.
+pub(crate) struct RemovedRecord(NonNull<TaskRecord>);
 
-impl Taken {
+impl RemovedRecord {
     /// Returns the record.
-    pub(crate) fn get(&self) -> &Record {
-        // SAFETY: The record is not freed while this owns it, by the type's invariant.
+    pub(crate) fn get(&self) -> &TaskRecord {
+        // SAFETY: The record is not freed while `self` owns it, by the type's invariant.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// The number of hash values of the index; a power of two.
-const HEADS: usize = 1 << 14;
+/// The number of hash buckets of the index; a power of two.
+const NR_BUCKETS: usize = 1 << 14;
 
-/// The records of living tasks, found by the task's address, which unlike its id does not change
-/// while the task lives. Searched without a lock, changed under `index_lock`.
+/// The records of living tasks by task address. Unlike the id of a task, the address does not
+/// change while the task lives. The index is searched without a lock and changed under
+/// `index_lock`.
 ///
 /// # Invariants
 ///
-/// A head, and the `chain` of each record, is 0 or the address of a record. A record that is taken
-/// out is freed after a grace period, and its chain remains valid until then. There are `HEADS`
-/// heads.
-pub(crate) struct Index(KVVec<Word>);
+/// A head, and the `hash_next` of each record, is 0 or the address of a record. A removed record is
+/// freed after a grace period, and its `hash_next` remains valid until then. The index has
+/// `NR_BUCKETS` heads.
+pub(crate) struct TaskIndex(KVVec<Word>);
 
-impl Index {
-    /// Creates an empty index. `ENOMEM`. May sleep.
+impl TaskIndex {
+    /// Creates an empty index. Returns `ENOMEM` if memory is short. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // INVARIANT: There are `HEADS` words, all 0.
-        Ok(Self(words(HEADS)?))
+        // INVARIANT: The index has `NR_BUCKETS` heads, which are all 0.
+        Ok(Self(words(NR_BUCKETS)?))
     }
 
     #[inline(always)]
     fn head(&self, address: usize) -> &Word {
-        // Task structures are at least 64 bytes apart; the multiplication spreads the other bits.
-        let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - HEADS.ilog2());
-        // SAFETY: The hash is below `HEADS`, a power of two, and there are as many heads, by the
-        // type's invariant.
+        // Task structures are at least 64 bytes apart, so the low 6 bits are dropped; the
+        // multiplication spreads the other bits.
+        let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - NR_BUCKETS.ilog2());
+        // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and the index has `NR_BUCKETS`
+        // heads by the type's invariant.
         unsafe { self.0.get_unchecked(hash as usize) }
     }
 
     /// Finds the record of a task. Preemption is off, or RCU is read-locked, while the result is
     /// used.
     #[inline(always)]
-    pub(crate) fn get(&self, address: usize) -> Option<&Record> {
-        // Acquire: pairs with the release in `insert`: the record is complete.
+    pub(crate) fn get(&self, address: usize) -> Option<&TaskRecord> {
+        // Acquire: pairs with the release in `insert`, so that the record is complete.
         let mut at = self.head(address).load_acquire();
         loop {
-            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A record
-            // that was taken out is not freed while the caller is in this section.
-            let record = unsafe { (at as *const Record).as_ref()? };
+            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A removed
+            // record is not freed while the caller is in a section with preemption off or under
+            // RCU.
+            let record = unsafe { (at as *const TaskRecord).as_ref()? };
             if record.address == address {
                 return Some(record);
             }
             // Acquire: pairs with the releases in `insert` and `take`.
-            at = record.chain.load_acquire();
+            at = record.hash_next.load_acquire();
         }
     }
 
-    /// Runs a change of the index under its lock.
-    fn locked<T>(change: impl FnOnce() -> T) -> T {
-        // SAFETY: The lock is released below. It is a raw spinlock that turns interrupts off, so
-        // that the scheduler's probes can take it.
-        let flags = unsafe { shim::ppa_lock() };
+    /// Calls `change`, which changes the index, with `index_lock` held.
+    fn with_lock<T>(change: impl FnOnce() -> T) -> T {
+        // SAFETY: `index_lock` is released below. `index_lock` is a raw spinlock that turns
+        // interrupts off, so that the scheduler's probes can take it.
+        let flags = unsafe { shim::ppa_index_lock() };
         let done = change();
-        // SAFETY: The lock was taken above, which has returned these flags.
-        unsafe { shim::ppa_unlock(flags) };
+        // SAFETY: `index_lock` was taken above, and taking it has returned these flags.
+        unsafe { shim::ppa_index_unlock(flags) };
         done
     }
 
-    /// Inserts the record of a task. Returns the record to the caller if the task has one already.
-    pub(crate) fn insert(&self, record: KBox<Record>) -> Option<KBox<Record>> {
+    /// Inserts the record of a task. Returns `record` to the caller if the task has a record
+    /// already.
+    pub(crate) fn insert(&self, record: KBox<TaskRecord>) -> Option<KBox<TaskRecord>> {
         let head = self.head(record.address);
-        Self::locked(|| {
+        Self::with_lock(|| {
             if self.get(record.address).is_some() {
                 return Some(record);
             }
-            record.chain.store_relaxed(head.load_relaxed());
+            record.hash_next.store_relaxed(head.load_relaxed());
             // Release: pairs with the acquire in `get`.
             head.store_release(KBox::into_raw(record) as u64);
             None
         })
     }
 
-    /// Takes the record of a task out of the index. The caller owns it, but a search that found it
-    /// before may still use it.
-    pub(crate) fn take(&self, address: usize) -> Option<Taken> {
-        Self::locked(|| {
+    /// Removes the record of a task from the index. The caller owns the record, but code that has
+    /// found the record before may still use it.
+    pub(crate) fn take(&self, address: usize) -> Option<RemovedRecord> {
+        Self::with_lock(|| {
             let mut place = self.head(address);
             loop {
                 let at = place.load_relaxed();
-                // SAFETY: The word is 0 or the address of a record, by the type's invariant. The
-                // lock is held, so that no record is taken out meanwhile.
-                let record = unsafe { (at as *const Record).as_ref()? };
+                // SAFETY: The word is 0 or the address of a record, by the type's invariant.
+                // `index_lock` is held, so that no other call removes a record during the search.
+                let record = unsafe { (at as *const TaskRecord).as_ref()? };
                 if record.address == address {
-                    // Release: pairs with the acquire in `get`, for the record that follows.
-                    place.store_release(record.chain.load_relaxed());
+                    // Release: pairs with the acquire in `get`, so that the next record is
+                    // complete.
+                    place.store_release(record.hash_next.load_relaxed());
                     // INVARIANT: The record was unlinked under the lock, by this call only.
-                    return NonNull::new(at as *mut Record).map(Taken);
+                    return NonNull::new(at as *mut TaskRecord).map(RemovedRecord);
                 }
-                place = &record.chain;
+                place = &record.hash_next;
             }
         })
     }
 
-    /// Returns the first record after a position, and its own position; `None` after the last one.
-    /// Positions are ordered by hash and then by address, so that a walk misses no record that is
-    /// in the index all the time. Preemption is off, or RCU is read-locked, while the result is
-    /// used.
-    pub(crate) fn after(&self, place: u64) -> Option<(&Record, u64)> {
+    /// Returns the first record after position `place`, and the position of that record; `None`
+    /// after the last record. Positions are ordered by hash and then by address, so that a walk
+    /// misses no record that stays in the index during the walk. Preemption is off, or RCU is
+    /// read-locked, while the result is used.
+    pub(crate) fn next_after(&self, place: u64) -> Option<(&TaskRecord, u64)> {
         let mut hash = place >> 48;
         while let Some(head) = self.0.get(hash as usize) {
-            let mut first: Option<(&Record, u64)> = None;
+            let mut first: Option<(&TaskRecord, u64)> = None;
             let mut at = head.load_acquire();
-            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A record
-            // that was taken out is not freed while the caller is in this section.
-            while let Some(record) = unsafe { (at as *const Record).as_ref() } {
+            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A removed
+            // record is not freed while the caller is in a section with preemption off or under
+            // RCU.
+            while let Some(record) = unsafe { (at as *const TaskRecord).as_ref() } {
                 // The upper 16 bits are the same in all addresses of task structures.
                 let own = hash << 48 | (record.address as u64 & (u64::MAX >> 16));
                 if own > place && first.is_none_or(|(_, least)| own < least) {
                     first = Some((record, own));
                 }
                 // Acquire: pairs with the releases in `insert` and `take`.
-                at = record.chain.load_acquire();
+                at = record.hash_next.load_acquire();
             }
             if first.is_some() {
                 return first;
@@ -286,15 +291,15 @@ impl Index {
     }
 }
 
-impl Drop for Index {
+impl Drop for TaskIndex {
     fn drop(&mut self) {
         for head in &self.0 {
             let mut at = head.load_relaxed();
-            while let Some(record) = NonNull::new(at as *mut Record) {
-                // SAFETY: The pointer is from `into_raw` in `insert`. The probes were detached
-                // before, so that no search runs.
+            while let Some(record) = NonNull::new(at as *mut TaskRecord) {
+                // SAFETY: The pointer is from `into_raw` in `insert`. The probes are already
+                // detached, so that no search runs.
                 let record = unsafe { KBox::from_raw(record.as_ptr()) };
-                at = record.chain.load_relaxed();
+                at = record.hash_next.load_relaxed();
             }
         }
     }
@@ -308,16 +313,16 @@ fn words(nr: usize) -> Result<KVVec<Word>> {
     Ok(words)
 }
 
-/// A linked list of records that were taken out of the index. Records can be pushed in any context.
+/// A linked list of records that were removed from the index. Records can be pushed in any context.
 ///
 /// # Invariants
 ///
-/// The list owns each record from its push until it is taken or freed.
-pub(crate) struct List {
+/// The list owns a record from the push of the record until the record is taken or freed.
+pub(crate) struct RetireList {
     first: Word,
 }
 
-impl List {
+impl RetireList {
     /// Creates an empty list.
     pub(crate) fn new() -> Self {
         Self {
@@ -325,30 +330,34 @@ impl List {
         }
     }
 
-    /// Adds a record. Any context.
-    pub(crate) fn push(&self, record: Taken) {
+    /// Adds a record to the front of the list. Callable in any context.
+    pub(crate) fn push(&self, record: RemovedRecord) {
         let record = record.0;
         loop {
             let first = self.first.load_relaxed();
-            // SAFETY: `Taken` has passed the record's ownership to this call.
-            unsafe { record.as_ref() }.next.store_relaxed(first);
-            // Release: pairs with the acquires in `each` and `all`: the record is complete.
-            if self.first.replace(first, record.as_ptr() as u64) {
+            // SAFETY: `RemovedRecord` has passed the record's ownership to this call.
+            unsafe { record.as_ref() }.list_next.store_relaxed(first);
+            // Release: pairs with the acquires in `each` and `all`, so that the record is complete.
+            if self
+                .first
+                .try_cmpxchg_release(first, record.as_ptr() as u64)
+            {
                 return;
             }
         }
     }
 
-    /// Calls a function with each record. The caller makes sure that no record is taken meanwhile.
-    pub(crate) fn each(&self, mut look: impl FnMut(&Record)) {
-        // Acquire: pairs with the release in `push`: the records are complete.
+    /// Calls `look` with each record of the list. The caller makes sure that no record is taken
+    /// during the call.
+    pub(crate) fn each(&self, mut look: impl FnMut(&TaskRecord)) {
+        // Acquire: pairs with the release in `push`, so that the records are complete.
         let mut next = self.first.load_acquire();
         // SAFETY: The list owns the record, by the type's invariant, and by the function's contract
-        // it is not taken meanwhile. Records that are pushed meanwhile are in front of the first
-        // one.
-        while let Some(record) = unsafe { (next as *const Record).as_ref() } {
+        // no record is taken during the call. Records that are pushed during the call are in front
+        // of `first`, where the walk began.
+        while let Some(record) = unsafe { (next as *const TaskRecord).as_ref() } {
             look(record);
-            next = record.next.load_relaxed();
+            next = record.list_next.load_relaxed();
         }
     }
 
@@ -356,52 +365,52 @@ impl List {
         loop {
             // Acquire: pairs with the release in `push`.
             let first = self.first.load_acquire();
-            if first == 0 || self.first.replace(first, 0) {
+            if first == 0 || self.first.try_cmpxchg_release(first, 0) {
                 return first;
             }
         }
     }
 
-    /// Empties the list, and has RCU free the records after a grace period. Not called under a
-    /// run-queue lock.
+    /// Empties the list. RCU frees the records after a grace period. Not called under a run-queue
+    /// lock.
     pub(crate) fn free_later(&self) {
         /// # Safety
         ///
         /// Called only by RCU, with the `rcu` field of a record.
         unsafe extern "C" fn free(rcu: *mut bindings::callback_head) {
-            let record = rcu.wrapping_byte_sub(core::mem::offset_of!(Record, rcu));
-            // SAFETY: The record is from `into_raw`, and a grace period has elapsed since it was
-            // taken out of the index.
-            drop(unsafe { KBox::from_raw(record.cast::<Record>()) });
+            let record = rcu.wrapping_byte_sub(core::mem::offset_of!(TaskRecord, rcu));
+            // SAFETY: The record is from `into_raw`, and a grace period has elapsed since the
+            // record was removed from the index.
+            drop(unsafe { KBox::from_raw(record.cast::<TaskRecord>()) });
         }
         let mut next = self.all();
-        while let Some(record) = NonNull::new(next as *mut Record) {
+        while let Some(record) = NonNull::new(next as *mut TaskRecord) {
             // SAFETY: The list owns the record, by the type's invariant, and passes it to RCU.
-            // `next` is read before.
+            // `list_next` is read before RCU may free the record.
             unsafe {
-                next = record.as_ref().next.load_relaxed();
+                next = record.as_ref().list_next.load_relaxed();
                 bindings::call_rcu(record.as_ref().rcu.get(), Some(free));
             }
         }
     }
 
-    /// Empties the list, and passes the records on after a grace period. May sleep.
-    pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<Record>)) {
+    /// Empties the list, waits for a grace period, and passes each record to `each`. May sleep.
+    pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<TaskRecord>)) {
         let mut next = self.all();
         if next != 0 {
             sched::synchronize();
         }
-        while let Some(record) = NonNull::new(next as *mut Record) {
+        while let Some(record) = NonNull::new(next as *mut TaskRecord) {
             // SAFETY: The list owns the record, by the type's invariant. After the grace period no
-            // search uses it.
+            // search uses the record.
             let record = unsafe { KBox::from_raw(record.as_ptr()) };
-            next = record.next.load_relaxed();
+            next = record.list_next.load_relaxed();
             each(record);
         }
     }
 }
 
-impl Drop for List {
+impl Drop for RetireList {
     fn drop(&mut self) {
         self.take(&mut drop);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Differences between the kernel versions that this module is built for. All of them are in this
-//! file; the C code needs none so far. Kbuild sets `since_7_3`.
+//! Differences between the kernel versions for which this module is built. Only this file depends
+//! on the kernel version, by the cfg `since_7_3` that Kbuild sets; the C code does not.
 
 use kernel::bindings;
 use kernel::module_param::ModuleParamAccess;
@@ -18,8 +18,8 @@ pub(crate) const fn module() -> *mut bindings::module {
     kernel::module::this_module::<crate::LocalModule>().as_ptr()
 }
 
-/// Write barrier: stores before it are seen before those after it. Each caller names the read side
-/// that it pairs with.
+/// Write barrier: another CPU sees the stores before the barrier before the stores after it. Each
+/// caller names the read side with which the barrier pairs.
 #[inline(always)]
 pub(crate) fn smp_wmb() {
     #[cfg(not(since_7_3))]
@@ -28,15 +28,15 @@ pub(crate) fn smp_wmb() {
     kernel::sync::barrier::smp_mb(kernel::sync::barrier::Write);
 }
 
-/// Wait for the call on the other CPU: the last argument of `smp_call_function_single()`.
+/// The last argument of `smp_call_function_single()`: wait for the call on the other CPU.
 #[cfg(not(since_7_3))]
 pub(crate) const WAIT: i32 = 1;
-/// Wait for the call on the other CPU: the last argument of `smp_call_function_single()`.
+/// The last argument of `smp_call_function_single()`: wait for the call on the other CPU.
 #[cfg(since_7_3)]
 pub(crate) const WAIT: bool = true;
 
 /// Returns the value of a module parameter.
-pub(crate) fn given<T: Copy>(parameter: &ModuleParamAccess<T>) -> T {
+pub(crate) fn param_value<T: Copy>(parameter: &ModuleParamAccess<T>) -> T {
     #[cfg(not(since_7_3))]
     return *parameter.value();
     #[cfg(since_7_3)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tasks and CPUs: lookup of tasks, the loaded context and the counters in use of each CPU,
-//! function calls on other CPUs, disabled preemption.
+//! function calls on other CPUs, and a guard that disables preemption.
 
 use core::arch::asm;
 use core::ptr::NonNull;
@@ -15,15 +15,15 @@ use kernel::task::Task;
 use super::release::WAIT;
 use super::shim;
 use crate::contexts::Context;
+use crate::cpu_kinds::CpuKind;
 use crate::driver::{preempt_count, PREEMPT_INLINE};
-use crate::kinds::Kind;
 
 /// Returns the address of the current task, which is only compared.
 #[inline]
 pub(crate) fn current() -> usize {
     let task;
-    // SAFETY: Reads the kernel's per-CPU pointer to the current task, which has the same value on
-    // whatever CPU this task runs.
+    // SAFETY: The instruction reads the kernel's per-CPU pointer to the current task, which has the
+    // same value on each CPU on which this task runs.
     unsafe {
         asm!("movq %gs:current_task(%rip), {t}", t = out(reg) task,
             options(att_syntax, nostack, pure, nomem, preserves_flags))
@@ -33,37 +33,40 @@ pub(crate) fn current() -> usize {
 
 /// Returns the address of the current task's address space.
 #[inline]
-pub(crate) fn memory() -> usize {
-    // SAFETY: The current task is valid. Only the task itself changes the pointer, in exec and
-    // exit.
+pub(crate) fn current_mm() -> usize {
+    // SAFETY: The current task is valid. Only the task itself changes its pointer to the address
+    // space, in exec and exit.
     unsafe { (*Task::current_raw()).mm as usize }
 }
 
 /// Returns the address of a task's address space, which may change at any time.
-pub(crate) fn memory_of(task: &Task) -> usize {
-    // SAFETY: The reference keeps the task. The word is read once, and only compared.
+pub(crate) fn mm_of(task: &Task) -> usize {
+    // SAFETY: The reference keeps the task alive. The pointer to the address space is read once,
+    // and is only compared.
     unsafe { (&raw const (*task.as_ptr()).mm).read_volatile() as usize }
 }
 
-/// Returns the thread pointer that the current task has in user mode. Interrupts or preemption off.
+/// Returns the thread pointer that the current task has in user mode. Called with interrupts or
+/// preemption off.
 #[inline]
 pub(crate) fn thread_pointer() -> u64 {
     // SAFETY: The caller stays on this CPU, whose FS base is that of the current task.
     unsafe { shim::pfm_thread_pointer() }
 }
 
-/// Returns whether this runs in an NMI.
+/// Returns whether the caller runs in an NMI.
 #[inline]
 pub(crate) fn in_nmi() -> bool {
-    // SAFETY: Reads the preemption count; no requirements.
+    // SAFETY: The callee only reads the preemption count.
     unsafe { shim::pfm_in_nmi() }
 }
 
-/// Returns the number of this CPU. It remains valid only with preemption off.
+/// Returns the number of this CPU. The CPU number remains valid only while preemption is off.
 #[inline]
 pub(crate) fn this_cpu() -> u32 {
     let cpu;
-    // SAFETY: Reads the kernel's per-CPU word, which is constant after boot.
+    // SAFETY: The instruction reads the kernel's per-CPU variable `cpu_number`, which is constant
+    // after boot.
     unsafe {
         asm!("movl %gs:cpu_number(%rip), {c:e}", c = out(reg) cpu,
             options(att_syntax, nostack, readonly, preserves_flags))
@@ -73,13 +76,13 @@ pub(crate) fn this_cpu() -> u32 {
 
 /// Finds a thread by its id in the caller's PID namespace.
 pub(crate) fn find(number: u32) -> Option<ARef<Task>> {
-    // SAFETY: `find_get_pid()` and `get_pid_task()` return references or null. The first is dropped
-    // here, the second is given to the result.
+    // SAFETY: `find_get_pid()` and `get_pid_task()` return references or null. The reference to the
+    // pid is dropped here; the result owns the reference to the task.
     unsafe {
         let pid = bindings::find_get_pid(c_int::try_from(number).ok()?);
         let task = bindings::get_pid_task(pid, bindings::pid_type_PIDTYPE_PID);
         bindings::put_pid(pid);
-        // `Task` is a transparent wrapper of the structure.
+        // `Task` is a transparent wrapper of `task_struct`.
         Some(ARef::from_raw(NonNull::new(task.cast::<Task>())?))
     }
 }
@@ -91,47 +94,48 @@ pub(crate) fn address(task: &Task) -> usize {
 
 /// Returns whether the task is a thread of the caller's process.
 pub(crate) fn is_of_caller(task: &Task) -> bool {
-    // SAFETY: The reference keeps the task, and the current task is valid. The words are only
-    // compared; a task keeps its `signal` until it is released.
+    // SAFETY: The reference keeps the task, and the current task is valid. The `signal` pointers
+    // are only compared, and a task keeps its `signal` until the task is released.
     unsafe { (&raw const (*task.as_ptr()).signal).read_volatile() == (*Task::current_raw()).signal }
 }
 
 /// Returns whether the task is a kernel thread.
 pub(crate) fn is_kernel_thread(task: &Task) -> bool {
-    // SAFETY: The reference keeps the task.
+    // SAFETY: The reference keeps the task alive.
     unsafe { shim::pfm_is_kernel_thread(task.as_ptr()) }
 }
 
-/// Returns whether the task is exiting (`PF_EXITING`). Its `sched_process_exit` may have run
-/// already.
+/// Returns whether the task is exiting (`PF_EXITING`). The `sched_process_exit` event of the task
+/// may be over.
 pub(crate) fn has_ended(task: &Task) -> bool {
-    // SAFETY: The reference keeps the task.
+    // SAFETY: The reference keeps the task alive.
     unsafe { shim::pfm_is_exiting(task.as_ptr()) }
 }
 
-/// Returns the CPU on which a thread runs, or which it is just leaving. `None` if it does not run.
-pub(crate) fn where_runs(task: &Task) -> Option<u32> {
-    // SAFETY: The reference keeps the task.
-    let cpu = unsafe { shim::pfm_where(task.as_ptr()) };
+/// Returns the CPU on which a thread runs or from which it is just being switched out; `None` if
+/// the thread does not run.
+pub(crate) fn running_cpu(task: &Task) -> Option<u32> {
+    // SAFETY: The reference keeps the task alive.
+    let cpu = unsafe { shim::pfm_running_cpu(task.as_ptr()) };
     u32::try_from(cpu).ok()
 }
 
 /// Guard of the CPU hotplug lock, held for reading: no CPU comes online or goes offline. Hotplug
-/// callbacks must not take a lock that a thread holds while it waits for this one.
-pub(crate) struct CpusStay(());
+/// callbacks must not take a lock that a thread holds while it waits for the CPU hotplug lock.
+pub(crate) struct CpusReadGuard(());
 
-impl CpusStay {
-    /// Takes the lock. Process context.
+impl CpusReadGuard {
+    /// Takes the CPU hotplug lock for reading. Called in process context.
     pub(crate) fn new() -> Self {
-        // SAFETY: Process context. Drop releases the lock.
+        // SAFETY: The caller is in process context, and drop releases the lock.
         unsafe { bindings::cpus_read_lock() };
         Self(())
     }
 }
 
-impl Drop for CpusStay {
+impl Drop for CpusReadGuard {
     fn drop(&mut self) {
-        // SAFETY: `new` has taken the lock, and it is released once.
+        // SAFETY: `new` has taken the lock, which is released once.
         unsafe { bindings::cpus_read_unlock() };
     }
 }
@@ -139,12 +143,12 @@ impl Drop for CpusStay {
 /// Waits until all sections with preemption off, and RCU read-side critical sections, that run now
 /// have ended.
 pub(crate) fn synchronize() {
-    // SAFETY: Process context, outside RCU read-side critical sections.
+    // SAFETY: The caller is in process context, outside RCU read-side critical sections.
     unsafe { bindings::synchronize_rcu() }
 }
 
-/// Calls a function on another CPU, with interrupts off there, and waits for it. Returns false if
-/// the CPU is not online. Process context, interrupts on.
+/// Calls `function` on another CPU, with interrupts off on that CPU, and waits until it has
+/// returned. Returns false if the CPU is not online. Process context, interrupts on.
 pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     /// # Safety
     ///
@@ -154,14 +158,15 @@ pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
         unsafe { (*function.cast::<&mut dyn FnMut()>())() }
     }
     let function: *mut &mut dyn FnMut() = &mut function;
-    // SAFETY: The call waits for the function, which is therefore valid as long as it is used.
+    // SAFETY: smp_call_function_single() waits until the function has returned, so the function is
+    // valid as long as it is used.
     unsafe {
         bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT) == 0
     }
 }
 
-/// Calls a function on every online CPU, with interrupts off, and waits for all of them. Process
-/// context.
+/// Calls `function` on every online CPU, with interrupts off, and waits for all calls. Called in
+/// process context.
 pub(crate) fn call_on_all(mut function: &dyn Fn()) {
     /// # Safety
     ///
@@ -171,7 +176,8 @@ pub(crate) fn call_on_all(mut function: &dyn Fn()) {
         unsafe { (*function.cast::<&dyn Fn()>())() }
     }
     let function: *mut &dyn Fn() = &mut function;
-    // SAFETY: The call waits for all CPUs, so the function is valid as long as it is used.
+    // SAFETY: on_each_cpu_cond_mask() waits for all CPUs, so the function is valid as long as it is
+    // used.
     unsafe {
         bindings::on_each_cpu_cond_mask(
             None,
@@ -183,9 +189,9 @@ pub(crate) fn call_on_all(mut function: &dyn Fn()) {
     }
 }
 
-/// Calls a function on every online CPU that `which` selects, with interrupts off, and waits for
-/// all of them. Other CPUs are not interrupted. Process context.
-pub(crate) fn call_on_all_that(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
+/// Calls `function` on every online CPU that `which` selects, with interrupts off, and waits for
+/// all calls. CPUs that are not selected are not interrupted. Called in process context.
+pub(crate) fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
     struct Call<'a> {
         which: &'a dyn Fn(u32) -> bool,
         function: &'a dyn Fn(),
@@ -205,7 +211,7 @@ pub(crate) fn call_on_all_that(which: &dyn Fn(u32) -> bool, function: &dyn Fn())
         (unsafe { &*call.cast::<Call<'_>>() }.function)()
     }
     let mut call = Call { which, function };
-    // SAFETY: The function waits for all CPUs, so `call` is valid as long as it is used.
+    // SAFETY: on_each_cpu_cond_mask() waits for all CPUs, so `call` is valid as long as it is used.
     unsafe {
         bindings::on_each_cpu_cond_mask(
             Some(which_of),
@@ -217,11 +223,11 @@ pub(crate) fn call_on_all_that(which: &dyn Fn(u32) -> bool, function: &dyn Fn())
     }
 }
 
-/// Returns [`Kind::id`] of this CPU. Interrupts off.
+/// Returns the [`CpuKind::id`] of this CPU. Called with interrupts off.
 #[inline]
-pub(crate) fn kind() -> u32 {
+pub(crate) fn cpu_kind_id() -> u32 {
     let id;
-    // SAFETY: Reads the first word of the per-CPU variable `pfm_kind`.
+    // SAFETY: The instruction reads the first word of the per-CPU variable `pfm_kind`.
     unsafe {
         asm!("movl %gs:{kind}(%rip), {id:e}", id = out(reg) id, kind = sym shim::pfm_kind,
             options(att_syntax, nostack, readonly, preserves_flags))
@@ -229,125 +235,130 @@ pub(crate) fn kind() -> u32 {
     id
 }
 
-/// Returns the kind of a CPU; the default for a number that is not that of a possible CPU.
-pub(crate) fn kind_of(cpu: u32) -> Kind {
-    let mut kind = Kind::default();
-    // SAFETY: The callee checks the number, and writes one `Kind`.
+/// Returns the kind of a CPU, or the default kind if `cpu` is not a possible CPU.
+pub(crate) fn cpu_kind(cpu: u32) -> CpuKind {
+    let mut kind = CpuKind::default();
+    // SAFETY: The callee checks the CPU number, and writes one `CpuKind`.
     unsafe { shim::pfm_kind_of(cpu, &mut kind) };
     kind
 }
 
-/// Sets the kind of a CPU. Called on that CPU, or while no context uses the PMU. Caller holds
+/// Sets the kind of a CPU. Called on the CPU itself, or while no context uses the PMU. Caller holds
 /// `PMUS`.
-pub(crate) fn set_kind(cpu: u32, kind: &Kind) {
-    // SAFETY: The callee checks the number, and reads one `Kind`.
+pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
+    // SAFETY: The callee checks the CPU number, and reads one `CpuKind`.
     unsafe { shim::pfm_kind_set(cpu, kind) }
 }
 
-/// Returns the time that a thread has run, in nanoseconds, as of its last tick or switch.
+/// Returns the time that a thread has run, in nanoseconds, as of the thread's last tick or context
+/// switch.
 pub(crate) fn run_time(task: &Task) -> u64 {
-    // SAFETY: The reference keeps the task.
+    // SAFETY: The reference keeps the task alive.
     unsafe { shim::pfm_run_time(task.as_ptr()) }
 }
 
-/// Returns for which reservation of the PMU (`session::TAKEN`) this CPU's registers were last
-/// reset. Interrupts off.
+/// Returns the number of the PMU reservation (`session::RESERVATIONS`) for which this CPU's
+/// registers were last reset. Called with interrupts off.
 #[inline]
-pub(crate) fn quiet_since() -> u64 {
+pub(crate) fn pmu_reset_for() -> u64 {
     let taken;
-    // SAFETY: Reads a per-CPU word of this module.
+    // SAFETY: The instruction reads a per-CPU word of this module.
     unsafe {
-        asm!("movq %gs:{word}(%rip), {t}", t = out(reg) taken, word = sym shim::pfm_quiet_since,
+        asm!("movq %gs:{word}(%rip), {t}", t = out(reg) taken, word = sym shim::pfm_reset_for,
             options(att_syntax, nostack, readonly, preserves_flags))
     }
     taken
 }
 
-/// Records that this CPU's registers were reset for the reservation `taken`. Interrupts off.
-pub(crate) fn set_quiet_since(taken: u64) {
-    // SAFETY: Writes a per-CPU word that only this function writes.
+/// Records that this CPU's registers were reset for the reservation `taken`. Called with interrupts
+/// off.
+pub(crate) fn set_pmu_reset_for(taken: u64) {
+    // SAFETY: The instruction writes a per-CPU word that only this function writes.
     unsafe {
-        asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) taken, word = sym shim::pfm_quiet_since,
+        asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) taken, word = sym shim::pfm_reset_for,
             options(att_syntax, nostack, preserves_flags))
     }
 }
 
-/// Returns [`quiet_since`] of another CPU.
-pub(crate) fn quiet_since_of(cpu: u32) -> u64 {
+/// Returns the result that [`pmu_reset_for`] has on CPU `cpu`.
+pub(crate) fn pmu_reset_for_of(cpu: u32) -> u64 {
     // SAFETY: Callers pass the number of a possible CPU.
-    unsafe { shim::pfm_quiet_since_of(cpu) }
+    unsafe { shim::pfm_reset_for_of(cpu) }
 }
 
-/// Returns the context of this CPU: of a thread, the one that is in the PMU; of the CPU itself, the
-/// one that is attached to it. Interrupts or preemption off.
+/// Returns the context of scope `scope` on this CPU: the thread's context that is in the PMU, or
+/// the CPU's context that is attached to this CPU. Called with interrupts or preemption off.
 #[inline]
 pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
     let context: usize;
-    // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed after an RCU
-    // grace period, before which it was removed from the word, so it is valid with preemption off.
+    // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed an RCU grace
+    // period after it was removed from the word, so the context is valid with preemption off.
     unsafe {
-        asm!("movq %gs:({p}), {c}", p = in(reg) word(&raw const shim::pfm_loaded, scope),
+        asm!("movq %gs:({p}), {c}", p = in(reg) scope_word(&raw const shim::pfm_loaded, scope),
             c = out(reg) context, options(att_syntax, nostack, readonly, preserves_flags));
         (context as *const Context).as_ref()
     }
 }
 
-/// Sets the context of this CPU. Interrupts off. A context is removed before it is closed;
-/// [`Bell::leave`](super::bell::Bell::leave) frees it after an RCU grace period.
+/// Sets the context of scope `scope` on this CPU. Called with interrupts off. A context is removed
+/// before it is closed; [`Notifier::free_context`](super::notifier::Notifier::free_context) frees
+/// the context after an RCU grace period.
 #[inline]
 pub(crate) fn set_loaded(scope: Scope, context: Option<&Context>) {
     let context = context.map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: Writes a per-CPU word that only this function writes.
+    // SAFETY: The instruction writes a per-CPU word that only this function writes.
     unsafe {
-        asm!("movq {c}, %gs:({p})", p = in(reg) word(&raw const shim::pfm_loaded, scope),
+        asm!("movq {c}, %gs:({p})", p = in(reg) scope_word(&raw const shim::pfm_loaded, scope),
             c = in(reg) context, options(att_syntax, nostack, preserves_flags))
     }
 }
 
-/// Returns the counters that the context of this scope uses on this CPU, as bits of the global
-/// control. Interrupts off.
+/// Returns the counters that the context of scope `scope` uses on this CPU, as bits of the global
+/// control. Called with interrupts off.
 #[inline]
 pub(crate) fn counting(scope: Scope) -> u64 {
     let bits: u64;
-    // SAFETY: Reads a per-CPU word of this module.
+    // SAFETY: The instruction reads a per-CPU word of this module.
     unsafe {
-        asm!("movq %gs:({p}), {b}", p = in(reg) word(&raw const shim::pfm_counting, scope),
+        asm!("movq %gs:({p}), {b}", p = in(reg) scope_word(&raw const shim::pfm_counting, scope),
             b = out(reg) bits, options(att_syntax, nostack, readonly, preserves_flags))
     }
     bits
 }
 
-/// Sets the counters that the context of this scope uses on this CPU. Interrupts off.
+/// Sets the counters that the context of scope `scope` uses on this CPU. Called with interrupts
+/// off.
 #[inline]
 pub(crate) fn set_counting(scope: Scope, bits: u64) {
-    // SAFETY: Writes a per-CPU word that only this function writes.
+    // SAFETY: The instruction writes a per-CPU word that only this function writes.
     unsafe {
-        asm!("movq {b}, %gs:({p})", p = in(reg) word(&raw const shim::pfm_counting, scope),
+        asm!("movq {b}, %gs:({p})", p = in(reg) scope_word(&raw const shim::pfm_counting, scope),
             b = in(reg) bits, options(att_syntax, nostack, preserves_flags))
     }
 }
 
-/// Returns the word for contexts of this scope, of an array of two.
+/// Returns the element for contexts of scope `scope` in an array of two per-CPU words.
 #[inline]
-fn word<T>(two: *const [T; 2], scope: Scope) -> *const T {
+fn scope_word<T>(two: *const [T; 2], scope: Scope) -> *const T {
     match scope {
         Scope::Thread => two.cast::<T>(),
         Scope::System => two.cast::<T>().wrapping_add(1),
     }
 }
 
-/// Guard: preemption is off until it is dropped.
+/// Guard that keeps preemption off until the guard is dropped.
 pub(crate) struct NoPreempt(());
 
 impl NoPreempt {
-    /// Turns preemption off.
+    /// Turns preemption off until the guard is dropped.
     #[inline(always)]
     pub(crate) fn new() -> Self {
         if PREEMPT_INLINE {
-            // SAFETY: Increments the per-CPU preemption count; drop decrements it.
+            // SAFETY: The instruction increments the per-CPU preemption count, which drop
+            // decrements.
             unsafe { asm!(preempt_count!(inc), options(att_syntax, nostack)) };
         } else {
-            // SAFETY: Drop turns preemption on again.
+            // SAFETY: The drop of the guard turns preemption on again.
             unsafe { shim::pfm_preempt_disable() };
         }
         Self(())
@@ -358,9 +369,9 @@ impl Drop for NoPreempt {
     #[inline(always)]
     fn drop(&mut self) {
         if PREEMPT_INLINE {
-            // SAFETY: Decrements the count that `new` has incremented. As in the drop of
-            // `driver::Group`, the scheduler is called if a reschedule is due, through an entry
-            // that preserves all registers.
+            // SAFETY: The instruction decrements the preemption count that `new` has incremented.
+            // As in the drop of `driver::Group`, the scheduler is called if a reschedule is due,
+            // through an entry that preserves all registers.
             unsafe {
                 asm!(
                     preempt_count!(dec),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Mappings of `/dev/perfmon`: the sampling buffer, and the self page of a thread's context with
-//! the permission for RDPMC.
+//! Mappings of `/dev/perfmon`: the sampling buffer, and the self page of a thread's context. A
+//! mapping of the self page also permits RDPMC.
 
 use core::ptr::NonNull;
 
@@ -13,25 +13,25 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 
 use super::account::Charge;
-use super::costs::Span;
+use super::costs::CostTimer;
 use super::file::Ops;
 use super::perfmon::context_of;
 use super::shim;
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::sets::Set;
 
 /// The self page of a context (`struct perfmon_self`).
 ///
 /// # Invariants
 ///
-/// `address` is that of a whole page in the direct map, owned until drop. It is freed with its
-/// context, whose file every mapping holds.
+/// `address` is that of a whole page in the direct map, owned until drop. The page is freed with
+/// its context, whose file every mapping of the page holds.
 pub(crate) struct Page {
     address: NonNull<SelfPage>,
     _charge: Charge,
 }
 
-// SAFETY: The page holds atomic words, and belongs to no thread.
+// SAFETY: The page holds atomic words, which any thread may access.
 unsafe impl Send for Page {}
 // SAFETY: The page holds atomic words, which only the holder of the context's lock writes.
 unsafe impl Sync for Page {}
@@ -39,12 +39,12 @@ unsafe impl Sync for Page {}
 const _: () = assert!(size_of::<SelfPage>() <= engine::abi::PAGE_SIZE);
 
 impl Page {
-    /// Allocates a page, charged to the user of `charge` and to the caller's control group.
-    /// `EDQUOT` if the user's limit would be exceeded, `ENOMEM`. May sleep.
+    /// Allocates a self page, charged to the user of `charge` and to the caller's control group.
+    /// Returns `EDQUOT` if the user's limit would be exceeded, or `ENOMEM`. May sleep.
     pub(crate) fn new(charge: &Charge) -> Result<Self> {
-        let charge = charge.more(engine::abi::PAGE_SIZE)?;
+        let charge = charge.charge(engine::abi::PAGE_SIZE)?;
         let flags = bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_ZERO;
-        // SAFETY: Allocates in process context; no requirements.
+        // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe { bindings::get_free_pages_noprof(flags, 0) };
         // INVARIANT: The page was just allocated, zeroed.
         let page = Self {
@@ -56,12 +56,12 @@ impl Page {
     }
 
     fn words(&self) -> &SelfPage {
-        // SAFETY: By the type's invariant the page is owned, aligned and large enough. It holds
-        // atomic words, which may be shared with user space.
+        // SAFETY: By the type's invariant the page is owned, aligned and large enough. The page
+        // holds atomic words, which may be shared with user space.
         unsafe { self.address.as_ref() }
     }
 
-    /// Returns the page frame.
+    /// Returns the page frame number of the self page.
     pub(crate) fn frame(&self) -> usize {
         // SAFETY: The page is in the direct map, by the type's invariant.
         unsafe { shim::pfc_virt_pfn(self.address.as_ptr().cast()) }
@@ -72,9 +72,9 @@ impl Page {
     pub(crate) fn update(&self, set: &Set, flags: (u32, u64), tsc: u64, ran: u64) {
         let value = |pmd| set.registers.value(pmd);
         let counters = match set.id {
-            0 if !set.registers.is_any_short() => set.registers.program.counters(),
-            // The page shows no counters of other sets than 0, or if a value is short (`SHORT`):
-            // the reader then calls PERFMON_READ_PMDS.
+            0 if !set.registers.is_any_incomplete() => set.registers.program.counters(),
+            // The page shows no counters if the active event set is not set 0, or if a value is
+            // short (`SHORT`). The reader then calls PERFMON_READ_PMDS.
             _ => &[],
         };
         self.words().update(counters, flags, value, tsc, ran);
@@ -95,57 +95,58 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
     ..pin_init::zeroed()
 });
 
-/// The private data of a mapping whose process may use RDPMC.
-const ALLOWED: *mut kernel::ffi::c_void = core::ptr::without_provenance_mut(1);
+/// The private data of a mapping of the self page that permits RDPMC.
+const RDPMC_ALLOWED: *mut kernel::ffi::c_void = core::ptr::without_provenance_mut(1);
 
-/// Counts a mapping of the self page that was moved.
+/// Counts the new mapping when a mapping of the self page was moved.
 ///
 /// # Safety
 ///
 /// Called only by the kernel, as `vm_operations_struct.open` of a mapping of the self page.
 unsafe extern "C" fn open(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: The area is a mapping of the self page, and holds its file.
+    // SAFETY: The area is a mapping of the self page, and holds the file of the context.
     unsafe {
         if let Ok(context) = context_of((*vma).vm_file) {
-            context.map_again();
+            context.copy_mapping();
         }
-        if (*vma).vm_private_data == ALLOWED {
+        if (*vma).vm_private_data == RDPMC_ALLOWED {
             shim::pfm_rdpmc_keep((*vma).vm_mm);
         }
     }
 }
 
-/// Counts a mapping of the self page that is removed, and drops its permission for RDPMC.
+/// Uncounts a mapping of the self page that is removed, and drops the mapping's permission for
+/// RDPMC.
 ///
 /// # Safety
 ///
 /// Called only by the kernel, as `vm_operations_struct.close` of a mapping of the self page.
 unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: The area is a mapping of the self page, and holds its file. It gives its permission
-    // back once.
+    // SAFETY: The area is a mapping of the self page, and holds the file of the context. The area's
+    // permission for RDPMC is dropped once.
     unsafe {
         if let Ok(context) = context_of((*vma).vm_file) {
-            context.unmap();
+            context.unmap_self_page();
         }
-        if (*vma).vm_private_data == ALLOWED {
+        if (*vma).vm_private_data == RDPMC_ALLOWED {
             shim::pfm_rdpmc_forbid((*vma).vm_mm);
         }
     }
 }
 
-/// Inserts the self page.
+/// Handles a page fault: inserts the self page.
 ///
 /// # Safety
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of the self page.
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = Span::begin(Cost::Faults, Cost::FaultTime);
-    // SAFETY: The fault is the kernel's, and valid during the call.
+    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
+    // SAFETY: The kernel passes the fault, which is valid during the call.
     let (vma, address, file) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;
         (at.vma, at.address, (*at.vma).vm_file)
     };
-    // SAFETY: The mapping is one of `/dev/perfmon`, and holds its file.
+    // SAFETY: The area is a mapping of `/dev/perfmon`, and holds the file of the context.
     let frame = unsafe { context_of(file) }.and_then(|context| context.self_page());
     match frame {
         // SAFETY: The area has VM_PFNMAP and can have no private copies (pfc_vma_readonly). The
@@ -156,7 +157,7 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
 }
 
 /// Maps the sampling buffer, the reader's page of a ring, or the self page, depending on the
-/// offset. `EINVAL` for another offset or length.
+/// offset. Returns `EINVAL` for any other offset or length.
 ///
 /// # Safety
 ///
@@ -166,33 +167,33 @@ pub(super) unsafe extern "C" fn mmap(
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: The area is being set up; only this call uses it.
+        // SAFETY: The area is being set up, and only this call uses the area.
         let (pgoff, length) = unsafe {
             let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
             ((*vma).vm_pgoff, bounds.vm_end.wrapping_sub(bounds.vm_start))
         };
         let page = engine::abi::PAGE_SIZE;
-        // SAFETY: The operation is only called for files that `open` has set up.
+        // SAFETY: The kernel calls this operation only for files that `open` has set up.
         let context = unsafe { context_of(file)? };
         let tail = pgoff as u64 == TAIL_OFFSET / page as u64;
         if pgoff == 0 || tail {
-            let areas = context.areas().ok_or(EINVAL)?;
-            // SAFETY: The area is being set up, and has that length.
+            let areas = context.sampling_memory().ok_or(EINVAL)?;
+            // SAFETY: The area is being set up, and its length is `length`.
             return unsafe { areas.map(vma, tail, length) }.map(|()| 0);
         }
         if pgoff as u64 != OFFSET / page as u64 || length != page {
             return Err(EINVAL);
         }
         context.self_page()?;
-        // SAFETY: The area is being set up; the operations are static.
-        to_result(unsafe { shim::pfm_vma_self(vma, &VM_OPS.0) })?;
-        context.map()?;
-        let has_counters = context.described().counters().next().is_some();
-        // SAFETY: Process context, in the process that maps the page.
+        // SAFETY: The area is being set up, and `VM_OPS` is static.
+        to_result(unsafe { shim::pfm_vma_self_page(vma, &VM_OPS.0) })?;
+        context.map_self_page()?;
+        let has_counters = context.descriptions().counters().next().is_some();
+        // SAFETY: The caller is in process context, in the process that maps the page.
         let allowed = has_counters && unsafe { shim::pfm_rdpmc_allow() };
         if allowed {
-            // SAFETY: The area is being set up; only this call uses it.
-            unsafe { (*vma).vm_private_data = ALLOWED };
+            // SAFETY: The area is being set up, and only this call uses the area.
+            unsafe { (*vma).vm_private_data = RDPMC_ALLOWED };
         }
         context.set_rdpmc(allowed);
         Ok(0)

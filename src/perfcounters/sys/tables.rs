@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables from numbers to addresses, read without a lock by perf_adjust(), in any context, and by
-//! page faults.
+//! Tables from numbers to addresses, which perf_adjust() (in any context) and page faults read
+//! without a lock.
 
 use core::cell::UnsafeCell;
 
 use engine::abi::MAX_INSTANCES;
 use engine::layout::{DESCS_PER_PAGE, MAX_SLOT_PAGES, SLOTS_PER_PAGE};
 
-/// A table of words. Only the holder of the registry's lock writes it; any thread reads it.
+/// A table of words. Only the holder of the registry's lock writes the table; any thread may read
+/// it.
 ///
 /// # Invariants
 ///
@@ -25,18 +26,18 @@ impl<const N: usize> Table<N> {
         Self(UnsafeCell::new([0; N]))
     }
 
-    /// Returns an entry; 0 if it is not set. Any context.
+    /// Returns the entry at `index`; 0 if the entry is not set. Callable in any context.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> usize {
         let entry = self.0.get().cast::<usize>().wrapping_add(index & (N - 1));
-        // SAFETY: The masked index is within the array, by the type's invariant. Memory that an
-        // entry points to is reached through its value: the address dependency pairs with the
-        // barrier in `publish`.
+        // SAFETY: The masked index is within the array, by the type's invariant. The memory to
+        // which an entry points is reached through the value of the entry: the address dependency
+        // pairs with the barrier in `publish`.
         unsafe { entry.read_volatile() }
     }
 
-    /// Sets an entry, after what it points to was initialised. The caller holds the registry's
-    /// lock.
+    /// Sets an entry. The caller has initialised the memory to which `value` points, and holds the
+    /// registry's lock.
     pub(crate) fn publish(&self, index: usize, value: usize) {
         crate::sys::release::smp_wmb();
         let entry = self.0.get().cast::<usize>().wrapping_add(index & (N - 1));
@@ -53,8 +54,8 @@ pub(crate) static DESC_PAGES: Table<{ (MAX_INSTANCES / DESCS_PER_PAGE) as usize 
 /// A bit for each instance, set while it is live.
 pub(crate) static LIVE: Table<{ (MAX_INSTANCES / 64) as usize }> = Table::new();
 
-/// Returns the per-CPU address of a slot. Its page must exist, as it does for an instance that is
-/// or was live.
+/// Returns the per-CPU address of a slot. The page of the slot must exist, as it does for the slots
+/// of an instance that is or was live.
 #[inline(always)]
 pub(crate) fn slot_address(slot: u32) -> usize {
     SLOT_PAGES
@@ -62,13 +63,13 @@ pub(crate) fn slot_address(slot: u32) -> usize {
         .wrapping_add((slot % SLOTS_PER_PAGE) as usize * 8)
 }
 
-/// Returns whether an instance is live, so that updates of it count.
+/// Returns whether an instance is live, so that its updates are counted.
 #[inline(always)]
 pub(crate) fn is_live(instance: u32) -> bool {
     LIVE.get((instance / 64) as usize) >> (instance % 64) & 1 != 0
 }
 
-/// Makes an instance live, or not. The caller holds the registry's lock.
+/// Marks an instance as live or not live. The caller holds the registry's lock.
 pub(crate) fn set_live(instance: u32, live: bool) {
     let bit = 1usize << (instance % 64);
     let word = LIVE.get((instance / 64) as usize);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tasks, as probes see them. The kernel may write their fields at any time, so each is read once.
+//! Access to tasks in probes. The kernel may write the fields of a task at any time, so each field
+//! is read once.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -18,19 +19,19 @@ use super::shim;
 #[derive(Clone, Copy)]
 pub struct TaskRef<'a>(NonNull<bindings::task_struct>, PhantomData<&'a ()>);
 
-/// `struct ppa_who`: the ids of a task.
+/// `struct ppa_task_ids`: the ids of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct Who {
+pub struct TaskIds {
     /// The real user id.
     pub uid: u32,
     /// The id of the thread.
     pub pid: u32,
-    /// The id of its process.
+    /// The id of the task's process (thread group).
     pub tgid: u32,
-    /// The id of its parent process.
+    /// The id of the task's parent process.
     pub ppid: u32,
-    /// Nonzero if the task was reaped: it has no ids any more, and will soon run for the last time.
+    /// Nonzero if the task was reaped. A reaped task has no ids, and soon runs for the last time.
     pub reaped: u32,
 }
 
@@ -42,7 +43,7 @@ macro_rules! field {
 }
 
 impl TaskRef<'_> {
-    /// Creates a reference from a pointer.
+    /// Creates a `TaskRef` from a pointer to a task.
     ///
     /// # Safety
     ///
@@ -50,18 +51,18 @@ impl TaskRef<'_> {
     #[inline(always)]
     pub(crate) unsafe fn new(task: *mut bindings::task_struct) -> Self {
         // SAFETY: By the function's requirement the pointer is to a task, so it is not null.
-        // INVARIANT: By the function's requirement the task is not freed while this is used.
+        // INVARIANT: By the function's requirement the task is not freed while the result is used.
         Self(unsafe { NonNull::new_unchecked(task) }, PhantomData)
     }
 
-    /// Creates a reference to a task that the caller holds.
+    /// Creates a `TaskRef` to a task to which the caller holds a reference.
     pub(crate) fn of(task: &Task) -> TaskRef<'_> {
         // SAFETY: The task is not freed while the caller holds it, which is as long as the result
         // lives.
         unsafe { TaskRef::new(task.as_ptr()) }
     }
 
-    /// Returns the address, which is only compared.
+    /// Returns the address of the task structure, which is only compared.
     #[inline(always)]
     pub fn address(&self) -> usize {
         self.0.as_ptr() as usize
@@ -73,32 +74,32 @@ impl TaskRef<'_> {
         field!(self, pid) as u32
     }
 
-    /// Returns the id of its process in the initial PID namespace.
+    /// Returns the id of the task's process in the initial PID namespace.
     #[inline(always)]
     pub fn tgid(&self) -> u32 {
         field!(self, tgid) as u32
     }
 
-    /// Returns the scheduler's priority. Below 100 a lower value runs first; from 100 on it stands
-    /// for a nice level.
+    /// Returns the scheduler's priority of the task. Among values below 100 a task with a lower
+    /// value runs first; values from 100 on represent nice levels.
     #[inline(always)]
     pub fn prio(&self) -> i32 {
         field!(self, prio)
     }
 
-    /// Returns the urgency; lower values are more urgent. All nice levels are equally urgent, as a
-    /// nice level only sets a share of CPU time.
+    /// Returns the urgency of the task: a lower value is more urgent. All nice levels are equally
+    /// urgent, as a nice level only sets a share of CPU time.
     #[inline(always)]
     pub fn urgency(&self) -> i32 {
         self.prio().min(bindings::MAX_RT_PRIO as i32)
     }
 
-    /// Queues work that the task does before it first returns to user mode. The task is a new child
-    /// of the current one that shares its memory and has not run yet: see
+    /// Queues work that the task does before it first enters user mode. The task is a new child
+    /// that shares the memory of the current task and has not run yet: see
     /// [`crate::tracing::children`].
-    pub(crate) fn shares_later(&self) {
-        // SAFETY: The current task is creating this one, which is valid by the type's invariant.
-        unsafe { shim::pt_shares_later(self.0.as_ptr()) }
+    pub(crate) fn queue_shared_work(&self) {
+        // SAFETY: The current task is creating the task, which is valid by the type's invariant.
+        unsafe { shim::pt_queue_shared_thread(self.0.as_ptr()) }
     }
 
     /// Returns whether this is a kernel thread.
@@ -117,11 +118,11 @@ impl TaskRef<'_> {
 
     /// Returns the CLOCK_BOOTTIME at which the task was created, in nanoseconds.
     #[inline]
-    pub fn began(&self) -> u64 {
+    pub fn start_time(&self) -> u64 {
         field!(self, start_boottime)
     }
 
-    /// Returns the name. It is inconsistent if the name is being changed.
+    /// Returns the name of the task, which is inconsistent if it is being changed.
     #[inline]
     pub fn name(&self) -> [u8; 16] {
         // SAFETY: The task is valid by the type's invariant, and its name has 16 bytes.
@@ -139,15 +140,15 @@ impl TaskRef<'_> {
         self.is_kernel() && self.name().starts_with(b"ksoftirqd/")
     }
 
-    /// Returns whether the task has entered the kernel by a system call and not left it since.
-    /// Always false for a task that is running, and for a kernel thread.
-    pub(crate) fn is_in_call(&self) -> bool {
+    /// Returns whether the task is in a system call. The result is always false for a task that is
+    /// running, and for a kernel thread.
+    pub(crate) fn is_in_syscall(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
-        unsafe { shim::ppa_in_call(self.0.as_ptr()) }
+        unsafe { shim::ppa_in_syscall(self.0.as_ptr()) }
     }
 
-    /// Returns whether the task is a zombie or dead (`exit_state`): it will soon run for the last
-    /// time, or already has.
+    /// Returns whether the task is a zombie or dead (`exit_state`): its last switch follows soon,
+    /// or is over.
     pub(crate) fn has_ended(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { shim::ppa_has_ended(self.0.as_ptr()) }
@@ -160,23 +161,24 @@ impl TaskRef<'_> {
         unsafe { shim::ppa_yields(self.0.as_ptr()) }
     }
 
-    /// Returns the ids, in the initial namespaces if `initial` is set, otherwise in those of the
-    /// caller.
-    pub(crate) fn who(&self, initial: bool) -> Who {
-        let mut who = Who::default();
+    /// Returns the ids of the task, in the initial namespaces if `initial` is set, otherwise in the
+    /// caller's namespaces.
+    pub(crate) fn ids(&self, initial: bool) -> TaskIds {
+        let mut who = TaskIds::default();
         // SAFETY: The task is valid by the type's invariant; the callee fills in a local structure.
-        unsafe { shim::ppa_who(self.0.as_ptr(), initial, &mut who) };
+        unsafe { shim::ppa_task_ids(self.0.as_ptr(), initial, &mut who) };
         who
     }
 }
 
-/// Task work of this module, which threads do on their return to user mode (`shim/work.c`). Drop
-/// waits until the last of it has returned.
-pub(crate) struct Works;
+/// The task work of this module, which threads do on their return to user mode (`shim/work.c`).
+/// Drop waits until the last task work has returned.
+pub(crate) struct TaskWorks;
 
-impl Drop for Works {
+impl Drop for TaskWorks {
     fn drop(&mut self) {
-        // SAFETY: Process context. The module is being unloaded, so that no task work is pending.
-        unsafe { shim::pfc_works_end() }
+        // SAFETY: The caller is in process context. The module is being unloaded, so that no task
+        // work is pending.
+        unsafe { shim::pfc_task_works_wait() }
     }
 }

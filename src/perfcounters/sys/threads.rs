@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of monitored threads: finds the context of a thread, without a lock, at each switch to
-//! a thread. It is a resizable hash table of the kernel (`sys/shim/threads.c`).
+//! The table of monitored threads, in which the context of a thread is found without a lock at each
+//! switch to a thread. The table is a resizable hash table of the kernel (`sys/shim/threads.c`).
 
 use core::ptr::NonNull;
 
@@ -11,51 +11,53 @@ use kernel::prelude::*;
 use super::shim;
 use crate::contexts::Context;
 
-/// Guard of the table. It is created before anything that uses the table, and dropped after it.
-pub(crate) struct Threads(());
+/// Owner of the table of monitored threads. The owner is created before all users of the table, and
+/// dropped after them.
+pub(crate) struct ThreadTable(());
 
-impl Threads {
+impl ThreadTable {
     /// Creates an empty table. May sleep.
-    pub(crate) fn begin() -> Result<Self> {
-        // SAFETY: Called once, before anything uses the table.
-        to_result(unsafe { shim::pfm_threads_begin() })?;
+    pub(crate) fn create() -> Result<Self> {
+        // SAFETY: The callee is called once, before the table is used.
+        to_result(unsafe { shim::pfm_threads_init() })?;
         Ok(Self(()))
     }
 }
 
-impl Drop for Threads {
+impl Drop for ThreadTable {
     fn drop(&mut self) {
-        // SAFETY: Nothing searches the table any more, and it has no entries: all contexts are
+        // SAFETY: The table is no longer searched and has no entries, because all contexts are
         // freed.
-        unsafe { shim::pfm_threads_end() }
+        unsafe { shim::pfm_threads_destroy() }
     }
 }
 
-/// Finds the context of a task. Preemption is off while the result is used. The context may be one
-/// that is being detached, or that belongs to another task by now: the caller checks its target
-/// under its lock.
+/// Finds the context of a task. Preemption is off while the result is used. The context may be in
+/// the course of being detached, or may belong to another task now, so the caller checks the
+/// context's target under the context's lock.
 #[inline]
 pub(crate) fn context_of<'a>(task: usize) -> Option<&'a Context> {
-    // SAFETY: The entry's context is freed after an RCU grace period (`Bell::leave`), before which
-    // the entry was removed, so it is valid with preemption off.
+    // SAFETY: A context is freed an RCU grace period after its entry was removed
+    // (`Notifier::free_context`), so the context is valid with preemption off.
     unsafe { shim::pfm_thread_find(task).cast::<Context>().as_ref() }
 }
 
-/// Memory for an entry of the table.
+/// The memory for an entry of the table of monitored threads.
 ///
 /// # Invariants
 ///
-/// `raw` is an entry that this owns and that is not in the table.
-pub(crate) struct Unplaced {
-    raw: NonNull<shim::Place>,
+/// `raw` is an entry that `self` owns and that is not in the table.
+pub(crate) struct UnlinkedEntry {
+    raw: NonNull<shim::ThreadEntry>,
 }
 
-impl Unplaced {
-    /// Allocates an entry, charged to the caller's control group. May sleep, for long if the
-    /// control group is full: the caller holds no lock that others wait for. `ENOMEM`.
+impl UnlinkedEntry {
+    /// Allocates an entry, charged to the caller's control group. Returns `ENOMEM` if memory is
+    /// short. May sleep, for long if the control group is full, so the caller holds no lock for
+    /// which other threads wait.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: Allocates in process context; no requirements.
-        let raw = unsafe { shim::pfm_place_new() };
+        // SAFETY: The callee may allocate, as the caller is in process context.
+        let raw = unsafe { shim::pfm_thread_entry_new() };
         // INVARIANT: The entry was just allocated.
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
@@ -63,47 +65,48 @@ impl Unplaced {
     }
 }
 
-impl Drop for Unplaced {
+impl Drop for UnlinkedEntry {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant the entry is owned, and not in the table.
-        unsafe { shim::pfm_place_free(self.raw.as_ptr()) }
+        // SAFETY: By the type's invariant `self` owns the entry, which is not in the table.
+        unsafe { shim::pfm_thread_entry_free(self.raw.as_ptr()) }
     }
 }
 
-/// An entry of the table. Drop removes it; the caller then holds no lock of this module.
+/// An entry in the table of monitored threads. Drop removes the entry, and must be called without a
+/// lock of this module.
 ///
 /// # Invariants
 ///
-/// `raw` is an entry of the table that this owns.
-pub(crate) struct Place {
-    raw: NonNull<shim::Place>,
+/// `raw` is an entry of the table that `self` owns.
+pub(crate) struct ThreadEntry {
+    raw: NonNull<shim::ThreadEntry>,
     task: usize,
 }
 
-// SAFETY: The entry may be removed by any thread; the table does its own locking.
-unsafe impl Send for Place {}
-// SAFETY: The entry is accessed by the table only, which does its own locking.
-unsafe impl Sync for Place {}
+// SAFETY: Any thread may remove the entry, as the table does its own locking.
+unsafe impl Send for ThreadEntry {}
+// SAFETY: Only the table accesses the entry, and the table does its own locking.
+unsafe impl Sync for ThreadEntry {}
 
-impl Place {
-    /// Enters a context under its task. The context must not be freed before the entry is removed.
-    /// `EEXIST` if the task has a context already, and other errors of the table; the memory is
-    /// returned with the error.
+impl ThreadEntry {
+    /// Inserts a context into the table under its task. The context must not be freed before the
+    /// entry is removed. Returns `EEXIST` if the task has a context already, or another error of
+    /// the table, together with `memory`.
     pub(crate) fn new(
-        memory: Unplaced,
+        memory: UnlinkedEntry,
         task: usize,
         context: &Context,
-    ) -> Result<Self, (Error, Unplaced)> {
+    ) -> Result<Self, (Error, UnlinkedEntry)> {
         let context: *const Context = context;
         let raw = memory.raw;
-        // SAFETY: By its invariant the memory is owned, and not in the table. The table does not
-        // access what `task` and `context` point to.
+        // SAFETY: By the invariant of `UnlinkedEntry` the memory is owned, and not in the table.
+        // The table does not dereference `task` and `context`.
         let rc = unsafe { shim::pfm_thread_add(raw.as_ptr(), task, context.cast()) };
         if let Err(error) = to_result(rc) {
             return Err((error, memory));
         }
         core::mem::forget(memory);
-        // INVARIANT: The entry was just inserted; its memory was given up above.
+        // INVARIANT: The entry was just inserted, and `memory` has given up its ownership above.
         Ok(Self { raw, task })
     }
 
@@ -113,10 +116,10 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ThreadEntry {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant the entry is in the table. It is freed after an RCU grace
-        // period.
+        // SAFETY: By the type's invariant the entry is in the table. The callee frees the entry
+        // after an RCU grace period.
         unsafe { shim::pfm_thread_remove(self.raw.as_ptr()) }
     }
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/perftrace`: system calls on traces and of traced processes. Copies structures from and to
-//! user space, and calls [`crate::tracing`].
+//! `/dev/perftrace`: system calls on traces and of traced processes. The functions copy structures
+//! from and to user space, and call [`crate::tracing`].
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use engine::filter;
 use engine::trace::{self, call, Attach, Create, Describe, Info, Marker, Markers, Notify};
-use engine::trace::{Control, Process, Read, Release, Room, Span};
+use engine::trace::{BufferRange, Control, Process, Read, Release, Room};
 use engine::trace::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVVec};
@@ -21,16 +21,16 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, UniqueArc};
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use super::areas;
+use super::access;
 use super::buffers::Buffer;
+use super::detach::WakeFile;
 use super::file::{is_ready, Device, Ops};
-use super::leave::Wake;
 use super::ppa::Clock;
-use super::process::{is_dying, is_limit, say_refused, Mapping, Mm};
-use super::rights;
-use super::user::{bytes_of, read, read_all, write, write_all, Given};
-use crate::tracing::attached::Nobodys;
-use crate::tracing::{self, children, Held};
+use super::process::{is_dying, is_limit, log_refused, Mapping, Mm};
+use super::trace_vma;
+use super::user::{bytes_of, read, read_all, write, write_all, FromBytes};
+use crate::tracing::attached::PlaceholderPage;
+use crate::tracing::{self, children, TraceRef};
 
 pub(super) static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::sys::release::module(),
@@ -40,44 +40,46 @@ pub(super) static OPS: Ops<bindings::file_operations> = Ops(bindings::file_opera
     #[cfg(CONFIG_COMPAT)]
     compat_ioctl: Some(compat_ioctl),
     poll: Some(poll),
-    mmap: Some(areas::mmap),
+    mmap: Some(trace_vma::mmap),
     ..pin_init::zeroed()
 });
 
-/// The registered device. Drop removes it, and then all state of user tracing.
-pub(crate) struct Tracer {
+/// The registered device `/dev/perftrace`. Drop removes the device, and then frees all state of
+/// user tracing.
+pub(crate) struct TraceDevice {
     _device: Device,
-    _last: Last,
+    _last: FreeOnDrop,
 }
 
-/// Frees the state of user tracing. Dropped after the device.
-struct Last;
+/// Frees the state of user tracing when dropped, which is after the drop of the device.
+struct FreeOnDrop;
 
-impl Drop for Last {
+impl Drop for FreeOnDrop {
     fn drop(&mut self) {
-        children::watch_no_more();
-        // SAFETY: Process context. The probe that queues this work was detached above.
-        unsafe { super::shim::pt_untold_end() };
-        tracing::forget_all();
+        children::detach_probe();
+        // SAFETY: The caller is in process context. The probe that queues this work was detached
+        // above.
+        unsafe { super::shim::pt_unreported_exit() };
+        tracing::free_all();
     }
 }
 
-impl Tracer {
-    /// Registers the device.
+impl TraceDevice {
+    /// Registers the device `/dev/perftrace`.
     pub(crate) fn register() -> Result<Self> {
         Ok(Self {
             _device: Device::register(c"perftrace", &OPS, 0o666)?,
-            _last: Last,
+            _last: FreeOnDrop,
         })
     }
 }
 
-/// The use of an open file, once it has one.
+/// The role of an open file of `/dev/perftrace`. A new file has no role.
 pub(super) enum Role {
-    /// The file of a traced process.
+    /// The file belongs to a traced process.
     Process(Attached),
-    /// The file of a trace: the one that created it, or one that opened it.
-    Trace(Held),
+    /// The file has created or opened a trace.
+    Trace(TraceRef),
 }
 
 pub(super) struct Attached {
@@ -85,21 +87,21 @@ pub(super) struct Attached {
     pub(super) mm: Mm,
     /// The value of `perftrace_attach.thread`.
     thread: i64,
-    /// The page that the process writes to in the place of buffers of a trace that does not exist
-    /// or does not trace it. Children that cannot be traced use it as well.
-    pub(super) nobodys: Arc<Nobodys>,
+    /// The page to which the process writes in place of the buffers of a trace that does not exist
+    /// or does not trace the process. Children that cannot be traced use this page as well.
+    pub(super) placeholder: Arc<PlaceholderPage>,
 }
 
 #[pin_data]
 pub(super) struct Opened {
     #[pin]
     role: Mutex<Option<Arc<Role>>>,
-    /// Serialises readers of the file.
+    /// Serialises threads that read through the file.
     #[pin]
     reading: Mutex<()>,
-    /// Set while processes that this file has asked to detach (PERFTRACE_RELEASE) have not all done
-    /// so.
-    releases: AtomicBool,
+    /// Set while a process that this file has asked to detach (PERFTRACE_RELEASE) is still
+    /// attached.
+    is_releasing: AtomicBool,
 }
 
 impl Drop for Attached {
@@ -113,18 +115,18 @@ impl Opened {
         self.role.lock().clone()
     }
 
-    /// Gives the file its use, which it can get only once. If another call is faster, the new use is
-    /// given to `undo` and dropped.
+    /// Sets the role of the file, which can be set only once. If another call has set a role first,
+    /// the new role is passed to `undo` and dropped.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the file has a use; otherwise the error of `make`.
-    fn become_(&self, make: impl FnOnce() -> Result<Role>, undo: impl FnOnce(&Role)) -> Result {
+    /// `EBUSY` if the file has a role already, or the error of `make`.
+    fn set_role(&self, make: impl FnOnce() -> Result<Role>, undo: impl FnOnce(&Role)) -> Result {
         let room = UniqueArc::<Role>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         if self.role().is_some() {
             return Err(EBUSY);
         }
-        // Made without the lock, which mmap() and page faults take.
+        // The role is created without the lock, which mmap() and page faults take.
         let made: Arc<Role> = room.write(make()?).into();
         let mut role = self.role.lock();
         if role.is_none() {
@@ -137,7 +139,7 @@ impl Opened {
     }
 }
 
-/// Returns the private data of a file.
+/// Returns the private data of a file of `/dev/perftrace`.
 ///
 /// # Safety
 ///
@@ -148,7 +150,7 @@ pub(super) unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
     unsafe { &*(*file).private_data.cast::<Opened>() }
 }
 
-/// Opens the device; the file has no use yet.
+/// Opens `/dev/perftrace`. The new file has no role.
 ///
 /// # Safety
 ///
@@ -160,7 +162,7 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
             pin_init!(Opened {
                 role <- new_mutex!(None),
                 reading <- new_mutex!(()),
-                releases: AtomicBool::new(false),
+                is_releasing: AtomicBool::new(false),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
@@ -172,7 +174,7 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
     })
 }
 
-/// Detaches the process, or drops the hold of the trace.
+/// Closes the file: detaches the process of the file, or drops the file's reference to a trace.
 ///
 /// # Safety
 ///
@@ -180,10 +182,10 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
 unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
     let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
-    // The caller of PERFTRACE_RELEASE has closed the file before all processes had detached:
+    // The caller of PERFTRACE_RELEASE has closed the file before all processes had detached, so
     // processes may attach again.
-    if opened.releases.load(Relaxed) {
-        tracing::leave::resume();
+    if opened.is_releasing.load(Relaxed) {
+        tracing::detach::resume();
     }
     0
 }
@@ -194,15 +196,15 @@ unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file)
 ///
 /// Called only by the kernel, as `file_operations.unlocked_ioctl`.
 unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
-    // SAFETY: The operation is only called for files that `open` has set up.
-    match unsafe { serve(file, command, UserPtr::from_addr(arg)) } {
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
+    match unsafe { dispatch(file, command, UserPtr::from_addr(arg)) } {
         Ok(()) => 0,
         Err(error) => error.to_errno() as c_long,
     }
 }
 
-/// Returns `EOPNOTSUPP` to a 32-bit program, and logs the reason once. Writers of buffers must be
-/// able to store 64 bits at once, and there is no library for 32 bits.
+/// Returns `EOPNOTSUPP` to a 32-bit program, and logs the reason once. Writers of buffers must
+/// store 64 bits at once, and the library does not support 32-bit programs.
 ///
 /// # Safety
 ///
@@ -224,16 +226,16 @@ unsafe extern "C" fn poll(
     file: *mut bindings::file,
     table: *mut bindings::poll_table_struct,
 ) -> bindings::__poll_t {
-    // SAFETY: The operation is only called for files that `open` has set up.
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
     let role = unsafe { opened(file) }.role();
     let Some(Role::Trace(held)) = role.as_deref() else {
         return bindings::POLLERR;
     };
-    // SAFETY: The arguments are those of poll(). The file holds its role and thereby the bell, and
-    // a waiter holds the file.
-    unsafe { held.signal.bell().poll(file, table) };
+    // SAFETY: The arguments are those of poll(). The file holds its role, which holds the notifier,
+    // and a waiter holds the file.
+    unsafe { held.signal.notifier().poll(file, table) };
     let mut events = 0;
-    if held.signal.has_rung() {
+    if held.signal.has_data() {
         events |= bindings::POLLIN | bindings::POLLRDNORM;
     }
     if tracing::has_ended(held.id) {
@@ -242,28 +244,30 @@ unsafe extern "C" fn poll(
     events
 }
 
-/// Implements `Given` for structures of integers without padding, as src/engine/trace.rs asserts.
+/// Implements `FromBytes` for structures of integers without padding; src/engine/trace.rs asserts
+/// their sizes.
 macro_rules! given {
     ($($name:ident)*) => {
         $(
-            // SAFETY: Integers without padding: src/engine/trace.rs asserts the sizes.
-            unsafe impl Given for $name {}
+            // SAFETY: The structure consists of integers without padding: src/engine/trace.rs
+            // asserts the sizes.
+            unsafe impl FromBytes for $name {}
         )*
     };
 }
 
 given! { Attach Control Create Describe Info Marker Markers Notify Process Read Release Room }
 
-/// Carries out a call.
+/// Carries out an ioctl of `/dev/perftrace`.
 ///
 /// # Safety
 ///
 /// `file` is an open file of `/dev/perftrace`.
-unsafe fn serve(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result {
-    // SAFETY: By the function's requirement the file is open, and one of `/dev/perftrace`.
+unsafe fn dispatch(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result {
+    // SAFETY: By the function's requirement the file is an open file of `/dev/perftrace`.
     let opened = unsafe { opened(file) };
     match command {
-        // SAFETY: By the function's requirement the file is open, and one of `/dev/perftrace`.
+        // SAFETY: By the function's requirement the file is an open file of `/dev/perftrace`.
         call::ATTACH => return unsafe { attach(file, opened, arg) },
         call::CREATE => return create(opened, arg),
         call::OPEN => return open_trace(opened, arg),
@@ -286,10 +290,10 @@ unsafe fn serve(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result
     let role = role.ok_or(EINVAL)?;
     match &*role {
         Role::Process(attached) => {
-            // A child of fork() uses its parent's file, but is a process of its own.
-            let key = match attached.mm.is_callers() {
+            // A child of fork() uses its parent's file, but is a separate traced process.
+            let key = match attached.mm.is_current() {
                 true => attached.key,
-                false => children::own(&Mm::calls().ok_or(ESRCH)?)?,
+                false => children::key_of_current(&Mm::of_current().ok_or(ESRCH)?)?,
             };
             match command {
                 call::REGISTER => register(key, arg, true),
@@ -332,33 +336,34 @@ unsafe fn serve(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result
 
 fn release_all(opened: &Opened, arg: UserPtr) -> Result {
     let mut given: Release = sized(arg)?;
-    if !rights::may_unload() {
+    if !access::may_unload() {
         return Err(EPERM);
     }
     let left = match (given.flags, given.wake as i32) {
         (trace::RESUME, -1) => {
-            tracing::leave::resume();
+            tracing::detach::resume();
             0
         }
-        (0, -1) => tracing::leave::release(None)? as u32,
-        (0, fd) => tracing::leave::release(Some(&Wake::get(fd)?))? as u32,
+        (0, -1) => tracing::detach::release(None)? as u32,
+        (0, fd) => tracing::detach::release(Some(&WakeFile::get(fd)?))? as u32,
         _ => return Err(EINVAL),
     };
-    // Relaxed: only `release` reads it, when no other thread uses the file.
-    opened.releases.store(left != 0, Relaxed);
+    // Relaxed: only `release` reads the flag, when no other thread uses the file.
+    opened.is_releasing.store(left != 0, Relaxed);
     given.left = left;
     write(arg, &given)
 }
 
-/// Copies a structure whose first field is its size. `EINVAL` if that is not the expected size.
-fn sized<T: Given>(arg: UserPtr) -> Result<T> {
+/// Copies a structure whose first field is its size from user space. Returns `EINVAL` if the size
+/// is not that of `T`.
+fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
     match read::<u32>(arg)? as usize == size_of::<T>() {
         true => read(arg),
         false => Err(EINVAL),
     }
 }
 
-/// Makes the file that of the calling process, which is traced from now on.
+/// Attaches the calling process by the file: the process is traced from now on.
 ///
 /// # Safety
 ///
@@ -372,20 +377,20 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
     // each mapping holds the file.
     let mapping = unsafe { Mapping::of(file) }.ok_or(EINVAL)?;
     let make = || {
-        let mm = Mm::calls().ok_or(EINVAL)?;
+        let mm = Mm::of_current().ok_or(EINVAL)?;
         let shared = attach.flags & trace::flag::SHARED != 0;
         let (key, pieces, nobodys) = tracing::attached::attach(&mm, mapping, shared)?;
         (attach.key, [attach.control, attach.buffers]) = (key, pieces);
         let thread = attach.thread as i64;
-        tracing::attached::has_thread(key, thread);
+        tracing::attached::set_thread(key, thread);
         Ok(Role::Process(Attached {
             key,
             mm,
             thread,
-            nobodys,
+            placeholder: nobodys,
         }))
     };
-    opened.become_(make, |_| ())?;
+    opened.set_role(make, |_| ())?;
     attach.nr_cpus = super::cpu::nr_cpu_ids();
     attach.stride = trace::STRIDE;
     attach.bytes = tracing::attached::mapped_bytes();
@@ -393,12 +398,12 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
 }
 
 /// The maximum number of markers that one call registers or unregisters.
-const AT_ONCE: usize = NR_MARKERS;
+const MAX_MARKERS_PER_CALL: usize = NR_MARKERS;
 
 fn register(key: u64, arg: UserPtr, on: bool) -> Result {
     let mut given: Markers = sized(arg)?;
     let nr = given.nr as usize;
-    if nr > AT_ONCE {
+    if nr > MAX_MARKERS_PER_CALL {
         return Err(E2BIG);
     }
     let at = usize::try_from(given.markers)?;
@@ -421,14 +426,15 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
     }
     if on {
         if let Err(error) = write_all(UserPtr::from_addr(at), &markers) {
-            // The caller does not get the numbers, so the markers are unregistered again.
+            // The marker numbers could not be copied to the caller, so the markers are unregistered
+            // again.
             for marker in markers.iter().filter(|m| m.number != NO_NUMBER) {
                 let _ = tracing::attached::unregister(key, marker.number);
             }
             return Err(error);
         }
         if let Some(limit) = limit {
-            say_refused(true, limit);
+            log_refused(true, limit);
         }
     }
     if done.is_err() {
@@ -455,8 +461,9 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
         create.slot = slot as u32;
         Ok(Role::Trace(held))
     };
-    // Closing the file would not end a trace with `KEEP`.
-    opened.become_(make, |role| {
+    // After an error the trace is ended here, because closing the file does not end a trace with
+    // `KEEP`.
+    opened.set_role(make, |role| {
         if let Role::Trace(held) = role {
             let _ = tracing::end(held.id);
         }
@@ -476,17 +483,17 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
         create.markers = info.markers;
         Ok(Role::Trace(held))
     };
-    // The trace is another file's as well: it does not end.
-    opened.become_(make, |_| ())?;
+    // `undo` does nothing, because another file holds the trace as well.
+    opened.set_role(make, |_| ())?;
     write(arg, &create)
 }
 
-/// The number of bytes that are copied at a time, through a buffer of the kernel. A copy to user
-/// memory can take as long as its owner wants, if a page fault is handled in user space.
-const PIECE: usize = 16 << 10;
+/// The number of bytes that are copied at a time, through a kernel buffer. If user space handles
+/// its page faults (userfaultfd), a copy to user memory can take any time.
+const COPY_CHUNK: usize = 16 << 10;
 
-fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
-    // Readers take turns, so that each byte is copied once, and in order.
+fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
+    // Threads that read are serialised, so that each byte is copied once and in order.
     let _others = opened.reading.lock();
     let mut given: Read = read(arg)?;
     let capacity = given.bytes;
@@ -496,13 +503,15 @@ fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
         }
         let (key, cpu, buffer) = tracing::next(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
-        // The writer has corrupted the counts since the buffer was found: continue with the next
+        // The writer has corrupted the counts since the buffer was found, so continue with the next
         // buffer.
-        let Some(span) = buffer.news() else { continue };
+        let Some(span) = buffer.unread() else {
+            continue;
+        };
         (given.lost, given.position) = (buffer.lost(), span.position);
         given.ticks = Clock::of_traces().ticks();
         given.bytes = span.bytes;
-        if !tracing::may_have(held, key)? {
+        if !tracing::may_read(held, key)? {
             continue;
         }
         if span.bytes > capacity {
@@ -510,15 +519,15 @@ fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
             return Err(ENOSPC);
         }
         let to = UserPtr::from_addr(usize::try_from(given.to)?);
-        let Some(bytes) = give(held, key, &buffer, &span, to)? else {
+        let Some(bytes) = copy_range(held, key, &buffer, &span, to)? else {
             continue;
         };
         given.bytes = bytes;
         write(arg, &given)?;
         if !buffer.flight {
-            buffer.told(given.lost);
-            buffer.read_up_to(span.next);
-            held.signal.has_read();
+            buffer.set_reported_lost(given.lost);
+            buffer.advance(span.next);
+            held.signal.wake_writers();
         }
         return Ok(());
     }
@@ -527,26 +536,32 @@ fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
 /// Copies a span of a process's buffer to user space. Returns the number of valid bytes, or `None`
 /// if the reader may not trace the process any more.
 ///
-/// The right is checked after each piece was copied to a buffer of the kernel. So nothing is
-/// returned that the process has written after the right was lost, however long the copy to user
-/// memory takes.
-fn give(held: &Held, key: u64, buffer: &Buffer, span: &Span, to: UserPtr) -> Result<Option<u32>> {
+/// The permission is checked after each chunk was copied to a kernel buffer. Data that the process
+/// has written after the loss of the permission are therefore never returned, however long the copy
+/// to user memory takes.
+fn copy_range(
+    held: &TraceRef,
+    key: u64,
+    buffer: &Buffer,
+    span: &BufferRange,
+    to: UserPtr,
+) -> Result<Option<u32>> {
     let all = span.bytes as usize;
     let mut writer = UserSlice::new(to, all).writer();
-    let mut piece = KVVec::from_elem(0u64, all.min(PIECE).div_ceil(8), GFP_KERNEL_ACCOUNT)?;
+    let mut piece = KVVec::from_elem(0u64, all.min(COPY_CHUNK).div_ceil(8), GFP_KERNEL_ACCOUNT)?;
     let mut done = 0usize;
     while done < all {
-        let bytes = all.wrapping_sub(done).min(PIECE);
+        let bytes = all.wrapping_sub(done).min(COPY_CHUNK);
         let piece = piece.get_mut(..bytes / 8).ok_or(EINVAL)?;
         buffer.copy(span, done, piece);
-        let good = buffer.good(span) as usize;
-        if !tracing::may_have(held, key)? {
+        let good = buffer.valid_bytes(span) as usize;
+        if !tracing::may_read(held, key)? {
             return Ok(None);
         }
         let good = good.saturating_sub(done).min(bytes);
         writer.write_slice(bytes_of(piece).get(..good).ok_or(EINVAL)?)?;
         done = done.wrapping_add(good);
-        // A flight recorder: the writer has overwritten the rest.
+        // The writer of a flight recorder has overwritten the other bytes.
         if good < bytes {
             break;
         }

@@ -9,30 +9,31 @@ use kernel::alloc::KVVec;
 use kernel::error::Result;
 use kernel::uaccess::{UserPtr, UserSlice};
 
-/// A structure of integers, for which any bytes are a valid value.
+/// A structure of integers, of which any bytes are a valid value.
 ///
 /// # Safety
 ///
-/// All bit patterns are valid values, and there is no padding.
-pub(crate) unsafe trait Given: Copy {}
+/// All bit patterns are valid values, and the type has no padding.
+pub(crate) unsafe trait FromBytes: Copy {}
 
-// SAFETY: An integer: all bit patterns are valid, and there is no padding.
-unsafe impl Given for u32 {}
-// SAFETY: An integer: all bit patterns are valid, and there is no padding.
-unsafe impl Given for u64 {}
-// SAFETY: An integer: all bit patterns are valid, and there is no padding.
-unsafe impl Given for u8 {}
+// SAFETY: All bit patterns of an integer are valid, and an integer has no padding.
+unsafe impl FromBytes for u32 {}
+// SAFETY: All bit patterns of an integer are valid, and an integer has no padding.
+unsafe impl FromBytes for u64 {}
+// SAFETY: All bit patterns of an integer are valid, and an integer has no padding.
+unsafe impl FromBytes for u8 {}
 // SAFETY: An array has no padding between its elements, for which the trait is implemented.
-unsafe impl<T: Given, const N: usize> Given for [T; N] {}
+unsafe impl<T: FromBytes, const N: usize> FromBytes for [T; N] {}
 
-/// Returns values as their bytes.
-pub(crate) fn bytes_of<T: Given>(all: &[T]) -> &[u8] {
-    // SAFETY: By the trait's requirement there is no padding, so that all bytes are initialised.
+/// Returns the bytes of values.
+pub(crate) fn bytes_of<T: FromBytes>(all: &[T]) -> &[u8] {
+    // SAFETY: By the trait's requirement the values have no padding, so that all bytes are
+    // initialised.
     unsafe { core::slice::from_raw_parts(all.as_ptr().cast(), size_of_val(all)) }
 }
 
-/// Copies a value from user space. `EFAULT`. May sleep.
-pub(super) fn read<T: Given>(at: UserPtr) -> Result<T> {
+/// Copies a value from user space. Returns `EFAULT` if the memory is not accessible. May sleep.
+pub(super) fn read<T: FromBytes>(at: UserPtr) -> Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: The slice covers the value, whose bytes are initialised with zeros.
     let bytes =
@@ -45,9 +46,9 @@ pub(super) fn read<T: Given>(at: UserPtr) -> Result<T> {
     Ok(unsafe { value.assume_init() })
 }
 
-/// Copies `nr` values from user space, in one copy. `EFAULT`, `ENOMEM`. May sleep. The caller has
-/// limited the number.
-pub(super) fn read_all<T: Given>(address: u64, nr: usize) -> Result<KVVec<T>> {
+/// Copies `nr` values from user space, in one copy. Returns `EFAULT` or `ENOMEM`. May sleep. The
+/// caller has limited `nr`.
+pub(super) fn read_all<T: FromBytes>(address: u64, nr: usize) -> Result<KVVec<T>> {
     let mut all = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
     let place = all.spare_capacity_mut().as_mut_ptr();
     let size = nr.wrapping_mul(size_of::<T>());
@@ -55,19 +56,20 @@ pub(super) fn read_all<T: Given>(address: u64, nr: usize) -> Result<KVVec<T>> {
     let bytes = unsafe { core::slice::from_raw_parts_mut(place.cast::<MaybeUninit<u8>>(), size) };
     let at = UserPtr::from_addr(usize::try_from(address)?);
     UserSlice::new(at, size).reader().read_raw(bytes)?;
-    // SAFETY: `nr` values are initialised, as any bytes are a valid value, and there is capacity
-    // for them.
+    // SAFETY: `nr` values are initialised, as any bytes are a valid value, and the vector has
+    // capacity for `nr` values.
     unsafe { all.inc_len(nr) };
     Ok(all)
 }
 
-/// Copies a value to user space. `EFAULT`. May sleep.
-pub(super) fn write<T: Given>(at: UserPtr, value: &T) -> Result {
+/// Copies a value to user space. Returns `EFAULT` if the memory is not accessible. May sleep.
+pub(super) fn write<T: FromBytes>(at: UserPtr, value: &T) -> Result {
     write_all(at, core::slice::from_ref(value))
 }
 
-/// Copies values to user space, in one copy. `EFAULT`. May sleep.
-pub(super) fn write_all<T: Given>(at: UserPtr, all: &[T]) -> Result {
+/// Copies values to user space, in one copy. Returns `EFAULT` if the memory is not accessible. May
+/// sleep.
+pub(super) fn write_all<T: FromBytes>(at: UserPtr, all: &[T]) -> Result {
     let bytes = bytes_of(all);
     UserSlice::new(at, bytes.len()).writer().write_slice(bytes)
 }

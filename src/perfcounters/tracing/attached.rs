@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls and page faults of traced processes: attaching, registering markers, and the pages that
-//! they access.
+//! System calls and page faults of traced processes: attaching, registering markers, and the pages
+//! that the processes access.
 
 use engine::trace::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -13,50 +13,53 @@ use crate::sys::buffers::{Page, PAGE};
 use crate::sys::cpu;
 use crate::sys::lock::TRACING;
 use crate::sys::misc;
-use crate::sys::process::{is_limit, max_traced, say_refused, set_traced, Mapping, Mm, Who};
+use crate::sys::process::{is_limit, log_refused, max_traced, set_traced, Identity, Mapping, Mm};
 use crate::tracing::children;
-use crate::tracing::known::Known;
-use crate::tracing::news::{tell_marker, tell_traces};
-pub(crate) use crate::tracing::process::Nobodys;
-pub(crate) use crate::tracing::process::{base, within, SPAN};
-use crate::tracing::process::{Process, Room};
-use crate::tracing::trace::{move_to, room_beyond, search, Spare, Trace};
+use crate::tracing::marker::RegisteredMarker;
+use crate::tracing::membership::{join_traces, set_marker_bits};
+pub(crate) use crate::tracing::process::PlaceholderPage;
+pub(crate) use crate::tracing::process::{base, offset_within, PROCESS_SHIFT};
+use crate::tracing::process::{MarkerMemory, Process};
+use crate::tracing::trace::{move_to, reserve_beyond, search, Prealloc, Trace};
 use crate::tracing::Tracing;
 
-/// Maximum number of files by which one process is attached: one for each copy of the library.
+/// Maximum number of files by which one process is attached. Each copy of the library in the
+/// process has one file.
 const MAX_FILES: u32 = 256;
 
-/// A process that was attached: its key, the addresses of its mappings, and its placeholder page.
-pub(crate) type Joined = (u64, [u64; 2], Arc<Nobodys>);
+/// The result of attaching: the key, the addresses of the mappings, and the placeholder page of the
+/// process.
+pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
 
-/// Attaches the calling process, or adds a file to it if it is attached. May sleep.
+/// Attaches the calling process, or adds a file to the process if it is already attached. May
+/// sleep.
 ///
 /// # Errors
 ///
-/// `EBUSY` if the file is of another device node than the first one; `ENODEV` if the module is
-/// about to be unloaded; `ENOSPC`, `EDQUOT` and `ENOMEM` for limits. The latter are counted in the
-/// traces that the process would be in, and logged.
-pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<Joined> {
+/// `EBUSY` if the device node of the file is not that of the process's first file; `ENODEV` if the
+/// module is about to be unloaded; `ENOSPC`, `EDQUOT` and `ENOMEM` for limits. Errors about limits
+/// are logged, and counted in the traces that the process would be in.
+pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
     let attached = try_attach(mm, mapping, shared);
     if let Some(error) = attached.as_ref().err().filter(|error| is_limit(**error)) {
-        let uid = Who::calls().uid;
+        let uid = Identity::of_current().uid;
         let mut all = TRACING.lock();
         let wanted = |trace: &&mut KBox<Trace>| trace.is_for(uid, shared);
         for trace in all.traces.iter_mut().filter(wanted) {
-            trace.miss();
+            trace.count_missed();
         }
         drop(all);
-        say_refused(false, *error);
+        log_refused(false, *error);
     }
     attached
 }
 
 /// Attaches the calling process without counting failures. See [`attach`].
-fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<Joined> {
-    let key = match children::own(mm) {
+fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
+    let key = match children::key_of_current(mm) {
         Err(ESRCH) => {
             let mut all = TRACING.lock();
-            all.is_open()?;
+            all.check_open()?;
             may_attach(&all)?;
             let key = all.next_key;
             all.next_key = key.wrapping_add(1);
@@ -64,24 +67,24 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<Joined> {
         }
         own => {
             let joined = join(&mut TRACING.lock(), own?, mapping, shared)?;
-            // The flag may be new for the process, which may then belong to more traces.
+            // `shared` may be new for the process, which then may join further traces.
             if shared {
-                tell_traces(joined.0);
+                join_traces(joined.0);
             }
             return Ok(joined);
         }
     };
-    children::watch()?;
-    // Allocated without the lock, because waiting for memory may take long.
+    children::attach_probe()?;
+    // The page is allocated without the lock, because waiting for memory may take long.
     let mut zeroes = Some(Page::new()?);
     let process = Process::new(key, mm, mapping, shared)?;
-    let nobodys = process.nobodys().ok_or(ESRCH)?.clone();
+    let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
     let process = KBox::new(process, GFP_KERNEL_ACCOUNT)?;
-    let joined = with_room(|all| {
-        if let Some(key) = all.of_mm(mm.address()) {
+    let joined = with_capacity(|all| {
+        if let Some(key) = all.key_of_mm(mm.address()) {
             return join(all, key, mapping, shared);
         }
-        all.is_open()?;
+        all.check_open()?;
         may_attach(all)?;
         if all.zeroes.is_none() {
             all.zeroes = zeroes.take();
@@ -89,35 +92,35 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<Joined> {
         add(all, process)?;
         Ok((key, [0, 0], nobodys))
     })?;
-    tell_traces(joined.0);
+    join_traces(joined.0);
     Ok(joined)
 }
 
-/// Calls `what` with the lock held and with room in the lists for one more process. The room is
-/// allocated without the lock.
-pub(crate) fn with_room<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
+/// Calls `what` with `TRACING` held and with room in the lists for one more process. The room for
+/// the process is allocated without `TRACING`.
+pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
     let mut room = (KVVec::new(), KVVec::new());
     loop {
         let mut all = TRACING.lock();
-        let nr = all.processes.len().max(all.spaces.len());
-        if all.processes.capacity() > nr && all.spaces.capacity() > nr {
+        let nr = all.processes.len().max(all.address_spaces.len());
+        if all.processes.capacity() > nr && all.address_spaces.capacity() > nr {
             return what(&mut all);
         }
         if room.0.capacity() > nr && room.1.capacity() > nr {
             move_to(&mut all.processes, room.0);
-            move_to(&mut all.spaces, room.1);
+            move_to(&mut all.address_spaces, room.1);
             return what(&mut all);
         }
         drop(all);
-        room = (room_beyond(nr)?, room_beyond(nr)?);
+        room = (reserve_beyond(nr)?, reserve_beyond(nr)?);
     }
 }
 
 /// Adds a process to the lists, which have room.
 pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
     let (key, mm) = (process.key, process.mm);
-    let (Ok(at) | Err(at)) = search(&all.spaces, mm as u64, |(mm, _)| *mm as u64);
-    let spaces = all.spaces.insert_within_capacity(at, (mm, key));
+    let (Ok(at) | Err(at)) = search(&all.address_spaces, mm as u64, |(mm, _)| *mm as u64);
+    let spaces = all.address_spaces.insert_within_capacity(at, (mm, key));
     let (Ok(at) | Err(at)) = search(&all.processes, key, |process| process.key);
     let processes = all.processes.insert_within_capacity(at, process);
     spaces.map_err(|_| ENOMEM)?;
@@ -130,27 +133,27 @@ pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
 ///
 /// # Errors
 ///
-/// `EBUSY` if the file is of another device node, `ENOSPC` beyond [`MAX_FILES`], `ENODEV` if the
-/// module is about to be unloaded.
-fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<Joined> {
-    all.is_open()?;
-    let process = all.living(key)?;
+/// `EBUSY` if the device node of the file is not that of the process's first file, `ENOSPC` beyond
+/// [`MAX_FILES`], `ENODEV` if the module is about to be unloaded.
+fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
+    all.check_open()?;
+    let process = all.live_process(key)?;
     // Pages are unmapped through the device node of `mapping`, also after the first file is closed.
-    // All files must therefore be of that node.
+    // All files of a process must therefore have the same device node.
     if process.mapping != Some(mapping) {
         return Err(EBUSY);
     }
     if process.files >= MAX_FILES {
         return Err(ENOSPC);
     }
-    let nobodys = process.nobodys().ok_or(ESRCH)?.clone();
+    let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
     process.files = process.files.wrapping_add(1);
     process.shared |= shared;
     Ok((process.key, process.pieces, nobodys))
 }
 
-/// Returns `ENOSPC` if the limit of all processes is reached. The limit of each user is checked
-/// when a [`Process`] is created.
+/// Returns `ENOSPC` if the limit for all users is reached. The limit per user is checked when a
+/// [`Process`] is created.
 pub(crate) fn may_attach(all: &Tracing) -> Result {
     match all.processes.len() >= max_traced() {
         true => Err(ENOSPC),
@@ -158,7 +161,7 @@ pub(crate) fn may_attach(all: &Tracing) -> Result {
     }
 }
 
-/// Returns whether a process has this address space.
+/// Returns whether the address space of the process `key` is `mm`.
 pub(crate) fn is_of(key: u64, mm: usize) -> bool {
     TRACING
         .lock()
@@ -166,40 +169,40 @@ pub(crate) fn is_of(key: u64, mm: usize) -> bool {
         .is_ok_and(|process| process.mm == mm)
 }
 
-/// Notes that a mapping of a piece was added (`one_more`) or removed, at the address `at`. `whole`:
-/// it maps the whole piece. A process without mappings has ended.
-pub(crate) fn maps(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
+/// Records that a mapping of a piece was added (`one_more`) or removed, at the address `at`.
+/// `whole` is set if the mapping covers the whole piece. A process without mappings has ended.
+pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
         return;
     };
-    process.maps = match one_more {
-        true => process.maps.saturating_add(1),
-        false => process.maps.saturating_sub(1),
+    process.nr_mappings = match one_more {
+        true => process.nr_mappings.saturating_add(1),
+        false => process.nr_mappings.saturating_sub(1),
     };
     if let Some(known) = process.pieces.get_mut(piece) {
         match one_more {
-            // Only a part of the piece: the mapping was split.
+            // A mapping of a part of the piece, without `whole`, comes from a split.
             true => *known = if whole { at } else { 0 },
             false if *known == at => *known = 0,
             false => {}
         }
     }
-    if process.maps == 0 {
+    if process.nr_mappings == 0 {
         end_process(&mut all, key);
     }
 }
 
-/// Notes where a copy of the library has its `struct perftrace_thread`, as an offset from the
-/// thread pointer.
-pub(crate) fn has_thread(key: u64, at: i64) {
-    if let Ok(process) = TRACING.lock().living(key) {
+/// Records the offset from the thread pointer to the `struct perftrace_thread` of a copy of the
+/// library.
+pub(crate) fn set_thread(key: u64, at: i64) {
+    if let Ok(process) = TRACING.lock().live_process(key) {
         process.set_thread(at, true);
     }
 }
 
-/// Notes that a file of the process was closed, and with it the copy of the library that has its
-/// `struct perftrace_thread` at the offset `thread`. Without files the process has ended.
+/// Records that a file of the process was closed by the copy of the library whose `struct
+/// perftrace_thread` is at the offset `thread`. A process without files has ended.
 pub(crate) fn detach(key: u64, thread: i64) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -212,7 +215,7 @@ pub(crate) fn detach(key: u64, thread: i64) {
     }
 }
 
-/// Ends a process: frees its pages, and decides which traces keep it.
+/// Ends a process: frees its pages, and decides which traces keep the process.
 pub(crate) fn end_process(all: &mut Tracing, key: u64) {
     let Ok(process) = all.process(key) else {
         return;
@@ -221,41 +224,42 @@ pub(crate) fn end_process(all: &mut Tracing, key: u64) {
     if !process.end() {
         return;
     }
-    if let Ok(at) = search(&all.spaces, mm, |(mm, _)| *mm as u64) {
-        let _ = all.spaces.remove(at);
+    if let Ok(at) = search(&all.address_spaces, mm, |(mm, _)| *mm as u64) {
+        let _ = all.address_spaces.remove(at);
         set_traced(mm as usize, false);
     }
     all.keep_ended(key);
-    all.limit(key);
-    all.forget_process(key);
+    all.limit_ended(key);
+    all.take_unreferenced(key);
 }
 
-/// Registers a marker of a process. Fills in its number, or the reason for the failure. May sleep.
+/// Registers a marker of a process. Stores the number of the marker or the errno in `marker`. May
+/// sleep.
 pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
-    // The lock is taken for each marker, so that others get it in between.
-    let linked = Known::new(marker).and_then(|known| {
+    // `TRACING` is taken for each marker, so that other threads can take it between two markers.
+    let linked = RegisteredMarker::new(marker).and_then(|known| {
         let known = Arc::new(known, GFP_KERNEL_ACCOUNT)?;
-        let mut room = Room::default();
+        let mut room = MarkerMemory::default();
         let (number, new) = loop {
             let mut all = TRACING.lock();
-            let process = all.living(key)?;
+            let process = all.live_process(key)?;
             match process.register(&known, &mut room) {
                 Err(error) if error == EAGAIN => {
                     let (nr, _) = process.needs();
                     drop(all);
-                    room = Room::beyond(nr)?;
+                    room = MarkerMemory::more_than(nr)?;
                 }
                 registered => break registered?,
             }
         };
         if new {
-            tell_marker(key, number, &known);
+            set_marker_bits(key, number, &known);
         }
         Ok(number)
     });
     if linked.as_ref().is_err_and(|error| is_limit(*error)) {
-        // Counts the failure in the traces that would have had the marker's events.
-        TRACING.lock().miss(key);
+        // The failure is counted in the traces that would have had the marker's events.
+        TRACING.lock().count_missed(key);
     }
     (marker.number, marker.error) = match &linked {
         Ok(number) => (*number as u32, 0),
@@ -264,13 +268,16 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
     linked.map(|_| ())
 }
 
-/// Unregisters a marker. `EINVAL` if the number is not registered.
+/// Unregisters a marker. Returns `EINVAL` if the number is not registered.
 pub(crate) fn unregister(key: u64, number: u32) -> Result {
-    TRACING.lock().living(key)?.unregister(number as usize)
+    TRACING
+        .lock()
+        .live_process(key)?
+        .unregister(number as usize)
 }
 
-/// Wakes the reader of a buffer. `ENOENT` if there is no such buffer, for example for lack of
-/// memory.
+/// Wakes the reader of a buffer. Returns `ENOENT` if the buffer does not exist, for example for
+/// lack of memory.
 pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
     let mut all = TRACING.lock();
     if cpu >= cpu::nr_cpu_ids() {
@@ -278,37 +285,37 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
     }
     let trace = all.in_slot(slot as usize).ok_or(ENOENT)?;
     let member = trace.set(key).ok_or(ENOENT)?;
-    let set = match trace.is(flag::SHARED) {
+    let set = match trace.has_flag(flag::SHARED) {
         true => trace.set(KEY_SHARED).ok_or(ENOENT)?,
         false => member,
     };
     if !set.buffers.get(cpu as usize).is_some_and(Option::is_some) {
         return Err(ENOENT);
     }
-    trace.signal.ring();
+    trace.signal.notify();
     Ok(())
 }
 
 /// Waits until a buffer has room.
 ///
-/// The time limit of the trace counts from the first call for this room on: a signal interrupts a
-/// call, but does not extend the time.
+/// The time limit of the trace begins with the first call that waits at this tail. A signal
+/// interrupts a call, but does not extend the time.
 ///
 /// # Errors
 ///
-/// `EINVAL` if threads do not wait in this trace, `ENOENT` if there is no such buffer or the trace
-/// may not stop the process any more, `ETIMEDOUT`, `EINTR`, `ENOMEM`.
+/// `EINVAL` if threads do not wait in this trace, `ENOENT` if the buffer does not exist or the
+/// trace may not stop the process any more, `ETIMEDOUT`, `EINTR`, `ENOMEM`.
 pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result {
     let (buffer, signal, end, id) = {
         let mut all = TRACING.lock();
         let trace = all.in_slot(slot as usize).ok_or(ENOENT)?;
-        if !trace.is(flag::WAIT) {
+        if !trace.has_flag(flag::WAIT) {
             return Err(EINVAL);
         }
         let set = trace.set(key).ok_or(ENOENT)?;
         let buffer = set.buffers.get(cpu as usize).and_then(Option::as_ref);
         let buffer = buffer.ok_or(ENOENT)?.clone();
-        trace.signal.ring();
+        trace.signal.notify();
         let since = buffer.awaited_since(tail, misc::monotonic_ns());
         let end = match trace.wait_ms {
             u32::MAX => u64::MAX,
@@ -322,8 +329,8 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
     may_stop(key, id, false)?;
     loop {
         let left = end.saturating_sub(misc::monotonic_ns());
-        let some = left.min(LOOK_NS);
-        if signal.wait_for_room(|| buffer.position() != tail, some)? {
+        let some = left.min(RECHECK_NS);
+        if signal.wait_for_room(|| buffer.read_position() != tail, some)? {
             return Ok(());
         }
         if some == left {
@@ -334,45 +341,51 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
     }
 }
 
-/// Interval at which a waiting thread checks again whether the trace may still stop it.
-const LOOK_NS: u64 = 1_000_000_000;
+/// Interval in nanoseconds at which a waiting thread checks whether the trace may still stop the
+/// thread.
+const RECHECK_NS: u64 = 1_000_000_000;
 
-/// Checks whether a trace may still stop threads of the calling process, if the process has changed
-/// or `anyhow` is set.
+/// Checks whether a trace may still stop threads of the calling process. The permission check is
+/// skipped if the process has not changed and `anyhow` is not set.
 ///
 /// # Errors
 ///
-/// `ENOENT` if it may not: the process is then removed from the trace. `EINTR`, `ENOMEM`.
+/// `ENOENT` if the trace may not stop the threads any more (the process is then removed from the
+/// trace), `EINTR`, `ENOMEM`.
 fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
     let (asks, leader) = {
         let mut all = TRACING.lock();
-        let (trace, process) = all.both(id, key).ok_or(ENOENT)?;
-        if !trace.takes(process) {
+        let (trace, process) = all.trace_and_process(id, key).ok_or(ENOENT)?;
+        if !trace.has_live(process) {
             return Err(ENOENT);
         }
         if !anyhow && !process.has_changed() {
             return Ok(());
         }
-        (trace.asks(), process.leader().ok_or(ENOENT)?.clone())
+        (
+            trace.permission_check(),
+            process.leader().ok_or(ENOENT)?.clone(),
+        )
     };
-    if asks.ask(&leader)? {
+    if asks.check(&leader)? {
         return Ok(());
     }
     TRACING.lock().deny(id, key);
     Err(ENOENT)
 }
 
-/// Returns the bytes of the mapping that a process writes to.
+/// Returns the size of the mapping of buffers in a process, in bytes.
 pub(crate) fn mapped_bytes() -> u64 {
     (u64::from(cpu::nr_cpu_ids()) << trace::STRIDE).wrapping_mul(NR_TRACES as u64)
 }
 
-/// Handles a page fault: finds the page for a place in the mappings of a process, and calls `put`
-/// with its address.
+/// Handles a page fault: finds the page for the offset `place` in the mappings of a process, and
+/// calls `put` with the address of the page.
 ///
-/// `put` is called with the lock held, so that no page is mapped after it was unmapped by
-/// [`Process::take_out`]. If no trace has a buffer there, a placeholder page is used: that of the
-/// process or, if it has none, `nobodys`. Returns `None` if the place is outside of all buffers.
+/// `put` is called with the lock held, so that no page is mapped after [`Process::unmap_slot`] has
+/// unmapped it. If no trace has a buffer at `place`, the page is the placeholder page of the
+/// process or, if the process has none, `placeholder`. Returns `None` if `place` is outside of all
+/// buffers.
 pub(crate) fn fault<T>(
     key: Option<u64>,
     place: u64,
@@ -393,28 +406,29 @@ pub(crate) fn fault<T>(
     if slot >= NR_TRACES as u64 {
         return None;
     }
-    let (mut spare, mut made) = (Spare::default(), Ok(()));
+    let (mut spare, mut made) = (Prealloc::default(), Ok(()));
     loop {
         let mut all = TRACING.lock();
-        let own = key.and_then(|key| Some(all.process(key).ok()?.nobodys()?.address()));
+        let own = key.and_then(|key| Some(all.process(key).ok()?.placeholder()?.address()));
         let nobodys = own.unwrap_or(nobodys);
-        let Some((key, trace)) = key.and_then(|key| taking(&mut all, key, slot as usize)) else {
+        let Some((key, trace)) = key.and_then(|key| joined_trace(&mut all, key, slot as usize))
+        else {
             return Some(put(nobodys));
         };
-        // The slot may have another trace by now, which the allocations are not for.
+        // The slot may have another trace now, for which the allocations cannot be used.
         if !spare.is_for(trace.id) {
             drop(all);
-            spare = Spare::default();
+            spare = Prealloc::default();
             continue;
         }
         match trace.page(key, cpu, number, &mut spare) {
             Ok(page) => return Some(put(page.unwrap_or(nobodys))),
             Err(_) if made.is_err() => {
-                trace.refuse(key, cpu);
+                trace.count_alloc_failure(key, cpu);
                 return Some(put(nobodys));
             }
             Err(need) => {
-                let terms = trace.terms();
+                let terms = trace.buffer_params();
                 drop(all);
                 made = spare.make(need, &terms);
             }
@@ -422,33 +436,34 @@ pub(crate) fn fault<T>(
     }
 }
 
-/// Returns the trace in a slot if the process is in it.
-fn taking(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut KBox<Trace>)> {
-    let at = all.place(key)?;
+/// Returns the trace in a slot if the process is in that trace.
+fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut KBox<Trace>)> {
+    let at = all.index_of(key)?;
     let Tracing {
         traces, processes, ..
     } = all;
     let process = processes.get_mut(at)?;
-    // Also noted if there is no trace: the placeholder page is unmapped when one begins.
-    process.touch(slot);
+    // The slot is marked even without a trace, so that the placeholder page is unmapped when a
+    // trace begins.
+    process.mark_mapped(slot);
     let mut traces = traces.iter_mut();
     let trace = traces.find(|trace| trace.slot == Some(slot))?;
-    trace.takes(process).then_some((key, trace))
+    trace.has_live(process).then_some((key, trace))
 }
 
-/// Returns the address of the page for a place that a process only reads: its control page, its
+/// Returns the address of a page that a process only reads: its control page, a page of its marker
 /// words, or the filter of a trace.
 fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
     let filters = map::FILTERS as usize / PAGE;
-    let at = all.place(key)?;
+    let at = all.index_of(key)?;
     let Some(slot) = place.checked_sub(filters).filter(|slot| *slot < NR_TRACES) else {
         return all.processes.get(at)?.page(place);
     };
     let process = all.processes.get_mut(at)?;
-    process.touch(slot);
+    process.mark_mapped(slot);
     let mut traces = all.traces.iter();
     let trace = traces.find(|trace| trace.slot == Some(slot))?;
-    match trace.takes(process) {
+    match trace.has_live(process) {
         true => Some(trace.filter.as_ref()?.address()),
         false => None,
     }

@@ -11,28 +11,29 @@ use kernel::task::Task;
 
 use super::ends::{each_member, Member};
 use super::kernel_events::MARKERS;
-use super::known;
-use super::news::tell_markers;
+use super::marker;
+use super::membership::set_all_marker_bits;
 use super::process::Process;
 use super::trace::Trace;
-use super::{Caller, Held, Tracing};
+use super::{Caller, TraceRef, Tracing};
 use crate::sys;
-use crate::sys::account::{Share, Thing};
+use crate::sys::access::{self, AccessSnapshot};
+use crate::sys::account::{Resource, ResourceCharge};
 use crate::sys::buffers::Buffer;
 use crate::sys::lock::TRACING;
 use crate::sys::process::uid_of;
-use crate::sys::rights::{self, Seen};
 
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
-const QUESTIONS: usize = 8;
+const MAX_PERMISSION_CHECKS: usize = 8;
 
-/// Opens a trace by its name: the caller's own or, with `CAP_PERFMON`, that of any user.
+/// Opens a trace by its name: a trace of the caller or, with `CAP_PERFMON`, of any user.
 ///
 /// # Errors
 ///
-/// `ENOENT` if there is none; `EPERM` if the security modules do not let the caller inspect a task
-/// with the maker's credentials; `EBUSY` beyond [`QUESTIONS`] concurrent calls.
-pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
+/// `ENOENT` if no such trace exists; `EPERM` if the security modules do not let the caller inspect
+/// a task with the credentials of the trace's maker; `EBUSY` beyond [`MAX_PERMISSION_CHECKS`]
+/// concurrent calls.
+pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
     let has_name = |t: &&KBox<Trace>| t.is_on() && t.has_name(name) && caller.may_open(t);
@@ -42,9 +43,11 @@ pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     let (id, maker) = (found.id, found.maker());
     drop(all);
     if !caller.capable {
-        // may_see() creates a kernel thread for the time of the call: limit them by user.
-        let _asks = Share::of_caller(Thing::Questions, QUESTIONS, EBUSY)?;
-        rights::may_see(&maker)?;
+        // check_cred_access() creates a kernel thread for the time of the call, so calls are
+        // limited by user.
+        let _asks =
+            ResourceCharge::of_caller(Resource::PermissionChecks, MAX_PERMISSION_CHECKS, EBUSY)?;
+        access::check_cred_access(&maker)?;
     }
     let mut all = TRACING.lock();
     let trace = all.trace(id).map_err(|_| ENOENT)?;
@@ -55,17 +58,17 @@ pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     let signal = trace.signal.clone();
     let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
     let info = all.info(trace);
-    Ok((all.hold(id, signal), info))
+    Ok((all.new_ref(id, signal), info))
 }
 
-/// Ends a trace, which can still be read. `ENOENT` if it has ended.
+/// Ends a trace, which can still be read. Returns `ENOENT` if the trace has already ended.
 pub(crate) fn end(id: u64) -> Result {
     let mut all = TRACING.lock();
     all.trace(id)?;
     let (slot, going) = all.begin_end(id).ok_or(ENOENT)?;
     drop(all);
     each_member(slot, |all, key| {
-        all.leave(key, slot);
+        all.remove_from_slot(key, slot);
         true
     });
     TRACING.lock().finish_end(id, slot);
@@ -73,13 +76,13 @@ pub(crate) fn end(id: u64) -> Result {
     Ok(())
 }
 
-/// Pauses a trace, or resumes it. While it is paused no event is wanted.
+/// Pauses a trace, or resumes it. A paused trace wants no events.
 pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
-    if trace.is(flag::PAUSED) == pause {
-        // Otherwise resuming a running trace would clear the markers' bits for a moment and lose
-        // events.
+    if trace.has_flag(flag::PAUSED) == pause {
+        // Without this return, resuming a trace that is not paused would clear the markers' bits
+        // for a moment and lose events.
         return Ok(());
     }
     trace.flags = match pause {
@@ -92,12 +95,13 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let slot = trace.slot.unwrap_or(NR_TRACES);
     drop(all);
     if pause {
-        // A call that resumes or ends the trace meanwhile updates its processes itself.
+        // A concurrent call that resumes or ends the trace updates the processes of the trace
+        // itself.
         each_member(slot, |all, key| {
             let trace = all.traces.iter().find(|trace| trace.id == id);
-            let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.is(flag::PAUSED));
+            let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.has_flag(flag::PAUSED));
             if let (true, Ok(process)) = (paused, all.process(key)) {
-                process.want_none(slot);
+                process.clear_wanted(slot);
             }
             paused
         });
@@ -108,7 +112,7 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         let next = TRACING.lock().next_member(from, slot);
         from = match next {
             Member::Found(key) => {
-                tell_markers(id, key);
+                set_all_marker_bits(id, key);
                 key.wrapping_add(1)
             }
             Member::From(key) => key,
@@ -125,8 +129,8 @@ pub(crate) fn info(id: u64) -> Result<Info> {
     Ok(all.info(trace))
 }
 
-/// Returns the data of the first trace from a slot on that the caller may open. `ENOENT` if there
-/// is none.
+/// Returns the data of the first trace at or after a slot that the caller may open. Returns
+/// `ENOENT` if no such trace exists.
 pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -139,36 +143,39 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     .ok_or(ENOENT)
 }
 
-/// Returns the next buffer with unread data. A call with the key 0 begins a new pass.
+/// Returns the next buffer with unread data. A call with the key 0 begins a new pass over all
+/// buffers.
 ///
 /// # Errors
 ///
 /// `EBUSY` if another file reads the trace, `ENOENT` if nothing is unread.
-pub(crate) fn next(held: &Held, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
-    let Held { id, reader, .. } = *held;
+pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
+    let TraceRef { id, reader, .. } = *held;
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
-    if !trace.is(flag::FLIGHT) {
+    if !trace.has_flag(flag::FLIGHT) {
         if trace.reader != 0 && trace.reader != reader {
             return Err(EBUSY);
         }
         trace.reader = reader;
     }
     if key == 0 {
-        trace.signal.answer();
-        // In this trace only: readers of other traces may still ask for the processes and markers
-        // of what they have read.
-        all.tidy(id);
-        all.forget();
+        trace.signal.clear_pending();
+        // Ended processes are removed from this trace only, because readers of other traces may
+        // still ask for the processes and markers of records that they have read.
+        all.reap(id);
+        all.free_unreferenced();
     }
     all.trace(id)?.next(key, cpu).ok_or(ENOENT)
 }
 
-/// Returns whether the reader of a trace may have the data of a process that it has just copied.
+/// Returns whether the reader of a trace may have the data of a process that the reader has just
+/// copied.
 ///
-/// If the process has changed since permission was last checked, it is checked again, once. The
-/// answer is more recent than the copy, so later changes do not matter. `EINTR`, `ENOMEM`.
-pub(crate) fn may_have(held: &Held, key: u64) -> Result<bool> {
+/// If the process has changed since the permission was last checked, the permission is checked
+/// again, once. The permission check is more recent than the copy of the data, so later changes do
+/// not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
+pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
     let mut after = 0u64;
     loop {
         let changed = TRACING.lock().changed(held.id, key, after);
@@ -178,31 +185,31 @@ pub(crate) fn may_have(held: &Held, key: u64) -> Result<bool> {
         if sys::process::is_dying() {
             return Err(EINTR);
         }
-        ask_again(changed, &leader)?;
+        recheck_permission(changed, &leader)?;
         after = changed;
     }
     Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
 }
 
-/// Checks permission to trace a process that has changed, for the makers of all traces that it is
-/// in. Data that it has written since the change need the new permission. The lock is not held.
-/// `EINTR`, `ENOMEM`.
-fn ask_again(key: u64, leader: &Task) -> Result {
-    // Recorded before the check, so that a later change is noticed.
-    let seen = Seen::of(leader)?;
+/// Checks the permission to trace a changed process, for the makers of all traces that the process
+/// is in. Data that the process has written since the change need the new permission. `TRACING` is
+/// not held. Returns `EINTR` or `ENOMEM` if the check could not be made.
+fn recheck_permission(key: u64, leader: &Task) -> Result {
+    // The snapshot is taken before the check, so that a change during the check is noticed.
+    let seen = AccessSnapshot::of(leader)?;
     let mut after = 0u64;
     loop {
         let found = TRACING
             .lock()
             .trace_with(key, after)
-            .map(|(trace, _)| trace.asks());
+            .map(|(trace, _)| trace.permission_check());
         let Some(asks) = found else { break };
         after = asks.id;
-        if !asks.ask(leader)? {
+        if !asks.check(leader)? {
             TRACING.lock().deny(asks.id, key);
         }
     }
-    TRACING.lock().settle(key, seen);
+    TRACING.lock().set_seen(key, seen);
     Ok(())
 }
 
@@ -213,7 +220,7 @@ pub(crate) fn has_ended(id: u64) -> bool {
     trace.is_none_or(|trace| trace.slot.is_none())
 }
 
-/// Returns the data of a process in a trace. `ENOENT` if it is not in the trace.
+/// Returns the data of a process in a trace, or `ENOENT` if the process is not in the trace.
 pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     let mut all = TRACING.lock();
     let nobody = abi::Process {
@@ -231,10 +238,11 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     if key == KEY_SHARED {
         return Ok(nobody);
     }
-    Ok(told(all.process(key).map_err(|_| ENOENT)?))
+    Ok(process_info(all.process(key).map_err(|_| ENOENT)?))
 }
 
-/// Returns the data of a process that the caller may trace. `ENOENT` if there is none.
+/// Returns the data of a live process that the caller may trace, whatever trace it is in, or
+/// `ENOENT`.
 pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let (told, leader) = {
@@ -243,7 +251,10 @@ pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
         if process.has_ended() {
             return Err(ENOENT);
         }
-        (told(process), process.leader().ok_or(ENOENT)?.clone())
+        (
+            process_info(process),
+            process.leader().ok_or(ENOENT)?.clone(),
+        )
     };
     match caller.may_trace(&leader) {
         true => Ok(told),
@@ -251,8 +262,8 @@ pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     }
 }
 
-/// Returns the data of a process in the form of the interface.
-fn told(process: &Process) -> abi::Process {
+/// Returns the data of a process as `struct perftrace_process`.
+fn process_info(process: &Process) -> abi::Process {
     abi::Process {
         key: process.key,
         pid: process.pid.number(),
@@ -264,7 +275,7 @@ fn told(process: &Process) -> abi::Process {
     }
 }
 
-/// Returns a marker of a process in a trace. `ENOENT` if there is none.
+/// Returns a marker of a process in a trace, or `ENOENT` if no such marker exists.
 pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
     let mut all = TRACING.lock();
     all.trace(id)?.set(key).ok_or(ENOENT)?;
@@ -274,7 +285,7 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
             key,
             number,
             refs: 1,
-            marker: known::marker(name, fields, number as usize),
+            marker: marker::marker(name, fields, number as usize),
         });
     }
     let process = all.process(key).map_err(|_| ENOENT)?;
@@ -287,8 +298,8 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
     })
 }
 
-/// Returns the first marker from `number` on, of a process or of one with a higher key, that the
-/// caller may trace. `ENOENT` if there is none, `EINTR`.
+/// Returns the first marker that the caller may trace, from marker `number` of process `key` on,
+/// continuing with higher keys. Returns `ENOENT` if no such marker exists, or `EINTR`.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
@@ -305,9 +316,9 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     }
 }
 
-/// Frees all traces and processes when the module is unloaded. No file is open and no trace is
-/// kept.
-pub(crate) fn forget_all() {
+/// Frees all traces and processes when the module is unloaded. At that time no file is open and no
+/// trace is kept.
+pub(crate) fn free_all() {
     let mut all = TRACING.lock();
     let was = core::mem::replace(&mut *all, Tracing::NONE);
     drop(all);

@@ -3,13 +3,13 @@
 //! Child processes of traced processes.
 //!
 //! A child of fork() inherits its parent's mappings, which are empty in the child
-//! (`VM_WIPEONFORK`), and its parent's markers. It becomes a traced process of its own when it
-//! first accesses a page or makes a call. It needs no file and no name of the device, which may be
-//! missing in its mount namespace.
+//! (`VM_WIPEONFORK`), and its parent's markers. The child becomes a separate traced process when it
+//! first accesses a page of its mappings or makes an ioctl. The child does not open the device,
+//! whose node may be missing in the child's mount namespace.
 //!
 //! A child of vfork(), or of clone() with `CLONE_VM` but without `CLONE_THREAD`, shares its
-//! parent's memory, including the `struct perftrace_thread` of the parent's thread. It has no
-//! restartable sequence, so that structure is marked as shared before the child runs.
+//! parent's memory, including the `struct perftrace_thread` of the parent's thread. The child has
+//! no restartable sequence registered, so that structure is marked as shared before the child runs.
 
 use engine::trace::THREAD_SHARED;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -17,32 +17,32 @@ use kernel::alloc::KBox;
 use kernel::prelude::*;
 
 use crate::provider::{Handler, Probes};
-use crate::sys::lock::{SHARING, TRACING};
+use crate::sys::lock::{SHARED_MEMORY_PROBE, TRACING};
 use crate::sys::ppa::Clock;
 use crate::sys::probe::TaskNew;
-use crate::sys::process::{change_thread, Mm};
+use crate::sys::process::{replace_thread_words, Mm};
 use crate::sys::task::TaskRef;
-use crate::tracing::attached::{add, end_process, may_attach, with_room};
-use crate::tracing::news::tell_traces;
-use crate::tracing::process::{Awake, Inheritance, Process};
+use crate::tracing::attached::{add, end_process, may_attach, with_capacity};
+use crate::tracing::membership::join_traces;
+use crate::tracing::process::{ChildMemory, ChildPages, Process};
 
-/// The probe that finds processes that share another process's memory. Attached when the first
-/// process is traced.
-pub(crate) struct Sharing;
+/// The probe that finds new processes that share another process's memory. The probe is attached
+/// when the first process is traced.
+pub(crate) struct SharedMemoryProbe;
 
-impl Handler<TaskNew<'_>> for Sharing {
+impl Handler<TaskNew<'_>> for SharedMemoryProbe {
     fn on(&self, event: TaskNew<'_>) {
         if event.shares {
-            event.task.shares_later();
+            event.task.queue_shared_work();
         }
     }
 }
 
 /// Attaches the probe, before a process is traced. May sleep.
-pub(crate) fn watch() -> Result {
-    let mut sharing = SHARING.lock();
+pub(crate) fn attach_probe() -> Result {
+    let mut sharing = SHARED_MEMORY_PROBE.lock();
     if sharing.is_none() {
-        let mut probes = Probes::new(Sharing)?;
+        let mut probes = Probes::new(SharedMemoryProbe)?;
         probes.attach::<TaskNew<'_>>()?;
         *sharing = Some(probes);
     }
@@ -50,46 +50,46 @@ pub(crate) fn watch() -> Result {
 }
 
 /// Detaches the probe when the module is unloaded.
-pub(crate) fn watch_no_more() {
-    *SHARING.lock() = None;
+pub(crate) fn detach_probe() {
+    *SHARED_MEMORY_PROBE.lock() = None;
 }
 
-/// Counts a child that shares the memory of a traced process and is taken for a thread of it,
-/// because memory for its task work was short.
-pub(crate) fn missed(mm: usize) {
+/// Counts a child that shares the memory of a traced process and whose task work could not be
+/// allocated. The events of the child appear as events of a thread of the traced process.
+pub(crate) fn count_missed(mm: usize) {
     let mut all = TRACING.lock();
-    if let Some(key) = all.of_mm(mm) {
-        all.miss(key);
+    if let Some(key) = all.key_of_mm(mm) {
+        all.count_missed(key);
     }
 }
 
 /// Marks the `struct perftrace_thread` that the calling process shares with its parent. `parent` is
-/// the number of the thread that created it. Called in the child before it runs.
-pub(crate) fn shares(parent: u32) {
-    let Some(mm) = Mm::calls() else { return };
+/// the number of the thread that created the child. Called in the child before it enters user mode.
+pub(crate) fn mark_shared_thread(parent: u32) {
+    let Some(mm) = Mm::of_current() else { return };
     let mut all = TRACING.lock();
-    let Some(key) = all.of_mm(mm.address()) else {
+    let Some(key) = all.key_of_mm(mm.address()) else {
         return;
     };
-    let Ok(threads) = all.living(key).map(|process| process.threads) else {
+    let Ok(threads) = all.live_process(key).map(|process| process.threads) else {
         return;
     };
     drop(all);
     let number = u64::from(parent) << 32;
     for at in threads.iter().filter(|at| **at != 0) {
-        change_thread(*at, number, [0, number | THREAD_SHARED]);
+        replace_thread_words(*at, number, [0, number | THREAD_SHARED]);
     }
 }
 
 /// Creates the child of a traced process when fork() copies one of its mappings. Returns the
-/// child's key, or 0 if it cannot be traced. Called by the parent; may sleep.
-pub(crate) fn inherit(parent: u64, mm: usize) -> u64 {
-    // The child may exist already, from the mapping of the other piece. Without a living parent
-    // there is no child.
+/// child's key, or 0 if the child cannot be traced. Called by the parent; may sleep.
+pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
+    // The child may exist already, created for the mapping of the other piece. No child is created
+    // if the parent has ended.
     let known = || {
         let mut all = TRACING.lock();
-        let other = all.of_mm(mm);
-        let parent = all.living(parent).map(|parent| parent.needs());
+        let other = all.key_of_mm(mm);
+        let parent = all.live_process(parent).map(|parent| parent.needs());
         other.map_or(parent.map_err(|_| 0), Err)
     };
     loop {
@@ -97,16 +97,16 @@ pub(crate) fn inherit(parent: u64, mm: usize) -> u64 {
             Ok(needs) => needs,
             Err(key) => return key,
         };
-        // Allocated without the lock.
-        let room = Inheritance::new(needs).and_then(|room| {
+        // The memory for the child is allocated without `TRACING`.
+        let room = ChildMemory::new(needs).and_then(|room| {
             let place = KBox::<Process>::new_uninit(GFP_KERNEL_ACCOUNT)?;
             Ok((room, place))
         });
-        match room.and_then(|(room, place)| born(parent, mm, room, place)) {
-            // The parent has registered more markers meanwhile.
+        match room.and_then(|(room, place)| insert_child(parent, mm, room, place)) {
+            // The parent has registered more markers since `needs` was read, so try again.
             Err(EAGAIN) => {}
             Err(_) => {
-                TRACING.lock().miss(parent);
+                TRACING.lock().count_missed(parent);
                 return 0;
             }
             Ok(key) => return key,
@@ -115,16 +115,16 @@ pub(crate) fn inherit(parent: u64, mm: usize) -> u64 {
 }
 
 /// Adds a child to the lists. Returns `EAGAIN` if `room` is too small for the parent.
-fn born(
+fn insert_child(
     parent: u64,
     mm: usize,
-    room: Inheritance,
+    room: ChildMemory,
     place: KBox<core::mem::MaybeUninit<Process>>,
 ) -> Result<u64> {
-    with_room(|all| {
+    with_capacity(|all| {
         may_attach(all)?;
         let key = all.next_key;
-        let parent = all.living(parent)?;
+        let parent = all.live_process(parent)?;
         if !room.fits(parent) {
             return Err(EAGAIN);
         }
@@ -135,19 +135,19 @@ fn born(
     })
 }
 
-/// Makes a child of fork() a traced process of its own, when it first accesses a page or makes a
-/// call. Returns true if it did so: the caller then has to call [`begins`]. Called by the process
-/// itself; may sleep.
+/// Makes a child of fork() a separate traced process, when the child first accesses a page or makes
+/// an ioctl. Returns true if the child was made a traced process: the caller then has to call
+/// [`announce`]. Called by the child itself; may sleep.
 ///
 /// # Errors
 ///
-/// `EFAULT` if a kernel thread accesses the page on its behalf, `ESRCH` if it has ended, `ENOMEM`,
-/// `EDQUOT`.
-pub(crate) fn wake(key: u64) -> Result<bool> {
+/// `EFAULT` if a kernel thread accesses the page on behalf of the child, `ESRCH` if the child has
+/// ended, `ENOMEM`, `EDQUOT`.
+pub(crate) fn attach_child(key: u64) -> Result<bool> {
     let markers = {
         let mut all = TRACING.lock();
-        let process = all.living(key)?;
-        if !process.is_asleep() {
+        let process = all.live_process(key)?;
+        if !process.is_unattached() {
             return Ok(false);
         }
         process.needs().0
@@ -155,40 +155,43 @@ pub(crate) fn wake(key: u64) -> Result<bool> {
     if TaskRef::of(current!()).is_kernel() {
         return Err(EFAULT);
     }
-    let awake = Awake::new(key, Some(markers), Clock::of_traces())?;
-    Ok(TRACING.lock().living(key)?.wake(awake))
+    let awake = ChildPages::new(key, Some(markers), Clock::of_traces())?;
+    Ok(TRACING.lock().live_process(key)?.attach_child(awake))
 }
 
-/// Ends a child that cannot be traced, and counts the failure in traces.
-pub(crate) fn give_up(key: u64) {
+/// Ends a child that cannot be traced, and counts the failure in the traces that would have had its
+/// events.
+pub(crate) fn abandon(key: u64) {
     let mut all = TRACING.lock();
-    all.miss(key);
+    all.count_missed(key);
     end_process(&mut all, key);
 }
 
-/// Returns the key of the calling process, also if it is a child that makes its first call. `ESRCH`
-/// if it is not traced.
-pub(crate) fn own(mm: &Mm) -> Result<u64> {
-    let key = TRACING.lock().of_mm(mm.address()).ok_or(ESRCH)?;
-    if wake(key)? {
-        begins(mm);
+/// Returns the key of the calling process. A child of fork() that makes its first ioctl becomes a
+/// traced process first. Returns `ESRCH` if the process is not traced.
+pub(crate) fn key_of_current(mm: &Mm) -> Result<u64> {
+    let key = TRACING.lock().key_of_mm(mm.address()).ok_or(ESRCH)?;
+    if attach_child(key)? {
+        announce(mm);
     }
     Ok(key)
 }
 
-/// Announces the calling process to traces, after [`wake`]. Its thread data are first separated
-/// from those that it has inherited. May sleep, and access user memory.
-pub(crate) fn begins(mm: &Mm) {
+/// Announces the calling process to traces, after [`attach_child`]. The thread data of the process
+/// are first separated from the data that it has inherited. May sleep, and accesses user memory.
+pub(crate) fn announce(mm: &Mm) {
     let mut all = TRACING.lock();
-    let Some(key) = all.of_mm(mm.address()) else {
+    let Some(key) = all.key_of_mm(mm.address()) else {
         return;
     };
-    let Ok(process) = all.living(key) else { return };
-    let forker = core::mem::take(&mut process.forker);
+    let Ok(process) = all.live_process(key) else {
+        return;
+    };
+    let forker = core::mem::take(&mut process.forked_by);
     let threads = process.threads;
     drop(all);
     for at in threads.iter().filter(|at| forker != 0 && **at != 0) {
-        change_thread(*at, u64::from(forker) << 32, [0, 0]);
+        replace_thread_words(*at, u64::from(forker) << 32, [0, 0]);
     }
-    tell_traces(key);
+    join_traces(key);
 }

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of traces and of processes.
+//! Ending and freeing traces and processes.
 //!
-//! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is held for one of
-//! them at a time, or for [`LOOKED_AT`] that need no work.
+//! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is held for one
+//! process at a time, or for [`MAX_PER_HOLD`] processes that need no work.
 
 use kernel::alloc::KBox;
 
 use super::process::Process;
 use super::trace::{search, Trace};
-use super::{Going, Tracing};
+use super::{DropAfterUnlock, Tracing};
 use crate::sys::lock::TRACING;
 
-/// Processes or markers per hold of `TRACING`.
-pub(super) const LOOKED_AT: usize = 64;
+/// Maximum number of processes or markers that are visited without releasing `TRACING`.
+pub(super) const MAX_PER_HOLD: usize = 64;
 
-/// The result of [`Tracing::next_member`].
+/// The result of [`Tracing::next_member`]: the key of a member, the key to continue from, or the
+/// end.
 pub(super) enum Member {
     Found(u64),
     From(u64),
     None,
 }
 
-/// Calls `what` for each process in the trace of a slot, until it returns false. `TRACING` is
-/// dropped and retaken between the processes.
+/// Calls `what` for each process in the trace of a slot, until `what` returns false. `TRACING` is
+/// released and taken again between two processes.
 pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -> bool) {
     let mut from = 0u64;
     loop {
@@ -40,8 +41,8 @@ pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -
 }
 
 /// Removes a trace that has ended and that no file holds, and the ended processes that are in no
-/// other trace. The trace's memory is freed after `TRACING` was dropped.
-pub(super) fn forget_trace(id: u64) {
+/// other trace. The trace's memory is freed without `TRACING`.
+pub(super) fn free_trace(id: u64) {
     let mut all = TRACING.lock();
     let needless = |t: &KBox<Trace>| t.id == id && t.files == 0 && t.slot.is_none();
     let Some(at) = all.traces.iter().position(needless) else {
@@ -51,64 +52,65 @@ pub(super) fn forget_trace(id: u64) {
         return;
     };
     drop(all);
-    for some in trace.sets.chunks(LOOKED_AT) {
+    for some in trace.sets.chunks(MAX_PER_HOLD) {
         let mut all = TRACING.lock();
         for set in some {
-            all.forget_process(set.key);
+            all.take_unreferenced(set.key);
         }
     }
 }
 
 impl Tracing {
-    /// Begins to end a trace: no process can join it after this, and the generation of its slot is
-    /// even. The caller then takes out each process with [`leave`](Self::leave) and calls
-    /// [`finish_end`](Self::finish_end). Returns `None` if the trace has ended or another call ends
-    /// it.
-    pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, Going)> {
+    /// Begins to end a trace: no process can join the trace any more, and the generation of its
+    /// slot is even. The caller then removes each process with
+    /// [`remove_from_slot`](Self::remove_from_slot) and calls [`finish_end`](Self::finish_end).
+    /// Returns `None` if the trace has ended or another call is ending it.
+    pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, DropAfterUnlock)> {
         let trace = self.trace(id).ok()?;
-        let slot = trace.slot.filter(|_| !trace.ends)?;
-        trace.ends = true;
+        let slot = trace.slot.filter(|_| !trace.is_ending)?;
+        trace.is_ending = true;
         let kernel = trace.kernel.take();
-        trace.kept = None;
+        trace.module_ref = None;
         if let Some(generation) = self.generations.get_mut(slot) {
             *generation = generation.wrapping_add(1);
         }
         Some((slot, kernel))
     }
 
-    /// Takes a process out of the trace of a slot: clears its markers' bits, ends the slot in its
-    /// control page and unmaps the buffers. These stay with the trace.
-    pub(super) fn leave(&mut self, key: u64, slot: usize) {
+    /// Removes a process from the trace of a slot: clears the bits of the process's markers, ends
+    /// the slot in its control page and unmaps the buffers. The buffers stay with the trace.
+    pub(super) fn remove_from_slot(&mut self, key: u64, slot: usize) {
         let generation = self.generation(slot);
         let Ok(process) = self.process(key) else {
             return;
         };
-        process.want_none(slot);
+        process.clear_wanted(slot);
         process.end_slot(slot, generation);
         process.set_in(slot, false);
-        process.take_out(slot);
+        process.unmap_slot(slot);
     }
 
-    /// Frees the slot of a trace after all processes were taken out, and wakes its readers.
+    /// Frees the slot of a trace after all processes were removed, and wakes the readers of the
+    /// trace.
     pub(super) fn finish_end(&mut self, id: u64, slot: usize) {
         if let Some(place) = self.slots.get_mut(slot) {
             *place = 0;
         }
         if let Ok(trace) = self.trace(id) {
             trace.slot = None;
-            if let Some(shares) = &mut trace.shares {
-                shares.going = None;
+            if let Some(shares) = &mut trace.quota {
+                shares.until_ended = None;
             }
             trace.signal.end();
         }
     }
 
-    /// Finds the first process from a key on that is in the trace of a slot. Looks at [`LOOKED_AT`]
-    /// processes and then returns the key to continue from.
+    /// Finds the first process with the key `from` or a higher one that is in the trace of a slot.
+    /// After [`MAX_PER_HOLD`] processes without a match the result is the key to continue from.
     pub(super) fn next_member(&self, from: u64, slot: usize) -> Member {
         let (Ok(place) | Err(place)) = search(&self.processes, from, |process| process.key);
         let mut rest = self.processes.iter().skip(place);
-        for process in rest.by_ref().take(LOOKED_AT) {
+        for process in rest.by_ref().take(MAX_PER_HOLD) {
             if process.is_in(slot) {
                 return Member::Found(process.key);
             }
@@ -119,9 +121,10 @@ impl Tracing {
         }
     }
 
-    /// Removes a process that has ended if it is in no trace.
-    pub(super) fn forget_process(&mut self, key: u64) -> Option<KBox<Process>> {
-        let at = self.place(key)?;
+    /// Removes an ended process from the list if the process is in no trace, and returns the
+    /// process.
+    pub(super) fn take_unreferenced(&mut self, key: u64) -> Option<KBox<Process>> {
+        let at = self.index_of(key)?;
         let ended = self.processes.get(at)?.has_ended();
         if !ended || self.traces.iter().any(|trace| trace.set(key).is_some()) {
             return None;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Markers of the kernel: context switches and system calls. Their events are written to a trace
-//! beside those of programs, with time stamps of the same clock.
+//! Markers of the kernel: context switches and system calls. Events of the kernel's markers are
+//! written to the buffers of a trace, with time stamps of the clock that programs use.
 
 use engine::filter::{Event, Filter};
 use engine::trace::{Record, Writer};
@@ -9,7 +9,7 @@ use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::provider::probe::{SchedSwitch, SysEnter, SysExit};
 use crate::provider::{Handler, Probes};
 use crate::sys::buffers::Buffer;
@@ -19,7 +19,7 @@ use crate::sys::sched::{self, NoPreempt};
 use crate::tracing::signal::Signal;
 use engine::sync::Word;
 
-/// The names and fields of the markers, by number.
+/// The names and fields of the kernel's markers, by marker number.
 pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
     (
         b"kernel:sched_switch",
@@ -29,23 +29,23 @@ pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
     (b"kernel:sys_exit", b"result:s64"),
 ];
 
-/// The state of the probes.
+/// The state of the probes of kernel events in one trace.
 pub(crate) struct KernelEvents {
     /// The buffer of each CPU.
     buffers: KVec<Option<Arc<Buffer>>>,
     /// The filter program; empty without a filter.
     filter: KVVec<u8>,
-    /// The clock of time stamps.
+    /// The clock of the events' time stamps.
     clock: Clock,
-    /// Wakes the reader.
+    /// Wakes the reader of the trace.
     signal: Arc<Signal>,
-    /// The trace is paused.
-    off: Word,
+    /// Nonzero while the trace is paused.
+    paused: Word,
 }
 
 impl KernelEvents {
-    /// Attaches the probes of the markers for which `wants` returns true. They write into
-    /// `buffers`, one for each CPU, which must have all their pages. May sleep.
+    /// Attaches the probes of the markers for which `wants` returns true. The probes write into
+    /// `buffers`, one for each CPU, in which all pages must be allocated. May sleep.
     pub(crate) fn attach(
         buffers: KVec<Option<Arc<Buffer>>>,
         filter: KVVec<u8>,
@@ -57,7 +57,7 @@ impl KernelEvents {
             filter,
             clock: Clock::of_traces(),
             signal,
-            off: Word::new(0),
+            paused: Word::new(0),
         })?;
         let [switch, enter, exit] = MARKERS;
         if wants(switch.0) {
@@ -72,16 +72,17 @@ impl KernelEvents {
         Ok(probes)
     }
 
-    /// Stops or resumes writing.
+    /// Stops or resumes the writing of kernel events.
     pub(crate) fn pause(&self, pause: bool) {
-        self.off.store_relaxed(pause.into());
+        self.paused.store_relaxed(pause.into());
     }
 
-    /// Writes an event into the buffer of this CPU. Preemption off.
+    /// Writes an event into the buffer of this CPU. Called with preemption off.
     ///
-    /// The three probes do not interrupt each other on a CPU, so a buffer has one writer at a time.
+    /// The probes of the three markers do not interrupt each other on a CPU, so a buffer has one
+    /// writer at a time.
     fn write<const N: usize>(&self, marker: u16, fields: [u64; N]) {
-        if self.off.load_relaxed() != 0 {
+        if self.paused.load_relaxed() != 0 {
             return;
         }
         let cpu = sched::this_cpu() as usize;
@@ -120,13 +121,13 @@ impl KernelEvents {
             time: self.clock.ticks(),
             fields,
         };
-        let lost = buffer.claimed();
+        let lost = buffer.writer_lost();
         let due = writer.write(&record);
-        if buffer.claimed() != lost {
-            costs::count(Cost::EventsLost);
+        if buffer.writer_lost() != lost {
+            costs::count(SelfStat::EventsLost);
         }
-        if due && !self.signal.has_rung() {
-            self.signal.ring();
+        if due && !self.signal.has_data() {
+            self.signal.notify();
         }
     }
 }
@@ -137,7 +138,7 @@ fn pair(first: u32, second: u32) -> u64 {
 
 impl Handler<SchedSwitch<'_>> for KernelEvents {
     fn on(&self, event: SchedSwitch<'_>) {
-        let (before, after) = (event.before, event.after);
+        let (before, after) = (event.before, event.next);
         let fields = [
             pair(before.pid(), after.pid()),
             pair(event.blocks.into(), after.prio() as u32),

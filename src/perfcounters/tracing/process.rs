@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Traced processes: their markers, and the pages by which they learn which events are wanted.
+//! Traced processes: their markers, and the pages in which a process reads which events traces
+//! want.
 
 use core::cmp::Ordering;
 
@@ -12,65 +13,68 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
 
-use crate::sys::account::{Charge, Share, Thing};
+use crate::sys::access::AccessSnapshot;
+use crate::sys::account::{Charge, Resource, ResourceCharge};
 use crate::sys::buffers::{Page, PAGE};
 use crate::sys::cpu;
 use crate::sys::ppa::Clock;
-use crate::sys::process::{self, max_traced, Mapping, Mm, Pid, Who};
-use crate::sys::rights::Seen;
+use crate::sys::process::{self, max_traced, Identity, Mapping, Mm, Pid};
 use crate::sys::user::bytes_of;
-use crate::tracing::known::Known;
-use crate::tracing::trace::{move_to, room_beyond};
+use crate::tracing::marker::RegisteredMarker;
+use crate::tracing::trace::{move_to, reserve_beyond};
 
-/// 32-bit words in a page.
+/// Number of 32-bit words in a page.
 const WORDS: usize = PAGE / 4;
-/// Pages of marker words in a process's mapping.
+/// Number of pages of marker words in a process's mapping.
 const PAGES: usize = NR_MARKERS / WORDS;
-/// The first word of the slots in the control page, and the number of words of each.
-const SLOTS: usize = size_of::<Control>() / 4;
-const SLOT: usize = 4;
+/// The first word of the slots in the control page, and the number of words of each slot.
+const SLOTS_OFFSET: usize = size_of::<Control>() / 4;
+const SLOT_WORDS: usize = 4;
 
 /// A slot of the control page.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
-    /// Odd while a trace is in the slot. Changes with each trace.
+    /// Generation of the slot: odd while the slot has a trace, and different for each trace.
     pub(crate) generation: u32,
-    /// Flags of the trace; the process sees those in `SEEN`.
+    /// Flags of the trace; the process sees only the flags in `PROCESS_VISIBLE`.
     pub(crate) flags: u32,
-    /// Bytes of a buffer's records, minus 1.
+    /// Size of the records in a buffer, in bytes, minus 1.
     pub(crate) mask: u32,
-    /// Milliseconds that threads wait for room; 0 if they do not wait.
+    /// Time in milliseconds for which threads wait for room; 0 if threads do not wait.
     pub(crate) wait_ms: u32,
 }
 
-/// log2 of the bytes that each process has in the device file, and log2 of the number of processes
-/// that have bytes of their own. The first is enough for the buffers of 8,192 CPUs; the sum of both
-/// fits into a file offset.
-pub(crate) const SPAN: u32 = 41;
-const SPANS: u32 = 20;
+/// log2 of the size of a process's range in the device file, and log2 of the number of ranges. A
+/// range is large enough for the buffers of 8,192 CPUs. The sum of both constants fits into a file
+/// offset.
+pub(crate) const PROCESS_SHIFT: u32 = 41;
+const NR_PROCESSES_SHIFT: u32 = 20;
 
-/// Returns the offset in the device file at which the bytes of a process begin. Unmapping a range
-/// of one process then does not search the mappings of others. Processes whose keys are equal
-/// modulo 2^20 share an offset, which only makes some searches useless.
+/// Returns the offset in the device file at which the range of a process begins. With separate
+/// ranges, unmapping pages of one process does not search the mappings of other processes.
+/// Processes whose keys are equal modulo 2^20 share a range, which only makes some searches
+/// useless.
 pub(crate) fn base(key: u64) -> u64 {
-    (key & ((1 << SPANS) - 1)) << SPAN
+    (key & ((1 << NR_PROCESSES_SHIFT) - 1)) << PROCESS_SHIFT
 }
 
-/// Maximum number of copies of the library in a process whose thread data are known.
-const COPIES: usize = 4;
+/// Maximum number of copies of the library in a process whose offset of the thread data is
+/// recorded.
+const MAX_COPIES: usize = 4;
 /// The offset from the thread pointer to the `struct perftrace_thread` of each copy of the library;
-/// 0 if there is none.
-pub(crate) type Threads = [i64; COPIES];
+/// 0 for an unused element.
+pub(crate) type Threads = [i64; MAX_COPIES];
 
-/// A process's placeholder page: it writes there where no trace has a buffer. Charged to its user,
-/// for as long as a file or the process refers to it.
-pub(crate) struct Nobodys {
+/// The placeholder page to which a process writes where no trace has a buffer. The page is charged
+/// to the user for as long as a file or the process refers to it.
+pub(crate) struct PlaceholderPage {
     page: Page,
     _charge: Charge,
 }
 
-impl Nobodys {
-    /// Creates the page for the calling process. May sleep. `EDQUOT`, `ENOMEM`.
+impl PlaceholderPage {
+    /// Creates the placeholder page for the calling process, or returns `EDQUOT` or `ENOMEM`. May
+    /// sleep.
     fn new() -> Result<Arc<Self>> {
         let nobodys = Self {
             _charge: Charge::of_caller(PAGE.wrapping_add(size_of::<Self>()))?,
@@ -79,7 +83,7 @@ impl Nobodys {
         Ok(Arc::new(nobodys, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Returns the address of the page.
+    /// Returns the address of the placeholder page.
     pub(crate) fn address(&self) -> usize {
         self.page.address()
     }
@@ -87,37 +91,37 @@ impl Nobodys {
 
 /// The leader of a process that has not ended, and the state for which permission to trace it was
 /// last checked.
-pub(crate) struct Alive {
+pub(crate) struct LiveProcess {
     pub(crate) leader: ARef<Task>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: AccessSnapshot,
 }
 
-impl Alive {
-    /// Returns the leader of the calling process and its current state.
+impl LiveProcess {
+    /// Returns the leader of the calling process and its present state.
     fn new() -> Result<Self> {
         let leader = process::leader();
-        let seen = Seen::of(&leader)?;
+        let seen = AccessSnapshot::of(&leader)?;
         Ok(Self { leader, seen })
     }
 }
 
 /// The identity and the pages of a process that accesses its mappings for the first time.
-pub(crate) struct Awake {
-    who: Who,
+pub(crate) struct ChildPages {
+    who: Identity,
     pid: Pid,
-    alive: Alive,
+    live: LiveProcess,
     began: u64,
     control: Page,
     words: [Option<Page>; PAGES],
-    nobodys: Arc<Nobodys>,
+    placeholder: Arc<PlaceholderPage>,
 }
 
-impl Awake {
-    /// Creates the pages for the calling process: with room for the markers of a child of fork(),
-    /// or without markers. May sleep.
+impl ChildPages {
+    /// Creates the pages for the calling process. A child of fork() gets pages for `child` markers.
+    /// May sleep.
     pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
         let markers = child.unwrap_or(0);
-        let alive = Alive::new()?;
+        let alive = LiveProcess::new()?;
         let mut control = Page::new()?;
         let pid = Pid::of(&alive.leader).ok_or(ESRCH)?;
         let first = Control {
@@ -134,58 +138,59 @@ impl Awake {
         control.fill(bytes_of(core::slice::from_ref(&first)));
         let mut words = [const { None }; PAGES];
         // Most processes need the first page of words only. Further pages are added when markers
-        // are registered, where a page of zeros may be mapped by then.
+        // are registered, and replace a page of zeros that may be mapped.
         for place in words.iter_mut().take(markers.div_ceil(WORDS).max(1)) {
             *place = Some(Page::new()?);
         }
         Ok(Self {
-            who: Who::of(&alive.leader),
+            who: Identity::of(&alive.leader),
             pid,
-            alive,
+            live: alive,
             began: clock.ticks(),
             control,
             words,
-            nobodys: Nobodys::new()?,
+            placeholder: PlaceholderPage::new()?,
         })
     }
 }
 
-/// Memory that registering a marker may need, allocated without the lock.
+/// Memory that registering a marker may need, allocated without `TRACING`.
 #[derive(Default)]
-pub(crate) struct Room {
-    markers: KVVec<Arc<Known>>,
+pub(crate) struct MarkerMemory {
+    markers: KVVec<Arc<RegisteredMarker>>,
     refs: KVVec<u32>,
     order: KVVec<u16>,
     page: Option<Page>,
 }
 
-impl Room {
+impl MarkerMemory {
     /// Allocates room for more than `nr` markers. May sleep.
-    pub(crate) fn beyond(nr: usize) -> Result<Self> {
+    pub(crate) fn more_than(nr: usize) -> Result<Self> {
         Ok(Self {
-            markers: room_beyond(nr)?,
-            refs: room_beyond(nr)?,
-            order: room_beyond(nr)?,
+            markers: reserve_beyond(nr)?,
+            refs: reserve_beyond(nr)?,
+            order: reserve_beyond(nr)?,
             page: Some(Page::new()?),
         })
     }
 }
 
-/// Memory for a child of fork(), allocated before the child exists. Charged to the parent's user.
-pub(crate) struct Inheritance {
-    markers: KVVec<Arc<Known>>,
+/// Memory for a child of fork(), allocated before the child exists and charged to the parent's
+/// user.
+pub(crate) struct ChildMemory {
+    markers: KVVec<Arc<RegisteredMarker>>,
     refs: KVVec<u32>,
     order: KVVec<u16>,
     charge: Charge,
-    share: Share,
+    share: ResourceCharge,
     pid: Pid,
-    alive: Alive,
+    live: LiveProcess,
 }
 
-impl Inheritance {
-    /// Allocates room for this many markers, and charges this many bytes. May sleep.
+impl ChildMemory {
+    /// Allocates room for `markers` markers, and charges `bytes` bytes. May sleep.
     pub(crate) fn new((markers, bytes): (usize, usize)) -> Result<Self> {
-        let alive = Alive::new()?;
+        let alive = LiveProcess::new()?;
         Ok(Self {
             share: share_of_caller()?,
             charge: Charge::of_caller(bytes)?,
@@ -193,11 +198,11 @@ impl Inheritance {
             refs: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             order: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             pid: Pid::of(&alive.leader).ok_or(ESRCH)?,
-            alive,
+            live: alive,
         })
     }
 
-    /// Returns whether the memory is enough for a child of this parent.
+    /// Returns whether the memory is enough for a child of `parent`.
     pub(crate) fn fits(&self, parent: &Process) -> bool {
         let (markers, bytes) = parent.needs();
         let least = self.refs.capacity().min(self.order.capacity());
@@ -205,92 +210,93 @@ impl Inheritance {
     }
 }
 
-/// Returns the offset within the bytes of a process, for an offset in the device file.
-pub(crate) fn within(at: u64) -> u64 {
-    at & ((1 << SPAN) - 1)
+/// Returns the offset within the range of a process for an offset in the device file.
+pub(crate) fn offset_within(at: u64) -> u64 {
+    at & ((1 << PROCESS_SHIFT) - 1)
 }
 
 /// A process that is traced, or was traced and is still in a trace.
 pub(crate) struct Process {
-    /// The number of the process. No number is used twice.
+    /// The unique number of the process, which is never used again.
     pub(crate) key: u64,
-    /// The user and the name.
-    pub(crate) who: Who,
-    /// The thread-group ID.
+    /// The user and the name of the process.
+    pub(crate) who: Identity,
+    /// The thread-group ID of the process.
     pub(crate) pid: Pid,
-    /// The address of its `mm_struct`, only used for comparison.
+    /// The address of the process's `mm_struct`, only used for comparison.
     pub(crate) mm: usize,
-    /// The key by which the file offsets of its mappings were chosen: its own or, after fork(),
-    /// that of its first ancestor that attached.
-    place: u64,
+    /// The key that selects the range of the process in the device file: its own key or, after
+    /// fork(), that of its first ancestor that attached.
+    base_key: u64,
     /// The offsets of the `struct perftrace_thread` of copies of the library.
     pub(crate) threads: Threads,
-    /// The number of the thread that created the process by fork(), in its own namespace; 0 if the
-    /// process was not created by a traced one.
-    pub(crate) forker: u32,
+    /// The number of the thread that created the process by fork(), in its own namespace; 0 if no
+    /// traced process created this process.
+    pub(crate) forked_by: u32,
     /// The leader; `None` after the process has ended and `Tracing::keep_ended` has checked the
-    /// traces that keep it. Dropped then, because a task with its signals and credentials needs
-    /// more memory than all other fields.
-    alive: Option<Alive>,
-    /// The slots of the traces that it is in, a bit each.
+    /// traces that keep it. The leader is then dropped, because a task with its signals and
+    /// credentials needs more memory than all other fields.
+    live: Option<LiveProcess>,
+    /// The slots of the traces that the process is in, a bit each.
     slots: u32,
-    /// The slots for which pages may be in its mappings, a bit each.
-    touched: u32,
-    /// The device node whose pages it maps; `None` after it has ended.
+    /// The slots for which pages may be in the process's mappings, a bit each.
+    mapped_slots: u32,
+    /// The device node whose pages the process maps; `None` after the process has ended.
     pub(crate) mapping: Option<Mapping>,
     /// The process also takes part in shared traces.
     pub(crate) shared: bool,
     /// The process was asked to detach from the module.
-    pub(crate) leaves: bool,
-    /// The time at which it was first traced, in ticks of the clock of traces.
+    pub(crate) is_detaching: bool,
+    /// The time at which the process was first traced, in ticks of the clock of traces.
     pub(crate) began: u64,
-    /// Number of files by which it is attached.
+    /// Number of files by which the process is attached.
     pub(crate) files: u32,
-    /// Number of its mappings.
-    pub(crate) maps: u32,
-    /// The addresses at which it has mapped each piece whole, or 0.
+    /// Number of mappings of the device in the process.
+    pub(crate) nr_mappings: u32,
+    /// The address at which the process has mapped each whole piece, or 0.
     pub(crate) pieces: [u64; 2],
-    /// The markers, by number.
-    pub(crate) markers: KVVec<Arc<Known>>,
-    /// The number of registrations of each marker. 0 if all were taken back: records may still have
-    /// the marker's number.
+    /// The markers of the process, by number.
+    pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
+    /// The number of registrations of each marker. A marker whose registrations were all removed
+    /// stays with 0, because records may still have its number.
     refs: KVVec<u32>,
-    /// The numbers of the markers, sorted by names and fields. Registering needs few comparisons
-    /// that way; the lock is held meanwhile, and a process may have 4,096 markers.
+    /// The numbers of the markers, sorted by names and fields. In the sorted list registering needs
+    /// few comparisons with the lock held, although a process may have 4,096 markers.
     order: KVVec<u16>,
-    /// The control page. `None`, as are the words, after the process has ended, and for a child of
-    /// fork() that has not accessed its mappings yet.
+    /// The control page of the process. `control` and `words` are `None` after the process has
+    /// ended, and in a child of fork() that has not accessed its mappings yet.
     control: Option<Page>,
     /// The pages of marker words: bit t of a word is set if the trace in slot t wants the marker.
     words: [Option<Page>; PAGES],
-    /// The placeholder page. A child has its own, because data of the parent must not be visible to
-    /// the child.
-    nobodys: Option<Arc<Nobodys>>,
-    /// The memory that is charged for it.
+    /// The placeholder page of the process. A child has a separate placeholder page, because data
+    /// of the parent must not be visible to the child.
+    placeholder: Option<Arc<PlaceholderPage>>,
+    /// The memory that is charged for the process.
     charge: Charge,
-    /// The process's place in the quota of its user or, after its end, of the owner of the trace
-    /// that keeps it. `None`: the process is about to be dropped.
-    share: Option<Share>,
+    /// The count of the process in the quota of its user or, after its end, of the owner of the
+    /// trace that keeps it. `share` is `None` if the process is about to be dropped.
+    share: Option<ResourceCharge>,
 }
 
 /// Returns the maximum number of processes of one user: a quarter of all.
-fn most_of_one() -> usize {
+fn max_per_user() -> usize {
     max_traced() / 4
 }
 
-/// Counts a process for the caller's user. `ENOSPC`, `ENOMEM`.
-fn share_of_caller() -> Result<Share> {
-    Share::of_caller(Thing::Processes, most_of_one(), ENOSPC)
+/// Counts a process for the caller's user, or returns `ENOSPC` or `ENOMEM`.
+fn share_of_caller() -> Result<ResourceCharge> {
+    ResourceCharge::of_caller(Resource::Processes, max_per_user(), ENOSPC)
 }
 
 impl Process {
-    /// Bytes of a process without markers.
+    /// Number of bytes that are charged for a process without markers.
     const BYTES: usize = size_of::<Self>().saturating_add(2 * PAGE);
 
-    /// Creates the state of the calling process. May sleep. `ENOSPC`, `EDQUOT`, `ESRCH`, `ENOMEM`.
+    /// Creates the state of the calling process, or returns `ENOSPC`, `EDQUOT`, `ESRCH` or
+    /// `ENOMEM`. May sleep.
     pub(crate) fn new(key: u64, mm: &Mm, mapping: Mapping, shared: bool) -> Result<Self> {
         let share = share_of_caller()?;
-        let awake = Awake::new(key, None, Clock::of_traces())?;
+        let awake = ChildPages::new(key, None, Clock::of_traces())?;
         let charge = Charge::of_caller(Self::BYTES.wrapping_add(awake.pid.bytes()))?;
         Ok(Self {
             key,
@@ -299,36 +305,36 @@ impl Process {
             mm: mm.address(),
             mapping: Some(mapping),
             shared,
-            leaves: false,
+            is_detaching: false,
             began: awake.began,
             files: 1,
-            maps: 0,
+            nr_mappings: 0,
             pieces: [0, 0],
             markers: KVVec::new(),
             refs: KVVec::new(),
-            place: key,
-            threads: [0; COPIES],
-            forker: 0,
-            alive: Some(awake.alive),
+            base_key: key,
+            threads: [0; MAX_COPIES],
+            forked_by: 0,
+            live: Some(awake.live),
             slots: 0,
-            touched: 0,
+            mapped_slots: 0,
             order: KVVec::new(),
             control: Some(awake.control),
             charge,
             share: Some(share),
             words: awake.words,
-            nobodys: Some(awake.nobodys),
+            placeholder: Some(awake.placeholder),
         })
     }
 
-    /// Returns the number of markers and the bytes that a child inherits.
+    /// Returns the number of markers and of charged bytes that a child inherits.
     pub(crate) fn needs(&self) -> (usize, usize) {
         (self.markers.len(), self.charge.bytes())
     }
 
-    /// Creates a child by fork() in `room`, which fits, with the current markers. The child has no
-    /// pages until it accesses its mappings.
-    pub(crate) fn child(&self, key: u64, mm: usize, room: Inheritance) -> Self {
+    /// Creates a child of fork() with the current markers, in `room`, which is large enough. The
+    /// child has no pages until it accesses its mappings.
+    pub(crate) fn child(&self, key: u64, mm: usize, room: ChildMemory) -> Self {
         let mut child = Self {
             key,
             who: self.who,
@@ -336,25 +342,25 @@ impl Process {
             mm,
             mapping: self.mapping,
             shared: self.shared,
-            leaves: false,
+            is_detaching: false,
             began: self.began,
             files: 1,
-            maps: 0,
+            nr_mappings: 0,
             pieces: [0, 0],
             markers: room.markers,
             refs: room.refs,
-            place: self.place,
+            base_key: self.base_key,
             threads: self.threads,
-            forker: process::thread_number(),
-            alive: Some(room.alive),
+            forked_by: process::thread_number(),
+            live: Some(room.live),
             slots: 0,
-            touched: 0,
+            mapped_slots: 0,
             order: room.order,
             control: None,
             charge: room.charge,
             share: Some(room.share),
             words: [const { None }; PAGES],
-            nobodys: None,
+            placeholder: None,
         };
         for known in &self.markers {
             let _ = child.markers.push_within_capacity(known.clone());
@@ -368,28 +374,28 @@ impl Process {
         child
     }
 
-    /// Returns whether this is a child of fork() that has not accessed its mappings yet.
-    pub(crate) fn is_asleep(&self) -> bool {
+    /// Returns whether the process is a child of fork() that has not accessed its mappings yet.
+    pub(crate) fn is_unattached(&self) -> bool {
         !self.has_ended() && self.control.is_none()
     }
 
-    /// Gives a child its own identity and pages when it accesses its mappings for the first time.
-    /// Returns false if it has them already.
-    pub(crate) fn wake(&mut self, awake: Awake) -> bool {
-        if !self.is_asleep() {
+    /// Gives a child of fork() its identity and pages when it first accesses its mappings. Returns
+    /// false if the child already has both.
+    pub(crate) fn attach_child(&mut self, awake: ChildPages) -> bool {
+        if !self.is_unattached() {
             return false;
         }
         self.who = awake.who;
         self.pid = awake.pid;
-        self.alive = Some(awake.alive);
+        self.live = Some(awake.live);
         self.began = awake.began;
         self.control = Some(awake.control);
         self.words = awake.words;
-        self.nobodys = Some(awake.nobodys);
+        self.placeholder = Some(awake.placeholder);
         true
     }
 
-    /// Notes whether a copy of the library has its `struct perftrace_thread` at the offset `at`
+    /// Records whether a copy of the library has its `struct perftrace_thread` at the offset `at`
     /// from the thread pointer.
     pub(crate) fn set_thread(&mut self, at: i64, there: bool) {
         let known = self.threads.iter_mut().find(|known| **known == at);
@@ -419,52 +425,52 @@ impl Process {
         };
     }
 
-    /// Notes that a page is put into the mappings for a slot, also if no trace is in it.
-    pub(crate) fn touch(&mut self, slot: usize) {
-        self.touched |= 1u32.wrapping_shl(slot as u32);
+    /// Records that a page is mapped for a slot, even if no trace is in the slot.
+    pub(crate) fn mark_mapped(&mut self, slot: usize) {
+        self.mapped_slots |= 1u32.wrapping_shl(slot as u32);
     }
 
-    /// Unmaps the pages for a slot, if there may be any.
-    pub(crate) fn take_out(&mut self, slot: usize) {
+    /// Unmaps the pages for a slot, if any page may be mapped.
+    pub(crate) fn unmap_slot(&mut self, slot: usize) {
         let bit = 1u32.wrapping_shl(slot as u32);
-        let Some(mapping) = self.mapping.filter(|_| self.touched & bit != 0) else {
+        let Some(mapping) = self.mapping.filter(|_| self.mapped_slots & bit != 0) else {
             return;
         };
-        self.touched &= !bit;
+        self.mapped_slots &= !bit;
         let bytes = u64::from(cpu::nr_cpu_ids()) << trace::STRIDE;
         let at = |from: u64, each: u64| {
             let within = (slot as u64).wrapping_mul(each).wrapping_add(from);
-            base(self.place).wrapping_add(within)
+            base(self.base_key).wrapping_add(within)
         };
-        mapping.take_out(at(trace::map::BUFFERS, bytes), bytes);
-        mapping.take_out(at(trace::map::FILTERS, PAGE as u64), PAGE as u64);
+        mapping.unmap(at(trace::map::BUFFERS, bytes), bytes);
+        mapping.unmap(at(trace::map::FILTERS, PAGE as u64), PAGE as u64);
     }
 
     /// Returns whether the credentials or the dumpability of the process have changed since
     /// permission to trace it was checked.
     pub(crate) fn has_changed(&self) -> bool {
-        let alive = self.alive.as_ref();
-        alive.is_some_and(|alive| !alive.seen.was_still(&alive.leader))
+        let alive = self.live.as_ref();
+        alive.is_some_and(|alive| !alive.seen.was_unchanged(&alive.leader))
     }
 
-    /// Returns the leader and its last checked state; `None` after
-    /// [`forget_task`](Self::forget_task).
-    pub(crate) fn alive(&self) -> Option<&Alive> {
-        self.alive.as_ref()
+    /// Returns the leader and the state last checked; `None` after
+    /// [`drop_leader`](Self::drop_leader).
+    pub(crate) fn live(&self) -> Option<&LiveProcess> {
+        self.live.as_ref()
     }
 
-    /// Returns the leader; `None` after [`forget_task`](Self::forget_task).
+    /// Returns the leader of the process; `None` after [`drop_leader`](Self::drop_leader).
     pub(crate) fn leader(&self) -> Option<&ARef<Task>> {
-        self.alive.as_ref().map(|alive| &alive.leader)
+        self.live.as_ref().map(|alive| &alive.leader)
     }
 
     /// Records the state for which permission was checked. Returns false if the process has
-    /// executed another program since then: the state is then of no use.
-    pub(crate) fn set_seen(&mut self, seen: Seen) -> bool {
-        let Some(alive) = &mut self.alive else {
+    /// executed another program since then, so that the state is not recorded.
+    pub(crate) fn set_seen(&mut self, seen: AccessSnapshot) -> bool {
+        let Some(alive) = &mut self.live else {
             return true;
         };
-        let same = seen.runs_still(&alive.leader, &alive.seen);
+        let same = seen.runs_same_program(&alive.leader, &alive.seen);
         if same {
             alive.seen = seen;
         }
@@ -472,11 +478,11 @@ impl Process {
     }
 
     /// Drops the leader, when the process has ended and permission need not be checked any more.
-    pub(crate) fn forget_task(&mut self) {
-        self.alive = None;
+    pub(crate) fn drop_leader(&mut self) {
+        self.live = None;
     }
 
-    /// Returns how often a marker is registered.
+    /// Returns the number of registrations of a marker.
     pub(crate) fn refs(&self, number: usize) -> u32 {
         self.refs.get(number).copied().unwrap_or(0)
     }
@@ -486,50 +492,53 @@ impl Process {
         self.mapping.is_none()
     }
 
-    /// Notes that the process has ended, and frees its pages. Returns false if it had ended before.
+    /// Records that the process has ended, and frees its pages. Returns false if the end was
+    /// already recorded.
     pub(crate) fn end(&mut self) -> bool {
         if self.mapping.take().is_none() {
             return false;
         }
-        self.nobodys = None;
+        self.placeholder = None;
         let words = self.words.iter_mut().filter_map(Option::take).count();
         let pages = words.wrapping_add(usize::from(self.control.take().is_some()));
         let order = core::mem::replace(&mut self.order, KVVec::new());
         let bytes = pages.wrapping_mul(PAGE);
         self.charge
-            .give_back(bytes.wrapping_add(order.len().wrapping_mul(2)));
+            .uncharge(bytes.wrapping_add(order.len().wrapping_mul(2)));
         true
     }
 
-    /// Returns the bytes that are charged for it.
+    /// Returns the number of bytes that are charged for the process.
     pub(crate) fn memory(&self) -> u64 {
         self.charge.bytes() as u64
     }
 
-    /// Moves an ended process, its memory and its place in the quota, to the owner of a trace that
-    /// keeps it. `EDQUOT`, `ENOSPC`: the owner has too much. After an error the process may be
-    /// counted for no user: the caller offers it to the next trace, or drops it.
+    /// Moves the memory charge and the quota count of an ended process to the owner of a trace that
+    /// keeps it. Returns `EDQUOT` or `ENOSPC` if the owner exceeds a limit. After an error the
+    /// process may be counted for no user, and the caller tries the next trace or drops the
+    /// process.
     pub(crate) fn pay(&mut self, payer: &Charge) -> Result {
-        let charge = payer.more(self.charge.bytes())?;
-        // First given back: the owner of the trace may be its user, at the limit.
+        let charge = payer.charge(self.charge.bytes())?;
+        // Dropped first, because the owner of the trace may be the process's user, at the limit.
         self.share = None;
-        self.share = Some(Share::of(
+        self.share = Some(ResourceCharge::of(
             payer.user(),
-            Thing::Processes,
-            most_of_one(),
+            Resource::Processes,
+            max_per_user(),
             ENOSPC,
         )?);
         self.charge = charge;
         Ok(())
     }
 
-    /// Returns the placeholder page; `None` before the first access and after the end.
-    pub(crate) fn nobodys(&self) -> Option<&Arc<Nobodys>> {
-        self.nobodys.as_ref()
+    /// Returns the placeholder page; `None` before the first access and after the end of the
+    /// process.
+    pub(crate) fn placeholder(&self) -> Option<&Arc<PlaceholderPage>> {
+        self.placeholder.as_ref()
     }
 
-    /// Returns the address of a page that the process reads: 0 is its control page, the pages of
-    /// words follow. `None` if the page does not exist.
+    /// Returns the address of a page that the process reads, or `None` if the page does not exist.
+    /// Page 0 is the control page, and the pages of marker words follow.
     pub(crate) fn page(&self, number: usize) -> Option<usize> {
         match number.checked_sub(1) {
             None => Some(self.control.as_ref()?.address()),
@@ -540,25 +549,25 @@ impl Process {
     /// Announces a new trace in a slot to the process, before any marker is wanted.
     pub(crate) fn begin_slot(&self, number: usize, slot: Slot) {
         let Some(control) = &self.control else { return };
-        let at = SLOTS.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT));
-        control.put(at.wrapping_add(1), slot.flags & flag::SEEN);
+        let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
+        control.put(at.wrapping_add(1), slot.flags & flag::PROCESS_VISIBLE);
         control.put(at.wrapping_add(2), slot.mask);
         control.put(at.wrapping_add(3), slot.wait_ms);
-        // Stored last, with release: a process that sees the new generation sees the words above.
+        // The generation is stored last, with release: a process that sees it sees the words above.
         control.put(at, slot.generation);
     }
 
     /// Announces the end of the trace in a slot to the process, after none of its markers is
-    /// wanted. Only the generation changes: threads may still use the other words if they have read
-    /// a marker's word before.
+    /// wanted. Only the generation changes, because threads that have read a marker's word before
+    /// may still use the other words.
     pub(crate) fn end_slot(&self, number: usize, generation: u32) {
         let Some(control) = &self.control else { return };
-        let at = SLOTS.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT));
+        let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
         control.put(at, generation);
     }
 
     /// Clears the bits of all markers for a slot.
-    pub(crate) fn want_none(&self, slot: usize) {
+    pub(crate) fn clear_wanted(&self, slot: usize) {
         for number in 0..self.markers.len() {
             self.set_bit(number, slot, false);
         }
@@ -577,15 +586,19 @@ impl Process {
         }
     }
 
-    /// Registers a marker, or counts one more registration of it. Returns its number, and whether
-    /// its bits have to be set, as it was not registered before.
+    /// Registers a marker, or counts one more registration of a registered marker. Returns the
+    /// number of the marker, and whether the marker is new, so that its bits have to be set.
     ///
     /// # Errors
     ///
     /// `ENOSPC` if the process has [`NR_MARKERS`], `EDQUOT` if the memory limit of its user is
     /// reached, `EAGAIN` if `room` is too small: the caller makes room beyond the current number of
     /// markers and calls again.
-    pub(crate) fn register(&mut self, new: &Arc<Known>, room: &mut Room) -> Result<(usize, bool)> {
+    pub(crate) fn register(
+        &mut self,
+        new: &Arc<RegisteredMarker>,
+        room: &mut MarkerMemory,
+    ) -> Result<(usize, bool)> {
         let (name, fields) = (&new.name, &new.fields);
         let found = self.order.binary_search_by(|number| {
             let known = self.markers.get(usize::from(*number));
@@ -598,25 +611,25 @@ impl Process {
                 if number >= NR_MARKERS {
                     return Err(ENOSPC);
                 }
-                if !self.take_room(room) {
+                if !self.reserve_marker(room) {
                     return Err(EAGAIN);
                 }
                 let place = self.words.get_mut(number / WORDS).ok_or(ENOSPC)?;
-                let mut charge = self.charge.more(new.memory())?;
+                let mut charge = self.charge.charge(new.memory())?;
                 if place.is_none() {
-                    let mut page = self.charge.more(PAGE)?;
+                    let mut page = self.charge.charge(PAGE)?;
                     *place = Some(room.page.take().ok_or(EAGAIN)?);
-                    charge.take(&mut page);
+                    charge.absorb(&mut page);
                     if let Some(mapping) = &self.mapping {
                         let page = number / WORDS * PAGE;
                         let at = trace::map::WORDS.wrapping_add(page as u64);
-                        mapping.take_out(base(self.place).wrapping_add(at), PAGE as u64);
+                        mapping.unmap(base(self.base_key).wrapping_add(at), PAGE as u64);
                     }
                 }
                 let _ = self.markers.push_within_capacity(new.clone());
                 let _ = self.refs.push_within_capacity(0);
                 let _ = self.order.insert_within_capacity(at, number as u16);
-                self.charge.take(&mut charge);
+                self.charge.absorb(&mut charge);
                 number
             }
         };
@@ -626,7 +639,7 @@ impl Process {
     }
 
     /// Makes room for one more marker, from `room` if needed. Returns false if `room` is too small.
-    fn take_room(&mut self, room: &mut Room) -> bool {
+    fn reserve_marker(&mut self, room: &mut MarkerMemory) -> bool {
         let nr = self.markers.len();
         let fits = |all: [usize; 3]| all.iter().all(|capacity| *capacity > nr);
         let page = self.words.get(nr / WORDS).is_some_and(Option::is_none);
@@ -658,7 +671,7 @@ impl Process {
         true
     }
 
-    /// Takes back one registration of a marker. `EINVAL` if it is not registered.
+    /// Removes one registration of a marker. Returns `EINVAL` if the marker is not registered.
     pub(crate) fn unregister(&mut self, number: usize) -> Result {
         let refs = self.refs.get_mut(number).ok_or(EINVAL)?;
         *refs = refs.checked_sub(1).ok_or(EINVAL)?;

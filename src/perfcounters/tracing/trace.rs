@@ -13,33 +13,33 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 
 use crate::provider::Probes;
+use crate::sys::access;
 use crate::sys::account::Charge;
 use crate::sys::buffers::{Buffer, Page, PAGE};
 use crate::sys::cpu;
-use crate::sys::process::{Kept, Who};
-use crate::sys::rights;
-use crate::tracing::answers::{Answers, Wishes};
+use crate::sys::process::{Identity, ModuleRef};
+use crate::tracing::glob_cache::{GlobCache, TraceGlobs};
 use crate::tracing::kernel_events::KernelEvents;
-use crate::tracing::process::{Alive, Process, Slot};
+use crate::tracing::process::{LiveProcess, Process, Slot};
 use crate::tracing::signal::Signal;
-use crate::tracing::Shares;
+use crate::tracing::TraceQuota;
 
-/// Limits for ended processes that were not read, beyond which the oldest are dropped.
-const ENDED_BYTES: u64 = 64 << 20;
-const ENDED_MOST: u64 = 4096;
+/// Limits for ended processes that were not read. Beyond a limit the oldest processes are dropped.
+const MAX_ENDED_BYTES: u64 = 64 << 20;
+const MAX_ENDED: u64 = 4096;
 
-/// Flags that exclude `WAIT`. A flight recorder is never full. A trace that is kept may have no
-/// reader. In a shared trace another process could make a thread wait for ever.
+/// Flags that exclude `WAIT`: a flight recorder is never full, a trace that is kept may have no
+/// reader, and in a shared trace another process could make a thread wait for ever.
 const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 
 /// Default time that threads wait for room, in milliseconds.
 const WAIT_MS: u32 = 10_000;
 
 /// Flags that exclude each other: processes of different users must not write into one buffer.
-const APART: u32 = flag::SHARED | flag::ALL_USERS;
+const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
 
-/// Searches a list that is sorted by key. Returns the index of the element, or where it would be
-/// inserted. Unlike the search of `core` it has no panic path, so page faults can use it.
+/// Searches a list that is sorted by key. Returns the index of the element, or the index at which
+/// to insert it. Unlike `binary_search`, `search` has no panic path for page faults.
 pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Result<usize, usize> {
     let (mut from, mut to) = (0usize, all.len());
     while from < to {
@@ -53,19 +53,19 @@ pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Resu
     Err(from)
 }
 
-/// The buffers of a process in a trace, by CPU. A buffer is created by the first write to it.
-pub(crate) struct Set {
+/// The buffers of a process in a trace, by CPU. The first write to a buffer creates the buffer.
+pub(crate) struct BufferSet {
     /// The key of the process, [`KEY_KERNEL`] or [`KEY_SHARED`].
     pub(crate) key: u64,
-    /// The bytes of the process without its buffers, if it has ended. Constant from then on, as are
-    /// the buffers' bytes.
+    /// The size of the process without its buffers in bytes, if the process has ended. After the
+    /// end this size and the size of the buffers are constant.
     ended: Option<u64>,
     /// The buffer of each CPU.
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
 }
 
-impl Set {
-    /// Returns the bytes of a set without buffers.
+impl BufferSet {
+    /// Returns the size of a set without buffers, in bytes.
     fn empty_bytes(nr: u32) -> usize {
         (nr as usize)
             .wrapping_mul(size_of::<Option<Arc<Buffer>>>())
@@ -86,24 +86,24 @@ impl Set {
     }
 
     /// Iterates over the buffers that exist.
-    pub(crate) fn there(&self) -> impl Iterator<Item = &Arc<Buffer>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Buffer>> {
         self.buffers.iter().flatten()
     }
 
-    /// Returns the bytes of the set and its buffers.
+    /// Returns the size of the set and its buffers, in bytes.
     fn memory(&self) -> u64 {
         let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
-        self.there()
+        self.iter()
             .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
     }
 
-    /// Returns the bytes of the buffers and of the process, if that has ended.
+    /// Returns the size in bytes of the buffers and the process; `None` before the process ends.
     fn ended(&self) -> Option<u64> {
         Some(self.memory().wrapping_add(self.ended?))
     }
 }
 
-/// Moves a list into larger memory with room for it, which was allocated without the list's lock.
+/// Moves a list into the larger memory `room`, which was allocated without the list's lock.
 pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
     let before = core::mem::replace(all, room);
     for one in before {
@@ -111,19 +111,19 @@ pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
     }
 }
 
-/// Allocates a list with room for more than `nr` elements. `ENOMEM`.
-pub(crate) fn room_beyond<T>(nr: usize) -> Result<KVVec<T>> {
+/// Allocates a list with room for more than `nr` elements, or returns `ENOMEM`.
+pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
     let capacity = nr.wrapping_add(nr / 2).wrapping_add(8);
     Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
 }
 
-/// Memory that a page fault needs. It is allocated without the lock, and the fault is tried again.
+/// Memory that a page fault lacks. It is allocated without `TRACING`, and the fault is retried.
 #[derive(Clone, Copy)]
-pub(crate) enum Need {
-    /// Room for more than this many sets.
-    Room(usize),
-    /// A set without buffers.
-    Set,
+pub(crate) enum Allocation {
+    /// A list with room for more than this number of sets.
+    SetList(usize),
+    /// A [`BufferSet`] without buffers.
+    BufferSet,
     /// A buffer with its first page.
     Buffer,
     /// A page of a buffer.
@@ -132,47 +132,47 @@ pub(crate) enum Need {
 
 /// The memory that was allocated for a page fault, charged to the trace's user.
 #[derive(Default)]
-pub(crate) struct Spare {
-    room: KVVec<Set>,
-    set: Option<(Set, Charge)>,
+pub(crate) struct Prealloc {
+    sets: KVVec<BufferSet>,
+    set: Option<(BufferSet, Charge)>,
     buffer: Option<(Arc<Buffer>, Charge)>,
     page: Option<Page>,
-    of_page: Option<Charge>,
-    /// The id of the trace that it is for; 0 before anything is allocated.
+    page_charge: Option<Charge>,
+    /// The id of the trace that may use the memory; 0 before anything is allocated.
     trace: u64,
 }
 
 /// The parameters for allocating a trace's buffers.
-pub(crate) struct Terms {
+pub(crate) struct BufferParams {
     trace: u64,
     bytes: u32,
     flight: bool,
     payer: Charge,
 }
 
-impl Spare {
+impl Prealloc {
     /// Returns whether the memory can be used for this trace.
     pub(crate) fn is_for(&self, trace: u64) -> bool {
         self.trace == 0 || self.trace == trace
     }
 
-    /// Allocates the memory that is needed. May sleep. `EDQUOT`, `ENOMEM`.
-    pub(crate) fn make(&mut self, need: Need, terms: &Terms) -> Result {
+    /// Allocates the memory `need`, or returns `EDQUOT` or `ENOMEM`. May sleep.
+    pub(crate) fn make(&mut self, need: Allocation, terms: &BufferParams) -> Result {
         self.trace = terms.trace;
         match need {
-            Need::Room(nr) => self.room = room_beyond(nr)?,
-            Need::Set => {
+            Allocation::SetList(nr) => self.sets = reserve_beyond(nr)?,
+            Allocation::BufferSet => {
                 let nr = cpu::nr_cpu_ids();
-                let charge = terms.payer.more(Set::empty_bytes(nr))?;
-                self.set = Some((Set::new(0, nr)?, charge));
+                let charge = terms.payer.charge(BufferSet::empty_bytes(nr))?;
+                self.set = Some((BufferSet::new(0, nr)?, charge));
             }
-            Need::Buffer => {
-                let charge = terms.payer.more(Buffer::empty_bytes(terms.bytes))?;
+            Allocation::Buffer => {
+                let charge = terms.payer.charge(Buffer::empty_bytes(terms.bytes))?;
                 let buffer = Buffer::new(terms.bytes, terms.flight)?;
                 self.buffer = Some((Arc::new(buffer, GFP_KERNEL_ACCOUNT)?, charge));
             }
-            Need::Page => {
-                self.of_page = Some(terms.payer.more(PAGE)?);
+            Allocation::Page => {
+                self.page_charge = Some(terms.payer.charge(PAGE)?);
                 self.page = Some(Page::new()?);
             }
         }
@@ -182,20 +182,20 @@ impl Spare {
 
 /// Counts of lost data, in buffers that exist or have been freed.
 #[derive(Clone, Copy, Default)]
-struct Losses {
-    /// Events that found no room.
+struct LostStats {
+    /// Number of events that found no room.
     lost: u64,
-    /// Bytes that were skipped because the counts of a buffer were corrupt.
+    /// Number of bytes that were skipped because the counts of a buffer were corrupt.
     cut: u64,
-    /// Page faults for which there was no memory.
+    /// Number of page faults that could not allocate memory.
     no_memory: u64,
 }
 
-impl Losses {
+impl LostStats {
     /// Adds the losses of a set's buffers.
-    fn add(&mut self, set: &Set) {
-        for buffer in set.there() {
-            let (cut, refused) = buffer.faults();
+    fn add(&mut self, set: &BufferSet) {
+        for buffer in set.iter() {
+            let (cut, refused) = buffer.loss_counts();
             self.lost = self.lost.wrapping_add(buffer.lost());
             self.cut = self.cut.wrapping_add(cut);
             self.no_memory = self.no_memory.wrapping_add(refused);
@@ -203,102 +203,102 @@ impl Losses {
     }
 }
 
-/// The question whether the maker of a trace may trace a process.
-pub(crate) struct Asks {
+/// A check whether the maker of a trace may trace a process.
+pub(crate) struct PermissionCheck {
     pub(crate) id: u64,
     /// The credentials of the trace's maker.
     maker: ARef<Credential>,
-    /// The answer is yes for all processes.
-    all: bool,
+    /// The maker may trace all processes.
+    allows_all: bool,
     /// The permission to stop the process (ptrace attach) is needed: its threads wait for room.
     attach: bool,
 }
 
-impl Asks {
-    /// Like [`ask`](Self::ask), with errors counted as no. Sleeps; the lock is not held.
-    pub(crate) fn may(&self, leader: &Task) -> bool {
-        self.ask(leader) == Ok(true)
+impl PermissionCheck {
+    /// Returns the result of [`check`](Self::check), false on error. Sleeps; `TRACING` is not held.
+    pub(crate) fn allows(&self, leader: &Task) -> bool {
+        self.check(leader) == Ok(true)
     }
 
-    /// Returns whether the maker may trace the process, and stop it if it waits. `EINTR` or
-    /// `ENOMEM` if that could not be determined. Sleeps; the lock is not held.
-    pub(crate) fn ask(&self, leader: &Task) -> Result<bool> {
-        if self.all {
+    /// Returns whether the maker may trace the process and, with `attach`, stop it. Returns `EINTR`
+    /// or `ENOMEM` if the check could not be made. Sleeps; the lock is not held.
+    pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
+        if self.allows_all {
             return Ok(true);
         }
-        match rights::may_by(&self.maker, leader, self.attach) {
+        match access::check_access_as(&self.maker, leader, self.attach) {
             Ok(()) => Ok(true),
             Err(error) if error == EINTR || error == ENOMEM => Err(error),
             Err(_) => Ok(false),
         }
     }
 
-    /// Returns whether the maker may trace the process as it was when it was last checked, by the
-    /// rule of ptrace alone. For a process that has ended or has executed another program.
-    pub(crate) fn might(&self, alive: &Alive) -> bool {
-        self.all || rights::rule_by(&self.maker, &alive.leader, &alive.seen)
+    /// Returns whether the maker may trace the process in the state last checked, by the rule of
+    /// ptrace alone. Used for a process that has ended or has executed another program.
+    pub(crate) fn may_still_allow(&self, alive: &LiveProcess) -> bool {
+        self.allows_all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
     }
 }
 
-/// A trace.
+/// A trace that exists: it is active, is ending, or has ended and is not freed yet.
 pub(crate) struct Trace {
-    /// The number of the trace. No number is used twice.
+    /// The unique number of the trace, which is never used again.
     pub(crate) id: u64,
-    /// The slot; `None` after the trace has ended.
+    /// The slot of the trace; `None` after the trace has ended.
     pub(crate) slot: Option<usize>,
-    /// Set while `calls::end` removes the processes one by one: none can join.
-    pub(crate) ends: bool,
-    /// The number and the bytes of the sets of processes that have ended.
+    /// Set while `calls::end` removes the processes one by one, so that no process can join.
+    pub(crate) is_ending: bool,
+    /// The number and the size in bytes of the sets of processes that have ended.
     ended_nr: u64,
     ended_bytes: u64,
     /// Flags of `PERFTRACE_CREATE`, and `FILTERED`.
     pub(crate) flags: u32,
-    /// Bytes of the records of a buffer.
+    /// Size of the records in a buffer, in bytes.
     pub(crate) bytes: u32,
-    /// The user that created it, in the initial namespace.
+    /// The id, in the initial namespace, of the user that created the trace.
     pub(crate) owner: u32,
-    /// Milliseconds that threads wait for room.
+    /// Time in milliseconds for which threads wait for room.
     pub(crate) wait_ms: u32,
     pub(crate) name: [u8; trace::NAME_MAX],
-    /// Globs of the markers that it wants.
+    /// Globs of the markers that the trace wants.
     pub(crate) globs: [u8; trace::FIELDS_MAX],
-    /// The cache of the globs' matches.
-    pub(crate) answers: Answers,
+    /// The cache of marker names matched with `globs`.
+    pub(crate) glob_cache: GlobCache,
     /// The filter program, in the page that processes map; `None` without a filter.
     pub(crate) filter: Option<Page>,
-    /// The time at which it was created, in ticks.
+    /// The time at which the trace was created, in ticks of the clock of traces.
     pub(crate) began: u64,
     /// The buffers of each process, sorted by key.
-    pub(crate) sets: KVVec<Set>,
-    /// Keeps the module loaded while the trace goes on without a file (`KEEP`).
-    pub(crate) kept: Option<Kept>,
-    /// The probes of kernel events.
+    pub(crate) sets: KVVec<BufferSet>,
+    /// Keeps the module loaded while the trace is kept without an open file (`KEEP`).
+    pub(crate) module_ref: Option<ModuleRef>,
+    /// The probes of kernel events; `None` without them.
     pub(crate) kernel: Option<Probes<KernelEvents>>,
-    /// Number of open files that refer to it.
+    /// Number of open files that refer to the trace.
     pub(crate) files: u64,
-    /// The number of the file that reads it; 0 if there is none.
+    /// The number of the file that reads the trace; 0 if no file reads it.
     pub(crate) reader: u64,
-    /// Wakes its readers, and threads that wait for room.
+    /// Wakes the trace's reader, and the threads that wait for room.
     pub(crate) signal: Arc<Signal>,
     /// The losses of buffers that were freed.
-    gone: Losses,
+    freed_losses: LostStats,
     /// Number of ended processes that were dropped unread.
     dropped: u64,
-    /// Sets were removed since this was last checked: processes may be in no trace now.
-    pub(crate) shrunk: bool,
+    /// True if a set was removed since the last search for processes in no trace.
+    pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the maker has no permission to trace them.
     denied: u64,
     /// Number of failures for lack of memory outside of existing buffers.
     no_memory: u64,
-    /// The memory that is charged for it.
+    /// The memory that is charged for the trace.
     charge: Charge,
-    /// The trace's part of the user's quotas, set when it gets a slot.
-    pub(crate) shares: Option<Shares>,
+    /// The count of the trace in the user's quotas, set when the trace gets a slot.
+    pub(crate) quota: Option<TraceQuota>,
 }
 
 impl Trace {
-    /// Creates a trace of the caller, without a slot. May sleep. `EINVAL`, `EPERM` for all users
-    /// without `CAP_PERFMON`, `EDQUOT`, `ENOMEM`.
+    /// Creates a trace of the caller, without a slot. Returns `EINVAL`, `EPERM` (`ALL_USERS`
+    /// without `CAP_PERFMON`), `EDQUOT` or `ENOMEM`. May sleep.
     pub(crate) fn new(id: u64, create: &Create, filter: Option<Page>, began: u64) -> Result<Self> {
         let name = filter::text(&create.name).ok_or(EINVAL)?;
         let globs = filter::text(&create.markers).ok_or(EINVAL)?;
@@ -306,7 +306,7 @@ impl Trace {
             || !filter::check_event(name)
             || !filter::check_globs(globs)
             || (create.flags & flag::WAIT != 0 && create.flags & NO_WAIT != 0)
-            || create.flags & APART == APART
+            || create.flags & EXCLUSIVE_FLAGS == EXCLUSIVE_FLAGS
             || (create.flags & flag::WAIT == 0 && create.wait_ms != 0)
             || create.reserved != 0
         {
@@ -320,7 +320,7 @@ impl Trace {
         if !bytes.is_power_of_two() || !(trace::BYTES_MIN..=trace::BYTES_MAX).contains(&bytes) {
             return Err(EINVAL);
         }
-        if create.flags & flag::ALL_USERS != 0 && !rights::is_perfmon_capable() {
+        if create.flags & flag::ALL_USERS != 0 && !access::is_perfmon_capable() {
             return Err(EPERM);
         }
         let page = if filter.is_some() { PAGE } else { 0 };
@@ -329,46 +329,46 @@ impl Trace {
         Ok(Self {
             id,
             slot: None,
-            ends: false,
+            is_ending: false,
             ended_nr: 0,
             ended_bytes: 0,
             flags: create.flags | filtered,
             bytes,
-            owner: Who::calls().uid,
+            owner: Identity::of_current().uid,
             wait_ms: match create.wait_ms {
                 0 => WAIT_MS,
                 ms => ms,
             },
             name: create.name,
             globs: create.markers,
-            answers: Answers::default(),
+            glob_cache: GlobCache::default(),
             filter,
             began,
             sets: KVVec::new(),
-            kept: None,
+            module_ref: None,
             kernel: None,
             files: 1,
             reader: 0,
             signal: Signal::new()?,
-            gone: Losses::default(),
+            freed_losses: LostStats::default(),
             dropped: 0,
-            shrunk: false,
+            sets_removed: false,
             denied: 0,
             no_memory: 0,
             charge,
-            shares: None,
+            quota: None,
         })
     }
 
-    pub(crate) fn is(&self, flag: u32) -> bool {
+    pub(crate) fn has_flag(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
-    /// Returns whether the caller may use the trace without `CAP_PERFMON`: it has all rights of the
-    /// maker, and the trace has neither processes of all users nor kernel events.
+    /// Returns whether the caller may use the trace without `CAP_PERFMON`: the caller has all
+    /// rights of the maker, and the trace has neither processes of all users nor kernel events.
     pub(crate) fn is_own(&self) -> bool {
-        rights::covers(self.charge.user())
-            && !self.is(flag::ALL_USERS)
+        access::has_rights_of(self.charge.user())
+            && !self.has_flag(flag::ALL_USERS)
             && self.set(KEY_KERNEL).is_none()
     }
 
@@ -377,59 +377,60 @@ impl Trace {
         self.charge.user().clone()
     }
 
-    /// Returns whether the trace has this name.
+    /// Returns whether `name` is the name of the trace.
     pub(crate) fn has_name(&self, name: &[u8]) -> bool {
         filter::text(&self.name) == Some(name)
     }
 
     /// Returns whether a process is in the trace and has not ended.
-    pub(crate) fn takes(&self, process: &Process) -> bool {
+    pub(crate) fn has_live(&self, process: &Process) -> bool {
         self.slot.is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
     }
 
-    /// Returns whether a process can join if the maker has permission, which is not checked here.
-    pub(crate) fn may_take(&self, process: &Process) -> bool {
-        self.could_take(process) && !process.is_asleep()
+    /// Returns whether a process can join if the maker has permission, which the caller checks.
+    pub(crate) fn may_join(&self, process: &Process) -> bool {
+        self.could_join(process) && !process.is_unattached()
     }
 
-    /// Returns whether a process can join, now or when it first accesses its mappings.
-    pub(crate) fn could_take(&self, process: &Process) -> bool {
+    /// Returns whether a process can join the trace now or at its first access to its mappings.
+    pub(crate) fn could_join(&self, process: &Process) -> bool {
         self.is_for(process.who.uid, process.shared) && !process.has_ended()
     }
 
-    /// Returns whether processes of this user can join. `shared`: they take part in shared traces.
+    /// Returns whether a process of user `uid` can join, which joins shared traces if `shared` is
+    /// set.
     pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
-        let user = self.is(flag::ALL_USERS) || uid == self.owner;
-        self.is_on() && user && (shared || !self.is(flag::SHARED))
+        let user = self.has_flag(flag::ALL_USERS) || uid == self.owner;
+        self.is_on() && user && (shared || !self.has_flag(flag::SHARED))
     }
 
-    /// Returns whether processes can join.
+    /// Returns whether processes can join the trace.
     pub(crate) fn is_on(&self) -> bool {
-        self.slot.is_some() && !self.ends
+        self.slot.is_some() && !self.is_ending
     }
 
     /// Counts a process that could not be traced.
-    pub(crate) fn miss(&mut self) {
+    pub(crate) fn count_missed(&mut self) {
         self.no_memory = self.no_memory.wrapping_add(1);
     }
 
-    /// Returns the question of permission for this trace.
-    pub(crate) fn asks(&self) -> Asks {
-        Asks {
+    /// Returns the permission check of the trace.
+    pub(crate) fn permission_check(&self) -> PermissionCheck {
+        PermissionCheck {
             id: self.id,
             maker: self.maker(),
-            // `CAP_PERFMON` is the right to monitor, not to make other processes wait.
-            all: self.is(flag::ALL_USERS) && !self.is(flag::WAIT),
-            attach: self.is(flag::WAIT),
+            // `CAP_PERFMON` does not include the right to make other processes wait.
+            allows_all: self.has_flag(flag::ALL_USERS) && !self.has_flag(flag::WAIT),
+            attach: self.has_flag(flag::WAIT),
         }
     }
 
-    /// Returns a copy of the globs.
-    pub(crate) fn wishes(&self) -> Wishes {
-        Wishes::of(self)
+    /// Returns a copy of the globs of the trace.
+    pub(crate) fn trace_globs(&self) -> TraceGlobs {
+        TraceGlobs::of(self)
     }
 
-    /// Removes a process, with unread data, that the maker has no permission to trace any more.
+    /// Removes a process, with its unread data, that the maker may not trace any more.
     pub(crate) fn deny(&mut self, key: u64) {
         if let Some(place) = self.find(key) {
             self.remove(place);
@@ -437,147 +438,148 @@ impl Trace {
         self.denied = self.denied.wrapping_add(1);
     }
 
-    /// Returns the slot as a process in the trace sees it.
-    pub(crate) fn seen(&self, generation: u32) -> Slot {
+    /// Returns the contents of the slot for the control page of a process in the trace.
+    pub(crate) fn process_view(&self, generation: u32) -> Slot {
         Slot {
             generation,
             flags: self.flags,
             mask: self.bytes.wrapping_sub(1),
-            wait_ms: match self.is(flag::WAIT) {
+            wait_ms: match self.has_flag(flag::WAIT) {
                 true => self.wait_ms,
                 false => 0,
             },
         }
     }
 
-    /// Creates all buffers for kernel events at once, because probes cannot allocate. May sleep.
+    /// Creates all buffers for kernel events, because probes cannot allocate. May sleep.
     pub(crate) fn add_kernel(&mut self) -> Result {
-        let mut set = Set::new(KEY_KERNEL, cpu::nr_cpu_ids())?;
+        let mut set = BufferSet::new(KEY_KERNEL, cpu::nr_cpu_ids())?;
         for (place, cpu) in set.buffers.iter_mut().zip(0u32..u32::MAX) {
             if cpu::is_possible(cpu) {
-                let buffer = Buffer::new(self.bytes, self.is(flag::FLIGHT))?;
-                buffer.complete()?;
+                let buffer = Buffer::new(self.bytes, self.has_flag(flag::FLIGHT))?;
+                buffer.alloc_all()?;
                 *place = Some(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?);
             }
         }
-        let mut charge = self.charge.more(set.memory() as usize)?;
+        let mut charge = self.charge.charge(set.memory() as usize)?;
         self.sets.push(set, GFP_KERNEL_ACCOUNT)?;
-        self.charge.take(&mut charge);
+        self.charge.absorb(&mut charge);
         Ok(())
     }
 
-    /// Returns the parameters for allocating buffers.
-    pub(crate) fn terms(&self) -> Terms {
-        Terms {
+    /// Returns the parameters for allocating buffers of the trace.
+    pub(crate) fn buffer_params(&self) -> BufferParams {
+        BufferParams {
             trace: self.id,
             bytes: self.bytes,
-            flight: self.is(flag::FLIGHT),
-            payer: self.charge.none(),
+            flight: self.has_flag(flag::FLIGHT),
+            payer: self.charge.empty(),
         }
     }
 
-    /// Returns the user that is charged for the trace's memory.
+    /// Returns the charge whose user pays for the trace's memory.
     pub(crate) fn payer(&self) -> &Charge {
         &self.charge
     }
 
-    /// Returns the index of the set with this key.
+    /// Returns the index of the set with key `key`.
     fn find(&self, key: u64) -> Option<usize> {
         search(&self.sets, key, |set| set.key).ok()
     }
 
-    /// Returns the buffers of a process.
-    pub(crate) fn set(&self, key: u64) -> Option<&Set> {
+    /// Returns the buffers of a process in the trace.
+    pub(crate) fn set(&self, key: u64) -> Option<&BufferSet> {
         self.sets.get(self.find(key)?)
     }
 
-    /// Adds a set for this key from `spare` if there is none. Returns what `spare` lacks.
-    fn set_or(&mut self, key: u64, spare: &mut Spare) -> Result<(), Need> {
+    /// Adds a set for `key` from `spare` if the trace has none. Returns an error for memory that
+    /// `spare` lacks.
+    fn ensure_set(&mut self, key: u64, spare: &mut Prealloc) -> Result<(), Allocation> {
         match search(&self.sets, key, |set| set.key) {
             Ok(_) => Ok(()),
             Err(place) => {
                 let nr = self.sets.len();
                 if nr == self.sets.capacity() {
-                    if spare.room.capacity() <= nr {
-                        return Err(Need::Room(nr));
+                    if spare.sets.capacity() <= nr {
+                        return Err(Allocation::SetList(nr));
                     }
                     move_to(
                         &mut self.sets,
-                        core::mem::replace(&mut spare.room, KVVec::new()),
+                        core::mem::replace(&mut spare.sets, KVVec::new()),
                     );
                 }
-                let (mut set, mut charge) = spare.set.take().ok_or(Need::Set)?;
+                let (mut set, mut charge) = spare.set.take().ok_or(Allocation::BufferSet)?;
                 set.key = key;
                 let done = self.sets.insert_within_capacity(place, set);
-                done.map_err(|_| Need::Set)?;
-                self.charge.take(&mut charge);
-                self.signal.ring();
+                done.map_err(|_| Allocation::BufferSet)?;
+                self.charge.absorb(&mut charge);
+                self.signal.notify();
                 Ok(())
             }
         }
     }
 
     /// Returns a page of a buffer of a process in the trace. Missing parts are taken from `spare`.
-    /// Returns `None` if there can be no such page, and an error if `spare` lacks something.
+    /// Returns `None` if no such page can exist, and an error for memory that `spare` lacks.
     pub(crate) fn page(
         &mut self,
         key: u64,
         cpu: usize,
         number: usize,
-        spare: &mut Spare,
-    ) -> Result<Option<usize>, Need> {
+        spare: &mut Prealloc,
+    ) -> Result<Option<usize>, Allocation> {
         if number > self.bytes as usize / PAGE {
             return Ok(None);
         }
-        let shared = self.is(flag::SHARED);
+        let shared = self.has_flag(flag::SHARED);
         if shared {
-            // An empty set of its own keeps the process, with its markers, for as long as the
-            // shared buffer may have its records.
-            self.set_or(key, spare)?;
+            // A separate empty set keeps the process, with its markers, for as long as the shared
+            // buffer may have records of the process.
+            self.ensure_set(key, spare)?;
         }
         let key = if shared { KEY_SHARED } else { key };
-        self.set_or(key, spare)?;
+        self.ensure_set(key, spare)?;
         let Self { sets, charge, .. } = self;
-        let at = search(sets, key, |set| set.key).map_err(|_| Need::Set)?;
+        let at = search(sets, key, |set| set.key).map_err(|_| Allocation::BufferSet)?;
         let Some(place) = sets.get_mut(at).and_then(|set| set.buffers.get_mut(cpu)) else {
             return Ok(None);
         };
         if place.is_none() {
-            // Writers access the page of counts first. If there was no memory for it, no other page
-            // is needed, as the records could not be found.
+            // Writers access the page of counts first. If that page could not be allocated, no
+            // other page is needed, as the records could not be found.
             if number != 0 {
                 return Ok(None);
             }
-            let (buffer, mut of_it) = spare.buffer.take().ok_or(Need::Buffer)?;
-            charge.take(&mut of_it);
+            let (buffer, mut of_it) = spare.buffer.take().ok_or(Allocation::Buffer)?;
+            charge.absorb(&mut of_it);
             *place = Some(buffer);
         }
         let page = place
             .as_ref()
-            .and_then(|b| b.page_or(number, &mut spare.page));
+            .and_then(|b| b.page_or_insert(number, &mut spare.page));
         if spare.page.is_none() {
-            if let Some(of_page) = &mut spare.of_page {
-                charge.take(of_page);
+            if let Some(of_page) = &mut spare.page_charge {
+                charge.absorb(of_page);
             }
         }
-        page.map(Some).ok_or(Need::Page)
+        page.map(Some).ok_or(Allocation::Page)
     }
 
-    /// Counts events that are lost because there was no memory for a page of a buffer.
-    pub(crate) fn refuse(&mut self, key: u64, cpu: usize) {
-        let key = if self.is(flag::SHARED) {
+    /// Counts events that are lost because a page of a buffer could not be allocated.
+    pub(crate) fn count_alloc_failure(&mut self, key: u64, cpu: usize) {
+        let key = if self.has_flag(flag::SHARED) {
             KEY_SHARED
         } else {
             key
         };
         let set = self.set(key);
         match set.and_then(|set| set.buffers.get(cpu)?.as_ref()) {
-            Some(buffer) => buffer.refuse(),
+            Some(buffer) => buffer.count_alloc_failure(),
             None => self.no_memory = self.no_memory.wrapping_add(1),
         }
     }
 
-    /// Returns the next buffer with unread data after the one of this process and CPU.
+    /// Returns the next buffer with unread data after the buffer of process `key` and CPU `cpu`.
     pub(crate) fn next(&self, key: u64, cpu: u32) -> Option<(u64, u32, Arc<Buffer>)> {
         for set in self.sets.iter().filter(|set| set.key >= key) {
             for (place, number) in set.buffers.iter().zip(0u32..u32::MAX) {
@@ -585,7 +587,7 @@ impl Trace {
                 let Some(buffer) = place.as_ref().filter(|_| after) else {
                     continue;
                 };
-                if buffer.news().is_some() {
+                if buffer.unread().is_some() {
                     return Some((set.key, number, buffer.clone()));
                 }
             }
@@ -595,8 +597,8 @@ impl Trace {
 
     fn remove(&mut self, place: usize) {
         if let Ok(set) = self.sets.remove(place) {
-            self.gone.add(&set);
-            self.charge.give_back(set.memory() as usize);
+            self.freed_losses.add(&set);
+            self.charge.uncharge(set.memory() as usize);
             if let Some(bytes) = set.ended() {
                 self.ended_nr = self.ended_nr.wrapping_sub(1);
                 self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
@@ -605,27 +607,27 @@ impl Trace {
     }
 
     /// Removes the sets of ended processes that were read.
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn reap(&mut self) {
         if self.flags & (flag::FLIGHT | flag::SHARED) != 0 || self.ended_nr == 0 {
             return;
         }
         let Self {
             sets,
-            gone,
+            freed_losses: gone,
             charge,
-            shrunk,
+            sets_removed: shrunk,
             ended_nr,
             ended_bytes,
             ..
         } = self;
         sets.retain(|set| {
-            let is_read = || set.there().all(|buffer| buffer.news().is_none());
+            let is_read = || set.iter().all(|buffer| buffer.unread().is_none());
             let Some(bytes) = set.ended().filter(|_| is_read()) else {
                 return true;
             };
             *shrunk = true;
             gone.add(set);
-            charge.give_back(set.memory() as usize);
+            charge.uncharge(set.memory() as usize);
             *ended_nr = ended_nr.wrapping_sub(1);
             *ended_bytes = ended_bytes.wrapping_sub(bytes);
             false
@@ -633,7 +635,7 @@ impl Trace {
     }
 
     /// Counts the set of a process that has ended, with the process's own `bytes`.
-    pub(crate) fn has_ended(&mut self, key: u64, bytes: u64) {
+    pub(crate) fn count_ended(&mut self, key: u64, bytes: u64) {
         let Some(set) = self.find(key).and_then(|at| self.sets.get_mut(at)) else {
             return;
         };
@@ -644,12 +646,12 @@ impl Trace {
         }
     }
 
-    /// Removes the oldest ended process if a limit is exceeded. Returns its key.
+    /// Removes the oldest ended process if a limit is exceeded, and returns its key.
     pub(crate) fn drop_oldest(&mut self) -> Option<u64> {
-        if self.ended_bytes <= ENDED_BYTES && self.ended_nr <= ENDED_MOST {
+        if self.ended_bytes <= MAX_ENDED_BYTES && self.ended_nr <= MAX_ENDED {
             return None;
         }
-        // The sets are sorted by key, so the oldest come first.
+        // The sets are sorted by key, so the sets of the oldest processes come first.
         let at = self.sets.iter().position(|set| set.ended.is_some())?;
         let key = self.sets.get(at)?.key;
         self.remove(at);
@@ -657,7 +659,7 @@ impl Trace {
         Some(key)
     }
 
-    /// Removes an ended process, with unread data, that the trace's user cannot pay for.
+    /// Removes an ended process, with unread data, that would exceed a limit of the trace's user.
     pub(crate) fn drop_process(&mut self, key: u64) {
         if let Some(place) = self.find(key) {
             self.remove(place);
@@ -667,7 +669,7 @@ impl Trace {
 
     /// Returns the data of `PERFTRACE_INFO`, without the clocks and the slot.
     pub(crate) fn info(&self) -> Info {
-        let mut losses = self.gone;
+        let mut losses = self.freed_losses;
         let (mut memory, mut processes) = (0u64, 0u64);
         for set in &self.sets {
             losses.add(set);

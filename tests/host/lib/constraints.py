@@ -15,15 +15,16 @@ INIT = re.compile(r"^static .*void intel_pmu_init_([a-z_]+)\(")
 EXTRAS = re.compile(r"^static struct extra_reg intel_([a-z0-9]+)_extra_regs\[\]")
 EXTRA = re.compile(r"^\tINTEL_UEVENT_EXTRA_REG\((\w+), MSR_(\w+),")
 LATENCY = re.compile(r"^\tINTEL_UEVENT_PEBS_LDLAT_EXTRA_REG\((\w+)\)")
-SETS = re.compile(r"event_constraints\)? = intel_([a-z0-9]+)_event_constraints;")
+SETS_RULES = re.compile(r"event_constraints\)? = intel_([a-z0-9]+)_event_constraints;")
 SETS_EXTRAS = re.compile(r"\bextra_regs\)? = intel_([a-z0-9]+)_extra_regs;")
-CALLS = re.compile(r"\tintel_pmu_init_([a-z_]+)\((?:NULL|pmu|&pmu->pmu)\)")
+CALLS_INIT = re.compile(r"\tintel_pmu_init_([a-z_]+)\((?:NULL|pmu|&pmu->pmu)\)")
 
-# Left out: fixed counters are known without the table, and top-down metrics are not supported.
+# Constraints that are left out: fixed counters are known without the table, and top-down metrics
+# are not supported.
 LEFT_OUT = {"FIXED_EVENT_CONSTRAINT", "METRIC_EVENT_CONSTRAINT"}
 
 
-def rule(macro, arguments):
+def parse_rule(macro, arguments):
     """Returns the first and the last event code, the mask of the codes, and the counters."""
     code, *rest = (int(a, 0) for a in arguments)
     counters = rest[-1]
@@ -35,10 +36,10 @@ def rule(macro, arguments):
         return code, code, 0xFFFF, counters
     if macro == "INTEL_UBIT_EVENT_CONSTRAINT":
         return code, code, 0xFF | code, counters
-    sys.exit(f"constraints.py: unknown macro {macro}; add it to rule()")
+    sys.exit(f"constraints.py: unknown macro {macro}; add it to parse_rule()")
 
 
-def models_of(path):
+def read_models(path):
     """Returns family and model by name, from intel-family.h."""
     found = {}
     for line in open(path, encoding="utf-8"):
@@ -48,24 +49,24 @@ def models_of(path):
     return found
 
 
-def read(path):
+def read_constraints(path):
     """Returns the rules by table, the second registers by table, and the tables by model name."""
     tables, extras, sets, of_model = {}, {}, {}, {}
     table = extra = function = None
-    cases, fresh, waiting = [], True, {}
+    cases, new_list, labels = [], True, {}
 
-    def have(found):
+    def add_to_cases(found):
         for case in cases:
             of_model.setdefault(case, []).extend(f for f in found if f not in of_model[case])
 
-    def called(line):
+    def tables_set_by(line):
         """Returns the tables that a line sets, by itself or by a call."""
         found = []
-        if match := SETS.search(line):
+        if match := SETS_RULES.search(line):
             found.append(("rules", match[1]))
         if match := SETS_EXTRAS.search(line):
             found.append(("extras", match[1]))
-        if match := CALLS.search(line):
+        if match := CALLS_INIT.search(line):
             found += sets.get(match[1], {}).items()
         return found
 
@@ -84,7 +85,7 @@ def read(path):
             table = extra = function = None
         elif table and (match := RULE.match(line)):
             if match[1] not in LEFT_OUT:
-                tables[table].append(rule(match[1], match[2].split(",")))
+                tables[table].append(parse_rule(match[1], match[2].split(",")))
         elif extra and (match := EXTRA.match(line)):
             extras[extra].append((int(match[1], 0), match[2]))
         elif extra and (match := LATENCY.match(line)):
@@ -93,30 +94,30 @@ def read(path):
             sys.exit(f"constraints.py: unknown macro in '{line.strip()}'; add a pattern for it")
         elif function == "init":
             if match := re.match(r"\tcase (INTEL_\w+):", line):
-                cases = [] if fresh else cases
-                fresh = False
+                cases = [] if new_list else cases
+                new_list = False
                 cases.append(match[1])
             elif line.startswith("\tdefault:"):
                 cases = []
             elif match := re.match(r"\t\tgoto (\w+);", line):
-                waiting.setdefault(match[1], []).extend(cases)
-                cases, fresh = [], False
+                labels.setdefault(match[1], []).extend(cases)
+                cases, new_list = [], False
             elif match := re.match(r"\t(\w+):$", line):
-                cases = cases + waiting.pop(match[1], [])
-                fresh = False
+                cases = cases + labels.pop(match[1], [])
+                new_list = False
             elif line.startswith("\t\tbreak;"):
-                fresh = True
+                new_list = True
             else:
-                have(called(line))
+                add_to_cases(tables_set_by(line))
         elif function:
-            # A later line of a function replaces the tables that an earlier call has set.
-            sets.setdefault(function, {}).update(called(line))
+            # A later line of the same function replaces the tables that an earlier call has set.
+            sets.setdefault(function, {}).update(tables_set_by(line))
     return tables, extras, of_model
 
 
 def main():
-    models = models_of(sys.argv[1])
-    tables, extras, of_model = read(sys.argv[2])
+    models = read_models(sys.argv[1])
+    tables, extras, of_model = read_constraints(sys.argv[2])
     lines, used = [], set()
     for name, found in of_model.items():
         rules = [n for kind, n in found if kind == "rules" and tables.get(n)]
@@ -130,8 +131,8 @@ def main():
             lines.append((family, model, rules, more))
     print("// SPDX-License-Identifier: GPL-2.0\n")
     release = ".".join(sys.argv[3].split(".")[:2])
-    print("//! The constraints of perf in arch/x86/events/intel/core.c, by tests/host/constraints.sh,")
-    print(f"//! made from Linux {release}.\n")
+    print("//! The constraints of Intel processors. tests/host/constraints.sh made this file from perf's")
+    print(f"//! arch/x86/events/intel/core.c in Linux {release}.\n")
     print("use super::{extra, rule, Extra, Model, Rule};")
     for name, rules in tables.items():
         if ("rules", name) in used:

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash disable=SC2034 # for scripts that source it
 #
-# Functions with which the tests in tests/host print KTAP. A test ends with `exit $failed`.
+# Functions that print KTAP for the tests in tests/host. A test ends with `exit $failed`.
 
 n=0 failed=0
 
-# plan TESTS: prints the head, with the number of results.
+# plan TESTS: prints the header of KTAP, with the number of results.
 plan() {
 	echo "TAP version 13"
 	echo "1..$1"
 }
 
-# result STATUS NAME [DIAGNOSTICS]: prints a result, which passes if STATUS is 0. Diagnostics are
-# printed if it fails, up to 40 lines.
+# result STATUS NAME [DIAGNOSTICS]: prints a result, which passes if STATUS is 0. If the result
+# fails, up to 40 lines of DIAGNOSTICS are printed.
 result() {
 	n=$((n + 1))
 	if [ "$1" = 0 ]; then
@@ -24,7 +24,7 @@ result() {
 	fi
 }
 
-# as_wanted NAME GOT WANTED: passes if the two texts are equal, and prints their difference if not.
+# as_wanted NAME GOT WANTED: passes if GOT and WANTED are equal, and prints their difference if not.
 as_wanted() {
 	result "$([ "$2" = "$3" ]; echo $?)" "$1" "$(diff <(echo "$3") <(echo "$2"))"
 }
@@ -35,8 +35,8 @@ nothing() {
 	result $? "$1" "$2"
 }
 
-# check NAME COMMAND...: passes if the command succeeds. Its output is printed, up to 20 lines, and
-# kept in $work/said.
+# check NAME COMMAND...: passes if the command succeeds. Prints up to 20 lines of the command's
+# output, which is kept in $work/said.
 check() {
 	local name=$1 status=0
 	shift

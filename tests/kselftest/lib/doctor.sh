@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC2015,SC3043
 #
-# Shared by the tests of pfc doctor: runs it with both outputs and a timeout, and checks them.
+# Shared by the tests of pfc doctor: runs it with both output formats and a timeout, and checks the
+# outputs.
 
-# doctor STATUS, doctor_as USER STATUS: write the outputs to the files text and json. make test
-# makes the JSON only if a test sets with_json: both outputs are made from one list of checks.
+# run_doctor STATUS, run_doctor_as USER STATUS: run pfc doctor and write its outputs to the files
+# text and json. In make test the JSON is made only if a test sets with_json, because both outputs
+# are made from one list of checks.
 with_json=${LONG:-}
-doctor() {
+run_doctor() {
 	timeout $((30 * PATIENCE)) pfc doctor >text 2>errors
 	local first=$?
 	local second=$first
@@ -14,7 +16,7 @@ doctor() {
 	[ -z "$with_json" ] || { timeout $((30 * PATIENCE)) pfc doctor --json >json 2>>errors; second=$?; }
 	[ $first = "$1" ] && [ $second = "$1" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $1"; cat text errors; return 1; }
 }
-doctor_as() {
+run_doctor_as() {
 	su "$1" -s /bin/sh -c "timeout $((30 * PATIENCE)) pfc doctor" >text 2>errors
 	local first=$?
 	local second=$first
@@ -22,9 +24,9 @@ doctor_as() {
 	[ -z "$with_json" ] || { su "$1" -s /bin/sh -c "timeout $((30 * PATIENCE)) pfc doctor --json" >json 2>>errors; second=$?; }
 	[ $first = "$2" ] && [ $second = "$2" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $2"; cat text errors; return 1; }
 }
-# says STATE SECTION CHECK FOUND [REMEDY]: true if the outputs have this check. FOUND and REMEDY
-# are extended regular expressions.
-says() {
+# has_finding STATE SECTION CHECK FOUND [REMEDY]: true if the outputs of pfc doctor contain this
+# check. FOUND and REMEDY are extended regular expressions.
+has_finding() {
 	awk -v section="$2:" '/^[a-z]+:$/ { on = ($0 == section) } on' text >part
 	if ! grep -A 1 -E "^$1 +$3 +.*$4" part >found; then
 		echo "not said: $*"
@@ -37,6 +39,6 @@ says() {
 		return 1
 	fi
 	[ -n "$with_json" ] || return 0
-	# Quotation marks and braces are JSON's; each check is an object.
+	# Each check is an object in the JSON: the text after each opening brace becomes one line.
 	tr '{' '\n' <json | grep -E "\"check\":\"$3\"" | grep -E "\"section\":\"$2\"" | grep -qE "\"state\":\"$1\"" || { echo "not so in the JSON: $*"; return 1; }
 }

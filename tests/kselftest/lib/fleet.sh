@@ -1,41 +1,41 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC2034,SC2086,SC3043
 #
-# Shared by the tests of monitoring: runs programs as the units of tools/fleet do.
+# Shared by the tests of monitoring: runs programs as the systemd units of tools/fleet do.
 
 fleet=/tests/fleet
-# The group of /dev/perfcounters, as a udev rule would set it.
+# The group ID of /dev/perfcounters, which a udev rule would set.
 readers=4242
 
-setting() { # UNIT KEY: prints the last value of the key
+unit_setting() { # UNIT KEY: prints the last value of the key
 	sed -n "s/^$2=//p" "$fleet/$1" | tail -n 1
 }
-# as_unit UNIT MORE-GROUPS COMMAND...: runs the command as a user of its own, with the
-# capabilities of the unit and no others.
+# as_unit UNIT MORE-GROUPS COMMAND...: runs the command as user 12345, with only the capabilities of
+# the unit.
 as_unit() {
 	local caps groups=$readers$2
-	caps=$(setting $1 AmbientCapabilities | sed 's/CAP_/+/g' | tr 'A-Z ' 'a-z,')
+	caps=$(unit_setting $1 AmbientCapabilities | sed 's/CAP_/+/g' | tr 'A-Z ' 'a-z,')
 	caps=-all${caps:+,$caps}
 	shift 2
 	chgrp $readers /dev/perfcounters /dev/perfcounters_names
 	exec setpriv --reuid 12345 --regid 12345 --groups "$groups" --bounding-set "$caps" \
 		--inh-caps "$caps" --ambient-caps "$caps" --no-new-privs "$@"
 }
-# between LOW VALUE HIGH: true if the value is in the range.
-between() { awk "BEGIN { exit !($1 <= $2 && $2 <= $3) }" || { echo "$2 is not between $1 and $3"; return 1; }; }
-near() { # VALUE WANTED PERCENT: true if the difference is at most that percentage
+# is_between LOW VALUE HIGH: true if VALUE is at least LOW and at most HIGH.
+is_between() { awk "BEGIN { exit !($1 <= $2 && $2 <= $3) }" || { echo "$2 is not between $1 and $3"; return 1; }; }
+is_near() { # VALUE WANTED PERCENT: true if the difference is at most that percentage
 	awk "BEGIN { d = $1 - $2; if (d < 0) d = -d; exit !(d <= $2 * $3 / 100) }" || { echo "$1 is not $2 within $3 %"; return 1; }
 }
-# Adds 10 on CPU 0 about ten times a second, until it is killed.
-pace() { # NUMBER: of the instance
+# Adds 10 to an instance on CPU 0 about ten times a second, until the function is killed.
+add_paced() { # NUMBER: of the instance
 	while :; do
-		printf 'adjust %s 10' "$1" >/proc/puppet
+		printf 'adjust %s 10' "$1" >/proc/test_driver
 		sleep 0.1
 	done
 }
-# Prints the user time of a task in nanoseconds, from accounting.
+# Prints the user time of a task in nanoseconds, as accounting reports it.
 user_time() {
 	pfc ppa "$1" --json | jq '.tasks[0].user * 1000000 / .khz | floor'
 }
-# Prints the value of an instance, over all CPUs.
-total() { pfc read --json "$1" | jq '.instances[0].value'; }
+# Prints the value of an instance, summed over all CPUs.
+instance_total() { pfc read --json "$1" | jq '.instances[0].value'; }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC1003,SC2016,SC2034,SC2086,SC2317,SC2329,SC3043
 #
-# Shared by the tests in shell, like kselftest_pc.h by those in C.
+# Shared by the tests in shell, as kselftest_pc.h is shared by the tests in C.
 
 n=0 failed=0
 plan() { # TESTS
@@ -20,8 +20,9 @@ check() { # NAME COMMAND...: its output is shown if it fails
 	[ $rc = 0 ] || { echo "# status $rc"; head -n 20 said | cut -c1-300 | sed 's/^/# /'; }
 	result $rc "$name"
 }
-# within SECONDS COMMAND...: repeats the command until it succeeds, SECONDS * 5 times with 0.2 s
-# between; on a busy host that takes longer. Prints the last output if it never does.
+# within SECONDS COMMAND...: repeats the command until it succeeds, at most SECONDS * 5 times with
+# pauses of 0.2 s, which take longer on a busy host. Prints the last output if the command never
+# succeeds.
 within() {
 	local left=$(($1 * 5))
 	shift
@@ -32,24 +33,25 @@ within() {
 	done
 }
 
-# run_for TASK MS: waits until TASK, which is PID or PID/task/TID, has used MS more milliseconds of
-# CPU time. To pass it to another program as a command: sh -c "$run_for" TASK MS.
-run_for() { within 60 has_had "$1" $(($(had "$1") + $2 * 1000000)); }
-had() { cut -d ' ' -f 1 "/proc/$1/schedstat"; }
-has_had() { [ "$(had "$1")" -ge "$2" ]; }
+# run_for TASK MS: waits until TASK (PID or PID/task/TID) has used MS more milliseconds of CPU time.
+# A program can call run_for as the command sh -c "$run_for" TASK MS.
+run_for() { within 60 has_cpu_ns "$1" $(($(cpu_ns "$1") + $2 * 1000000)); }
+cpu_ns() { cut -d ' ' -f 1 "/proc/$1/schedstat"; }
+has_cpu_ns() { [ "$(cpu_ns "$1")" -ge "$2" ]; }
 run_for='. /tests/kselftest_pc.sh; run_for "$0" "$1"'
 
-# catches_int PID: true if it handles SIGINT. A shell's background job ignores SIGINT at first.
+# catches_int PID: true if the process handles SIGINT. A shell's background job ignores SIGINT at
+# first.
 catches_int() { grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status"; }
-# has_ended PID: true if it is a zombie, or the shell has already reaped it.
+# has_ended PID: true if the process is a zombie, or the shell has already reaped it.
 has_ended() { ! grep '^State:' "/proc/$1/status" 2>/dev/null | grep -qv Z; }
 
-# has_open PID FILE: true if it has a file open with FILE in its name.
+# has_open PID FILE: true if the process has a file open whose name contains FILE.
 # shellcheck disable=SC2010 # what links are to
 has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }
 
-# Removes perfcounters.ko and its users. An earlier test may have been killed and left them.
-unload() {
+# Removes perfcounters.ko and its users, which an earlier test may have left when it was killed.
+unload_modules() {
 	local m
 	for m in $(ls /sys/module/perfcounters/holders 2>/dev/null) perfcounters; do
 		busybox rmmod "$m" 2>/dev/null
@@ -60,42 +62,42 @@ load_providers() {
 	while read -r ko; do insmod "/modules/$ko" 2>/dev/null; done </modules/order
 }
 
-puppet() { # COMMAND...: prints its result
-	exec 3<>/proc/puppet
+driver_cmd() { # COMMAND...: prints its result
+	exec 3<>/proc/test_driver
 	printf '%s' "$*" >&3
 	read -r reply <&3
 	exec 3<&-
 	echo "$reply"
 }
-on() { # CPU COMMAND...
+on_cpu() { # CPU COMMAND...
 	local cpu=$1
 	shift
-	taskset -c "$cpu" sh -c 'printf "%s" "$0" >/proc/puppet' "$*"
+	taskset -c "$cpu" sh -c 'printf "%s" "$0" >/proc/test_driver' "$*"
 }
-# sizeof(struct perf_counter_spec)
+# size is sizeof(struct perf_counter_spec).
 size=32
-desc() { # KIND UNIT EXPONENT SLOTS HELP NAME: prints its number
-	puppet desc $size $1 $2 $3 $4 0 ${#5} "$5$6"
+add_desc() { # KIND UNIT EXPONENT SLOTS HELP NAME: prints its number
+	driver_cmd desc $size $1 $2 $3 $4 0 ${#5} "$5$6"
 }
 
 # Adds one instance of each kind, with values on both CPUs that only this script changes.
-one_of_each_kind() {
-	counter=$(desc 0 1 0 1 "what it counts" test/counter)
-	gauge=$(desc 1 0 0 1 "" test/gauge)
-	peak=$(desc 2 3 -9 1 "the longest" test/peak)
-	time=$(desc 3 3 -6 1 "" test/time)
-	histogram=$(desc 4 2 0 4 "" test/sizes)
-	bytes=$(desc 0 2 3 1 'a "quoted\' "test/odd name/7")
-	on 0 adjust $counter 40
-	on 1 adjust $counter 2
-	on 0 adjust $gauge 5
-	on 1 adjust $gauge -7
-	on 0 peak $peak 123
-	on 1 peak $peak 77
-	on 1 adjust $time 1500
-	on 0 hist $histogram 4 0
-	on 0 hist $histogram 4 3
-	on 1 hist $histogram 4 1000
-	on 1 hist $histogram 4 2
-	on 0 adjust $bytes 3
+add_one_of_each_kind() {
+	counter=$(add_desc 0 1 0 1 "what it counts" test/counter)
+	gauge=$(add_desc 1 0 0 1 "" test/gauge)
+	peak=$(add_desc 2 3 -9 1 "the longest" test/peak)
+	time=$(add_desc 3 3 -6 1 "" test/time)
+	histogram=$(add_desc 4 2 0 4 "" test/sizes)
+	bytes=$(add_desc 0 2 3 1 'a "quoted\' "test/odd name/7")
+	on_cpu 0 adjust $counter 40
+	on_cpu 1 adjust $counter 2
+	on_cpu 0 adjust $gauge 5
+	on_cpu 1 adjust $gauge -7
+	on_cpu 0 peak $peak 123
+	on_cpu 1 peak $peak 77
+	on_cpu 1 adjust $time 1500
+	on_cpu 0 hist $histogram 4 0
+	on_cpu 0 hist $histogram 4 3
+	on_cpu 1 hist $histogram 4 1000
+	on_cpu 1 hist $histogram 4 2
+	on_cpu 0 adjust $bytes 3
 }

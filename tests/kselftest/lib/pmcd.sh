@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC2034,SC2154
 #
-# Starts a pmcd with no agent but pmdammv, as user pcp, and reads what it has for the metrics below
-# $metric.
+# Starts a pmcd whose only agent is pmdammv, as user pcp, and reads the values and descriptions of
+# the metrics below $metric.
 
 start_pmcd() {
 	mkdir -p /run/pcp pcp
@@ -13,12 +13,12 @@ start_pmcd() {
 	pmcd=$!
 }
 
-# Prints the values of a metric, by instance, on one line.
-values() { # METRIC
+# Prints the values of all instances of a metric on one line.
+metric_values() { # METRIC
 	pminfo -f "$metric.$1" | sed -nE 's/.*value (-?[0-9]+)$/\1/p' | xargs
 }
-present() { pminfo "$metric.$1" >/dev/null; } # METRIC
-shape() { # METRIC WORDS...: pminfo -d has each of them
+is_present() { pminfo "$metric.$1" >/dev/null; } # METRIC
+has_description() { # METRIC WORDS...: pminfo -d has each of them
 	pminfo -dfT "$metric.$1" >described || return 1
 	shift
 	for word; do

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Samples with the sampling format of Documentation/format-tutorial.md, which quotes it. */
+/*
+ * Samples with the sampling format of Documentation/format-tutorial.md, which quotes this program.
+ */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -23,22 +25,22 @@ int main(void)
 	int fd = open("/dev/perfmon", O_RDWR);
 	struct pollfd wait = { .fd = fd, .events = POLLIN };
 	struct pfarg_ovfl_msg message;
-	const volatile __u64 *all;
+	const volatile __u64 *buf;
 
 	if (ioctl(fd, PERFMON_CREATE_FORMAT, &create) || ioctl(fd, PERFMON_WRITE_PMDS, &pmds) ||
 	    ioctl(fd, PERFMON_LOAD, &load) || ioctl(fd, PERFMON_START, NULL))
 		return perror("/dev/perfmon"), 1;
-	all = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
-	if (all == MAP_FAILED)
+	buf = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	if (buf == MAP_FAILED)
 		return perror("mmap"), 1;
 	for (int round = 0; round < 3; round++) {
 		while (poll(&wait, 1, 0) != 1)
 			;
 		if (read(fd, &message, sizeof(message)) != sizeof(message))
 			return perror("read"), 1;
-		printf("%llu samples:", all[2]);
-		for (__u64 cpu = 0; cpu < all[0]; cpu++)
-			printf(" %llu", all[3 + cpu]);
+		printf("%llu samples:", buf[2]);
+		for (__u64 cpu = 0; cpu < buf[0]; cpu++)
+			printf(" %llu", buf[3 + cpu]);
 		printf("\n");
 		ioctl(fd, PERFMON_RESTART);
 	}

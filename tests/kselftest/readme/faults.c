@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counts the page faults and the CPU time of this thread with a perfmon context. Needs no PMU.
- * Documentation/perfmon.md quotes this program.
+ * Counts the page faults and the CPU time of this thread with a perfmon context. The program needs
+ * no PMU. Documentation/perfmon.md quotes this program.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Samples this thread after each millisecond of its CPU time, and reads the samples from a ring
- * that the kernel writes at the same time. Needs no PMU. Documentation/sampling.md quotes
- * read_record().
+ * that the kernel writes at the same time. The program needs no PMU. Documentation/sampling.md
+ * quotes read_record().
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -16,33 +16,33 @@
 #include <linux/perfmon_ring.h>
 
 #define MS	1000000ULL
-#define MOST	1024		/* words; a record with 2 stacks and 64 values is smaller */
+#define MAX_WORDS	1024	/* words; a record with 2 stacks and 64 values is smaller */
 
 static const struct perfmon_ring_page *page;
 static const volatile __u64 *data;
 static __u64 size;
 
-/* Copies the record at position at. Returns its bytes, 0 if there is none, -1 if overwritten. */
-static int read_record(__u64 at, __u64 *copy)
+/* Copies the record at pos. Returns its size in bytes, 0 if pos has none, -1 if overwritten. */
+static int read_record(__u64 pos, __u64 *copy)
 {
 	bool backward = page->flags & PERFMON_RING_BACKWARD;
 	__u64 head = __atomic_load_n(&page->head, __ATOMIC_ACQUIRE);
-	__u64 left = backward ? head + size - at : head - at;
+	__u64 left = backward ? head + size - pos : head - pos;
 
 	if (!left || left > size)
 		return left || backward ? -1 : 0;
-	copy[0] = data[at % size / 8];
+	copy[0] = data[pos % size / 8];
 	__u32 bytes = (__u32)copy[0];			/* perfmon_record.size */
 
-	if (bytes < 8 || bytes % 8 || bytes > left || bytes > MOST * 8)
-		return backward && !copy[0] ? 0 : -1;	/* before the first; overwritten */
+	if (bytes < 8 || bytes % 8 || bytes > left || bytes > MAX_WORDS * 8)
+		return backward && !copy[0] ? 0 : -1;	/* 0: no record, -1: overwritten */
 	for (__u32 n = 8; n < bytes; n += 8)
-		copy[n / 8] = data[(at + n) % size / 8];
+		copy[n / 8] = data[(pos + n) % size / 8];
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	__u64 reserve = __atomic_load_n(&page->reserve, __ATOMIC_RELAXED);
-	bool gone = backward ? at + bytes - reserve > size : reserve - at > size;
+	bool overwritten = backward ? pos + bytes - reserve > size : reserve - pos > size;
 
-	return gone ? -1 : (int)bytes;
+	return overwritten ? -1 : (int)bytes;
 }
 
 int main(void)
@@ -54,9 +54,9 @@ int main(void)
 				       .reg_short_reset = -MS };
 	struct perfmon_vector pmds = { (__u64)&clock_pmd, 1, sizeof(clock_pmd) };
 	struct pfarg_load load = { .load_pid = getpid() };
-	int fd = open("/dev/perfmon", O_RDWR), bytes, samples = 0, mine = 0;
+	int fd = open("/dev/perfmon", O_RDWR), bytes, samples = 0, own = 0;
 	struct perfmon_ring_tail *tail;
-	__u64 at = 0, copy[MOST];
+	__u64 pos = 0, copy[MAX_WORDS];
 
 	if (ioctl(fd, PERFMON_CREATE_FORMAT, &create) || ioctl(fd, PERFMON_WRITE_PMDS, &pmds) ||
 	    ioctl(fd, PERFMON_LOAD, &load) || ioctl(fd, PERFMON_START, NULL))
@@ -70,16 +70,16 @@ int main(void)
 	while (clock() < CLOCKS_PER_SEC / 5)
 		;
 	ioctl(fd, PERFMON_STOP);
-	while ((bytes = read_record(at, copy)) > 0) {
+	while ((bytes = read_record(pos, copy)) > 0) {
 		const struct perfmon_sample *sample = (const void *)copy;
 
 		if (sample->header.type == PERFMON_RECORD_SAMPLE) {
 			samples++;
-			mine += sample->tid == (__u32)gettid();
+			own += sample->tid == (__u32)gettid();
 		}
-		at += bytes;
-		__atomic_store_n(&tail->tail, at, __ATOMIC_RELEASE);
+		pos += bytes;
+		__atomic_store_n(&tail->tail, pos, __ATOMIC_RELEASE);
 	}
-	printf("%d samples, %d of this thread, %llu lost\n", samples, mine, page->lost);
+	printf("%d samples, %d of this thread, %llu lost\n", samples, own, page->lost);
 	return bytes < 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Prints in microseconds how a task has spent its time: the task with the given id, or this one.
- * Documentation/accounting.md quotes this program.
+ * Prints in microseconds how a task has spent its time. The task is the one with the given ID, or
+ * this program. Documentation/accounting.md quotes this program.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,46 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The bars about counters: limits that results must meet, and whether they did.
+//! The bars: limits that the results of make bench must meet, and the verdict on each bar.
 
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Code, Failure};
 use crate::results::{Results, ONCE};
 
-/// Limit of the instructions to read one value.
+/// Maximum number of instructions for reading the value of one counter.
 const READ: f64 = 3.5;
-/// A reader is flat if a value costs at most this factor of its cost with the fewest CPUs.
+/// Maximum growth with the number of CPUs: reading a value may cost at most this factor of the cost
+/// in the guest with the fewest CPUs.
 const FLAT: f64 = 1.1;
 
-/// The verdict on a bar.
+/// The verdict: whether a result meets the limit of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The result is within the limit.
+    /// The result meets the limit of the bar.
     Met,
-    /// The result is not within the limit.
+    /// The result does not meet the limit of the bar.
     Missed,
-    /// There was no second boot, or its verdict was another one.
+    /// No second boot of the guest confirmed the verdict.
     DoesNotCount,
-    /// There is no result.
+    /// The operation of the bar was not measured.
     NotMeasured,
 }
 
-/// A bar: a limit and a result.
+/// A bar, which has a limit and a result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bar {
-    /// The operation or comparison.
+    /// Name of the operation or comparison that has the limit.
     pub what: String,
-    /// The limit as text.
+    /// The limit of the bar as text.
     pub must: String,
-    /// The result as text, or the reason why there is none.
+    /// The result as text, or the reason why the bar has no result.
     pub was: String,
     /// Whether the result meets the limit.
     pub verdict: Verdict,
 }
 
 impl Bar {
-    /// Combines the bars of two boots. The verdict counts only if both boots have the same one.
+    /// Combines the bars of two boots. The verdict counts only if both boots have the same verdict.
     fn in_both(self, again: Self) -> Self {
         let verdict = match (self.verdict, again.verdict) {
             (first, second) if first == second => first,
@@ -71,16 +72,17 @@ impl Bar {
     }
 }
 
-/// The parts of the benchmark that were run. Bars of other parts are left out.
+/// The parts of the benchmark that were run. Bars of parts that were not run are left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
-    /// Instructions, counted in guests.
+    /// The part that counts instructions in guests was run.
     pub guest: bool,
-    /// Ratios of times, measured on this machine.
+    /// The part that measures ratios of times on this machine was run.
     pub host: bool,
 }
 
-/// Returns all bars of the parts. `again` has the results of the guests' second boot.
+/// Returns the bars of all parts that were run. `again` has the results of the guests' second boot,
+/// if there was a second boot.
 pub fn bars(results: &Results, again: Option<&Results>, parts: Parts) -> Vec<Bar> {
     let mut bars = Vec::new();
     if parts.host {
@@ -98,7 +100,7 @@ pub fn bars(results: &Results, again: Option<&Results>, parts: Parts) -> Vec<Bar
     bars
 }
 
-/// Returns the bars about instructions, of one boot.
+/// Returns the bars about instructions, from the results of one boot.
 fn boot(results: &Results) -> Vec<Bar> {
     let judge = |limit: &Limit| limit.judge(results);
     let pages = PAGES.iter().map(judge);
@@ -106,14 +108,14 @@ fn boot(results: &Results) -> Vec<Bar> {
     pages.chain([group(results)]).chain(others).collect()
 }
 
-/// The text of the costs of a bar.
+/// Selects the costs that the text of a bar shows.
 #[derive(Clone, Copy)]
 enum Show {
-    /// The costs in each guest, with this number of decimals.
+    /// Shows the cost in each guest, with this number of decimals.
     Guests(usize),
-    /// The distinct costs of all guests.
+    /// Shows the distinct costs of all guests.
     All,
-    /// The cost in the guest with the fewest CPUs.
+    /// Shows the cost in the guest with the fewest CPUs.
     First,
 }
 
@@ -123,11 +125,12 @@ use Show::{All, First, Guests};
 struct Limit {
     what: &'static str,
     must: &'static str,
-    /// The operations that are compared. Of a pair the cost is what the first one takes more than
-    /// the second one, which may be empty.
+    /// Pairs of operations that are compared. The cost of a pair is that of the first operation
+    /// minus that of the second operation, whose name may be empty.
     costs: &'static [(&'static str, &'static str)],
     show: Show,
-    /// Whether the costs meet the limit, given those of each guest by its number of CPUs.
+    /// Returns true if the costs meet the limit. The argument has the costs of each guest, in
+    /// ascending order of the number of CPUs.
     met: fn(&[Vec<f64>]) -> bool,
 }
 
@@ -214,14 +217,15 @@ fn all(costs: &[Vec<f64>], good: impl Fn(&[f64]) -> bool) -> bool {
     costs.iter().all(|costs| good(costs))
 }
 
-/// The first operation is cheaper than each other one.
+/// Returns true if the first operation is cheaper than each other operation.
 fn is_least(costs: &[Vec<f64>]) -> bool {
     all(costs, |costs| {
         costs[1..].iter().all(|other| costs[0] < *other)
     })
 }
 
-/// The cost to read a value is low at every number of CPUs, and flat.
+/// Returns true if reading a value costs at most [`READ`] at every number of CPUs, and grows by at
+/// most the factor [`FLAT`].
 fn is_flat(costs: &[Vec<f64>]) -> bool {
     let least = costs.iter().map(|c| c[0]).fold(f64::INFINITY, f64::min);
     let most = least.max(costs[0][0]) * FLAT;
@@ -229,7 +233,8 @@ fn is_flat(costs: &[Vec<f64>]) -> bool {
 }
 
 impl Limit {
-    /// Returns the costs in a guest, if it has all of them.
+    /// Returns the costs of all pairs in the guest with `cpus` CPUs, or `None` if an operation was
+    /// not measured there.
     fn costs(&self, results: &Results, cpus: u32) -> Option<Vec<f64>> {
         let of = |name: &str| Some(results.count(name, cpus)?.per_value());
         let cost = |(with, without): &(&str, &str)| match *without {
@@ -282,7 +287,8 @@ fn listed(numbers: &[String]) -> String {
     }
 }
 
-/// A limit on a ratio of times: name, what, must, decimals, and whether it is met.
+/// A limit on a ratio of times: name of the comparison, its description, the limit as text, number
+/// of decimals, and the check of the limit.
 struct Ratio(
     &'static str,
     &'static str,
@@ -323,8 +329,8 @@ impl Ratio {
     }
 }
 
-/// Makes a bar. `was` has the result and whether it meets the limit, or the reason why there is no
-/// result.
+/// Makes a bar from its name, its limit and its result. `was` has the result with true if it meets
+/// the limit, or the reason why there is no result.
 fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
     let (was, verdict) = match was {
         Ok((was, true)) => (was, Verdict::Met),
@@ -339,9 +345,9 @@ fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
     }
 }
 
-/// An update of k counters has two memory instructions for the flag and one for each counter. The
-/// test of the machine code checks these instructions, the guest that one more counter is one more
-/// instruction.
+/// Returns the bar about updates of k counters, which have two memory instructions for the flag and
+/// one for each counter. The test of the machine code checks these instructions; the measurement in
+/// a guest checks that one more counter adds one instruction.
 fn group(results: &Results) -> Bar {
     let code: Vec<&Code> = results
         .code
@@ -380,8 +386,8 @@ fn group(results: &Results) -> Bar {
     )
 }
 
-/// Returns the exit status: 0 if all bars are met and nothing failed, 1 if a bar is missed, 2 if
-/// none is missed but something could not be measured or two boots disagree.
+/// Returns the exit status: 0 if all bars are met and nothing failed, 1 if a bar is missed, 2 if no
+/// bar is missed but something could not be measured or two boots disagree.
 pub fn status(bars: &[Bar], failures: &[Failure]) -> u8 {
     if bars.iter().any(|bar| bar.verdict == Verdict::Missed) {
         1

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counts instructions in windows between two RDTSC. Windows have two sizes: the overhead that both
-//! have cancels out in the difference. Of many windows the shortest length that recurs is used, so
-//! that interrupts do not count.
+//! Counts instructions in windows between two RDTSC. Windows have two sizes, and the overhead of a
+//! window cancels out in the difference of the two lengths. The shortest recurring length of many
+//! windows is used, so that interrupts do not count.
 
 use std::io;
 
@@ -10,15 +10,16 @@ use crate::record::{Count, AGREE, WINDOWS};
 use crate::sys::ticks;
 
 const WARM_UPS: u32 = 5;
-/// Length of a long window in ticks, if operations are short enough: a tenth of the time between
-/// two clock interrupts.
+/// Intended length of a long window in ticks of the time stamp counter, if operations are short
+/// enough: a tenth of the time between two clock interrupts.
 const AIM: u64 = 400_000;
-/// Limit of the operations in a window. More would not make the result more exact.
+/// Maximum number of operations in a window. More operations would not make the result more exact.
 pub const MOST_OPERATIONS: u32 = 256;
 
-/// Returns the shortest length that at least [`AGREE`] windows had, and how many had it. Without
-/// such a length it returns the shortest, which does not count. Single windows may be shorter than
-/// all others, if the kernel took a rare branch.
+/// Returns the shortest length that at least [`AGREE`] windows had, and the number of these
+/// windows. If no length recurs so often, the function returns the shortest length of all, which
+/// does not count. A single window may be shorter than all other windows if the kernel took a rare
+/// branch.
 fn shortest(windows: &mut [u64]) -> (u64, u32) {
     windows.sort_unstable();
     let mut lengths = windows
@@ -31,8 +32,8 @@ fn shortest(windows: &mut [u64]) -> (u64, u32) {
         .unwrap_or(first)
 }
 
-/// Runs one window of `operations`. Never inlined, so that windows of both sizes execute the same
-/// instructions around the operations.
+/// Runs one window of `operations`. The function is never inlined, so that windows of both sizes
+/// execute the same instructions around the operations.
 #[inline(never)]
 fn window(operations: u32, run: &mut dyn FnMut(u32) -> io::Result<()>) -> io::Result<u64> {
     let start = ticks();
@@ -40,8 +41,9 @@ fn window(operations: u32, run: &mut dyn FnMut(u32) -> io::Result<()>) -> io::Re
     Ok(ticks().wrapping_sub(start))
 }
 
-/// Measures an operation. `run` executes it as often as its argument says, at most `most` times.
-/// `rest` is called before each window and waits for deferred work of the previous one.
+/// Measures an operation. `run` executes the operation as often as its argument says, at most
+/// `most` times. `rest` is called before each window and waits for deferred work of the previous
+/// window.
 pub fn count(
     operation: &str,
     cpus: u32,
@@ -56,7 +58,8 @@ pub fn count(
     }
     let many = ((AIM / once.max(1)) as u32).clamp(1, most);
     let few = many / 4;
-    // Nothing is allocated between the windows.
+    // The arrays are allocated before the first window, because an allocation between windows would
+    // change their lengths.
     let (mut short, mut long) = ([0; WINDOWS as usize], [0; WINDOWS as usize]);
     for _ in 0..WARM_UPS {
         rest();
@@ -86,7 +89,7 @@ pub fn count(
 mod tests {
     use super::{shortest, AGREE};
 
-    /// Returns a list with these lengths and the number of windows of each.
+    /// Returns a list of window lengths, given each length with its number of windows.
     fn windows(lengths: &[(u64, u32)]) -> Vec<u64> {
         let all = lengths
             .iter()
@@ -98,7 +101,7 @@ mod tests {
     fn the_shortest_length_that_enough_windows_had_counts() {
         let windows = |lengths: &[_]| shortest(&mut windows(lengths));
         assert_eq!(windows(&[(500, 20), (300, AGREE), (900, 11)]), (300, AGREE));
-        // A single window is shorter by chance, and the others still agree.
+        // A single window that is shorter by chance does not change the result.
         assert_eq!(windows(&[(500, 40), (498, 1)]), (500, 40));
     }
 

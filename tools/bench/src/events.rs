@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Measures events of user programs. The kernel is simulated: buffers are ordinary memory. This
-//! does not change the cost of an event, in which the kernel has no part.
+//! Measures events of user programs. The kernel is simulated: buffers are ordinary memory. The cost
+//! of an event is the same as on a real kernel, which executes nothing when an event is recorded.
 
 use std::io;
 
 use perftrace::event;
-use perftrace::simulate::{attach_to, Kernel, Plan};
+use perftrace::simulate::{attach_to, Config, Kernel};
 
 pub use perftrace::simulate::FLIGHT;
 
 /// Size of a buffer in bytes: more than all windows of a measurement write.
 const BYTES: u32 = 1 << 20;
-/// Number of events that fill a buffer twice, so that each of its pages is accessed.
+/// Number of events that fill a buffer twice, so that each page of the buffer is accessed.
 const ALL: u32 = 2 * BYTES / 32;
-/// Slot of the trace that records the events.
+/// Slot of the trace that records the measured events.
 const TRACE: u32 = 3;
 
-/// A loop that executes this number of events. It contains nothing but the events, whose arguments
-/// are in registers.
+/// A loop that executes as many events as its argument says. The loop contains nothing but the
+/// events, whose arguments are in registers.
 pub type Run = fn(u32) -> io::Result<()>;
 
 #[inline(never)]
@@ -55,22 +55,23 @@ pub fn text(n: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The simulated kernel that traces the events. A program attaches to it once.
+/// The simulated kernel that traces the events. A program attaches to a kernel only once.
 #[derive(Clone, Copy)]
 pub struct Traced(&'static Kernel);
 
 impl Traced {
     /// Attaches to a simulated kernel with this number of CPUs.
     pub fn new(nr_cpus: u32) -> Self {
-        Self(attach_to(Plan {
+        Self(attach_to(Config {
             nr_cpus,
             stride: 21,
-            ..Plan::default()
+            ..Config::default()
         }))
     }
 
-    /// Passes a loop to `measure`, in a trace with these flags or in none. Before each run all
-    /// records are marked as read, which has the same cost for few events as for many.
+    /// Passes a loop to `measure`, recorded by a trace with these flags, or by no trace. Before
+    /// each run all records are marked as read, which costs the same for few events as for many
+    /// events.
     pub fn measure(
         self,
         run: Run,
@@ -80,13 +81,13 @@ impl Traced {
         if let Some(flags) = flags {
             self.0.start(TRACE, flags, BYTES);
         }
-        // Accesses all pages, so that no page fault occurs in the measurement.
+        // Accesses all pages, so that no page fault occurs during the measurement.
         for _ in 0..8 {
-            self.0.skip(TRACE);
+            self.0.discard(TRACE);
             run(ALL / 8)?;
         }
         let measured = measure(&mut |n| {
-            self.0.skip(TRACE);
+            self.0.discard(TRACE);
             run(n)
         });
         if flags.is_some() {

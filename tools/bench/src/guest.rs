@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The only program in the guest: measures each way to read, one after the other, in the same boot.
-//! Prints a line of JSON for each.
+//! The only program in the guest: measures all operations one after the other in the same boot, and
+//! prints a line of JSON for each operation.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -23,24 +23,27 @@ use crate::sys::{close_nothing, first_in_line, getppid, nops, PerCpuArray};
 use crate::trace::{Job, Way};
 
 /// Rounds of [`nops`], of a microsecond each, during which event sets are switched. In a guest with
-/// several CPUs timers run at clock ticks only, every 4 ms. The rounds then have 50 switches, more
-/// than the number of windows of other operations.
+/// several CPUs timers run at clock ticks only, every 4 ms. In such a guest the rounds have 50
+/// switches, more than the number of windows of another operation.
 const TURNS: u32 = 200_000;
-/// Calls of close(-1) in one operation.
+/// Number of calls of close(-1) that count as one operation.
 const CLOSES: u32 = 100;
-/// CPU of all measurements: perf events of this CPU are read.
+/// CPU on which all measurements run. They read perf events of this CPU.
 const CPU: usize = 0;
-/// Limit of measurements of one operation until enough windows agree. If they never do, the report
-/// leaves the operation out.
+/// Maximum number of measurements of one operation. If too few windows agree in all measurements,
+/// the report leaves the operation out.
 const TRIES: u32 = 5;
-/// Sleep between two lives of a context: longer than a grace period and the work after it.
+/// Sleep between the measurements of two contexts' lives: longer than an RCU grace period and the
+/// deferred work after a grace period.
 const LIFE_REST: Duration = Duration::from_millis(60);
-/// Keys of the BPF map: as many as there are counters to read.
+/// Keys of the BPF map: as many as counters are read.
 const KEYS: u32 = 1000;
-/// Keys per batch, for few, more and many CPUs, so that a batch fits into a window.
+/// Number of keys per batch in guests with fewer than 4, fewer than 32, and more CPUs, chosen so
+/// that a batch fits into a window.
 const BATCH: [usize; 3] = [1000, 200, 50];
 
-/// Measures until enough windows agree, at most [`TRIES`] times, and prints the record.
+/// Repeats a measurement until enough windows agree, at most [`TRIES`] times, and prints the
+/// record.
 fn tried(mut measure: impl FnMut() -> io::Result<Count>) -> io::Result<()> {
     let mut last = measure()?;
     for _ in 1..TRIES {
@@ -53,12 +56,12 @@ fn tried(mut measure: impl FnMut() -> io::Result<Count>) -> io::Result<()> {
     Ok(())
 }
 
-/// The guest in which the operations are measured. Its methods each measure an operation and print
-/// the record; `name` is that of the operation.
+/// The guest (virtual machine) in which the operations are measured. Each method measures an
+/// operation and prints the record; `name` is the name of the operation.
 #[derive(Clone, Copy)]
 pub struct Guest {
     cpus: u32,
-    /// Limit of operations in a window.
+    /// Maximum number of operations in a window.
     most: u32,
     traced: Traced,
 }
@@ -81,7 +84,7 @@ impl Guest {
         }));
     }
 
-    /// Measures what `run` executes as often as its argument says.
+    /// Measures an operation, which `run` executes as often as its argument says.
     pub fn simple(&self, name: &str, run: impl Fn(u32)) -> io::Result<()> {
         self.operation(name, 1, &mut |n| {
             run(n);
@@ -89,7 +92,7 @@ impl Guest {
         })
     }
 
-    /// Measures the library's reader with a whole snapshot of 1,000 counters.
+    /// Measures a snapshot of 1,000 counters by the library's reader.
     pub fn snapshot(
         &self,
         name: &str,
@@ -108,7 +111,7 @@ impl Guest {
         })
     }
 
-    /// Measures reading a file of /proc, whose name is part of the operation's.
+    /// Measures reading a file of /proc. The name of the operation contains the name of the file.
     fn proc_file(&self, name: &str) -> io::Result<()> {
         let file = name.trim_start_matches("proc_");
         let mut file = ProcFile::open(&format!("/proc/{}", file.trim_end_matches("_parsed")))?;
@@ -140,7 +143,8 @@ impl Guest {
         })
     }
 
-    /// Measures two threads that run alternately, each counted by what `counted` returns.
+    /// Measures two threads that run alternately, each counted by the object that `counted`
+    /// returns.
     pub fn switch<T: 'static>(&self, name: &str, counted: fn() -> io::Result<T>) -> io::Result<()> {
         first_in_line(true)?;
         let measured = counted().and_then(|_own| {
@@ -153,7 +157,8 @@ impl Guest {
         measured
     }
 
-    /// Makes a record of the shortest call of a handler and the number of calls of the same length.
+    /// Makes a record from the length of a handler's shortest call and the number of calls of that
+    /// length.
     fn shortest(&self, name: &str, (ticks, agree): (u64, u32)) -> Count {
         Count {
             operation: name.into(),
@@ -166,8 +171,8 @@ impl Guest {
         }
     }
 
-    /// Measures a loop of known length with one sample per round, taken by what `sampled` returns,
-    /// and the part of a sample that the handler of the overflow interrupt takes.
+    /// Measures a loop of known length with one sample per round, taken by the object that
+    /// `sampled` returns. Measures also the cost of the overflow interrupt's handler for a sample.
     pub fn samples<T>(&self, name: &str, sampled: fn() -> io::Result<T>) -> io::Result<()> {
         let _sampled = sampled()?;
         let _ = nmis();
@@ -181,7 +186,8 @@ impl Guest {
     }
 
     /// Measures one switch of event sets, or rotation of perf's groups, by the callback of its
-    /// timer. The interrupt around it, other timers and other CPUs do not count.
+    /// timer. The cost of the interrupt around the callback, of other timers and of other CPUs is
+    /// not included.
     pub fn turns<T: Turns>(&self, name: &str) -> io::Result<()> {
         let mut turns = T::new()?;
         tried(|| self.turn(name, &mut turns))
@@ -208,8 +214,8 @@ impl Guest {
         Ok(self.shortest(name, (callback.ticks, callback.agree)))
     }
 
-    /// Measures a hundred calls of close(-1), the operation with which overwritten rings were
-    /// measured first. `begin` is called before the calls of each window.
+    /// Measures a hundred calls of close(-1), the system call with which rings that are overwritten
+    /// were first measured. `begin` is called before the calls of each window.
     pub fn closes<T>(
         &self,
         name: &str,
@@ -233,7 +239,7 @@ impl Guest {
             })
             .collect();
         self.operation(name, count.into(), &mut |n| {
-            (0..n).try_for_each(|_| context.refresh(&mut pmds))
+            (0..n).try_for_each(|_| context.read_pmds_in_place(&mut pmds))
         })
     }
 
@@ -250,9 +256,9 @@ impl Guest {
         })
     }
 
-    /// Measures the life of a context from open to close, with [`COUNTERS`] that count in between.
-    /// Deferred work has ended before the next one begins, and does not count, neither for contexts
-    /// nor for perf.
+    /// Measures the life of a context from open to close, with [`COUNTERS`] counters that count in
+    /// between. For contexts and for perf, deferred work of a life ends before the next life
+    /// begins, and does not count.
     pub fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) -> io::Result<()> {
         let mut lives = |n: u32| (0..n).try_for_each(|_| life().map(drop));
         tried(|| count(name, self.cpus, 1, 1, &|| sleep(LIFE_REST), &mut lives))
@@ -281,7 +287,7 @@ impl Guest {
         })
     }
 
-    /// Prints what bench.ko measured with interrupts off.
+    /// Prints the measurements that bench.ko makes with interrupts off.
     fn module(&self) -> io::Result<()> {
         for line in std::fs::read_to_string("/proc/bench")?.lines() {
             match module_line(line, self.cpus) {
@@ -349,7 +355,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Measures the operations of a stage.
+    /// Measures all operations of a stage in the order of the table.
     fn stage(&self, stage: Stage) {
         for &Operation { name, run, .. } in OPERATIONS {
             if run.stage() == Some(stage) {
@@ -374,14 +380,15 @@ impl Guest {
     }
 }
 
-/// Waits after perf events: the kernel checks for them at each switch until one second after the
-/// last event, which would be measured as part of the next operation. Idle time costs nothing here.
+/// Waits after the use of perf events. Until one second after the last event the kernel checks for
+/// perf events at each switch, and the next operation would include that cost. Idle time costs
+/// nothing in the guest.
 fn settle() {
     sleep(Duration::from_secs(2));
 }
 
-/// Waits after contexts: their probes stay attached for ten seconds, and would be measured in the
-/// next switches.
+/// Waits after the use of contexts, whose probes stay attached for ten seconds and would add to the
+/// cost of the next switches.
 fn rest() {
     sleep(Duration::from_secs(12));
 }
@@ -402,7 +409,7 @@ fn nmis() -> io::Result<(u64, u32)> {
 struct Callback {
     /// Length of the shortest callback in ticks.
     ticks: u64,
-    /// Number of callbacks of that length.
+    /// Number of callbacks that had the shortest length.
     agree: u32,
     calls: u32,
     /// Name of the function, with its module in brackets.
@@ -420,7 +427,7 @@ fn callbacks() -> io::Result<Vec<Callback>> {
     text.lines().map(callback).collect()
 }
 
-/// Parses a line of /proc/bench_timers; its format is in bench_main.c.
+/// Parses a line of /proc/bench_timers; bench_main.c describes the format.
 fn callback_line(line: &str) -> Option<Callback> {
     let mut words = line.splitn(4, ' ');
     Some(Callback {
@@ -431,14 +438,14 @@ fn callback_line(line: &str) -> Option<Callback> {
     })
 }
 
-/// Parses a line of /proc/bench; its format is in bench_main.c.
+/// Parses a line of /proc/bench; bench_main.c describes the format.
 fn module_line(line: &str, cpus: u32) -> Option<Count> {
     let mut words = line.split(' ');
     let operation = words.next()?.to_owned();
     let mut next = || words.next()?.parse::<u64>().ok();
     let [few, many, short, long] = [next()?, next()?, next()?, next()?];
     let agree = [next()? as u32, next()? as u32];
-    // The name of a group says how many values it changes.
+    // The name of a group has the number of values that the group changes.
     let values = match operation.rsplit_once("group_") {
         Some((_, k)) => k.parse().ok()?,
         None => 1,
@@ -454,8 +461,8 @@ fn module_line(line: &str, cpus: u32) -> Option<Count> {
     })
 }
 
-/// Measures everything, after a loop of `late` microseconds. With `adds` bench.ko also adds 60,000
-/// instances, and measures some of these calls of perf_add().
+/// Measures all operations of the guest, after a loop of `late` microseconds. With `adds`, bench.ko
+/// also adds 60,000 instances and measures some of these calls of perf_add().
 pub fn run(adds: bool, late: u32) -> io::Result<()> {
     let mut here = CpuSet::new();
     here.set(CPU);
@@ -509,9 +516,9 @@ mod tests {
     }
     #[test]
     fn a_callback_and_its_module_are_read() {
-        let line = callback_line("812 47 50 bell_timer [perfcounters]").expect("a line");
+        let line = callback_line("812 47 50 notifier_timer [perfcounters]").expect("a line");
         assert_eq!((line.ticks, line.agree, line.calls), (812, 47, 50));
-        assert_eq!(line.function, "bell_timer [perfcounters]");
+        assert_eq!(line.function, "notifier_timer [perfcounters]");
         let line = callback_line("5001 40 50 perf_mux_hrtimer_handler").expect("a line");
         assert_eq!(line.function, "perf_mux_hrtimer_handler");
         assert_eq!(callback_line("5001 40 50"), None);

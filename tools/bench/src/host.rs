@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compares times on this machine, in pairs that run alternately. Times vary from run to run far
-//! more than their ratios, so only the ratios are evaluated, and of these the median.
+//! Compares times on this machine, in pairs of loops that run alternately. Times vary from run to
+//! run far more than ratios of times, so only the median of the ratios is evaluated.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -19,24 +19,26 @@ use crate::peers::{cpus, PerfGroup, ProcFile, PAGE_FAULTS};
 use crate::record::{median, tell, Failure, Ratio, Record};
 use crate::sys::{map_words, Lines, PerCpuArray};
 
-/// Number of runs of a pair. Each has one ratio.
+/// Number of runs of each pair of loops. A run gives one ratio of times.
 const RUNS: usize = 15;
-/// Turns of each side in a run. The shortest one counts.
+/// Number of turns (timed loops) of each side in a run. The shortest turn of each side counts.
 const TURNS: usize = 31;
-/// Intended duration of a turn in nanoseconds.
+/// Intended duration of a turn (a timed loop) in nanoseconds.
 const TURN_NS: f64 = 100_000.0;
-/// Number of counters to read, and of keys of the BPF map.
+/// Number of counters that are read, and number of keys of the BPF map.
 const COUNTERS: u32 = 1000;
-/// Events of a group of perf.
+/// Number of events in a group of perf.
 pub const GROUP: usize = 16;
-/// Updates of 16 counters per call, so that the cost of the call does not matter.
+/// Number of updates of 16 counters in one call, large enough that the cost of the call does not
+/// matter.
 const ROUNDS: usize = 64;
 
-/// One side of a pair: the code to measure, and the number of values that one execution gives.
+/// One side of a pair: the code to measure, and the number of values that one execution reads or
+/// writes.
 struct Side<'a> {
     values: f64,
     run: &'a mut dyn FnMut() -> io::Result<()>,
-    /// Executions per turn.
+    /// Number of executions of the code per turn.
     times: u32,
 }
 
@@ -53,7 +55,7 @@ impl<'a> Side<'a> {
         Ok(side)
     }
 
-    /// Runs one turn. Returns nanoseconds per value.
+    /// Runs one turn and returns its time in nanoseconds per value.
     fn turn(&mut self) -> io::Result<f64> {
         let start = Instant::now();
         for _ in 0..self.times {
@@ -136,7 +138,8 @@ impl Ours {
     }
 }
 
-/// Compares the library's reader on 2 CPUs with another way to read `values` values.
+/// Compares the library's reader, on pages of 2 CPUs, with another interface that reads `values`
+/// values.
 fn against(
     name: &str,
     values: usize,
@@ -164,7 +167,7 @@ pub fn loads_against_perf(name: &str) -> io::Result<Ratio> {
         fake.add_counter(&format!("bench/c{n:05}"))
             .map_err(|e| io::Error::other(e.advice()))?;
     }
-    // Two chunks of two CPUs, after the page of the header.
+    // Two chunks of two CPUs, which follow the page of the header.
     let words = &map_words(&File::open(path)?, 5 * 512)?[512..];
     let mut group = PerfGroup::new(PAGE_FAULTS, GROUP, sched_getcpu() as i32)?;
     pair(
@@ -239,9 +242,10 @@ fn place(what: &str, is: &str) {
     });
 }
 
-/// Measures everything.
+/// Measures all comparisons on this machine.
 pub fn run() -> io::Result<()> {
-    // All runs on one CPU: a perf event of that CPU is read there, and nothing migrates.
+    // The process runs on one CPU only, because a perf event is read on its own CPU, and so that no
+    // thread migrates.
     let mut here = CpuSet::new();
     here.set(sched_getcpu());
     sched_setaffinity(None, &here)?;

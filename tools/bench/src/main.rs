@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! make bench: measures the instructions that counting costs, compares the cost of reading with
-//! other interfaces, and checks the bars. Run by tests/bench/run.
+//! other interfaces, and checks the bars. tests/bench/run runs this program.
 //!
 //! | file | contents |
 //! |---|---|
@@ -117,7 +117,7 @@ fn read(files: &[PathBuf]) -> Result<Results, Box<dyn Error>> {
     let mut all = Vec::new();
     for file in files {
         for line in fs::read_to_string(file)?.lines() {
-            // The output of a guest that crashes may be cut off anywhere.
+            // The output of a guest that crashes may be truncated anywhere.
             match serde_json::from_str(line) {
                 Ok(record) => all.push(record),
                 Err(_) => eprintln!("bench: {}: invalid line: {line}", file.display()),

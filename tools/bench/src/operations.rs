@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of all operations and comparisons, in the order of the report: name, label, and how
-//! each one is run, which also decides its unit. `bars.rs` has the limits.
+//! The table of all operations and comparisons, in the order of the report: name, label, and the
+//! program that runs it, which also decides the unit. `bars.rs` has the limits of the results.
 
 use std::io;
 
@@ -25,16 +25,17 @@ use crate::trace::{Way, BPF, EMPTY, FTRACE, PERF};
 /// The unit of an operation, and with it its table in the report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Instructions of an operation.
+    /// Number of instructions of a whole operation.
     Write,
-    /// Instructions per value, and of the whole operation.
+    /// Number of instructions per value, and of the whole operation.
     Read,
-    /// Ratio of times.
+    /// Ratio of the times of two ways.
     Ratio,
 }
 
 impl Run {
-    /// Returns the stage of an operation that the program in a guest runs.
+    /// Returns the stage in which the program in a guest runs the operation, or `None` if another
+    /// program runs the operation.
     pub fn stage(&self) -> Option<Stage> {
         match self {
             Self::Guest(stage, _) => Some(*stage),
@@ -45,12 +46,13 @@ impl Run {
     }
 }
 
-/// Parts of the measurement in a guest. Each runs its operations in the order of the table.
+/// Stages of the measurement in a guest. Each stage runs its operations in the order of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Operations that do not use the PMU, before it is first used.
+    /// Operations that do not use the PMU. These operations run before the PMU is first used.
     First,
-    /// Contexts. They come before perf, which releases the PMU some time after its last event.
+    /// Operations on contexts, which run before operations of perf, which releases the PMU only
+    /// some time after its last event.
     Context,
     /// Switches of threads and of event sets, with contexts or without.
     ContextSwitch,
@@ -58,42 +60,43 @@ pub enum Stage {
     PerfSwitch,
     /// Operations that are observed by accounting and by other tools.
     Observed,
-    /// Rotations and lives of perf's groups. They come before the next two stages, after which the
-    /// life of a group took a tenth more instructions.
+    /// Rotations and lives of perf's groups. The stage runs before the next two stages, because
+    /// after these stages the life of a group took a tenth more instructions.
     PerfGroups,
-    /// Samples of perf.
+    /// Operations that record samples with perf.
     PerfSample,
-    /// Reading perf events of the PMU and BPF maps.
+    /// Operations that read perf events of the PMU, or BPF maps.
     Last,
 }
 
 /// The program that runs an operation, and the function that does so.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// bench.ko measures it in a guest.
+    /// bench.ko measures the operation in a guest.
     Module,
     /// The program in a guest calls this function.
     Guest(Stage, fn(&Guest, &str) -> io::Result<()>),
     /// The program in a guest reads the file of /proc that has this name.
     Proc,
-    /// The program in a guest runs this loop of events, in a trace with these flags or in none.
+    /// The program in a guest runs this loop of events, recorded by a trace with these flags, or by
+    /// no trace.
     Event(events::Run, Option<u32>),
-    /// The program in a guest runs it while accounting has these levels: the scheduler (1),
+    /// The program in a guest runs the job while accounting has these levels: the scheduler (1),
     /// interrupts (2), system calls (4), the time of switches (8).
     Accounted(Job, &'static str),
-    /// The program in a guest runs it while another tool observes it.
+    /// The program in a guest runs the job while another tool observes it.
     Observed(Job, Way),
-    /// The operation of the same name without `_handler` measures it as well.
+    /// The operation of the same name without `_handler` measures this operation as well.
     Handler,
     /// The program compares a pair of loops on this machine.
     Host(fn(&str) -> io::Result<Ratio>),
-    /// tests/bench/lttng.sh measures it on this machine.
+    /// tests/bench/lttng.sh measures the comparison on this machine.
     Lttng,
 }
 
 /// An operation or a comparison.
 pub struct Operation {
-    /// Name in the records.
+    /// Name of the operation in the records.
     pub name: &'static str,
     /// Label of the row in the report; empty if there is none.
     pub label: &'static str,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The other interfaces for reading kernel counters, each in its cheapest form: files of /proc kept
-//! open and read into a large buffer, groups of perf events, RDPMC, BPF maps.
+//! Other interfaces for reading kernel counters, each in its cheapest form: files of /proc that are
+//! kept open and read into a large buffer, groups of perf events, RDPMC, and BPF maps.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ pub struct ProcFile {
 }
 
 impl ProcFile {
-    /// Opens the file, with a buffer for more than its current length.
+    /// Opens the file, with a buffer that is larger than its current content.
     pub fn open(path: &str) -> io::Result<Self> {
         let mut text = Vec::new();
         File::open(path)?.read_to_end(&mut text)?;
@@ -40,14 +40,14 @@ impl ProcFile {
         }
     }
 
-    /// Reads the file and parses its numbers. Returns their count and their sum.
+    /// Reads the file and parses its numbers. Returns the count and the sum of the numbers.
     pub fn parse(&mut self) -> io::Result<(u64, u64)> {
         Ok(numbers(self.read()?))
     }
 }
 
-/// Parses the words of a text that are decimal numbers. Returns their count and their sum. It does
-/// less than any real parser.
+/// Parses the words of a text that are decimal numbers. Returns the count and the sum of the
+/// numbers. A real parser would do more work.
 pub fn numbers(text: &[u8]) -> (u64, u64) {
     let (mut count, mut sum) = (0, 0u64);
     let mut bytes = text.iter();
@@ -75,7 +75,7 @@ pub fn numbers(text: &[u8]) -> (u64, u64) {
     }
 }
 
-/// A perf event: `type` and `config` of its `struct perf_event_attr`.
+/// A perf event, given by `type` and `config` of its `struct perf_event_attr`.
 #[derive(Clone, Copy)]
 pub struct PerfEvent(u64, u64);
 
@@ -100,7 +100,7 @@ pub struct PerfSelf {
 }
 
 impl PerfSelf {
-    /// Opens the event, which counts from now on.
+    /// Opens a perf event for the calling thread. The event counts from this call on.
     pub fn new(event: PerfEvent) -> io::Result<Self> {
         let event = perf_event_open(&event.attr(0), 0, -1, None)?;
         Ok(Self {
@@ -109,7 +109,7 @@ impl PerfSelf {
         })
     }
 
-    /// Returns the count.
+    /// Returns the current count of the event by RDPMC.
     pub fn read(&self) -> io::Result<u64> {
         self.page
             .read()
@@ -124,7 +124,7 @@ pub struct PerfGroup {
 }
 
 impl PerfGroup {
-    /// Opens `count` events on one CPU for all threads, as the counter pages count.
+    /// Opens `count` events on one CPU for all threads, as counter pages do.
     pub fn new(event: PerfEvent, count: usize, cpu: i32) -> io::Result<Self> {
         Self::open(event, count, -1, cpu)
     }
@@ -164,10 +164,10 @@ impl PerfGroup {
         Ok(())
     }
 
-    /// Returns the count of the first event.
+    /// Returns the count of the first event of the group.
     pub fn first(&mut self) -> io::Result<u64> {
         self.read()?;
-        // In a group the number of values precedes them.
+        // read(2) of a group puts the number of values before the values.
         let at = if self.events.len() > 1 { 8 } else { 0 };
         let word = self.buffer.get(at..at + 8).map(<[u8; 8]>::try_from);
         match word {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The records of measurements, as lines from the guest and in the JSON file.
-//! Documentation/performance.md has the schema.
+//! Documentation/performance.md has the schema of the JSON file.
 
 use serde::{Deserialize, Serialize};
 
-/// Number of windows of each size, of which the shortest recurring one is used.
+/// Number of windows of each size. The shortest recurring length of these windows is used.
 pub const WINDOWS: u32 = 41;
-/// Number of windows that must have the same length.
+/// Number of windows that must have the same length for a valid result.
 pub const AGREE: u32 = 10;
 /// Limit of a window in instructions: 1 ms at one instruction per ns, well below a clock tick of 4
 /// ms.
@@ -25,7 +25,7 @@ pub enum Record {
     Ratio(Ratio),
     /// The result of a test of the machine code.
     Code(Code),
-    /// An operation that could not be measured.
+    /// A failure: an operation that could not be measured.
     Failure(Failure),
     /// A property of the machine: "guest kernel", "host kernel", "host processor".
     Place {
@@ -49,17 +49,17 @@ pub fn tell(record: &Record) {
 pub struct Count {
     /// Name of the operation.
     pub operation: String,
-    /// CPUs online in the guest, which are all possible ones.
+    /// CPUs online in the guest, which are all possible CPUs.
     pub cpus: u32,
     /// Number of 64-bit values that one operation returns or changes.
     pub values: u64,
-    /// Operations in a short window and in a long one.
+    /// Number of operations in a short window and in a long window.
     pub operations: [u32; 2],
-    /// Ticks of a short window and of a long one.
+    /// Length of a short window and of a long window in ticks.
     pub ticks: [u64; 2],
-    /// Number of windows that had exactly this length.
+    /// Number of short windows and of long windows that had exactly the length in `ticks`.
     pub agree: [u32; 2],
-    /// The reason why the number does not count, set by the report when it compares two boots.
+    /// The reason why the count is not valid, set by the report when it compares two boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
 }
@@ -95,32 +95,33 @@ impl Count {
 /// The ticks of single calls of perf_add().
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Adds {
-    /// CPUs online in the guest.
+    /// Number of CPUs online in the guest.
     pub cpus: u32,
     /// Number of the instance that the first call added.
     pub from: u32,
-    /// Ticks of each call.
+    /// Ticks that each call of perf_add() took.
     pub ticks: Vec<u64>,
-    /// The reason why median and least do not count, as in [`Count`].
+    /// The reason why the median and the smallest value are not valid, set by the report when it
+    /// compares two boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
 }
 
 impl Adds {
-    /// Returns the median.
+    /// Returns the median ticks of a call.
     pub fn median(&self) -> u64 {
         let mut ticks = self.ticks.clone();
         ticks.sort_unstable();
         ticks.get(ticks.len() / 2).copied().unwrap_or(0)
     }
 
-    /// Returns the smallest value.
+    /// Returns the ticks of the shortest call.
     pub fn least(&self) -> u64 {
         self.ticks.iter().copied().min().unwrap_or(0)
     }
 }
 
-/// A comparison of two ways in several runs.
+/// A comparison of the times of two ways to read or write values, in several runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ratio {
     /// Name of the comparison.
@@ -134,12 +135,12 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Returns the median ratio.
+    /// Returns the median of the ratios of all runs.
     pub fn median(&self) -> f64 {
         median(&self.ratios)
     }
 
-    /// Returns the smallest and the largest ratio.
+    /// Returns the smallest and the largest ratio of all runs.
     pub fn range(&self) -> (f64, f64) {
         let least = self.ratios.iter().copied().fold(f64::INFINITY, f64::min);
         (least, self.ratios.iter().copied().fold(0.0, f64::max))
@@ -156,9 +157,9 @@ pub fn median(numbers: &[f64]) -> f64 {
 /// A test of the machine code, run by tests/host/objdump.sh.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Code {
-    /// Name of the test.
+    /// Name of the test of the machine code.
     pub test: String,
-    /// Whether the test passed.
+    /// True if the test of the machine code passed.
     pub ok: bool,
 }
 

@@ -13,7 +13,7 @@ use crate::operations::{rows, Unit};
 use crate::record::{Adds, Code, Count, Failure, Ratio};
 use crate::results::{cpus_of, Results, ONCE};
 
-/// The JSON file. Fields that follow from others are written, but not read.
+/// The content of the JSON file. Fields that follow from others are written, but not read.
 #[derive(Serialize, Deserialize)]
 struct Document {
     schema: u32,
@@ -28,10 +28,10 @@ struct Document {
 }
 
 const SCHEMA: u32 = 2;
-/// The reason why a ratio of times does not count as an exact number.
+/// The text of `why_not` that the JSON file has for each ratio of times.
 const TIMES: &str = "times differ from run to run; bars use the median of the runs";
 
-/// Returns a record as JSON, extended by derived fields.
+/// Returns a record as JSON, extended by the fields of `derived`.
 fn with(record: impl Serialize, derived: Value) -> Value {
     let mut value = json!(record);
     if let (Value::Object(value), Value::Object(derived)) = (&mut value, derived) {
@@ -160,7 +160,7 @@ fn number(n: f64) -> String {
     }
 }
 
-/// Puts a number in parentheses if it does not count.
+/// Puts a number in parentheses if the number is not valid.
 fn if_counts(number: String, why_not: Option<&String>) -> String {
     match why_not {
         None => number,
@@ -168,7 +168,7 @@ fn if_counts(number: String, why_not: Option<&String>) -> String {
     }
 }
 
-/// Lists the rows that do not count, each with its reason.
+/// Writes a list of the rows that do not count, with the reason for each row.
 fn uncounted(out: &mut String, results: &Results) {
     let counts = results.counts.iter().map(|count| {
         let what = format!("{} at {}", count.operation, cpus_of(count.cpus));
@@ -224,7 +224,7 @@ fn counts(out: &mut String, results: &Results, unit: Unit, per_value: bool) {
     table.write(out, 1);
 }
 
-/// Formats the whole report.
+/// Formats the whole report as text.
 pub fn text(results: &Results, bars: &[Bar]) -> String {
     let mut out = String::new();
     for (what, name) in &results.places {
@@ -343,7 +343,7 @@ mod tests {
         let json = to_json(&results, &[]).expect("a document");
         let (read, bars) = from_json(&json).expect("our own document");
         let text = text(&results, &[]);
-        // The file has everything that the text has.
+        // The JSON file contains everything that the text needs.
         assert_eq!(text, super::text(&read, &bars));
         (text, serde_json::from_str(&json).expect("JSON"))
     }

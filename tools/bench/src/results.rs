@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All measurements that are valid.
+//! Collects the valid measurements and compares the results of two boots.
 
 use crate::record::{Adds, Code, Count, Failure, Ratio, Record};
 use crate::sys::NOPS;
 
-/// The reason why numbers of instructions do not count after a single boot.
+/// The reason why numbers of instructions do not count after a single boot of the guest.
 pub const ONCE: &str = "booted once";
 
 /// All measurements, sorted by kind.
 #[derive(Debug, Default)]
 pub struct Results {
-    /// Instructions of operations.
+    /// Numbers of instructions of operations.
     pub counts: Vec<Count>,
-    /// Calls of perf_add().
+    /// Ticks of single calls of perf_add().
     pub adds: Vec<Adds>,
-    /// Ratios of times.
+    /// Ratios of times, measured on this machine.
     pub ratios: Vec<Ratio>,
-    /// Tests of the machine code.
+    /// Results of tests of the machine code.
     pub code: Vec<Code>,
     /// Operations that could not be measured.
     pub failures: Vec<Failure>,
-    /// Properties of the machine.
+    /// Properties of the machine, such as its kernel.
     pub places: Vec<(String, String)>,
 }
 
 impl Count {
-    /// Returns the number with enough digits to tell two results apart: a window has at most 256
-    /// operations.
+    /// Returns the number as text, with enough digits to distinguish two results. A window has at
+    /// most 256 operations.
     fn shown(&self) -> String {
         let text = format!("{:.3}", self.instructions());
         text.trim_end_matches('0').trim_end_matches('.').into()
@@ -35,7 +35,8 @@ impl Count {
 }
 
 impl Adds {
-    /// Returns the numbers that are compared. Single calls differ because of the hash of the names.
+    /// Returns the numbers that are compared, as text. Single calls are not compared: they differ
+    /// because of the hash of the names.
     fn shown(&self) -> String {
         format!("median {}, least {}", self.median(), self.least())
     }
@@ -120,8 +121,8 @@ impl Results {
         });
     }
 
-    /// Returns the reason why no number of a guest counts: loops of known length did not take the
-    /// expected number of ticks.
+    /// Returns the reason why no number of the guest is valid: loops of known length did not take
+    /// the expected number of ticks.
     fn void(&self, cpus: u32) -> Option<String> {
         let known = [("self_check", NOPS - 2), ("self_check_user", NOPS)];
         known.into_iter().find_map(|(name, want)| {
@@ -142,7 +143,7 @@ impl Results {
         cpus
     }
 
-    /// Returns the count of an operation.
+    /// Returns the count of an operation in the guest with `cpus` CPUs.
     pub fn count(&self, operation: &str, cpus: u32) -> Option<&Count> {
         let found = |c: &&Count| c.operation == operation && c.cpus == cpus;
         self.counts.iter().find(found)
@@ -165,7 +166,7 @@ impl Results {
             .map_or("not run", |failure| &failure.why)
     }
 
-    /// Returns the reason why there is no result, in any guest or on the host.
+    /// Returns the reason why an operation has no result, from any guest or the host.
     pub fn why_not(&self, what: &str) -> String {
         let failed = self.failures.iter().find(|f| f.what == what);
         let failed = failed.or_else(|| self.failures.iter().find(|f| f.what == "guest"));
@@ -173,7 +174,7 @@ impl Results {
     }
 }
 
-/// Formats a number of CPUs.
+/// Formats a number of CPUs as text.
 pub fn cpus_of(cpus: u32) -> String {
     match cpus {
         1 => "1 CPU".into(),
@@ -181,8 +182,8 @@ pub fn cpus_of(cpus: u32) -> String {
     }
 }
 
-/// Returns the reason why a row does not count; `None` if the second boot, in which `find` looks up
-/// the row, gave the same number.
+/// Returns the reason why a row does not count, or `None` if the second boot, in which `find` looks
+/// up the row, gave the same number.
 fn differ(
     again: Option<&Results>,
     what: &str,

@@ -6,36 +6,37 @@
 use std::fs::File;
 use std::io;
 
-use perfmon::{sampled, Context, Scope, Value};
+use perfmon::{sampling_pmd, Context, RegisterValue, Scope};
 use rustix::thread::gettid;
 
 use crate::sys::{map_ring, nops, perf_event_open, PerfAttr, NOPS};
 
 /// Rounds of nops() between two samples.
 const ROUNDS: u32 = 20;
-/// User-mode instructions between two samples.
+/// Number of user-mode instructions between two samples.
 pub const PERIOD: u64 = ROUNDS as u64 * NOPS;
-/// Instructions between two samples of a [`deep_context`]: enough that it is not throttled.
+/// Number of instructions between two samples of a [`deep_context`], large enough that the context
+/// is not throttled.
 const DEEP_PERIOD: u64 = 20_000;
 /// The event code of AMD's retired instructions in user mode.
 const INSTRUCTIONS: u64 = 0xc0 | (1 << 16) | (1 << 22);
-/// Pages of data of a ring.
+/// Number of data pages in a ring.
 const PAGES: usize = 16;
 
-/// Runs the instructions of `n` periods.
+/// Executes the instructions of `n` sampling periods.
 pub fn periods(n: u32) {
     nops(n * ROUNDS);
 }
 
 /// Creates a context for the calling thread, with a ring that is overwritten.
-fn started(format: &str, pmcs: &[Value], pmd: perfmon::Pmd) -> io::Result<Context> {
+fn started(format: &str, pmcs: &[RegisterValue], pmd: perfmon::Pmd) -> io::Result<Context> {
     let mut argument = [0u8; 64];
     argument[..8].copy_from_slice(&(PAGES as u64 * 4096).to_ne_bytes());
-    // perfmon_ring_arg.flags: the ring is overwritten.
+    // The value 2 in perfmon_ring_arg.flags means that the ring is overwritten.
     argument[8] = 2;
     let context = Context::create_format(Scope::Thread, format, &argument)?;
     context.write_pmcs(pmcs)?;
-    context.write(&[pmd])?;
+    context.write_sampling_pmds(&[pmd])?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;
     context.start()?;
     Ok(context)
@@ -43,29 +44,32 @@ fn started(format: &str, pmcs: &[Value], pmd: perfmon::Pmd) -> io::Result<Contex
 
 /// Creates a context that also samples the kernel, every [`DEEP_PERIOD`] instructions.
 pub fn deep_context(format: &str) -> io::Result<Context> {
-    let pmc = Value::new(0, INSTRUCTIONS | (1 << 17));
-    started(format, &[pmc], sampled(0, DEEP_PERIOD, 0))
+    let pmc = RegisterValue::new(0, INSTRUCTIONS | (1 << 17));
+    started(format, &[pmc], sampling_pmd(0, DEEP_PERIOD, 0))
 }
 
 /// Restarts the first period of a [`deep_context`], so that the following instructions are sampled
-/// at the same places each time.
+/// at the same addresses each time.
 pub fn begin_again(context: &Context) -> io::Result<()> {
     context.stop()?;
-    context.write(&[sampled(0, DEEP_PERIOD, 0)])?;
+    context.write_sampling_pmds(&[sampling_pmd(0, DEEP_PERIOD, 0)])?;
     context.start()
 }
 
 /// Creates a context for the calling thread. Each sample has instruction, process, thread, time,
 /// CPU and another PMD.
 pub fn context(format: &str) -> io::Result<Context> {
-    let mut pmd = sampled(0, PERIOD, 0);
+    let mut pmd = sampling_pmd(0, PERIOD, 0);
     pmd.reg_smpl_pmds.set(1);
-    let pmcs = [Value::new(0, INSTRUCTIONS), Value::new(1, INSTRUCTIONS)];
+    let pmcs = [
+        RegisterValue::new(0, INSTRUCTIONS),
+        RegisterValue::new(1, INSTRUCTIONS),
+    ];
     started(format, &pmcs, pmd)
 }
 
-/// Opens perf events with the same fields: PERF_SAMPLE_IP, TID, TIME, CPU and READ of a group of
-/// two.
+/// Opens perf events that record the same fields as the samples of [`context`]: PERF_SAMPLE_IP,
+/// TID, TIME, CPU and READ of a group of two.
 pub fn events() -> io::Result<Vec<File>> {
     const IP_TID_TIME_READ_CPU: u64 = 1 | 2 | 4 | 16 | 128;
     const FORMAT_GROUP: u64 = 8;

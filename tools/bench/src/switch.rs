@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Measures a switch of threads while both are counted: two threads on one CPU that pass a byte
-//! back and forth. Also measures a switch of two event sets.
+//! Measures a switch between two counted threads on one CPU, which pass a byte back and forth.
+//! Measures also a switch between two event sets.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::thread::{self, JoinHandle};
 
-use perfmon::{Context, Scope, SetDesc, Value, TIME_SWITCH};
+use perfmon::{Context, RegisterValue, Scope, SetDesc, TIME_SWITCH};
 use rustix::pipe::pipe;
 use rustix::thread::gettid;
 
 use crate::peers::PerfGroup;
 use crate::sys::first_in_line;
 
-/// Counters of each thread.
+/// Number of counters of each thread.
 pub const COUNTERS: u16 = 4;
 /// The event code of AMD's retired instructions, in user and kernel mode, as perf counts them.
 const INSTRUCTIONS: u64 = 0xc0 | (3 << 16) | (1 << 22);
@@ -23,7 +23,9 @@ const INSTRUCTIONS: u64 = 0xc0 | (3 << 16) | (1 << 22);
 /// Creates a context for the calling thread that counts with this number of counters.
 pub fn context(counters: u16) -> io::Result<Context> {
     let context = Context::create(Scope::Thread)?;
-    let values: Vec<Value> = (0..counters).map(|n| Value::new(n, INSTRUCTIONS)).collect();
+    let values: Vec<RegisterValue> = (0..counters)
+        .map(|n| RegisterValue::new(n, INSTRUCTIONS))
+        .collect();
     context.write_pmcs(&values)?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;
     context.start()?;
@@ -31,11 +33,13 @@ pub fn context(counters: u16) -> io::Result<Context> {
 }
 
 /// Two sets of counters of the calling thread that alternate every millisecond, or at clock ticks
-/// if timers are not more precise. The callback of a timer ends each turn.
+/// if timers are not more precise. The callback of a timer ends each turn (the time in which one
+/// set counts).
 pub trait Turns: Sized {
-    /// Starts counting.
+    /// Creates the two sets and starts counting.
     fn new() -> io::Result<Self>;
-    /// Returns true if this is the function of the timer, with its module in brackets.
+    /// Returns true if `function` is the callback of the timer that ends turns, with its module in
+    /// brackets.
     fn is_callback(function: &str) -> bool;
     /// Returns what each of the two sets has counted so far.
     fn counts(&mut self) -> io::Result<[u64; 2]>;
@@ -57,8 +61,8 @@ impl Turns for TwoSets {
         };
         context.create_sets(&mut [set(0), set(1)])?;
         for set in [0, 1] {
-            let value = |n| Value::new(n, INSTRUCTIONS).of(set);
-            let values: Vec<Value> = (0..COUNTERS).map(value).collect();
+            let value = |n| RegisterValue::new(n, INSTRUCTIONS).in_set(set);
+            let values: Vec<RegisterValue> = (0..COUNTERS).map(value).collect();
             context.write_pmcs(&values)?;
         }
         context.load(gettid().as_raw_nonzero().get() as u32)?;
@@ -66,12 +70,12 @@ impl Turns for TwoSets {
         Ok(Self(context))
     }
 
-    /// The modules have only one timer function.
+    /// Returns true for the timer function of the perfcounters modules, which have only one.
     fn is_callback(function: &str) -> bool {
         function.ends_with(" [perfcounters]")
     }
 
-    /// Returns the number of runs of each set.
+    /// Returns the number of times that each set was loaded.
     fn counts(&mut self) -> io::Result<[u64; 2]> {
         match self.0.set_infos(&[0, 1])?[..] {
             [first, second] => Ok([first.set_runs, second.set_runs]),
@@ -79,8 +83,8 @@ impl Turns for TwoSets {
         }
     }
 
-    /// The numbers may differ by the run that had begun before the callbacks were first read, and
-    /// the one after the last read.
+    /// Returns true if each callback ended a turn. The numbers may differ by two turns: one that
+    /// began before the callbacks were first read, and one that began after the last read.
     fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         (first + second).abs_diff(callbacks.into()) <= 2 && first.abs_diff(second) <= 1
     }
@@ -109,8 +113,8 @@ impl Turns for TwoGroups {
         Ok([first.first()?, second.first()?])
     }
 
-    /// perf restarts its timer only after a rotation, so all callbacks but the last rotate. Each
-    /// group then counts during half of the turns.
+    /// Returns true if each group counted during half of the turns. perf restarts its timer only
+    /// after a rotation, so all callbacks but the last one rotate the groups.
     fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         callbacks > 1 && first.abs_diff(second) < (first + second) / 4
     }
@@ -129,8 +133,8 @@ fn ends() -> io::Result<(File, File)> {
 }
 
 impl PingPong {
-    /// Starts the partner, which is counted by what `counted` returns there, on the CPU to which
-    /// the calling thread is bound.
+    /// Starts the partner thread on the CPU to which the calling thread is bound. The object that
+    /// `counted` returns counts the partner.
     pub fn new<T: 'static>(counted: fn() -> io::Result<T>) -> io::Result<Self> {
         let (mut its, to) = ends()?;
         let (from, mut back) = ends()?;
@@ -148,20 +152,20 @@ impl PingPong {
             from,
             partner: Some(partner),
         };
-        // When this turn ends, the partner is being counted or has failed.
+        // After this turn the partner is counted, or `counted` has failed.
         match pair.turn() {
             Ok(()) => Ok(pair),
             Err(error) => Err(pair.end().err().unwrap_or(error)),
         }
     }
 
-    /// Makes two switches: to the partner and back.
+    /// Causes two switches: to the partner thread and back.
     pub fn turn(&mut self) -> io::Result<()> {
         self.to.write_all(&[0])?;
         self.from.read_exact(&mut [0])
     }
 
-    /// Ends the partner.
+    /// Ends the partner thread and waits for it.
     pub fn end(mut self) -> io::Result<()> {
         drop(self.to);
         match self.partner.take().map(JoinHandle::join) {
@@ -189,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_functions_of_the_timers_are_known_by_name() {
-        assert!(TwoSets::is_callback("bell_timer [perfcounters]"));
+        assert!(TwoSets::is_callback("notifier_timer [perfcounters]"));
         assert!(!TwoSets::is_callback("tick_nohz_handler"));
         assert!(TwoGroups::is_callback("perf_mux_hrtimer_handler"));
         assert!(!TwoGroups::is_callback("perf_swevent_hrtimer"));

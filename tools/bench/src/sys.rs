@@ -15,18 +15,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
-/// Reads the time stamp counter; under icount it counts instructions. The compiler moves no memory
-/// access across it.
+/// Reads the time stamp counter; in a guest with icount, the counter counts instructions. The
+/// compiler moves no memory access across this instruction.
 #[inline(always)]
 pub fn ticks() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: Every x86-64 CPU has RDTSC, and the kernel lets programs use it. It accesses no
-    // memory.
+    // SAFETY: Every x86-64 CPU has RDTSC, and the kernel lets programs use it. The instruction
+    // accesses no memory.
     unsafe { asm!("rdtsc", out("eax") low, out("edx") high, options(nostack)) };
     (u64::from(high) << 32) | u64::from(low)
 }
 
-/// Instructions of one round of [`nops`].
+/// Number of instructions of one round of [`nops`].
 pub const NOPS: u64 = 1002;
 
 /// Executes rounds of a thousand nops and two instructions of a loop.
@@ -51,14 +51,14 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
 
 fn new_fd(result: libc::c_long) -> io::Result<OwnedFd> {
     let fd = checked(result)? as libc::c_int;
-    // SAFETY: The call has just created this descriptor, and nothing else has its number.
+    // SAFETY: The system call has just created the descriptor `fd`, so no other object owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Calls getppid(), the cheapest system call that does something.
+/// Calls getppid(), the cheapest system call that is not rejected.
 #[inline(always)]
 pub fn getppid() {
-    // SAFETY: The call has no arguments and changes nothing.
+    // SAFETY: getppid has no arguments and changes nothing.
     unsafe { libc::syscall(libc::SYS_getppid) };
 }
 
@@ -68,8 +68,8 @@ pub fn close_nothing() {
     unsafe { libc::syscall(libc::SYS_close, -1) };
 }
 
-/// Makes the calling thread a FIFO task, or a normal one again. A FIFO task runs until it waits:
-/// the scheduler has nothing to decide, and a switch always takes the same path.
+/// Makes the calling thread a SCHED_FIFO task if `first`, otherwise a normal task. A SCHED_FIFO
+/// task runs until it blocks, so a switch always takes the same path in the scheduler.
 pub fn first_in_line(first: bool) -> io::Result<()> {
     let (policy, priority) = match first {
         true => (libc::SCHED_FIFO, 1),
@@ -78,14 +78,14 @@ pub fn first_in_line(first: bool) -> io::Result<()> {
     let param = libc::sched_param {
         sched_priority: priority,
     };
-    // SAFETY: The call reads `param`, which is valid until it returns.
+    // SAFETY: sched_setscheduler reads `param`, which is valid until it returns.
     checked(unsafe { libc::sched_setscheduler(0, policy, &param) }.into()).map(drop)
 }
 
 /// `struct perf_event_attr` in its first version of eight words.
 pub type PerfAttr = [u64; 8];
 
-/// Calls perf_event_open(2). The leader of a group has no `leader`.
+/// Calls perf_event_open(2). The first event of a group is opened without a `leader`.
 pub fn perf_event_open(
     attr: &PerfAttr,
     pid: i32,
@@ -94,27 +94,28 @@ pub fn perf_event_open(
 ) -> io::Result<File> {
     let leader = leader.map_or(-1, |file| file.as_raw_fd());
     // SAFETY: The kernel reads as many bytes of `attr` as the upper half of its first word says.
-    // All callers set that to the size of PerfAttr.
+    // All callers set that half to the size of PerfAttr.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, pid, cpu, leader, 0u64) };
     Ok(new_fd(fd)?.into())
 }
 
-/// `struct perf_event_mmap_page` of an event, with which its thread reads the event.
+/// `struct perf_event_mmap_page` of an event, by which the event's thread reads its count.
 pub struct PerfPage(&'static [AtomicU64]);
 
 impl PerfPage {
-    /// Maps the page. It is never unmapped.
+    /// Maps the page of an event. The mapped page is never unmapped.
     pub fn new(event: &File) -> io::Result<Self> {
         Ok(Self(map(event, 512)?))
     }
 
-    /// Returns the count as linux/perf_event.h describes it. `None` if the thread may not use
+    /// Returns the count, read as linux/perf_event.h describes, or `None` if the thread may not use
     /// RDPMC, or if the event has no counter at the moment.
     #[inline(always)]
     pub fn read(&self) -> Option<u64> {
         const USER_RDPMC: u64 = 1 << 2;
         loop {
-            // The words are lock (lower half) and index; offset; capabilities; pmc_width.
+            // The first word holds lock (lower half) and index; the others are offset, capabilities
+            // and pmc_width.
             let [lock, offset, capabilities, width] =
                 [1, 2, 5, 6].map(|n| self.0[n].load(Ordering::Acquire));
             let counter = ((lock >> 32) as u32).checked_sub(1)?;
@@ -123,8 +124,8 @@ impl PerfPage {
             }
             let (low, high): (u32, u32);
             // SAFETY: RDPMC accesses no memory, and the kernel has allowed this thread to read this
-            // counter. If the counter is taken away after the check, RDPMC returns another value,
-            // which the loop discards, or raises a fault that ends the program.
+            // counter. If the kernel reassigns the counter after the check, RDPMC returns another
+            // value, which the loop discards, or raises a fault that ends the program.
             unsafe {
                 asm!("rdpmc", in("ecx") counter, out("eax") low, out("edx") high,
                     options(nostack))
@@ -139,7 +140,7 @@ impl PerfPage {
     }
 }
 
-/// A per-CPU array of 64-bit values in the kernel's BPF.
+/// A per-CPU array of 64-bit values in a BPF map of the kernel.
 pub struct PerCpuArray {
     fd: OwnedFd,
     keys: Vec<u32>,
@@ -170,7 +171,7 @@ impl PerCpuArray {
         })
     }
 
-    /// Returns all CPUs' values of one key.
+    /// Returns all CPUs' values of the key `key`.
     pub fn lookup(&mut self, key: u32) -> io::Result<&[u64]> {
         let values = &mut self.values[..self.possible_cpus];
         let mut attr = [
@@ -220,7 +221,7 @@ impl PerCpuArray {
 pub struct Map(OwnedFd);
 
 impl Map {
-    /// Creates a map with one value of this size for each CPU.
+    /// Creates a map with one value of `bytes` bytes for each CPU.
     pub fn of_cpus(bytes: u32) -> io::Result<Self> {
         Ok(Self(new_fd(bpf(
             MAP_CREATE,
@@ -228,7 +229,7 @@ impl Map {
         ))?))
     }
 
-    /// Creates a hash map of values of this size, with 64-bit keys.
+    /// Creates a hash map with 64-bit keys and values of `bytes` bytes.
     pub fn by_number(bytes: u32) -> io::Result<Self> {
         const HASH: u32 = 1;
         Ok(Self(new_fd(bpf(
@@ -237,13 +238,13 @@ impl Map {
         ))?))
     }
 
-    /// Returns the number of the map for an instruction: its descriptor.
+    /// Returns the file descriptor of the map, by which instructions refer to the map.
     pub fn number(&self) -> u32 {
         self.0.as_raw_fd() as u32
     }
 }
 
-/// A BPF program that runs at each hit of a tracepoint, until this is dropped.
+/// A BPF program that runs at each hit of a tracepoint, until the value is dropped.
 pub struct Attached {
     _link: OwnedFd,
 }
@@ -272,8 +273,8 @@ impl Attached {
     }
 }
 
-/// The ring of a perf event, mapped read-only so that it is overwritten. The event ends when this
-/// is dropped.
+/// The ring of a perf event, mapped read-only so that it is overwritten. The event ends when the
+/// value is dropped.
 pub struct Ring {
     _event: File,
     at: *mut libc::c_void,
@@ -281,7 +282,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Maps this number of pages, with the page of the header.
+    /// Maps the ring of `event`: `pages` pages, which include the page of the header.
     pub fn new(event: File, pages: usize) -> io::Result<Self> {
         let len = pages * 4096;
         let at = pages_of(&event, len)?;
@@ -295,7 +296,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped this memory. No reference to it was ever made.
+        // SAFETY: `new` mapped this memory. No reference to the mapped memory was ever made.
         let _ = unsafe { munmap(self.at, self.len) };
     }
 }
@@ -308,7 +309,8 @@ pub fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> 
     map(file, words)
 }
 
-/// Maps the pages of a ring read-only, so that it is overwritten. They are never unmapped.
+/// Maps the pages of a ring read-only, so that the kernel overwrites old records. The pages are
+/// never unmapped.
 pub fn map_ring(file: &File, pages: usize) -> io::Result<()> {
     map(file, pages * 512).map(drop)
 }
@@ -332,15 +334,15 @@ fn pages_of(file: &File, len: usize) -> io::Result<*mut std::ffi::c_void> {
 fn map(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
     let len = words * size_of::<AtomicU64>();
     let at = pages_of(file, len)?;
-    // SAFETY: The file has these words: callers have checked its length, or it is a perf event
-    // whose pages the kernel keeps as long as they are mapped. Nothing unmaps them. Concurrent
-    // writers write whole words, and AtomicU64 allows that.
+    // SAFETY: The mapping has `words` words: callers have checked the length of the file, or the
+    // file is a perf event whose pages the kernel keeps as long as they are mapped. The mapping is
+    // never removed. Concurrent writers write whole words, and AtomicU64 allows that.
     Ok(unsafe { std::slice::from_raw_parts(at.cast(), words) })
 }
 
 /// Values in 16 cache lines of this thread, addressed by %gs like per-CPU values in the kernel.
 pub struct Lines {
-    // The first line is for the seqflag.
+    // The first cache line holds the seqflag.
     lines: Box<[Line; 17]>,
 }
 
@@ -360,7 +362,7 @@ impl Lines {
         Ok(Self { lines })
     }
 
-    /// Returns the sum of the counts, to check that something was counted.
+    /// Returns the sum of the values, to check that something was counted.
     pub fn sum(&self) -> u64 {
         self.lines.iter().skip(1).map(|line| line.0[0]).sum()
     }
@@ -378,7 +380,8 @@ impl Lines {
         }
     }
 
-    /// Executes perf_adjust()'s three instructions on each line: flag, value, flag.
+    /// Executes perf_adjust()'s three instructions on each line: set the flag, add the value, clear
+    /// the flag.
     #[inline(always)]
     pub fn flagged(&mut self) {
         for n in 1..17u64 {

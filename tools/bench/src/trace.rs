@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Other tools that do accounting's job, each in its cheapest form: ftrace into its ring, perf into
-//! a ring that is overwritten, BPF programs that add up. For comparison also probes that do
-//! nothing.
+//! Other tools that can measure what task accounting measures, each in its cheapest form: ftrace
+//! with its ring, perf with a ring that is overwritten, and BPF programs that add up times. Probes
+//! that do nothing are measured for comparison.
 
 use std::any::Any;
 use std::fs;
@@ -15,11 +15,11 @@ use crate::sys::{Attached, Map, Ring};
 /// The operation that is observed.
 #[derive(Clone, Copy)]
 pub enum Job {
-    /// System calls: entry and exit.
+    /// A system call, observed at entry and exit.
     Calls,
-    /// Threads: wakeup and switch.
+    /// A switch of threads, observed at wakeup and switch.
     Switches,
-    /// An interrupt: entry and exit.
+    /// An interrupt, observed at entry and exit.
     Interrupts,
 }
 
@@ -40,30 +40,30 @@ impl Job {
 /// A way to observe an operation.
 #[derive(Clone, Copy)]
 pub struct Way {
-    /// Starts to observe. It ends when the returned value is dropped.
+    /// Starts to observe the operation. Dropping the returned value ends the observation.
     pub start: fn(Job) -> io::Result<Box<dyn Any>>,
-    /// Limit of operations in a window.
+    /// Maximum number of operations in a window.
     pub most: u32,
 }
 
-/// Operations whose records fit into one page of a ring in most windows, so that the step to the
-/// next page does not count.
+/// Number of operations whose records fit into one page of a ring in most windows, so that the step
+/// to the next page does not count.
 const IN_A_PAGE: u32 = 8;
 
 /// Probes of bench.ko that do nothing.
 pub const EMPTY: Way = way(empty, MOST_OPERATIONS);
-/// ftrace, into its ring.
+/// ftrace, which records into its ring.
 pub const FTRACE: Way = way(ftrace, IN_A_PAGE);
-/// perf, into a ring that is overwritten.
+/// perf, which records into a ring that is overwritten.
 pub const PERF: Way = way(perf, IN_A_PAGE);
-/// BPF programs that add up.
+/// BPF programs that add up times.
 pub const BPF: Way = way(bpf, MOST_OPERATIONS);
 
 const fn way(start: fn(Job) -> io::Result<Box<dyn Any>>, most: u32) -> Way {
     Way { start, most }
 }
 
-/// A file to which another text is written when this is dropped.
+/// A file of tracefs that is reset: dropping the value writes a second text to the file.
 struct Switched {
     path: String,
     off: &'static str,
@@ -139,11 +139,11 @@ fn bpf(job: Job) -> io::Result<Box<dyn Any>> {
     }
 }
 
-/// Builds a BPF program. r10 is the end of its stack.
+/// Builds a BPF program. Register r10 holds the end of the program's stack.
 #[derive(Default)]
 struct Program(Vec<u64>);
 
-/// A jump whose target is not known yet: the index after its instruction.
+/// A jump whose target is not known yet: the index of the instruction after the jump.
 struct Jump(usize);
 
 const OK_TO_INSERT: i32 = 1;
@@ -195,7 +195,7 @@ impl Program {
         self.push(0x85, 0, 0, 0, helper);
     }
 
-    /// Calls bpf_ktime_get_ns(): r0 is the time.
+    /// Calls bpf_ktime_get_ns(): r0 then holds the time in nanoseconds.
     fn clock(&mut self) {
         self.call(5);
     }
@@ -205,7 +205,7 @@ impl Program {
         self.push(0, 0, 0, 0, 0);
     }
 
-    /// Looks up the key at the end of the stack: r0 is the address of the value, or 0.
+    /// Looks up the key at the end of the stack: r0 then holds the address of the value, or 0.
     fn lookup(&mut self, map: &Map) {
         self.map(1, map);
         self.copy(2, 10);
@@ -241,8 +241,9 @@ impl Program {
     }
 }
 
-// The value of a CPU has the time of the last begin or switch, the sum of times, and their number.
-// The value of a task has the time of its wakeup, its run time, and its latency.
+// The map has three words for each CPU: the time of the last begin or switch, the sum of the times,
+// and the number of the times. The map of tasks has three words for each task: the time of the
+// wakeup, the run time, and the latency.
 
 /// Returns a program that runs `body` with the address of this CPU's value in r6 and the time in
 /// r0.
@@ -277,7 +278,7 @@ fn ends(here: &Map) -> Vec<u64> {
     })
 }
 
-/// Returns the program for a wakeup. Its first argument is the address of the task.
+/// Returns the program for a wakeup. The first argument of the program is the address of the task.
 fn wakes(tasks: &Map) -> Vec<u64> {
     let mut p = Program::default();
     p.load(1, 1, 0);
@@ -291,8 +292,9 @@ fn wakes(tasks: &Map) -> Vec<u64> {
     p.done()
 }
 
-/// Returns the program for a switch. Its second argument is the previous task, the third the next
-/// one. Adds the run time of the former and the latency of the latter.
+/// Returns the program for a switch. The second argument of the program is the previous task, and
+/// the third is the next task. The program adds the run time of the previous task and the latency
+/// of the next task.
 fn switches(here: &Map, tasks: &Map) -> Vec<u64> {
     let mut p = Program::default();
     p.copy(9, 1);

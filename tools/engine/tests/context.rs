@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of a context's registers: the values that may be written, the resulting program of the
-//! hardware, and narrow counters, compared with a model that counts in 64 bits.
+//! Tests of a context's registers: the values that may be written to registers, the resulting
+//! program of the hardware, and narrow counters, which are compared with a model that counts in 64
+//! bits.
 #![cfg(not(loom))]
 
 use engine::calls::{Ctx, Load, Pmc, Pmd, Start};
-use engine::claims::{Claims, Shares};
+use engine::claims::{RegisterMask, RegisterUsers};
 use engine::context::{check_pmc, Error, Registers, NO_EMUL64};
-use engine::pmu::{kind, Map, Numbers, Register, Scope, Tables, FIRST_SOFT};
-use engine::program::{Memory, Needs, Room, Whole};
+use engine::pmu::{kind, Map, Register, RegisterBitmap, Scope, Tables, FIRST_SOFT};
+use engine::program::{Allocator, FixedArrays, MemorySize, RegisterMemory};
 use proptest::prelude::*;
 
 const ENABLE: u64 = 1 << 22;
 const INT: u64 = 1 << 20;
 const OS: u64 = 1 << 17;
 
-fn select(n: u64) -> Register {
+fn event_select(n: u64) -> Register {
     Register {
         address: 0x186 + n,
         reset: 0x10_0000_0000,
@@ -48,7 +49,7 @@ struct Pmu {
 
 fn pmu(width: u16) -> Pmu {
     Pmu {
-        pmcs: (0..4).map(select).collect(),
+        pmcs: (0..4).map(event_select).collect(),
         pmds: (0..4).map(|n| counter(n, width)).collect(),
         soft_pmcs: vec![],
         soft: vec![Register {
@@ -75,7 +76,7 @@ impl Pmu {
     }
 }
 
-fn registers() -> Box<Registers<Whole>> {
+fn registers() -> Box<Registers<FixedArrays>> {
     Box::default()
 }
 
@@ -122,11 +123,11 @@ fn r1_14_a_register_for_systems_is_not_for_threads() {
     pmu.pmcs[1].kind |= kind::SYSTEM;
     pmu.pmcs[2].kind |= kind::THREAD;
     let map = pmu.map();
-    let try_it = |scope, n| check_pmc(&map, scope, true, n, 0, 0).map(drop);
-    assert_eq!(try_it(Scope::Thread, 1), Err(Error::OtherScope));
-    assert_eq!(try_it(Scope::System, 1), Ok(()));
-    assert_eq!(try_it(Scope::Thread, 2), Ok(()));
-    assert_eq!(try_it(Scope::System, 2), Err(Error::OtherScope));
+    let check_scope = |scope, n| check_pmc(&map, scope, true, n, 0, 0).map(drop);
+    assert_eq!(check_scope(Scope::Thread, 1), Err(Error::OtherScope));
+    assert_eq!(check_scope(Scope::System, 1), Ok(()));
+    assert_eq!(check_scope(Scope::Thread, 2), Ok(()));
+    assert_eq!(check_scope(Scope::System, 2), Err(Error::OtherScope));
 }
 
 #[test]
@@ -141,16 +142,16 @@ fn r9_6_what_is_ended_before_its_time_is_short_until_it_is_written() {
     let mut r = registers();
     r.set_pmc(1, 0, 0);
     r.set_pmd(&map, FIRST_SOFT + 1, 0);
-    r.plan(&map, Scope::Thread);
-    assert!(!r.is_any_short());
-    r.cut_short();
-    assert!(r.is_any_short());
-    assert!(r.is_short(1) && r.is_short(FIRST_SOFT + 1));
-    assert!(!r.is_short(0) && !r.is_short(FIRST_SOFT));
+    r.build_program(&map, Scope::Thread);
+    assert!(!r.is_any_incomplete());
+    r.mark_all_incomplete();
+    assert!(r.is_any_incomplete());
+    assert!(r.is_incomplete(1) && r.is_incomplete(FIRST_SOFT + 1));
+    assert!(!r.is_incomplete(0) && !r.is_incomplete(FIRST_SOFT));
     r.set_pmd(&map, 1, 0);
-    assert!(!r.is_short(1) && r.is_any_short());
+    assert!(!r.is_incomplete(1) && r.is_any_incomplete());
     r.set_pmd(&map, FIRST_SOFT + 1, 0);
-    assert!(!r.is_any_short());
+    assert!(!r.is_any_incomplete());
 }
 
 #[test]
@@ -163,13 +164,13 @@ fn r1_3_flags_that_are_not_known() {
 
 #[test]
 fn r1_14_rows_that_make_no_sense() {
-    let good = select(0);
-    assert_eq!(good.wrong_pmc(), None);
-    assert_eq!(Register::default().wrong_pmc(), None);
+    let good = event_select(0);
+    assert_eq!(good.pmc_row_error(), None);
+    assert_eq!(Register::default().pmc_row_error(), None);
     let pmc = |change: fn(&mut Register)| {
         let mut row = good;
         change(&mut row);
-        row.wrong_pmc().is_some()
+        row.pmc_row_error().is_some()
     };
     assert!(pmc(|r| r.kind = kind::COUNTER));
     assert!(pmc(|r| r.kind |= kind::VIRTUAL));
@@ -180,7 +181,7 @@ fn r1_14_rows_that_make_no_sense() {
     let pmd = |change: fn(&mut Register)| {
         let mut row = counter(3, 48);
         change(&mut row);
-        row.wrong_pmd(4).is_some()
+        row.pmd_row_error(4).is_some()
     };
     assert!(!pmd(|_| {}));
     assert!(pmd(|r| r.kind = kind::CONTROL));
@@ -193,7 +194,7 @@ fn r1_14_rows_that_make_no_sense() {
     assert!(pmd(|r| r.width = 0));
     assert!(pmd(|r| r.width = 65));
     assert!(pmd(|r| r.pmcs = 1 << 4));
-    assert!(counter(0, 48).wrong_pmd(64).is_none());
+    assert!(counter(0, 48).pmd_row_error(64).is_none());
 }
 
 #[test]
@@ -203,8 +204,9 @@ fn r1_3_the_hardware_is_told_what_was_written() {
     let mut r = registers();
     r.set_pmc(1, 0, ENABLE | 0xc0);
     r.set_pmd(&map, 2, 7);
-    r.plan(&map, Scope::Thread);
-    // PMD 2 was written, so PMC 2 is reset: another context may have left it counting.
+    r.build_program(&map, Scope::Thread);
+    // PMD 2 (data register) was written, so PMC 2 (control register) is reset: another context may
+    // have left PMC 2 enabled.
     let controls: Vec<_> = r
         .program
         .controls()
@@ -231,7 +233,7 @@ fn r1_3_a_fixed_counter_has_its_own_bit() {
     let map = pmu.map();
     let mut r = registers();
     r.set_pmc(3, 0, ENABLE);
-    r.plan(&map, Scope::Thread);
+    r.build_program(&map, Scope::Thread);
     assert_eq!(r.program.global, 1 << 34);
 }
 
@@ -252,8 +254,8 @@ fn r1_5_a_counter_can_be_as_wide_as_it_is() {
     let mut r = registers();
     r.set_pmc(0, NO_EMUL64, ENABLE);
     r.set_pmc(1, 0, ENABLE);
-    r.plan(&map, Scope::Thread);
-    r.begin(|_| ());
+    r.build_program(&map, Scope::Thread);
+    r.start_hardware(|_| ());
     for pmd in [0, 1] {
         r.set_pmd(&map, pmd, (1 << 40) - 1);
     }
@@ -263,7 +265,7 @@ fn r1_5_a_counter_can_be_as_wide_as_it_is() {
     assert_eq!(r.pmd(&map, 0), (1 << 40) + 2);
 }
 
-/// A virtual counter that the first PMC of its own table controls.
+/// A virtual counter that the first PMC (control register) of its own table controls.
 fn virtual_counter(width: u16) -> Register {
     Register {
         pmcs: 1,
@@ -277,7 +279,7 @@ fn virtual_counter(width: u16) -> Register {
 fn r1_5_a_virtual_counter_is_narrow_by_its_own_pmc() {
     let mut pmu = pmu(48);
     pmu.soft = vec![virtual_counter(12)];
-    let soft_pmcs = [select(0)];
+    let soft_pmcs = [event_select(0)];
     let mut map = pmu.map();
     map.soft.pmcs = &soft_pmcs;
     let mut r = registers();
@@ -294,13 +296,13 @@ fn r1_5_a_virtual_counter_is_narrow_by_its_own_pmc() {
 fn r1_14_a_virtual_register_is_controlled_by_the_default_until_another_is_written() {
     let mut pmu = pmu(48);
     pmu.soft = vec![virtual_counter(64)];
-    let soft_pmcs = [select(0)];
+    let soft_pmcs = [event_select(0)];
     let mut map = pmu.map();
     let register = virtual_counter(64);
     let mut r = registers();
     assert_eq!(r.control_of(&map, &register), 0);
     map.soft.pmcs = &soft_pmcs;
-    assert_eq!(r.control_of(&map, &register), select(0).reset);
+    assert_eq!(r.control_of(&map, &register), event_select(0).reset);
     r.set_pmc(FIRST_SOFT, 0, 7);
     assert_eq!(r.control_of(&map, &register), 7);
     assert_eq!(r.control_of(&map, &Register::default()), 0);
@@ -308,7 +310,7 @@ fn r1_14_a_virtual_register_is_controlled_by_the_default_until_another_is_writte
 
 #[test]
 fn r1_3_numbers_are_a_set() {
-    let mut numbers = Numbers::default();
+    let mut numbers = RegisterBitmap::default();
     for n in [0, 63, 64, 255, 319, 320, 100_000] {
         numbers.set(n);
     }
@@ -415,16 +417,16 @@ fn r1_3_reserved_fields_are_zero() {
     );
 }
 
-/// An event of a context on a machine with narrow counters.
+/// A step of the test of a context on a machine with narrow counters.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Counter 0 moves by less than its full range.
+    /// Counter 0 is incremented by less than its full range.
     Count(u64),
-    /// The counters are folded and compared.
-    Look,
+    /// The counters are folded into 64-bit values and compared with the model.
+    Read,
     /// The thread is switched out and in again.
     Switch,
-    /// PMD 0 is written.
+    /// PMD 0 (data register) is written.
     Write(u64),
 }
 
@@ -434,7 +436,7 @@ proptest! {
         width in 8u16..=64,
         steps in prop::collection::vec(prop_oneof![
             any::<u64>().prop_map(Step::Count),
-            Just(Step::Look),
+            Just(Step::Read),
             Just(Step::Switch),
             any::<u64>().prop_map(Step::Write),
         ], 1..40),
@@ -445,13 +447,13 @@ proptest! {
         let (mut r, mut hardware, mut model) = (registers(), 0u64, 0u64);
         let mut unseen = 0u64;
         r.set_pmc(0, 0, ENABLE);
-        r.plan(&map, Scope::Thread);
-        r.begin(|_| ());
+        r.build_program(&map, Scope::Thread);
+        r.start_hardware(|_| ());
         for step in steps {
             match step {
                 Step::Count(n) => {
-                    // Two wraps of the counter between two reads cannot be detected, so it is read
-                    // before the second.
+                    // Two wraps of the counter between two reads cannot be detected, so the counter
+                    // is read before the second wrap.
                     let n = n & mask;
                     if unseen.checked_add(n).is_none_or(|sum| sum > mask) {
                         r.fold(|_| Some(hardware));
@@ -461,25 +463,25 @@ proptest! {
                     model = model.wrapping_add(n);
                     unseen += n;
                 }
-                Step::Look => {
+                Step::Read => {
                     r.fold(|_| Some(hardware));
                     unseen = 0;
                     prop_assert_eq!(r.pmd(&map, 0), model);
                 }
                 Step::Switch => {
                     r.fold(|_| Some(hardware));
-                    // Switched in again: the counter starts at 0.
+                    // The thread is switched in again, and its hardware counter starts at 0.
                     hardware = 0;
                     unseen = 0;
-                    r.begin(|_| ());
+                    r.start_hardware(|_| ());
                 }
                 Step::Write(value) => {
                     r.fold(|_| Some(hardware));
                     r.set_pmd(&map, 0, value);
-                    r.plan(&map, Scope::Thread);
+                    r.build_program(&map, Scope::Thread);
                     hardware = 0;
                     unseen = 0;
-                    r.begin(|_| ());
+                    r.start_hardware(|_| ());
                     model = value;
                 }
             }
@@ -500,9 +502,9 @@ proptest! {
     }
 }
 
-/// Returns three virtual counters: one that counts while the context is in a PMU, one that follows
-/// the thread, and one whose PMC selects what it counts.
-fn growing() -> Pmu {
+/// Returns three virtual counters: a counter that counts while the context is in a PMU, a counter
+/// that follows the thread, and a counter whose PMC (control register) selects its event.
+fn virtual_counters() -> Pmu {
     let row = Register {
         kind: kind::VIRTUAL | kind::COUNTER,
         width: 16,
@@ -529,46 +531,47 @@ fn growing() -> Pmu {
 
 #[test]
 fn r1_13_virtual_counters_count_what_they_grow_by() {
-    let pmu = growing();
+    let pmu = virtual_counters();
     let map = pmu.map();
-    let [by_turns, the_threads] = [FIRST_SOFT, FIRST_SOFT + 1];
+    let [in_pmu, of_thread] = [FIRST_SOFT, FIRST_SOFT + 1];
     let mut r = registers();
-    for pmd in [by_turns, the_threads] {
+    for pmd in [in_pmu, of_thread] {
         r.set_pmd(&map, pmd, 100);
     }
-    r.plan(&map, Scope::Thread);
+    r.build_program(&map, Scope::Thread);
     let at = |value: u64| move |_: &_| value;
-    r.set_out(true, at(65_535));
-    r.set_out(false, at(10));
-    r.grow(false, at(13));
-    r.grow(true, at(4));
-    assert_eq!((r.value(by_turns), r.value(the_threads)), (103, 105));
-    // Switched in again: the first counter starts at the new value, the thread's goes on.
-    r.set_out(false, at(1000));
-    r.grow(false, at(1001));
-    r.grow(true, at(5));
-    assert_eq!((r.value(by_turns), r.value(the_threads)), (104, 106));
-    // In a context of a CPU both count only while the context is in a PMU.
-    r.plan(&map, Scope::System);
-    r.set_out(false, at(0));
-    r.grow(true, at(77));
-    assert_eq!((r.value(by_turns), r.value(the_threads)), (104, 106));
-    r.grow(false, at(2));
-    assert_eq!((r.value(by_turns), r.value(the_threads)), (106, 108));
+    r.start_virtual(true, at(65_535));
+    r.start_virtual(false, at(10));
+    r.sync_virtual(false, at(13));
+    r.sync_virtual(true, at(4));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (103, 105));
+    // The thread is switched in again: the first counter starts at the new value, and the counter
+    // that follows the thread continues.
+    r.start_virtual(false, at(1000));
+    r.sync_virtual(false, at(1001));
+    r.sync_virtual(true, at(5));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
+    // In a context of a CPU, both counters count only while the context is in a PMU.
+    r.build_program(&map, Scope::System);
+    r.start_virtual(false, at(0));
+    r.sync_virtual(true, at(77));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
+    r.sync_virtual(false, at(2));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (106, 108));
 }
 
 #[test]
 fn r1_13_a_virtual_counter_counts_once_it_was_written() {
-    let pmu = growing();
+    let pmu = virtual_counters();
     let map = pmu.map();
     let mut r = registers();
-    r.plan(&map, Scope::Thread);
-    r.grow(false, |_| panic!("nothing was asked for"));
+    r.build_program(&map, Scope::Thread);
+    r.sync_virtual(false, |_| panic!("nothing was asked for"));
     r.set_pmc(FIRST_SOFT + 1, 0, 42);
     r.set_pmd(&map, FIRST_SOFT + 2, 0);
-    r.plan(&map, Scope::Thread);
+    r.build_program(&map, Scope::Thread);
     let mut asked = vec![];
-    r.set_out(false, |g| {
+    r.start_virtual(false, |g| {
         asked.push((g.pmd, g.control));
         0
     });
@@ -580,61 +583,73 @@ fn r1_6_a_context_claims_what_it_uses() {
     let pmu = pmu(48);
     let map = pmu.map();
     let mut r = registers();
-    assert!(r.claims(&map, Claims::NONE).is_none());
+    assert!(r.claimed_registers(&map, RegisterMask::NONE).is_none());
     r.set_pmc(1, 0, ENABLE);
     r.set_pmd(&map, 3, 0);
     r.set_pmd(&map, FIRST_SOFT, 0);
-    let of = |pmcs, pmds| Claims { pmcs, pmds };
-    assert_eq!(r.claims(&map, Claims::NONE), of(0b1010, 0b1010));
-    assert_eq!(r.claims(&map, of(1, 0)), of(0b1011, 0b1011));
-    assert_eq!(r.claims(&map, of(0, 1)), of(0b1011, 0b1011));
+    let claimed_registers = |pmcs, pmds| RegisterMask { pmcs, pmds };
+    assert_eq!(
+        r.claimed_registers(&map, RegisterMask::NONE),
+        claimed_registers(0b1010, 0b1010)
+    );
+    assert_eq!(
+        r.claimed_registers(&map, claimed_registers(1, 0)),
+        claimed_registers(0b1011, 0b1011)
+    );
+    assert_eq!(
+        r.claimed_registers(&map, claimed_registers(0, 1)),
+        claimed_registers(0b1011, 0b1011)
+    );
 }
 
 #[test]
 fn r1_6_both_kinds_of_contexts_share_by_registers() {
-    let (a, b) = (Claims { pmcs: 1, pmds: 1 }, Claims { pmcs: 2, pmds: 2 });
-    let mut shares = Shares::NONE;
+    let (a, b) = (
+        RegisterMask { pmcs: 1, pmds: 1 },
+        RegisterMask { pmcs: 2, pmds: 2 },
+    );
+    let mut shares = RegisterUsers::NONE;
     shares.add(Scope::Thread, &a);
     shares.add(Scope::Thread, &a);
-    assert!(shares.fits(Scope::Thread, &a) && !shares.fits(Scope::System, &a));
-    assert!(shares.fits(Scope::System, &b));
+    assert!(shares.is_available(Scope::Thread, &a) && !shares.is_available(Scope::System, &a));
+    assert!(shares.is_available(Scope::System, &b));
     shares.add(Scope::System, &b);
-    assert!(!shares.fits(Scope::Thread, &b));
+    assert!(!shares.is_available(Scope::Thread, &b));
     shares.remove(Scope::Thread, &a);
-    assert!(!shares.fits(Scope::System, &a));
+    assert!(!shares.is_available(Scope::System, &a));
     shares.remove(Scope::Thread, &a);
-    assert!(shares.fits(Scope::System, &a) && !shares.is_empty());
+    assert!(shares.is_available(Scope::System, &a) && !shares.is_empty());
     shares.remove(Scope::System, &b);
     assert!(shares.is_empty());
     // Two counters of the same PMC conflict, because the PMC is shared.
-    shares.add(Scope::System, &Claims { pmcs: 4, pmds: 8 });
-    assert!(!shares.fits(Scope::Thread, &Claims { pmcs: 4, pmds: 16 }));
+    shares.add(Scope::System, &RegisterMask { pmcs: 4, pmds: 8 });
+    assert!(!shares.is_available(Scope::Thread, &RegisterMask { pmcs: 4, pmds: 16 }));
 }
 
 /// Memory that is allocated as needed.
 #[derive(Default)]
 struct Heap;
 
-impl Memory for Heap {
-    type Of<T: Copy + Default> = Vec<T>;
+impl Allocator for Heap {
+    type Slice<T: Copy + Default> = Vec<T>;
 }
 
-fn room(needs: &Needs) -> Room<Heap> {
-    Room {
+fn storage(needs: &MemorySize) -> RegisterMemory<Heap> {
+    RegisterMemory {
         pmcs: needs.pmcs.map(|nr| vec![0; nr]),
         pmds: needs.pmds.map(|nr| vec![0; nr]),
         controls: vec![Default::default(); needs.controls],
         counters: vec![Default::default(); needs.counters],
-        growths: vec![Default::default(); needs.growths],
+        virtual_counters: vec![Default::default(); needs.virtual_counters],
     }
 }
 
-/// Lets all counters count once.
-fn work<M: Memory>(r: &mut Registers<M>, step: u64) {
-    r.begin(|_| ());
+/// Loads the context, lets every counter count one step, and unloads the context.
+fn count_once<M: Allocator>(r: &mut Registers<M>, step: u64) {
+    r.start_hardware(|_| ());
     r.fold(|c| Some(c.start.wrapping_add(step) & c.mask));
-    r.set_out(false, |_| 5);
-    r.grow(false, |g| 5 + u64::from(g.pmd));
+    r.start_virtual(false, |_| 5);
+    r.sync_virtual(false, |g| 5 + u64::from(g.pmd));
 }
 
 proptest! {
@@ -644,37 +659,37 @@ proptest! {
     ) {
         let mut pmu = pmu(48);
         pmu.soft = vec![virtual_counter(64), virtual_counter(64)];
-        pmu.soft_pmcs = vec![select(0), select(1)];
+        pmu.soft_pmcs = vec![event_select(0), event_select(1)];
         let map = pmu.map();
-        let (mut whole, mut needed) = (registers(), Registers::<Heap>::default());
+        let (mut full, mut needed) = (registers(), Registers::<Heap>::default());
         for (step, (control, n, value)) in writes.into_iter().enumerate() {
             // Register numbers are 0 to 3, 256 and 257.
             let number = if n < 4 { n } else { FIRST_SOFT + n - 4 };
-            let (mut pmcs, mut pmds) = (Numbers::default(), Numbers::default());
+            let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
             if control { &mut pmcs } else { &mut pmds }.set(number.into());
-            let needs = needed.needs(&map, &pmcs, &pmds);
-            if needs != needed.room() {
-                needed.move_into(&mut room(&needs));
+            let memory_needed = needed.memory_needed(&map, &pmcs, &pmds);
+            if memory_needed != needed.capacity() {
+                needed.move_to(&mut storage(&memory_needed));
             }
-            prop_assert_eq!(needed.room(), needs);
+            prop_assert_eq!(needed.capacity(), memory_needed);
             match control {
                 true => {
-                    whole.set_pmc(number, 0, value & !INT);
+                    full.set_pmc(number, 0, value & !INT);
                     needed.set_pmc(number, 0, value & !INT);
                 }
                 false => {
-                    whole.set_pmd(&map, number, value);
+                    full.set_pmd(&map, number, value);
                     needed.set_pmd(&map, number, value);
                 }
             }
-            whole.plan(&map, Scope::Thread);
-            needed.plan(&map, Scope::Thread);
-            prop_assert_eq!(whole.program.controls(), needed.program.controls());
-            prop_assert_eq!(whole.program.counters(), needed.program.counters());
-            work(&mut whole, step as u64);
-            work(&mut needed, step as u64);
+            full.build_program(&map, Scope::Thread);
+            needed.build_program(&map, Scope::Thread);
+            prop_assert_eq!(full.program.controls(), needed.program.controls());
+            prop_assert_eq!(full.program.counters(), needed.program.counters());
+            count_once(&mut full, step as u64);
+            count_once(&mut needed, step as u64);
             for pmd in (0..4).chain([FIRST_SOFT, FIRST_SOFT + 1]) {
-                prop_assert_eq!(whole.pmd(&map, pmd), needed.pmd(&map, pmd), "PMD {}", pmd);
+                prop_assert_eq!(full.pmd(&map, pmd), needed.pmd(&map, pmd), "PMD {}", pmd);
             }
         }
     }

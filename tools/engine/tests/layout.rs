@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the file layout: nothing overlaps, growth moves nothing, and C and Rust agree.
+//! Tests of the layout of `/dev/perfcounters`: no parts overlap, growth moves no part, and C and
+//! Rust agree on the layout.
 #![cfg(not(loom))]
 
 use std::collections::HashSet;
@@ -82,7 +83,7 @@ proptest! {
     fn layout_a_run_is_contiguous_for_each_cpu(
         layout in layouts(), next in 1..MAX_INSTANCES, count in 0..100u32,
     ) {
-        let Some(first) = layout.place(next, count) else {
+        let Some(first) = layout.find_run(next, count) else {
             let per_chunk = layout.slots_per_chunk();
             let no_room = next + count + per_chunk > MAX_INSTANCES;
             prop_assert!(count == 0 || count > per_chunk || no_room);
@@ -92,7 +93,8 @@ proptest! {
         prop_assert!(first + count <= MAX_INSTANCES);
         let begin = layout.offset(0, first);
         prop_assert_eq!(layout.offset(0, first + count - 1), begin + 8 * u64::from(count - 1));
-        // Slots are skipped only if the run would cross the end of a chunk.
+        // Slots are skipped only if the slots of an instance would otherwise cross the end of a
+        // chunk.
         if first != next {
             prop_assert!(first % layout.slots_per_chunk() == 0);
             prop_assert!(next % layout.slots_per_chunk() + count > layout.slots_per_chunk());
@@ -131,14 +133,14 @@ fn r0_4_8192_cpus_fit() {
             let layout = Layout::new(cpus, pages).expect("possible numbers");
             for cpu in [0, 1, cpus / 2, cpus - 1] {
                 for slot in [0, 1, 511, 512, 4095, 4096, 32_768, MAX_INSTANCES - 1] {
-                    let want = offset(cpus, pages, cpu, slot);
-                    assert_eq!(u128::from(layout.offset(cpu, slot)), want);
-                    let page = layout.page((want / PAGE_SIZE as u128) as u64);
+                    let expected_offset = offset(cpus, pages, cpu, slot);
+                    assert_eq!(u128::from(layout.offset(cpu, slot)), expected_offset);
+                    let page = layout.page((expected_offset / PAGE_SIZE as u128) as u64);
                     assert!(matches!(page, Some(Page::Slots { cpu: of, .. }) if of == cpu));
                 }
             }
-            // The counters end with the last CPU's part of the last chunk, far below the
-            // descriptors.
+            // The last CPU's part of the last chunk is the end of the counters, and is far below
+            // the descriptors.
             let slots = layout.max_chunks() * layout.slots_per_chunk();
             let end = offset(cpus, pages, cpus - 1, slots - 1) + 8;
             assert_eq!(u128::from(layout.end(layout.max_chunks())), end);
@@ -154,7 +156,8 @@ fn r0_4_8192_cpus_fit() {
 #[test]
 fn r0_3_the_bitmaps_have_a_bit_for_each_of_8192_cpus() {
     use engine::abi::{ONLINE_OFFSET, POSSIBLE_OFFSET};
-    // Returns the byte of a CPU's bit, as the kernel and the library compute it.
+    // Returns the offset of the byte that holds a CPU's bit, as the kernel and the library compute
+    // it.
     let byte = |offset: u32, cpu: u32| (offset + cpu / 64 * 8 + cpu % 64 / 8) as usize;
     let mut owner = vec![0; PAGE_SIZE];
     for at in owner.iter_mut().take(size_of::<Header>()) {
@@ -195,7 +198,7 @@ fn r0_3_c_and_rust_agree_on_the_header() {
     std::fs::create_dir_all(&dir).expect("a temporary directory");
     let (source, program) = (dir.join("abi.c"), dir.join("abi"));
     std::fs::write(&source, C_PROGRAM).expect("a temporary file");
-    let built = Command::new("cc")
+    let compiled = Command::new("cc")
         .args([
             "-std=gnu11",
             "-Wall",
@@ -209,17 +212,18 @@ fn r0_3_c_and_rust_agree_on_the_header() {
         .args([&program, &source])
         .output()
         .expect("cc runs");
-    let errors = String::from_utf8_lossy(&built.stderr);
+    let errors = String::from_utf8_lossy(&compiled.stderr);
     assert!(
-        built.status.success(),
+        compiled.status.success(),
         "the header does not compile: {errors}"
     );
-    let said = Command::new(&program).output().expect("the program runs");
+    let output = Command::new(&program).output().expect("the program runs");
     std::fs::remove_dir_all(&dir).expect("the directory is ours");
-    assert_eq!(String::from_utf8_lossy(&said.stdout), expected());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected_output());
 }
 
-/// Prints the sizes, all offsets of fields, and the offsets of some slots.
+/// A C program that prints the sizes of the structures, all offsets of fields, and the offsets of
+/// some slots.
 const C_PROGRAM: &str = r#"
 #include <linux/perfcounters.h>
 #include <stddef.h>
@@ -255,7 +259,7 @@ int main(void)
 }
 "#;
 
-fn expected() -> String {
+fn expected_output() -> String {
     use std::fmt::Write;
     use std::mem::offset_of;
 

@@ -11,26 +11,26 @@
 //! `Documentation/barriers.md`.
 //!
 //! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
-//! it, other threads' earlier loads are lost, and some orders are not explored: the broken
-//! protocols below passed then. The writers here therefore keep the value in `Own` and only store;
-//! `Changer::Engine` runs the engine's own writer as well.
+//! it, loom forgets earlier loads by other threads, and does not explore some orders: the broken
+//! protocols below passed such tests. The writers in this file therefore keep the value in
+//! `OwnedWord` and only store; `ChangeWriter::Engine` runs the engine's own writer as well.
 //!
-//! The writer is one CPU. The updates of a task, of an interrupt in it and of an NMI in that are
-//! nested calls on one thread, tried at every point where they can occur. Each update adds one to
-//! both counters of a group. The reader is another CPU. Protocols that are broken at A, B, C or D
-//! must be detected: their tests expect a panic.
+//! One CPU is the writer. The updates of a task, of an interrupt and of an NMI are nested calls on
+//! one thread; the nested updates are tried at every point where they can occur. Each update adds
+//! one to both counters of a group. Another CPU is the reader. The tests of protocols that are
+//! broken at A, B, C or D (the steps of the seqflag protocol) expect a panic.
 #![cfg(loom)]
 
 use std::cell::Cell;
 
 use engine::generation::Generation;
-use engine::seqflag::{completed, quiet, try_read, BEGIN, END};
+use engine::seqflag::{completed, is_idle, try_read, BEGIN, END};
 use engine::sync::{fence_acquire, fence_release, Word};
 use loom::sync::Arc;
 use loom::thread;
 
-/// Limit of preemptions: enough to detect every broken protocol below. A higher limit would take
-/// hours for nested updates.
+/// Maximum number of preemptions: enough to detect every broken protocol below. A higher number of
+/// preemptions would take hours for nested updates.
 const PREEMPTIONS: usize = 3;
 const PREEMPTIONS_NESTED: usize = 2;
 
@@ -40,7 +40,7 @@ fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
-/// The flag of a CPU, and a group of two of its counters.
+/// The seqflag of a CPU, and a group of two counters of that CPU.
 struct Cpu {
     flag: Word,
     a: Word,
@@ -57,13 +57,13 @@ impl Cpu {
     }
 }
 
-/// A word, with the value that its only writer stored last.
-struct Own<'a> {
+/// A word, with a copy of the value that the word's only writer stored last.
+struct OwnedWord<'a> {
     word: &'a Word,
     value: Cell<u64>,
 }
 
-impl<'a> Own<'a> {
+impl<'a> OwnedWord<'a> {
     fn new(word: &'a Word) -> Self {
         Self {
             word,
@@ -71,76 +71,78 @@ impl<'a> Own<'a> {
         }
     }
 
-    fn plus(&self, delta: u64) -> u64 {
+    fn advance(&self, delta: u64) -> u64 {
         self.value.set(self.value.get().wrapping_add(delta));
         self.value.get()
     }
 
-    /// Adds to the word. On the real CPU this is one instruction.
+    /// Adds `delta` to the word. A real CPU does this in one instruction.
     fn add(&self, delta: u64) {
-        self.word.store_relaxed(self.plus(delta));
+        self.word.store_relaxed(self.advance(delta));
     }
 
     fn add_release(&self, delta: u64) {
-        self.word.store_release(self.plus(delta));
+        self.word.store_release(self.advance(delta));
     }
 }
 
-/// The defect of a writer.
+/// The defect of a broken writer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Writer {
-    Right,
+enum WriterDefect {
+    None,
     NoA,
     NoBarrierAfterA,
     BNotRelease,
     BBeforeValues,
 }
 
-/// The words of a CPU as their writer sees them.
-struct Owner<'a> {
-    flag: Own<'a>,
-    a: Own<'a>,
-    b: Own<'a>,
+/// The words of a CPU, each with the copy that only the writer uses.
+struct CpuWriter<'a> {
+    flag: OwnedWord<'a>,
+    a: OwnedWord<'a>,
+    b: OwnedWord<'a>,
 }
 
-/// Number of points of an update at which an interrupt is tried.
+/// Number of points in an update at which an interrupt is tried.
 const POINTS: usize = 5;
 
-/// Makes an update with others nested in it. `nested[0]` is the point at which the next one occurs.
-fn update(cpu: &Owner<'_>, writer: Writer, nested: &[usize]) {
-    let at = |point: usize| {
+/// Makes an update in which other updates are nested. `nested[0]` is the point at which the first
+/// nested update occurs.
+fn update(cpu: &CpuWriter<'_>, writer: WriterDefect, nested: &[usize]) {
+    let interrupt_at = |point: usize| {
         if let Some((first, rest)) = nested.split_first() {
             if *first == point {
                 update(cpu, writer, rest);
             }
         }
     };
-    at(0);
-    if writer != Writer::NoA {
+    interrupt_at(0);
+    if writer != WriterDefect::NoA {
         cpu.flag.add(BEGIN);
     }
-    if writer != Writer::NoBarrierAfterA {
+    if writer != WriterDefect::NoBarrierAfterA {
         fence_release();
     }
-    at(1);
-    if writer == Writer::BBeforeValues {
+    interrupt_at(1);
+    if writer == WriterDefect::BBeforeValues {
         cpu.flag.add(END);
     }
     cpu.a.add(1);
-    at(2);
+    interrupt_at(2);
     cpu.b.add(1);
-    at(3);
+    interrupt_at(3);
     let end = match writer {
-        // One more completed, and in flight as before, since no BEGIN was added.
-        Writer::NoA => END + BEGIN,
+        // END counts one more completed update. BEGIN keeps the number of updates in flight, since
+        // no BEGIN was added before.
+        WriterDefect::NoA => END + BEGIN,
         _ => END,
     };
     match writer {
-        Writer::BBeforeValues => {}
-        Writer::BNotRelease => cpu.flag.add(end),
+        WriterDefect::BBeforeValues => {}
+        WriterDefect::BNotRelease => cpu.flag.add(end),
         _ => cpu.flag.add_release(end),
     }
-    at(4);
+    interrupt_at(4);
 }
 
 type Copy = (u64, u64, u64);
@@ -154,10 +156,11 @@ fn read(cpu: &Cpu) -> Option<Copy> {
     try_read(&cpu.flag, || copy(cpu))
 }
 
-/// Reads without C: the first load of the flag does not hold back the loads of the copy.
+/// Reads without step C of the seqflag protocol: the first load of the flag does not hold back the
+/// loads of the copy.
 fn read_without_c(cpu: &Cpu) -> Option<Copy> {
     let before = cpu.flag.load_relaxed();
-    if !quiet(before) {
+    if !is_idle(before) {
         return None;
     }
     let copied = copy(cpu);
@@ -165,50 +168,51 @@ fn read_without_c(cpu: &Cpu) -> Option<Copy> {
     (cpu.flag.load_relaxed() == before).then_some(copied)
 }
 
-/// Reads without D: the second load of the flag may come before the loads of the copy.
+/// Reads without step D of the seqflag protocol: the second load of the flag may be executed before
+/// the loads of the copy.
 fn read_without_d(cpu: &Cpu) -> Option<Copy> {
     let before = cpu.flag.load_acquire();
-    if !quiet(before) {
+    if !is_idle(before) {
         return None;
     }
     let copied = copy(cpu);
     (cpu.flag.load_relaxed() == before).then_some(copied)
 }
 
-/// Reads as the 2002 proposal did: no update is in flight before and after the copy, but an update
-/// that completed in between is not detected.
+/// Reads as the 2002 proposal did: the function checks that no update is in flight before and after
+/// the copy, but does not detect an update that completed in between.
 fn read_without_count(cpu: &Cpu) -> Option<Copy> {
-    if !quiet(cpu.flag.load_acquire()) {
+    if !is_idle(cpu.flag.load_acquire()) {
         return None;
     }
     let copied = copy(cpu);
     fence_acquire();
-    quiet(cpu.flag.load_relaxed()).then_some(copied)
+    is_idle(cpu.flag.load_relaxed()).then_some(copied)
 }
 
-/// Runs a writer with nested updates against a reader that reads up to twice.
-fn race(writer: Writer, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usize]) {
+/// Runs a writer with nested updates concurrently with a reader that reads up to twice.
+fn race(writer: WriterDefect, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usize]) {
     // With two nested updates a second read would take too long.
-    let (preemptions, looks) = match nested.len() {
+    let (preemptions, nr_reads) = match nested.len() {
         0 => (PREEMPTIONS, 2),
         1 => (PREEMPTIONS_NESTED, 2),
         _ => (PREEMPTIONS_NESTED, 1),
     };
     model(preemptions, move || {
         let cpu = Cpu::new();
-        let writing = {
+        let writer_thread = {
             let cpu = Arc::clone(&cpu);
             thread::spawn(move || {
-                let owner = Owner {
-                    flag: Own::new(&cpu.flag),
-                    a: Own::new(&cpu.a),
-                    b: Own::new(&cpu.b),
+                let owner = CpuWriter {
+                    flag: OwnedWord::new(&cpu.flag),
+                    a: OwnedWord::new(&cpu.a),
+                    b: OwnedWord::new(&cpu.b),
                 };
                 update(&owner, writer, nested);
             })
         };
         let mut last = 0;
-        for _ in 0..looks {
+        for _ in 0..nr_reads {
             if let Some((flag, a, b)) = reader(&cpu) {
                 assert_eq!(a, b, "a group was seen half");
                 assert_eq!(completed(flag), a, "the count and the values disagree");
@@ -216,7 +220,7 @@ fn race(writer: Writer, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usiz
                 last = a;
             }
         }
-        writing.join().expect("the writer ends");
+        writer_thread.join().expect("the writer ends");
         // The writer has ended: a read succeeds and returns all updates.
         let (_, a, b) = reader(&cpu).expect("all is quiet");
         let all = 1 + nested.len() as u64;
@@ -226,13 +230,13 @@ fn race(writer: Writer, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usiz
 
 #[test]
 fn r0_9_seqflag_no_group_is_seen_half() {
-    race(Writer::Right, read, &[]);
+    race(WriterDefect::None, read, &[]);
 }
 
 #[test]
 fn r0_8_seqflag_interrupts_nest_at_every_point() {
     for point in 0..POINTS {
-        race(Writer::Right, read, Box::leak(Box::new([point])));
+        race(WriterDefect::None, read, Box::leak(Box::new([point])));
     }
 }
 
@@ -240,7 +244,11 @@ fn r0_8_seqflag_interrupts_nest_at_every_point() {
 fn r0_8_seqflag_nmis_nest_in_interrupts_at_every_point() {
     for interrupt in 0..POINTS {
         for nmi in 0..POINTS {
-            race(Writer::Right, read, Box::leak(Box::new([interrupt, nmi])));
+            race(
+                WriterDefect::None,
+                read,
+                Box::leak(Box::new([interrupt, nmi])),
+            );
         }
     }
 }
@@ -248,46 +256,46 @@ fn r0_8_seqflag_nmis_nest_in_interrupts_at_every_point() {
 #[test]
 #[should_panic]
 fn loom_finds_a_missing_begin() {
-    race(Writer::NoA, read, &[]);
+    race(WriterDefect::NoA, read, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_missing_barrier_after_begin() {
-    race(Writer::NoBarrierAfterA, read, &[]);
+    race(WriterDefect::NoBarrierAfterA, read, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_an_end_that_is_not_a_release() {
-    race(Writer::BNotRelease, read, &[]);
+    race(WriterDefect::BNotRelease, read, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_an_end_before_the_values() {
-    race(Writer::BBeforeValues, read, &[]);
+    race(WriterDefect::BBeforeValues, read, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_reader_without_c() {
-    race(Writer::Right, read_without_c, &[]);
+    race(WriterDefect::None, read_without_c, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_reader_without_d() {
-    race(Writer::Right, read_without_d, &[]);
+    race(WriterDefect::None, read_without_d, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_the_hole_of_a_flag_that_does_not_count() {
-    race(Writer::Right, read_without_count, &[]);
+    race(WriterDefect::None, read_without_count, &[]);
 }
 
-/// The two generation words of a header, and metadata of two words.
+/// The two generation words of the file's header, and metadata of two words.
 struct Header {
     gen1: Word,
     gen2: Word,
@@ -308,42 +316,46 @@ impl Header {
     }
 }
 
-/// The writer of a change: the engine's, the same with `Own` words, or a broken one.
+/// The writer of a change: the engine's own writer, a copy of it that uses `OwnedWord` words, or a
+/// broken writer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Changer {
+enum ChangeWriter {
     Engine,
-    Right,
+    Correct,
     NoBarrierAfterA,
     BNotRelease,
 }
 
-fn change_twice(header: &Header, changer: Changer) {
-    let [gen1, gen2] = [Own::new(&header.gen1), Own::new(&header.gen2)];
-    let meta = [Own::new(&header.meta[0]), Own::new(&header.meta[1])];
+fn change_twice(header: &Header, changer: ChangeWriter) {
+    let [gen1, gen2] = [OwnedWord::new(&header.gen1), OwnedWord::new(&header.gen2)];
+    let meta = [
+        OwnedWord::new(&header.meta[0]),
+        OwnedWord::new(&header.meta[1]),
+    ];
     for _ in 0..2 {
-        if changer == Changer::Engine {
+        if changer == ChangeWriter::Engine {
             header.generation().begin();
         } else {
             gen1.add(1);
-            if changer != Changer::NoBarrierAfterA {
+            if changer != ChangeWriter::NoBarrierAfterA {
                 fence_release();
             }
         }
         meta[0].add(1);
         meta[1].add(1);
         match changer {
-            Changer::Engine => header.generation().end(),
-            Changer::BNotRelease => gen2.add(1),
+            ChangeWriter::Engine => header.generation().end(),
+            ChangeWriter::BNotRelease => gen2.add(1),
             _ => gen2.add_release(1),
         }
     }
 }
 
-/// Runs two changes against a reader that reads twice.
-fn change(changer: Changer, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -> bool) {
+/// Runs two changes concurrently with a reader that reads twice.
+fn change(changer: ChangeWriter, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -> bool) {
     model(PREEMPTIONS, move || {
         let header = Header::new();
-        let writing = {
+        let writer_thread = {
             let header = Arc::clone(&header);
             thread::spawn(move || change_twice(&header, changer))
         };
@@ -354,7 +366,7 @@ fn change(changer: Changer, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -
                 assert_eq!(copied, [entered; 2], "of another generation");
             }
         }
-        writing.join().expect("the writer ends");
+        writer_thread.join().expect("the writer ends");
         let entered = enter(&header);
         assert_eq!(entered, 2);
         assert!(holds(&header, entered));
@@ -362,52 +374,53 @@ fn change(changer: Changer, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -
 }
 
 fn enter(h: &Header) -> u64 {
-    h.generation().enter()
+    h.generation().read_begin()
 }
 
 fn holds(h: &Header, entered: u64) -> bool {
-    h.generation().holds(entered)
+    h.generation().is_current(entered)
 }
 
 #[test]
 fn r0_6_generation_what_holds_is_of_one_generation() {
-    change(Changer::Right, enter, holds);
-    change(Changer::Engine, enter, holds);
+    change(ChangeWriter::Correct, enter, holds);
+    change(ChangeWriter::Engine, enter, holds);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_change_without_barrier_after_gen1() {
-    change(Changer::NoBarrierAfterA, enter, holds);
+    change(ChangeWriter::NoBarrierAfterA, enter, holds);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_gen2_that_is_not_a_release() {
-    change(Changer::BNotRelease, enter, holds);
+    change(ChangeWriter::BNotRelease, enter, holds);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_an_enter_that_does_not_acquire() {
-    change(Changer::Right, |h| h.gen2.load_relaxed(), holds);
+    change(ChangeWriter::Correct, |h| h.gen2.load_relaxed(), holds);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_look_at_gen1_that_does_not_wait() {
-    change(Changer::Right, enter, |h, entered| {
+    change(ChangeWriter::Correct, enter, |h, entered| {
         h.gen1.load_relaxed() == entered
     });
 }
 
-/// A chunk of two words, and the count that says that it exists. In the model its memory exists
-/// from the start. A reader that sees the count must not see memory that is not ready (0).
+/// Models growth: a writer fills a chunk of two words and then raises the count of chunks. In the
+/// model the memory of the chunk exists from the start. A reader that sees the raised count must
+/// not see a word of the chunk that is not ready (0).
 fn growth(count_last: bool, barrier: bool) {
     const READY: u64 = 1;
     model(PREEMPTIONS, move || {
         let words = Arc::new([Word::new(0), Word::new(0), Word::new(0)]);
-        let growing = {
+        let writer_thread = {
             let words = Arc::clone(&words);
             thread::spawn(move || {
                 let [a, b, count] = &*words;
@@ -429,7 +442,7 @@ fn growth(count_last: bool, barrier: bool) {
             assert_eq!(a.load_relaxed(), READY, "counted, and not there");
             assert_eq!(b.load_relaxed(), READY, "counted, and not there");
         }
-        growing.join().expect("the writer ends");
+        writer_thread.join().expect("the writer ends");
     });
 }
 
@@ -450,11 +463,11 @@ fn loom_finds_a_count_without_barrier() {
     growth(true, false);
 }
 
-/// The defect of a revival.
+/// The defect of a broken revival.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revival {
-    Right,
-    /// The value is zeroed without waiting for updates in flight.
+    Correct,
+    /// The value is zeroed without waiting for updates in flight to end.
     NoSettle,
     /// The instance is live again before its value is zeroed.
     LiveBeforeZero,
@@ -462,19 +475,19 @@ enum Revival {
     ZeroBeforeChange,
 }
 
-/// An instance that is updated by number, deleted and revived, and a reader of its incarnation and
-/// value.
+/// Models an instance that is updated by number, deleted and revived, with a reader of the
+/// instance's incarnation and value.
 ///
-/// The grace period is a join: updates that began before it have ended after it. Updates that begin
-/// later are made by another thread.
+/// Joining a thread models the grace period: updates that began before the join have ended after
+/// it. Another thread makes the updates that begin later.
 fn revive(revival: Revival) {
     struct Instance {
         header: Header,
         live: Word,
         value: Word,
     }
-    /// Models perf_adjust(): stores 10 in the first life and 1 in the second, if the instance is
-    /// live.
+    /// Models perf_adjust(): stores 10 in the first life of the instance and 1 in the second life,
+    /// if the instance is live.
     fn adjust(i: &Instance, delta: u64) -> bool {
         let live = i.live.load_acquire() == 1;
         if live {
@@ -497,7 +510,7 @@ fn revive(revival: Revival) {
             let i = Arc::clone(&i);
             thread::spawn(move || adjust(&i, 10))
         };
-        let reading = {
+        let reader_thread = {
             let i = Arc::clone(&i);
             thread::spawn(move || {
                 let entered = enter(&i.header);
@@ -533,22 +546,22 @@ fn revive(revival: Revival) {
             i.header.meta[0].store_relaxed(2);
             i.value.store_relaxed(0);
         }
-        // The kernel publishes a live instance after a write barrier, too.
+        // The kernel also executes a write barrier before it publishes a live instance.
         fence_release();
         i.live.store_relaxed(1);
         i.header.gen2.store_release(1);
         let counted = new.join().expect("it ends");
         old.take().map(thread::JoinHandle::join);
-        reading.join().expect("the reader ends");
-        // All updates have ended: the count of the first life is gone and that of the second is
-        // complete.
+        reader_thread.join().expect("the reader ends");
+        // After all updates the value has no counts of the first life, and all counts of the second
+        // life.
         assert_eq!(i.value.load_relaxed(), u64::from(counted));
     });
 }
 
 #[test]
 fn r0_10_revival_shows_no_value_of_the_life_before() {
-    revive(Revival::Right);
+    revive(Revival::Correct);
 }
 
 #[test]

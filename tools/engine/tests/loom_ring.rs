@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of the ring's writer and reader in every order that the memory model allows. `loom.rs`
-//! says how to run them and what loom does not explore. The engine's own writer and reader are run:
-//! neither loads a word that it stores to.
+//! describes how to run tests with loom, and what loom does not explore. The tests use the engine's
+//! own writer and reader, neither of which loads a word that it stores to.
 //!
 //! The rings have four words and few records. Each position is overwritten at least once.
 #![cfg(loom)]
 
 use engine::ring::{
-    head, read, release, Found, Page, Shared, Writer, Written, BACKWARD, LOST, OVERWRITE,
+    head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
 };
 use engine::sync::Word;
 use loom::sync::Arc;
@@ -52,22 +52,23 @@ impl Ring {
         }
     }
 
-    /// Writes records of these sizes in words. All words of a record but the header are its number,
-    /// from 1 on. Returns the number of lost records.
+    /// Writes a record for each size in `records`, which are sizes in words. Each word after the
+    /// header of a record is the number of the record, from 1 on. Returns the number of lost
+    /// records.
     fn write(&self, records: &[usize]) -> u64 {
         let mut writer = Writer::new(self.flags, BYTES, 0);
         let mut lost = 0;
         for (n, words) in (1..).zip(records) {
             let payload = [n; WORDS];
-            let said = writer.write(&self.shared(), SAMPLE, &[&payload[..words - 1]]);
-            lost += u64::from(said == Written::Lost);
+            let result = writer.write(&self.shared(), SAMPLE, &[&payload[..words - 1]]);
+            lost += u64::from(result == WriteResult::Lost);
         }
         lost
     }
 }
 
-/// Checks that a record is one of `records` and not torn. Returns its number.
-fn whole(copied: &[u64], records: &[usize]) -> u64 {
+/// Checks that a record is one of `records` and not torn, and returns the number of the record.
+fn check_record(copied: &[u64], records: &[usize]) -> u64 {
     let n = copied[1];
     let size = records.get(n as usize - 1).copied();
     assert_eq!(Some(copied.len()), size, "of another size");
@@ -80,53 +81,56 @@ fn whole(copied: &[u64], records: &[usize]) -> u64 {
     n
 }
 
-/// Takes snapshots of a backward ring: each must hold whole records, newest first, without gaps,
-/// and none that is newer than the head.
+/// Takes snapshots of a backward ring: each snapshot must hold whole records, newest first, without
+/// gaps, and no record that is newer than the head.
 fn backward(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(BACKWARD | OVERWRITE);
-        let writing = {
+        let writer_thread = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write(records))
         };
-        let look = || {
+        let take_snapshot = || {
             let mut to = [0; WORDS];
             let head = head(&ring.shared());
-            // The sizes are known, so the head tells how many records were written up to it.
+            // The sizes are known, so the head determines how many records were written up to it.
             let mut up_to = 0;
-            let mut known = 0;
+            let mut nr_written = 0;
             for words in records {
                 if up_to < head.wrapping_neg() {
                     up_to += 8 * *words as u64;
-                    known += 1;
+                    nr_written += 1;
                 }
             }
             assert_eq!(up_to, head.wrapping_neg(), "a head in a record");
-            let (mut at, mut newer) = (head, known + 1);
+            let (mut at, mut newer) = (head, nr_written + 1);
             let end = loop {
                 match read(&ring.shared(), head, at, &mut to) {
-                    Found::Record { words, kind } => {
+                    ReadResult::Record { words, kind } => {
                         assert_eq!(kind, SAMPLE);
-                        assert_eq!(whole(&to[..words], records), newer - 1);
+                        assert_eq!(check_record(&to[..words], records), newer - 1);
                         newer -= 1;
                         at = at.wrapping_add(8 * words as u64);
                     }
                     end => break end,
                 }
             };
-            assert!(matches!(end, Found::Gone | Found::End), "{end:?}");
-            (known, known + 1 - newer)
+            assert!(
+                matches!(end, ReadResult::Overwritten | ReadResult::End),
+                "{end:?}"
+            );
+            (nr_written, nr_written + 1 - newer)
         };
-        look();
-        writing.join().expect("the writer ends");
-        // The writer has ended: the snapshot holds the newest records that fit.
+        take_snapshot();
+        writer_thread.join().expect("the writer ends");
+        // After the writer has ended, the snapshot holds the newest records that fit into the ring.
         let mut left = WORDS;
         let fit = records.iter().rev().take_while(|words| {
             let fits = **words <= left;
             left = left.saturating_sub(**words);
             fits
         });
-        assert_eq!(look(), (records.len() as u64, fit.count() as u64));
+        assert_eq!(take_snapshot(), (records.len() as u64, fit.count() as u64));
     });
 }
 
@@ -145,97 +149,98 @@ fn r2_5_backward_a_small_one_over_a_large_one() {
     backward(&[4, 2, 3]);
 }
 
-/// A consumer must get every record whole and in order, and the number of lost ones. It reads
-/// `looks` times during the writes.
-fn with_tail(records: &'static [usize], looks: usize) {
+/// Checks that a consumer gets every record whole and in order, and the number of lost records. The
+/// consumer reads `nr_reads` times during the writes.
+fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
     model(move || {
         let ring = Ring::new(0);
-        let writing = {
+        let writer_thread = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write(records))
         };
-        let (mut at, mut last, mut told) = (0u64, 0, 0);
-        let mut look = || {
+        let (mut at, mut last, mut reported_lost) = (0u64, 0, 0);
+        let mut consume = || {
             let mut to = [0; WORDS];
             let head = head(&ring.shared());
             while at != head {
                 let found = read(&ring.shared(), head, at, &mut to);
-                let Found::Record { words, kind } = found else {
+                let ReadResult::Record { words, kind } = found else {
                     panic!("{found:?} where a record must be");
                 };
                 match kind {
                     LOST => {
                         assert_eq!((words, to[0]), (2, 16 | (2 << 32)));
                         last += to[1];
-                        told += to[1];
+                        reported_lost += to[1];
                     }
                     _ => {
-                        assert_eq!(whole(&to[..words], records), last + 1);
+                        assert_eq!(check_record(&to[..words], records), last + 1);
                         last += 1;
                     }
                 }
                 at = at.wrapping_add(8 * words as u64);
                 release(&ring.shared(), at);
             }
-            (last, told)
+            (last, reported_lost)
         };
-        for _ in 0..looks {
-            look();
+        for _ in 0..nr_reads {
+            consume();
         }
-        let lost = writing.join().expect("the writer ends");
-        let (last, told) = look();
+        let lost = writer_thread.join().expect("the writer ends");
+        let (last, reported_lost) = consume();
         let all = records.len() as u64;
         // Losses after the last record that was kept have not been reported yet.
-        assert_eq!(all - last, lost - told);
+        assert_eq!(all - last, lost - reported_lost);
         assert_eq!(lost, ring.page.lost());
     });
 }
 
 #[test]
 fn r2_7_forward_with_a_tail_records_of_one_size() {
-    with_tail(&[2, 2, 2, 2], 2);
+    forward_with_tail(&[2, 2, 2, 2], 2);
 }
 
 #[test]
 fn r2_7_forward_with_a_tail_records_across_the_end() {
-    with_tail(&[3, 3, 2], 2);
+    forward_with_tail(&[3, 3, 2], 2);
 }
 
-/// A consumer of a backward ring: it takes the records from the newest back to those that it has.
+/// Checks a consumer of a backward ring, which takes the records from the newest back to the last
+/// record that it took before.
 fn backward_with_tail(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(BACKWARD);
-        let writing = {
+        let writer_thread = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write(records))
         };
-        let (mut tail, mut last, mut taken) = (0u64, 0, 0);
-        let mut look = || {
+        let (mut tail, mut last, mut nr_read) = (0u64, 0, 0);
+        let mut consume = || {
             let mut to = [0; WORDS];
             let head = head(&ring.shared());
             let (mut at, mut newest) = (head, None);
             while at != tail {
                 let found = read(&ring.shared(), head, at, &mut to);
-                let Found::Record { words, kind } = found else {
+                let ReadResult::Record { words, kind } = found else {
                     panic!("{found:?} where a record must be");
                 };
                 if kind == SAMPLE {
-                    let n = whole(&to[..words], records);
+                    let n = check_record(&to[..words], records);
                     assert!(n > last, "an old one");
                     newest = newest.or(Some(n));
-                    taken += 1;
+                    nr_read += 1;
                 }
                 at = at.wrapping_add(8 * words as u64);
             }
             last = newest.unwrap_or(last);
             tail = head;
             release(&ring.shared(), tail);
-            taken
+            nr_read
         };
-        look();
-        look();
-        let lost = writing.join().expect("the writer ends");
-        assert_eq!(look() + lost, records.len() as u64);
+        consume();
+        consume();
+        let lost = writer_thread.join().expect("the writer ends");
+        assert_eq!(consume() + lost, records.len() as u64);
     });
 }
 
@@ -245,12 +250,12 @@ fn r2_7_backward_with_a_tail() {
     backward_with_tail(&[3, 3, 2]);
 }
 
-/// A reader of a forward ring with overwriting follows it record by record. When the writer has
-/// overtaken it, it continues at the head.
-fn overwritten(records: &'static [usize]) {
+/// Checks a reader of a forward ring with overwriting, which reads record by record. When the
+/// writer has overtaken the reader, the reader continues at the head.
+fn forward_overwritten(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(OVERWRITE);
-        let writing = {
+        let writer_thread = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write(records))
         };
@@ -260,28 +265,28 @@ fn overwritten(records: &'static [usize]) {
             let head = head(&ring.shared());
             while at != head {
                 match read(&ring.shared(), head, at, &mut to) {
-                    Found::Record { words, kind } => {
+                    ReadResult::Record { words, kind } => {
                         assert_eq!(kind, SAMPLE);
-                        let n = whole(&to[..words], records);
+                        let n = check_record(&to[..words], records);
                         assert!(n > last, "an old one");
                         last = n;
                         at = at.wrapping_add(8 * words as u64);
                     }
-                    Found::Gone => at = head,
+                    ReadResult::Overwritten => at = head,
                     other => panic!("{other:?}"),
                 }
             }
         }
-        writing.join().expect("the writer ends");
+        writer_thread.join().expect("the writer ends");
     });
 }
 
 #[test]
 fn r2_5_forward_overwritten_records_of_one_size() {
-    overwritten(&[2, 2, 2, 2]);
+    forward_overwritten(&[2, 2, 2, 2]);
 }
 
 #[test]
 fn r2_5_forward_overwritten_records_across_the_end() {
-    overwritten(&[3, 3, 2]);
+    forward_overwritten(&[3, 3, 2]);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counts the cost of the registry's operations: descriptors read, and all calls of the store. No
-//! clock is used.
+//! Counts the cost of the registry's operations: the number of descriptors read, and the number of
+//! all calls of the store. The tests use no clock.
 #![cfg(not(loom))]
 
 use std::cell::Cell;
@@ -15,124 +15,124 @@ use engine::registry::{Registry, Store, BUCKETS};
 use engine::spec::Spec;
 use proptest::prelude::*;
 
-/// A store that counts its calls.
-struct Counting {
+/// A store that counts the calls of its functions.
+struct CountingStore {
     heads: Vec<u32>,
     nexts: Vec<u32>,
     descs: Vec<Desc>,
-    /// Descriptors read: one for each probe of a name, and one for each instance looked up by
-    /// number.
-    looks: Cell<u32>,
-    /// Calls of all functions.
+    /// Number of descriptors read: one for each probe of a name, and one for each instance looked
+    /// up by number.
+    desc_reads: Cell<u32>,
+    /// Number of calls of all functions of the store.
     calls: Cell<u32>,
 }
 
-impl Counting {
+impl CountingStore {
     fn new() -> Self {
         Self {
             heads: vec![0; BUCKETS as usize],
             nexts: vec![0; MAX_INSTANCES as usize],
             descs: vec![Desc::FREE; MAX_INSTANCES as usize],
-            looks: Cell::new(0),
+            desc_reads: Cell::new(0),
             calls: Cell::new(0),
         }
     }
 
-    fn called(&self) {
+    fn count_call(&self) {
         self.calls.set(self.calls.get() + 1);
     }
 }
 
-impl Store for Counting {
+impl Store for CountingStore {
     fn grow(&mut self, _slots: u32) -> Result<(), Error> {
-        self.called();
+        self.count_call();
         Ok(())
     }
     fn head(&self, bucket: u32) -> u32 {
-        self.called();
+        self.count_call();
         self.heads[bucket as usize]
     }
     fn set_head(&mut self, bucket: u32, instance: u32) {
-        self.called();
+        self.count_call();
         self.heads[bucket as usize] = instance;
     }
     fn next(&self, instance: u32) -> u32 {
-        self.called();
+        self.count_call();
         self.nexts[instance as usize]
     }
     fn set_next(&mut self, instance: u32, next: u32) {
-        self.called();
+        self.count_call();
         self.nexts[instance as usize] = next;
     }
     fn desc(&self, instance: u32) -> Desc {
-        self.called();
-        self.looks.set(self.looks.get() + 1);
+        self.count_call();
+        self.desc_reads.set(self.desc_reads.get() + 1);
         self.descs[instance as usize]
     }
     fn set_desc(&mut self, instance: u32, desc: &Desc) {
-        self.called();
+        self.count_call();
         self.descs[instance as usize] = *desc;
     }
     fn set_live(&mut self, _instance: u32, _nr_slots: u16, _live: bool) {
-        self.called();
+        self.count_call();
     }
-    fn is_settled(&self, _instance: u32) -> bool {
-        self.called();
+    fn is_quiescent(&self, _instance: u32) -> bool {
+        self.count_call();
         true
     }
     fn zero(&mut self, _instance: u32, _nr_slots: u16) {
-        self.called();
+        self.count_call();
     }
     fn set_nr_slots(&mut self, _slots: u32) {
-        self.called();
+        self.count_call();
     }
     fn begin_change(&mut self) {
-        self.called();
+        self.count_call();
     }
     fn end_change(&mut self) {
-        self.called();
+        self.count_call();
     }
     fn now_ns(&self) -> u64 {
-        self.called();
+        self.count_call();
         1
     }
 }
 
-type Counted = Registry<Counting>;
+type CountedRegistry = Registry<CountingStore>;
 
-fn registry(key: (u64, u64)) -> Counted {
+fn registry(key: (u64, u64)) -> CountedRegistry {
     let layout = Layout::new(2, 1).expect("possible numbers");
-    Registry::new(layout, key, Counting::new()).expect("nothing is allocated")
+    Registry::new(layout, key, CountingStore::new()).expect("nothing is allocated")
 }
 
-/// Returns the cost of an operation: descriptors read, and calls of the store.
-fn cost(r: &mut Counted, operation: impl FnOnce(&mut Counted)) -> (u32, u32) {
-    r.store().looks.set(0);
+/// Returns the cost of an operation: the number of descriptors read and of calls of the store.
+fn cost(r: &mut CountedRegistry, operation: impl FnOnce(&mut CountedRegistry)) -> (u32, u32) {
+    r.store().desc_reads.set(0);
     r.store().calls.set(0);
     operation(r);
-    (r.store().looks.get(), r.store().calls.get())
+    (r.store().desc_reads.get(), r.store().calls.get())
 }
 
-fn add(r: &mut Counted, name: &str) -> (u32, u32) {
+fn add(r: &mut CountedRegistry, name: &str) -> (u32, u32) {
     cost(r, |r| {
         r.add(&Spec::counter(name.as_bytes())).expect("room");
     })
 }
 
-/// Descriptors read by a number of operations.
+/// Statistics of the descriptors that a number of operations read.
 #[derive(Clone, Copy, Debug, Default)]
-struct Looks {
+struct ProbeStats {
     count: u32,
     sum: u32,
-    most: u32,
+    max: u32,
 }
 
-impl Looks {
-    fn of(looks: impl Iterator<Item = u32>) -> Self {
-        looks.fold(Self::default(), |all, one| Self {
+impl ProbeStats {
+    fn from_costs(costs: impl Iterator<Item = u32>) -> Self {
+        costs.fold(Self::default(), |all, one| Self {
             count: all.count + 1,
             sum: all.sum + one,
-            most: all.most.max(one),
+            max: all.max.max(one),
         })
     }
 
@@ -141,11 +141,11 @@ impl Looks {
     }
 }
 
-const MANY: u32 = 60_000;
+const NR_NAMES: u32 = 60_000;
 
-/// Typical names: numbered ones, names of disks, names with hexadecimal digits in the middle, and
+/// Typical names: numbered names, names of disks, names with hexadecimal digits in the middle, and
 /// long names that differ in the last 16 characters only.
-const FAMILIES: [fn(u32) -> String; 4] = [
+const NAME_FAMILIES: [fn(u32) -> String; 4] = [
     |n| format!("n{n}"),
     |n| {
         format!(
@@ -160,47 +160,47 @@ const FAMILIES: [fn(u32) -> String; 4] = [
 
 #[test]
 fn scale_a_name_costs_the_same_at_the_10th_and_the_60000th() {
-    let families = if long_run() { FAMILIES.len() } else { 1 };
-    for (family, name) in FAMILIES.iter().enumerate().take(families) {
+    let families = if long_run() { NAME_FAMILIES.len() } else { 1 };
+    for (family, name) in NAME_FAMILIES.iter().enumerate().take(families) {
         let mut r = registry((0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210));
-        let costs: Vec<_> = (0..MANY).map(|n| add(&mut r, &name(n))).collect();
-        // Apart from the chain of its bucket each addition takes the same steps.
+        let costs: Vec<_> = (0..NR_NAMES).map(|n| add(&mut r, &name(n))).collect();
+        // Each addition takes the same steps, apart from those in the chain of the name's bucket.
         let steps = |(looks, calls): (u32, u32)| calls - 2 * looks;
         assert!(costs.iter().all(|c| steps(*c) == steps(costs[10])));
-        let first = Looks::of(costs[..1000].iter().map(|c| c.0));
-        let last = Looks::of(costs[59_000..].iter().map(|c| c.0));
+        let first = ProbeStats::from_costs(costs[..1000].iter().map(|c| c.0));
+        let last = ProbeStats::from_costs(costs[59_000..].iter().map(|c| c.0));
         eprintln!("family {family}: first 1000 {first:?}, last 1000 {last:?}");
         // With 60,000 names in 65,536 buckets 0.92 descriptors are read on average.
         assert!(last.mean() < 1.1, "{last:?}");
-        assert!(last.most <= 8, "{last:?}");
-        // Lookups of names that exist, and of names that do not.
-        let found = Looks::of((0..MANY).map(|n| {
+        assert!(last.max <= 8, "{last:?}");
+        // Lookups of names that exist, and of names that do not exist.
+        let found = ProbeStats::from_costs((0..NR_NAMES).map(|n| {
             cost(&mut r, |r| {
                 assert_eq!(r.find(name(n).as_bytes()), Some(n + 1))
             })
             .0
         }));
-        let missed = Looks::of((0..MANY).map(|n| {
+        let not_found = ProbeStats::from_costs((0..NR_NAMES).map(|n| {
             cost(&mut r, |r| {
                 assert_eq!(r.find(format!("no/{n}").as_bytes()), None)
             })
             .0
         }));
-        eprintln!("family {family}: found {found:?}, missed {missed:?}");
+        eprintln!("family {family}: found {found:?}, missed {not_found:?}");
         assert!(found.mean() < 1.6, "{found:?}");
-        assert!(missed.mean() < 1.1, "{missed:?}");
+        assert!(not_found.mean() < 1.1, "{not_found:?}");
         assert!(
-            found.most <= 12 && missed.most <= 12,
-            "{found:?} {missed:?}"
+            found.max <= 12 && not_found.max <= 12,
+            "{found:?} {not_found:?}"
         );
     }
 }
 
 #[test]
 fn scale_deleting_and_reviving_cost_the_same_too() {
-    let name = FAMILIES[2];
+    let name = NAME_FAMILIES[2];
     let mut r = registry((3, 4));
-    let round = |r: &mut Counted, n: u32| {
+    let delete_and_revive = |r: &mut CountedRegistry, n: u32| {
         let del = cost(r, |r| r.del(n + 1).expect("live"));
         let revive = add(r, &name(n));
         (del, revive)
@@ -208,20 +208,22 @@ fn scale_deleting_and_reviving_cost_the_same_too() {
     for n in 0..100 {
         add(&mut r, &name(n));
     }
-    let few: Vec<_> = (0..100).map(|n| round(&mut r, n)).collect();
-    for n in 100..MANY {
+    let few: Vec<_> = (0..100).map(|n| delete_and_revive(&mut r, n)).collect();
+    for n in 100..NR_NAMES {
         add(&mut r, &name(n));
     }
-    let many: Vec<_> = (MANY - 100..MANY).map(|n| round(&mut r, n)).collect();
-    // Deletion is by number, so its cost does not depend on the number of instances.
+    let many: Vec<_> = (NR_NAMES - 100..NR_NAMES)
+        .map(|n| delete_and_revive(&mut r, n))
+        .collect();
+    // An instance is deleted by its number, so the cost does not depend on the number of instances.
     assert!(few.iter().chain(&many).all(|c| c.0 == few[0].0));
-    let steps = |(looks, calls): (u32, u32)| calls - 2 * looks;
+    let steps = |(stats, calls): (u32, u32)| calls - 2 * stats;
     assert!(few
         .iter()
         .chain(&many)
         .all(|c| steps(c.1) == steps(few[0].1)));
-    let looks = Looks::of(many.iter().map(|c| c.1 .0));
-    assert!(looks.mean() < 1.8 && looks.most <= 12, "{looks:?}");
+    let stats = ProbeStats::from_costs(many.iter().map(|c| c.1 .0));
+    assert!(stats.mean() < 1.8 && stats.max <= 12, "{stats:?}");
 }
 
 #[expect(deprecated, reason = "as for the import")]
@@ -232,7 +234,7 @@ fn bucket(key: (u64, u64), name: &str) -> u64 {
 }
 
 /// Returns names that all fall into one bucket if the key is known.
-fn flood(key: (u64, u64), count: usize) -> Vec<String> {
+fn colliding_names(key: (u64, u64), count: usize) -> Vec<String> {
     (0u64..)
         .map(|n| format!("net/evil{n:x}/rx_packets"))
         .filter(|name| bucket(key, name) == 7)
@@ -242,41 +244,41 @@ fn flood(key: (u64, u64), count: usize) -> Vec<String> {
 
 #[test]
 fn scale_names_made_to_collide_do_not_without_the_key() {
-    let known = (1, 2);
-    let names = flood(known, 48);
-    let longest = |key| {
+    let known_key = (1, 2);
+    let names = colliding_names(known_key, 48);
+    let longest_chain = |key| {
         let mut r = registry(key);
-        Looks::of(names.iter().map(|name| add(&mut r, name).0)).most
+        ProbeStats::from_costs(names.iter().map(|name| add(&mut r, name).0)).max
     };
-    // With the known key the attack works: each addition reads all earlier names.
-    assert_eq!(longest(known), names.len() as u32 - 1);
-    // Every load of the module has a key of its own.
+    // If the key is known, the names collide: each addition reads all earlier names.
+    assert_eq!(longest_chain(known_key), names.len() as u32 - 1);
+    // Every load of the module chooses a different key.
     for other in 0..32 {
         let key = (other * 0x9e37_79b9 + 5, other ^ 0xdead_beef);
-        assert!(longest(key) <= 3, "{other}");
+        assert!(longest_chain(key) <= 3, "{other}");
     }
 }
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if long_run() { 24 } else { 6 }))]
-    /// No chain is long, for any key and any family of names.
+    /// Checks that no hash chain is long, for any key and any family of names.
     #[test]
     fn scale_no_chain_is_long_whatever_the_key(
-        key: (u64, u64), family in 0..FAMILIES.len(), stride in 1..97u32,
+        key: (u64, u64), family in 0..NAME_FAMILIES.len(), stride in 1..97u32,
     ) {
         let mut r = registry(key);
-        let name = FAMILIES[family];
+        let name = NAME_FAMILIES[family];
         // The factor is odd, so the 20,000 products modulo 2^16 are different.
         let names = (0..20_000u32).map(|n| name(n.wrapping_mul(stride * 2 + 1) % 65_536));
-        let looks = Looks::of(names.map(|name| add(&mut r, &name).0));
+        let stats = ProbeStats::from_costs(names.map(|name| add(&mut r, &name).0));
         // With 20,000 names in 65,536 buckets, a random chain of more than 10 names has a
         // probability of 3e-9.
-        prop_assert!(looks.most <= 9, "{:?}", looks);
-        prop_assert!(looks.mean() < 0.25, "{:?}", looks);
+        prop_assert!(stats.max <= 9, "{:?}", stats);
+        prop_assert!(stats.mean() < 0.25, "{:?}", stats);
     }
 }

@@ -25,7 +25,7 @@ fn r1_11_every_seed_is_one() {
         assert_eq!(random.step(), 16807);
     }
     assert_eq!(Random::default(), Random::new(1));
-    // The largest state.
+    // The generator also works with its largest state.
     assert_eq!(
         Random::new(MODULUS as u32 - 1).step(),
         (MODULUS - 16807) as u32
@@ -37,22 +37,22 @@ proptest! {
     fn r1_11_without_division_as_with_it(seed: u32) {
         let mut random = Random::new(seed);
         let mut x = match u64::from(seed) % MODULUS { 0 => 1, x => x };
-        let mut plain = || {
+        let mut by_division = || {
             x = x * 16807 % MODULUS;
             x
         };
         for _ in 0..200 {
-            prop_assert_eq!(u64::from(random.step()), plain());
+            prop_assert_eq!(u64::from(random.step()), by_division());
         }
         for _ in 0..200 {
-            let (low, high) = (plain(), plain());
+            let (low, high) = (by_division(), by_division());
             prop_assert_eq!(random.next(), low | (high << 31));
         }
     }
 
-    /// Masks numbers as for a random period. Each bit of the mask is set half the time, the mean is
-    /// half the mask, and each eighth of the range has an eighth of the numbers. The chance that
-    /// this fails is below 1e-9.
+    /// Checks numbers that are masked as for a random sampling period. Each bit of the mask is set
+    /// half the time, the mean is half the mask, and each eighth of the range has an eighth of the
+    /// numbers. The probability that this test fails by chance is below 1e-9.
     #[test]
     fn r1_11_masked_numbers_are_spread(seed: u32, bits in 4u32..63, shift in 0u32..40) {
         const N: u32 = 20_000;
@@ -68,18 +68,18 @@ proptest! {
             }
             eighths[(n >> (shift + bits) .saturating_sub(3)) as usize & 7] += 1;
         }
-        let off = |count: u32, p: f64| {
+        let deviation = |count: u32, p: f64| {
             let n = f64::from(N);
             (f64::from(count) - n * p) / (n * p * (1.0 - p)).sqrt()
         };
         let mean = (sum / f64::from(N) - 0.5) / (1.0 / 12.0 / f64::from(N)).sqrt();
         prop_assert!(mean.abs() < 8.0, "the mean is {mean} deviations off");
         for bit in shift..shift + bits {
-            let off = off(ones[bit as usize], 0.5);
-            prop_assert!(off.abs() < 8.0, "bit {bit}: {off}");
+            let deviation = deviation(ones[bit as usize], 0.5);
+            prop_assert!(deviation.abs() < 8.0, "bit {bit}: {deviation}");
         }
         for count in eighths {
-            prop_assert!(off(count, 0.125).abs() < 8.0, "{eighths:?}");
+            prop_assert!(deviation(count, 0.125).abs() < 8.0, "{eighths:?}");
         }
     }
 }

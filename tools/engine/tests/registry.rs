@@ -16,10 +16,10 @@ use proptest::prelude::*;
 
 const CPUS: u32 = 2;
 
-/// A store in memory that asserts the registry's use of it.
-struct Vectors {
+/// A store in memory that asserts that the registry uses the store correctly.
+struct VecStore {
     layout: Layout,
-    /// Number of slots that exist.
+    /// Number of slots that the store has.
     slots: u32,
     max_slots: u32,
     nr_slots: u32,
@@ -30,13 +30,13 @@ struct Vectors {
     values: Vec<[i64; CPUS as usize]>,
     gen1: Word,
     gen2: Word,
-    /// The instance of the last call of is_settled().
+    /// The instance that was passed to the last call of is_settled().
     settled: std::cell::Cell<u32>,
     unsettled: bool,
     clock: std::cell::Cell<u64>,
 }
 
-impl Vectors {
+impl VecStore {
     fn new(layout: Layout, max_slots: u32) -> Self {
         Self {
             layout,
@@ -65,7 +65,7 @@ impl Vectors {
     }
 }
 
-impl Store for Vectors {
+impl Store for VecStore {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
         // Whole chunks are added, as in the kernel.
         let slots = self.layout.chunks_for(slots) * self.layout.slots_per_chunk();
@@ -105,7 +105,7 @@ impl Store for Vectors {
             self.live[slot as usize] = live;
         }
     }
-    fn is_settled(&self, instance: u32) -> bool {
+    fn is_quiescent(&self, instance: u32) -> bool {
         assert!(!self.live[instance as usize]);
         self.settled.set(instance);
         !self.unsettled
@@ -137,12 +137,12 @@ impl Store for Vectors {
     }
 }
 
-fn registry(max_slots: u32) -> Registry<Vectors> {
+fn registry(max_slots: u32) -> Registry<VecStore> {
     let layout = Layout::new(CPUS, 1).expect("possible numbers");
-    Registry::new(layout, (1, 2), Vectors::new(layout, max_slots)).expect("one chunk")
+    Registry::new(layout, (1, 2), VecStore::new(layout, max_slots)).expect("one chunk")
 }
 
-fn add(r: &mut Registry<Vectors>, name: &str) -> Result<u32, Error> {
+fn add(r: &mut Registry<VecStore>, name: &str) -> Result<u32, Error> {
     r.add(&Spec::counter(name.as_bytes()))
 }
 
@@ -233,9 +233,9 @@ fn r0_11_unknown_numbers_are_refused() {
 fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     let mut r = registry(1024);
     let n = r.add(&histogram("h", 8)).expect("room");
-    let behind = add(&mut r, "behind").expect("room");
+    let next_number = add(&mut r, "behind").expect("room");
     r.del(n).expect("live");
-    // The number is kept for fewer slots, and for as many as before.
+    // A revived instance keeps its number if it needs at most as many slots as before.
     assert_eq!(r.add(&histogram("h", 4)), Ok(n));
     assert_eq!(r.store().desc(n).nr_slots, 4);
     r.del(n).expect("live");
@@ -243,25 +243,26 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     assert_eq!(r.store().desc(n).incarnation, 3);
     assert_eq!(r.add(&histogram("h", 16)), Err(Error::Exists));
     r.del(n).expect("live");
-    // More slots do not fit at this number: another number is used, in one change.
+    // With more slots the instance does not fit at its old number, and gets another number in a
+    // single change.
     let before = r.store().generations();
-    let more = r.add(&histogram("h", 16)).expect("room");
-    assert_eq!(more, behind + 1);
+    let larger = r.add(&histogram("h", 16)).expect("room");
+    assert_eq!(larger, next_number + 1);
     assert_eq!(r.store().generations(), (before.0 + 1, before.1 + 1));
-    assert_eq!(r.find(b"h"), Some(more));
-    let desc = r.store().desc(more);
+    assert_eq!(r.find(b"h"), Some(larger));
+    let desc = r.store().desc(larger);
     assert_eq!((desc.state, desc.nr_slots, desc.incarnation), (LIVE, 16, 4));
     assert_eq!(r.store().desc(n).state, FREE);
     assert_eq!(r.del(n), Err(Error::Unknown));
-    assert_eq!(r.store().desc(behind).state, LIVE);
-    // Without memory for more slots the addition fails, and nothing has changed.
-    r.del(more).expect("live");
+    assert_eq!(r.store().desc(next_number).state, LIVE);
+    // If there is no memory for more slots, the addition fails and changes nothing.
+    r.del(larger).expect("live");
     r.store_mut().max_slots = r.nr_slots();
     let before = r.store().generations();
     assert_eq!(r.add(&histogram("h", 32)), Err(Error::NoMemory));
     assert_eq!(r.store().generations(), before);
-    assert_eq!(r.find(b"h"), Some(more));
-    assert_eq!(r.add(&histogram("h", 16)), Ok(more));
+    assert_eq!(r.find(b"h"), Some(larger));
+    assert_eq!(r.add(&histogram("h", 16)), Ok(larger));
 }
 
 #[test]
@@ -271,8 +272,8 @@ fn r0_10_nothing_changes_while_the_last_life_is_not_over() {
     r.del(n).expect("live");
     r.store_mut().unsettled = true;
     let before = r.store().generations();
-    assert_eq!(add(&mut r, "n"), Err(Error::Unsettled(n)));
-    assert_eq!(r.add(&histogram("n", 4)), Err(Error::Unsettled(n)));
+    assert_eq!(add(&mut r, "n"), Err(Error::UpdatesInFlight(n)));
+    assert_eq!(r.add(&histogram("n", 4)), Err(Error::UpdatesInFlight(n)));
     assert_eq!(r.store().generations(), before);
     assert_eq!(add(&mut r, "other"), Ok(n + 1));
     r.store_mut().unsettled = false;
@@ -281,7 +282,8 @@ fn r0_10_nothing_changes_while_the_last_life_is_not_over() {
 
 #[test]
 fn r0_10_another_shape_leaves_the_others_of_its_chain() {
-    // Some of the names share a chain. Names whose next slot is in use get another number.
+    // Some of the names share a chain. A name moves to another number if the slot after its own is
+    // in use.
     let mut r = registry(MAX_INSTANCES);
     let names: Vec<String> = (0..1000).map(|n| format!("n{n}")).collect();
     let old: Vec<u32> = names
@@ -314,7 +316,8 @@ fn registry_no_memory_changes_nothing() {
     assert_eq!(r.find(b"more"), None);
     let after = (r.nr_slots(), r.store().generations(), r.store().nr_slots);
     assert_eq!(before, after);
-    // Existing instances work as before, and so do additions once there is memory.
+    // Existing instances still work after a failed addition, and additions work again once there is
+    // memory.
     r.del(7).expect("live");
     assert_eq!(add(&mut r, "n7"), Ok(7));
     r.store_mut().max_slots = 1024;
@@ -332,39 +335,39 @@ fn registry_every_number_can_be_used_and_found() {
     for n in (1..MAX_INSTANCES).step_by(997) {
         assert_eq!(r.find(format!("n{n}").as_bytes()), Some(n));
     }
-    // Only new names fail: a dormant one can be revived.
+    // Only additions of new names fail: a dormant instance can still be revived.
     r.del(65_535).expect("live");
     assert_eq!(add(&mut r, "n65535"), Ok(65_535));
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum Operation {
     Add(u8, u16),
     DelName(u8),
     Del(u32),
     Limit(u32),
 }
 
-fn acts() -> impl Strategy<Value = Act> {
+fn operations() -> impl Strategy<Value = Operation> {
     prop_oneof![
         4 => (any::<u8>(), prop_oneof![3 => Just(1), 2 => 2..=64u16])
-            .prop_map(|(name, slots)| Act::Add(name, slots)),
-        2 => any::<u8>().prop_map(Act::DelName),
-        1 => (0..3000u32).prop_map(Act::Del),
-        1 => (1..=5u32).prop_map(|chunks| Act::Limit(chunks * 512)),
+            .prop_map(|(name, slots)| Operation::Add(name, slots)),
+        2 => any::<u8>().prop_map(Operation::DelName),
+        1 => (0..3000u32).prop_map(Operation::Del),
+        1 => (1..=5u32).prop_map(|chunks| Operation::Limit(chunks * 512)),
     ]
 }
 
-/// The model of a name.
+/// The state of a name in the model.
 #[derive(Clone, Copy)]
-struct Known {
+struct ModelEntry {
     number: u32,
     slots: u16,
     life: u32,
     live: bool,
 }
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -372,71 +375,73 @@ fn long_run() -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if long_run() { 200 } else { 50 }))]
     #[test]
-    fn r0_10_registry_behaves_like_a_map_of_names(acts in prop::collection::vec(acts(), 1..300)) {
+    fn r0_10_registry_behaves_like_a_map_of_names(
+        operations in prop::collection::vec(operations(), 1..300),
+    ) {
         let mut r = registry(512);
-        let mut model: HashMap<String, Known> = HashMap::new();
-        for act in acts {
+        let mut model: HashMap<String, ModelEntry> = HashMap::new();
+        for operation in operations {
             let before = (r.nr_slots(), r.store().generations());
-            let failed = match act {
-                Act::Add(name, slots) => {
+            let failed = match operation {
+                Operation::Add(name, slots) => {
                     let name = format!("name {name}");
                     let spec = match slots {
                         1 => Spec::counter(name.as_bytes()),
                         slots => histogram(&name, slots),
                     };
-                    let got = r.add(&spec);
-                    match (model.get_mut(&name), got) {
-                        (Some(known), got) if known.live => {
-                            prop_assert_eq!(got, Err(Error::Exists));
+                    let result = r.add(&spec);
+                    match (model.get_mut(&name), result) {
+                        (Some(entry), result) if entry.live => {
+                            prop_assert_eq!(result, Err(Error::Exists));
                         }
-                        (Some(known), Ok(number)) => {
-                            let moved = number != known.number;
-                            prop_assert!(!moved || slots > known.slots && number >= before.0);
+                        (Some(entry), Ok(number)) => {
+                            let moved = number != entry.number;
+                            prop_assert!(!moved || slots > entry.slots && number >= before.0);
                             if moved {
-                                prop_assert_eq!(r.store().desc(known.number).state, FREE);
+                                prop_assert_eq!(r.store().desc(entry.number).state, FREE);
                             }
-                            known.number = number;
-                            known.slots = slots;
-                            known.live = true;
-                            known.life += 1;
+                            entry.number = number;
+                            entry.slots = slots;
+                            entry.live = true;
+                            entry.life += 1;
                         }
-                        (Some(known), Err(error)) => {
+                        (Some(entry), Err(error)) => {
                             prop_assert_eq!(error, Error::NoMemory);
-                            prop_assert!(slots > known.slots);
+                            prop_assert!(slots > entry.slots);
                         }
                         (None, Ok(number)) => {
                             prop_assert!(number >= before.0);
-                            model.insert(name, Known { number, slots, life: 1, live: true });
+                            model.insert(name, ModelEntry { number, slots, life: 1, live: true });
                         }
                         (None, Err(error)) => {
                             prop_assert_eq!(error, Error::NoMemory);
                             prop_assert_eq!(r.find(name.as_bytes()), None);
                         }
                     }
-                    got.is_err()
+                    result.is_err()
                 }
-                Act::DelName(name) => {
+                Operation::DelName(name) => {
                     let name = format!("name {name}");
                     match model.get_mut(&name) {
-                        Some(known) => {
-                            let got = r.del(known.number);
-                            prop_assert_eq!(got.is_ok(), known.live);
-                            known.live = false;
-                            got.is_err()
+                        Some(entry) => {
+                            let result = r.del(entry.number);
+                            prop_assert_eq!(result.is_ok(), entry.live);
+                            entry.live = false;
+                            result.is_err()
                         }
                         None => true,
                     }
                 }
-                Act::Del(number) => {
-                    let known = model.values_mut().find(|k| k.number == number && k.live);
-                    let got = r.del(number);
-                    prop_assert_eq!(got.is_ok(), known.is_some());
-                    if let Some(known) = known {
-                        known.live = false;
+                Operation::Del(number) => {
+                    let entry = model.values_mut().find(|k| k.number == number && k.live);
+                    let result = r.del(number);
+                    prop_assert_eq!(result.is_ok(), entry.is_some());
+                    if let Some(entry) = entry {
+                        entry.live = false;
                     }
-                    got.is_err()
+                    result.is_err()
                 }
-                Act::Limit(slots) => {
+                Operation::Limit(slots) => {
                     let exist = r.store().slots;
                     r.store_mut().max_slots = slots.max(exist);
                     true
@@ -448,24 +453,27 @@ proptest! {
                 prop_assert_eq!(r.nr_slots(), before.0);
             }
         }
-        check(&r, &model)?;
+        check_model(&r, &model)?;
     }
 }
 
 /// Checks that the registry holds exactly the instances of the model.
-fn check(r: &Registry<Vectors>, model: &HashMap<String, Known>) -> Result<(), TestCaseError> {
+fn check_model(
+    r: &Registry<VecStore>,
+    model: &HashMap<String, ModelEntry>,
+) -> Result<(), TestCaseError> {
     let mut owner = vec![None; r.nr_slots() as usize];
-    for (name, known) in model {
-        prop_assert_eq!(r.find(name.as_bytes()), Some(known.number));
-        let desc = r.store().desc(known.number);
+    for (name, entry) in model {
+        prop_assert_eq!(r.find(name.as_bytes()), Some(entry.number));
+        let desc = r.store().desc(entry.number);
         prop_assert_eq!(desc.name(), name.as_bytes());
-        prop_assert_eq!(desc.incarnation, known.life);
-        prop_assert_eq!(desc.state == LIVE, known.live);
-        let end = known.number + u32::from(known.slots);
-        // All slots are in one chunk.
-        prop_assert_eq!(known.number / 512, (end - 1) / 512);
-        for slot in known.number..end {
-            prop_assert_eq!(r.store().live[slot as usize], known.live);
+        prop_assert_eq!(desc.incarnation, entry.life);
+        prop_assert_eq!(desc.state == LIVE, entry.live);
+        let end = entry.number + u32::from(entry.slots);
+        // All slots of an instance are in one chunk.
+        prop_assert_eq!(entry.number / 512, (end - 1) / 512);
+        for slot in entry.number..end {
+            prop_assert_eq!(r.store().live[slot as usize], entry.live);
             prop_assert!(
                 owner[slot as usize].replace(name).is_none(),
                 "shared slot {}",
@@ -474,8 +482,8 @@ fn check(r: &Registry<Vectors>, model: &HashMap<String, Known>) -> Result<(), Te
         }
     }
     for (number, desc) in r.store().descs.iter().enumerate() {
-        let known = model.values().any(|k| k.number as usize == number);
-        prop_assert_eq!(desc.state != FREE, known);
+        let entry = model.values().any(|k| k.number as usize == number);
+        prop_assert_eq!(desc.state != FREE, entry);
     }
     Ok(())
 }

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the ring against a model, the list of records written. All four kinds of rings, with 2 to
-//! 64 words, also with positions around the wrap at 2^64.
+//! Tests the ring against a model, the list of records written. The tests use all four kinds of
+//! rings, with 2 to 64 words, and also positions near the wrap at 2^64.
 #![cfg(not(loom))]
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::ring::{
-    head, read, release, Found, Page, Shared, Writer, Written, BACKWARD, LOST, OVERWRITE,
+    head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
 };
 use engine::sync::Word;
 use proptest::prelude::*;
 
 const SAMPLE: u16 = 1;
 const CANARY: u64 = 0x00ca_9a47_00ca_9a47;
-/// Number of words before and behind the data that must not change.
-const AROUND: usize = 64;
+/// Number of guard words before and after the ring's data, which must not change.
+const GUARD_WORDS: usize = 64;
 
 /// A record as it should be read: its kind, and its words without the header.
 type Record = (u16, Vec<u64>);
 
-/// A ring, its writer, and the records written.
-struct Bench {
+/// A ring with its writer, and the model: the list of the records written.
+struct TestRing {
     page: Page,
     tail: Word,
     memory: Vec<Word>,
@@ -31,19 +31,19 @@ struct Bench {
     writer: Writer,
     begin: u64,
     head: u64,
-    /// Position and contents of each record, the newest last.
-    log: Vec<(u64, Record)>,
+    /// Position and contents of each record, in the order of writing.
+    written_records: Vec<(u64, Record)>,
     written: u64,
     kept: u64,
     lost: u64,
-    untold: u64,
+    unreported_lost: u64,
     paused: bool,
     serial: u64,
 }
 
-impl Bench {
+impl TestRing {
     fn new(flags: u32, words: usize, begin: u64) -> Self {
-        let canaries = || (0..AROUND).map(|_| Word::new(CANARY));
+        let canaries = || (0..GUARD_WORDS).map(|_| Word::new(CANARY));
         let data = (0..words).map(|_| Word::new(0));
         let page = Page::new();
         let bytes = words as u64 * 8;
@@ -57,11 +57,11 @@ impl Bench {
             writer: Writer::new(flags, bytes, 0),
             begin,
             head: begin,
-            log: Vec::new(),
+            written_records: Vec::new(),
             written: 0,
             kept: 0,
             lost: 0,
-            untold: 0,
+            unreported_lost: 0,
             paused: false,
             serial: 0,
         };
@@ -75,7 +75,7 @@ impl Bench {
         Shared {
             page: &self.page,
             tail: &self.tail,
-            data: &self.memory[AROUND..AROUND + self.words],
+            data: &self.memory[GUARD_WORDS..GUARD_WORDS + self.words],
         }
     }
 
@@ -87,8 +87,8 @@ impl Bench {
         self.flags & BACKWARD != 0
     }
 
-    /// Returns the bytes that may be written, as the header file defines it.
-    fn room(&self) -> u64 {
+    /// Returns the number of bytes that may be written, as the header file defines this number.
+    fn free_bytes(&self) -> u64 {
         if self.flags & OVERWRITE != 0 {
             return self.bytes();
         }
@@ -104,12 +104,12 @@ impl Bench {
         }
     }
 
-    fn image(&self) -> Vec<u64> {
+    fn memory_words(&self) -> Vec<u64> {
         self.memory.iter().map(Word::load_relaxed).collect()
     }
 
     /// Appends a record to the model.
-    fn grown(&mut self, record: Record) {
+    fn append(&mut self, record: Record) {
         let bytes = 8 + record.1.len() as u64 * 8;
         let at = match self.backward() {
             false => self.head,
@@ -119,38 +119,42 @@ impl Bench {
             false => self.head.wrapping_add(bytes),
             true => at,
         };
-        self.log.push((at, record));
+        self.written_records.push((at, record));
     }
 
     /// Writes a record of this size in words, and checks the result and that no other word was
     /// written.
-    fn write(&mut self, words: usize) -> Written {
+    fn write(&mut self, words: usize) -> WriteResult {
         let payload: Vec<u64> = (1..words as u64)
             .map(|n| (self.serial << 16).wrapping_add(n))
             .collect();
         self.serial += 1;
         let bytes = words as u64 * 8;
-        let told = if self.untold != 0 { 16 } else { 0 };
-        let (room, before, from) = (self.room(), self.image(), self.head);
-        let keep = !self.paused && bytes + told <= room;
+        let lost_record_bytes = if self.unreported_lost != 0 { 16 } else { 0 };
+        let (room, before, from) = (self.free_bytes(), self.memory_words(), self.head);
+        let is_kept = !self.paused && bytes + lost_record_bytes <= room;
 
         let mut writer = self.writer;
         let (first, second) = payload.split_at(payload.len() / 2);
-        let said = writer.write(&self.shared(), SAMPLE, &[first, &[], second]);
+        let result = writer.write(&self.shared(), SAMPLE, &[first, &[], second]);
         self.writer = writer;
 
         self.written += 1;
-        assert_eq!(said != Written::Lost, keep, "{words} words, room {room}");
-        if keep {
-            if self.untold != 0 {
-                self.grown((LOST, vec![self.untold]));
-                self.untold = 0;
+        assert_eq!(
+            result != WriteResult::Lost,
+            is_kept,
+            "{words} words, room {room}"
+        );
+        if is_kept {
+            if self.unreported_lost != 0 {
+                self.append((LOST, vec![self.unreported_lost]));
+                self.unreported_lost = 0;
             }
-            self.grown((SAMPLE, payload));
+            self.append((SAMPLE, payload));
             self.kept += 1;
         } else {
             self.lost += 1;
-            self.untold += 1;
+            self.unreported_lost += 1;
         }
         assert_eq!(self.page.lost(), self.lost);
         assert_eq!(self.kept + self.lost, self.written);
@@ -162,22 +166,24 @@ impl Bench {
             true => from.wrapping_sub(self.head),
         };
         let low = if self.backward() { self.head } else { from };
-        let mut may = vec![false; before.len()];
+        let mut may_change = vec![false; before.len()];
         for n in 0..grown / 8 {
             let at = (low / 8).wrapping_add(n) as usize & (self.words - 1);
-            may[AROUND + at] = true;
+            may_change[GUARD_WORDS + at] = true;
         }
-        let changed = before.iter().zip(self.image()).zip(may);
-        for (n, ((before, after), may)) in changed.enumerate() {
-            assert!(may || *before == after, "word {n} was written");
+        let changed = before.iter().zip(self.memory_words()).zip(may_change);
+        for (n, ((before, after), may_change)) in changed.enumerate() {
+            assert!(may_change || *before == after, "word {n} was written");
         }
-        assert!(self.image()[..AROUND].iter().all(|w| *w == CANARY));
-        // The writer has not overwritten words that belong to the reader.
+        assert!(self.memory_words()[..GUARD_WORDS]
+            .iter()
+            .all(|w| *w == CANARY));
+        // The writer must not have overwritten words that belong to the reader.
         assert!(
             grown <= room,
             "{grown} bytes were written where {room} may be"
         );
-        said
+        result
     }
 
     fn pause(&mut self, paused: bool) {
@@ -185,49 +191,52 @@ impl Bench {
         self.page.pause(paused);
     }
 
-    /// Returns the words of a record of the model.
-    fn words_of(record: &Record) -> Vec<u64> {
+    /// Returns the words of a record in the model, with its header.
+    fn record_words(record: &Record) -> Vec<u64> {
         let size = 8 + record.1.len() as u64 * 8;
         let mut words = vec![size | (u64::from(record.0) << 32)];
         words.extend(&record.1);
         words
     }
 
-    /// Reads the record at a position and compares it. With one word less room its size must be
-    /// returned.
-    fn expect(&self, head: u64, at: u64, record: &Record) -> u64 {
-        let expected = Self::words_of(record);
+    /// Reads the record at the position `at` and compares it with `record`. Checks also that a read
+    /// into a buffer that is one word too short returns the size of the record.
+    fn check_record_at(&self, head: u64, at: u64, record: &Record) -> u64 {
+        let expected = Self::record_words(record);
         let mut to = vec![0; expected.len()];
         let short = read(&self.shared(), head, at, &mut to[..expected.len() - 1]);
-        assert_eq!(short, Found::Long(expected.len()));
+        assert_eq!(short, ReadResult::TooLong(expected.len()));
         let found = read(&self.shared(), head, at, &mut to);
         let (kind, words) = (record.0, expected.len());
-        assert_eq!(found, Found::Record { kind, words }, "at {at:#x}");
+        assert_eq!(found, ReadResult::Record { kind, words }, "at {at:#x}");
         assert_eq!(to, expected);
         words as u64 * 8
     }
 
-    /// Reads a whole backward ring, which must give exactly the records that are not overwritten,
-    /// newest first.
+    /// Reads a whole backward ring and checks that it holds exactly the records that are not
+    /// overwritten, newest first.
     fn snapshot(&self, head: u64, log: &[(u64, Record)]) {
         let mut at = head;
         let mut left = self.bytes();
-        for (place, record) in log.iter().rev() {
+        for (position, record) in log.iter().rev() {
             let bytes = 8 + record.1.len() as u64 * 8;
             if bytes > left {
-                // The first record that is partly overwritten.
+                // The first record that is partly overwritten cannot be read.
                 let mut to = vec![0; self.words];
-                assert_eq!(read(&self.shared(), head, at, &mut to), Found::Gone);
+                assert_eq!(
+                    read(&self.shared(), head, at, &mut to),
+                    ReadResult::Overwritten
+                );
                 return;
             }
-            assert_eq!(*place, at);
-            at = at.wrapping_add(self.expect(head, at, record));
+            assert_eq!(*position, at);
+            at = at.wrapping_add(self.check_record_at(head, at, record));
             left -= bytes;
         }
         let found = read(&self.shared(), head, at, &mut vec![0; self.words]);
         match left {
-            0 => assert_eq!(found, Found::Gone),
-            _ => assert_eq!((found, at), (Found::End, self.begin)),
+            0 => assert_eq!(found, ReadResult::Overwritten),
+            _ => assert_eq!((found, at), (ReadResult::End, self.begin)),
         }
     }
 }
@@ -238,12 +247,12 @@ enum Step {
     /// Write a record of this size in words.
     Write(usize),
     /// Read this number of records.
-    Take(usize),
+    Read(usize),
     Pause(bool),
     /// Set the tail to any value.
     Tail(u64),
     /// Set the tail to this distance from the head, in bytes.
-    Near(i64),
+    TailOffset(i64),
 }
 
 fn ring() -> impl Strategy<Value = (usize, u64)> {
@@ -258,24 +267,24 @@ fn ring() -> impl Strategy<Value = (usize, u64)> {
     (words, begin)
 }
 
-fn size() -> impl Strategy<Value = usize> {
+fn record_size() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 1usize..6, 2 => 1usize..20, 1 => 1usize..70]
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        6 => size().prop_map(Step::Write),
-        3 => (1usize..8).prop_map(Step::Take),
+        6 => record_size().prop_map(Step::Write),
+        3 => (1usize..8).prop_map(Step::Read),
         1 => any::<bool>().prop_map(Step::Pause),
     ];
     prop::collection::vec(step, 1..120)
 }
 
-fn hostile() -> impl Strategy<Value = Vec<Step>> {
+fn hostile_steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => size().prop_map(Step::Write),
+        4 => record_size().prop_map(Step::Write),
         2 => any::<u64>().prop_map(Step::Tail),
-        2 => (-600i64..600).prop_map(Step::Near),
+        2 => (-600i64..600).prop_map(Step::TailOffset),
     ];
     prop::collection::vec(step, 1..120)
 }
@@ -286,31 +295,31 @@ proptest! {
         (words, begin) in ring(),
         steps in steps(),
     ) {
-        let mut b = Bench::new(0, words, begin);
+        let mut b = TestRing::new(0, words, begin);
         let mut unread: VecDeque<(u64, Record)> = VecDeque::new();
         let mut at = begin;
-        let mut told = 0;
+        let mut reported_lost = 0;
         for step in steps {
             match step {
                 Step::Write(words) => {
-                    let known = b.log.len();
+                    let nr_before = b.written_records.len();
                     b.write(words);
-                    unread.extend(b.log[known..].iter().cloned());
+                    unread.extend(b.written_records[nr_before..].iter().cloned());
                 }
                 Step::Pause(paused) => b.pause(paused),
                 _ => {
-                    let n = match step { Step::Take(n) => n, _ => 0 };
+                    let n = match step { Step::Read(n) => n, _ => 0 };
                     let head = head(&b.shared());
                     for _ in 0..n {
                         let Some((place, record)) = unread.pop_front() else {
                             let found = read(&b.shared(), head, at, &mut [0; 64]);
-                            assert_eq!(found, Found::End);
+                            assert_eq!(found, ReadResult::End);
                             break;
                         };
                         assert_eq!(place, at);
-                        at = at.wrapping_add(b.expect(head, at, &record));
+                        at = at.wrapping_add(b.check_record_at(head, at, &record));
                         if record.0 == LOST {
-                            told += record.1[0];
+                            reported_lost += record.1[0];
                         }
                         release(&b.shared(), at);
                     }
@@ -319,7 +328,7 @@ proptest! {
         }
         // All losses are reported, except those after the last record that was kept.
         let unread: u64 = unread.iter().filter(|(_, r)| r.0 == LOST).map(|(_, r)| r.1[0]).sum();
-        assert_eq!(told + unread + b.untold, b.lost);
+        assert_eq!(reported_lost + unread + b.unreported_lost, b.lost);
     }
 
     #[test]
@@ -327,25 +336,25 @@ proptest! {
         (words, begin) in ring(),
         steps in steps(),
     ) {
-        let mut b = Bench::new(OVERWRITE, words, begin);
+        let mut b = TestRing::new(OVERWRITE, words, begin);
         let mut next = 0;
         for step in steps {
             match step {
                 Step::Write(words) => { b.write(words); }
                 Step::Pause(paused) => b.pause(paused),
-                Step::Take(n) => {
+                Step::Read(n) => {
                     for _ in 0..n {
                         let head = head(&b.shared());
-                        let Some((at, record)) = b.log.get(next) else { break };
+                        let Some((at, record)) = b.written_records.get(next) else { break };
                         if head.wrapping_sub(*at) <= b.bytes() {
-                            b.expect(head, *at, record);
+                            b.check_record_at(head, *at, record);
                             next += 1;
                         } else {
                             let found = read(&b.shared(), head, *at, &mut [0; 64]);
-                            assert_eq!(found, Found::Gone);
+                            assert_eq!(found, ReadResult::Overwritten);
                             // The positions of newer records are not known, so the reader continues
                             // at the head.
-                            next = b.log.len();
+                            next = b.written_records.len();
                         }
                     }
                 }
@@ -359,43 +368,43 @@ proptest! {
         (words, begin) in ring(),
         steps in steps(),
     ) {
-        let mut b = Bench::new(BACKWARD | OVERWRITE, words, begin);
+        let mut b = TestRing::new(BACKWARD | OVERWRITE, words, begin);
         for step in steps {
             match step {
                 Step::Write(words) => { b.write(words); }
                 Step::Pause(paused) => b.pause(paused),
-                _ => b.snapshot(head(&b.shared()), &b.log),
+                _ => b.snapshot(head(&b.shared()), &b.written_records),
             }
         }
-        b.snapshot(head(&b.shared()), &b.log);
+        b.snapshot(head(&b.shared()), &b.written_records);
     }
 
-    /// Reads a snapshot although the writer has continued after its head was read.
+    /// Reads a snapshot after the writer has written more records.
     #[test]
     fn r2_5_of_an_old_snapshot_only_what_is_whole_is_read(
         (words, begin) in ring(),
-        before in prop::collection::vec(size(), 1..40),
-        after in prop::collection::vec(size(), 0..10),
+        before in prop::collection::vec(record_size(), 1..40),
+        after in prop::collection::vec(record_size(), 0..10),
     ) {
-        let mut b = Bench::new(BACKWARD | OVERWRITE, words, begin);
+        let mut b = TestRing::new(BACKWARD | OVERWRITE, words, begin);
         for words in before {
             b.write(words);
         }
-        let (old, known) = (head(&b.shared()), b.log.len());
+        let (old, known) = (head(&b.shared()), b.written_records.len());
         for words in after {
             b.write(words);
         }
         let top = b.head.wrapping_add(b.bytes());
         let mut at = old;
-        for (place, record) in b.log[..known].iter().rev() {
+        for (place, record) in b.written_records[..known].iter().rev() {
             assert_eq!(*place, at);
             let bytes = 8 + record.1.len() as u64 * 8;
             if top.wrapping_sub(at).wrapping_sub(bytes) > b.bytes() {
                 let mut to = vec![0; b.words];
-                assert_eq!(read(&b.shared(), old, at, &mut to), Found::Gone);
+                assert_eq!(read(&b.shared(), old, at, &mut to), ReadResult::Overwritten);
                 break;
             }
-            at = at.wrapping_add(b.expect(old, at, record));
+            at = at.wrapping_add(b.check_record_at(old, at, record));
         }
     }
 
@@ -404,40 +413,41 @@ proptest! {
         (words, begin) in ring(),
         steps in steps(),
     ) {
-        let mut b = Bench::new(BACKWARD, words, begin);
-        let mut done = 0;
-        // A snapshot that is being read: its head and its number of records.
+        let mut b = TestRing::new(BACKWARD, words, begin);
+        let mut nr_consumed = 0;
+        // The snapshot that is being read, with its head and the number of its records.
         let mut open: Option<(u64, usize)> = None;
         for step in steps {
             match step {
                 Step::Write(words) => { b.write(words); }
                 Step::Pause(paused) => b.pause(paused),
                 _ => match open.take() {
-                    None => open = Some((head(&b.shared()), b.log.len())),
+                    None => open = Some((head(&b.shared()), b.written_records.len())),
                     Some((head, known)) => {
                         // The tail protects the records of the snapshot from being overwritten.
                         let mut at = head;
-                        for (place, record) in b.log[done..known].iter().rev() {
+                        for (place, record) in b.written_records[nr_consumed..known].iter().rev() {
                             assert_eq!(*place, at);
-                            at = at.wrapping_add(b.expect(head, at, record));
+                            at = at.wrapping_add(b.check_record_at(head, at, record));
                         }
                         assert_eq!(at, b.tail.load_relaxed());
                         release(&b.shared(), head);
-                        done = known;
+                        nr_consumed = known;
                     }
                 }
             }
         }
     }
 
-    /// The tail has arbitrary values; Bench::write() checks that only free words are written.
+    /// A hostile reader stores arbitrary values in the tail; TestRing::write() checks that only
+    /// free words are written.
     #[test]
     fn r1_9_a_hostile_tail_only_loses_records(
         backward in any::<bool>(),
         (words, begin) in ring(),
-        steps in hostile(),
+        steps in hostile_steps(),
     ) {
-        let mut b = Bench::new(if backward { BACKWARD } else { 0 }, words, begin);
+        let mut b = TestRing::new(if backward { BACKWARD } else { 0 }, words, begin);
         for step in steps {
             match step {
                 Step::Write(words) => {
@@ -445,32 +455,32 @@ proptest! {
                         false => b.head.wrapping_sub(b.tail.load_relaxed()),
                         true => b.tail.load_relaxed().wrapping_sub(b.head),
                     };
-                    let said = b.write(words);
+                    let result = b.write(words);
                     if used > b.bytes() {
-                        assert_eq!(said, Written::Lost, "the tail makes no sense");
+                        assert_eq!(result, WriteResult::Lost, "the tail makes no sense");
                     }
                 }
                 Step::Tail(tail) => b.tail.store_relaxed(tail),
-                Step::Near(by) => b.tail.store_relaxed(b.head.wrapping_add_signed(by)),
+                Step::TailOffset(by) => b.tail.store_relaxed(b.head.wrapping_add_signed(by)),
                 _ => {}
             }
         }
         // With a valid tail the ring works again.
         b.tail.store_relaxed(b.head);
-        let fits = b.words >= 4 || b.untold == 0;
-        assert_eq!(b.write(2) != Written::Lost, fits);
+        let fits = b.words >= 4 || b.unreported_lost == 0;
+        assert_eq!(b.write(2) != WriteResult::Lost, fits);
     }
 
     #[test]
     fn r2_5_hostile_memory_is_only_copied(
-        fields in prop::collection::vec(number(), 6),
+        fields in prop::collection::vec(any_number(), 6),
         flags in 0u32..4,
-        data in prop::collection::vec(number(), 0..70),
+        data in prop::collection::vec(any_number(), 0..70),
         room in 0usize..70,
     ) {
         let page = Page::new();
         page.init(flags, 4096, fields[0]);
-        // A writer stores arbitrary head and reserve positions.
+        // A hostile writer stores arbitrary head and reserve positions.
         let mut hostile = Writer::new(flags | OVERWRITE, fields[1], 0);
         let nowhere = Shared { page: &page, tail: &Word::new(fields[3]), data: &[][..] };
         hostile.begin(&nowhere, fields[2]);
@@ -488,7 +498,7 @@ proptest! {
                 assert!(n <= data.len() + 1, "it does not end");
                 let found = read(&ring, head, at, &mut to[..room]);
                 assert!(to[room..].iter().all(|w| *w == CANARY));
-                let Found::Record { words, .. } = found else { break };
+                let ReadResult::Record { words, .. } = found else { break };
                 assert!(words > 0 && words <= room && words <= data.len());
                 assert_eq!(to[0] & 0xffff_ffff, words as u64 * 8);
                 at = at.wrapping_add(words as u64 * 8);
@@ -498,7 +508,7 @@ proptest! {
 }
 
 /// Generates small numbers, sizes, record headers, negative numbers, and any numbers.
-fn number() -> impl Strategy<Value = u64> {
+fn any_number() -> impl Strategy<Value = u64> {
     prop_oneof![
         0u64..100,
         (0u64..100).prop_map(|n| n * 8),
@@ -522,71 +532,71 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
     let mut write = |words: usize| write.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
     assert_eq!(
         [write(4), write(3), write(1)],
-        [Written::Kept, Written::Kept, Written::Due]
+        [WriteResult::Kept, WriteResult::Kept, WriteResult::Due]
     );
-    assert_eq!(write(4), Written::Kept);
-    // There is no room for another record of this size.
-    assert_eq!(write(3), Written::Due);
-    assert_eq!(write(2), Written::Lost);
+    assert_eq!(write(4), WriteResult::Kept);
+    // After a record of 3 words there is no room for a second record of 3 words.
+    assert_eq!(write(3), WriteResult::Due);
+    assert_eq!(write(2), WriteResult::Lost);
     release(&ring, 120);
-    // The record of losses counts for the watermark, too: 16 of 64 bytes.
-    assert_eq!([write(2), write(4)], [Written::Kept, Written::Due]);
+    // The record of the losses adds 16 bytes to the 64 bytes of the watermark.
+    assert_eq!([write(2), write(4)], [WriteResult::Kept, WriteResult::Due]);
 
-    // If the watermark is larger than the room left, the first lost record wakes the reader.
+    // If the watermark is larger than the free room, the first lost record wakes the reader.
     let mut late = Writer::new(0, 128, 128);
     page.init(0, 0, 128);
     tail.store_relaxed(0);
     let mut write_late = |words: usize| late.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
     assert_eq!(
         [write_late(4), write_late(4)],
-        [Written::Kept, Written::Kept]
+        [WriteResult::Kept, WriteResult::Kept]
     );
     assert_eq!(
         [write_late(12), write_late(12)],
-        [Written::Full, Written::Lost]
+        [WriteResult::Full, WriteResult::Lost]
     );
 
-    // The watermark is not reached by whole records: the last one that fits wakes the reader.
+    // If whole records cannot reach the watermark, the last record that fits wakes the reader.
     let mut write = Writer::new(BACKWARD, 128, 128);
     page.init(BACKWARD, 0, 128);
     tail.store_relaxed(0);
     let mut write = |words: usize| write.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
     assert_eq!(
         [write(5), write(5), write(5)],
-        [Written::Kept, Written::Kept, Written::Due]
+        [WriteResult::Kept, WriteResult::Kept, WriteResult::Due]
     );
 }
 
 #[test]
 fn r2_4_paused_nothing_is_written_and_all_is_counted() {
     for flags in 0..4 {
-        let mut b = Bench::new(flags, 16, 0);
+        let mut b = TestRing::new(flags, 16, 0);
         b.write(3);
         b.pause(true);
         for _ in 0..5 {
-            assert_eq!(b.write(3), Written::Lost);
+            assert_eq!(b.write(3), WriteResult::Lost);
         }
         b.pause(false);
-        assert_eq!(b.write(3), Written::Kept);
-        let kinds: Vec<_> = b.log.iter().map(|(_, r)| r.clone()).collect();
+        assert_eq!(b.write(3), WriteResult::Kept);
+        let kinds: Vec<_> = b.written_records.iter().map(|(_, r)| r.clone()).collect();
         assert_eq!(kinds[1], (LOST, vec![5]));
-        assert_eq!((b.kept, b.lost, b.untold), (2, 5, 0));
+        assert_eq!((b.kept, b.lost, b.unreported_lost), (2, 5, 0));
     }
 }
 
-/// Flags by which reader and writer end.
+/// Flags by which the reader and the writer of a test end each other.
 #[derive(Default)]
-struct Ends {
-    /// The reader has seen enough, so the writer may end.
+struct StopFlags {
+    /// Set when the reader has read enough records, so that the writer may end.
     enough: AtomicBool,
-    /// The writer has ended.
+    /// Set when the writer has ended.
     done: AtomicBool,
 }
 
-/// Runs a writer and a reader on two real threads: no model of memory, but far more records than
-/// with loom. The writer does not end before the reader has seen enough. On a loaded machine it
-/// could otherwise write everything before the reader is scheduled.
-fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &Ends)) {
+/// Runs a writer and a reader on two real threads, with far more records than in a test with loom.
+/// The writer ends only when the reader has read enough records. On a loaded machine the writer
+/// could otherwise write all records before the reader is scheduled.
+fn run_threads(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &StopFlags)) {
     let page = Page::new();
     let data: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();
     page.init(flags, 4096, 512);
@@ -596,7 +606,7 @@ fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &Ends)) {
         tail: &tail,
         data: &data[..],
     };
-    let ends = Ends::default();
+    let ends = StopFlags::default();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut writer = Writer::new(flags, 512, 0);
@@ -606,7 +616,7 @@ fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &Ends)) {
                 let payload = [n; 12];
                 let words = 1 + (n * 7 % 12) as usize;
                 match writer.write(&ring, SAMPLE, &[&payload[..words]]) {
-                    Written::Lost => std::thread::yield_now(),
+                    WriteResult::Lost => std::thread::yield_now(),
                     _ => kept += 1,
                 }
             }
@@ -617,13 +627,14 @@ fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &Ends)) {
     });
 }
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// Checks that a record is one that `run` writes and not torn. Returns its number.
-fn whole(copied: &[u64]) -> u64 {
+/// Checks that a record was written by `run_threads` and is not torn, and returns the number of the
+/// record.
+fn record_number(copied: &[u64]) -> u64 {
     let n = copied[1];
     assert!(copied[1..].iter().all(|w| *w == n), "torn: {copied:?}");
     assert_eq!(copied.len() as u64, 2 + n * 7 % 12, "torn: {copied:?}");
@@ -633,46 +644,47 @@ fn whole(copied: &[u64]) -> u64 {
 #[test]
 fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
     let records = if long_run() { 300_000 } else { 60_000 };
-    run(BACKWARD | OVERWRITE, records, |ring, ends| {
+    run_threads(BACKWARD | OVERWRITE, records, |ring, ends| {
         let mut to = [0; 64];
-        let mut seen = 0u64;
+        let mut nr_records = 0u64;
         while !ends.done.load(Ordering::Acquire) {
             let head = head(ring);
             let mut at = head;
             let mut newer = u64::MAX;
-            while let Found::Record { kind, words } = read(ring, head, at, &mut to) {
+            while let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) {
                 assert_eq!(kind, SAMPLE);
-                let n = whole(&to[..words]);
+                let n = record_number(&to[..words]);
                 assert!(newer == u64::MAX || newer == n + 1);
-                (newer, seen) = (n, seen + 1);
+                (newer, nr_records) = (n, nr_records + 1);
                 at = at.wrapping_add(words as u64 * 8);
             }
-            ends.enough.store(seen >= 1000, Ordering::Relaxed);
+            ends.enough.store(nr_records >= 1000, Ordering::Relaxed);
         }
-        assert!(seen >= 1000);
+        assert!(nr_records >= 1000);
     });
 }
 
 #[test]
 fn r2_7_every_record_arrives_while_it_is_written() {
     let records = if long_run() { 100_000 } else { 20_000 };
-    run(0, records, |ring, ends| {
+    run_threads(0, records, |ring, ends| {
         let mut to = [0; 64];
         let (mut at, mut last) = (0u64, 0);
-        // The writer may end at once: the ring is full until the reader reads.
+        // The writer need not wait for the reader before it ends, because the ring stays full until
+        // the reader reads.
         ends.enough.store(true, Ordering::Relaxed);
         loop {
             let ended = ends.done.load(Ordering::Acquire);
             let head = head(ring);
             while at != head {
-                let Found::Record { kind, words } = read(ring, head, at, &mut to) else {
+                let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) else {
                     panic!("a record is not there");
                 };
                 // Missing numbers are reported as lost.
                 last += match kind {
                     LOST => to[1],
                     _ => {
-                        assert_eq!(whole(&to[..words]), last + 1);
+                        assert_eq!(record_number(&to[..words]), last + 1);
                         1
                     }
                 };

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the self page: a reader gets values of one update only. With loom (see `loom.rs`) in
-//! every order, otherwise on one thread.
+//! Tests of the self page: a reader gets values of one update only. With loom (see `loom.rs`) the
+//! tests run in every order, otherwise on one thread.
 
 use engine::context::Registers;
 use engine::pmu::{kind, Map, Register, Scope, Tables};
-use engine::program::Whole;
+use engine::program::FixedArrays;
 use engine::selfpage::{Reading, SelfPage, COUNTING, RDPMC};
 
 /// The thread pointer of the reader.
-const ME: u64 = 0x7000;
+const READER_THREAD: u64 = 0x7000;
 
-fn registers(width: u16) -> Box<Registers<Whole>> {
+fn registers(width: u16) -> Box<Registers<FixedArrays>> {
     let pmcs = [Register {
         kind: kind::CONTROL,
         ..Register::default()
@@ -30,9 +30,9 @@ fn registers(width: u16) -> Box<Registers<Whole>> {
         },
         ..Map::default()
     };
-    let mut registers: Box<Registers<Whole>> = Box::default();
+    let mut registers: Box<Registers<FixedArrays>> = Box::default();
     registers.set_pmc(0, 0, 0);
-    registers.plan(&map, Scope::Thread);
+    registers.build_program(&map, Scope::Thread);
     registers
 }
 
@@ -47,24 +47,39 @@ mod alone {
         let page = SelfPage::new();
         page.init();
         r.fold(|_| Some((1 << 40) - 2));
-        page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 1000, 0, 0);
-        // The counter has wrapped since the update.
-        let read = page.read(0, ME, |counter| {
+        page.update(
+            r.program.counters(),
+            (COUNTING | RDPMC, READER_THREAD),
+            |_| 1000,
+            0,
+            0,
+        );
+        // The hardware counter has wrapped since the page was updated.
+        let read = page.read(0, READER_THREAD, |counter| {
             assert_eq!(counter, (1 << 30) | 5);
             3
         });
         assert_eq!(read, Some(Reading::Value(1005)));
-        assert_eq!(page.read(1, ME, |_| 0), Some(Reading::Ask));
-        // A reader with another thread pointer may be on another CPU, whose counter is unrelated.
-        let read = page.read(0, ME + 1, |_| panic!("not its own"));
-        assert_eq!(read, Some(Reading::Ask));
-        page.update(r.program.counters(), (COUNTING, ME), |_| 1000, 0, 0);
         assert_eq!(
-            page.read(0, ME, |_| panic!("not allowed")),
-            Some(Reading::Ask)
+            page.read(1, READER_THREAD, |_| 0),
+            Some(Reading::UseSyscall)
         );
-        page.update(r.program.counters(), (RDPMC, ME), |_| 1000, 0, 0);
-        let read = page.read(0, ME, |_| panic!("it does not count"));
+        // A reader with another thread pointer may be on another CPU, whose counter is unrelated.
+        let read = page.read(0, READER_THREAD + 1, |_| panic!("not its own"));
+        assert_eq!(read, Some(Reading::UseSyscall));
+        page.update(
+            r.program.counters(),
+            (COUNTING, READER_THREAD),
+            |_| 1000,
+            0,
+            0,
+        );
+        assert_eq!(
+            page.read(0, READER_THREAD, |_| panic!("not allowed")),
+            Some(Reading::UseSyscall)
+        );
+        page.update(r.program.counters(), (RDPMC, READER_THREAD), |_| 1000, 0, 0);
+        let read = page.read(0, READER_THREAD, |_| panic!("it does not count"));
         assert_eq!(read, Some(Reading::Value(1000)));
     }
 
@@ -91,18 +106,21 @@ mod alone {
                 },
                 ..Map::default()
             };
-            let mut r: Box<Registers<Whole>> = Box::default();
+            let mut r: Box<Registers<FixedArrays>> = Box::default();
             (0..nr).for_each(|n| r.set_pmc(n as u16, 0, 0));
-            r.plan(&map, Scope::Thread);
+            r.build_program(&map, Scope::Thread);
             let page = SelfPage::new();
-            page.update(r.program.counters(), (0, ME), u64::from, 0, 0);
+            page.update(r.program.counters(), (0, READER_THREAD), u64::from, 0, 0);
             let last = COUNTERS as u16 - 1;
             assert_eq!(
-                page.read(last, ME, |_| 0),
+                page.read(last, READER_THREAD, |_| 0),
                 Some(Reading::Value(last.into()))
             );
-            // A counter beyond the page's room is read by a call of the kernel.
-            assert_eq!(page.read(last + 1, ME, |_| 0), Some(Reading::Ask));
+            // A counter for which the page has no room is read by a system call.
+            assert_eq!(
+                page.read(last + 1, READER_THREAD, |_| 0),
+                Some(Reading::UseSyscall)
+            );
         }
     }
 
@@ -110,30 +128,48 @@ mod alone {
     fn r1_18_the_time_it_ran() {
         let r = registers(40);
         let page = SelfPage::new();
-        page.update(r.program.counters(), (COUNTING, ME), |_| 0, 500, 0);
-        assert_eq!(page.ran(|| 510), Some(10));
-        page.update(r.program.counters(), (0, ME), |_| 0, 530, 30);
-        assert_eq!(page.ran(|| 900), Some(30));
+        page.update(
+            r.program.counters(),
+            (COUNTING, READER_THREAD),
+            |_| 0,
+            500,
+            0,
+        );
+        assert_eq!(page.loaded_ticks(|| 510), Some(10));
+        page.update(r.program.counters(), (0, READER_THREAD), |_| 0, 530, 30);
+        assert_eq!(page.loaded_ticks(|| 900), Some(30));
     }
 
     #[test]
     fn r1_18_a_page_that_changes_under_the_reader_is_read_again() {
         let r = registers(64);
         let page = SelfPage::new();
-        page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 1, 0, 0);
+        page.update(
+            r.program.counters(),
+            (COUNTING | RDPMC, READER_THREAD),
+            |_| 1,
+            0,
+            0,
+        );
         // The thread is switched out and in between the load of the sum and RDPMC.
-        let read = page.read(0, ME, |_| {
-            page.update(r.program.counters(), (0, ME), |_| 7, 0, 0);
-            page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 7, 0, 0);
+        let read = page.read(0, READER_THREAD, |_| {
+            page.update(r.program.counters(), (0, READER_THREAD), |_| 7, 0, 0);
+            page.update(
+                r.program.counters(),
+                (COUNTING | RDPMC, READER_THREAD),
+                |_| 7,
+                0,
+                0,
+            );
             0
         });
         assert_eq!(read, None);
-        assert_eq!(page.read(0, ME, |_| 0), Some(Reading::Value(7)));
+        assert_eq!(page.read(0, READER_THREAD, |_| 0), Some(Reading::Value(7)));
     }
 }
 
-/// A reader runs while the kernel updates the page: it gets the value of the update or none. The
-/// time is compared after the update.
+/// Runs a reader while the kernel updates the page. The reader must get the value of the update or
+/// no value. The time is compared after the update.
 #[cfg(loom)]
 #[test]
 fn r1_18_what_is_read_is_of_one_moment() {
@@ -144,15 +180,15 @@ fn r1_18_what_is_read_is_of_one_moment() {
         let writer = page.clone();
         let thread = loom::thread::spawn(move || {
             let r = registers(64);
-            writer.update(r.program.counters(), (0, ME), |_| 7, 0, 70);
+            writer.update(r.program.counters(), (0, READER_THREAD), |_| 7, 0, 70);
         });
         let r = registers(64);
         let _ = r;
-        match page.read(0, ME, |_| 0) {
-            None | Some(Reading::Ask) | Some(Reading::Value(7)) => {}
+        match page.read(0, READER_THREAD, |_| 0) {
+            None | Some(Reading::UseSyscall) | Some(Reading::Value(7)) => {}
             Some(Reading::Value(other)) => panic!("{other}"),
         }
         thread.join().expect("the writer");
-        assert_eq!(page.ran(|| 0), Some(70));
+        assert_eq!(page.loaded_ticks(|| 0), Some(70));
     });
 }

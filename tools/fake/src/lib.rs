@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A substitute for `/dev/perfcounters`: an ordinary file with the same layout, maintained by the
-//! engine's registry. For tests, and to try `pfc` without the module. Not shipped.
+//! engine's registry. The crate is used by tests and to try `pfc` without the module, and is not
+//! shipped.
 //!
 //! A [`Fake`] adds and deletes instances, one at a time, as the kernel does under its lock. A
-//! [`Cpu`] updates counters as that CPU would. At most one thread may update the counters of a CPU,
-//! because updates are not atomic.
+//! [`Cpu`] updates counters as one CPU of the kernel would. At most one thread may update the
+//! counters of a CPU, because updates are not atomic.
 
 mod memory;
 
@@ -27,29 +28,30 @@ use engine::sync::{fence_release, Word};
 
 use memory::{desc_of, desc_words, header_words, Memory};
 
-/// The set of instances, in a file.
+/// A file with a set of instances, like `/dev/perfcounters`.
 pub struct Fake {
-    registry: Registry<Pages>,
-    pages: Arc<Shared>,
+    registry: Registry<FakeStore>,
+    shared: Arc<Shared>,
 }
 
 struct Shared {
     memory: Memory,
     layout: Layout,
-    /// Whether each instance number is live. Kept outside the file: readers do not need it.
+    /// One word for each instance number, 1 if the instance is live. The words are not in the file,
+    /// because readers do not need them.
     live: Vec<Word>,
 }
 
-/// The registry's store. Descriptors and counters are in the file, the hash chains in vectors.
-struct Pages {
+/// The store of the registry. Descriptors and counters are in the file, the hash chains in vectors.
+struct FakeStore {
     shared: Arc<Shared>,
     heads: Vec<u32>,
     nexts: Vec<u32>,
 }
 
 impl Fake {
-    /// Creates or truncates a file and writes the structures into it. All CPUs are possible and
-    /// online.
+    /// Creates or truncates a file and writes the structures of `/dev/perfcounters` into the file.
+    /// All CPUs are possible and online.
     pub fn create(path: &Path, nr_cpus: u32, pages_per_chunk: u32) -> io::Result<Self> {
         let file = File::options()
             .read(true)
@@ -60,7 +62,7 @@ impl Fake {
         Self::new(file, nr_cpus, pages_per_chunk)
     }
 
-    /// Creates a file in memory. Also returns the path to open it, which is valid in this process.
+    /// Creates the file in memory. Returns also a path by which this process can open the file.
     pub fn in_memory(nr_cpus: u32, pages_per_chunk: u32) -> io::Result<(Self, String)> {
         let fd = rustix::fs::memfd_create("perfcounters", rustix::fs::MemfdFlags::CLOEXEC)?;
         // The descriptor is never closed, so that the path stays valid for as long as the test
@@ -82,18 +84,15 @@ impl Fake {
             layout,
             live: (0..abi::MAX_INSTANCES).map(|_| Word::new(0)).collect(),
         });
-        shared.put_header();
-        let store = Pages {
+        shared.write_header();
+        let store = FakeStore {
             shared: Arc::clone(&shared),
             heads: vec![0; BUCKETS as usize],
             nexts: vec![0; abi::MAX_INSTANCES as usize],
         };
         let registry =
             Registry::new(layout, (1, 2), store).map_err(|e| io::Error::other(e.advice()))?;
-        Ok(Self {
-            registry,
-            pages: shared,
-        })
+        Ok(Self { registry, shared })
     }
 
     /// Adds an instance like the kernel's `perf_add_desc`.
@@ -111,7 +110,7 @@ impl Fake {
         self.registry.del(instance)
     }
 
-    /// Returns the number of a name, live or dormant.
+    /// Returns the number of the live or dormant instance with this name.
     pub fn find(&self, name: &str) -> Option<u32> {
         self.registry.find(name.as_bytes())
     }
@@ -119,7 +118,7 @@ impl Fake {
     /// Returns the writer of a CPU's counters.
     pub fn cpu(&self, cpu: u32) -> Cpu {
         Cpu {
-            pages: Arc::clone(&self.pages),
+            shared: Arc::clone(&self.shared),
             cpu,
         }
     }
@@ -139,13 +138,13 @@ impl Fake {
         let at = std::mem::offset_of!(Header, boot_id) as u64;
         for (n, half) in id.chunks_exact(8).enumerate() {
             let half = half.try_into().map(u64::from_ne_bytes).unwrap_or(0);
-            self.pages.word(at + 8 * n as u64).store_relaxed(half);
+            self.shared.word(at + 8 * n as u64).store_relaxed(half);
         }
     }
 
     /// Overwrites a word of the file, to test readers with invalid contents.
-    pub fn poke(&self, offset: u64, value: u64) {
-        self.pages.word(offset).store_relaxed(value);
+    pub fn write_word(&self, offset: u64, value: u64) {
+        self.shared.word(offset).store_relaxed(value);
     }
 
     /// Begins a change of the set of instances that lasts until [`Self::end_change`].
@@ -159,7 +158,9 @@ impl Fake {
     }
 
     fn set_bit(&self, offset: u32, cpu: u32, on: bool) {
-        let word = self.pages.word(u64::from(offset) + u64::from(cpu / 64) * 8);
+        let word = self
+            .shared
+            .word(u64::from(offset) + u64::from(cpu / 64) * 8);
         let bit = 1 << (cpu % 64);
         let old = word.load_relaxed();
         word.store_relaxed(if on { old | bit } else { old & !bit });
@@ -168,7 +169,7 @@ impl Fake {
 
 /// Updates the counters of one CPU.
 pub struct Cpu {
-    pages: Arc<Shared>,
+    shared: Arc<Shared>,
     cpu: u32,
 }
 
@@ -176,15 +177,15 @@ impl Cpu {
     /// Begins an update of any number of counters.
     pub fn begin(&self) {
         let flag = self.slot(0);
-        // A of the seqflag protocol.
+        // This store is step A of the seqflag protocol.
         flag.store_relaxed(flag.load_relaxed().wrapping_add(seqflag::BEGIN));
         fence_release();
     }
 
-    /// Ends the update.
+    /// Ends the update that [`Self::begin`] began.
     pub fn end(&self) {
         let flag = self.slot(0);
-        // B of the seqflag protocol.
+        // This store is step B of the seqflag protocol.
         flag.store_release(flag.load_relaxed().wrapping_add(seqflag::END));
     }
 
@@ -194,18 +195,18 @@ impl Cpu {
         slot.store_relaxed(slot.load_relaxed().wrapping_add(delta as u64));
     }
 
-    /// Adds if the instance is live, like the kernel's `perf_adjust`.
+    /// Adds `delta` to an instance if the instance is live, like the kernel's `perf_adjust`.
     pub fn adjust(&self, instance: u32, delta: i64) {
-        self.group(&[(instance, delta)]);
+        self.add_group(&[(instance, delta)]);
     }
 
     /// Adds to several instances in one update, if all of them are live.
-    pub fn group(&self, deltas: &[(u32, i64)]) {
+    pub fn add_group(&self, deltas: &[(u32, i64)]) {
         self.begin();
-        // Pairs with the fence in is_settled: either this thread sees that an instance is dormant,
-        // or is_settled sees that this update is in flight.
+        // Pairs with the fence in is_quiescent: either this thread sees that an instance is
+        // dormant, or is_quiescent sees that this update is in flight.
         fence(Ordering::SeqCst);
-        if deltas.iter().all(|(n, _)| self.pages.is_live(*n)) {
+        if deltas.iter().all(|(n, _)| self.shared.is_live(*n)) {
             for (instance, delta) in deltas {
                 self.add(*instance, *delta);
             }
@@ -213,13 +214,13 @@ impl Cpu {
         self.end();
     }
 
-    /// Returns the value of a slot.
+    /// Returns the value of a slot on this CPU.
     pub fn get(&self, slot: u32) -> i64 {
         self.slot(slot).load_relaxed() as i64
     }
 
     fn slot(&self, slot: u32) -> &Word {
-        self.pages.word(self.pages.layout.offset(self.cpu, slot))
+        self.shared.word(self.shared.layout.offset(self.cpu, slot))
     }
 }
 
@@ -234,7 +235,7 @@ impl Shared {
             .is_some_and(|live| live.load_relaxed() != 0)
     }
 
-    fn put_header(&self) {
+    fn write_header(&self) {
         let mut id = [0; 16];
         let seed = now_ns() ^ (u64::from(std::process::id()) << 40);
         id[..8].copy_from_slice(&seed.to_ne_bytes());
@@ -261,15 +262,15 @@ impl Shared {
         }
         for bitmap in [abi::POSSIBLE_OFFSET, abi::ONLINE_OFFSET] {
             for first in (0..h.nr_cpus).step_by(64) {
-                let here = (h.nr_cpus - first).min(64);
-                let bits = u64::MAX >> (64 - here);
+                let nr_bits = (h.nr_cpus - first).min(64);
+                let bits = u64::MAX >> (64 - nr_bits);
                 self.word(u64::from(bitmap + first / 8)).store_relaxed(bits);
             }
         }
     }
 
     /// Replaces one half of a word, as a store of a `u32` would.
-    fn put_half(&self, offset: u64, value: u32) {
+    fn store_u32(&self, offset: u64, value: u32) {
         let word = self.word(offset & !7);
         let mut bytes = word.load_relaxed().to_ne_bytes();
         let at = (offset & 4) as usize;
@@ -285,16 +286,16 @@ impl Shared {
     }
 }
 
-impl Store for Pages {
+impl Store for FakeStore {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
         if slots > abi::MAX_INSTANCES {
             return Err(Error::NoMemory);
         }
-        // The file is sparse, so all chunks exist already. Readers may access them only after
+        // The file is sparse, so all chunks exist already. Readers may access a chunk only after
         // nr_chunks has been raised.
         let chunks = self.shared.layout.chunks_for(slots);
         let at = std::mem::offset_of!(Header, nr_chunks) as u64;
-        self.shared.put_half(at, chunks);
+        self.shared.store_u32(at, chunks);
         Ok(())
     }
 
@@ -317,14 +318,16 @@ impl Store for Pages {
     fn desc(&self, instance: u32) -> Desc {
         let mut words = [0; DESC_WORDS];
         for (n, word) in words.iter_mut().enumerate() {
-            *word = self.shared.word(desc_at(instance, n)).load_relaxed();
+            *word = self.shared.word(desc_offset(instance, n)).load_relaxed();
         }
         desc_of(&words)
     }
 
     fn set_desc(&mut self, instance: u32, desc: &Desc) {
         for (n, word) in desc_words(desc).into_iter().enumerate() {
-            self.shared.word(desc_at(instance, n)).store_relaxed(word);
+            self.shared
+                .word(desc_offset(instance, n))
+                .store_relaxed(word);
         }
     }
 
@@ -334,13 +337,13 @@ impl Store for Pages {
 
     /// Waits until every CPU has ended the update that is in flight, then returns true. Unlike in
     /// the kernel, waiting here delays no other caller.
-    fn is_settled(&self, _instance: u32) -> bool {
-        // Pairs with the fence in group.
+    fn is_quiescent(&self, _instance: u32) -> bool {
+        // Pairs with the fence in add_group.
         fence(Ordering::SeqCst);
         for cpu in 0..self.shared.layout.nr_cpus() {
             let flag = self.shared.word(self.shared.layout.offset(cpu, 0));
             let before = flag.load_acquire();
-            while !seqflag::quiet(flag.load_acquire()) && flag.load_acquire() == before {
+            while !seqflag::is_idle(flag.load_acquire()) && flag.load_acquire() == before {
                 std::thread::yield_now();
             }
         }
@@ -359,7 +362,7 @@ impl Store for Pages {
 
     fn set_nr_slots(&mut self, slots: u32) {
         let at = std::mem::offset_of!(Header, nr_slots) as u64;
-        self.shared.put_half(at, slots);
+        self.shared.store_u32(at, slots);
     }
 
     fn begin_change(&mut self) {
@@ -377,7 +380,7 @@ impl Store for Pages {
 
 const DESC_WORDS: usize = size_of::<Desc>() / 8;
 
-fn desc_at(instance: u32, word: usize) -> u64 {
+fn desc_offset(instance: u32, word: usize) -> u64 {
     abi::DESC_OFFSET + u64::from(instance) * size_of::<Desc>() as u64 + word as u64 * 8
 }
 

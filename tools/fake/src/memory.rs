@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The writable mapping of the file. All unsafe code of this crate is here.
+//! The writable mapping of a fake's file. All unsafe code of this crate is here.
 #![expect(unsafe_code, reason = "mmap, and structures as words")]
 
 use std::fs::File;
@@ -44,8 +44,8 @@ impl Memory {
         };
         assert!(offset % 8 == 0 && offset < bytes);
         // SAFETY: The word is inside a mapping (asserted), and set_len() made the file as long as
-        // both mappings. The mapping is page-aligned and lives as long as `self`. `Word` is an
-        // atomic that any bits are valid for.
+        // both mappings need. The mapping is page-aligned and lives as long as `self`. `Word` is an
+        // atomic for which all bit patterns are valid.
         unsafe { &*at.as_ptr().add(offset / 8) }
     }
 }
@@ -53,8 +53,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         for (at, bytes) in [self.counters, self.descs] {
-            // SAFETY: Each of the two is a whole mapping that nothing else unmaps. No reference
-            // outlives `self`.
+            // SAFETY: Each iteration unmaps a whole mapping of `self` that nothing else unmaps. No
+            // reference to the mapped words outlives `self`.
             let _ = unsafe { munmap(at.as_ptr().cast(), bytes) };
         }
     }
@@ -76,23 +76,23 @@ fn map(file: &File, offset: u64, bytes: usize) -> io::Result<(NonNull<Word>, usi
     Ok((at, bytes))
 }
 
-/// Returns the words of a header.
+/// Returns a header as 64-bit words.
 pub(crate) fn header_words(header: &Header) -> [u64; size_of::<Header>() / 8] {
-    // SAFETY: Both types have the same size, and `Header` is repr(C) with integer fields and no
-    // padding.
+    // SAFETY: `Header` and the array of words have the same size, and `Header` is repr(C) with
+    // integer fields and no padding.
     unsafe { std::mem::transmute(*header) }
 }
 
-/// Returns the words of a descriptor.
+/// Returns a descriptor as 64-bit words.
 pub(crate) fn desc_words(desc: &Desc) -> [u64; size_of::<Desc>() / 8] {
-    // SAFETY: Both types have the same size, and `Desc` is repr(C) with integer fields and no
-    // padding.
+    // SAFETY: `Desc` and the array of words have the same size, and `Desc` is repr(C) with integer
+    // fields and no padding.
     unsafe { std::mem::transmute(*desc) }
 }
 
-/// Returns the descriptor that these words hold.
+/// Returns the descriptor that `words` hold.
 pub(crate) fn desc_of(words: &[u64; size_of::<Desc>() / 8]) -> Desc {
-    // SAFETY: Both types have the same size, and any bits are valid in the integer fields of
-    // `Desc`.
+    // SAFETY: `Desc` and the array of words have the same size, and any bits are valid in the
+    // integer fields of `Desc`.
     unsafe { std::mem::transmute(*words) }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Code shared by the examples: counts two events, instructions and cycles, on
- * counters 0 and 1. The kernel interface has registers but no event names; the
- * event codes are from the processors' manuals.
+ * Code shared by the examples: counts two events, instructions and cycles, on counters 0 and 1. The
+ * kernel interface has no event names, only registers; the event codes are from the processors'
+ * manuals.
  */
 #ifndef EVENTS_H
 #define EVENTS_H
@@ -15,7 +15,7 @@
 
 #define EVENTS	2
 
-/* Bits of a PMC, the same on Intel and AMD processors. */
+/* Bits of a PMC (control register), which are the same on Intel and AMD processors. */
 #define USER	(1 << 16)
 #define KERNEL	(1 << 17)
 #define ENABLE	(1 << 22)
@@ -73,7 +73,7 @@ static void attach(int fd, uint32_t pid_or_cpu)
 		err(1, "pfm_load_context");
 }
 
-static void print_counts(int fd, const char *of)
+static void print_counts(int fd, const char *label)
 {
 	pfarg_pmd_t pmds[EVENTS];
 	int i;
@@ -84,7 +84,7 @@ static void print_counts(int fd, const char *of)
 	if (pfm_read_pmds(fd, pmds, EVENTS))
 		err(1, "pfm_read_pmds");
 	for (i = 0; i < EVENTS; i++)
-		printf("%s%20llu %s\n", of, (unsigned long long)pmds[i].reg_value,
+		printf("%s%20llu %s\n", label, (unsigned long long)pmds[i].reg_value,
 		       event_names[i]);
 }
 

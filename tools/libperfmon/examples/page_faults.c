@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counts the page faults of the calling thread with libperfmon. Needs no PMU.
- * Documentation/install.md describes how to build it.
+ * Counts the page faults of the calling thread with libperfmon. The program needs no PMU.
+ * Documentation/install.md describes how to build this program.
  *
  *	cc page_faults.c $(pkg-config --cflags --libs libperfmon) -o page_faults
  */

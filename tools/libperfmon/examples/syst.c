@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void go_to(int cpu)
+static void pin_to_cpu(int cpu)
 {
 	cpu_set_t set;
 
@@ -22,7 +22,7 @@ static void go_to(int cpu)
 		err(1, "CPU %d", cpu);
 }
 
-static void run(char **command, const cpu_set_t *everywhere)
+static void run(char **command, const cpu_set_t *allowed)
 {
 	pid_t pid;
 	int status;
@@ -35,7 +35,7 @@ static void run(char **command, const cpu_set_t *everywhere)
 	if (pid < 0)
 		err(1, "fork");
 	if (!pid) {
-		sched_setaffinity(0, sizeof(*everywhere), everywhere);
+		sched_setaffinity(0, sizeof(*allowed), allowed);
 		execvp(command[0], command);
 		err(127, "%s", command[0]);
 	}
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
 	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
 		if (!CPU_ISSET(cpu, &cpus))
 			continue;
-		go_to(cpu);
+		pin_to_cpu(cpu);
 		fds[cpu] = new_context(PFM_FL_SYSTEM_WIDE, USER | KERNEL);
 		attach(fds[cpu], cpu);
 		if (pfm_start(fds[cpu], NULL))
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
 		if (!CPU_ISSET(cpu, &cpus))
 			continue;
-		go_to(cpu);
+		pin_to_cpu(cpu);
 		if (pfm_stop(fds[cpu]))
 			err(1, "pfm_stop");
 		snprintf(name, sizeof(name), "CPU%d", cpu);

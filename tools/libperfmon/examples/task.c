@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counts instructions and cycles of a command, from its first instruction to its
+ * Counts instructions and cycles of a command, from the first instruction of the command to the
  * last. The command is stopped at its exec until the context is attached.
  *
  * Usage: task COMMAND [ARGUMENT...]

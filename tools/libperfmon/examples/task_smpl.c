@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Samples a command in the way of programs for perfmon2: the kernel writes an entry
- * after each PERIOD instructions into the buffer of the default format, and queues a
- * message when the buffer is full. Each entry has the number of cycles of its period.
+ * Samples a command in the way of programs for perfmon2: the kernel writes an entry after each
+ * PERIOD instructions into the buffer of the default format, and queues a message when the buffer
+ * is full. Each entry has the number of cycles of its sampling period.
  *
  * Usage: task_smpl PERIOD BUFFER-SIZE COMMAND [ARGUMENT...]
  */
@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Statistics of the entries and messages. */
-static uint64_t entries, cycles, full, others;
+/* Numbers of entries, cycles, and messages of each kind. */
+static uint64_t entries, cycles, messages, others;
 static uint64_t lowest = -1, highest;
 
 /* Processes all entries of the buffer. Each entry is followed by the value of one PMD. */
@@ -27,7 +27,10 @@ static void process_smpl_buf(const pfm_dfl_smpl_hdr_t *hdr, pid_t tid, uint64_t 
 	static uint64_t last_time, last_overflows = -1, last_count = -1;
 	uint64_t count;
 
-	/* The buffer has not changed: the thread ended before the context was restarted. */
+	/*
+	 * If the buffer has not changed since the last message, the thread ended before the context
+	 * was restarted.
+	 */
 	if (hdr->hdr_overflows == last_overflows && hdr->hdr_count == last_count)
 		return;
 	last_overflows = hdr->hdr_overflows;
@@ -140,12 +143,15 @@ int main(int argc, char **argv)
 			break;
 		if (msg.type != PFM_MSG_OVFL)
 			errx(1, "a message of type %u", msg.type);
-		full++;
+		messages++;
 		if ((pid_t)msg.pfm_ovfl_msg.msg_ovfl_tid != pid ||
 		    msg.pfm_ovfl_msg.msg_ovfl_pmds[0] != 1)
 			others++;
 		process_smpl_buf(hdr, pid, period);
-		/* EBUSY, ESRCH: the thread has ended meanwhile. The buffer has been processed. */
+		/*
+		 * EBUSY or ESRCH means that the thread has ended meanwhile. All entries of the
+		 * buffer have been processed.
+		 */
 		if (pfm_restart(fd) && errno != EBUSY && errno != ESRCH)
 			err(1, "pfm_restart");
 	}
@@ -153,7 +159,7 @@ int main(int argc, char **argv)
 		;
 	process_smpl_buf(hdr, pid, period);
 	printf("%20" PRIu64 " entries\n", entries);
-	printf("%20" PRIu64 " full\n", full);
+	printf("%20" PRIu64 " full\n", messages);
 	printf("%20" PRIu64 " overflows\n", (uint64_t)hdr->hdr_overflows);
 	printf("%20" PRIu64 " others\n", others);
 	printf("%20" PRIu64 " cycles\n", cycles);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions of the C library. They return 0 unless the text says otherwise, and -1 with errno
-//! on failure.
+//! The functions of the C library. The functions return 0 unless their descriptions say otherwise,
+//! and -1 with errno on failure.
 #![expect(unsafe_code, reason = "functions of the C ABI, given C's pointers")]
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -14,16 +14,17 @@ use engine::calls::{
 };
 use selfpage::{counter, Mapping, SelfPage};
 
-use crate::device::{call, call_vector, create, open, refuse, Format};
+use crate::device::{create, fail, ioctl, ioctl_vector, open, Format};
 use crate::ring::Ring;
 
 /// Creates a context and returns its file descriptor.
 ///
-/// `smpl_name` is null or the name of a sampling format. The argument is ignored if it is null.
+/// `smpl_name` is null or the name of a sampling format. The argument of the format is ignored if
+/// `smpl_name` is null.
 ///
 /// # Safety
 ///
-/// `ctx` is null or valid for reads. `smpl_name` is null or a NUL-terminated string, and then
+/// `ctx` is null or valid for reads. `smpl_name` is null or a NUL-terminated string, in which case
 /// `smpl_arg` has `smpl_size` bytes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_create_context(
@@ -44,7 +45,7 @@ pub unsafe extern "C" fn pfm_create_context(
     }
 }
 
-/// Writes PMCs.
+/// Writes PMCs (control registers) of a context.
 ///
 /// # Safety
 ///
@@ -52,10 +53,10 @@ pub unsafe extern "C" fn pfm_create_context(
 #[no_mangle]
 pub unsafe extern "C" fn pfm_write_pmcs(fd: c_int, pmcs: *mut Pmc, n: c_int) -> c_int {
     // SAFETY: By the function's contract `pmcs` points to `n` elements that the kernel may access.
-    unsafe { call_vector(fd, WRITE_PMCS, pmcs, n) }
+    unsafe { ioctl_vector(fd, WRITE_PMCS, pmcs, n) }
 }
 
-/// Writes PMDs.
+/// Writes PMDs (data registers) of a context.
 ///
 /// # Safety
 ///
@@ -63,10 +64,10 @@ pub unsafe extern "C" fn pfm_write_pmcs(fd: c_int, pmcs: *mut Pmc, n: c_int) -> 
 #[no_mangle]
 pub unsafe extern "C" fn pfm_write_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> c_int {
     // SAFETY: By the function's contract `pmds` points to `n` elements that the kernel may access.
-    unsafe { call_vector(fd, WRITE_PMDS, pmds, n) }
+    unsafe { ioctl_vector(fd, WRITE_PMDS, pmds, n) }
 }
 
-/// Reads PMDs.
+/// Reads PMDs (data registers) of a context.
 ///
 /// # Safety
 ///
@@ -75,7 +76,7 @@ pub unsafe extern "C" fn pfm_write_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> 
 #[no_mangle]
 pub unsafe extern "C" fn pfm_read_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> c_int {
     // SAFETY: By the function's contract `pmds` points to `n` elements that the kernel may access.
-    unsafe { call_vector(fd, READ_PMDS, pmds, n) }
+    unsafe { ioctl_vector(fd, READ_PMDS, pmds, n) }
 }
 
 /// Attaches a context to a thread or a CPU.
@@ -86,17 +87,17 @@ pub unsafe extern "C" fn pfm_read_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> c
 #[no_mangle]
 pub unsafe extern "C" fn pfm_load_context(fd: c_int, load: *const Load) -> c_int {
     // SAFETY: By the function's contract the kernel may read `load`.
-    unsafe { call(fd, LOAD, load.cast()) }
+    unsafe { ioctl(fd, LOAD, load.cast()) }
 }
 
-/// Detaches a context.
+/// Detaches a context from its thread or CPU.
 #[no_mangle]
 pub extern "C" fn pfm_unload_context(fd: c_int) -> c_int {
     // SAFETY: The ioctl has no argument, and the kernel does not access memory.
-    unsafe { call(fd, UNLOAD, null()) }
+    unsafe { ioctl(fd, UNLOAD, null()) }
 }
 
-/// Starts counting.
+/// Starts counting in a context.
 ///
 /// # Safety
 ///
@@ -104,18 +105,18 @@ pub extern "C" fn pfm_unload_context(fd: c_int) -> c_int {
 #[no_mangle]
 pub unsafe extern "C" fn pfm_start(fd: c_int, start: *const Start) -> c_int {
     // SAFETY: By the function's contract the kernel may read `start`.
-    unsafe { call(fd, START, start.cast()) }
+    unsafe { ioctl(fd, START, start.cast()) }
 }
 
-/// Stops counting.
+/// Stops counting in a context.
 #[no_mangle]
 pub extern "C" fn pfm_stop(fd: c_int) -> c_int {
     // SAFETY: The ioctl has no argument, and the kernel does not access memory.
-    unsafe { call(fd, STOP, null()) }
+    unsafe { ioctl(fd, STOP, null()) }
 }
 
 /// Returns the state of a context since it was attached: `PERFMON_STATUS_*`, how often and how long
-/// sampling was throttled, and how many samples were lost meanwhile.
+/// sampling was throttled, and how many samples were lost while it was throttled.
 ///
 /// # Safety
 ///
@@ -123,14 +124,14 @@ pub extern "C" fn pfm_stop(fd: c_int) -> c_int {
 #[no_mangle]
 pub unsafe extern "C" fn pfm_get_status(fd: c_int, status: *mut Status) -> c_int {
     // SAFETY: By the function's contract the kernel may write `status`.
-    unsafe { call(fd, STATUS, status.cast()) }
+    unsafe { ioctl(fd, STATUS, status.cast()) }
 }
 
 /// Resumes a context that was masked by an overflow.
 #[no_mangle]
 pub extern "C" fn pfm_restart(fd: c_int) -> c_int {
     // SAFETY: The ioctl has no argument, and the kernel does not access memory.
-    unsafe { call(fd, RESTART, null()) }
+    unsafe { ioctl(fd, RESTART, null()) }
 }
 
 /// Pauses the ring of a context, if `paused` is not 0, or resumes it.
@@ -138,10 +139,10 @@ pub extern "C" fn pfm_restart(fd: c_int) -> c_int {
 pub extern "C" fn pfm_pause(fd: c_int, paused: c_int) -> c_int {
     let paused = u32::from(paused != 0);
     // SAFETY: `paused` is valid during the call.
-    unsafe { call(fd, PAUSE, (&raw const paused).cast()) }
+    unsafe { ioctl(fd, PAUSE, (&raw const paused).cast()) }
 }
 
-/// Creates event sets, or changes them.
+/// Creates or changes event sets.
 ///
 /// # Safety
 ///
@@ -150,7 +151,7 @@ pub extern "C" fn pfm_pause(fd: c_int, paused: c_int) -> c_int {
 #[no_mangle]
 pub unsafe extern "C" fn pfm_create_evtsets(fd: c_int, sets: *mut SetDesc, n: c_int) -> c_int {
     // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
-    unsafe { call_vector(fd, CREATE_EVTSETS, sets, n) }
+    unsafe { ioctl_vector(fd, CREATE_EVTSETS, sets, n) }
 }
 
 /// Deletes event sets.
@@ -162,7 +163,7 @@ pub unsafe extern "C" fn pfm_create_evtsets(fd: c_int, sets: *mut SetDesc, n: c_
 #[no_mangle]
 pub unsafe extern "C" fn pfm_delete_evtsets(fd: c_int, sets: *mut SetDesc, n: c_int) -> c_int {
     // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
-    unsafe { call_vector(fd, DELETE_EVTSETS, sets, n) }
+    unsafe { ioctl_vector(fd, DELETE_EVTSETS, sets, n) }
 }
 
 /// Returns the state of event sets: runs, times and usable registers.
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn pfm_delete_evtsets(fd: c_int, sets: *mut SetDesc, n: c_
 #[no_mangle]
 pub unsafe extern "C" fn pfm_getinfo_evtsets(fd: c_int, sets: *mut SetInfo, n: c_int) -> c_int {
     // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
-    unsafe { call_vector(fd, GETINFO_EVTSETS, sets, n) }
+    unsafe { ioctl_vector(fd, GETINFO_EVTSETS, sets, n) }
 }
 
 /// Returns sums over the runs of event sets.
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn pfm_getinfo_evtsets(fd: c_int, sets: *mut SetInfo, n: c
 #[no_mangle]
 pub unsafe extern "C" fn pfm_read_runs(fd: c_int, sets: *mut Runs, n: c_int) -> c_int {
     // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
-    unsafe { call_vector(fd, READ_RUNS, sets, n) }
+    unsafe { ioctl_vector(fd, READ_RUNS, sets, n) }
 }
 
 /// Maps the self page of a context and stores its address in `page`.
@@ -202,9 +203,9 @@ pub unsafe extern "C" fn pfm_self_map(fd: c_int, page: *mut NonNull<SelfPage>) -
             unsafe { page.write(mapping.into_raw()) };
             0
         }
-        // The file cannot be mapped, so it is not a context.
-        Err(libc::ENODEV) => refuse(libc::EBADF),
-        Err(error) => refuse(error),
+        // ENODEV means that the file cannot be mapped, so the file is not a context.
+        Err(libc::ENODEV) => fail(libc::EBADF),
+        Err(error) => fail(error),
     }
 }
 
@@ -221,11 +222,11 @@ pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<SelfPage>>) -> c_in
             drop(unsafe { Mapping::from_raw(page) });
             0
         }
-        None => refuse(libc::EINVAL),
+        None => fail(libc::EINVAL),
     }
 }
 
-/// Reads a PMD of the calling thread's context, without a system call if that is
+/// Reads a PMD (data register) of the calling thread's context, without a system call if that is
 /// possible.
 ///
 /// # Safety
@@ -239,23 +240,23 @@ pub unsafe extern "C" fn pfm_self_read(
     value: *mut u64,
 ) -> c_int {
     let Ok(reg_num) = u16::try_from(pmd) else {
-        return refuse(libc::EINVAL);
+        return fail(libc::EINVAL);
     };
-    let mut got = page.and_then(|page| counter(page, reg_num));
-    if got.is_none() {
+    let mut result = page.and_then(|page| counter(page, reg_num));
+    if result.is_none() {
         let mut pmd = Pmd {
             reg_num,
             ..Pmd::default()
         };
         // SAFETY: `pmd` is one element, which only this function accesses.
-        if unsafe { call_vector(fd, READ_PMDS, &raw mut pmd, 1) } == 0 {
-            got = Some(pmd.reg_value);
+        if unsafe { ioctl_vector(fd, READ_PMDS, &raw mut pmd, 1) } == 0 {
+            result = Some(pmd.reg_value);
         }
     }
-    match got {
-        Some(got) => {
+    match result {
+        Some(result) => {
             // SAFETY: By the function's contract `value` is valid for writes.
-            unsafe { value.write(got) };
+            unsafe { value.write(result) };
             0
         }
         None => -1,
@@ -275,9 +276,9 @@ pub unsafe extern "C" fn pfm_ring_open(fd: c_int, ring: *mut NonNull<Ring>) -> c
             unsafe { ring.write(opened) };
             0
         }
-        // The file cannot be mapped, so it is not a context.
-        Err(libc::ENODEV) => refuse(libc::EBADF),
-        Err(error) => refuse(error),
+        // ENODEV means that the file cannot be mapped, so the file is not a context.
+        Err(libc::ENODEV) => fail(libc::EBADF),
+        Err(error) => fail(error),
     }
 }
 
@@ -294,11 +295,12 @@ pub unsafe extern "C" fn pfm_ring_close(ring: Option<NonNull<Ring>>) -> c_int {
             unsafe { Ring::close(ring) };
             0
         }
-        None => refuse(libc::EINVAL),
+        None => fail(libc::EINVAL),
     }
 }
 
-/// Takes a snapshot of a backward ring: the next record read is the newest one at this time.
+/// Takes a snapshot of a backward ring: the next call of [`pfm_ring_read`] returns the record that
+/// is the newest one now.
 ///
 /// # Safety
 ///
@@ -310,7 +312,7 @@ pub unsafe extern "C" fn pfm_ring_snapshot(ring: Option<&mut Ring>) -> c_int {
             ring.snapshot();
             0
         }
-        None => refuse(libc::EINVAL),
+        None => fail(libc::EINVAL),
     }
 }
 
@@ -330,8 +332,8 @@ pub unsafe extern "C" fn pfm_ring_read(ring: Option<&mut Ring>, record: *mut *co
             1
         }
         Some(Ok(None)) => 0,
-        Some(Err(error)) => refuse(error),
-        None => refuse(libc::EINVAL),
+        Some(Err(error)) => fail(error),
+        None => fail(libc::EINVAL),
     }
 }
 
@@ -349,6 +351,6 @@ pub unsafe extern "C" fn pfm_ring_lost(ring: Option<&Ring>, lost: *mut u64) -> c
             unsafe { lost.write(ring.lost()) };
             0
         }
-        None => refuse(libc::EINVAL),
+        None => fail(libc::EINVAL),
     }
 }

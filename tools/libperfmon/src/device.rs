@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls of `/dev/perfmon`. Functions return -1 and set errno on failure, like C functions.
+//! Calls the ioctls of `/dev/perfmon`. Functions return -1 and set errno on failure, like C
+//! functions.
 //!
-//! They use libc and not rustix, because the program must find the error in errno, and may pass any
-//! number as a descriptor.
+//! The functions use libc instead of rustix, because the program must find the error in errno and
+//! may pass any number as a file descriptor.
 #![expect(unsafe_code, reason = "ioctl, errno")]
 
 use core::ffi::{c_char, c_int, c_void};
 
 use engine::calls::{Create, Ctx, Vector, CREATE, CREATE_FORMAT};
 
-/// Opens the device. The file has no context yet.
+/// Opens `/dev/perfmon`. The new file has no context yet.
 ///
 /// `O_CLOEXEC` is not set, because file descriptors of perfmon2 stayed open across execve().
 ///
 /// # Errors
 ///
-/// `ENOSYS` if there is no device, `EPERM` if it may not be opened.
+/// `ENOSYS` if `/dev/perfmon` does not exist, `EPERM` if the caller may not open it.
 #[expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
 )]
 pub(crate) fn open() -> c_int {
-    // SAFETY: The path is a NUL-terminated string that is static.
+    // SAFETY: The path is a static NUL-terminated string.
     let fd = unsafe { libc::open(c"/dev/perfmon".as_ptr(), libc::O_RDWR) };
     match errno() {
         _ if fd >= 0 => fd,
-        libc::ENOENT | libc::ENODEV | libc::ENXIO => refuse(libc::ENOSYS),
-        libc::EACCES => refuse(libc::EPERM),
+        libc::ENOENT | libc::ENODEV | libc::ENXIO => fail(libc::ENOSYS),
+        libc::EACCES => fail(libc::EPERM),
         _ => -1,
     }
 }
@@ -39,19 +40,19 @@ pub(crate) struct Format {
     pub(crate) arg_size: usize,
 }
 
-/// Creates a context on the open device `fd` and returns `fd`. On failure it closes `fd`.
+/// Creates a context on the open device `fd` and returns `fd`. On failure the function closes `fd`.
 ///
 /// # Safety
 ///
 /// `ctx` is null or an address that the kernel may read; with a format, `ctx` is null or valid for
 /// reads. The kernel may read the name and the argument of the format.
 pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) -> c_int {
-    let done = match format {
+    let result = match format {
         // SAFETY: By the function's contract the kernel may read `ctx`.
-        None => unsafe { call(fd, CREATE, ctx.cast()) },
+        None => unsafe { ioctl(fd, CREATE, ctx.cast()) },
         // SAFETY: By the function's contract `ctx` is null or valid for reads.
         Some(format) => match unsafe { ctx.as_ref() } {
-            None => refuse(libc::EFAULT),
+            None => fail(libc::EFAULT),
             Some(ctx) => {
                 let create = Create {
                     ctx: *ctx,
@@ -62,34 +63,34 @@ pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) 
                 };
                 // SAFETY: `create` is valid during the call. By the function's contract the kernel
                 // may read the name and the argument.
-                unsafe { call(fd, CREATE_FORMAT, (&raw const create).cast()) }
+                unsafe { ioctl(fd, CREATE_FORMAT, (&raw const create).cast()) }
             }
         },
     };
-    if done == 0 {
+    if result == 0 {
         return fd;
     }
     let error = errno();
-    // SAFETY: The caller opened `fd` for this function. It was not returned to the program yet, so
-    // no other code uses it.
+    // SAFETY: The caller opened `fd` for this function. `fd` was not returned to the program yet,
+    // so no other code uses it.
     unsafe { libc::close(fd) };
-    refuse(error)
+    fail(error)
 }
 
 /// Executes the ioctl `number`. Returns 0, or -1 with errno.
 ///
-/// The kernel checks the address. `EBADF` if `fd` is not a context, as in perfmon2.
+/// The kernel checks `argument`. As in perfmon2, the error is `EBADF` if `fd` is not a context.
 ///
 /// # Safety
 ///
-/// The kernel may read the memory at `argument`, and the memory that it points to. It may also
-/// write this memory, if the ioctl returns data.
-pub(crate) unsafe fn call(fd: c_int, number: u32, argument: *const c_void) -> c_int {
+/// The kernel may read the memory at `argument`, and the memory to which that memory points. The
+/// kernel may also write to this memory if the ioctl returns data.
+pub(crate) unsafe fn ioctl(fd: c_int, number: u32, argument: *const c_void) -> c_int {
     // SAFETY: By the function's contract the kernel may access the memory at `argument`.
-    let done = unsafe { libc::ioctl(fd, number.into(), argument) };
+    let result = unsafe { libc::ioctl(fd, number.into(), argument) };
     match errno() {
-        _ if done >= 0 => 0,
-        libc::ENOTTY => refuse(libc::EBADF),
+        _ if result >= 0 => 0,
+        libc::ENOTTY => fail(libc::EBADF),
         _ => -1,
     }
 }
@@ -99,9 +100,9 @@ pub(crate) unsafe fn call(fd: c_int, number: u32, argument: *const c_void) -> c_
 /// # Safety
 ///
 /// The kernel may read `n` elements at `items`, and write them if the ioctl returns data.
-pub(crate) unsafe fn call_vector<T>(fd: c_int, number: u32, items: *mut T, n: c_int) -> c_int {
-    let Some(nr) = count::<T>(n) else {
-        return refuse(libc::EINVAL);
+pub(crate) unsafe fn ioctl_vector<T>(fd: c_int, number: u32, items: *mut T, n: c_int) -> c_int {
+    let Some(nr) = vector_len::<T>(n) else {
+        return fail(libc::EINVAL);
     };
     let vector = Vector {
         items: items as u64,
@@ -110,13 +111,13 @@ pub(crate) unsafe fn call_vector<T>(fd: c_int, number: u32, items: *mut T, n: c_
     };
     // SAFETY: `vector` is valid during the call. By the function's contract the kernel may access
     // the `n` elements to which it points.
-    unsafe { call(fd, number, (&raw const vector).cast()) }
+    unsafe { ioctl(fd, number, (&raw const vector).cast()) }
 }
 
 /// Returns `n`, or `None` if it is negative or the size of `n` elements exceeds an int.
-pub(crate) fn count<T>(n: c_int) -> Option<u32> {
-    let most = c_int::MAX / size_of::<T>() as c_int;
-    u32::try_from(n).ok().filter(|_| n < most)
+pub(crate) fn vector_len<T>(n: c_int) -> Option<u32> {
+    let max = c_int::MAX / size_of::<T>() as c_int;
+    u32::try_from(n).ok().filter(|_| n < max)
 }
 
 /// Returns errno of the calling thread.
@@ -127,7 +128,7 @@ pub(crate) fn errno() -> c_int {
 }
 
 /// Sets errno and returns -1.
-pub(crate) fn refuse(error: c_int) -> c_int {
+pub(crate) fn fail(error: c_int) -> c_int {
     // SAFETY: The C library returns the address of the calling thread's errno, which is always
     // valid.
     unsafe { *libc::__errno_location() = error };

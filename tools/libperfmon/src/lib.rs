@@ -6,9 +6,9 @@
 //! `include/perfmon/perfmon.h` describes the functions. Arguments are passed to the kernel
 //! unread; the kernel checks them.
 //!
-//! The library cannot panic, and is built without std. It needs the C library only, and exports no
-//! symbols but its functions. Builds in which a panic unwinds, which are for lints only, use std,
-//! because unwinding needs it.
+//! The library cannot panic, and is built without std. The library needs the C library only, and
+//! exports only the symbols of its functions. Builds in which a panic unwinds, which are for lints
+//! only, use std, because unwinding needs it.
 //!
 //! | file | contents |
 //! |---|---|

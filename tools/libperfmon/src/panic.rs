@@ -5,6 +5,6 @@
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: abort() may be called at any time. It does not return.
+    // SAFETY: abort() may be called at any time. abort() does not return.
     unsafe { libc::abort() }
 }

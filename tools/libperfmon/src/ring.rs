@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The mapped ring of a context, and its reader. The protocol and its memory barriers are in
-//! [`engine::ring`]; this file has the mappings and the position of the reader.
+//! [`engine::ring`]; this file maintains the mappings and the reader's position.
 #![expect(unsafe_code, reason = "mmap, malloc")]
 
 use core::ffi::c_int;
@@ -9,20 +9,20 @@ use core::ptr::{null_mut, NonNull};
 use core::slice;
 
 use engine::abi::PAGE_SIZE;
-use engine::ring::{head, read, release, Found, Page, Shared};
+use engine::ring::{head, read, release, Page, ReadResult, Shared};
 use engine::ring::{BACKWARD, OVERWRITE, PAGE_BYTES, TAIL_OFFSET};
 use engine::sync::Word;
 use libc::{off_t, MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 
 use crate::device::errno;
 
-/// Mapped memory.
+/// Memory that is mapped, and unmapped when the value is dropped.
 ///
 /// # Invariants
 ///
-/// `at` is the address of a mapping of `bytes`, at least a page, that only this value unmaps.
+/// `addr` is the address of a mapping of `bytes`, at least a page, that only this value unmaps.
 struct Mapping {
-    at: NonNull<u8>,
+    addr: NonNull<u8>,
     bytes: usize,
 }
 
@@ -38,81 +38,84 @@ impl Mapping {
         let offset = offset as off_t;
         // SAFETY: The kernel chooses an address that is not in use, so no existing mapping is
         // changed.
-        let at = unsafe { libc::mmap(null_mut(), bytes, protection, flags, fd, offset) };
-        if at == libc::MAP_FAILED {
+        let addr = unsafe { libc::mmap(null_mut(), bytes, protection, flags, fd, offset) };
+        if addr == libc::MAP_FAILED {
             return Err(errno());
         }
-        let at = NonNull::new(at.cast()).ok_or(libc::EFAULT)?;
-        // INVARIANT: mmap() returned `at` for `bytes`, and no other value knows it.
-        Ok(Self { at, bytes })
+        let addr = NonNull::new(addr.cast()).ok_or(libc::EFAULT)?;
+        // INVARIANT: mmap() returned `addr` for `bytes`, and no other value knows it.
+        Ok(Self { addr, bytes })
     }
 
     /// Returns the whole mapping as words.
     fn words(&self) -> &[Word] {
         // SAFETY: By the type's invariant the memory is mapped. The kernel may write it at the same
         // time, which is sound because a `Word` is an atomic.
-        unsafe { slice::from_raw_parts(self.at.as_ptr().cast(), self.bytes / 8) }
+        unsafe { slice::from_raw_parts(self.addr.as_ptr().cast(), self.bytes / 8) }
     }
 
     /// Returns the control page, with which the memory of a ring begins.
     fn page(&self) -> &Page {
         // SAFETY: By the type's invariant at least a page is mapped. A `Page` consists of words,
         // which are atomics.
-        unsafe { self.at.cast().as_ref() }
+        unsafe { self.addr.cast().as_ref() }
     }
 
     /// Returns the first word of the mapping.
-    fn first(&self) -> &Word {
+    fn first_word(&self) -> &Word {
         // SAFETY: By the type's invariant at least a page is mapped. A `Word` is an atomic.
-        unsafe { self.at.cast().as_ref() }
+        unsafe { self.addr.cast().as_ref() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to it
-        // outlives `self`.
-        let _ = unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
+        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to the
+        // memory outlives `self`.
+        let _ = unsafe { libc::munmap(self.addr.as_ptr().cast(), self.bytes) };
     }
 }
 
 /// Anonymous memory that is private to the process.
-struct Private(Mapping);
+struct PrivateMapping(Mapping);
 
-impl Private {
+impl PrivateMapping {
     fn new(bytes: usize) -> Result<Self, c_int> {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS;
         Mapping::new(bytes, PROT_READ | PROT_WRITE, flags, -1, 0).map(Self)
     }
 
     fn words(&mut self) -> &mut [u64] {
-        // SAFETY: By the mapping's invariant the memory is mapped. It is private, so neither the
-        // kernel nor another process writes it, and `self` is borrowed exclusively.
-        unsafe { slice::from_raw_parts_mut(self.0.at.as_ptr().cast(), self.0.bytes / 8) }
+        // SAFETY: By the mapping's invariant the memory is mapped. The mapping is private, so
+        // neither the kernel nor another process writes it, and `self` is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.0.addr.as_ptr().cast(), self.0.bytes / 8) }
     }
 }
 
 /// The memory of a ring.
-struct Memory {
-    /// The control page and the data, read-only.
+struct RingMemory {
+    /// The control page and the data of the ring, mapped read-only.
     ring: Mapping,
     /// The page that the reader writes; `None` for rings that are overwritten.
     tail: Option<Mapping>,
-    /// Stands in for the tail if there is no tail page. The kernel does not see it.
-    nowhere: Word,
+    /// Used as the tail if the ring has no tail page. The kernel does not access this word.
+    private_tail: Word,
     /// Offset of the data in `ring`, in bytes.
     offset: usize,
     /// Size of the data in bytes.
     bytes: usize,
 }
 
-impl Memory {
+impl RingMemory {
     /// Returns the parts of the ring as the engine's functions take them.
     fn shared(&self) -> Shared<'_> {
         let words = self.offset / 8..(self.offset + self.bytes) / 8;
         Shared {
             page: self.ring.page(),
-            tail: self.tail.as_ref().map_or(&self.nowhere, Mapping::first),
+            tail: self
+                .tail
+                .as_ref()
+                .map_or(&self.private_tail, Mapping::first_word),
             data: self.ring.words().get(words).unwrap_or_default(),
         }
     }
@@ -120,44 +123,45 @@ impl Memory {
 
 /// A ring and its reader.
 pub struct Ring {
-    memory: Memory,
+    memory: RingMemory,
     /// The copy of the last record. Has room for a record as large as the ring.
-    copy: Private,
+    copy: PrivateMapping,
     /// Flags of the ring, `PERFMON_RING_*`.
     flags: u32,
-    /// The head that was loaded last; in a backward ring, at the time of the snapshot.
+    /// The head at the last load. In a backward ring, the last load was at the time of the
+    /// snapshot.
     head: u64,
     /// Position of the next record to read.
-    at: u64,
-    /// Backward rings only: all records of the snapshot were read.
-    done: bool,
+    position: u64,
+    /// True if all records of the snapshot were read. Always false in forward rings.
+    exhausted: bool,
 }
 
 /// Returns the offset of the data, the size of the data and the flags of a ring, or `None` if the
 /// page is not the control page of a known version.
-fn shape(page: &Page) -> Option<(usize, usize, u32)> {
+fn geometry(page: &Page) -> Option<(usize, usize, u32)> {
     let offset = page.data_offset() as usize;
     let bytes = usize::try_from(page.data_size()).ok()?;
-    let known = page.is_known()
+    let is_valid = page.is_supported()
         && offset >= PAGE_BYTES
         && offset % 8 == 0
         && bytes >= 8
         && bytes.is_power_of_two()
         && bytes < isize::MAX as usize / 2;
-    known.then_some((offset, bytes, page.flags()))
+    is_valid.then_some((offset, bytes, page.flags()))
 }
 
 impl Ring {
-    /// Maps the ring of a context and takes the first snapshot. The result is allocated with
-    /// malloc().
+    /// Maps the ring of a context and takes the first snapshot. The returned `Ring` is in memory
+    /// from malloc().
     ///
     /// # Errors
     ///
-    /// An errno: `EPROTO` if the buffer is not a ring, or one of an unknown version; `ENOMEM`;
-    /// errors of mmap().
+    /// An errno: `EPROTO` if the buffer is not a ring, or is a ring of an unknown version;
+    /// `ENOMEM`; errors of mmap().
     pub(crate) fn open(fd: c_int) -> Result<NonNull<Self>, c_int> {
         let page = Mapping::new(PAGE_SIZE, PROT_READ, MAP_SHARED, fd, 0)?;
-        let (offset, bytes, flags) = shape(page.page()).ok_or(libc::EPROTO)?;
+        let (offset, bytes, flags) = geometry(page.page()).ok_or(libc::EPROTO)?;
         drop(page);
         let protection = PROT_READ | PROT_WRITE;
         let tail = match flags & OVERWRITE {
@@ -170,32 +174,32 @@ impl Ring {
             )?),
             _ => None,
         };
-        let memory = Memory {
+        let memory = RingMemory {
             ring: Mapping::new(offset + bytes, PROT_READ, MAP_SHARED, fd, 0)?,
             tail,
-            nowhere: Word::new(0),
+            private_tail: Word::new(0),
             offset,
             bytes,
         };
         let mut ring = Self {
             // Continue where the previous reader of the ring stopped.
-            at: memory.shared().tail.load_relaxed(),
+            position: memory.shared().tail.load_relaxed(),
             memory,
-            copy: Private::new(bytes)?,
+            copy: PrivateMapping::new(bytes)?,
             flags,
             head: 0,
-            done: false,
+            exhausted: false,
         };
         ring.snapshot();
         // SAFETY: malloc() may be called with any size.
-        let to = unsafe { libc::malloc(size_of::<Self>()) };
-        let to = NonNull::new(to.cast::<Self>()).ok_or(libc::ENOMEM)?;
+        let ptr = unsafe { libc::malloc(size_of::<Self>()) };
+        let ptr = NonNull::new(ptr.cast::<Self>()).ok_or(libc::ENOMEM)?;
         // SAFETY: malloc() returned memory for a `Self`, aligned for every type.
-        unsafe { to.write(ring) };
-        Ok(to)
+        unsafe { ptr.write(ring) };
+        Ok(ptr)
     }
 
-    /// Unmaps a ring and frees it.
+    /// Unmaps a ring and frees its memory.
     ///
     /// # Safety
     ///
@@ -214,17 +218,17 @@ impl Ring {
         self.memory.ring.page().lost()
     }
 
-    /// Takes a snapshot of a backward ring: its present records are read, the newest first. Does
-    /// nothing for a forward ring.
+    /// Takes a snapshot of a backward ring: the following calls of [`next`](Self::next) return the
+    /// present records, the newest first. Does nothing for a forward ring.
     pub(crate) fn snapshot(&mut self) {
         if self.flags & BACKWARD != 0 {
             self.head = head(&self.memory.shared());
-            self.at = self.head;
-            self.done = false;
+            self.position = self.head;
+            self.exhausted = false;
         }
     }
 
-    /// Copies the next record. Returns `None` if there is none.
+    /// Copies the next record. Returns `None` if no record is left.
     ///
     /// # Errors
     ///
@@ -237,33 +241,33 @@ impl Ring {
         if backward {
             // In a ring that is not overwritten, records from the tail on were consumed with an
             // earlier snapshot. Once the tail is reached, this snapshot is consumed as well.
-            let read_before = !overwritten && self.at == ring.tail.load_relaxed();
-            if read_before && !self.done {
+            let read_before = !overwritten && self.position == ring.tail.load_relaxed();
+            if read_before && !self.exhausted {
                 release(&ring, self.head);
             }
-            self.done |= read_before;
-            if self.done {
+            self.exhausted |= read_before;
+            if self.exhausted {
                 return Ok(None);
             }
         } else {
             self.head = head(&ring);
         }
         let copy = self.copy.words();
-        match read(&ring, self.head, self.at, copy) {
-            Found::Record { words, .. } => {
-                self.at = self.at.wrapping_add(words as u64 * 8);
+        match read(&ring, self.head, self.position, copy) {
+            ReadResult::Record { words, .. } => {
+                self.position = self.position.wrapping_add(words as u64 * 8);
                 if !backward && !overwritten {
-                    release(&ring, self.at);
+                    release(&ring, self.position);
                 }
                 Ok(copy.get(..words))
             }
-            Found::End if !backward => Ok(None),
-            Found::End | Found::Gone if backward && overwritten => {
-                self.done = true;
+            ReadResult::End if !backward => Ok(None),
+            ReadResult::End | ReadResult::Overwritten if backward && overwritten => {
+                self.exhausted = true;
                 Ok(None)
             }
-            Found::Gone if overwritten => {
-                self.at = self.head;
+            ReadResult::Overwritten if overwritten => {
+                self.position = self.head;
                 Err(libc::EOVERFLOW)
             }
             _ => Err(libc::EPROTO),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Measures an event of a program, by perftrace and by LTTng-UST in turns, and prints a line of
- * the JSON of make bench. Both overwrite the oldest events, as lttng.sh has set it up. perftrace
- * writes into the memory of a simulated kernel, because the kernel takes no part in an event.
+ * Measures an event of a program, recorded alternately by perftrace and by LTTng-UST, and prints a
+ * line of JSON for make bench. Both tracers overwrite the oldest events, as configured by lttng.sh.
+ * perftrace writes into the memory of a simulated kernel, because the kernel takes no part in an
+ * event.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -18,10 +19,10 @@
 #include "lttng_tp.h"
 
 #define EVENTS	20000
-#define TURNS	31
+#define REPEATS	31
 #define RUNS	15
 
-static double since(const struct timespec *begin)
+static double ns_per_event(const struct timespec *begin)
 {
 	struct timespec end;
 
@@ -30,24 +31,24 @@ static double since(const struct timespec *begin)
 		(double)(end.tv_nsec - begin->tv_nsec)) / EVENTS;
 }
 
-static __attribute__((noinline)) double ours(void)
+static __attribute__((noinline)) double measure_perftrace(void)
 {
 	struct timespec begin;
 
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	for (uint32_t n = 0; n < EVENTS; n++)
 		PERFTRACE(bench, pair, (u32, number, n), (u64, sum, n));
-	return since(&begin);
+	return ns_per_event(&begin);
 }
 
-static __attribute__((noinline)) double theirs(void)
+static __attribute__((noinline)) double measure_lttng(void)
 {
 	struct timespec begin;
 
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	for (uint32_t n = 0; n < EVENTS; n++)
 		lttng_ust_tracepoint(bench, pair, n, n);
-	return since(&begin);
+	return ns_per_event(&begin);
 }
 
 static int compare(const void *a, const void *b)
@@ -70,21 +71,23 @@ static double median(const double *values)
 int main(int argc, char **argv)
 {
 	double a[RUNS], b[RUNS];
-	cpu_set_t here;
+	cpu_set_t cpus;
 
-	CPU_ZERO(&here);
-	CPU_SET(sched_getcpu(), &here);
-	sched_setaffinity(0, sizeof(here), &here);
-	/* Touch the pages first: they are allocated at the first access. */
+	CPU_ZERO(&cpus);
+	CPU_SET(sched_getcpu(), &cpus);
+	sched_setaffinity(0, sizeof(cpus), &cpus);
+	/*
+	 * Access the pages before the measurement, because a page is allocated at its first access.
+	 */
 	for (int n = 0; n < 50; n++) {
-		ours();
-		theirs();
+		measure_perftrace();
+		measure_lttng();
 	}
 	for (int run = 0; run < RUNS; run++) {
 		a[run] = 1e9;
 		b[run] = 1e9;
-		for (int n = 0; n < TURNS; n++) {
-			double x = ours(), y = theirs();
+		for (int n = 0; n < REPEATS; n++) {
+			double x = measure_perftrace(), y = measure_lttng();
 
 			a[run] = x < a[run] ? x : a[run];
 			b[run] = y < b[run] ? y : b[run];

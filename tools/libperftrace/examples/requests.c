@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Example of a traced program: events at the begin and the end of each request.
+ * Example of a traced program: events at the beginning and the end of each request.
  *
  *	cc requests.c $(pkg-config --cflags --libs libperftrace) -o requests
  *	pfc trace start requests -e 'requests:*' -o requests.ctf -- ./requests

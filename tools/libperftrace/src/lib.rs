@@ -22,7 +22,8 @@ use perftrace::{c, Module, Site, Value};
 ///
 /// # Safety
 ///
-/// The module is as the header describes it, until it is passed to [`perftrace_unregister`].
+/// The module is as `perftrace.h` describes modules, until it is passed to
+/// [`perftrace_unregister`].
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_register(module: *mut Module) {
     // SAFETY: The caller guarantees a valid module until it is unregistered.
@@ -44,7 +45,7 @@ pub unsafe extern "C" fn perftrace_unregister(module: *mut Module) {
 ///
 /// # Safety
 ///
-/// The site belongs to a registered module, and it has no fields.
+/// The site belongs to a registered module, and its event has no fields.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_0(site: *const Site) {
     // SAFETY: The caller guarantees a registered site without fields.
@@ -55,7 +56,7 @@ pub unsafe extern "C" fn perftrace_write_0(site: *const Site) {
 ///
 /// # Safety
 ///
-/// The site belongs to a registered module, and its fields have that size.
+/// The site belongs to a registered module, and its fields take 1 to 8 bytes.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_1(site: *const Site, first: u64) {
     // SAFETY: The caller guarantees a registered site with one word of fields.
@@ -66,14 +67,14 @@ pub unsafe extern "C" fn perftrace_write_1(site: *const Site, first: u64) {
 ///
 /// # Safety
 ///
-/// The site belongs to a registered module, and its fields have that size.
+/// The site belongs to a registered module, and its fields take 9 to 16 bytes.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_2(site: *const Site, first: u64, second: u64) {
     // SAFETY: The caller guarantees a registered site with two words of fields.
     unsafe { c::write_2(site, first, second) }
 }
 
-/// Writes an event with more bytes of fields, none of which is a text.
+/// Writes an event with any number of fields, none of which is a text.
 ///
 /// # Safety
 ///
@@ -89,8 +90,8 @@ pub unsafe extern "C" fn perftrace_write(site: *const Site, fields: *const u64, 
 ///
 /// # Safety
 ///
-/// The site belongs to a registered module. There is a value for each field, and the texts can be
-/// read.
+/// The site belongs to a registered module. `values` has a value for each field of the event, and
+/// the texts can be read.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_values(
     site: *const Site,

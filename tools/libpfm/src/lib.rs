@@ -16,15 +16,16 @@ use std::sync::OnceLock;
 /// Privilege levels of perfmon/pfmlib.h: 0 is kernel mode, 3 is user mode.
 const PFM_PLM0: c_int = 0x1;
 const PFM_PLM3: c_int = 0x8;
-/// Requests the values of the hardware registers, not the encoding for an operating system.
+/// Encoding that requests the values of the hardware registers, not the encoding for an operating
+/// system.
 const PFM_OS_NONE: c_int = 0;
-/// pfm_get_pmu_info() returns it for numbers beyond the last table.
+/// The error code of pfm_get_pmu_info() for numbers beyond the last table.
 const PFM_ERR_INVAL: c_int = -2;
 /// Type of a table of events of the processor core.
 const PFM_PMU_TYPE_CORE: c_int = 1;
 /// Type of a table of events of the operating system.
 const PFM_PMU_TYPE_OS_GENERIC: c_int = 3;
-/// No table has an event of the given name.
+/// The error code if no table has an event of the given name.
 const PFM_ERR_NOTFOUND: c_int = -4;
 
 /// C's `pfm_pmu_info_t`: a table of events.
@@ -40,7 +41,8 @@ struct PmuInfo {
     max_encoding: c_int,
     num_cntrs: c_int,
     num_fixed_cntrs: c_int,
-    /// Bit 0: the PMU is present in this machine; bit 1: it is the default of the architecture.
+    /// Flags of the PMU: bit 0 is set if the machine has the PMU, bit 1 if the PMU is the default
+    /// of the architecture.
     flags: c_uint,
 }
 
@@ -54,7 +56,7 @@ struct EncodeArg {
     idx: c_int,
 }
 
-/// C's `pfm_event_info_t`: an event.
+/// C's `pfm_event_info_t`: the description of an event.
 #[repr(C)]
 struct EventInfo {
     name: *const c_char,
@@ -105,7 +107,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-fn checked(code: c_int) -> Result<(), Error> {
+fn to_result(code: c_int) -> Result<(), Error> {
     match code {
         0 => Ok(()),
         code => Err(Error(code)),
@@ -113,11 +115,11 @@ fn checked(code: c_int) -> Result<(), Error> {
 }
 
 /// Initializes the library, once for all threads.
-fn initialized() -> Result<(), Error> {
-    static DONE: OnceLock<c_int> = OnceLock::new();
+fn initialize() -> Result<(), Error> {
+    static STATUS: OnceLock<c_int> = OnceLock::new();
     // SAFETY: `OnceLock` calls pfm_initialize() once. All other functions of the library are called
-    // after it, except pfm_strerror(), which needs no initialization.
-    checked(*DONE.get_or_init(|| unsafe { pfm_initialize() }))
+    // after pfm_initialize(), except pfm_strerror(), which needs no initialization.
+    to_result(*STATUS.get_or_init(|| unsafe { pfm_initialize() }))
 }
 
 /// A table of events: one PMU that libpfm knows.
@@ -127,7 +129,7 @@ pub struct Table {
     pub name: String,
     /// Description of the PMU or processor.
     pub description: String,
-    /// Number of events.
+    /// Number of events in the table.
     pub events: u32,
     /// Number of general counters according to libpfm.
     pub counters: u32,
@@ -139,16 +141,16 @@ pub struct Table {
 ///
 /// # Errors
 ///
-/// The error of pfm_initialize().
+/// Returns the error of pfm_initialize().
 pub fn tables() -> Result<Vec<Table>, Error> {
-    initialized()?;
+    initialize()?;
     let mut tables = Vec::new();
     for number in 0.. {
-        let (found, info) = pmu_info(number);
-        match found {
+        let (code, info) = pmu_info(number);
+        match code {
             0 if info.flags & 1 != 0 => tables.push(Table {
-                name: text(info.name),
-                description: text(info.desc),
+                name: string_of(info.name),
+                description: string_of(info.desc),
                 events: info.nevents.unsigned_abs(),
                 counters: info.num_cntrs.unsigned_abs(),
                 fixed: info.num_fixed_cntrs.unsigned_abs(),
@@ -160,8 +162,8 @@ pub fn tables() -> Result<Vec<Table>, Error> {
     Ok(tables)
 }
 
-/// Returns the error code of pfm_get_pmu_info() and the description of table `number`. The library
-/// must be initialized.
+/// Returns the error code of pfm_get_pmu_info() and the description of table `number`. The caller
+/// must have initialized the library.
 fn pmu_info(number: c_int) -> (c_int, PmuInfo) {
     let mut info = PmuInfo {
         name: ptr::null(),
@@ -178,12 +180,12 @@ fn pmu_info(number: c_int) -> (c_int, PmuInfo) {
     };
     // SAFETY: The caller has initialized the library. `info` is valid for writes, and its `size` is
     // set.
-    let found = unsafe { pfm_get_pmu_info(number, &mut info) };
-    (found, info)
+    let code = unsafe { pfm_get_pmu_info(number, &mut info) };
+    (code, info)
 }
 
-/// Copies a string of the library. `at` is null or a static string.
-fn text(at: *const c_char) -> String {
+/// Copies a string of libpfm. `at` is null or a static string.
+fn string_of(at: *const c_char) -> String {
     if at.is_null() {
         return String::new();
     }
@@ -196,7 +198,7 @@ fn text(at: *const c_char) -> String {
 pub enum Kind {
     /// Events of the processor core.
     Core,
-    /// Events of the operating system. Their values are not register values.
+    /// Events of the operating system. The values of these events are not register values.
     System,
     /// Events of other units: the socket, power, tracepoints of the kernel.
     Other,
@@ -206,10 +208,10 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
     /// Value of the control register that counts the event, in user mode and in kernel mode unless
-    /// the name of the event selects one of them. It depends on the table whether the bits that
-    /// select the modes and enable the counter are included.
+    /// the name of the event selects one of these modes. Some tables include the bits that select
+    /// the modes and enable the counter, others do not.
     pub select: u64,
-    /// The event needs values of further registers as well.
+    /// True if the event needs values in other registers as well.
     pub has_more: bool,
     /// Kind of the table that the event is in.
     pub kind: Kind,
@@ -219,11 +221,12 @@ pub struct Encoding {
 ///
 /// # Errors
 ///
-/// The error of libpfm; see [`Error::is_not_found`].
+/// Returns the error of libpfm; see [`Error::is_not_found`].
 pub fn encode(event: &str) -> Result<Encoding, Error> {
-    initialized()?;
+    initialize()?;
     let name = CString::new(event).map_err(|_| Error(PFM_ERR_NOTFOUND))?;
-    // Enough words for every table. The words after the first are filters on some machines.
+    // The array has enough words for every table. On some machines the words after the first word
+    // are filters.
     let mut codes = [0u64; 8];
     let mut arg = EncodeArg {
         codes: codes.as_mut_ptr(),
@@ -234,7 +237,7 @@ pub fn encode(event: &str) -> Result<Encoding, Error> {
     };
     // SAFETY: The library is initialized. `arg.codes` has room for `arg.count` words, `arg.fstr` is
     // null, and `name` is a NUL-terminated string.
-    checked(unsafe {
+    to_result(unsafe {
         pfm_get_os_event_encoding(
             name.as_ptr(),
             PFM_PLM0 | PFM_PLM3,
@@ -256,7 +259,7 @@ pub fn encode(event: &str) -> Result<Encoding, Error> {
         flags: 0,
     };
     // SAFETY: The library is initialized. `event` is valid for writes, and its `size` is set.
-    checked(unsafe { pfm_get_event_info(arg.idx, PFM_OS_NONE, &mut event) })?;
+    to_result(unsafe { pfm_get_event_info(arg.idx, PFM_OS_NONE, &mut event) })?;
     let kind = match pmu_info(event.pmu) {
         (0, info) if info.kind == PFM_PMU_TYPE_CORE => Kind::Core,
         (0, info) if info.kind == PFM_PMU_TYPE_OS_GENERIC => Kind::System,

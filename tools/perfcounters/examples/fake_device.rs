@@ -8,8 +8,8 @@
 //! pfc --device /dev/shm/counters watch
 //! ```
 //!
-//! A disk is added and removed every 10 seconds, CPU 1 goes offline every 14 seconds for 7 seconds,
-//! and a new network device appears every 10 seconds.
+//! A simulated disk is added and removed every 10 seconds, CPU 1 goes offline every 14 seconds for
+//! 7 seconds, and a new network device appears every 10 seconds.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,9 +19,10 @@ use engine::spec::Spec;
 use fake::{Cpu, Fake};
 
 /// Milliseconds between two updates.
-const TICK: u64 = 10;
+const TICK_MS: u64 = 10;
 
-/// Name, events per second on CPU 0, help text. CPU n counts n + 1 times as many events.
+/// Each counter's name, its events per second on CPU 0, and its help text. CPU n counts n + 1 times
+/// as many events.
 const EVENTS: &[(&str, i64, &str)] = &[
     (
         "sched/context_switches",
@@ -129,27 +130,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     )?;
 
     let cpus: Vec<Cpu> = (0..nr_cpus).map(|n| fake.cpu(n)).collect();
-    let mut dice = 1u64;
+    let mut seed = 1u64;
     for tick in 0u64.. {
-        std::thread::sleep(Duration::from_millis(TICK));
-        second(&mut fake, tick, nr_cpus)?;
+        std::thread::sleep(Duration::from_millis(TICK_MS));
+        update_devices(&mut fake, tick, nr_cpus)?;
         for (n, cpu) in cpus.iter().enumerate() {
-            if n == 1 && offline(tick) {
+            if n == 1 && is_offline(tick) {
                 continue;
             }
             for (instance, rate) in &rates {
-                let share = rate * TICK as i64 * (n as i64 + 1);
-                let delta = (share + roll(&mut dice, 1000)) / 1000;
+                let scaled = rate * TICK_MS as i64 * (n as i64 + 1);
+                let delta = (scaled + random(&mut seed, 1000)) / 1000;
                 cpu.adjust(*instance, delta);
             }
-            cpu.adjust(gauge, roll(&mut dice, 3) - 1 - cpu.get(gauge) / 4);
-            let wait = roll(&mut dice, 1 << 22);
+            cpu.adjust(gauge, random(&mut seed, 3) - 1 - cpu.get(gauge) / 4);
+            let wait = random(&mut seed, 1 << 22);
             if wait > cpu.get(peak) {
                 cpu.adjust(peak, wait - cpu.get(peak));
             }
-            let bucket = 14 + roll(&mut dice, 6) * roll(&mut dice, 6) / 3;
+            let bucket = 14 + random(&mut seed, 6) * random(&mut seed, 6) / 3;
             cpu.begin();
-            cpu.add(latency + bucket as u32, roll(&mut dice, 4));
+            cpu.add(latency + bucket as u32, random(&mut seed, 4));
             cpu.end();
         }
     }
@@ -160,14 +161,14 @@ fn add(fake: &mut Fake, spec: &Spec<'_>) -> Result<u32, &'static str> {
     fake.add(spec).map_err(|e| e.advice())
 }
 
-fn offline(tick: u64) -> bool {
+fn is_offline(tick: u64) -> bool {
     tick / 700 % 2 == 1
 }
 
 /// Sets the online state of CPU 1 at each tick. Once per second, adds or removes devices.
-fn second(fake: &mut Fake, tick: u64, nr_cpus: u32) -> Result<(), &'static str> {
+fn update_devices(fake: &mut Fake, tick: u64, nr_cpus: u32) -> Result<(), &'static str> {
     if nr_cpus > 1 {
-        fake.set_online(1, !offline(tick));
+        fake.set_online(1, !is_offline(tick));
     }
     if tick % 100 != 0 {
         return Ok(());
@@ -200,10 +201,10 @@ fn spec<'a>(name: &'a str, help: &'a str, kind: Kind, unit: Unit, exponent: i8) 
     }
 }
 
-/// Returns a pseudo-random number from 0 to `sides - 1`, by xorshift.
-fn roll(dice: &mut u64, sides: i64) -> i64 {
-    *dice ^= *dice << 13;
-    *dice ^= *dice >> 7;
-    *dice ^= *dice << 17;
-    (*dice >> 33) as i64 % sides
+/// Returns a pseudo-random number from 0 to `limit - 1`, by xorshift.
+fn random(seed: &mut u64, limit: i64) -> i64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    (*seed >> 33) as i64 % limit
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Measures the cost of reading: copies a selection ROUNDS times.
+//! Measures the cost of reading: copies the values of a selection ROUNDS times.
 //!
 //! ```text
 //! read_cost DEVICE [PATTERN [ROUNDS [each]]]
 //! ```
 //!
-//! Prints nanoseconds per value. To get instructions per value, run it twice with different ROUNDS
-//! under `valgrind --tool=none` or `perf stat` and divide the difference.
+//! Prints nanoseconds per value. To get instructions per value, run the program twice with
+//! different ROUNDS under `valgrind --tool=none` or `perf stat` and divide the difference.
 
 use std::time::Instant;
 

@@ -13,12 +13,12 @@ use crate::error::Error;
 use crate::map::Map;
 use crate::raw;
 
-/// Whether the owner of an instance still counts with it.
+/// The state of an instance: whether its owner still counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The instance counts.
+    /// The instance exists and its owner counts.
     Live,
-    /// The owner has deleted the instance. Its number and its last values are kept.
+    /// The owner has deleted the instance. The number and the last values of the instance are kept.
     Dormant,
 }
 
@@ -35,31 +35,32 @@ impl State {
 /// The description of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// The number. A name keeps its number while `perfcounters.ko` is loaded, unless it is added
-    /// again with more slots than there is room for at its number.
+    /// The instance's number. A name keeps its number while `perfcounters.ko` is loaded, unless it
+    /// is added again with more slots than there is room for at the old number.
     pub number: u32,
-    /// The name, such as `block/sda1/read_bytes`. Control characters are replaced.
+    /// The name of the instance, such as `block/sda1/read_bytes`. Control characters in the name
+    /// are replaced.
     pub name: String,
-    /// One sentence, or empty. Control characters are replaced.
+    /// The help text: one sentence, or empty. Control characters in the text are replaced.
     pub help: String,
-    /// Determines how the values of several CPUs, and of two snapshots, are combined. A kind that
-    /// this reader does not know is treated as a gauge, or as a histogram if there are several
-    /// slots.
+    /// The kind, which determines how the values of several CPUs, and of two snapshots, are
+    /// combined. A kind that this reader does not know is treated as a gauge, or as a histogram if
+    /// the instance has several slots.
     pub kind: Kind,
     /// The raw number of a kind that this reader does not know.
     pub unknown_kind: Option<u16>,
-    /// The unit: a value stands for value * 10^exponent of it. An unknown unit is read as
-    /// `Unit::None`.
+    /// The unit of the values: `value` means `value * 10^exponent` units. An unknown unit is read
+    /// as `Unit::None`.
     pub unit: Unit,
     /// The power of ten of the unit: -9 for nanoseconds.
     pub exponent: i8,
     /// Number of 64-bit slots per CPU: the number of buckets of a histogram, otherwise 1.
     pub slots: u16,
-    /// Counts the lives of the name: 1 at first, one more each time it is added again.
+    /// Number of times that the name was added: the first life of the name has the incarnation 1.
     pub incarnation: u32,
     /// Whether the instance is live or dormant.
     pub state: State,
-    /// CLOCK_REALTIME in nanoseconds when this life began.
+    /// CLOCK_REALTIME in nanoseconds when this life of the instance began.
     pub created_ns: u64,
     /// CLOCK_REALTIME in nanoseconds when the instance became dormant; 0 while it is live.
     pub ended_ns: u64,
@@ -70,7 +71,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if number, kind and slots contradict each other.
+    /// [`Error::Corrupt`] if the number, kind and slots contradict each other.
     fn from_desc(number: u32, desc: &Desc) -> Result<Option<Self>, Error> {
         let state = match desc.state {
             abi::LIVE => State::Live,
@@ -94,8 +95,8 @@ impl Instance {
         }
         Ok(Some(Self {
             number,
-            name: text(desc.name()),
-            help: text(desc.help()),
+            name: printable(desc.name()),
+            help: printable(desc.help()),
             kind,
             unknown_kind: known.is_none().then_some(desc.kind),
             unit: Unit::from_raw(desc.unit).unwrap_or(Unit::None),
@@ -123,14 +124,14 @@ impl Instance {
     }
 
     /// Returns the slots of the instance, which are the same on every CPU.
-    fn run(&self) -> Range<u32> {
+    fn slot_range(&self) -> Range<u32> {
         self.number..self.number.saturating_add(u32::from(self.slots))
     }
 }
 
 /// Converts bytes to text that can be printed. The kernel accepts only UTF-8 without control
 /// characters, but a file may hold anything.
-fn text(bytes: &[u8]) -> String {
+fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
 }
 
@@ -146,8 +147,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Creates an empty catalogue. Its generation is `u64::MAX`, which the kernel does not reach:
-    /// it counts up from zero.
+    /// Creates an empty catalogue. The catalogue's generation is `u64::MAX`, which the kernel never
+    /// reaches, because it counts up from zero.
     pub(crate) fn empty(boot_id: [u8; 16], cpus: Arc<[u32]>) -> Self {
         Self {
             generation: u64::MAX,
@@ -159,8 +160,8 @@ impl Catalogue {
         }
     }
 
-    /// Copies the descriptors. If the generation has changed meanwhile, the caller must discard the
-    /// result, an error included.
+    /// Copies all descriptors from the mapping. If the generation has changed meanwhile, the caller
+    /// must discard the result, even if it is an error.
     pub(crate) fn copy(
         map: &Map,
         generation: u64,
@@ -171,22 +172,22 @@ impl Catalogue {
         let nr_slots = map.extent().slots;
         let mut instances: Vec<Instance> = Vec::new();
         let mut by_name = HashMap::new();
-        let mut free = 1;
+        let mut next_free = 1;
         for number in 1..nr_slots {
             let Some(words) = map.desc(number) else { break };
             let Some(instance) = Instance::from_desc(number, &raw::desc(words))? else {
                 continue;
             };
-            let run = instance.run();
-            if run.start < free || run.end > nr_slots {
+            let range = instance.slot_range();
+            if range.start < next_free || range.end > nr_slots {
                 return Err(Error::Corrupt(
                     "slot shared by two instances, or beyond the last one",
                 ));
             }
-            if run.start / per_chunk != (run.end - 1) / per_chunk {
+            if range.start / per_chunk != (range.end - 1) / per_chunk {
                 return Err(Error::Corrupt("histogram crosses the end of its chunk"));
             }
-            free = run.end;
+            next_free = range.end;
             by_name.insert(instance.name.clone(), instances.len());
             instances.push(instance);
         }
@@ -200,7 +201,7 @@ impl Catalogue {
         })
     }
 
-    /// Returns the generation of this set of instances.
+    /// Returns the generation of the set of instances.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -211,7 +212,8 @@ impl Catalogue {
         self.boot_id
     }
 
-    /// Returns the possible CPUs in ascending order. Every snapshot has one row for each.
+    /// Returns the possible CPUs in ascending order. Every snapshot has one row for each possible
+    /// CPU.
     pub fn cpus(&self) -> &[u32] {
         &self.cpus
     }
@@ -221,12 +223,12 @@ impl Catalogue {
         &self.instances
     }
 
-    /// Returns the instance with this name, live or dormant.
+    /// Returns the live or dormant instance with this name.
     pub fn find(&self, name: &str) -> Option<&Instance> {
         self.instances.get(*self.by_name.get(name)?)
     }
 
-    /// Returns the instance with this number, live or dormant.
+    /// Returns the live or dormant instance with this number.
     pub fn get(&self, number: u32) -> Option<&Instance> {
         let at = self
             .instances
@@ -237,14 +239,14 @@ impl Catalogue {
 
     /// Selects the instances that match a pattern.
     pub fn select(self: &Arc<Self>, pattern: &Pattern) -> Selection {
-        let mut picks = Vec::new();
-        let mut runs: Vec<Run> = Vec::new();
+        let mut selected = Vec::new();
+        let mut ranges: Vec<SlotRange> = Vec::new();
         let mut width = 0;
         for (index, instance) in self.instances.iter().enumerate() {
             if !pattern.matches(instance) {
                 continue;
             }
-            picks.push(Pick {
+            selected.push(SelectedInstance {
                 index,
                 column: width,
             });
@@ -252,25 +254,25 @@ impl Catalogue {
             let chunk = instance.number / self.slots_per_chunk;
             let first = (instance.number % self.slots_per_chunk) as usize;
             let len = usize::from(instance.slots);
-            match runs.last_mut() {
+            match ranges.last_mut() {
                 Some(last) if last.chunk == chunk && last.first + last.len == first => {
                     last.len += len;
                 }
-                _ => runs.push(Run { chunk, first, len }),
+                _ => ranges.push(SlotRange { chunk, first, len }),
             }
         }
         Selection {
             catalogue: Arc::clone(self),
-            picks,
-            runs,
+            selected,
+            ranges,
             width,
         }
     }
 }
 
-/// Adjacent slots in one chunk, copied together.
+/// A range of adjacent slots in one chunk, which are copied together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct SlotRange {
     pub chunk: u32,
     pub first: usize,
     pub len: usize,
@@ -278,31 +280,31 @@ pub(crate) struct Run {
 
 /// A selected instance: its index in the catalogue, and the column of its first value in a row.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pick {
+pub(crate) struct SelectedInstance {
     pub index: usize,
     pub column: usize,
 }
 
-/// A part of a catalogue, and the position of its values in the mapping.
+/// A part of a catalogue, with the position of its values in the mapping.
 #[derive(Debug)]
 pub struct Selection {
     pub(crate) catalogue: Arc<Catalogue>,
-    pub(crate) picks: Vec<Pick>,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) selected: Vec<SelectedInstance>,
+    pub(crate) ranges: Vec<SlotRange>,
     pub(crate) width: usize,
 }
 
 impl Selection {
-    /// Returns the catalogue from which this was selected.
+    /// Returns the catalogue from which the selection was made.
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.catalogue
     }
 
     /// Returns the selected instances in the order of their numbers.
     pub fn instances(&self) -> impl ExactSizeIterator<Item = &Instance> + '_ {
-        self.picks
+        self.selected
             .iter()
-            .map(|pick| &self.catalogue.instances[pick.index])
+            .map(|selected| &self.catalogue.instances[selected.index])
     }
 
     /// Returns the number of values per CPU: the slots of all selected instances.
@@ -312,22 +314,23 @@ impl Selection {
 
     /// Returns true if no instance is selected.
     pub fn is_empty(&self) -> bool {
-        self.picks.is_empty()
+        self.selected.is_empty()
     }
 
-    pub(crate) fn pick(&self, number: u32) -> Option<Pick> {
+    pub(crate) fn find(&self, number: u32) -> Option<SelectedInstance> {
         let at = self
-            .picks
+            .selected
             .binary_search_by_key(&number, |p| self.catalogue.instances[p.index].number)
             .ok()?;
-        self.picks.get(at).copied()
+        self.selected.get(at).copied()
     }
 }
 
 /// Selects instances by state and by name. A name is selected if it matches at least one word.
 ///
-/// A word with `*`, `?` or `[` is a glob that must match the whole name; its `*` also matches
-/// slashes. Any other word matches if the name contains it. Without words every name matches.
+/// A word with `*`, `?` or `[` is a glob that must match the whole name. In a glob, `*` also
+/// matches slashes. Any other word matches if the name contains it. Without words every name
+/// matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
     words: Vec<String>,
@@ -349,12 +352,12 @@ impl Pattern {
     }
 
     /// Sets whether dormant instances are selected as well.
-    pub fn dormant(mut self, too: bool) -> Self {
-        self.dormant = too;
+    pub fn dormant(mut self, include: bool) -> Self {
+        self.dormant = include;
         self
     }
 
-    /// Returns true if an instance is selected.
+    /// Returns true if the pattern selects the instance.
     pub fn matches(&self, instance: &Instance) -> bool {
         (self.dormant || instance.state == State::Live) && self.matches_name(&instance.name)
     }
@@ -369,22 +372,22 @@ fn word_matches(word: &str, name: &str) -> bool {
     if word.contains(['*', '?', '[']) {
         let word: Vec<char> = word.chars().collect();
         let name: Vec<char> = name.chars().collect();
-        glob(&word, &name)
+        match_glob(&word, &name)
     } else {
         name.contains(word)
     }
 }
 
-/// Matches a glob. Backtracks to the last star only, so that the time does not grow exponentially
-/// with the number of stars.
-fn glob(word: &[char], name: &[char]) -> bool {
+/// Returns true if a name matches a glob. The function backtracks to the last star only, so that
+/// the time does not grow exponentially with the number of stars.
+fn match_glob(word: &[char], name: &[char]) -> bool {
     let (mut w, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         if word.get(w) == Some(&'*') {
             star = Some((w, n));
             w += 1;
-        } else if let Some(next) = one(word, w, name[n]) {
+        } else if let Some(next) = match_element(word, w, name[n]) {
             w = next;
             n += 1;
         } else if let Some((at, from)) = star {
@@ -399,10 +402,10 @@ fn glob(word: &[char], name: &[char]) -> bool {
 }
 
 /// Matches the pattern element at `w` with one character. Returns the index of the next element.
-fn one(word: &[char], w: usize, c: char) -> Option<usize> {
+fn match_element(word: &[char], w: usize, c: char) -> Option<usize> {
     match word.get(w)? {
         '?' => Some(w + 1),
-        '[' => match class(word, w, c) {
+        '[' => match match_class(word, w, c) {
             Some((true, next)) => Some(next),
             Some((false, _)) => None,
             // Without a closing bracket, `[` matches itself.
@@ -412,26 +415,26 @@ fn one(word: &[char], w: usize, c: char) -> Option<usize> {
     }
 }
 
-/// Matches a class such as `[abc]`, `[a-z]`, `[!a]` or `[^a]`. Returns whether the character
-/// matches and the index behind the class, or `None` if the class is not closed.
-fn class(word: &[char], w: usize, c: char) -> Option<(bool, usize)> {
+/// Matches a class such as `[abc]`, `[a-z]`, `[!a]` or `[^a]`. Returns true if the character
+/// matches, with the index after the class, or `None` if the class is not closed.
+fn match_class(word: &[char], w: usize, c: char) -> Option<(bool, usize)> {
     let mut at = w + 1;
     let negated = matches!(word.get(at), Some('!' | '^'));
     if negated {
         at += 1;
     }
     let close = at + 1 + word.get(at + 1..)?.iter().position(|c| *c == ']')?;
-    let mut hit = false;
+    let mut found = false;
     while at < close {
         if word[at + 1] == '-' && at + 2 < close {
-            hit |= (word[at]..=word[at + 2]).contains(&c);
+            found |= (word[at]..=word[at + 2]).contains(&c);
             at += 3;
         } else {
-            hit |= word[at] == c;
+            found |= word[at] == c;
             at += 1;
         }
     }
-    Some((hit != negated, close + 1))
+    Some((found != negated, close + 1))
 }
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An opened device: tracks growth of the file, copies values, and retries.
+//! The opened device `/dev/perfcounters`. [`Counters`] tracks the growth of the file, copies
+//! values, and retries copies that are not consistent.
 //!
 //! Two checks make a copy consistent:
 //!
-//! - The seqflag of each CPU is read before and after that CPU's values. No value is torn and no
-//!   group of counters is copied halfway.
-//! - The generation is read before and after the whole copy. No instance was added, deleted or
-//!   revived meanwhile.
+//! - The seqflag of each CPU is read before and after that CPU's values. The check of the seqflag
+//!   ensures that no value is torn and no group of counters is copied halfway through its update.
+//! - The generation is read before and after the whole copy. The check of the generation ensures
+//!   that no instance was added, deleted or revived during the copy.
 //!
-//! A copy that fails a check is discarded and repeated, at most `TRIES` times.
+//! A copy that fails a check is discarded and repeated, at most `MAX_TRIES` times.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,16 +29,16 @@ use crate::wide;
 /// The device through which the kernel exports its counters.
 pub const DEVICE: &str = "/dev/perfcounters";
 
-/// Limit of attempts. The first 16 spin, the next 984 yield the CPU, all others sleep for 50 us:
-/// about one second in all.
-const TRIES: u32 = 10_000;
+/// Maximum number of attempts to make a consistent copy. The first 16 attempts spin, the next 984
+/// yield the CPU, and all others sleep for 50 us, which takes about one second in total.
+const MAX_TRIES: u32 = 10_000;
 
 /// The counters of this machine, mapped for reading.
 pub struct Counters {
     map: Map,
     path: PathBuf,
     catalogue: Arc<Catalogue>,
-    selected: Option<(Pattern, Arc<Selection>)>,
+    last_selection: Option<(Pattern, Arc<Selection>)>,
 }
 
 /// The time and the generation of a copy.
@@ -45,14 +46,15 @@ pub struct Counters {
 pub struct Stamp {
     /// The generation of the set of instances.
     pub generation: u64,
-    /// The load of `perfcounters.ko`: a new identifier each time the module is loaded.
+    /// Identifier of the load of `perfcounters.ko`, which is new each time the module is loaded.
     pub boot_id: [u8; 16],
     /// CLOCK_MONOTONIC in nanoseconds, right after the copy.
     pub monotonic_ns: u64,
     /// CLOCK_REALTIME in nanoseconds, right after the copy.
     pub realtime_ns: u64,
-    /// The values of each CPU were copied with no update of that CPU in between. If false, each
-    /// value is correct by itself, but a group may have been copied halfway through its update.
+    /// True if the values of each CPU were copied while no update of that CPU was in flight. If
+    /// false, each value is correct by itself, but a group may have been copied halfway through its
+    /// update.
     pub consistent: bool,
 }
 
@@ -66,7 +68,7 @@ impl Counters {
     pub fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref().to_path_buf();
         let map = Map::open(&path)?;
-        let cpus = bitmap(&map, map.header().possible_offset);
+        let cpus = cpu_bitmap(&map, map.header().possible_offset);
         if cpus.is_empty() {
             return Err(Error::Corrupt("no possible CPU"));
         }
@@ -74,7 +76,7 @@ impl Counters {
             catalogue: Arc::new(Catalogue::empty(map.header().boot_id, cpus.into())),
             map,
             path,
-            selected: None,
+            last_selection: None,
         };
         counters.copy_catalogue()?;
         Ok(counters)
@@ -103,52 +105,53 @@ impl Counters {
 
     /// Returns the CPUs that are online now, in ascending order.
     pub fn online(&self) -> Vec<u32> {
-        bitmap(&self.map, self.map.header().online_offset)
+        cpu_bitmap(&self.map, self.map.header().online_offset)
     }
 
-    /// Returns the current set of instances, copied again if the generation has changed.
+    /// Returns the current set of instances, which is copied again if the generation has changed.
     pub fn catalogue(&mut self) -> Result<Arc<Catalogue>, Error> {
         let generation = self.map.generation();
-        let now = generation.enter();
-        if now != self.catalogue.generation || !generation.holds(now) {
+        let now = generation.read_begin();
+        if now != self.catalogue.generation || !generation.is_current(now) {
             self.copy_catalogue()?;
         }
         Ok(Arc::clone(&self.catalogue))
     }
 
-    /// Returns the current instances that match. The last selection is reused while pattern and
-    /// generation stay the same.
+    /// Selects the current instances that match a pattern. The last selection is reused while the
+    /// pattern and the generation stay the same.
     pub fn select(&mut self, pattern: &Pattern) -> Result<Arc<Selection>, Error> {
         let catalogue = self.catalogue()?;
-        if let Some((selected, selection)) = &self.selected {
+        if let Some((selected, selection)) = &self.last_selection {
             if selected == pattern && selection.catalogue.generation == catalogue.generation {
                 return Ok(Arc::clone(selection));
             }
         }
         let selection = Arc::new(catalogue.select(pattern));
-        self.selected = Some((pattern.clone(), Arc::clone(&selection)));
+        self.last_selection = Some((pattern.clone(), Arc::clone(&selection)));
         Ok(selection)
     }
 
-    /// Copies the values of the instances that match, at one generation; the values of each CPU are
-    /// consistent. If the set of instances changes meanwhile, the selection is repeated.
+    /// Copies the values of the instances that match a pattern. All values are of one generation,
+    /// and the values of each CPU are consistent. If the set of instances changes meanwhile, the
+    /// selection is repeated.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if a CPU was in an update at every attempt, [`Error::Unsettled`] if the set
+    /// [`Error::Busy`] if a CPU was in an update at every attempt, [`Error::Unstable`] if the set
     /// of instances changed at every attempt.
     pub fn snapshot(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         self.retry(pattern, Self::fill)
     }
 
-    /// Copies values like [`Self::snapshot`], but without the check of the seqflag. It therefore
-    /// succeeds even if a CPU updates groups of counters without a pause.
+    /// Copies values like [`Self::snapshot`], but without the check of the seqflag. The copy
+    /// therefore succeeds even if a CPU updates groups of counters without a pause.
     pub fn snapshot_each(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         self.retry(pattern, Self::fill_each)
     }
 
-    /// Calls [`Self::snapshot`], and [`Self::snapshot_each`] if that fails with [`Error::Busy`].
-    /// [`Stamp::consistent`] tells the two apart.
+    /// Calls [`Self::snapshot`]. If that fails with [`Error::Busy`], calls [`Self::snapshot_each`]
+    /// instead. [`Stamp::consistent`] shows which of the two functions made the copy.
     pub fn snapshot_any(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         match self.snapshot(pattern) {
             Err(Error::Busy(_)) => self.snapshot_each(pattern),
@@ -158,20 +161,20 @@ impl Counters {
 
     /// Copies the values of a selection into a buffer of the caller, one row of
     /// [`Selection::width`] values for each possible CPU. The buffer can be reused: it is
-    /// reallocated only if it is too small.
+    /// reallocated only if the capacity is too small.
     ///
     /// # Errors
     ///
-    /// [`Error::Changed`] if the set of instances is no longer the one of the selection; the caller
-    /// selects again. [`Error::Busy`] as in [`Self::snapshot`].
+    /// [`Error::Changed`] if the set of instances differs from that of the selection; the caller
+    /// has to select again. [`Error::Busy`] has the same reason as in [`Self::snapshot`].
     pub fn fill(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
-        self.copy(selection, values, true)
+        self.copy_values(selection, values, true)
     }
 
     /// Copies values like [`Self::fill`], but without the check of the seqflag: each value is
     /// correct by itself.
     pub fn fill_each(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
-        self.copy(selection, values, false)
+        self.copy_values(selection, values, false)
     }
 
     fn retry(
@@ -180,29 +183,29 @@ impl Counters {
         fill: fn(&Self, &Selection, &mut Vec<i64>) -> Result<Stamp, Error>,
     ) -> Result<Snapshot, Error> {
         let mut values = Vec::new();
-        for tries in 0..TRIES {
+        for tries in 0..MAX_TRIES {
             let selection = self.select(pattern)?;
             match fill(self, &selection, &mut values) {
                 Ok(stamp) => return Ok(Snapshot::new(selection, stamp, values, self.online())),
-                Err(Error::Changed) => pause(tries),
+                Err(Error::Changed) => back_off(tries),
                 Err(other) => return Err(other),
             }
         }
-        Err(Error::Unsettled)
+        Err(Error::Unstable)
     }
 
-    fn copy(
+    fn copy_values(
         &self,
         selection: &Selection,
         values: &mut Vec<i64>,
         consistent: bool,
     ) -> Result<Stamp, Error> {
         let catalogue = &selection.catalogue;
-        if catalogue.boot_id != self.boot_id() || self.boot_id_now() != self.boot_id() {
-            return Err(Error::OtherBoot);
+        if catalogue.boot_id != self.boot_id() || self.read_boot_id() != self.boot_id() {
+            return Err(Error::Reloaded);
         }
         let generation = self.map.generation();
-        if generation.enter() != catalogue.generation {
+        if generation.read_begin() != catalogue.generation {
             return Err(Error::Changed);
         }
         values.resize(selection.width * catalogue.cpus.len(), 0);
@@ -210,13 +213,14 @@ impl Counters {
         let rows = values.chunks_exact_mut(selection.width.max(1));
         for (&cpu, row) in catalogue.cpus.iter().zip(rows) {
             if consistent {
-                self.copy_together(cpu, selection, row)?;
+                self.copy_row_consistent(cpu, selection, row)?;
             } else {
                 self.copy_row(cpu, selection, row);
             }
         }
-        let (monotonic_ns, realtime_ns) = (now(ClockId::Monotonic), now(ClockId::Realtime));
-        if !generation.holds(catalogue.generation) {
+        let (monotonic_ns, realtime_ns) =
+            (clock_ns(ClockId::Monotonic), clock_ns(ClockId::Realtime));
+        if !generation.is_current(catalogue.generation) {
             return Err(Error::Changed);
         }
         Ok(Stamp {
@@ -228,30 +232,35 @@ impl Counters {
         })
     }
 
-    /// Copies one CPU's values, with no update of that CPU in between.
-    fn copy_together(&self, cpu: u32, selection: &Selection, row: &mut [i64]) -> Result<(), Error> {
-        let Some(flag) = self.map.block(cpu, 0).and_then(<[Word]>::first) else {
+    /// Copies one CPU's values while no update of that CPU is in flight.
+    fn copy_row_consistent(
+        &self,
+        cpu: u32,
+        selection: &Selection,
+        row: &mut [i64],
+    ) -> Result<(), Error> {
+        let Some(flag) = self.map.cpu_slots(cpu, 0).and_then(<[Word]>::first) else {
             return Err(Error::Corrupt("no counters for a possible CPU"));
         };
-        for tries in 0..TRIES {
+        for tries in 0..MAX_TRIES {
             if seqflag::try_read(flag, || self.copy_row(cpu, selection, row)).is_some() {
                 return Ok(());
             }
-            pause(tries);
+            back_off(tries);
         }
         Err(Error::Busy(cpu))
     }
 
-    /// Copies one CPU's values, one run of adjacent slots at a time.
+    /// Copies one CPU's values, one range of adjacent slots at a time.
     #[inline]
     fn copy_row(&self, cpu: u32, selection: &Selection, mut row: &mut [i64]) {
-        for run in &selection.runs {
-            let Some((to, rest)) = std::mem::take(&mut row).split_at_mut_checked(run.len) else {
+        for range in &selection.ranges {
+            let Some((to, rest)) = std::mem::take(&mut row).split_at_mut_checked(range.len) else {
                 return;
             };
             row = rest;
-            let from = self.map.block(cpu, run.chunk);
-            if let Some(from) = from.and_then(|b| b.get(run.first..run.first + run.len)) {
+            let from = self.map.cpu_slots(cpu, range.chunk);
+            if let Some(from) = from.and_then(|b| b.get(range.first..range.first + range.len)) {
                 wide::copy(from, to);
             }
         }
@@ -259,25 +268,26 @@ impl Counters {
 
     fn copy_catalogue(&mut self) -> Result<(), Error> {
         let boot_id = self.boot_id();
-        for tries in 0..TRIES {
-            let entered = self.map.generation().enter();
-            if self.boot_id_now() != boot_id {
-                return Err(Error::OtherBoot);
+        for tries in 0..MAX_TRIES {
+            let generation = self.map.generation().read_begin();
+            if self.read_boot_id() != boot_id {
+                return Err(Error::Reloaded);
             }
-            let grown = self.map.follow();
+            let updated = self.map.update_extent();
             let cpus = Arc::clone(&self.catalogue.cpus);
-            let copied = grown.and_then(|()| Catalogue::copy(&self.map, entered, boot_id, cpus));
+            let catalogue =
+                updated.and_then(|()| Catalogue::copy(&self.map, generation, boot_id, cpus));
             // An error of the copy is valid only if the generation did not change meanwhile.
-            if self.map.generation().holds(entered) {
-                self.catalogue = Arc::new(copied?);
+            if self.map.generation().is_current(generation) {
+                self.catalogue = Arc::new(catalogue?);
                 return Ok(());
             }
-            pause(tries);
+            back_off(tries);
         }
-        Err(Error::Unsettled)
+        Err(Error::Unstable)
     }
 
-    fn boot_id_now(&self) -> [u8; 16] {
+    fn read_boot_id(&self) -> [u8; 16] {
         const AT: usize = std::mem::offset_of!(Header, boot_id) / 8;
         let mut id = [0; 16];
         for (to, word) in id.chunks_exact_mut(8).zip(self.map.page0(AT, 2)) {
@@ -287,8 +297,8 @@ impl Counters {
     }
 }
 
-/// Returns the CPUs whose bits are set in a bitmap of page 0, below `nr_cpus`.
-fn bitmap(map: &Map, offset: u32) -> Vec<u32> {
+/// Returns the CPUs whose bits are set in a bitmap of page 0, without bits from `nr_cpus` on.
+fn cpu_bitmap(map: &Map, offset: u32) -> Vec<u32> {
     let nr_cpus = map.layout().nr_cpus();
     let words = map.page0(offset as usize / 8, nr_cpus.div_ceil(64) as usize);
     let words: Vec<u64> = words.iter().map(Word::load_relaxed).collect();
@@ -297,8 +307,9 @@ fn bitmap(map: &Map, offset: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Waits for a writer: spins at first, for about the length of an update, then yields, then sleeps.
-fn pause(tries: u32) {
+/// Waits for a writer to end its update. The first calls spin for about the length of an update,
+/// later calls yield the CPU, and the last calls sleep.
+fn back_off(tries: u32) {
     match tries {
         0..16 => std::hint::spin_loop(),
         16..1000 => std::thread::yield_now(),
@@ -306,14 +317,15 @@ fn pause(tries: u32) {
     }
 }
 
-fn now(clock: ClockId) -> u64 {
+fn clock_ns(clock: ClockId) -> u64 {
     let t = clock_gettime(clock);
     (t.tv_sec as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(t.tv_nsec as u64)
 }
 
-/// Combines the values of one slot of two CPUs: the maximum for a peak, otherwise the wrapping sum.
+/// Combines the values of one slot from two CPUs: the maximum for a peak, otherwise the wrapping
+/// sum.
 pub(crate) fn combine(kind: Kind, a: i64, b: i64) -> i64 {
     match kind {
         Kind::Peak => a.max(b),

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 pub enum Error {
     /// The device could not be opened, or `fstat` on it failed.
     Open(PathBuf, std::io::Error),
-    /// The device was opened, but could not be mapped, or the size of the file not be read.
+    /// The device was opened, but it could not be mapped, or the size of the file could not be
+    /// read.
     Io(&'static str, std::io::Error),
     /// The path leads to a file that does not hold counters.
     NotCounters(&'static str),
@@ -21,12 +22,12 @@ pub enum Error {
     Corrupt(&'static str),
     /// The set of instances has changed since the selection was made.
     Changed,
-    /// The set of instances changed at each of `TRIES` attempts.
-    Unsettled,
-    /// This CPU was in the middle of an update at each of `TRIES` attempts.
+    /// The set of instances changed at each of `MAX_TRIES` attempts.
+    Unstable,
+    /// The CPU with this number was in the middle of an update at each of `MAX_TRIES` attempts.
     Busy(u32),
-    /// `perfcounters.ko` was loaded again. The device must be opened again.
-    OtherBoot,
+    /// `perfcounters.ko` was loaded again. The caller must open the device again.
+    Reloaded,
 }
 
 impl fmt::Display for Error {
@@ -42,13 +43,13 @@ impl fmt::Display for Error {
             ),
             Self::Corrupt(why) => write!(f, "invalid counter data: {why}"),
             Self::Changed => f.write_str("the set of instances has changed; select again"),
-            Self::Unsettled => f.write_str("the set of instances changed at every attempt; try again"),
+            Self::Unstable => f.write_str("the set of instances changed at every attempt; try again"),
             Self::Busy(cpu) => write!(
                 f,
                 "no consistent snapshot: CPU {cpu} was updating its counters at every attempt; \
                  try again, or select fewer instances"
             ),
-            Self::OtherBoot => f.write_str("perfcounters.ko was loaded again; open the counters again"),
+            Self::Reloaded => f.write_str("perfcounters.ko was loaded again; open the counters again"),
         }
     }
 }

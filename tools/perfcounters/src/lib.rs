@@ -16,8 +16,8 @@
 //! # Ok::<(), perfcounters::Error>(())
 //! ```
 //!
-//! Guarantees: no value is torn, all values of a snapshot are of one generation of the set of
-//! instances, and two lives of the same name are never mixed up.
+//! The crate guarantees that no value is torn, all values of a snapshot are of one generation of
+//! the set of instances, and two lives of the same name are never mixed up.
 //!
 //! - A [`Catalogue`] is the set of instances at one generation.
 //! - A [`Selection`] is a part of a catalogue with the position of its values.

@@ -2,13 +2,14 @@
 
 //! The read-only mapping of `/dev/perfcounters`. Only this file and `wide.rs` have unsafe code.
 //!
-//! The file is mapped at once at its largest possible size, shared, in two parts: page 0 with all
-//! chunks that may ever be appended, and the descriptors. Growth needs no new mapping: an appended
-//! chunk is faulted in at the first access. A page that does not exist yet raises SIGBUS, so a word
-//! is handed out only after the header (and the size of a regular file) has shown that it exists.
+//! The file is mapped shared, at its largest possible size, in two parts: page 0 with all chunks
+//! that can ever be appended, and the descriptors. Growth needs no new mapping: the pages of an
+//! appended chunk are mapped by page faults at the first access. A page that does not exist yet
+//! raises SIGBUS, so the library accesses a word only after the header (and the size of a regular
+//! file) has shown that the word exists.
 //!
-//! The kernel writes these pages while they are read. They are therefore accessed as [`Word`]s
-//! only, atomics that are loaded one by one, never as plain integers.
+//! The kernel writes these pages while they are read. The library therefore accesses them as
+//! [`Word`]s only, which are atomics and are loaded one by one.
 #![expect(unsafe_code, reason = "mmap; every other file goes through this one")]
 
 use std::fs::File;
@@ -32,14 +33,14 @@ const PAGE: u64 = abi::PAGE_SIZE as u64;
 const HEADER_WORDS: usize = size_of::<Header>() / size_of::<u64>();
 const DESC_WORDS: usize = size_of::<Desc>() / size_of::<u64>();
 
-/// A mapping that is unmapped when dropped.
+/// A mapping that is unmapped when the value is dropped.
 ///
 /// # Invariants
 ///
-/// `at` is the page-aligned start of a PROT_READ mapping of `words` 64-bit words. The mapping is
+/// `addr` is the page-aligned start of a PROT_READ mapping of `words` 64-bit words. The mapping is
 /// valid until `self` is dropped.
 struct Region {
-    at: NonNull<Word>,
+    addr: NonNull<Word>,
     words: usize,
 }
 
@@ -53,7 +54,7 @@ impl Region {
     fn map(file: &File, offset: u64, bytes: u64) -> Result<Self, Error> {
         let len = usize::try_from(bytes).map_err(|_| Error::Corrupt("too large to map"))?;
         // SAFETY: The kernel chooses the address, so no existing mapping is replaced.
-        let at = unsafe {
+        let addr = unsafe {
             mmap(
                 std::ptr::null_mut(),
                 len,
@@ -64,11 +65,11 @@ impl Region {
             )
         }
         .map_err(|e| Error::Io("map", e.into()))?;
-        let at = NonNull::new(at.cast()).ok_or(Error::Corrupt("mapped at address 0"))?;
+        let addr = NonNull::new(addr.cast()).ok_or(Error::Corrupt("mapped at address 0"))?;
         // INVARIANT: mmap returns a page-aligned address. All callers pass a multiple of the page
         // size as length, and nothing else has the address, so nothing else unmaps it.
         Ok(Self {
-            at,
+            addr,
             words: len / size_of::<Word>(),
         })
     }
@@ -81,38 +82,39 @@ impl Region {
     unsafe fn words(&self, from: usize, count: usize) -> &[Word] {
         assert!(from.checked_add(count).is_some_and(|end| end <= self.words));
         // SAFETY: The range is inside the mapping (asserted), which lives as long as `self` and is
-        // aligned for a word. The file has these words, by the function's contract. They are
-        // written concurrently, as whole words; `Word` is an atomic with the size and alignment of
-        // u64.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(from), count) }
+        // aligned for a word. By the function's contract the file has these words. The kernel
+        // writes the words concurrently, as whole words; `Word` is an atomic with the size and
+        // alignment of u64.
+        unsafe { std::slice::from_raw_parts(self.addr.as_ptr().add(from), count) }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: By the invariant this is a whole mapping that nothing else unmaps. No slice of it
-        // outlives `self`.
-        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.words * size_of::<Word>()) };
+        // SAFETY: By the invariant of `Region` this is a whole mapping that nothing else unmaps. No
+        // slice of the mapping outlives `self`.
+        let _ = unsafe { munmap(self.addr.as_ptr().cast(), self.words * size_of::<Word>()) };
     }
 }
 
-/// The mapped file. Its geometry was checked when it was opened.
+/// The mapped `/dev/perfcounters`, or a file with its layout. The geometry of the file was checked
+/// when the file was opened.
 ///
 /// # Invariants
 ///
 /// - Page 0 exists.
-/// - The first `extent.chunks` chunks exist, and the pages with the descriptors of the first
-///   `extent.slots` slots. The kernel never removes them; a regular file must not be truncated
-///   while it is open here.
+/// - The first `extent.chunks` chunks and the pages with the descriptors of the first
+///   `extent.slots` slots exist. The kernel never removes these pages; a regular file must not be
+///   truncated while the library has it open.
 pub(crate) struct Map {
     counters: Region,
     descs: Region,
     layout: Layout,
     /// Index of the first word of chunk 0 in `counters`.
-    first: usize,
+    first_slot_word: usize,
     desc_stride: usize,
     header: Header,
-    /// The file, if it is a regular one. A device has no size that could be checked.
+    /// The file, if it is a regular file. A device has no size that could be checked.
     file: Option<File>,
     extent: Extent,
 }
@@ -136,13 +138,13 @@ impl Map {
             .map_err(|e| Error::Open(path.into(), e))?
             .file_type();
         if !kind.is_file() && !kind.is_char_device() {
-            let what = match kind {
+            let reason = match kind {
                 kind if kind.is_dir() => "it is a directory",
                 kind if kind.is_fifo() => "it is a pipe",
                 kind if kind.is_block_device() => "it is a block device",
                 _ => "it is neither a character device nor a regular file",
             };
-            return Err(Error::NotCounters(what));
+            return Err(Error::NotCounters(reason));
         }
         let size = match kind.is_file() {
             true => Some(file_size(&file)?),
@@ -156,7 +158,7 @@ impl Map {
         // SAFETY: Page 0 exists: a regular file has at least one page (checked above), and the
         // device always has page 0.
         let header = raw::header(unsafe { page.words(0, HEADER_WORDS) });
-        let layout = check(&header)?;
+        let layout = check_header(&header)?;
 
         let end = layout.end(layout.max_chunks()) - PAGE + header.counters_offset;
         let counters = Region::map(&file, 0, end)?;
@@ -166,30 +168,30 @@ impl Map {
             counters,
             descs,
             layout,
-            first: (header.counters_offset / WORD) as usize,
+            first_slot_word: (header.counters_offset / WORD) as usize,
             desc_stride: header.desc_size as usize / size_of::<u64>(),
             header,
             file: kind.is_file().then_some(file),
-            // INVARIANT: Page 0 exists. The extent is empty until follow().
+            // INVARIANT: Page 0 exists. The extent is empty until update_extent().
             extent: Extent::default(),
         };
-        map.follow()?;
+        map.update_extent()?;
         if map.extent.chunks == 0 {
             return Err(Error::Corrupt("no chunk"));
         }
         Ok(map)
     }
 
-    /// Updates the extent to what the header and, for a regular file, its size show.
+    /// Updates the extent from the header and, for a regular file, from the size of the file.
     ///
     /// # Errors
     ///
     /// [`Error::Corrupt`] if the counts in the header contradict each other or exceed the file.
-    pub(crate) fn follow(&mut self) -> Result<(), Error> {
-        let now = raw::header(self.page0(0, HEADER_WORDS));
+    pub(crate) fn update_extent(&mut self) -> Result<(), Error> {
+        let header = raw::header(self.page0(0, HEADER_WORDS));
         let extent = Extent {
-            chunks: now.nr_chunks,
-            slots: now.nr_slots,
+            chunks: header.nr_chunks,
+            slots: header.nr_slots,
         };
         if extent == self.extent {
             return Ok(());
@@ -236,7 +238,7 @@ impl Map {
     /// Returns words of page 0.
     pub(crate) fn page0(&self, from: usize, count: usize) -> &[Word] {
         assert!(from + count <= abi::PAGE_SIZE / size_of::<Word>());
-        // SAFETY: Page 0 exists by the invariant, and the range is inside it (asserted).
+        // SAFETY: Page 0 exists by the invariant of `Map`, and the range is inside it (asserted).
         unsafe { self.counters.words(from, count) }
     }
 
@@ -250,18 +252,18 @@ impl Map {
 
     /// Returns the slots of one CPU in one chunk, or `None` if the chunk or the CPU does not exist.
     #[inline]
-    pub(crate) fn block(&self, cpu: u32, chunk: u32) -> Option<&[Word]> {
+    pub(crate) fn cpu_slots(&self, cpu: u32, chunk: u32) -> Option<&[Word]> {
         if chunk >= self.extent.chunks || cpu >= self.layout.nr_cpus() {
             return None;
         }
         let len = self.layout.slots_per_chunk() as usize;
-        let nth = chunk as usize * self.layout.nr_cpus() as usize + cpu as usize;
+        let index = chunk as usize * self.layout.nr_cpus() as usize + cpu as usize;
         // SAFETY: The chunk exists, by the invariant of `extent`.
-        Some(unsafe { self.counters.words(self.first + nth * len, len) })
+        Some(unsafe { self.counters.words(self.first_slot_word + index * len, len) })
     }
 
-    /// Returns the words of a descriptor, or `None` if the number is not below `nr_slots`. The
-    /// descriptor may be free.
+    /// Returns the words of a descriptor, or `None` if the number of the instance is not below
+    /// `nr_slots`. The descriptor may be free.
     pub(crate) fn desc(&self, instance: u32) -> Option<&[Word]> {
         if instance >= self.extent.slots {
             return None;
@@ -278,9 +280,10 @@ fn file_size(file: &File) -> Result<u64, Error> {
     Ok(file.metadata().map_err(|e| Error::Io("stat", e))?.len())
 }
 
-/// Checks that this library can read the file. Returns its geometry.
-fn check(h: &Header) -> Result<Layout, Error> {
-    // Versions are small numbers. A file of zeroes or text does not begin with one.
+/// Checks that this library can read the file. Returns the geometry of the file.
+fn check_header(h: &Header) -> Result<Layout, Error> {
+    // The versions of the layout are small numbers. A file of zeroes or text does not begin with a
+    // small number.
     if !(1..0x10000).contains(&h.version) {
         return Err(Error::NotCounters(
             "it does not start with a version number",

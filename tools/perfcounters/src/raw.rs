@@ -8,7 +8,7 @@ use engine::abi::{Desc, Header, HELP_MAX, NAME_MAX};
 use engine::sync::Word;
 
 /// Copies words to bytes. Each word is loaded once.
-fn bytes<const N: usize>(words: &[Word]) -> [u8; N] {
+fn to_bytes<const N: usize>(words: &[Word]) -> [u8; N] {
     let mut out = [0; N];
     for (to, word) in out.chunks_exact_mut(8).zip(words) {
         to.copy_from_slice(&word.load_relaxed().to_ne_bytes());
@@ -30,10 +30,10 @@ macro_rules! int {
     };
 }
 
-/// Copies a header. No field is torn, but fields may be of different generations: the caller checks
-/// the generation where it matters.
+/// Copies the words of a header to the structure. No field is torn, but fields may be of different
+/// generations, so the caller has to check the generation.
 pub(crate) fn header(words: &[Word]) -> Header {
-    let b: [u8; size_of::<Header>()] = bytes(words);
+    let b: [u8; size_of::<Header>()] = to_bytes(words);
     Header {
         version: int!(b, u32, Header.version),
         size: int!(b, u32, Header.size),
@@ -58,10 +58,10 @@ pub(crate) fn header(words: &[Word]) -> Header {
     }
 }
 
-/// Copies a descriptor. No integer field is torn, but name, help and integers may be of different
-/// generations: the caller checks the generation.
+/// Copies the words of a descriptor to the structure. No integer field is torn, but name, help and
+/// integers may be of different generations, so the caller has to check the generation.
 pub(crate) fn desc(words: &[Word]) -> Desc {
-    let b: [u8; size_of::<Desc>()] = bytes(words);
+    let b: [u8; size_of::<Desc>()] = to_bytes(words);
     Desc {
         instance: int!(b, u32, Desc.instance),
         state: int!(b, u32, Desc.state),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The values of a snapshot, and the differences between two.
+//! The values of a snapshot, and the differences between two snapshots.
 
 use std::sync::Arc;
 
 use engine::abi::Kind;
 
-use crate::catalogue::{Catalogue, Instance, Pick, Selection};
+use crate::catalogue::{Catalogue, Instance, SelectedInstance, Selection};
 use crate::counters::{combine, Stamp};
 
 /// The values of a selection, all of one generation.
@@ -14,7 +14,7 @@ use crate::counters::{combine, Stamp};
 pub struct Snapshot {
     selection: Arc<Selection>,
     stamp: Stamp,
-    /// A row of `selection.width` values for each possible CPU.
+    /// The copied values, a row of `selection.width` values for each possible CPU.
     values: Vec<i64>,
     online: Vec<u32>,
 }
@@ -39,7 +39,7 @@ impl Snapshot {
         &self.stamp
     }
 
-    /// Returns the selection whose values these are.
+    /// Returns the selection whose values the snapshot has.
     pub fn selection(&self) -> &Arc<Selection> {
         &self.selection
     }
@@ -62,12 +62,15 @@ impl Snapshot {
 
     /// Returns the values of each selected instance, in the order of the instance numbers.
     pub fn readings(&self) -> impl ExactSizeIterator<Item = Reading<'_>> + '_ {
-        self.selection.picks.iter().map(|pick| self.at(*pick))
+        self.selection
+            .selected
+            .iter()
+            .map(|selected| self.reading_of(*selected))
     }
 
     /// Returns the values of one instance, or `None` if it was not selected.
     pub fn reading(&self, number: u32) -> Option<Reading<'_>> {
-        Some(self.at(self.selection.pick(number)?))
+        Some(self.reading_of(self.selection.find(number)?))
     }
 
     /// Returns the change of each instance since an earlier snapshot.
@@ -78,11 +81,11 @@ impl Snapshot {
         self.readings().map(|after| Change::new(after, earlier))
     }
 
-    fn at(&self, pick: Pick) -> Reading<'_> {
+    fn reading_of(&self, selected: SelectedInstance) -> Reading<'_> {
         Reading {
             snapshot: self,
-            instance: &self.catalogue().instances()[pick.index],
-            column: pick.column,
+            instance: &self.catalogue().instances()[selected.index],
+            column: selected.column,
         }
     }
 }
@@ -96,7 +99,7 @@ pub struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    /// Returns the instance whose values these are.
+    /// Returns the instance whose values the reading has.
     pub fn instance(&self) -> &'a Instance {
         self.instance
     }
@@ -114,8 +117,9 @@ impl<'a> Reading<'a> {
             .map(move |(cpu, row)| (*cpu, &row[this.column..this.column + slots]))
     }
 
-    /// Combines the values of all CPUs: the largest for a peak, otherwise their sum, which wraps
-    /// like the kernel's counters. The result has one value, or one per bucket of a histogram.
+    /// Combines the values of all CPUs: the largest value for a peak, otherwise their sum, which
+    /// wraps like the kernel's counters. The result has one value, or one value per bucket of a
+    /// histogram.
     pub fn combined(&self) -> Vec<i64> {
         let mut all = vec![0; usize::from(self.instance.slots)];
         for (cpu, slots) in self.per_cpu().enumerate() {
@@ -129,22 +133,24 @@ impl<'a> Reading<'a> {
         all
     }
 
-    /// Returns the value over all CPUs. For a histogram it is the number of values in all buckets.
+    /// Returns the value over all CPUs. The total of a histogram is the number of values in all
+    /// buckets.
     pub fn total(&self) -> i64 {
         self.combined().into_iter().fold(0, i64::wrapping_add)
     }
 }
 
-/// The start of the interval of which [`Change::delta`] is the difference.
+/// The start of the interval that [`Change::delta`] covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// The earlier snapshot, which has values of the same life of the instance.
-    Before,
-    /// The begin of this life, with value 0: the instance was added, or the module loaded again,
-    /// after the earlier snapshot.
-    Birth,
-    /// Unknown: the life had begun before the earlier snapshot, but was not selected there. All
-    /// differences are 0.
+    /// The interval starts at the earlier snapshot, which has values of the same life of the
+    /// instance.
+    EarlierSnapshot,
+    /// The interval starts when the life of the instance began, with the value 0. The instance was
+    /// added, or the module was loaded again, after the earlier snapshot.
+    Created,
+    /// The start is unknown: the life of the instance had begun before the earlier snapshot, but
+    /// was not selected there. All differences of an instance with an unknown start are 0.
     Unknown,
 }
 
@@ -165,11 +171,11 @@ impl<'a> Change<'a> {
         let same_life = |i: &Instance| same_boot && i.incarnation == after.instance.incarnation;
         let before = old.reading(number).filter(|r| same_life(r.instance));
         let since = if before.is_some() {
-            Since::Before
+            Since::EarlierSnapshot
         } else if old.catalogue().get(number).is_some_and(same_life) {
             Since::Unknown
         } else {
-            Since::Birth
+            Since::Created
         };
         let ns = new
             .stamp
@@ -198,18 +204,18 @@ impl<'a> Change<'a> {
         self.since
     }
 
-    /// Returns the time between the snapshots in seconds.
+    /// Returns the time between the two snapshots in seconds.
     pub fn seconds(&self) -> f64 {
         self.seconds
     }
 
-    /// Returns the increment over all CPUs. For a histogram it is the number of values added, for a
-    /// peak the amount by which it rose.
+    /// Returns the increment over all CPUs. The increment of a histogram is the number of values
+    /// added, and that of a peak the amount by which it rose.
     pub fn delta(&self) -> i64 {
         self.combined().into_iter().fold(0, i64::wrapping_add)
     }
 
-    /// Returns the parts of [`Self::delta`] by slot: one value, or one per bucket.
+    /// Returns the parts of [`Self::delta`] by slot: one value, or one value per bucket.
     pub fn combined(&self) -> Vec<i64> {
         let mut after = self.after.combined();
         match (self.since, self.before) {
@@ -224,8 +230,8 @@ impl<'a> Change<'a> {
         after
     }
 
-    /// Returns the parts of [`Self::delta`] by CPU. For a peak these are the increments of each
-    /// CPU's own peak, which do not add up.
+    /// Returns the parts of [`Self::delta`] by CPU. The parts of a peak are the increments of each
+    /// CPU's peak, and their sum is not the delta.
     pub fn per_cpu(&self) -> Vec<(u32, i64)> {
         let sum = |slots: &[i64]| slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b));
         let mut cpus: Vec<_> = self
@@ -246,8 +252,8 @@ impl<'a> Change<'a> {
         cpus
     }
 
-    /// Returns [`Self::delta`] per second. `None` for a peak, which has no rate, if there is no
-    /// difference, and if no time passed between the snapshots.
+    /// Returns [`Self::delta`] per second. Returns `None` for a peak, which has no rate, if the
+    /// difference is unknown, and if no time passed between the two snapshots.
     pub fn rate(&self) -> Option<f64> {
         if self.instance().kind == Kind::Peak || self.since == Since::Unknown || self.seconds <= 0.0
         {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Copies words out of the mapping, two per instruction where the processor guarantees that neither
-//! word is torn.
+//! Copies words out of the mapping, two words per instruction where the processor guarantees that
+//! neither word is torn.
 //!
-//! The guarantee: a processor with AVX carries out an aligned 16-byte load as one access (Intel SDM
-//! volume 3A, 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). Each of the two
-//! words is therefore one that the kernel has written, as with two loads of 8 bytes. The order of
-//! the loads does not matter: the seqflag, read before and after all of them, shows whether they
-//! are consistent.
+//! The guarantee is that a processor with AVX carries out an aligned 16-byte load as one access
+//! (Intel SDM volume 3A, 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). Each of
+//! the two words is therefore a value that the kernel has written, as with two loads of 8 bytes.
+//! The order of the loads does not matter: the seqflag, which is read before and after all loads,
+//! shows whether the words are consistent.
 
 #![expect(unsafe_code, reason = "an instruction Rust has no name for")]
 
@@ -15,50 +15,56 @@ use std::arch::{asm, is_x86_feature_detected};
 
 use engine::sync::Word;
 
-/// Words per round of the loop: two cache lines.
-const ROUND: usize = 16;
+/// Number of words that a round of the loop copies: two cache lines.
+const BLOCK_WORDS: usize = 16;
 
 /// Copies words up to the length of the shorter slice.
 #[inline]
 pub(crate) fn copy(from: &[Word], to: &mut [i64]) {
     let words = from.len().min(to.len());
     let (from, to) = (&from[..words], &mut to[..words]);
-    let odd = usize::from(from.as_ptr().addr() % 16 != 0).min(words);
+    let unaligned = usize::from(from.as_ptr().addr() % 16 != 0).min(words);
     let wide = if is_x86_feature_detected!("avx") {
-        (words - odd) / ROUND * ROUND
+        (words - unaligned) / BLOCK_WORDS * BLOCK_WORDS
     } else {
         0
     };
     if wide == 0 {
-        return singly(from, to);
+        return copy_words(from, to);
     }
-    singly(&from[..odd], &mut to[..odd]);
-    // SAFETY: AVX was detected, otherwise `wide` is 0 and this line is not reached. Both slices
-    // have `wide` words, a nonzero multiple of ROUND. `from[odd]` is aligned to 16 bytes: a Word
-    // has 8 bytes and `odd` is 1 if the slice begins at an odd multiple of 8.
-    unsafe { rounds(&from[odd..odd + wide], &mut to[odd..odd + wide]) };
-    singly(&from[odd + wide..], &mut to[odd + wide..]);
+    copy_words(&from[..unaligned], &mut to[..unaligned]);
+    // SAFETY: AVX was detected, otherwise `wide` is 0 and this call is not reached. Both passed
+    // slices have `wide` words, a nonzero multiple of BLOCK_WORDS. `from[unaligned]` is aligned to
+    // 16 bytes: a Word has 8 bytes and `unaligned` is 1 if the slice begins at an odd multiple of
+    // 8.
+    unsafe {
+        copy_blocks(
+            &from[unaligned..unaligned + wide],
+            &mut to[unaligned..unaligned + wide],
+        )
+    };
+    copy_words(&from[unaligned + wide..], &mut to[unaligned + wide..]);
 }
 
-fn singly(from: &[Word], to: &mut [i64]) {
+fn copy_words(from: &[Word], to: &mut [i64]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = from.load_relaxed() as i64;
     }
 }
 
-/// Copies `from` to `to` in rounds of [`ROUND`] words.
+/// Copies `from` to `to` in rounds of [`BLOCK_WORDS`] words.
 ///
 /// # Safety
 ///
-/// Both slices have the same length, a nonzero multiple of [`ROUND`]. `from` is aligned to 16
-/// bytes. The processor has AVX.
+/// The slices `from` and `to` have the same length, a nonzero multiple of [`BLOCK_WORDS`]. `from`
+/// is aligned to 16 bytes. The processor has AVX.
 #[inline]
-unsafe fn rounds(from: &[Word], to: &mut [i64]) {
+unsafe fn copy_blocks(from: &[Word], to: &mut [i64]) {
     let source = from.as_ptr();
     // SAFETY: The loop ends at the end of `to`, and `from` is as long as `to`, by the function's
     // contract: no access is outside the two slices. The kernel writes the words of `from`
     // concurrently. The loads are in assembly, so Rust's memory model sees no data race, and each
-    // is one instruction.
+    // load is one instruction.
     unsafe {
         asm!(
             "2:",
@@ -98,8 +104,8 @@ unsafe fn rounds(from: &[Word], to: &mut [i64]) {
 mod tests {
     use super::*;
 
-    /// Copies with every start, length and alignment around a few rounds, and checks that no word
-    /// outside the requested range is written.
+    /// Copies with every start, length and alignment near a few rounds of the loop, and checks that
+    /// no word outside the requested range is written.
     #[test]
     fn copies_all_and_nothing_else() {
         let from: Vec<Word> = (0..70).map(|n| Word::new(n * 0x0101_0101_0101)).collect();

@@ -14,10 +14,10 @@ use perfcounters::{Counters, Error, Pattern};
 use proptest::prelude::*;
 use std::mem::offset_of;
 
-/// The path of a temporary file, in /dev/shm if there is one. The file is removed on drop.
-struct Temporary(PathBuf);
+/// The path of a temporary file, in /dev/shm if that directory exists. The file is removed on drop.
+struct TempFile(PathBuf);
 
-impl Temporary {
+impl TempFile {
     fn new(name: &str) -> Self {
         let name = format!("perfcounters-{}-{name}", std::process::id());
         let shm = Path::new("/dev/shm");
@@ -29,28 +29,28 @@ impl Temporary {
         Self(dir.join(name))
     }
 
-    fn with(name: &str, bytes: &[u8]) -> Self {
+    fn with_content(name: &str, bytes: &[u8]) -> Self {
         let file = Self::new(name);
         fs::write(&file.0, bytes).expect("a temporary file");
         file
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
 }
 
-fn error(path: &Path) -> Error {
+fn open_error(path: &Path) -> Error {
     match Counters::open_path(path) {
         Ok(_) => panic!("{} was taken for counters", path.display()),
         Err(error) => error,
     }
 }
 
-/// Opens and reads a file. The result does not matter, but it must not crash.
-fn try_all(path: &Path) -> Result<(), Error> {
+/// Opens a file and reads all counters. The result does not matter, but the library must not crash.
+fn read_everything(path: &Path) -> Result<(), Error> {
     let mut counters = Counters::open_path(path)?;
     let snapshot = counters.snapshot_any(&Pattern::all().dormant(true))?;
     let later = counters.snapshot_any(&Pattern::all())?;
@@ -60,9 +60,9 @@ fn try_all(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates a valid file with five instances. Returns the first three pages as well: the header and
-/// the first chunk.
-fn good() -> (Fake, String, Vec<u8>) {
+/// Creates a valid file with five instances. Returns also the first three pages: the header and the
+/// first chunk.
+fn valid_file() -> (Fake, String, Vec<u8>) {
     let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
     for n in 0..5 {
         let n = fake.add_counter(&format!("n/{n}")).expect("room");
@@ -77,66 +77,73 @@ fn good() -> (Fake, String, Vec<u8>) {
 
 #[test]
 fn library_other_files_are_no_counters() {
-    assert!(matches!(error(Path::new("/nonexistent")), Error::Open(..)));
-    assert!(matches!(error(Path::new("/")), Error::NotCounters(_)));
     assert!(matches!(
-        error(Path::new("/proc/self/stat")),
+        open_error(Path::new("/nonexistent")),
+        Error::Open(..)
+    ));
+    assert!(matches!(open_error(Path::new("/")), Error::NotCounters(_)));
+    assert!(matches!(
+        open_error(Path::new("/proc/self/stat")),
         Error::NotCounters(_)
     ));
-    assert!(matches!(error(Path::new("/dev/null")), Error::Io(..)));
+    assert!(matches!(open_error(Path::new("/dev/null")), Error::Io(..)));
     assert!(matches!(
-        error(Path::new("/dev/zero")),
+        open_error(Path::new("/dev/zero")),
         Error::NotCounters(_)
     ));
-    let empty = Temporary::with("empty", b"");
-    assert!(matches!(error(&empty.0), Error::NotCounters(_)));
-    let text = Temporary::with("text", &[b'x'; 10_000]);
-    assert!(matches!(error(&text.0), Error::NotCounters(_)));
+    let empty = TempFile::with_content("empty", b"");
+    assert!(matches!(open_error(&empty.0), Error::NotCounters(_)));
+    let text = TempFile::with_content("text", &[b'x'; 10_000]);
+    assert!(matches!(open_error(&text.0), Error::NotCounters(_)));
 }
 
 #[test]
 fn library_truncated_files_are_refused() {
-    let (_fake, _, bytes) = good();
+    let (_fake, _, bytes) = valid_file();
     for len in [1, 100, 112, 4095, 4096, 4097, 8192, 12_287, 12_288] {
-        let file = Temporary::with(&format!("cut{len}"), &bytes[..len]);
-        // All of these lengths end before the descriptors.
+        let file = TempFile::with_content(&format!("cut{len}"), &bytes[..len]);
+        // A file of each of these lengths ends before the descriptors.
         assert!(
-            matches!(error(&file.0), Error::NotCounters(_) | Error::Corrupt(_)),
+            matches!(
+                open_error(&file.0),
+                Error::NotCounters(_) | Error::Corrupt(_)
+            ),
             "{len}"
         );
     }
-    // The file is valid from the end of the last descriptor on, and not one byte below.
-    let file = Temporary::with("grown", &bytes);
+    // The file is valid if it ends at or after the end of the last descriptor, and invalid if it is
+    // one byte shorter.
+    let file = TempFile::with_content("grown", &bytes);
     let f = File::options().write(true).open(&file.0).expect("ours");
     f.set_len(DESC_OFFSET + 6 * 256 - 1).expect("sparse");
-    assert!(matches!(error(&file.0), Error::Corrupt(_)));
+    assert!(matches!(open_error(&file.0), Error::Corrupt(_)));
     f.set_len(DESC_OFFSET + 6 * 256).expect("sparse");
-    try_all(&file.0).expect("no instances, but sound");
+    read_everything(&file.0).expect("no instances, but sound");
 }
 
 #[test]
 fn r0_3_another_version_is_refused_by_name() {
-    let (fake, path, bytes) = good();
+    let (fake, path, bytes) = valid_file();
     let word = u64::from_ne_bytes(bytes[..8].try_into().expect("eight"));
-    fake.poke(0, word + 1);
-    assert!(matches!(error(Path::new(&path)), Error::Version(2)));
-    fake.poke(0, word);
-    try_all(Path::new(&path)).expect("good again");
+    fake.write_word(0, word + 1);
+    assert!(matches!(open_error(Path::new(&path)), Error::Version(2)));
+    fake.write_word(0, word);
+    read_everything(Path::new(&path)).expect("good again");
 }
 
 #[test]
 fn r0_3_a_newer_kernel_may_append_fields() {
-    let (fake, path, bytes) = good();
+    let (fake, path, bytes) = valid_file();
     let at = offset_of!(Header, version);
     let mut word: [u8; 8] = bytes[at..at + 8].try_into().expect("eight");
     word[4..].copy_from_slice(&200u32.to_ne_bytes());
-    fake.poke(at as u64, u64::from_ne_bytes(word));
-    try_all(Path::new(&path)).expect("a longer header is read as far as it is known");
+    fake.write_word(at as u64, u64::from_ne_bytes(word));
+    read_everything(Path::new(&path)).expect("a longer header is read as far as it is known");
 }
 
 #[test]
 fn library_instances_that_overlap_are_refused() {
-    let (mut fake, path, _) = good();
+    let (mut fake, path, _) = valid_file();
     let histogram = engine::spec::Spec {
         kind: 4,
         nr_slots: 4,
@@ -144,19 +151,19 @@ fn library_instances_that_overlap_are_refused() {
     };
     let h = fake.add(&histogram).expect("room");
     fake.add_counter("after").expect("room");
-    try_all(Path::new(&path)).expect("good");
+    read_everything(Path::new(&path)).expect("good");
     // Kind, unit, exponent and nr_slots are the second word of a descriptor.
     let at = DESC_OFFSET + u64::from(h) * 256 + 8;
     let word = |slots: u64| 4 | (slots << 48);
     for slots in [0, 5, 400, 65_535] {
-        fake.poke(at, word(slots));
+        fake.write_word(at, word(slots));
         assert!(
-            matches!(error(Path::new(&path)), Error::Corrupt(_)),
+            matches!(open_error(Path::new(&path)), Error::Corrupt(_)),
             "{slots}"
         );
     }
-    // A kind that this library does not know is shown by its number.
-    fake.poke(at, 77 | (4 << 48));
+    // A kind that this library does not know is reported by its number.
+    fake.write_word(at, 77 | (4 << 48));
     let mut counters = Counters::open_path(&path).expect("good");
     let all = counters.catalogue().expect("settled");
     let later = all.find("h").expect("there");
@@ -165,7 +172,7 @@ fn library_instances_that_overlap_are_refused() {
     assert_eq!(all.find("after").expect("there").unknown_kind, None);
 }
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -180,24 +187,25 @@ proptest! {
         ]), 1..4),
         len in prop_oneof![Just(DESC_OFFSET + 65_536 * 256), 0..100_000u64],
     ) {
-        let (_fake, _, bytes) = good();
-        let file = Temporary::with("lies", &bytes);
+        let (_fake, _, bytes) = valid_file();
+        let file = TempFile::with_content("lies", &bytes);
         let f = File::options().write(true).open(&file.0).expect("ours");
         for (at, word) in words.iter().filter(|(at, _)| ![2, 3].contains(at)) {
-            // Words 2 and 3, the generation, stay: a set that never settles only costs time.
+            // Words 2 and 3, the generation, are not changed, because a set of instances that never
+            // settles would only cost time.
             f.write_at(&word.to_ne_bytes(), at * 8).expect("ours");
         }
         f.set_len(len).expect("sparse");
-        let _ = try_all(&file.0);
+        let _ = read_everything(&file.0);
     }
 
     #[test]
     fn library_lying_descriptors_do_no_harm(
         words in prop::collection::vec((0..192u64, any::<u64>()), 1..20),
     ) {
-        let (fake, path, _) = good();
+        let (fake, path, _) = valid_file();
         for (at, word) in words {
-            fake.poke(DESC_OFFSET + 256 + at * 8, word);
+            fake.write_word(DESC_OFFSET + 256 + at * 8, word);
         }
         if let Ok(mut counters) = Counters::open_path(&path) {
             let all = counters.catalogue().expect("settled");
@@ -207,7 +215,7 @@ proptest! {
                 prop_assert!(!instance.help.chars().any(char::is_control));
             }
         }
-        try_all(Path::new(&path)).ok();
+        read_everything(Path::new(&path)).ok();
     }
 }
 
@@ -221,6 +229,6 @@ fn library_text_is_never_a_crash() {
         n ^= n << 17;
         noise.write_all(&n.to_ne_bytes()).expect("memory");
     }
-    let file = Temporary::with("noise", &noise);
-    let _ = try_all(&file.0);
+    let file = TempFile::with_content("noise", &noise);
+    let _ = read_everything(&file.0);
 }

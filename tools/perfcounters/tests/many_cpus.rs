@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The largest possible machine: 8,192 CPUs and 65,536 slots, in a sparse file. Only pages that are
-//! accessed use memory.
+//! Tests the largest possible machine, with 8,192 CPUs and 65,536 slots in a sparse file. Only
+//! pages that are accessed use memory.
 
 use engine::abi::{Kind, MAX_CPUS, MAX_INSTANCES};
 use engine::error::Error;
@@ -15,7 +15,8 @@ const BUCKETS: u32 = 64;
 fn scale_8192_cpus_are_mapped_and_added_up() {
     for pages_per_chunk in [1, 8] {
         let (mut fake, path) = Fake::in_memory(MAX_CPUS, pages_per_chunk).expect("address space");
-        // CPUs that are not possible, at both ends of a word of the bitmap and inside.
+        // The CPUs that are not possible are at both ends of a word of the bitmap and inside a
+        // word.
         for absent in [63, 64, 4095, 8190] {
             fake.set_possible(absent, false);
             fake.set_online(absent, false);
@@ -55,9 +56,9 @@ fn scale_8192_cpus_are_mapped_and_added_up() {
         let snapshot = counters
             .snapshot(&Pattern::new(["first".to_owned(), last_name + "*"]))
             .expect("quiet");
-        let of = |number: u32, cpu: u32| {
+        let value_of = |number: u32, cpu: u32| {
             let reading = snapshot.reading(number).expect("selected");
-            let found = reading.per_cpu().find(|(of, _)| *of == cpu);
+            let found = reading.per_cpu().find(|(value_of, _)| *value_of == cpu);
             found.and_then(|(_, values)| values.last().copied())
         };
         assert_eq!(snapshot.reading(first).expect("selected").total(), 5);
@@ -66,9 +67,12 @@ fn scale_8192_cpus_are_mapped_and_added_up() {
             62 + 65 + 4096 + 8191
         );
         for number in [first, last] {
-            assert_eq!(of(number, 4095), None, "a CPU that cannot exist");
-            assert_eq!(of(number, 4094), Some(0));
+            assert_eq!(value_of(number, 4095), None, "a CPU that cannot exist");
+            assert_eq!(value_of(number, 4094), Some(0));
         }
-        assert_eq!((of(first, 8191), of(last, 8191)), (Some(1), Some(8191)));
+        assert_eq!(
+            (value_of(first, 8191), value_of(last, 8191)),
+            (Some(1), Some(8191))
+        );
     }
 }

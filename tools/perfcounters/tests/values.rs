@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compares the values that the library reads with those that were counted.
+//! Compares the values that the library reads with the values that were counted.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,24 +32,25 @@ fn spec(name: &str, kind: RawKind, nr_slots: u16) -> Spec<'_> {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum Operation {
     Add(u8),
     Del(u8),
     Count(u8, u32, i64),
 }
 
-fn acts() -> impl Strategy<Value = Act> {
+fn operations() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        2 => (0..20u8).prop_map(Act::Add),
-        1 => (0..20u8).prop_map(Act::Del),
-        6 => (0..20u8, 0..3u32, any::<i64>()).prop_map(|(n, cpu, d)| Act::Count(n, cpu, d)),
+        2 => (0..20u8).prop_map(Operation::Add),
+        1 => (0..20u8).prop_map(Operation::Del),
+        6 => (0..20u8, 0..3u32, any::<i64>()).prop_map(|(n, cpu, d)| Operation::Count(n, cpu, d)),
     ]
 }
 
-/// The model of an instance: incarnation, whether it is live, the value of each CPU.
+/// The model: for each instance its incarnation, true if the instance is live, and the value of
+/// each CPU.
 type Model = HashMap<u8, (u32, bool, [i64; 3])>;
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -57,14 +58,14 @@ fn long_run() -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if long_run() { 64 } else { 16 }))]
     #[test]
-    fn r0_5_values_are_what_was_added(acts in prop::collection::vec(acts(), 1..200)) {
+    fn r0_5_values_are_what_was_added(operations in prop::collection::vec(operations(), 1..200)) {
         let (mut fake, path) = Fake::in_memory(3, 1).expect("memory");
         let cpus = [fake.cpu(0), fake.cpu(1), fake.cpu(2)];
         let mut counters = open(&path);
         let mut model = Model::new();
-        for (step, act) in acts.into_iter().enumerate() {
-            match act {
-                Act::Add(n) => {
+        for (step, operation) in operations.into_iter().enumerate() {
+            match operation {
+                Operation::Add(n) => {
                     let added = fake.add_counter(&format!("n/{n}")).is_ok();
                     let entry = model.entry(n).or_insert((0, false, [0; 3]));
                     prop_assert_eq!(added, !entry.1);
@@ -72,14 +73,14 @@ proptest! {
                         *entry = (entry.0 + 1, true, [0; 3]);
                     }
                 }
-                Act::Del(n) => {
+                Operation::Del(n) => {
                     if let Some(entry) = model.get_mut(&n) {
                         let number = fake.find(&format!("n/{n}")).expect("known");
                         prop_assert_eq!(fake.del(number).is_ok(), entry.1);
                         entry.1 = false;
                     }
                 }
-                Act::Count(n, cpu, delta) => {
+                Operation::Count(n, cpu, delta) => {
                     if let Some(entry) = model.get_mut(&n).filter(|e| e.1) {
                         let number = fake.find(&format!("n/{n}")).expect("known");
                         cpus[cpu as usize].adjust(number, delta);
@@ -189,20 +190,20 @@ fn library_changes_know_what_they_count_from() {
     };
     assert_eq!(
         (change(old).since(), change(old).delta()),
-        (Since::Before, 5)
+        (Since::EarlierSnapshot, 5)
     );
     assert_eq!(
         (change(again).since(), change(again).delta()),
-        (Since::Birth, 7)
+        (Since::Created, 7)
     );
     assert_eq!(
         (change(new).since(), change(new).delta()),
-        (Since::Birth, 9)
+        (Since::Created, 9)
     );
-    // A dormant instance does not count: its delta is 0.
+    // A dormant instance is not updated, so its delta is 0.
     assert_eq!(
         (change(other).since(), change(other).delta()),
-        (Since::Before, 0)
+        (Since::EarlierSnapshot, 0)
     );
     assert_eq!(change(other).instance().state, State::Dormant);
     assert!(change(old).rate().expect("a counter") > 0.0);
@@ -233,7 +234,7 @@ fn r0_14_offline_cpus_keep_their_values_and_impossible_ones_do_not_count() {
     assert!(!snapshot.cpus().contains(&5) && !snapshot.cpus().contains(&69));
     assert!(!snapshot.online().contains(&64) && snapshot.online().contains(&63));
     assert_eq!(snapshot.reading(n).expect("selected").total(), 68);
-    // The online bitmap is read again at each call.
+    // The online bitmap is read again at each snapshot.
     fake.set_online(64, true);
     assert!(counters.online().contains(&64));
 }
@@ -255,10 +256,10 @@ fn r0_7_values_copied_across_a_change_are_discarded() {
     ));
     assert!(matches!(
         counters.snapshot(&Pattern::all()),
-        Err(Error::Unsettled)
+        Err(Error::Unstable)
     ));
     fake.end_change();
-    // After the change the old selection is rejected and a new one works.
+    // After the change the old selection is rejected and a new selection works.
     assert!(matches!(
         counters.fill(&selection, &mut values),
         Err(Error::Changed)
@@ -284,8 +285,8 @@ fn r0_9_a_cpu_in_an_update_is_waited_for_or_said_to_be_busy() {
     let each = counters.snapshot_any(&everything).expect("each by itself");
     assert!(!each.stamp().consistent);
     assert_eq!(each.reading(n).expect("selected").total(), 3);
-    // The update ends while a reader waits. The reader may return Busy before that if the other
-    // thread is not scheduled in time; then it tries again.
+    // The update ends while a reader waits. The reader may return Busy earlier if the other thread
+    // is not scheduled in time; the test then reads again.
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -293,14 +294,14 @@ fn r0_9_a_cpu_in_an_update_is_waited_for_or_said_to_be_busy() {
             cpu.end();
             ended.store(true, Ordering::SeqCst);
         });
-        let quiet = loop {
-            let was_over = ended.load(Ordering::SeqCst);
+        let snapshot = loop {
+            let had_ended = ended.load(Ordering::SeqCst);
             match counters.snapshot(&everything) {
-                Err(Error::Busy(1)) if !was_over => {}
+                Err(Error::Busy(1)) if !had_ended => {}
                 other => break other.expect("quiet"),
             }
         };
-        assert!(quiet.stamp().consistent);
+        assert!(snapshot.stamp().consistent);
     });
 }
 
@@ -314,21 +315,21 @@ fn library_another_boot_is_noticed() {
     fake.set_boot_id([9; 16]);
     assert!(matches!(
         counters.snapshot(&Pattern::all()),
-        Err(Error::OtherBoot)
+        Err(Error::Reloaded)
     ));
     assert!(matches!(
         counters.fill(before.selection(), &mut Vec::new()),
-        Err(Error::OtherBoot)
+        Err(Error::Reloaded)
     ));
-    let mut again = open(&path);
-    assert_eq!(again.boot_id(), [9; 16]);
-    let after = again.snapshot(&Pattern::all()).expect("quiet");
+    let mut reopened = open(&path);
+    assert_eq!(reopened.boot_id(), [9; 16]);
+    let after = reopened.snapshot(&Pattern::all()).expect("quiet");
     let change = after.since(&before).next().expect("one instance");
-    assert_eq!((change.since(), change.delta()), (Since::Birth, 40));
-    // A selection from the old mapping is rejected by the new one.
+    assert_eq!((change.since(), change.delta()), (Since::Created, 40));
+    // A selection from the old mapping is rejected by the new mapping.
     assert!(matches!(
-        again.fill(before.selection(), &mut Vec::new()),
-        Err(Error::OtherBoot)
+        reopened.fill(before.selection(), &mut Vec::new()),
+        Err(Error::Reloaded)
     ));
 }
 

@@ -21,20 +21,21 @@ pub(crate) const MESSAGE_BYTES: usize = 64;
 pub const FIRST_SOFT: u16 = 256;
 /// Nanoseconds that the thread spent on a CPU; in a context of a CPU, nanoseconds of that CPU.
 pub const CPU_CLOCK: u16 = 256;
-/// Nanoseconds that the thread spent on a CPU. Only in contexts of threads.
+/// Nanoseconds that the thread spent on a CPU. The register exists only in contexts of threads.
 pub const TASK_CLOCK: u16 = 257;
-/// Context switches.
+/// Number of context switches.
 pub const CONTEXT_SWITCHES: u16 = 258;
-/// Page faults, minor and major.
+/// Number of page faults, minor and major.
 pub const PAGE_FAULTS: u16 = 259;
-/// Migrations to another CPU.
+/// Number of migrations to another CPU.
 pub const MIGRATIONS: u16 = 260;
-/// Page faults that needed a read from a disk.
+/// Number of page faults that needed a read from a disk.
 pub const MAJOR_FAULTS: u16 = 261;
-/// The first of the registers for counter pages: PMC `INSTANCE + n` holds the number of an
-/// instance, PMD `INSTANCE + n` counts by how much its value grows.
+/// The first of the registers for counter pages: PMC (control register) `INSTANCE + n` holds the
+/// number of an instance, and PMD (data register) `INSTANCE + n` counts by how much the instance's
+/// value grows.
 pub const INSTANCE: u16 = 272;
-/// Number of these PMCs and PMDs.
+/// Number of the PMCs and PMDs from [`INSTANCE`] on.
 pub const NR_INSTANCES: u16 = 4;
 
 /// Describes an array of `nr` items at `at`. The pointer is dereferenced by the kernel only, so the
@@ -52,19 +53,22 @@ fn vector<T>(at: *const T, nr: usize) -> io::Result<Vector> {
 }
 
 /// A structure of the engine for which any bits are valid, so that the kernel may write it.
-trait Plain {}
+trait FromBytes {}
 
-impl Plain for Pmd {}
-impl Plain for Runs {}
-impl Plain for SetDesc {}
-impl Plain for SetInfo {}
-impl Plain for Status {}
+impl FromBytes for Pmd {}
+impl FromBytes for Runs {}
+impl FromBytes for SetDesc {}
+impl FromBytes for SetInfo {}
+impl FromBytes for Status {}
 
 /// Calls an ioctl that reads and writes the items of a vector.
-fn refill<T: Plain, const CALL: Opcode>(fd: BorrowedFd<'_>, items: &mut [T]) -> io::Result<()> {
+fn ioctl_vector<T: FromBytes, const CALL: Opcode>(
+    fd: BorrowedFd<'_>,
+    items: &mut [T],
+) -> io::Result<()> {
     let vector = vector(items.as_mut_ptr(), items.len())?;
-    // SAFETY: The call accesses as many structures as the vector says. They are mutably borrowed
-    // until it returns, and any bits that it writes are valid (`Plain`).
+    // SAFETY: The ioctl accesses as many structures as the vector specifies. The items are mutably
+    // borrowed until the call returns, and any bits that the call writes are valid (`FromBytes`).
     unsafe { ioctl(fd, Setter::<CALL, _>::new(vector)) }
 }
 
@@ -74,7 +78,8 @@ pub fn create(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
         ctx_flags: flags,
         ..Ctx::default()
     };
-    // SAFETY: The call reads a `struct pfarg_ctx`, which `arg` is, and writes nothing.
+    // SAFETY: `PERFMON_CREATE` reads a `struct pfarg_ctx`, which is the type of `arg`, and writes
+    // nothing.
     unsafe { ioctl(fd, Setter::<{ calls::CREATE as Opcode }, _>::new(arg)) }
 }
 
@@ -95,8 +100,8 @@ pub fn create_format(
         arg: argument.as_ptr() as u64,
         arg_size: argument.len() as u64,
     };
-    // SAFETY: The call reads a `struct perfmon_create`, the name up to its NUL, and `arg_size`
-    // bytes of the argument. Name and argument are borrowed until it returns.
+    // SAFETY: `PERFMON_CREATE_FORMAT` reads a `struct perfmon_create`, the name up to its NUL, and
+    // `arg_size` bytes of the argument. Name and argument are borrowed until the call returns.
     unsafe {
         ioctl(
             fd,
@@ -108,8 +113,8 @@ pub fn create_format(
 /// Calls `PERFMON_WRITE_PMCS`.
 pub fn write_pmcs(fd: BorrowedFd<'_>, pmcs: &[Pmc]) -> io::Result<()> {
     let vector = vector(pmcs.as_ptr(), pmcs.len())?;
-    // SAFETY: The call reads the vector and as many structures as it says, which are borrowed until
-    // it returns.
+    // SAFETY: `PERFMON_WRITE_PMCS` reads the vector and as many structures as the vector specifies,
+    // which are borrowed until the call returns.
     unsafe {
         ioctl(
             fd,
@@ -121,8 +126,8 @@ pub fn write_pmcs(fd: BorrowedFd<'_>, pmcs: &[Pmc]) -> io::Result<()> {
 /// Calls `PERFMON_WRITE_PMDS`.
 pub fn write_pmds(fd: BorrowedFd<'_>, pmds: &[Pmd]) -> io::Result<()> {
     let vector = vector(pmds.as_ptr(), pmds.len())?;
-    // SAFETY: The call reads the vector and as many structures as it says, which are borrowed until
-    // it returns.
+    // SAFETY: `PERFMON_WRITE_PMDS` reads the vector and as many structures as the vector specifies,
+    // which are borrowed until the call returns.
     unsafe {
         ioctl(
             fd,
@@ -133,22 +138,22 @@ pub fn write_pmds(fd: BorrowedFd<'_>, pmds: &[Pmd]) -> io::Result<()> {
 
 /// Calls `PERFMON_READ_PMDS`.
 pub fn read_pmds(fd: BorrowedFd<'_>, pmds: &mut [Pmd]) -> io::Result<()> {
-    refill::<_, { calls::READ_PMDS as Opcode }>(fd, pmds)
+    ioctl_vector::<_, { calls::READ_PMDS as Opcode }>(fd, pmds)
 }
 
 /// Calls `PERFMON_CREATE_EVTSETS`.
 pub fn create_sets(fd: BorrowedFd<'_>, sets: &mut [SetDesc]) -> io::Result<()> {
-    refill::<_, { calls::CREATE_EVTSETS as Opcode }>(fd, sets)
+    ioctl_vector::<_, { calls::CREATE_EVTSETS as Opcode }>(fd, sets)
 }
 
 /// Calls `PERFMON_GETINFO_EVTSETS`.
 pub fn set_infos(fd: BorrowedFd<'_>, sets: &mut [SetInfo]) -> io::Result<()> {
-    refill::<_, { calls::GETINFO_EVTSETS as Opcode }>(fd, sets)
+    ioctl_vector::<_, { calls::GETINFO_EVTSETS as Opcode }>(fd, sets)
 }
 
 /// Calls `PERFMON_READ_RUNS`.
 pub fn read_runs(fd: BorrowedFd<'_>, runs: &mut [Runs]) -> io::Result<()> {
-    refill::<_, { calls::READ_RUNS as Opcode }>(fd, runs)
+    ioctl_vector::<_, { calls::READ_RUNS as Opcode }>(fd, runs)
 }
 
 /// Calls `PERFMON_LOAD`.
@@ -158,13 +163,14 @@ pub fn load(fd: BorrowedFd<'_>, target: u32, set: u16) -> io::Result<()> {
         load_set: set,
         ..Load::default()
     };
-    // SAFETY: The call reads a `struct pfarg_load`, which `arg` is, and writes nothing.
+    // SAFETY: `PERFMON_LOAD` reads a `struct pfarg_load`, which is the type of `arg`, and writes
+    // nothing.
     unsafe { ioctl(fd, Setter::<{ calls::LOAD as Opcode }, _>::new(arg)) }
 }
 
 /// Calls `PERFMON_UNLOAD`.
 pub fn unload(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: The call has no argument.
+    // SAFETY: `PERFMON_UNLOAD` has no argument.
     unsafe { ioctl(fd, NoArg::<{ calls::UNLOAD as Opcode }>::new()) }
 }
 
@@ -176,19 +182,19 @@ pub fn start(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Calls `PERFMON_STOP`.
 pub fn stop(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: The call has no argument.
+    // SAFETY: `PERFMON_STOP` has no argument.
     unsafe { ioctl(fd, NoArg::<{ calls::STOP as Opcode }>::new()) }
 }
 
 /// Calls `PERFMON_RESTART`.
 pub fn restart(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: The call has no argument.
+    // SAFETY: `PERFMON_RESTART` has no argument.
     unsafe { ioctl(fd, NoArg::<{ calls::RESTART as Opcode }>::new()) }
 }
 
 /// Calls `PERFMON_PAUSE`.
 pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
-    // SAFETY: The call reads a `__u32` and writes nothing.
+    // SAFETY: `PERFMON_PAUSE` reads a `__u32` and writes nothing.
     unsafe {
         ioctl(
             fd,
@@ -199,9 +205,10 @@ pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
 
 /// Calls `PERFMON_STATUS`.
 pub fn status(fd: BorrowedFd<'_>) -> io::Result<Status> {
-    fn get<T: Plain, const CALL: Opcode>(fd: BorrowedFd<'_>) -> io::Result<T> {
-        // SAFETY: The call writes one structure of the size in its number, which is that of `T`.
-        // Any bits that it writes are valid (`Plain`).
+    fn get<T: FromBytes, const CALL: Opcode>(fd: BorrowedFd<'_>) -> io::Result<T> {
+        // SAFETY: `PERFMON_STATUS` writes one structure of the size that the ioctl's number
+        // contains, which is the size of `T`. Any bits that the call writes are valid
+        // (`FromBytes`).
         unsafe { ioctl(fd, Getter::<CALL, T>::new()) }
     }
     get::<_, { calls::STATUS as Opcode }>(fd)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The general counters that can count an event. On some processors only part of the counters can;
-//! the others count nothing, or something else.
+//! Determines the general counters that can count an event. On some processors only part of the
+//! counters can count an event; the other counters count nothing, or other events.
 
 mod amd;
 mod intel;
@@ -25,12 +25,12 @@ const fn rule(first: u16, last: u16, mask: u16, counters: u64) -> Rule {
     }
 }
 
-/// An event that is counted correctly only if a second register is programmed besides the
-/// counter's.
+/// An event that is counted correctly only if a second register is programmed besides the control
+/// register of the counter.
 struct Extra {
-    /// Event number and unit mask.
+    /// Event number and unit mask of the event.
     code: u16,
-    /// perf's name of the register, an MSR.
+    /// The name that perf uses for the second register, an MSR.
     register: &'static str,
 }
 
@@ -38,7 +38,8 @@ const fn extra(code: u16, register: &'static str) -> Extra {
     Extra { code, register }
 }
 
-/// Family, model, tables of rules, and tables of events that need a second register.
+/// A processor model: family, model, tables of rules, and tables of events that need a second
+/// register.
 type Model = (
     u32,
     u32,
@@ -48,41 +49,43 @@ type Model = (
 
 /// The reason why a processor's counters alone cannot count an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lacking {
-    /// Intel: this register would have to be programmed as well.
+pub enum Missing {
+    /// This register of an Intel processor must be programmed as well.
     Register(&'static str),
-    /// AMD: two counters would have to be merged into one.
+    /// Two counters of an AMD processor must be merged into one counter.
     Merge,
 }
 
-/// Returns what is missing to count an event on an Intel model. `None` if nothing is, or if the
-/// model is unknown.
-pub fn lacking_of_intel(family: u32, model: u32, code: u64) -> Option<Lacking> {
-    let known = intel::MODELS
+/// Returns what is missing to count an event on an Intel model. Returns `None` if nothing is
+/// missing, or if the model is unknown.
+pub fn intel_missing(family: u32, model: u32, code: u64) -> Option<Missing> {
+    let models = intel::MODELS
         .iter()
         .filter(|m| (m.0, m.1) == (family, model));
-    let mut extras = known.flat_map(|m| m.3).flat_map(|table| table.iter());
+    let mut extras = models.flat_map(|m| m.3).flat_map(|table| table.iter());
     let found = extras.find(|e| e.code == code as u16)?;
-    Some(Lacking::Register(found.register))
+    Some(Missing::Register(found.register))
 }
 
-/// Returns what is missing to count an event on an AMD family. `None` if nothing is.
-pub fn lacking_of_amd(family: u32, code: u64) -> Option<Lacking> {
-    amd::is_merged(family, code).then_some(Lacking::Merge)
+/// Returns what is missing to count an event on an AMD family. Returns `None` if nothing is
+/// missing.
+pub fn amd_missing(family: u32, code: u64) -> Option<Missing> {
+    amd::is_merged(family, code).then_some(Missing::Merge)
 }
 
 /// Returns the mask of AMD's counters that can count an event on a family.
-pub fn of_amd(family: u32, code: u64) -> u64 {
+pub fn amd_counters(family: u32, code: u64) -> u64 {
     amd::counters(family, code)
 }
 
 /// Returns the mask of Intel's general counters that can count an event on a model: all of them, if
-/// no rule is known. On a model with two kinds of CPU only counters that can on both kinds.
-pub fn of_intel(family: u32, model: u32, code: u64) -> u64 {
-    let known = intel::MODELS
+/// no rule is known. On a model with two kinds of CPU the mask has only the counters that can count
+/// the event on both kinds.
+pub fn intel_counters(family: u32, model: u32, code: u64) -> u64 {
+    let models = intel::MODELS
         .iter()
         .filter(|m| (m.0, m.1) == (family, model));
-    known
+    models
         .flat_map(|m| m.2)
         .filter_map(|table| {
             // The first rule that matches is used, as in perf.
@@ -98,57 +101,62 @@ mod tests {
 
     #[test]
     fn r1_16_some_counters_count_some_events() {
-        // Haswell: L1D_PEND_MISS.PENDING, and another unit mask of the same event.
-        assert_eq!(of_intel(6, 0x3c, 0x0148), 4);
-        assert_eq!(of_intel(6, 0x3c, 0x0248), u64::MAX);
-        // Ice Lake: loads retired, a range of codes. Of several rules that match the first is used.
-        assert_eq!(of_intel(6, 0x7e, 0x81d0), 0xf);
-        assert_eq!(of_intel(6, 0x7e, 0x04a3), 0xff);
-        assert_eq!(of_intel(6, 0x7e, 0x01a3), 0xf);
-        assert_eq!(of_intel(6, 0x7e, 0x00c0), u64::MAX);
-        // Unknown models.
-        assert_eq!(of_intel(6, 0x01, 0x0148), u64::MAX);
-        assert_eq!(of_intel(0x17, 0x3c, 0x0148), u64::MAX);
+        // On Haswell, L1D_PEND_MISS.PENDING needs certain counters, but another unit mask of the
+        // same event does not.
+        assert_eq!(intel_counters(6, 0x3c, 0x0148), 4);
+        assert_eq!(intel_counters(6, 0x3c, 0x0248), u64::MAX);
+        // On Ice Lake, the codes of retired loads are a range. If several rules match a code, the
+        // first rule is used.
+        assert_eq!(intel_counters(6, 0x7e, 0x81d0), 0xf);
+        assert_eq!(intel_counters(6, 0x7e, 0x04a3), 0xff);
+        assert_eq!(intel_counters(6, 0x7e, 0x01a3), 0xf);
+        assert_eq!(intel_counters(6, 0x7e, 0x00c0), u64::MAX);
+        // All counters can count every event of an unknown model.
+        assert_eq!(intel_counters(6, 0x01, 0x0148), u64::MAX);
+        assert_eq!(intel_counters(0x17, 0x3c, 0x0148), u64::MAX);
     }
 
     #[test]
     fn r1_16_some_events_need_a_second_register() {
-        let of = |model, code| lacking_of_intel(6, model, code);
-        let register = |name| Some(Lacking::Register(name));
-        // Skylake.
-        assert_eq!(of(0x5e, 0x01b7), register("OFFCORE_RSP_0"));
-        assert_eq!(of(0x5e, 0x01bb), register("OFFCORE_RSP_1"));
-        assert_eq!(of(0x5e, 0x01cd), register("PEBS_LD_LAT_THRESHOLD"));
-        assert_eq!(of(0x5e, 0x01c6), register("PEBS_FRONTEND"));
-        assert_eq!(of(0x5e, 0x00c0), None);
+        let missing = |model, code| intel_missing(6, model, code);
+        let register = |name| Some(Missing::Register(name));
+        // On Skylake, these events need a second register.
+        assert_eq!(missing(0x5e, 0x01b7), register("OFFCORE_RSP_0"));
+        assert_eq!(missing(0x5e, 0x01bb), register("OFFCORE_RSP_1"));
+        assert_eq!(missing(0x5e, 0x01cd), register("PEBS_LD_LAT_THRESHOLD"));
+        assert_eq!(missing(0x5e, 0x01c6), register("PEBS_FRONTEND"));
+        assert_eq!(missing(0x5e, 0x00c0), None);
         // Haswell has no PEBS_FRONTEND events; on Sapphire Rapids the OFFCORE_RSP events have other
         // codes.
-        assert_eq!(of(0x3c, 0x01c6), None);
-        assert_eq!(of(0x8f, 0x012a), register("OFFCORE_RSP_0"));
-        assert_eq!(of(0x8f, 0x01b7), None);
-        assert_eq!(of(0x01, 0x01b7), None);
+        assert_eq!(missing(0x3c, 0x01c6), None);
+        assert_eq!(missing(0x8f, 0x012a), register("OFFCORE_RSP_0"));
+        assert_eq!(missing(0x8f, 0x01b7), None);
+        assert_eq!(missing(0x01, 0x01b7), None);
     }
 
     #[test]
     fn r1_16_amds_counters_of_family_15h() {
-        let of = |code| of_amd(0x15, code);
-        assert_eq!(of(0x0000), 0x38);
-        assert_eq!(of(0x1100), 0x08);
-        assert_eq!(of(0x0304), 0x08);
-        assert_eq!(of(0x00c0), 0x3f);
-        assert_eq!(of(0x1_0000_00c0), 0x38);
-        assert_eq!(of(0x002e), 0x09);
-        assert_eq!((of(0x0131), of(0x0331)), (0x07, 0));
-        assert_eq!((of(0x008f), of(0x0080), of(0x00dc)), (0x01, 0x07, 0x3f));
-        assert_eq!((of(0x00e0), of(0x00a0)), (0, 0));
-        assert_eq!(of_amd(0x17, 0x00e0), u64::MAX);
+        let counters = |code| amd_counters(0x15, code);
+        assert_eq!(counters(0x0000), 0x38);
+        assert_eq!(counters(0x1100), 0x08);
+        assert_eq!(counters(0x0304), 0x08);
+        assert_eq!(counters(0x00c0), 0x3f);
+        assert_eq!(counters(0x1_0000_00c0), 0x38);
+        assert_eq!(counters(0x002e), 0x09);
+        assert_eq!((counters(0x0131), counters(0x0331)), (0x07, 0));
+        assert_eq!(
+            (counters(0x008f), counters(0x0080), counters(0x00dc)),
+            (0x01, 0x07, 0x3f)
+        );
+        assert_eq!((counters(0x00e0), counters(0x00a0)), (0, 0));
+        assert_eq!(amd_counters(0x17, 0x00e0), u64::MAX);
     }
 
     #[test]
     fn r1_16_amds_merged_counters() {
-        assert_eq!(lacking_of_amd(0x17, 0xff03), Some(Lacking::Merge));
-        assert_eq!(lacking_of_amd(0x19, 0x0803), Some(Lacking::Merge));
-        assert_eq!(lacking_of_amd(0x15, 0xff03), None);
-        assert_eq!(lacking_of_amd(0x17, 0x1_0000_0003), None);
+        assert_eq!(amd_missing(0x17, 0xff03), Some(Missing::Merge));
+        assert_eq!(amd_missing(0x19, 0x0803), Some(Missing::Merge));
+        assert_eq!(amd_missing(0x15, 0xff03), None);
+        assert_eq!(amd_missing(0x17, 0x1_0000_0003), None);
     }
 }

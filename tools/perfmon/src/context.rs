@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A context: the registers of a thread or a CPU, for counting and sampling.
+//! Contexts, each of which holds the registers of a thread or a CPU for counting and sampling.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -19,31 +19,31 @@ use crate::abi::{self, MESSAGE_BYTES};
 /// The device whose open files are contexts.
 pub const DEVICE: &str = "/dev/perfmon";
 
-/// Registers per call: the kernel accepts 4096 bytes of them.
-const AT_ONCE: usize = 4096 / size_of::<Pmd>();
+/// Maximum number of registers per call: the kernel accepts 4096 bytes of register structures.
+const MAX_PMDS_PER_CALL: usize = 4096 / size_of::<Pmd>();
 
-/// The target of a context.
+/// The kind of target that a context has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// A thread.
+    /// The target is a thread.
     Thread,
-    /// A CPU. While the context is attached, registers can be accessed on that CPU only: see
-    /// [`on_cpu`].
+    /// The target is a CPU. While the context is attached, registers can be accessed on that CPU
+    /// only: see [`on_cpu`].
     System,
 }
 
 /// A value to write to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value {
-    /// The event set.
+pub struct RegisterValue {
+    /// The event set of the register.
     pub set: u16,
-    /// The logical register number.
+    /// The logical number of the register.
     pub number: u16,
-    /// The value.
+    /// The value to write.
     pub value: u64,
 }
 
-impl Value {
+impl RegisterValue {
     /// A value for a register of event set 0.
     pub const fn new(number: u16, value: u64) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Value {
     }
 
     /// Returns this value for a register of another event set.
-    pub const fn of(self, set: u16) -> Self {
+    pub const fn in_set(self, set: u16) -> Self {
         Self { set, ..self }
     }
 }
@@ -62,15 +62,15 @@ impl Value {
 /// The value of a register, as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// The value.
+    /// The value of the register.
     pub value: u64,
-    /// Some counts are missing in the value, because the register was not available on some CPU
-    /// (`PERFMON_REGFL_SHORT`).
+    /// True if some counts are missing in the value, because the register was not available on some
+    /// CPU (`PERFMON_REGFL_SHORT`).
     pub is_short: bool,
 }
 
 impl Reading {
-    fn of(pmd: &Pmd) -> Self {
+    fn from_pmd(pmd: &Pmd) -> Self {
         Self {
             value: pmd.reg_value,
             is_short: pmd.reg_flags & SHORT != 0,
@@ -78,14 +78,14 @@ impl Reading {
     }
 }
 
-/// An open context. Dropping it detaches the context and destroys it.
+/// An open context of `/dev/perfmon`. Dropping the value detaches the context and destroys it.
 #[derive(Debug)]
 pub struct Context {
     file: File,
 }
 
 impl Context {
-    /// Creates a context. Its descriptor is closed on exec.
+    /// Creates a context. The file descriptor of the context is closed on exec.
     pub fn create(scope: Scope) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(DEVICE)?;
         let flags = match scope {
@@ -96,8 +96,8 @@ impl Context {
         Ok(Self { file })
     }
 
-    /// Creates a context that samples in a format. `argument` has the layout that this format
-    /// defines. The error is `NotFound` if there is no such format.
+    /// Creates a context that samples in a format. `argument` has the layout that the format
+    /// `format` defines. The error is `NotFound` if the kernel has no format of this name.
     pub fn create_format(scope: Scope, format: &str, argument: &[u8]) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(DEVICE)?;
         let flags = match scope {
@@ -109,10 +109,10 @@ impl Context {
         Ok(Self { file })
     }
 
-    /// Writes PMCs, in several calls if they do not fit in one.
-    pub fn write_pmcs(&self, values: &[Value]) -> io::Result<()> {
-        for some in values.chunks(AT_ONCE) {
-            let args: Vec<Pmc> = some
+    /// Writes PMCs (control registers), in several calls if the values do not fit in one call.
+    pub fn write_pmcs(&self, values: &[RegisterValue]) -> io::Result<()> {
+        for chunk in values.chunks(MAX_PMDS_PER_CALL) {
+            let args: Vec<Pmc> = chunk
                 .iter()
                 .map(|v| {
                     let mut arg = Pmc::default();
@@ -125,40 +125,43 @@ impl Context {
         Ok(())
     }
 
-    /// Writes PMDs. A counter counts only after it has been written.
-    pub fn write_pmds(&self, values: &[Value]) -> io::Result<()> {
-        for some in values.chunks(AT_ONCE) {
-            let args: Vec<Pmd> = some.iter().map(|v| pmd(v.set, v.number, v.value)).collect();
+    /// Writes PMDs (data registers). A counter counts only after it has been written.
+    pub fn write_pmds(&self, values: &[RegisterValue]) -> io::Result<()> {
+        for chunk in values.chunks(MAX_PMDS_PER_CALL) {
+            let args: Vec<Pmd> = chunk
+                .iter()
+                .map(|v| pmd_arg(v.set, v.number, v.value))
+                .collect();
             abi::write_pmds(self.file.as_fd(), &args)?;
         }
         Ok(())
     }
 
-    /// Writes PMDs with the fields for sampling: see [`sampled`].
-    pub fn write(&self, pmds: &[Pmd]) -> io::Result<()> {
-        for some in pmds.chunks(AT_ONCE) {
-            abi::write_pmds(self.file.as_fd(), some)?;
+    /// Writes PMDs with the fields for sampling: see [`sampling_pmd`].
+    pub fn write_sampling_pmds(&self, pmds: &[Pmd]) -> io::Result<()> {
+        for chunk in pmds.chunks(MAX_PMDS_PER_CALL) {
+            abi::write_pmds(self.file.as_fd(), chunk)?;
         }
         Ok(())
     }
 
     /// Reads PMDs, given as pairs of event set and number. The values are in the order of
     /// `registers`.
-    pub fn read_sets(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Reading>> {
+    pub fn read_set_pmds(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Reading>> {
         let mut values = Vec::with_capacity(registers.len());
-        for some in registers.chunks(AT_ONCE) {
-            let mut args: Vec<Pmd> = some.iter().map(|(set, n)| pmd(*set, *n, 0)).collect();
+        for chunk in registers.chunks(MAX_PMDS_PER_CALL) {
+            let mut args: Vec<Pmd> = chunk.iter().map(|(set, n)| pmd_arg(*set, *n, 0)).collect();
             abi::read_pmds(self.file.as_fd(), &mut args)?;
-            values.extend(args.iter().map(Reading::of));
+            values.extend(args.iter().map(Reading::from_pmd));
         }
         Ok(values)
     }
 
-    /// Creates or changes event sets. The context must be detached. Timeouts that the kernel has
-    /// rounded up are written back.
+    /// Creates or changes event sets. The context must not be attached. Timeouts that the kernel
+    /// has rounded up are written back.
     pub fn create_sets(&self, sets: &mut [SetDesc]) -> io::Result<()> {
-        for some in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
-            abi::create_sets(self.file.as_fd(), some)?;
+        for chunk in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
+            abi::create_sets(self.file.as_fd(), chunk)?;
         }
         Ok(())
     }
@@ -170,14 +173,14 @@ impl Context {
             ..SetInfo::default()
         };
         let mut infos: Vec<SetInfo> = sets.iter().map(info).collect();
-        for some in infos.chunks_mut(4096 / size_of::<SetInfo>()) {
-            abi::set_infos(self.file.as_fd(), some)?;
+        for chunk in infos.chunks_mut(4096 / size_of::<SetInfo>()) {
+            abi::set_infos(self.file.as_fd(), chunk)?;
         }
         Ok(infos)
     }
 
-    /// Returns sums over the runs of event sets, from which variances follow. Only for PMDs that
-    /// count and do not sample.
+    /// Returns sums over the runs of event sets, from which the caller can compute variances. The
+    /// PMDs must count, not sample.
     pub fn read_runs(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Runs>> {
         let runs = |(set, number): &(u16, u16)| Runs {
             reg_num: *number,
@@ -185,22 +188,22 @@ impl Context {
             ..Runs::default()
         };
         let mut all: Vec<Runs> = registers.iter().map(runs).collect();
-        for some in all.chunks_mut(4096 / size_of::<Runs>()) {
-            abi::read_runs(self.file.as_fd(), some)?;
+        for chunk in all.chunks_mut(4096 / size_of::<Runs>()) {
+            abi::read_runs(self.file.as_fd(), chunk)?;
         }
         Ok(all)
     }
 
-    /// Reads PMDs in place, in one call: at most 4096 bytes of them.
-    pub fn refresh(&self, pmds: &mut [Pmd]) -> io::Result<()> {
+    /// Reads PMDs in place, in one call, which accepts at most 4096 bytes of structures.
+    pub fn read_pmds_in_place(&self, pmds: &mut [Pmd]) -> io::Result<()> {
         Ok(abi::read_pmds(self.file.as_fd(), pmds)?)
     }
 
     /// Reads a PMD of event set 0.
     pub fn read_pmd(&self, number: u16) -> io::Result<Reading> {
-        let mut arg = [pmd(0, number, 0)];
+        let mut arg = [pmd_arg(0, number, 0)];
         abi::read_pmds(self.file.as_fd(), &mut arg)?;
-        Ok(Reading::of(&arg[0]))
+        Ok(Reading::from_pmd(&arg[0]))
     }
 
     /// Returns the state of the context and its statistics since it was attached. The flags are
@@ -209,39 +212,41 @@ impl Context {
         Ok(abi::status(self.file.as_fd())?)
     }
 
-    /// Attaches the context to a thread, or to the CPU on which the caller runs. Counting begins
-    /// with [`Self::start`].
+    /// Attaches the context to a thread, or to the CPU on which the caller runs. The context does
+    /// not count before [`Self::start`].
     pub fn load(&self, target: u32) -> io::Result<()> {
         self.load_set(target, 0)
     }
 
-    /// Attaches the context like [`Self::load`], with another active event set.
+    /// Attaches the context like [`Self::load`], with `set` as the active event set.
     pub fn load_set(&self, target: u32, set: u16) -> io::Result<()> {
         Ok(abi::load(self.file.as_fd(), target, set)?)
     }
 
-    /// Starts counting.
+    /// Starts counting in the context.
     pub fn start(&self) -> io::Result<()> {
         Ok(abi::start(self.file.as_fd())?)
     }
 
-    /// Stops counting.
+    /// Stops counting in the context.
     pub fn stop(&self) -> io::Result<()> {
         Ok(abi::stop(self.file.as_fd())?)
     }
 
-    /// Continues after a notification.
+    /// Resumes counting after a notification has masked the context.
     pub fn restart(&self) -> io::Result<()> {
         Ok(abi::restart(self.file.as_fd())?)
     }
 
-    /// While the context is paused, records are dropped and counted as lost.
+    /// Pauses or resumes the ring of the context. While the ring is paused, records are dropped and
+    /// counted as lost.
     pub fn pause(&self, paused: bool) -> io::Result<()> {
         Ok(abi::pause(self.file.as_fd(), paused)?)
     }
 
-    /// Returns the next message, or `None` if there is no message yet. Does not wait.
-    pub fn message(&self) -> io::Result<Option<Message>> {
+    /// Returns the next message, or `None` if there is no message yet. The function does not wait
+    /// for messages.
+    pub fn read_message(&self) -> io::Result<Option<Message>> {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
         if retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))? == 0
             || !fds[0].revents().contains(PollFlags::IN)
@@ -256,7 +261,7 @@ impl Context {
         }
     }
 
-    /// Detaches the context. Its values can still be read.
+    /// Detaches the context. The values of its registers can still be read.
     pub fn unload(&self) -> io::Result<()> {
         Ok(abi::unload(self.file.as_fd())?)
     }
@@ -271,7 +276,7 @@ impl AsFd for Context {
 /// A message from a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// PMDs have overflowed, or there is data in the ring buffer.
+    /// PMDs have overflowed, or the ring buffer contains data.
     Overflow {
         /// The process that was interrupted.
         pid: u32,
@@ -286,10 +291,10 @@ pub enum Message {
     },
     /// The monitored thread has exited or may no longer be monitored, or the CPU is offline.
     End,
-    /// A CPU lacks a register of the context. The context has ended.
+    /// A CPU lacks a register of the context. A context with this message has ended.
     Fault,
-    /// A context of the administrator needed registers or the thread of this context, which has
-    /// ended.
+    /// The context has ended, because a context of the administrator needed its registers or its
+    /// thread.
     Evicted,
     /// A message of a type that this library does not know.
     Other(u32),
@@ -321,38 +326,38 @@ impl Message {
 
 /// Returns a PMD that overflows after every `period` counts, with a notification. Samples are
 /// recorded with the event id `id`.
-pub fn sampled(number: u16, period: u64, id: u64) -> Pmd {
-    let from = period.wrapping_neg();
+pub fn sampling_pmd(number: u16, period: u64, id: u64) -> Pmd {
+    let start_value = period.wrapping_neg();
     Pmd {
         reg_num: number,
         reg_flags: abi::OVFL_NOTIFY,
-        reg_value: from,
-        reg_long_reset: from,
-        reg_short_reset: from,
+        reg_value: start_value,
+        reg_long_reset: start_value,
+        reg_short_reset: start_value,
         reg_smpl_eventid: id,
         ..Pmd::default()
     }
 }
 
-fn pmd(set: u16, number: u16, value: u64) -> Pmd {
+fn pmd_arg(set: u16, number: u16, value: u64) -> Pmd {
     let mut arg = Pmd::default();
     (arg.reg_set, arg.reg_num, arg.reg_value) = (set, number, value);
     arg
 }
 
-/// Calls `work` on a CPU, then restores the caller's affinity.
-pub fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let before = sched_getaffinity(None)?;
+/// Calls `f` on a CPU, then restores the caller's affinity.
+pub fn on_cpu<T>(cpu: u32, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let affinity = sched_getaffinity(None)?;
     let mut only = CpuSet::new();
-    let place = usize::try_from(cpu).unwrap_or(usize::MAX);
-    if place >= CpuSet::MAX_CPU {
+    let index = usize::try_from(cpu).unwrap_or(usize::MAX);
+    if index >= CpuSet::MAX_CPU {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    only.set(place);
+    only.set(index);
     sched_setaffinity(None, &only)?;
-    let done = work();
-    sched_setaffinity(None, &before)?;
-    done
+    let result = f();
+    sched_setaffinity(None, &affinity)?;
+    result
 }
 
 #[cfg(test)]
@@ -361,7 +366,7 @@ mod tests {
 
     #[test]
     fn r1_7_a_period_is_what_is_left_to_the_overflow() {
-        let pmd = sampled(256, 1000, 7);
+        let pmd = sampling_pmd(256, 1000, 7);
         assert_eq!(pmd.reg_value, 0_u64.wrapping_sub(1000));
         assert_eq!(pmd.reg_long_reset, pmd.reg_value);
         assert_eq!(pmd.reg_short_reset, pmd.reg_value);
@@ -399,7 +404,7 @@ mod tests {
     #[test]
     fn r9_6_a_value_says_whether_it_is_short() {
         let reading = |flags| {
-            Reading::of(&Pmd {
+            Reading::from_pmd(&Pmd {
                 reg_value: 7,
                 reg_flags: flags,
                 ..Pmd::default()

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts of `/dev/perfmon`: registers of a PMU for a thread or a CPU.
+//! Library for contexts of `/dev/perfmon`, which count and sample a thread or a CPU with the
+//! registers of a PMU.
 //!
 //! ```no_run
-//! use perfmon::{Context, Map, Scope, Value};
+//! use perfmon::{Context, Map, RegisterValue, Scope};
 //!
 //! print!("{}", Map::read()?.hardware.expect("a PMU").name);
 //! let context = Context::create(Scope::Thread)?;
-//! context.write_pmcs(&[Value::new(0, 0x4100c0)])?;
+//! context.write_pmcs(&[RegisterValue::new(0, 0x4100c0)])?;
 //! context.load(std::process::id())?;
 //! context.start()?;
 //! println!("{}", context.read_pmd(0)?.value);
@@ -32,8 +33,8 @@ pub use abi::{
     CONTEXT_SWITCHES, CPU_CLOCK, FIRST_SOFT, INSTANCE, MAJOR_FAULTS, MIGRATIONS, NR_INSTANCES,
     PAGE_FAULTS, TASK_CLOCK,
 };
-pub use context::{on_cpu, sampled, Context, Message, Reading, Scope, Value, DEVICE};
+pub use context::{on_cpu, sampling_pmd, Context, Message, Reading, RegisterValue, Scope, DEVICE};
 pub use engine::calls::{status, Pmd, Runs, SetDesc, SetInfo, Status};
 pub use engine::context::SHORT;
 pub use engine::sets::{EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
-pub use map::{Control, Data, Description, Map};
+pub use map::{Map, PmcInfo, PmdInfo, PmuDescription};

@@ -1,78 +1,81 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/proc/perfmon_map`: the logical registers of this machine.
+//! Parser of `/proc/perfmon_map`, the list of the logical registers of this machine.
 
 use std::io;
 
 use crate::abi::FIRST_SOFT;
 use crate::context::{Context, Scope};
 
-/// Path of the map.
-const MAP: &str = "/proc/perfmon_map";
+/// Path of the register map.
+const MAP_PATH: &str = "/proc/perfmon_map";
 
-/// A PMC: a register that configures.
+/// A PMC: a register that configures a counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Control {
-    /// The logical number.
+pub struct PmcInfo {
+    /// The logical number of the PMC.
     pub number: u16,
-    /// The name in the processor's manual.
+    /// The name of the PMC in the processor's manual.
     pub name: String,
-    /// The address of the MSR.
+    /// The address of the PMC's MSR.
     pub address: u64,
-    /// The value at reset, before the first write.
+    /// The value of the PMC before the first write.
     pub reset: u64,
-    /// Bits that a write does not change.
+    /// Bits of the PMC that a write does not change.
     pub reserved: u64,
-    /// `thread` or `system-wide` if only such contexts may use the register; empty if both may.
+    /// `thread` or `system-wide` if only contexts of this kind may use the register; empty if both
+    /// kinds may use it.
     pub scope: String,
-    /// The CPUs that have the register, such as 0,2-3; empty if all have it.
+    /// The CPUs that have the register, such as 0,2-3; empty if all CPUs have the register.
     pub cpus: String,
 }
 
 /// A PMD: a register that holds data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Data {
-    /// The logical number.
+pub struct PmdInfo {
+    /// The logical number of the PMD.
     pub number: u16,
-    /// The name in the processor's manual.
+    /// The name of the PMD in the processor's manual.
     pub name: String,
-    /// The address of the MSR; `None` if the register is not in the hardware.
+    /// The address of the PMD's MSR; `None` if the register is not in the hardware.
     pub address: Option<u64>,
     /// Width of the counter in bits.
     pub width: u32,
-    /// Bit n is set if the n-th PMC of the description controls the PMD.
+    /// Bit n is set if the n-th PMC of the PMU description controls the PMD.
     pub pmcs: u64,
     /// The index of the counter for RDPMC.
     pub rdpmc: Option<u32>,
     /// True for a counter; false for a register that shows a current value.
     pub is_counter: bool,
-    /// `thread` or `system-wide` if only such contexts may use the register; empty if both may.
+    /// `thread` or `system-wide` if only contexts of this kind may use the register; empty if both
+    /// kinds may use it.
     pub scope: String,
-    /// The CPUs that have the register, such as 0,2-3; empty if all have it.
+    /// The CPUs that have the register, such as 0,2-3; empty if all CPUs have the register.
     pub cpus: String,
 }
 
-/// The registers of one description.
+/// The registers of one PMU description.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Description {
-    /// The name of the description.
+pub struct PmuDescription {
+    /// The name of the PMU description.
     pub name: String,
-    /// The registers that configure.
-    pub pmcs: Vec<Control>,
-    /// The registers that hold data.
-    pub pmds: Vec<Data>,
-    /// The core types of a hybrid processor: 0x20 is Intel's Atom, 0x40 its Core. Otherwise empty.
+    /// The PMCs (control registers).
+    pub pmcs: Vec<PmcInfo>,
+    /// The PMDs (data registers).
+    pub pmds: Vec<PmdInfo>,
+    /// The core types of a hybrid processor, such as Intel's 0x20 (Atom) and 0x40 (Core); empty for
+    /// other processors.
     pub cores: Vec<String>,
 }
 
-impl Description {
+impl PmuDescription {
     /// Returns the PMC with this number.
-    pub fn pmc(&self, number: u16) -> Option<&Control> {
+    pub fn pmc(&self, number: u16) -> Option<&PmcInfo> {
         self.pmcs.iter().find(|r| r.number == number)
     }
 
     /// Returns the PMD with this number.
-    pub fn pmd(&self, number: u16) -> Option<&Data> {
+    pub fn pmd(&self, number: u16) -> Option<&PmdInfo> {
         self.pmds.iter().find(|r| r.number == number)
     }
 
@@ -88,26 +91,26 @@ impl Description {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
     /// The processor's registers, if a description for it is loaded.
-    pub hardware: Option<Description>,
+    pub hardware: Option<PmuDescription>,
     /// The registers that the kernel provides.
-    pub soft: Vec<Description>,
+    pub soft: Vec<PmuDescription>,
 }
 
 impl Map {
-    /// Reads the current map. The error is `NotFound` if the module is not loaded.
+    /// Reads the current register map. The error is `NotFound` if the module is not loaded.
     pub fn read() -> io::Result<Self> {
-        let text = std::fs::read_to_string(MAP)?;
+        let text = std::fs::read_to_string(MAP_PATH)?;
         if !text.is_empty() {
             return Ok(Self::parse(&text));
         }
-        // The kernel loads descriptions when the first context is created, also if that fails
-        // later.
+        // The kernel loads descriptions when the first context is created, even if the creation
+        // fails later.
         drop(Context::create(Scope::Thread));
-        Ok(Self::parse(&std::fs::read_to_string(MAP)?))
+        Ok(Self::parse(&std::fs::read_to_string(MAP_PATH)?))
     }
 
     /// Removes the registers that some CPUs lack, so that a thread is counted on each CPU.
-    pub fn of_all_cpus(mut self) -> Self {
+    pub fn common_to_all_cpus(mut self) -> Self {
         if let Some(hardware) = &mut self.hardware {
             hardware.pmcs.retain(|r| r.cpus.is_empty());
             hardware.pmds.retain(|r| r.cpus.is_empty());
@@ -116,32 +119,32 @@ impl Map {
     }
 
     /// Returns the PMC with this number.
-    pub fn pmc(&self, number: u16) -> Option<&Control> {
-        self.all().find_map(|d| d.pmc(number))
+    pub fn pmc(&self, number: u16) -> Option<&PmcInfo> {
+        self.descriptions().find_map(|d| d.pmc(number))
     }
 
     /// Returns the PMD with this number.
-    pub fn pmd(&self, number: u16) -> Option<&Data> {
-        self.all().find_map(|d| d.pmd(number))
+    pub fn pmd(&self, number: u16) -> Option<&PmdInfo> {
+        self.descriptions().find_map(|d| d.pmd(number))
     }
 
-    /// Returns all descriptions, the processor's first.
-    pub fn all(&self) -> impl Iterator<Item = &Description> {
+    /// Returns all PMU descriptions. The processor's description is the first one.
+    pub fn descriptions(&self) -> impl Iterator<Item = &PmuDescription> {
         self.hardware.iter().chain(&self.soft)
     }
 
     /// Parses the text of the map. Unknown lines and words are ignored, because a later kernel
     /// module may print more.
     pub fn parse(text: &str) -> Self {
-        let mut all: Vec<Description> = Vec::new();
+        let mut all: Vec<PmuDescription> = Vec::new();
         for line in text.lines() {
             if let Some(name) = line.strip_prefix("# ") {
-                all.push(Description {
+                all.push(PmuDescription {
                     name: name.trim().to_owned(),
-                    ..Description::default()
+                    ..PmuDescription::default()
                 });
             } else if let Some(description) = all.last_mut() {
-                register(line, description);
+                parse_register(line, description);
             }
         }
         let mut map = Self::default();
@@ -156,7 +159,7 @@ impl Map {
     }
 }
 
-fn register(line: &str, into: &mut Description) -> Option<()> {
+fn parse_register(line: &str, description: &mut PmuDescription) -> Option<()> {
     let mut words = line.split_whitespace();
     let number = words.next()?;
     let name = words.next()?.to_owned();
@@ -177,7 +180,7 @@ fn register(line: &str, into: &mut Description) -> Option<()> {
     let cpus = words.iter().find_map(|w| w.strip_prefix("cpus="));
     let cpus = cpus.unwrap_or_default().to_owned();
     if let Some(number) = number.strip_prefix("PMC") {
-        into.pmcs.push(Control {
+        description.pmcs.push(PmcInfo {
             number: number.parse().ok()?,
             name,
             address: value("address").unwrap_or_default(),
@@ -187,9 +190,9 @@ fn register(line: &str, into: &mut Description) -> Option<()> {
             cpus,
         });
     } else if number == "CORE" {
-        into.cores.push(name);
+        description.cores.push(name);
     } else if let Some(number) = number.strip_prefix("PMD") {
-        into.pmds.push(Data {
+        description.pmds.push(PmdInfo {
             number: number.parse().ok()?,
             name,
             address: value("address").filter(|a| *a != 0),
@@ -262,7 +265,7 @@ PMD1 D address=0xc2 width=48 pmcs=0x2 rdpmc=0x1 cpus=0,2-3
         assert_eq!(hardware.cores, ["0x20", "0x40"]);
         assert_eq!(map.pmc(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
         assert_eq!(map.pmd(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
-        let map = map.of_all_cpus();
+        let map = map.common_to_all_cpus();
         assert!(map.pmc(0).is_some() && map.pmd(0).is_some());
         assert!(map.pmc(1).is_none() && map.pmd(1).is_none());
     }
@@ -271,7 +274,7 @@ PMD1 D address=0xc2 width=48 pmcs=0x2 rdpmc=0x1 cpus=0,2-3
     fn r1_1_an_empty_map_is_no_pmu() {
         assert_eq!(Map::parse(""), Map::default());
         let nameless = Map {
-            hardware: Some(Description::default()),
+            hardware: Some(PmuDescription::default()),
             soft: Vec::new(),
         };
         assert_eq!(Map::parse("PMC0 x\n# \nPMD PMDx"), nameless);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compiler for filters of user-space tracing: from text to the program that the kernel takes.
+//! Compiler for filters of user-space tracing: it translates text to the program that the kernel
+//! accepts.
 //!
 //! ```text
 //! count > 3 && (piece ~ "p*" || !(flags & 0x10)) && $process == 4242
@@ -15,8 +16,9 @@
 //! | `$thread` `$process` `$marker` | two numbers, and the text "provider:event" |
 //! | `&&` `\|\|` `!` `( )` | `!` binds tightest, then `&&`, then `\|\|` |
 //!
-//! A comparison is false if the marker has no such field, or if the field is of the other kind
-//! (number or text). That includes `!=` and `!~`, while `!(field == 3)` is true then.
+//! A comparison is false if the marker has no such field, or if the constant is a number and the
+//! field a text, or the reverse. In these cases `!=` and `!~` are false, too, but `!(field == 3)`
+//! is true.
 
 use std::fmt;
 
@@ -26,9 +28,9 @@ mod program;
 /// An error in the text of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The offset in the text, in bytes.
+    /// The byte offset of the error in the text.
     pub position: usize,
-    /// A description of what was expected or is wrong there.
+    /// A description of the error.
     pub message: String,
 }
 

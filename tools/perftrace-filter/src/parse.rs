@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Parses a filter's text into a tree.
+//! Parses the text of a filter into a syntax tree.
 
 use engine::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
 
 use crate::{error, Error};
 
 /// Maximum depth of parentheses, because the parser is recursive.
-const DEEPEST: u32 = 100;
+const MAX_DEPTH: u32 = 100;
 
 const OPERATORS: &str = "== != < <= > >= & ~ !~";
 
-/// A node of the tree.
+/// A node of the syntax tree.
 #[derive(Debug)]
 pub(crate) enum Node {
     All(Vec<Node>),
@@ -23,22 +23,22 @@ pub(crate) enum Node {
 /// A comparison of a field with a constant.
 #[derive(Debug)]
 pub(crate) struct Compare {
-    /// The offset in the text, in bytes.
+    /// The byte offset of the comparison in the text.
     pub position: usize,
     pub field: String,
-    pub what: What,
+    pub condition: Condition,
 }
 
 /// The operator of a comparison, and its constant.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum Condition {
     Number { op: u8, value: u64 },
     Glob { pattern: String, matches: bool },
 }
 
-/// An operator as it is written, before the kind of the constant is known.
+/// An operator whose constant was not parsed yet.
 #[derive(Clone, Copy, PartialEq)]
-enum Sign {
+enum Operator {
     Number(u8),
     Matches(bool),
 }
@@ -46,14 +46,14 @@ enum Sign {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
-    deep: u32,
+    depth: u32,
 }
 
 pub(crate) fn parse(text: &str) -> Result<Node, Error> {
     let mut parser = Parser {
         text,
         at: 0,
-        deep: 0,
+        depth: 0,
     };
     let node = parser.any()?;
     match parser.peek() {
@@ -68,64 +68,64 @@ impl<'t> Parser<'t> {
         &self.text[self.at..]
     }
 
-    /// Skips blanks and returns the next character.
+    /// Skips blanks and returns the next character, which is not consumed.
     fn peek(&mut self) -> Option<char> {
         self.at = self.text.len() - self.rest().trim_start().len();
         self.rest().chars().next()
     }
 
-    fn take(&mut self, what: &str) -> bool {
+    fn accept(&mut self, token: &str) -> bool {
         self.peek();
-        let there = self.rest().starts_with(what);
-        if there {
-            self.at += what.len();
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
         }
-        there
+        found
     }
 
-    /// Takes characters as long as they are good.
-    fn word(&mut self, good: impl Fn(char) -> bool) -> &'t str {
+    /// Consumes characters for which `is_accepted` returns true, and returns them.
+    fn word(&mut self, is_accepted: impl Fn(char) -> bool) -> &'t str {
         let rest = self.rest();
-        let end = rest.find(|one| !good(one)).unwrap_or(rest.len());
+        let end = rest.find(|c| !is_accepted(c)).unwrap_or(rest.len());
         self.at += end;
         &rest[..end]
     }
 
     fn any(&mut self) -> Result<Node, Error> {
         let mut nodes = vec![self.all()?];
-        while self.take("||") {
+        while self.accept("||") {
             nodes.push(self.all()?);
         }
-        Ok(one_or(nodes, Node::Any))
+        Ok(single_or(nodes, Node::Any))
     }
 
     fn all(&mut self) -> Result<Node, Error> {
         let mut nodes = vec![self.not()?];
-        while self.take("&&") {
+        while self.accept("&&") {
             nodes.push(self.not()?);
         }
-        Ok(one_or(nodes, Node::All))
+        Ok(single_or(nodes, Node::All))
     }
 
     fn not(&mut self) -> Result<Node, Error> {
         let mut negated = false;
-        while self.take("!") {
+        while self.accept("!") {
             negated = !negated;
         }
-        let node = if self.take("(") {
+        let node = if self.accept("(") {
             let opened = self.at - 1;
-            self.deep += 1;
-            if self.deep > DEEPEST {
-                return error(opened, format!("more than {DEEPEST} nested parentheses"));
+            self.depth += 1;
+            if self.depth > MAX_DEPTH {
+                return error(opened, format!("more than {MAX_DEPTH} nested parentheses"));
             }
             let node = self.any()?;
-            if !self.take(")") {
+            if !self.accept(")") {
                 return match self.peek() {
                     None => error(opened, "unmatched ("),
                     Some(_) => error(self.at, "expected &&, || or )"),
                 };
             }
-            self.deep -= 1;
+            self.depth -= 1;
             node
         } else {
             Node::Compare(self.compare()?)
@@ -142,50 +142,50 @@ impl<'t> Parser<'t> {
         let position = self.at;
         let field = self.field()?;
         self.peek();
-        let sign_at = self.at;
-        let sign = self.sign(&field)?;
+        let operator_at = self.at;
+        let operator = self.operator(&field)?;
         let first = self.peek();
         let at = self.at;
-        let what = match (first, sign) {
-            (Some('"'), Sign::Matches(matches)) => What::Glob {
+        let condition = match (first, operator) {
+            (Some('"'), Operator::Matches(matches)) => Condition::Glob {
                 pattern: self.glob()?,
                 matches,
             },
-            (Some('"'), Sign::Number(op @ (EQ | NE))) => What::Glob {
-                pattern: self.exactly()?,
+            (Some('"'), Operator::Number(op @ (EQ | NE))) => Condition::Glob {
+                pattern: self.literal_glob()?,
                 matches: op == EQ,
             },
             (Some('"'), _) => {
-                return error(sign_at, "a text can be compared with == != ~ !~ only");
+                return error(operator_at, "a text can be compared with == != ~ !~ only");
             }
-            (Some('0'..='9' | '-' | '+' | '.'), Sign::Number(op)) => self.number(op)?,
-            (_, Sign::Matches(_)) => {
+            (Some('0'..='9' | '-' | '+' | '.'), Operator::Number(op)) => self.number(op)?,
+            (_, Operator::Matches(_)) => {
                 return error(at, "expected a glob in quotes, for example \"p*\"")
             }
-            (_, Sign::Number(EQ | NE)) => {
+            (_, Operator::Number(EQ | NE)) => {
                 return error(at, "expected a number, or a text in quotes");
             }
             _ => return error(at, "expected a number"),
         };
-        match (&what, field.as_str()) {
-            (What::Number { .. }, "$marker") => {
+        match (&condition, field.as_str()) {
+            (Condition::Number { .. }, "$marker") => {
                 error(at, "$marker is a text: expected a text in quotes")
             }
-            (What::Glob { .. }, "$thread" | "$process") => {
+            (Condition::Glob { .. }, "$thread" | "$process") => {
                 error(at, format!("{field} is a number: expected a number"))
             }
             _ => Ok(Compare {
                 position,
                 field,
-                what,
+                condition,
             }),
         }
     }
 
     fn field(&mut self) -> Result<String, Error> {
         let position = self.at;
-        let dollar = self.take("$");
-        let name = self.word(|one| one.is_ascii_alphanumeric() || one == '_');
+        let dollar = self.accept("$");
+        let name = self.word(|c| c.is_ascii_alphanumeric() || c == '_');
         if dollar {
             return match name {
                 "thread" | "process" | "marker" => Ok(format!("${name}")),
@@ -204,37 +204,37 @@ impl<'t> Parser<'t> {
         Ok(name.to_string())
     }
 
-    fn sign(&mut self, field: &str) -> Result<Sign, Error> {
+    fn operator(&mut self, field: &str) -> Result<Operator, Error> {
         let at = self.at;
-        let signs = [
+        let operators = [
             ("&&", None),
-            ("==", Some(Sign::Number(EQ))),
-            ("!=", Some(Sign::Number(NE))),
-            ("<=", Some(Sign::Number(LE))),
-            (">=", Some(Sign::Number(GE))),
-            ("<", Some(Sign::Number(LT))),
-            (">", Some(Sign::Number(GT))),
-            ("&", Some(Sign::Number(ANY))),
-            ("!~", Some(Sign::Matches(false))),
-            ("~", Some(Sign::Matches(true))),
+            ("==", Some(Operator::Number(EQ))),
+            ("!=", Some(Operator::Number(NE))),
+            ("<=", Some(Operator::Number(LE))),
+            (">=", Some(Operator::Number(GE))),
+            ("<", Some(Operator::Number(LT))),
+            (">", Some(Operator::Number(GT))),
+            ("&", Some(Operator::Number(ANY))),
+            ("!~", Some(Operator::Matches(false))),
+            ("~", Some(Operator::Matches(true))),
         ];
-        let found = signs
+        let found = operators
             .iter()
-            .find(|(written, _)| self.rest().starts_with(written));
+            .find(|(symbol, _)| self.rest().starts_with(symbol));
         match found {
-            Some((written, Some(sign))) => {
-                self.at += written.len();
-                Ok(*sign)
+            Some((symbol, Some(operator))) => {
+                self.at += symbol.len();
+                Ok(*operator)
             }
             _ if self.rest().starts_with('=') => error(at, "expected == instead of ="),
             _ => error(at, format!("expected one of {OPERATORS} after {field}")),
         }
     }
 
-    fn number(&mut self, op: u8) -> Result<What, Error> {
+    fn number(&mut self, op: u8) -> Result<Condition, Error> {
         let position = self.at;
-        let negative = self.take("-");
-        let word = self.word(|one| one.is_ascii_alphanumeric() || matches!(one, '.' | '_'));
+        let negative = self.accept("-");
+        let word = self.word(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_'));
         let decimal = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
         if let Some((whole, fraction)) = word.split_once('.') {
             if !decimal(whole) || !decimal(fraction) {
@@ -248,17 +248,17 @@ impl<'t> Parser<'t> {
             }
             let value: f64 = word.parse().unwrap_or(f64::INFINITY);
             let value = if negative { -value } else { value };
-            return Ok(What::Number {
+            return Ok(Condition::Number {
                 op: op | FLOAT,
                 value: value.to_bits(),
             });
         }
         let hex = word.strip_prefix("0x").or(word.strip_prefix("0X"));
-        let good = match hex {
+        let is_valid = match hex {
             Some(digits) => !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit()),
             None => decimal(word),
         };
-        if !good {
+        if !is_valid {
             return error(
                 position,
                 "expected a number, for example 3, -3, 0x1f or 2.5",
@@ -272,19 +272,19 @@ impl<'t> Parser<'t> {
             return error(position, "number above the maximum, 18446744073709551615");
         };
         if !negative || value == 0 {
-            return Ok(What::Number { op, value });
+            return Ok(Condition::Number { op, value });
         }
         if value > 1 << 63 {
             return error(position, "number below the minimum, -9223372036854775808");
         }
-        Ok(What::Number {
+        Ok(Condition::Number {
             op: op | SIGNED,
             value: value.wrapping_neg(),
         })
     }
 
-    /// Takes a text in quotes. Returns its offset, and what is between the quotes, escapes
-    /// included.
+    /// Consumes a text in quotes. Returns the offset of the text, and the characters between the
+    /// quotes with their escapes.
     fn quoted(&mut self) -> Result<(usize, &'t str), Error> {
         let opened = self.at;
         self.at += 1;
@@ -307,7 +307,8 @@ impl<'t> Parser<'t> {
 
     fn glob(&mut self) -> Result<String, Error> {
         let (from, inner) = self.quoted()?;
-        // The kernel would take a [ without a ] as a character, but it is more likely a mistake.
+        // The kernel would treat a [ without a ] as an ordinary character, but it is more likely a
+        // mistake.
         let mut class = None;
         let mut skipped = false;
         for (at, byte) in inner.bytes().enumerate() {
@@ -318,8 +319,8 @@ impl<'t> Parser<'t> {
             match (byte, class) {
                 (b'\\', _) => skipped = true,
                 (b'[', None) => {
-                    let but = inner[at + 1..].starts_with('!');
-                    class = Some((at, at + 1 + usize::from(but)));
+                    let is_negated = inner[at + 1..].starts_with('!');
+                    class = Some((at, at + 1 + usize::from(is_negated)));
                 }
                 (b']', Some((_, first))) if at != first => class = None,
                 _ => {}
@@ -331,18 +332,18 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Takes a text in quotes, and returns a glob that matches only this text.
-    fn exactly(&mut self) -> Result<String, Error> {
+    /// Consumes a text in quotes, and returns a glob that matches only this text.
+    fn literal_glob(&mut self) -> Result<String, Error> {
         let (from, inner) = self.quoted()?;
         let mut pattern = String::new();
         let mut characters = inner.char_indices();
-        while let Some((at, one)) = characters.next() {
-            let literal = match one {
+        while let Some((at, c)) = characters.next() {
+            let literal = match c {
                 '\\' => match characters.next() {
                     Some((_, next @ ('"' | '\\'))) => next,
                     _ => return error(from + at, "expected \\\" or \\\\; for a glob use ~"),
                 },
-                _ => one,
+                _ => c,
             };
             if matches!(literal, '*' | '?' | '[' | '\\') {
                 pattern.push('\\');
@@ -353,7 +354,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-fn one_or(mut nodes: Vec<Node>, many: impl Fn(Vec<Node>) -> Node) -> Node {
+fn single_or(mut nodes: Vec<Node>, many: impl Fn(Vec<Node>) -> Node) -> Node {
     match (nodes.len(), nodes.pop()) {
         (1, Some(node)) => node,
         (_, last) => {

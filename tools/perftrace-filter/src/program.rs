@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Assembles a tree into steps. Each comparison names the steps that follow it, so `&&`, `||` and
-//! `!` need no steps of their own.
+//! Assembles a syntax tree into steps. The step of a comparison contains the numbers of the steps
+//! that follow it, so `&&`, `||` and `!` need no steps.
 
 use std::collections::HashMap;
 
 use engine::filter::{Step, ACCEPT, GLOB, HEADER, REJECT, STEP};
 use engine::trace::FILTER_MAX;
 
-use crate::parse::{Compare, Node, What};
+use crate::parse::{Compare, Condition, Node};
 use crate::{error, Error};
 
-/// The step that follows another one: an end, or a label that is bound to a step later.
+/// The target of a step's branch: the end of the filter, or a label that is bound to a step later.
 #[derive(Clone, Copy)]
 enum Target {
     End(u16),
     Label(usize),
 }
 
-/// A step before the places of its texts and targets are known.
-struct Draft {
+/// A step before the offsets of its texts and the numbers of its targets are known.
+struct UnboundStep {
     op: u8,
     field: usize,
     yes: Target,
@@ -34,114 +34,115 @@ enum Constant {
 
 #[derive(Default)]
 struct Program {
-    steps: Vec<Draft>,
+    steps: Vec<UnboundStep>,
     /// The step to which each label is bound.
     labels: Vec<u16>,
     texts: Vec<String>,
-    known: HashMap<String, usize>,
+    text_numbers: HashMap<String, usize>,
     text_bytes: usize,
     /// The position of the comparison with which the filter became too large.
-    too_much: Option<usize>,
+    too_large_at: Option<usize>,
 }
 
 pub(crate) fn assemble(node: &Node) -> Result<Vec<u8>, Error> {
     let mut program = Program::default();
-    program.node(node, Target::End(ACCEPT), Target::End(REJECT));
-    match program.too_much {
+    program.emit(node, Target::End(ACCEPT), Target::End(REJECT));
+    match program.too_large_at {
         Some(position) => error(
             position,
             format!("the filter is too long: more than {FILTER_MAX} bytes when compiled"),
         ),
-        None => Ok(program.bytes()),
+        None => Ok(program.encode()),
     }
 }
 
 impl Program {
-    fn node(&mut self, node: &Node, yes: Target, no: Target) {
+    fn emit(&mut self, node: &Node, yes: Target, no: Target) {
         match node {
-            Node::Compare(compare) => self.compare(compare, yes, no),
-            Node::Not(inner) => self.node(inner, no, yes),
-            Node::All(nodes) => self.chain(nodes, |this, node, next| match next {
-                Some(next) => this.node(node, next, no),
-                None => this.node(node, yes, no),
+            Node::Compare(compare) => self.emit_compare(compare, yes, no),
+            Node::Not(inner) => self.emit(inner, no, yes),
+            Node::All(nodes) => self.emit_chain(nodes, |this, node, next| match next {
+                Some(next) => this.emit(node, next, no),
+                None => this.emit(node, yes, no),
             }),
-            Node::Any(nodes) => self.chain(nodes, |this, node, next| match next {
-                Some(next) => this.node(node, yes, next),
-                None => this.node(node, yes, no),
+            Node::Any(nodes) => self.emit_chain(nodes, |this, node, next| match next {
+                Some(next) => this.emit(node, yes, next),
+                None => this.emit(node, yes, no),
             }),
         }
     }
 
-    /// Assembles nodes in order. `each` gets the label of the next node; the last node has none.
-    fn chain(&mut self, nodes: &[Node], each: impl Fn(&mut Self, &Node, Option<Target>)) {
+    /// Assembles nodes in the order of the text. `each` gets the label of the next node, or none
+    /// for the last node.
+    fn emit_chain(&mut self, nodes: &[Node], each: impl Fn(&mut Self, &Node, Option<Target>)) {
         let Some((last, others)) = nodes.split_last() else {
             return;
         };
         for node in others {
-            let label = self.label();
+            let label = self.new_label();
             each(self, node, Some(Target::Label(label)));
-            self.bind(label);
+            self.bind_label(label);
         }
         each(self, last, None);
     }
 
-    fn label(&mut self) -> usize {
+    fn new_label(&mut self) -> usize {
         self.labels.push(0);
         self.labels.len() - 1
     }
 
-    fn bind(&mut self, label: usize) {
+    fn bind_label(&mut self, label: usize) {
         self.labels[label] = self.steps.len() as u16;
     }
 
-    fn text(&mut self, text: &str) -> usize {
-        if let Some(&number) = self.known.get(text) {
+    fn intern(&mut self, text: &str) -> usize {
+        if let Some(&number) = self.text_numbers.get(text) {
             return number;
         }
         let number = self.texts.len();
         self.text_bytes += text.len() + 1;
-        self.known.insert(text.to_string(), number);
+        self.text_numbers.insert(text.to_string(), number);
         self.texts.push(text.to_string());
         number
     }
 
-    fn compare(&mut self, compare: &Compare, yes: Target, no: Target) {
-        // Comparisons that do not fit are not collected.
-        if self.too_much.is_some() {
+    fn emit_compare(&mut self, compare: &Compare, yes: Target, no: Target) {
+        // The steps of comparisons that do not fit are not stored.
+        if self.too_large_at.is_some() {
             return;
         }
-        let field = self.text(&compare.field);
-        match &compare.what {
-            What::Number { op, value } => self.steps.push(Draft {
+        let field = self.intern(&compare.field);
+        match &compare.condition {
+            Condition::Number { op, value } => self.steps.push(UnboundStep {
                 op: *op,
                 field,
                 yes,
                 no,
                 value: Constant::Bits(*value),
             }),
-            What::Glob {
+            Condition::Glob {
                 pattern,
                 matches: true,
-            } => self.glob(field, pattern, yes, no),
-            // If there is no such text field, `!=` and `!~` are false, too. The glob `*` checks for
-            // the field. `$marker` is always there.
-            What::Glob { pattern, .. } => {
+            } => self.emit_glob(field, pattern, yes, no),
+            // `!=` and `!~` are false if the event has no text field of this name. A step with the
+            // glob `*` checks that the field exists. `$marker` always exists.
+            Condition::Glob { pattern, .. } => {
                 if compare.field != "$marker" {
-                    let label = self.label();
-                    self.glob(field, "*", Target::Label(label), no);
-                    self.bind(label);
+                    let label = self.new_label();
+                    self.emit_glob(field, "*", Target::Label(label), no);
+                    self.bind_label(label);
                 }
-                self.glob(field, pattern, no, yes);
+                self.emit_glob(field, pattern, no, yes);
             }
         }
-        if self.length() > FILTER_MAX {
-            self.too_much = Some(compare.position);
+        if self.size() > FILTER_MAX {
+            self.too_large_at = Some(compare.position);
         }
     }
 
-    fn glob(&mut self, field: usize, pattern: &str, yes: Target, no: Target) {
-        let value = Constant::Text(self.text(pattern));
-        self.steps.push(Draft {
+    fn emit_glob(&mut self, field: usize, pattern: &str, yes: Target, no: Target) {
+        let value = Constant::Text(self.intern(pattern));
+        self.steps.push(UnboundStep {
             op: GLOB,
             field,
             yes,
@@ -150,35 +151,35 @@ impl Program {
         });
     }
 
-    fn length(&self) -> usize {
+    fn size(&self) -> usize {
         HEADER + self.steps.len() * STEP + self.text_bytes
     }
 
-    fn bytes(&self) -> Vec<u8> {
-        let mut places = Vec::new();
-        let mut place = HEADER + self.steps.len() * STEP;
+    fn encode(&self) -> Vec<u8> {
+        let mut offsets = Vec::new();
+        let mut offset = HEADER + self.steps.len() * STEP;
         for text in &self.texts {
-            places.push(place);
-            place += text.len() + 1;
+            offsets.push(offset);
+            offset += text.len() + 1;
         }
-        let leads = |target| match target {
+        let resolve = |target| match target {
             Target::End(end) => end,
             Target::Label(label) => self.labels[label],
         };
-        let mut bytes = Vec::with_capacity(self.length());
-        bytes.extend_from_slice(&(self.length() as u32).to_le_bytes());
+        let mut bytes = Vec::with_capacity(self.size());
+        bytes.extend_from_slice(&(self.size() as u32).to_le_bytes());
         bytes.extend_from_slice(&(self.steps.len() as u16).to_le_bytes());
         bytes.extend_from_slice(&0u16.to_le_bytes());
-        for draft in &self.steps {
+        for step in &self.steps {
             let step = Step {
-                op: draft.op,
+                op: step.op,
                 reserved: 0,
-                field: places[draft.field] as u16,
-                yes: leads(draft.yes),
-                no: leads(draft.no),
-                value: match draft.value {
+                field: offsets[step.field] as u16,
+                yes: resolve(step.yes),
+                no: resolve(step.no),
+                value: match step.value {
                     Constant::Bits(bits) => bits,
-                    Constant::Text(text) => places[text] as u64,
+                    Constant::Text(text) => offsets[text] as u64,
                 },
             };
             bytes.extend_from_slice(&step.bytes());

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the meaning of filters. Each one is evaluated by the engine, as in traced programs and in
-//! the kernel.
+//! Tests the meaning of filters. The engine evaluates each filter, as in traced programs and in the
+//! kernel.
 
 use engine::filter::{check, Event, Filter, HEADER, STEP};
 use engine::trace::FILTER_MAX;
 use perftrace_filter::compile;
 
-/// An event: piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight 2.5, big 2^64 - 1.
+/// An event with these fields: piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight
+/// 2.5, big 2^64 - 1.
 const EVENT: Event<'_> = Event {
     marker: b"shop:sold",
     fields: b"piece:str code:str count:u8 flags:x16 price:s32 weight:f64 big:u64 7up:u8",
@@ -150,7 +151,7 @@ fn r3_10_what_is_false() {
 fn r3_10_what_is_refused_and_where() {
     let deep = "(".repeat(101);
     let name = format!("{} == 3", "n".repeat(32));
-    for (text, position, says) in [
+    for (text, position, message) in [
         ("", 0, "expected a comparison"),
         ("   ", 3, "expected a comparison"),
         ("count", 5, "expected one of =="),
@@ -211,7 +212,7 @@ fn r3_10_what_is_refused_and_where() {
     ] {
         let error = compile(text).expect_err(text);
         assert_eq!(error.position, position, "{text}: {error}");
-        assert!(error.message.contains(says), "{text}: {error}");
+        assert!(error.message.contains(message), "{text}: {error}");
     }
     let error = compile("count = 3").unwrap_err();
     assert_eq!(
@@ -222,10 +223,10 @@ fn r3_10_what_is_refused_and_where() {
 
 #[test]
 fn r3_10_as_much_as_fits() {
-    let most = |comparisons: usize| vec!["a == 1"; comparisons].join(" && ");
+    let joined = |comparisons: usize| vec!["a == 1"; comparisons].join(" && ");
     let fits = (FILTER_MAX - HEADER - "a\0".len()) / STEP;
-    assert!(compile(&most(fits)).is_ok());
-    let error = compile(&most(fits + 1)).unwrap_err();
+    assert!(compile(&joined(fits)).is_ok());
+    let error = compile(&joined(fits + 1)).unwrap_err();
     assert_eq!(error.position, fits * "a == 1 && ".len());
     assert!(error.message.contains("too long"), "{error}");
     let long = format!("a == \"{}\" || b == 1", "x".repeat(FILTER_MAX));
@@ -236,7 +237,7 @@ fn r3_10_as_much_as_fits() {
         .unwrap()
         .len();
     assert_eq!(two, one + STEP);
-    // Only comparisons become steps.
+    // Comparisons become steps of the program, but operators such as `!` and `&&` do not.
     let bytes = compile("!(a == 1 && !(b == 2)) || c == 3").unwrap();
     assert_eq!(bytes.len(), HEADER + 3 * STEP + "a\0b\0c\0".len());
     assert!(compile(&"!".repeat(1_000_001)).is_err());

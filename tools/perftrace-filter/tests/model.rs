@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compares compiled filters with a naive evaluation of the expressions that they were written
-//! from.
+//! Compares compiled filters with a naive evaluation of the expressions from which the filters were
+//! written.
 
 use engine::filter::{check, Event, Filter};
 use perftrace_filter::compile;
@@ -10,27 +10,27 @@ use proptest::sample::select;
 
 /// An expression, from which a filter's text is written.
 #[derive(Clone, Debug)]
-enum Meant {
+enum Expr {
     Number(usize, &'static str, i128),
     Fraction(usize, &'static str, i32),
     Text(usize, &'static str, String),
-    Not(Box<Meant>),
-    All(Vec<Meant>),
-    Any(Vec<Meant>),
+    Not(Box<Expr>),
+    All(Vec<Expr>),
+    Any(Vec<Expr>),
 }
 
-/// The fields: two numbers, two texts, and one that the event does not have.
+/// The names of the fields: two numbers, two texts, and a field that the event does not have.
 const FIELDS: [&str; 5] = ["low", "high", "first", "second", "none"];
 
 #[derive(Clone, Debug)]
-struct Given {
+struct FieldValues {
     low: i8,
     high: u64,
     first: String,
     second: String,
 }
 
-fn meant() -> impl Strategy<Value = Meant> {
+fn expr() -> impl Strategy<Value = Expr> {
     let value = prop_oneof![
         -3i128..4,
         Just(i128::from(u64::MAX)),
@@ -43,49 +43,52 @@ fn meant() -> impl Strategy<Value = Meant> {
             select(vec!["==", "!=", "<", "<=", ">", ">=", "&"]),
             value
         )
-            .prop_map(|(field, sign, value)| Meant::Number(field, sign, value)),
+            .prop_map(|(field, sign, value)| Expr::Number(field, sign, value)),
         (
             0..5usize,
             select(vec!["==", "!=", "<", "<=", ">", ">="]),
             -7..8i32
         )
-            .prop_map(|(field, sign, halves)| Meant::Fraction(field, sign, halves)),
+            .prop_map(|(field, sign, halves)| Expr::Fraction(field, sign, halves)),
         (
             0..5usize,
             select(vec!["==", "!=", "~", "!~"]),
             "[ab*?]{0,3}"
         )
-            .prop_map(|(field, sign, text)| Meant::Text(field, sign, text)),
+            .prop_map(|(field, sign, text)| Expr::Text(field, sign, text)),
     ];
     leaf.prop_recursive(5, 40, 4, |inner| {
         prop_oneof![
-            inner.clone().prop_map(|node| Meant::Not(Box::new(node))),
-            prop::collection::vec(inner.clone(), 1..4).prop_map(Meant::All),
-            prop::collection::vec(inner, 1..4).prop_map(Meant::Any),
+            inner.clone().prop_map(|node| Expr::Not(Box::new(node))),
+            prop::collection::vec(inner.clone(), 1..4).prop_map(Expr::All),
+            prop::collection::vec(inner, 1..4).prop_map(Expr::Any),
         ]
     })
 }
 
-/// Writes an expression as text, with parentheses where they are needed. `tight` is the precedence
-/// of the operator around it.
-fn written(node: &Meant, tight: u8) -> String {
-    let around = |own: u8, text: String| match own < tight {
+/// Writes an expression as text, with parentheses where they are needed. `precedence` is the
+/// precedence of the operator around the expression.
+fn to_text(node: &Expr, precedence: u8) -> String {
+    let parenthesize = |own_precedence: u8, text: String| match own_precedence < precedence {
         true => format!("({text})"),
         false => text,
     };
-    let joined = |nodes: &[Meant], own, with| {
-        let each: Vec<String> = nodes.iter().map(|node| written(node, own + 1)).collect();
-        around(own, each.join(with))
+    let joined = |nodes: &[Expr], own_precedence, with| {
+        let each: Vec<String> = nodes
+            .iter()
+            .map(|node| to_text(node, own_precedence + 1))
+            .collect();
+        parenthesize(own_precedence, each.join(with))
     };
     match node {
-        Meant::Number(field, sign, value) => format!("{} {sign} {value}", FIELDS[*field]),
-        Meant::Fraction(field, sign, halves) => {
+        Expr::Number(field, sign, value) => format!("{} {sign} {value}", FIELDS[*field]),
+        Expr::Fraction(field, sign, halves) => {
             format!("{} {sign} {:.1}", FIELDS[*field], f64::from(*halves) / 2.0)
         }
-        Meant::Text(field, sign, text) => format!("{} {sign} \"{text}\"", FIELDS[*field]),
-        Meant::Not(inner) => format!("!{}", written(inner, 3)),
-        Meant::All(nodes) => joined(nodes, 2, " && "),
-        Meant::Any(nodes) => joined(nodes, 1, " || "),
+        Expr::Text(field, sign, text) => format!("{} {sign} \"{text}\"", FIELDS[*field]),
+        Expr::Not(inner) => format!("!{}", to_text(inner, 3)),
+        Expr::All(nodes) => joined(nodes, 2, " && "),
+        Expr::Any(nodes) => joined(nodes, 1, " || "),
     }
 }
 
@@ -101,10 +104,10 @@ fn naive_glob(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-fn naive(node: &Meant, given: &Given) -> bool {
+fn evaluate(node: &Expr, values: &FieldValues) -> bool {
     let number = |field: usize| match field {
-        0 => Some(i128::from(given.low)),
-        1 => Some(i128::from(given.high)),
+        0 => Some(i128::from(values.low)),
+        1 => Some(i128::from(values.high)),
         _ => None,
     };
     let ordered = |sign: &str, order: std::cmp::Ordering| match sign {
@@ -116,34 +119,34 @@ fn naive(node: &Meant, given: &Given) -> bool {
         _ => order.is_ge(),
     };
     match node {
-        Meant::Number(field, sign, value) => number(*field).is_some_and(|held| match *sign {
-            "&" => held & value & i128::from(u64::MAX) != 0,
-            _ => ordered(sign, held.cmp(value)),
+        Expr::Number(field, sign, value) => number(*field).is_some_and(|actual| match *sign {
+            "&" => actual & value & i128::from(u64::MAX) != 0,
+            _ => ordered(sign, actual.cmp(value)),
         }),
-        Meant::Fraction(field, sign, halves) => number(*field).is_some_and(|held| {
-            // Exact: both sides are doubled, so that halves become integers.
-            ordered(sign, (held * 2).cmp(&i128::from(*halves)))
+        Expr::Fraction(field, sign, halves) => number(*field).is_some_and(|actual| {
+            // The comparison is exact: both sides are doubled, so that halves become integers.
+            ordered(sign, (actual * 2).cmp(&i128::from(*halves)))
         }),
-        Meant::Text(field, sign, text) => {
-            let held = match field {
-                2 => &given.first,
-                3 => &given.second,
+        Expr::Text(field, sign, text) => {
+            let actual = match field {
+                2 => &values.first,
+                3 => &values.second,
                 _ => return false,
             };
             match *sign {
-                "==" => held == text,
-                "!=" => held != text,
-                "~" => naive_glob(text.as_bytes(), held.as_bytes()),
-                _ => !naive_glob(text.as_bytes(), held.as_bytes()),
+                "==" => actual == text,
+                "!=" => actual != text,
+                "~" => naive_glob(text.as_bytes(), actual.as_bytes()),
+                _ => !naive_glob(text.as_bytes(), actual.as_bytes()),
             }
         }
-        Meant::Not(inner) => !naive(inner, given),
-        Meant::All(nodes) => nodes.iter().all(|node| naive(node, given)),
-        Meant::Any(nodes) => nodes.iter().any(|node| naive(node, given)),
+        Expr::Not(inner) => !evaluate(inner, values),
+        Expr::All(nodes) => nodes.iter().all(|node| evaluate(node, values)),
+        Expr::Any(nodes) => nodes.iter().any(|node| evaluate(node, values)),
     }
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -153,22 +156,22 @@ proptest! {
 
     #[test]
     fn r3_10_compiled_filters_say_what_was_meant(
-        node in meant(),
+        node in expr(),
         low in prop_oneof![-3i8..4, Just(i8::MIN)],
         high in prop_oneof![0u64..4, Just(u64::MAX)],
         first in "[ab*]{0,3}",
         second in "[ab?]{0,3}",
     ) {
-        let text = written(&node, 0);
+        let text = to_text(&node, 0);
         let bytes = compile(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let mut position = 0;
         prop_assert_eq!(check(&bytes, &mut position), Ok(()));
-        let given = Given { low, high, first, second };
-        let mut payload = given.low.to_le_bytes().to_vec();
-        payload.extend_from_slice(given.first.as_bytes());
+        let values = FieldValues { low, high, first, second };
+        let mut payload = values.low.to_le_bytes().to_vec();
+        payload.extend_from_slice(values.first.as_bytes());
         payload.push(0);
-        payload.extend_from_slice(&given.high.to_le_bytes());
-        payload.extend_from_slice(given.second.as_bytes());
+        payload.extend_from_slice(&values.high.to_le_bytes());
+        payload.extend_from_slice(values.second.as_bytes());
         payload.push(0);
         let event = Event {
             marker: b"a:b",
@@ -177,7 +180,8 @@ proptest! {
             thread: 1,
             process: 2,
         };
-        prop_assert_eq!(Filter::new(&bytes[..]).accepts(&event), naive(&node, &given), "{}", text);
+        let accepted = Filter::new(&bytes[..]).accepts(&event);
+        prop_assert_eq!(accepted, evaluate(&node, &values), "{}", text);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writes synthetic traces as CTF, and the output that a reader of CTF must give for each:
+//! Writes synthetic traces as CTF, and for each trace the output that a reader of CTF must give:
 //!
 //! ```text
 //! synthetic DIRECTORY
@@ -16,23 +16,23 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use fake::{Bytes, Fake, ALL};
-use perftrace_reader::output::{About, Ctf, Output};
+use fake::{Fake, RecordBytes, SHARED_KEY};
+use perftrace_reader::output::{Ctf, Output, TraceProperties};
 use perftrace_reader::{Reader, Source};
 
 /// An event that the reader must print.
-struct Seen {
+struct Expected {
     time: u64,
     line: String,
 }
 
-/// A trace, and the expected output of a reader.
+/// A test case: a trace, and the expected output of a reader.
 struct Case {
     name: &'static str,
     fake: Fake,
-    seen: Vec<Seen>,
+    expected: Vec<Expected>,
     discarded: Vec<String>,
-    /// The output is not finished, as if the recorder was killed.
+    /// True if the output is not finished, as if the recorder was killed.
     killed: bool,
 }
 
@@ -41,15 +41,15 @@ impl Case {
         Self {
             name,
             fake,
-            seen: Vec::new(),
+            expected: Vec::new(),
             discarded: Vec::new(),
             killed: false,
         }
     }
 
-    fn see(&mut self, time: u64, cpu: u32, task: (u32, u32, &str), name: &str, fields: &str) {
-        let (pid, tid, comm) = task;
-        self.seen.push(Seen {
+    fn expect(&mut self, time: u64, cpu: u32, process: (u32, u32, &str), name: &str, fields: &str) {
+        let (pid, tid, comm) = process;
+        self.expected.push(Expected {
             time,
             line: format!(
                 "[{time:020}] {name}: {{ cpu_id = {cpu} }}, {{ pid = {pid}, tid = {tid}, procname = \"{comm}\" }}, {fields}\n"
@@ -59,17 +59,17 @@ impl Case {
 
     fn write(mut self, directory: &Path) -> Result<(), Box<dyn Error>> {
         let environment = vec![("tracer_name".to_owned(), "synthetic".to_owned())];
-        let about = About::new(&self.fake.info()?, environment);
-        let mut ctf = Ctf::create(&directory.join(self.name), &about)?;
+        let properties = TraceProperties::new(&self.fake.info()?, environment);
+        let mut ctf = Ctf::create(&directory.join(self.name), &properties)?;
         let mut reader = Reader::new(&self.fake.info);
         for _ in 0..=self.fake.nr_rounds() {
-            reader.round(&self.fake, &mut ctf)?;
+            reader.read_round(&self.fake, &mut ctf)?;
         }
         if !self.killed {
             ctf.finish()?;
         }
-        self.seen.sort_by_key(|seen| seen.time);
-        let lines: String = self.seen.iter().map(|s| s.line.as_str()).collect();
+        self.expected.sort_by_key(|seen| seen.time);
+        let lines: String = self.expected.iter().map(|s| s.line.as_str()).collect();
         let file = |what: &str| directory.join(format!("{}.{what}", self.name));
         fs::write(file("expected"), lines)?;
         fs::write(file("discarded"), self.discarded.concat())?;
@@ -77,22 +77,22 @@ impl Case {
     }
 }
 
-fn bytes(parts: &[&[u8]]) -> Vec<u8> {
+fn concat(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// Formats a time as babeltrace2 does, in nanoseconds. Tick 0 is 22:13:20.
-fn clock(time: u64) -> String {
+/// Formats a time as babeltrace2 does, in nanoseconds. The real time of tick 0 is 22:13:20.
+fn babeltrace_time(time: u64) -> String {
     format!("[22:13:20.{:09}]", time * 1_000_000 / u64::from(fake::KHZ))
 }
 
-/// Every type, with a small and a large value.
+/// Returns a case with fields of every type, each with a small and a large value.
 fn types() -> Case {
     let fields = "a:u8 b:u16 c:u32 d:u64 e:s8 f:s16 g:s32 h:s64 i:x8 j:x16 k:x32 l:x64 m:f32 n:f64";
     let fake = Fake::new()
         .process(17, 100, "app")
         .marker(17, 0, "types:all", fields);
-    let least = bytes(&[
+    let min_values = concat(&[
         &[0],
         &0_u16.to_ne_bytes(),
         &0_u32.to_ne_bytes(),
@@ -108,7 +108,7 @@ fn types() -> Case {
         &(-1.5_f32).to_ne_bytes(),
         &(-0.25_f64).to_ne_bytes(),
     ]);
-    let most = bytes(&[
+    let max_values = concat(&[
         &[0xff; 15],
         &i8::MAX.to_ne_bytes(),
         &i16::MAX.to_ne_bytes(),
@@ -122,13 +122,13 @@ fn types() -> Case {
         &2.5e100_f64.to_ne_bytes(),
     ]);
     let mut case = Case::new("types", fake);
-    let all = Bytes::default()
-        .event(0, 101, 2000, &least)
-        .event(0, 102, 2001, &most);
-    case.fake.round(&[(17, 0, &all.0, 0)]);
-    case.see(2000, 0, (100, 101, "app"), "types:all",
+    let all = RecordBytes::default()
+        .event(0, 101, 2000, &min_values)
+        .event(0, 102, 2001, &max_values);
+    case.fake.add_round(&[(17, 0, &all.0, 0)]);
+    case.expect(2000, 0, (100, 101, "app"), "types:all",
         "{ a = 0, b = 0, c = 0, d = 0, e = -128, f = -32768, g = -2147483648, h = -9223372036854775808, i = 0x0, j = 0x0, k = 0x0, l = 0x0, m = -1.5, n = -0.25 }");
-    case.see(2001, 0, (100, 102, "app"), "types:all",
+    case.expect(2001, 0, (100, 102, "app"), "types:all",
         "{ a = 255, b = 65535, c = 4294967295, d = 18446744073709551615, e = 127, f = 32767, g = 2147483647, h = 9223372036854775807, i = 0xAB, j = 0xABCD, k = 0xABCDEF01, l = 0xABCDEF0123456789, m = 1e+10, n = 2.5e+100 }");
     case
 }
@@ -140,43 +140,50 @@ fn texts() -> Case {
         .marker(17, 1, "text:two", "n:u8 s:str m:u16 t:str")
         .marker(17, 2, "text:none", "");
     let long = "x".repeat(1900);
-    let mixed = bytes(&[&[7], b"\xc3\xa9\0", &513_u16.to_ne_bytes(), b"\0"]);
-    // Not UTF-8; the byte before this text could be the first one of a letter.
-    let broken = bytes(&[&[0xc3], b"\xa9x\0", &0xffff_u16.to_ne_bytes(), b"y\0"]);
-    let all = Bytes::default()
+    let mixed = concat(&[&[7], b"\xc3\xa9\0", &513_u16.to_ne_bytes(), b"\0"]);
+    // The first text is not UTF-8, but the byte before the text and its first byte are a letter in
+    // UTF-8.
+    let broken = concat(&[&[0xc3], b"\xa9x\0", &0xffff_u16.to_ne_bytes(), b"y\0"]);
+    let all = RecordBytes::default()
         .event(0, 100, 2000, b"hello\0")
         .event(2, 100, 2001, &[])
         .event(0, 100, 2002, b"\0")
         .pad(3)
         .event(1, 100, 2003, &mixed)
-        .event(0, 100, 2004, &bytes(&[long.as_bytes(), b"\0"]))
+        .event(0, 100, 2004, &concat(&[long.as_bytes(), b"\0"]))
         .event(1, 100, 2005, &broken);
     let mut case = Case::new("texts", fake);
-    case.fake.round(&[(17, 0, &all.0, 0)]);
-    let who = (100, 100, "a b");
-    case.see(2000, 0, who, "text:one", "{ s = \"hello\" }");
-    case.see(2001, 0, who, "text:none", "{ }");
-    case.see(2002, 0, who, "text:one", "{ s = \"\" }");
-    case.see(
+    case.fake.add_round(&[(17, 0, &all.0, 0)]);
+    let process = (100, 100, "a b");
+    case.expect(2000, 0, process, "text:one", "{ s = \"hello\" }");
+    case.expect(2001, 0, process, "text:none", "{ }");
+    case.expect(2002, 0, process, "text:one", "{ s = \"\" }");
+    case.expect(
         2003,
         0,
-        who,
+        process,
         "text:two",
         "{ n = 7, s = \"\u{e9}\", m = 513, t = \"\" }",
     );
-    case.see(2004, 0, who, "text:one", &format!("{{ s = \"{long}\" }}"));
-    case.see(
+    case.expect(
+        2004,
+        0,
+        process,
+        "text:one",
+        &format!("{{ s = \"{long}\" }}"),
+    );
+    case.expect(
         2005,
         0,
-        who,
+        process,
         "text:two",
         "{ n = 195, s = \"\u{fffd}x\", m = 65535, t = \"y\" }",
     );
     case
 }
 
-/// 64 CPUs, 3 processes and 5 rounds. The times of a round's buffers overlap.
-fn many() -> Case {
+/// Returns a case with 64 CPUs, 3 processes and 5 rounds. The times of a round's buffers overlap.
+fn many_buffers() -> Case {
     let mut fake = Fake::new();
     for key in 17..20 {
         fake = fake
@@ -188,12 +195,12 @@ fn many() -> Case {
         let mut buffers = Vec::new();
         for key in 17..20_u64 {
             for cpu in 0..64_u32 {
-                let mut all = Bytes::default();
+                let mut all = RecordBytes::default();
                 let first = 5000 + round * 4000 + (u64::from(cpu) * 3 + key - 17) * 5;
                 let times = (0..4).map(|i| first + i * 1000);
                 for time in times {
                     all = all.event(5, cpu, time, &time.to_ne_bytes());
-                    case.see(
+                    case.expect(
                         time,
                         cpu,
                         (key as u32 * 10, cpu, "many"),
@@ -208,28 +215,30 @@ fn many() -> Case {
             .iter()
             .map(|(key, cpu, bytes)| (*key, *cpu, &bytes[..], 0))
             .collect();
-        case.fake.round(&round);
+        case.fake.add_round(&round);
     }
     case
 }
 
-/// Losses before the first event, between events, and at the end.
+/// Returns a case with losses before the first event, between events, and at the end.
 fn lost() -> Case {
     let fake = Fake::new()
         .process(17, 100, "app")
         .marker(17, 0, "lost:event", "n:u8");
     let mut case = Case::new("lost", fake);
-    let first = Bytes::default()
+    let first = RecordBytes::default()
         .lost(2000, 3)
         .event(0, 1, 2000, &[1])
         .event(0, 1, 2010, &[2])
         .lost(2050, 8)
         .event(0, 1, 2060, &[3]);
-    case.fake.round(&[(17, 2, &first.0, 12)]);
-    let second = Bytes::default().lost(2100, 12).event(0, 1, 2110, &[4]);
-    case.fake.round(&[(17, 2, &second.0, 14)]);
+    case.fake.add_round(&[(17, 2, &first.0, 12)]);
+    let second = RecordBytes::default()
+        .lost(2100, 12)
+        .event(0, 1, 2110, &[4]);
+    case.fake.add_round(&[(17, 2, &second.0, 14)]);
     for (time, n) in [(2000, 1), (2010, 2), (2060, 3), (2110, 4)] {
-        case.see(
+        case.expect(
             time,
             2,
             (100, 1, "app"),
@@ -243,12 +252,12 @@ fn lost() -> Case {
         (4, 2060, 2100),
         (2, 2110, 2110),
     ]
-    .map(|(n, from, to)| format!("{n} {} {}\n", clock(from), clock(to)))
+    .map(|(n, from, to)| format!("{n} {} {}\n", babeltrace_time(from), babeltrace_time(to)))
     .into();
     case
 }
 
-/// Invalid records are left out, and the valid records around them are kept.
+/// Returns a case with invalid records, which the output must leave out, among valid records.
 fn corrupt() -> Case {
     let fake = Fake::new()
         .process(17, 100, "app")
@@ -259,49 +268,51 @@ fn corrupt() -> Case {
         .marker(18, 2, "bad:text", "s:str");
     let mut case = Case::new("corrupt", fake);
     let n = |n: u32| n.to_ne_bytes();
-    let good = Bytes::default().event(0, 1, 2000, &n(1));
-    let cut = Bytes::default()
+    let good = RecordBytes::default().event(0, 1, 2000, &n(1));
+    let cut = RecordBytes::default()
         .event(0, 2, 2001, &n(2))
         .raw(&[0; 64])
         .event(0, 2, 2002, &n(3));
-    let odd = Bytes::default()
-        // An unknown marker, invalid fields, a text without an end, too many bytes, too few bytes.
+    let odd = RecordBytes::default()
+        // These events have an unknown marker, invalid fields, a text without a NUL, too many
+        // bytes, and too few bytes.
         .event(9, 2, 2003, &n(4))
         .event(1, 2, 2004, &n(5))
         .event(2, 2, 2005, b"12345678")
         .event(0, 2, 2006, &[0; 16])
         .event(0, 2, 2006, &[])
-        // A time in the future, and a time before the previous one.
+        // These events have a time in the future, and a time before that of the previous event.
         .event(0, 2, u64::MAX, &n(6))
         .event(0, 2, 5, &n(7))
         .raw(&[0xff; 8]);
-    case.fake.round(&[
+    case.fake.add_round(&[
         (17, 0, &good.0, 0),
         (18, 0, &cut.0, 0),
         (18, 1, &odd.0, 0),
         (99, 0, &good.0, 0),
     ]);
-    case.see(2000, 0, (100, 1, "app"), "good:event", "{ n = 1 }");
-    case.see(2001, 0, (101, 2, "bad"), "good:event", "{ n = 2 }");
-    case.see(fake::NOW, 1, (101, 2, "bad"), "good:event", "{ n = 6 }");
-    case.see(fake::NOW, 1, (101, 2, "bad"), "good:event", "{ n = 7 }");
+    case.expect(2000, 0, (100, 1, "app"), "good:event", "{ n = 1 }");
+    case.expect(2001, 0, (101, 2, "bad"), "good:event", "{ n = 2 }");
+    case.expect(fake::NOW, 1, (101, 2, "bad"), "good:event", "{ n = 6 }");
+    case.expect(fake::NOW, 1, (101, 2, "bad"), "good:event", "{ n = 7 }");
     case
 }
 
-/// A flight recorder: the newest record is first, and the oldest one is partly overwritten.
+/// Returns a case with a flight recorder, in which the newest record is first and the oldest record
+/// is partly overwritten.
 fn flight() -> Case {
     let fake = Fake::flight()
         .process(17, 100, "app")
         .marker(17, 0, "flight:event", "n:u16");
     let mut case = Case::new("flight", fake);
-    let events: Vec<Bytes> = (0..50_u16)
-        .map(|n| Bytes::default().event(0, 1, 3000 + u64::from(n), &n.to_ne_bytes()))
+    let events: Vec<RecordBytes> = (0..50_u16)
+        .map(|n| RecordBytes::default().event(0, 1, 3000 + u64::from(n), &n.to_ne_bytes()))
         .collect();
-    let mut all = Bytes::newest_first(&events);
+    let mut all = RecordBytes::newest_first(&events);
     all.truncate(all.len() - 8);
-    case.fake.round(&[(17, 3, &all, 0)]);
+    case.fake.add_round(&[(17, 3, &all, 0)]);
     for n in 1..50_u64 {
-        case.see(
+        case.expect(
             3000 + n,
             3,
             (100, 1, "app"),
@@ -312,7 +323,7 @@ fn flight() -> Case {
     case
 }
 
-/// Several processes in one buffer, with markers of the same name.
+/// Returns a case with several processes in one buffer, whose markers have the same name.
 fn shared() -> Case {
     let fake = Fake::shared()
         .process(17, 100, "one")
@@ -321,15 +332,15 @@ fn shared() -> Case {
         .marker(18, 3, "both:event", "n:u16")
         .marker(18, 0, "both:event", "s:str");
     let mut case = Case::new("shared", fake);
-    let all = Bytes::default()
-        .of(17, 0, 1, 2000, &5_u16.to_ne_bytes())
-        .of(18, 3, 2, 2001, &6_u16.to_ne_bytes())
-        .of(77, 0, 2, 2002, &6_u16.to_ne_bytes())
-        .of(18, 0, 2, 2003, b"x\0");
-    case.fake.round(&[(ALL, 1, &all.0, 0)]);
-    case.see(2000, 1, (100, 1, "one"), "both:event", "{ n = 5 }");
-    case.see(2001, 1, (200, 2, "two"), "both:event", "{ n = 6 }");
-    case.see(2003, 1, (200, 2, "two"), "both:event", "{ s = \"x\" }");
+    let all = RecordBytes::default()
+        .shared_event(17, 0, 1, 2000, &5_u16.to_ne_bytes())
+        .shared_event(18, 3, 2, 2001, &6_u16.to_ne_bytes())
+        .shared_event(77, 0, 2, 2002, &6_u16.to_ne_bytes())
+        .shared_event(18, 0, 2, 2003, b"x\0");
+    case.fake.add_round(&[(SHARED_KEY, 1, &all.0, 0)]);
+    case.expect(2000, 1, (100, 1, "one"), "both:event", "{ n = 5 }");
+    case.expect(2001, 1, (200, 2, "two"), "both:event", "{ n = 6 }");
+    case.expect(2003, 1, (200, 2, "two"), "both:event", "{ s = \"x\" }");
     case
 }
 
@@ -345,7 +356,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for case in [
         types(),
         texts(),
-        many(),
+        many_buffers(),
         lost(),
         corrupt(),
         flight(),

@@ -10,17 +10,17 @@ use engine::trace::{call, Create, Describe, Info, Process, Read, Release};
 use rustix::io;
 use rustix::ioctl::{ioctl, NoArg, Setter, Updater};
 
-/// `PERFTRACE_NEXT_TRACE`.
+/// Calls `PERFTRACE_NEXT_TRACE`.
 pub fn next_trace(fd: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
-    // SAFETY: The call reads and writes an `Info`, which is borrowed until it returns. All bit
-    // patterns that it may write are valid.
+    // SAFETY: `PERFTRACE_NEXT_TRACE` reads and writes an `Info`, which is borrowed until the call
+    // returns. All bit patterns of an `Info` are valid.
     unsafe { ioctl(fd, Updater::<{ call::NEXT_TRACE }, Info>::new(info)) }
 }
 
-/// `PERFTRACE_NEXT_MARKER`.
+/// Calls `PERFTRACE_NEXT_MARKER`.
 pub fn next_marker(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()> {
-    // SAFETY: The call reads and writes a `Describe`, which is borrowed until it returns. All bit
-    // patterns are valid.
+    // SAFETY: `PERFTRACE_NEXT_MARKER` reads and writes a `Describe`, which is borrowed until the
+    // call returns. All bit patterns of a `Describe` are valid.
     unsafe {
         ioctl(
             fd,
@@ -29,71 +29,72 @@ pub fn next_marker(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()
     }
 }
 
-/// `PERFTRACE_CREATE` with a filter, which is empty for none.
+/// Calls `PERFTRACE_CREATE` with a filter. An empty slice means no filter.
 pub fn create(fd: BorrowedFd<'_>, create: &mut Create, filter: &[u8]) -> io::Result<()> {
     create.filter = filter.as_ptr() as u64;
     create.filter_bytes = u32::try_from(filter.len()).map_err(|_| io::Errno::TOOBIG)?;
-    // SAFETY: The call reads and writes a `Create`, which is borrowed until it returns. It also
-    // reads `filter_bytes` bytes of the filter, which is borrowed as well. All bit patterns are
-    // valid.
+    // SAFETY: `PERFTRACE_CREATE` reads and writes a `Create`, which is borrowed until the call
+    // returns. The call also reads `filter_bytes` bytes of the filter, which is borrowed as well.
+    // All bit patterns of a `Create` are valid.
     unsafe { ioctl(fd, Updater::<{ call::CREATE }, Create>::new(create)) }
 }
 
-/// `PERFTRACE_OPEN`.
+/// Calls `PERFTRACE_OPEN`.
 pub fn open(fd: BorrowedFd<'_>, create: &mut Create) -> io::Result<()> {
     (create.filter, create.filter_bytes) = (0, 0);
-    // SAFETY: The call reads and writes a `Create`, which is borrowed until it returns. There is no
-    // filter. All bit patterns are valid.
+    // SAFETY: `PERFTRACE_OPEN` reads and writes a `Create`, which is borrowed until the call
+    // returns. The structure has no filter. All bit patterns of a `Create` are valid.
     unsafe { ioctl(fd, Updater::<{ call::OPEN }, Create>::new(create)) }
 }
 
-/// `PERFTRACE_INFO`.
+/// Calls `PERFTRACE_INFO`.
 pub fn info(fd: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
-    // SAFETY: The call reads and writes an `Info`, which is borrowed until it returns. All bit
-    // patterns are valid.
+    // SAFETY: `PERFTRACE_INFO` reads and writes an `Info`, which is borrowed until the call
+    // returns. All bit patterns of an `Info` are valid.
     unsafe { ioctl(fd, Updater::<{ call::INFO }, Info>::new(info)) }
 }
 
-/// `PERFTRACE_READ` into this memory.
+/// Calls `PERFTRACE_READ`, which writes records to `to`.
 pub fn read(fd: BorrowedFd<'_>, read: &mut Read, to: &mut [u8]) -> io::Result<()> {
     read.to = to.as_mut_ptr() as u64;
     read.bytes = u32::try_from(to.len()).unwrap_or(u32::MAX);
-    // SAFETY: The call reads and writes a `Read`, which is borrowed until it returns. It also
-    // writes at most `bytes` bytes at `to`, where at least as many are borrowed. All bit patterns
-    // are valid.
+    // SAFETY: `PERFTRACE_READ` reads and writes a `Read`, which is borrowed until the call returns.
+    // The call also writes at most `bytes` bytes at `to`, which is borrowed and has at least
+    // `bytes` bytes. All bit patterns of a `Read` are valid.
     unsafe { ioctl(fd, Updater::<{ call::READ }, Read>::new(read)) }
 }
 
-/// `PERFTRACE_RELEASE`.
+/// Calls `PERFTRACE_RELEASE`.
 pub fn release(fd: BorrowedFd<'_>, release: &mut Release) -> io::Result<()> {
-    // SAFETY: The call reads and writes a `Release`, which is borrowed until it returns. All bit
-    // patterns are valid.
+    // SAFETY: `PERFTRACE_RELEASE` reads and writes a `Release`, which is borrowed until the call
+    // returns. All bit patterns of a `Release` are valid.
     unsafe { ioctl(fd, Updater::<{ call::RELEASE }, Release>::new(release)) }
 }
 
-/// `PERFTRACE_PROCESS`.
+/// Calls `PERFTRACE_PROCESS`.
 pub fn process(fd: BorrowedFd<'_>, process: &mut Process) -> io::Result<()> {
-    // SAFETY: The call reads and writes a `Process`, which is borrowed until it returns. All bit
-    // patterns are valid.
+    // SAFETY: `PERFTRACE_PROCESS` reads and writes a `Process`, which is borrowed until the call
+    // returns. All bit patterns of a `Process` are valid.
     unsafe { ioctl(fd, Updater::<{ call::PROCESS }, Process>::new(process)) }
 }
 
-/// `PERFTRACE_DESCRIBE`.
+/// Calls `PERFTRACE_DESCRIBE`.
 pub fn describe(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()> {
-    // SAFETY: The call reads and writes a `Describe`, which is borrowed until it returns. All bit
-    // patterns are valid.
+    // SAFETY: `PERFTRACE_DESCRIBE` reads and writes a `Describe`, which is borrowed until the call
+    // returns. All bit patterns of a `Describe` are valid.
     unsafe { ioctl(fd, Updater::<{ call::DESCRIBE }, Describe>::new(describe)) }
 }
 
-/// `PERFTRACE_PAUSE`.
+/// Calls `PERFTRACE_PAUSE`.
 pub fn pause(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
-    // SAFETY: The call reads a `u32` at the address that it gets.
+    // SAFETY: `PERFTRACE_PAUSE` reads a `u32` at the address that `Setter` passes, which is valid
+    // during the call.
     unsafe { ioctl(fd, Setter::<{ call::PAUSE }, u32>::new(u32::from(on))) }
 }
 
-/// `PERFTRACE_END`.
+/// Calls `PERFTRACE_END`.
 pub fn end(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: The call takes no argument.
+    // SAFETY: `PERFTRACE_END` takes no argument.
     unsafe { ioctl(fd, NoArg::<{ call::END }>::new()) }
 }
 

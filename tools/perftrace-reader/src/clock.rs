@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Conversion of ticks to times.
+//! Converts ticks of a trace's clock to times.
 
 use crate::source::Info;
 
@@ -9,7 +9,7 @@ const SECOND: i128 = 1_000_000_000;
 /// The clock of a trace: the frequency of its ticks, and one moment in ticks and in real time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// Ticks per millisecond, not 0.
+    /// Number of ticks per millisecond, which is not 0.
     khz: u32,
     ticks: u64,
     realtime: u64,
@@ -25,31 +25,32 @@ impl Clock {
         }
     }
 
-    /// Returns the ticks per second.
+    /// Returns the frequency of the clock in ticks per second.
     pub fn frequency(&self) -> u64 {
         u64::from(self.khz) * 1000
     }
 
-    /// Converts ticks to nanoseconds since 1970. Earlier times become 0.
+    /// Converts ticks to nanoseconds since 1970. A time before 1970 becomes 0.
     pub fn realtime(&self, time: u64) -> u64 {
         let since = i128::from(time) - i128::from(self.ticks);
         let ns = i128::from(self.realtime) + since * 1_000_000 / i128::from(self.khz);
         u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// Returns the nanoseconds from one time to a later one.
+    /// Returns the nanoseconds from one time in ticks to a later time.
     pub(crate) fn between(&self, from: u64, to: u64) -> u64 {
         let ns = u128::from(to.saturating_sub(from)) * 1_000_000 / u128::from(self.khz);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Returns the time of tick 0: seconds since 1970, and ticks of the second that follows.
+    /// Returns the time of tick 0: seconds since 1970, and the rest in ticks, less than a second.
     pub fn origin(&self) -> (i64, u64) {
         let frequency = i128::from(self.frequency());
         let ticks = i128::from(self.realtime) * frequency / SECOND - i128::from(self.ticks);
         let seconds = ticks.div_euclid(frequency);
         let rest = ticks.rem_euclid(frequency);
-        // Both values fit, because ticks have 64 bits and the frequency is at least 1000.
+        // The seconds and the rest fit into 64 bits, because ticks have 64 bits and the frequency
+        // is at least 1000.
         (
             i64::try_from(seconds).unwrap_or_default(),
             u64::try_from(rest).unwrap_or_default(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device: lists traces and markers, creates traces, and opens existing ones.
+//! The device `/dev/perftrace`: lists traces and markers, creates traces, and opens existing
+//! traces.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -10,46 +11,46 @@ use rustix::io::Errno;
 
 use crate::abi;
 use crate::error::Error;
-use crate::source::{Chunk, Description, Info, Place, Source, Task};
+use crate::source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};
 use engine::trace::flag::ALL_USERS;
 use engine::trace::{
     self as raw, Create, Describe, Process, Read, Release, Zero, BYTES_MAX, ENDED,
 };
 
-/// Path of the device.
+/// Path of the device for user-space tracing.
 pub const DEVICE: &str = "/dev/perftrace";
 
 /// Maximum number of attempts to read a buffer. A signal may end an attempt, and the buffer may
-/// have more bytes than the memory for them.
-const PATIENCE: usize = 1000;
+/// have more bytes than the memory for the bytes.
+const MAX_READ_ATTEMPTS: usize = 1000;
 
 /// The configuration of a new trace.
 #[derive(Clone, Debug, Default)]
-pub struct Recipe {
+pub struct TraceConfig {
     /// The name of the trace.
     pub name: String,
-    /// Globs of markers' names with single blanks between them. If empty, all markers but the
-    /// kernel's are wanted.
+    /// Globs of markers' names with single blanks between them. If the text is empty, the trace
+    /// records all markers except those of the kernel.
     pub markers: String,
     /// A combination of [`crate::FLIGHT`], `WAIT`, `SHARED`, `KEEP`, `PAUSED` and `ALL_USERS`.
     pub flags: u32,
-    /// Bytes of a buffer's records; 0 for the default.
+    /// Size of a buffer's records in bytes; 0 for the default.
     pub bytes: u32,
-    /// Maximum number of milliseconds that a thread waits, with `WAIT`; 0 for the default, all ones
-    /// for no limit.
+    /// Maximum number of milliseconds that a thread waits for room with the flag `WAIT`; 0 for the
+    /// default, all ones for no limit.
     pub wait_ms: u32,
     /// A filter that the crate perftrace-filter has compiled; empty for none.
     pub filter: Vec<u8>,
 }
 
-/// The open device.
+/// The open device `/dev/perftrace`.
 #[derive(Debug)]
 pub struct Device {
     file: File,
 }
 
 impl Device {
-    /// Opens the device. The error is `NotFound` if the module is not loaded.
+    /// Opens `/dev/perftrace`. The error is `NotFound` if the module is not loaded.
     pub fn open() -> Result<Self, Error> {
         let file = File::options().read(true).write(true).open(DEVICE);
         Ok(Self {
@@ -63,30 +64,31 @@ impl Device {
         let mut slot = 0;
         while slot < raw::NR_TRACES as u32 {
             let mut raw = raw_info(slot);
-            match again(|| abi::next_trace(self.file.as_fd(), &mut raw)) {
+            match retry_on_intr(|| abi::next_trace(self.file.as_fd(), &mut raw)) {
                 Ok(()) if raw.slot >= slot => {}
                 Ok(()) => return Err(Error::Corrupt("trace listed twice".to_owned())),
                 Err(Errno::NOENT) => break,
                 Err(e) => return Err(Error::Call("list traces", e.into())),
             }
             slot = raw.slot.saturating_add(1);
-            all.push(info(&raw));
+            all.push(info_from_raw(&raw));
         }
         Ok(all)
     }
 
     /// Returns the markers of the processes that the caller may trace.
-    pub fn markers(&self) -> Result<Vec<Description>, Error> {
-        let mut all: Vec<Description> = Vec::new();
+    pub fn markers(&self) -> Result<Vec<MarkerInfo>, Error> {
+        let mut all: Vec<MarkerInfo> = Vec::new();
         let mut next = (0, 0);
         loop {
             let mut raw = raw_describe(next.0, next.1);
-            match again(|| abi::next_marker(self.file.as_fd(), &mut raw)) {
+            match retry_on_intr(|| abi::next_marker(self.file.as_fd(), &mut raw)) {
                 Ok(()) => {}
                 Err(Errno::NOENT) => return Ok(all),
                 Err(e) => return Err(Error::Call("list markers", e.into())),
             }
-            // Processes may be in any order, but the numbers of a process's markers must increase.
+            // The kernel may return processes in any order, but the numbers of a process's markers
+            // must increase.
             if raw.key == next.0 && raw.number < next.1 {
                 return Err(Error::Corrupt("marker listed twice".to_owned()));
             }
@@ -94,56 +96,56 @@ impl Device {
                 Some(number) => (raw.key, number),
                 None => return Err(Error::Corrupt("marker number out of range".to_owned())),
             };
-            all.push(description(&raw));
+            all.push(description_from_raw(&raw));
         }
     }
 
     /// Returns a process by its key, or `None` if the kernel does not describe it without a trace.
-    pub fn process(&self, key: u64) -> Option<Task> {
-        task(self.file.as_fd(), key).ok().flatten()
+    pub fn process(&self, key: u64) -> Option<ProcessInfo> {
+        read_process(self.file.as_fd(), key).ok().flatten()
     }
 
     /// Asks all traced processes to release the device, and to map the file `wake` in its place.
-    /// Returns how many have not done so yet.
+    /// Returns the number of processes that have not released the device yet.
     pub fn release(&self, wake: &File) -> Result<u32, Error> {
-        self.ask(0, wake.as_raw_fd())
+        self.ioctl_release(0, wake.as_raw_fd())
     }
 
-    /// Allows processes to be traced, and traces to be created, again.
+    /// Allows again that processes are traced and traces are created.
     pub fn resume(&self) -> Result<(), Error> {
-        self.ask(raw::RESUME, -1).map(|_| ())
+        self.ioctl_release(raw::RESUME, -1).map(|_| ())
     }
 
-    fn ask(&self, flags: u32, wake: i32) -> Result<u32, Error> {
+    fn ioctl_release(&self, flags: u32, wake: i32) -> Result<u32, Error> {
         let mut release = Release {
             size: size_of::<Release>() as u32,
             flags,
             wake: wake as u32,
             left: 0,
         };
-        match again(|| abi::release(self.file.as_fd(), &mut release)) {
+        match retry_on_intr(|| abi::release(self.file.as_fd(), &mut release)) {
             Ok(()) => Ok(release.left),
             Err(Errno::PERM) => Err(Error::Denied(
                 "releasing and arming processes needs CAP_SYS_MODULE",
             )),
-            Err(Errno::BUSY) => Err(Error::Traces),
+            Err(Errno::BUSY) => Err(Error::TracesExist),
             Err(e) => Err(Error::Call("release the traced processes", e.into())),
         }
     }
 
     /// Creates a trace.
-    pub fn create(self, recipe: &Recipe) -> Result<Trace, Error> {
+    pub fn create(self, config: &TraceConfig) -> Result<Trace, Error> {
         let mut raw = raw_create();
-        raw.flags = recipe.flags;
-        raw.bytes = recipe.bytes;
-        raw.wait_ms = recipe.wait_ms;
-        put(&mut raw.name, &recipe.name, "trace name")?;
-        put(&mut raw.markers, &recipe.markers, "list of markers")?;
-        let made = again(|| abi::create(self.file.as_fd(), &mut raw, &recipe.filter));
-        made.map_err(|e| match e {
-            Errno::EXIST => Error::Exists(recipe.name.clone()),
-            Errno::BUSY => Error::Full,
-            Errno::PERM | Errno::ACCESS => Error::Denied(match recipe.flags & ALL_USERS {
+        raw.flags = config.flags;
+        raw.bytes = config.bytes;
+        raw.wait_ms = config.wait_ms;
+        copy_text(&mut raw.name, &config.name, "trace name")?;
+        copy_text(&mut raw.markers, &config.markers, "list of markers")?;
+        let result = retry_on_intr(|| abi::create(self.file.as_fd(), &mut raw, &config.filter));
+        result.map_err(|e| match e {
+            Errno::EXIST => Error::Exists(config.name.clone()),
+            Errno::BUSY => Error::TooManyTraces,
+            Errno::PERM | Errno::ACCESS => Error::Denied(match config.flags & ALL_USERS {
                 0 => "markers of the kernel need CAP_PERFMON",
                 _ => "traces of all users need CAP_PERFMON",
             }),
@@ -155,13 +157,13 @@ impl Device {
     }
 
     /// Opens an existing trace.
-    pub fn take(self, name: &str) -> Result<Trace, Error> {
+    pub fn open_trace(self, name: &str) -> Result<Trace, Error> {
         let mut raw = raw_create();
-        // No trace has a name that cannot be one.
-        if put(&mut raw.name, name, "").is_err() {
+        // A name that is too long, or otherwise invalid, is not the name of any trace.
+        if copy_text(&mut raw.name, name, "").is_err() {
             return Err(Error::NoTrace(name.to_owned()));
         }
-        again(|| abi::open(self.file.as_fd(), &mut raw)).map_err(|e| match e {
+        retry_on_intr(|| abi::open(self.file.as_fd(), &mut raw)).map_err(|e| match e {
             Errno::NOENT | Errno::INVAL => Error::NoTrace(name.to_owned()),
             Errno::PERM | Errno::ACCESS => Error::Denied("the trace belongs to another user"),
             e => Error::Call("open the trace", e.into()),
@@ -177,18 +179,19 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Ends the trace: it wants no more events.
+    /// Ends the trace, which then records no more events.
     pub fn end(&self) -> Result<(), Error> {
-        again(|| abi::end(self.file.as_fd())).map_err(|e| Error::Call("end the trace", e.into()))
+        retry_on_intr(|| abi::end(self.file.as_fd()))
+            .map_err(|e| Error::Call("end the trace", e.into()))
     }
 
-    /// Pauses the trace, or resumes it.
+    /// Pauses or resumes the trace.
     pub fn pause(&self, on: bool) -> Result<(), Error> {
-        again(|| abi::pause(self.file.as_fd(), on))
+        retry_on_intr(|| abi::pause(self.file.as_fd(), on))
             .map_err(|e| Error::Call("pause the trace", e.into()))
     }
 
-    /// Returns whether the trace has ended.
+    /// Returns true if the trace has ended.
     pub fn has_ended(&self) -> Result<bool, Error> {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
         let now = Timespec {
@@ -212,19 +215,19 @@ impl AsFd for Trace {
 impl Source for Trace {
     fn info(&self) -> Result<Info, Error> {
         let mut raw = raw_info(0);
-        again(|| abi::info(self.file.as_fd(), &mut raw))
+        retry_on_intr(|| abi::info(self.file.as_fd(), &mut raw))
             .map_err(|e| Error::Call("query the trace", e.into()))?;
         if raw.khz == 0 {
             return Err(Error::Corrupt("tick frequency is 0".to_owned()));
         }
-        Ok(info(&raw))
+        Ok(info_from_raw(&raw))
     }
 
-    fn read(&self, after: Place, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
+    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
         to.resize(to.capacity().max(1 << 16), 0);
         // The number of attempts is limited, so that a program that changes its counts all the time
         // cannot block the reader.
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_READ_ATTEMPTS {
             let mut raw = Read {
                 key: after.key,
                 cpu: after.cpu,
@@ -234,7 +237,7 @@ impl Source for Trace {
                 Ok(()) if raw.bytes as usize <= to.len() => {
                     to.truncate(raw.bytes as usize);
                     return Ok(Some(Chunk {
-                        place: Place {
+                        buffer: BufferId {
                             key: raw.key,
                             cpu: raw.cpu,
                         },
@@ -260,27 +263,27 @@ impl Source for Trace {
         Ok(None)
     }
 
-    fn process(&self, key: u64) -> Result<Option<Task>, Error> {
-        task(self.file.as_fd(), key)
+    fn process(&self, key: u64) -> Result<Option<ProcessInfo>, Error> {
+        read_process(self.file.as_fd(), key)
     }
 
-    fn describe(&self, key: u64, number: u32) -> Result<Option<Description>, Error> {
+    fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error> {
         let mut raw = raw_describe(key, number);
-        match again(|| abi::describe(self.file.as_fd(), &mut raw)) {
-            Ok(()) => Ok(Some(description(&raw))),
+        match retry_on_intr(|| abi::describe(self.file.as_fd(), &mut raw)) {
+            Ok(()) => Ok(Some(description_from_raw(&raw))),
             Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
             Err(e) => Err(Error::Call("query a marker", e.into())),
         }
     }
 }
 
-fn task(fd: BorrowedFd<'_>, key: u64) -> Result<Option<Task>, Error> {
+fn read_process(fd: BorrowedFd<'_>, key: u64) -> Result<Option<ProcessInfo>, Error> {
     let mut raw = Process {
         key,
         ..Process::ZERO
     };
-    match again(|| abi::process(fd, &mut raw)) {
-        Ok(()) => Ok(Some(Task {
+    match retry_on_intr(|| abi::process(fd, &mut raw)) {
+        Ok(()) => Ok(Some(ProcessInfo {
             pid: raw.pid,
             uid: raw.uid,
             ended: raw.flags & ENDED != 0,
@@ -293,11 +296,11 @@ fn task(fd: BorrowedFd<'_>, key: u64) -> Result<Option<Task>, Error> {
 }
 
 /// Repeats a call that a signal has interrupted.
-fn again(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+fn retry_on_intr(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
     loop {
         match call() {
             Err(Errno::INTR) => {}
-            done => return done,
+            result => return result,
         }
     }
 }
@@ -309,11 +312,11 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Copies a text, which must leave space for a NUL.
-fn put(to: &mut [u8], text: &str, what: &str) -> Result<(), Error> {
+fn copy_text(to: &mut [u8], text: &str, what: &str) -> Result<(), Error> {
     if text.len() >= to.len() || text.contains('\0') {
-        let most = to.len() - 1;
+        let max = to.len() - 1;
         return Err(Error::Invalid(format!(
-            "{what}: more than {most} bytes, or a NUL byte"
+            "{what}: more than {max} bytes, or a NUL byte"
         )));
     }
     to[..text.len()].copy_from_slice(text.as_bytes());
@@ -331,8 +334,8 @@ fn raw_info(slot: u32) -> raw::Info {
 fn raw_create() -> Create {
     Create {
         size: size_of::<Create>() as u32,
-        // If the filter is wrong, the kernel stores the number of a step here. Otherwise the value
-        // stays.
+        // If the filter is invalid, the kernel stores the number of the invalid step in `position`.
+        // Otherwise the kernel does not change `position`.
         position: u32::MAX,
         ..Zero::ZERO
     }
@@ -346,7 +349,7 @@ fn raw_describe(key: u64, number: u32) -> Describe {
     }
 }
 
-fn info(raw: &raw::Info) -> Info {
+fn info_from_raw(raw: &raw::Info) -> Info {
     Info {
         slot: raw.slot,
         flags: raw.flags,
@@ -370,8 +373,8 @@ fn info(raw: &raw::Info) -> Info {
     }
 }
 
-fn description(raw: &Describe) -> Description {
-    Description {
+fn description_from_raw(raw: &Describe) -> MarkerInfo {
+    MarkerInfo {
         key: raw.key,
         number: raw.number,
         refs: raw.refs,
@@ -390,9 +393,9 @@ mod tests {
         assert_eq!(text(b"abcd"), "abcd");
         assert_eq!(text(b"\xff\0"), "\u{fffd}");
         let mut room = [0; 4];
-        assert!(put(&mut room, "abcd", "it").is_err());
-        assert!(put(&mut room, "a\0", "it").is_err());
-        assert!(put(&mut room, "abc", "it").is_ok());
+        assert!(copy_text(&mut room, "abcd", "it").is_err());
+        assert!(copy_text(&mut room, "a\0", "it").is_err());
+        assert!(copy_text(&mut room, "abc", "it").is_ok());
         assert_eq!(&room, b"abc\0");
     }
 }

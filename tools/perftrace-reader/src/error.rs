@@ -10,25 +10,25 @@ use crate::device::DEVICE;
 /// The reason why a trace cannot be created, opened or read.
 #[derive(Debug)]
 pub enum Error {
-    /// The device could not be opened.
+    /// `/dev/perftrace` could not be opened.
     Open(io::Error),
-    /// There is no such trace, or none that the caller may open.
+    /// No trace has this name, or the caller may not open the trace.
     NoTrace(String),
-    /// There is already a trace of this name.
+    /// A trace of this name already exists.
     Exists(String),
     /// The maximum number of traces exists.
-    Full,
-    /// The call needs that there are no traces.
-    Traces,
-    /// Another file reads this trace.
+    TooManyTraces,
+    /// The call is possible only while no traces exist.
+    TracesExist,
+    /// Another file reads the trace.
     Busy,
-    /// The caller lacks this permission.
+    /// The caller lacks the permission with this name.
     Denied(&'static str),
     /// The kernel has refused this step of the filter.
     Filter(u32),
     /// The kernel has refused a name, globs, a size or flags.
     Invalid(String),
-    /// The call has failed for another reason.
+    /// A system call has failed for another reason.
     Call(&'static str, io::Error),
     /// The kernel's answer is invalid.
     Corrupt(String),
@@ -42,11 +42,11 @@ impl fmt::Display for Error {
             Self::Open(e) => write!(f, "{DEVICE}: {e}"),
             Self::NoTrace(name) => write!(f, "no trace '{name}'"),
             Self::Exists(name) => write!(f, "trace '{name}' already exists"),
-            Self::Full => write!(
+            Self::TooManyTraces => write!(
                 f,
                 "too many traces: the limits are 16, and without CAP_PERFMON 8 for each user"
             ),
-            Self::Traces => write!(f, "traces exist"),
+            Self::TracesExist => write!(f, "traces exist"),
             Self::Busy => write!(f, "another process reads this trace"),
             Self::Denied(what) => write!(f, "permission denied: {what}"),
             Self::Filter(step) => write!(f, "the kernel rejects step {step} of the filter"),

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fields of a marker: their description as text, and their values in a record.
+//! Parses the text that describes the fields of a marker, and the values of the fields in a record.
 
 use std::fmt;
 
 /// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// Unsigned integer of this many bytes.
+    /// Unsigned integer, with its number of bytes.
     Unsigned(u8),
-    /// Signed integer of this many bytes.
+    /// Signed integer, with its number of bytes.
     Signed(u8),
-    /// Unsigned integer of this many bytes, shown in hex.
+    /// Unsigned integer that is shown in hex, with its number of bytes.
     Hex(u8),
-    /// Floating-point number of 4 or 8 bytes.
+    /// Floating-point number, with its number of bytes (4 or 8).
     Float(u8),
-    /// Text: bytes and a NUL.
+    /// Text: bytes that end with a NUL.
     Text,
 }
 
@@ -46,13 +46,13 @@ impl Type {
 /// A field of a marker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Field {
-    /// The name.
+    /// The name of the field.
     pub name: String,
-    /// The type.
+    /// The type of the field.
     pub kind: Type,
 }
 
-/// Parses the text that describes a marker's fields. Returns `None` if it is invalid.
+/// Parses the text that describes a marker's fields. Returns `None` if the text is invalid.
 pub fn parse(text: &str) -> Option<Vec<Field>> {
     if !engine::filter::check_fields(text.as_bytes()) {
         return None;
@@ -72,23 +72,23 @@ pub fn parse(text: &str) -> Option<Vec<Field>> {
 /// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// u8 to u64.
+    /// The value of a field of the type u8, u16, u32 or u64.
     Unsigned(u64),
-    /// s8 to s64.
+    /// The value of a field of the type s8, s16, s32 or s64.
     Signed(i64),
-    /// x8 to x64, and the number of bytes.
+    /// The value of a field of the type x8, x16, x32 or x64, and its size in bytes.
     Hex(u64, u8),
-    /// f32.
+    /// The value of a field of the type f32.
     Single(f32),
-    /// f64.
+    /// The value of a field of the type f64.
     Double(f64),
-    /// str, without its NUL.
+    /// The value of a field of the type str, without its NUL.
     Text(&'a [u8]),
 }
 
 impl fmt::Display for Value<'_> {
-    /// Formats the value for people. Control characters are escaped, so that none reaches a
-    /// terminal.
+    /// Formats the value for people. Control characters are escaped, so that a terminal does not
+    /// interpret them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsigned(n) => write!(f, "{n}"),
@@ -110,47 +110,49 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// Takes the first `N` bytes off.
-fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+/// Removes and returns the first `N` bytes, or returns `None` if there are fewer bytes.
+fn split_array<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;
     Some(*first)
 }
 
-fn unsigned(bytes: &mut &[u8], size: u8) -> Option<u64> {
+fn read_unsigned(bytes: &mut &[u8], size: u8) -> Option<u64> {
     Some(match size {
-        1 => u8::from_ne_bytes(take(bytes)?).into(),
-        2 => u16::from_ne_bytes(take(bytes)?).into(),
-        4 => u32::from_ne_bytes(take(bytes)?).into(),
-        _ => u64::from_ne_bytes(take(bytes)?),
+        1 => u8::from_ne_bytes(split_array(bytes)?).into(),
+        2 => u16::from_ne_bytes(split_array(bytes)?).into(),
+        4 => u32::from_ne_bytes(split_array(bytes)?).into(),
+        _ => u64::from_ne_bytes(split_array(bytes)?),
     })
 }
 
-/// Takes the value at the beginning of these bytes off. Returns `None` if it is not complete.
-pub fn value<'a>(kind: Type, bytes: &mut &'a [u8]) -> Option<Value<'a>> {
+/// Removes and returns the value at the beginning of `bytes`. Returns `None` if the value is not
+/// complete.
+pub fn read_value<'a>(kind: Type, bytes: &mut &'a [u8]) -> Option<Value<'a>> {
     Some(match kind {
-        Type::Unsigned(size) => Value::Unsigned(unsigned(bytes, size)?),
-        Type::Hex(size) => Value::Hex(unsigned(bytes, size)?, size),
-        Type::Signed(1) => Value::Signed(i8::from_ne_bytes(take(bytes)?).into()),
-        Type::Signed(2) => Value::Signed(i16::from_ne_bytes(take(bytes)?).into()),
-        Type::Signed(4) => Value::Signed(i32::from_ne_bytes(take(bytes)?).into()),
-        Type::Signed(_) => Value::Signed(i64::from_ne_bytes(take(bytes)?)),
-        Type::Float(4) => Value::Single(f32::from_ne_bytes(take(bytes)?)),
-        Type::Float(_) => Value::Double(f64::from_ne_bytes(take(bytes)?)),
+        Type::Unsigned(size) => Value::Unsigned(read_unsigned(bytes, size)?),
+        Type::Hex(size) => Value::Hex(read_unsigned(bytes, size)?, size),
+        Type::Signed(1) => Value::Signed(i8::from_ne_bytes(split_array(bytes)?).into()),
+        Type::Signed(2) => Value::Signed(i16::from_ne_bytes(split_array(bytes)?).into()),
+        Type::Signed(4) => Value::Signed(i32::from_ne_bytes(split_array(bytes)?).into()),
+        Type::Signed(_) => Value::Signed(i64::from_ne_bytes(split_array(bytes)?)),
+        Type::Float(4) => Value::Single(f32::from_ne_bytes(split_array(bytes)?)),
+        Type::Float(_) => Value::Double(f64::from_ne_bytes(split_array(bytes)?)),
         Type::Text => {
-            let whole: &'a [u8] = bytes;
-            let end = whole.iter().position(|b| *b == 0)?;
-            *bytes = &whole[end + 1..];
-            Value::Text(&whole[..end])
+            let all: &'a [u8] = bytes;
+            let end = all.iter().position(|b| *b == 0)?;
+            *bytes = &all[end + 1..];
+            Value::Text(&all[..end])
         }
     })
 }
 
-/// Returns the number of these bytes that the fields take, or `None` if there are too few.
-pub fn measure(fields: &[Field], bytes: &[u8]) -> Option<usize> {
+/// Returns the number of bytes at the beginning of `bytes` that the fields take, or `None` if
+/// `bytes` is too short.
+pub fn encoded_size(fields: &[Field], bytes: &[u8]) -> Option<usize> {
     let mut rest = bytes;
     for field in fields {
-        value(field.kind, &mut rest)?;
+        read_value(field.kind, &mut rest)?;
     }
     Some(bytes.len() - rest.len())
 }
@@ -216,26 +218,30 @@ mod tests {
         bytes.extend(f32::NAN.to_ne_bytes());
         let len = bytes.len();
         bytes.extend([0; 3]);
-        assert_eq!(measure(&fields, &bytes), Some(len));
+        assert_eq!(encoded_size(&fields, &bytes), Some(len));
         let mut rest = &bytes[..];
         let shown: Vec<String> = fields
             .iter()
-            .map(|f| value(f.kind, &mut rest).expect("it is whole").to_string())
+            .map(|f| {
+                read_value(f.kind, &mut rest)
+                    .expect("it is whole")
+                    .to_string()
+            })
             .collect();
         assert_eq!(
             shown,
             ["-1", "4660", "0xfff0", "-1.5", "\"x\\ny\\xff\"", "NaN"]
         );
         for len in 0..len {
-            assert_eq!(measure(&fields, &bytes[..len]), None, "{len}");
+            assert_eq!(encoded_size(&fields, &bytes[..len]), None, "{len}");
         }
     }
 
     #[test]
     fn r3_7_a_text_without_its_end_is_no_value() {
         let fields = parse("e:str").expect("fields");
-        assert_eq!(measure(&fields, b"abcdefgh"), None);
-        assert_eq!(measure(&fields, b"abcdefg\0"), Some(8));
-        assert_eq!(measure(&fields, b"\0\0\0\0"), Some(1));
+        assert_eq!(encoded_size(&fields, b"abcdefgh"), None);
+        assert_eq!(encoded_size(&fields, b"abcdefg\0"), Some(8));
+        assert_eq!(encoded_size(&fields, b"\0\0\0\0"), Some(1));
     }
 }

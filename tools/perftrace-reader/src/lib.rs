@@ -3,15 +3,15 @@
 //! Reader side of user-space tracing: reads the traces of `/dev/perftrace`.
 //!
 //! ```no_run
-//! use perftrace_reader::{output::Text, Device, Reader, Recipe, Source, Clock};
+//! use perftrace_reader::{output::Text, Clock, Device, Reader, Source, TraceConfig};
 //!
-//! let recipe = Recipe { name: "now".to_owned(), ..Recipe::default() };
-//! let trace = Device::open()?.create(&recipe)?;
+//! let config = TraceConfig { name: "now".to_owned(), ..TraceConfig::default() };
+//! let trace = Device::open()?.create(&config)?;
 //! let info = trace.info()?;
 //! let mut lines = Text::new(std::io::stdout(), Clock::new(&info), false);
 //! let mut reader = Reader::new(&info);
 //! std::thread::sleep(std::time::Duration::from_secs(1));
-//! reader.round(&trace, &mut lines)?;
+//! reader.read_round(&trace, &mut lines)?;
 //! # Ok::<(), perftrace_reader::Error>(())
 //! ```
 //!
@@ -40,7 +40,7 @@ pub mod records;
 mod source;
 
 pub use clock::Clock;
-pub use device::{Device, Recipe, Trace, DEVICE};
+pub use device::{Device, Trace, TraceConfig, DEVICE};
 pub use engine::trace::flag::{ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED, UNSTABLE, WAIT};
 pub use engine::trace::map::{READ_BYTES, WORDS};
 pub use engine::trace::{
@@ -50,4 +50,4 @@ pub use engine::trace::{
 pub use error::Error;
 pub use metadata::{Marker, Process};
 pub use reader::{Reader, Totals};
-pub use source::{Chunk, Description, Info, Place, Source, Task};
+pub use source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};

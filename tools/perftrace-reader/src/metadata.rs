@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A cache of processes and markers, so that each is requested from the kernel only once.
+//! A cache of processes and markers, so that the reader requests each process and marker from the
+//! kernel only once.
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -8,21 +9,21 @@ use std::rc::Rc;
 
 use crate::error::Error;
 use crate::fields::{self, Field, Value};
-use crate::source::{Source, Task};
+use crate::source::{ProcessInfo, Source};
 use engine::trace::KEY_KERNEL;
 
-/// Maximum number of classes, that is of distinct names with fields. Events of further classes are
+/// Maximum number of classes, which are distinct names with fields. Events of further classes are
 /// not read.
-const CLASSES: usize = 1 << 16;
+const MAX_CLASSES: usize = 1 << 16;
 
 /// A class of events. Markers with the same name and fields are one class.
 #[derive(Debug)]
 pub struct Marker {
-    /// The number by which outputs know the class: 0, 1 and so on.
+    /// The number by which outputs identify the class: 0, 1 and so on.
     pub class: u32,
-    /// `provider:event`.
+    /// The name of the class, `provider:event`.
     pub name: String,
-    /// The fields, in the order of a record.
+    /// The fields, in the order of their values in a record.
     pub fields: Vec<Field>,
 }
 
@@ -35,21 +36,21 @@ impl Marker {
         let mut rest = payload;
         self.fields
             .iter()
-            .map_while(move |f| Some((f.name.as_str(), fields::value(f.kind, &mut rest)?)))
+            .map_while(move |f| Some((f.name.as_str(), fields::read_value(f.kind, &mut rest)?)))
     }
 }
 
 /// A process that wrote events.
 #[derive(Debug)]
 pub struct Process {
-    /// The key by which the trace knows the process.
+    /// The key by which the trace identifies the process.
     pub key: u64,
     /// The kernel's description of the process.
-    pub task: Task,
+    pub info: ProcessInfo,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedProcess {
     process: Rc<Process>,
     markers: HashMap<u16, Rc<Marker>>,
     /// The round in which the process was looked up last.
@@ -59,60 +60,65 @@ struct Known {
 /// The cache: processes by their keys, markers by their processes and numbers.
 #[derive(Debug, Default)]
 pub struct Metadata {
-    processes: HashMap<u64, Known>,
+    processes: HashMap<u64, CachedProcess>,
     classes: HashMap<(String, String), Rc<Marker>>,
     round: u64,
     /// The last event that was looked up in this round, and its result.
-    last: Option<((u64, u16), Found)>,
+    last: Option<((u64, u16), ProcessAndMarker)>,
 }
 
 /// The process and the marker of an event.
-pub type Found = (Rc<Process>, Rc<Marker>);
+pub type ProcessAndMarker = (Rc<Process>, Rc<Marker>);
 
 impl Metadata {
-    fn known(&mut self, source: &impl Source, key: u64) -> Result<Option<&mut Known>, Error> {
-        let known = match self.processes.entry(key) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
-                let task = match key {
-                    KEY_KERNEL => Some(Task {
+    fn cached_process(
+        &mut self,
+        source: &impl Source,
+        key: u64,
+    ) -> Result<Option<&mut CachedProcess>, Error> {
+        let cached = match self.processes.entry(key) {
+            Entry::Occupied(cached) => cached.into_mut(),
+            Entry::Vacant(vacant) => {
+                let info = match key {
+                    KEY_KERNEL => Some(ProcessInfo {
                         comm: "kernel".to_owned(),
-                        ..Task::default()
+                        ..ProcessInfo::default()
                     }),
                     _ => source.process(key)?,
                 };
-                let Some(task) = task else {
+                let Some(info) = info else {
                     return Ok(None);
                 };
-                place.insert(Known {
-                    process: Rc::new(Process { key, task }),
+                vacant.insert(CachedProcess {
+                    process: Rc::new(Process { key, info }),
                     markers: HashMap::new(),
                     round: 0,
                 })
             }
         };
-        known.round = self.round;
-        Ok(Some(known))
+        cached.round = self.round;
+        Ok(Some(cached))
     }
 
-    /// Looks up a process and one of its markers. Returns `None` if one of them does not exist.
-    pub fn event(
+    /// Looks up a process and one of its markers. Returns `None` if the process or the marker does
+    /// not exist.
+    pub fn look_up(
         &mut self,
         source: &impl Source,
         key: u64,
         number: u16,
-    ) -> Result<Option<Found>, Error> {
-        // Most events are of the same process and marker as the one before.
+    ) -> Result<Option<ProcessAndMarker>, Error> {
+        // Most events are of the same process and marker as the previous event.
         if let Some((last, found)) = &self.last {
             if *last == (key, number) {
                 return Ok(Some(found.clone()));
             }
         }
-        let Some(known) = self.known(source, key)? else {
+        let Some(cached) = self.cached_process(source, key)? else {
             return Ok(None);
         };
-        let process = Rc::clone(&known.process);
-        let marker = match known.markers.get(&number) {
+        let process = Rc::clone(&cached.process);
+        let marker = match cached.markers.get(&number) {
             Some(marker) => Rc::clone(marker),
             None => {
                 // A marker that does not exist may be registered later, so failures are not cached.
@@ -120,8 +126,8 @@ impl Metadata {
                 let Some(marker) = found.and_then(|d| self.class(d.name, d.fields)) else {
                     return Ok(None);
                 };
-                if let Some(known) = self.processes.get_mut(&key) {
-                    known.markers.insert(number, Rc::clone(&marker));
+                if let Some(cached) = self.processes.get_mut(&key) {
+                    cached.markers.insert(number, Rc::clone(&marker));
                 }
                 marker
             }
@@ -136,8 +142,8 @@ impl Metadata {
         if let Some(marker) = self.classes.get(&key) {
             return Some(Rc::clone(marker));
         }
-        // Without this limit, the programs of all users could add classes for ever.
-        if next >= CLASSES {
+        // Without this limit, the programs of all users could add classes without end.
+        if next >= MAX_CLASSES {
             return None;
         }
         let marker = Rc::new(Marker {
@@ -149,25 +155,26 @@ impl Metadata {
         Some(marker)
     }
 
-    /// Begins another round. In every `every`-th round, checks the processes that were not looked
-    /// up for more than that many rounds, and forgets those that do not exist any more. Keys are
-    /// never used again. Returns the keys of the forgotten processes.
-    pub fn next_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
+    /// Begins another round of reading. In every `every`-th round, checks the processes that were
+    /// not looked up for more than `every` rounds, and removes the processes that no longer exist
+    /// from the cache. The kernel never reuses the keys of processes. Returns the keys of the
+    /// removed processes.
+    pub fn begin_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
         self.round += 1;
         self.last = None;
-        let mut gone = Vec::new();
+        let mut exited = Vec::new();
         if self.round % every != 0 {
-            return Ok(gone);
+            return Ok(exited);
         }
-        for (key, known) in &self.processes {
-            let idle = self.round - known.round > every;
+        for (key, cached) in &self.processes {
+            let idle = self.round - cached.round > every;
             if idle && *key != KEY_KERNEL && source.process(*key)?.is_none() {
-                gone.push(*key);
+                exited.push(*key);
             }
         }
-        for key in &gone {
+        for key in &exited {
             self.processes.remove(key);
         }
-        Ok(gone)
+        Ok(exited)
     }
 }

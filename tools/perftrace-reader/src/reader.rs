@@ -10,38 +10,40 @@ use crate::fields;
 use crate::metadata::Metadata;
 use crate::output::{Event, Loss, Output, Packet};
 use crate::records::{Item, Layout, Record, Records};
-use crate::source::{Chunk, Info, Place, Source};
+use crate::source::{BufferId, Chunk, Info, Source};
 use engine::trace::flag::FLIGHT;
 use engine::trace::KEY_SHARED;
 
 /// Number of rounds without events after which the reader checks whether a process still exists.
-const SILENCE: u64 = 64;
-/// Maximum number of milliseconds that a record's time may be later than its reading. The clocks of
-/// different CPUs differ by less.
-const AHEAD: u64 = 1000;
-/// Number of milliseconds within which a record is committed after its time was read, as a rule.
-const LATE: u64 = 10;
+const IDLE_ROUNDS: u64 = 64;
+/// Maximum number of milliseconds by which the time of a record may be later than the time at which
+/// it was read. The clocks of different CPUs differ by less than this maximum.
+const MAX_AHEAD_MS: u64 = 1000;
+/// Number of milliseconds after the clock was read within which a record is usually committed.
+const MAX_LATE_MS: u64 = 10;
 
-/// Totals of what was read.
+/// Totals over all events that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Number of events.
+    /// Number of events that were read.
     pub events: u64,
-    /// Bytes of records.
+    /// Number of bytes of records.
     pub bytes: u64,
-    /// Events that found no room, as far as the buffers have reported them.
+    /// Number of lost events for which a buffer had no room, as far as the buffers have reported
+    /// them.
     pub lost: u64,
-    /// Bytes that are not part of a valid record.
+    /// Number of bytes that are not part of a valid record.
     pub cut: u64,
-    /// Events with an impossible time: before that of the previous event, or in the future.
-    pub disorder: u64,
+    /// Number of events with an impossible time, which is before the time of the previous event or
+    /// in the future.
+    pub bad_times: u64,
 }
 
-/// The state of a buffer.
+/// The state of a buffer that the reader has read.
 #[derive(Debug, Default)]
 struct Stream {
-    last: u64,
-    told: u64,
+    last_time: u64,
+    reported_lost: u64,
     lost: u64,
     position: u64,
 }
@@ -52,7 +54,7 @@ pub struct Reader {
     flight: bool,
     khz: u64,
     metadata: Metadata,
-    streams: HashMap<Place, Stream>,
+    streams: HashMap<BufferId, Stream>,
     buffer: Vec<u8>,
     totals: Totals,
 }
@@ -61,7 +63,7 @@ impl Reader {
     /// Creates the reader of a trace.
     pub fn new(info: &Info) -> Self {
         Self {
-            flight: info.is(FLIGHT),
+            flight: info.has_flag(FLIGHT),
             khz: Clock::new(info).frequency() / 1000,
             metadata: Metadata::default(),
             streams: HashMap::new(),
@@ -75,25 +77,29 @@ impl Reader {
         self.totals
     }
 
-    /// Reads each buffer that has something once. Returns the number of these buffers.
-    pub fn round(&mut self, source: &impl Source, output: &mut dyn Output) -> Result<usize, Error> {
+    /// Reads each buffer that has new records once. Returns the number of these buffers.
+    pub fn read_round(
+        &mut self,
+        source: &impl Source,
+        output: &mut dyn Output,
+    ) -> Result<usize, Error> {
         let begin = source.info()?.ticks;
-        for key in self.metadata.next_round(source, SILENCE)? {
+        for key in self.metadata.begin_round(source, IDLE_ROUNDS)? {
             self.streams.retain(|place, _| place.key != key);
-            output.gone(key).map_err(Error::Write)?;
+            output.process_exited(key).map_err(Error::Write)?;
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut after = Place::FIRST;
+        let mut after = BufferId::BEFORE_FIRST;
         let mut nr = 0;
         let result = loop {
             match source.read(after, &mut buffer) {
-                Ok(Some(chunk)) if chunk.place == after => {
+                Ok(Some(chunk)) if chunk.buffer == after => {
                     break Err(Error::Corrupt("buffer returned twice".to_owned()));
                 }
                 Ok(Some(chunk)) => {
-                    after = chunk.place;
+                    after = chunk.buffer;
                     nr += 1;
-                    if let Err(error) = self.chunk(source, output, &chunk, &buffer) {
+                    if let Err(error) = self.process_chunk(source, output, &chunk, &buffer) {
                         break Err(error);
                     }
                 }
@@ -103,37 +109,37 @@ impl Reader {
         };
         self.buffer = buffer;
         output
-            .round(begin.saturating_sub(LATE * self.khz))
+            .end_round(begin.saturating_sub(MAX_LATE_MS * self.khz))
             .map_err(Error::Write)?;
         result
     }
 
-    /// Processes what was read from a buffer.
-    fn chunk(
+    /// Processes the records that were read from a buffer.
+    fn process_chunk(
         &mut self,
         source: &impl Source,
         output: &mut dyn Output,
         chunk: &Chunk,
         bytes: &[u8],
     ) -> Result<(), Error> {
-        let mut stream = self.streams.remove(&chunk.place).unwrap_or_default();
+        let mut stream = self.streams.remove(&chunk.buffer).unwrap_or_default();
         let lost = stream.lost;
-        let result = self.packet(source, chunk, bytes, &mut stream);
-        self.streams.insert(chunk.place, stream);
+        let result = self.parse_packet(source, chunk, bytes, &mut stream);
+        self.streams.insert(chunk.buffer, stream);
         let packet = result?;
         self.totals.bytes += bytes.len() as u64;
         self.totals.events += packet.events.len() as u64;
         self.totals.cut += packet.cut;
         let is_empty = packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0;
-        // The last losses have no `LOST` record yet, so they may be new although there are no
-        // bytes.
+        // The latest losses have no `LOST` record yet, so the count of losses may have grown
+        // although no bytes were read.
         if is_empty && packet.lost == lost {
             return Ok(());
         }
         output.packet(&packet).map_err(Error::Write)
     }
 
-    fn packet<'a>(
+    fn parse_packet<'a>(
         &mut self,
         source: &impl Source,
         chunk: &Chunk,
@@ -141,16 +147,16 @@ impl Reader {
         stream: &mut Stream,
     ) -> Result<Packet<'a>, Error> {
         let layout = Layout {
-            shared: chunk.place.key == KEY_SHARED,
+            shared: chunk.buffer.key == KEY_SHARED,
             flight: self.flight,
         };
         let mut records = Records::new(bytes, layout);
         let mut items = Vec::new();
-        let fresh = chunk.position.wrapping_sub(stream.position);
+        let new_bytes = chunk.position.wrapping_sub(stream.position);
         loop {
-            let at = bytes.len() - records.left();
-            // A flight recorder returns old records again, behind the new ones.
-            if self.flight && at as u64 >= fresh {
+            let at = bytes.len() - records.remaining();
+            // A flight recorder returns old records again, after the new records.
+            if self.flight && at as u64 >= new_bytes {
                 break;
             }
             match records.next() {
@@ -166,7 +172,7 @@ impl Reader {
         self.totals.lost = self.totals.lost.saturating_add(lost - stream.lost);
         stream.lost = lost;
         let mut packet = Packet {
-            place: chunk.place,
+            buffer: chunk.buffer,
             events: Vec::with_capacity(items.len()),
             losses: Vec::new(),
             lost,
@@ -174,27 +180,30 @@ impl Reader {
         };
         for item in items {
             match item {
-                Item::Event(record) => match self.event(source, chunk.place.key, &record)? {
-                    Some(event) => {
-                        let time = self.time(stream, chunk, record.time);
-                        packet.events.push(Event { time, ..event });
+                Item::Event(record) => {
+                    match self.resolve_event(source, chunk.buffer.key, &record)? {
+                        Some(event) => {
+                            let time = self.correct_time(stream, chunk, record.time);
+                            packet.events.push(Event { time, ..event });
+                        }
+                        // The record's length is valid, so parsing can continue with the next
+                        // record.
+                        None => packet.cut += record.bytes as u64,
                     }
-                    // The record's length is valid, so the next record can be read.
-                    None => packet.cut += record.bytes as u64,
-                },
-                // The count only grows. It cannot be higher than that of the buffer, which was read
-                // later.
+                }
+                // The count in a `LOST` record only grows. The count cannot be higher than the
+                // buffer's count, which was read later.
                 Item::Lost { time, total } => {
                     let total = total.min(lost);
-                    if total > stream.told {
-                        let time = self.time(stream, chunk, time);
+                    if total > stream.reported_lost {
+                        let time = self.correct_time(stream, chunk, time);
                         packet.losses.push(Loss {
                             before: packet.events.len(),
                             time,
-                            count: total - stream.told,
+                            count: total - stream.reported_lost,
                             total,
                         });
-                        stream.told = total;
+                        stream.reported_lost = total;
                     }
                 }
             }
@@ -202,18 +211,18 @@ impl Reader {
         Ok(packet)
     }
 
-    /// Returns the event if its marker exists and can have written this payload.
-    fn event<'a>(
+    /// Returns the event of a record, if its marker exists and can have written this payload.
+    fn resolve_event<'a>(
         &mut self,
         source: &impl Source,
         key: u64,
         record: &Record<'a>,
     ) -> Result<Option<Event<'a>>, Error> {
         let key = record.key.unwrap_or(key);
-        let Some((process, marker)) = self.metadata.event(source, key, record.marker)? else {
+        let Some((process, marker)) = self.metadata.look_up(source, key, record.marker)? else {
             return Ok(None);
         };
-        let size = fields::measure(&marker.fields, record.payload);
+        let size = fields::encoded_size(&marker.fields, record.payload);
         let payload = size.and_then(|size| {
             let (payload, zeroes) = record.payload.split_at_checked(size)?;
             (zeroes.len() < 8).then_some(payload)
@@ -228,17 +237,19 @@ impl Reader {
     }
 
     /// Corrects the time of a record. Readers of the output rely on times that do not decrease
-    /// along a buffer. A time that is more than [`AHEAD`] later than the reading becomes that of
-    /// the reading.
-    fn time(&mut self, stream: &mut Stream, chunk: &Chunk, time: u64) -> u64 {
-        let latest = chunk.ticks.saturating_add(AHEAD.saturating_mul(self.khz));
-        let possible = match time > latest {
+    /// along a buffer. A time that is more than [`MAX_AHEAD_MS`] later than the time of reading is
+    /// replaced by the time of reading.
+    fn correct_time(&mut self, stream: &mut Stream, chunk: &Chunk, time: u64) -> u64 {
+        let latest = chunk
+            .ticks
+            .saturating_add(MAX_AHEAD_MS.saturating_mul(self.khz));
+        let corrected = match time > latest {
             true => chunk.ticks,
             false => time,
         };
-        let possible = possible.max(stream.last);
-        self.totals.disorder += u64::from(possible != time);
-        stream.last = possible;
-        possible
+        let corrected = corrected.max(stream.last_time);
+        self.totals.bad_times += u64::from(corrected != time);
+        stream.last_time = corrected;
+        corrected
     }
 }

@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Parses the records of a buffer. The program that wrote them may be hostile, so nothing in them
-//! is trusted. An invalid record ends the parsing, and the remaining bytes are counted as cut.
+//! Parses the records of a buffer. The program that wrote them may be hostile, so the parser trusts
+//! no byte of them. An invalid record ends the parsing, and the remaining bytes are counted as cut.
 
 use engine::trace::{LOST, PAD, RECORD_MAX};
 
-/// Bytes before the fields, without the key.
-const HEADER: usize = 16;
-/// Bytes of a `LOST` record.
-const LOST_BYTES: usize = HEADER + 8;
+/// Number of bytes before the fields of a record, without the key.
+const HEADER_BYTES: usize = 16;
+/// Number of bytes of a `LOST` record.
+const LOST_BYTES: usize = HEADER_BYTES + 8;
 
 /// The kind of buffer from which bytes were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// A shared buffer: each record has its process's key.
+    /// True for a shared buffer, in which each record has the key of its process.
     pub shared: bool,
-    /// A flight recorder: the newest record is first, and the oldest may be incomplete.
+    /// True for a flight recorder, in which the newest record is first and the oldest record may be
+    /// incomplete.
     pub flight: bool,
 }
 
-/// An event, as the program has written it.
+/// The record of an event, as the program has written it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The marker's number in its process.
     pub marker: u16,
     /// The thread id, as the program has written it.
     pub thread: u32,
-    /// The time in ticks.
+    /// The time of the event in ticks.
     pub time: u64,
     /// The process's key, in shared buffers.
     pub key: Option<u64>,
-    /// The fields, followed by zeroes.
+    /// The bytes of the fields, followed by zeroes.
     pub payload: &'a [u8],
-    /// Bytes of the whole record.
+    /// Number of bytes of the whole record.
     pub bytes: usize,
 }
 
@@ -43,7 +44,7 @@ pub enum Item<'a> {
     Event(Record<'a>),
     /// A report of the number of events that this buffer has lost so far.
     Lost {
-        /// The time of the report.
+        /// The time of the report in ticks.
         time: u64,
         /// The number of lost events.
         total: u64,
@@ -74,10 +75,10 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// The result of parsing the next record.
-enum Step<'a> {
+enum Parsed<'a> {
     Pad(usize),
     Item(usize, Item<'a>),
-    /// The record begins before the oldest byte that is left.
+    /// The record begins before the oldest byte that is not overwritten.
     Overwritten,
     Corrupt,
 }
@@ -98,53 +99,56 @@ impl<'a> Records<'a> {
     }
 
     /// Returns the number of bytes that were not parsed yet.
-    pub fn left(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    fn step(&self) -> Step<'a> {
+    fn parse_next(&self) -> Parsed<'a> {
         let rest = self.rest;
         // Every record, and every pad, has these 8 bytes.
         let (Some(marker), Some(words), Some(thread)) =
             (u16_at(rest, 0), u16_at(rest, 2), u32_at(rest, 4))
         else {
-            return Step::Corrupt;
+            return Parsed::Corrupt;
         };
         let bytes = usize::from(words) * 8;
         if bytes == 0 {
-            return Step::Corrupt;
+            return Parsed::Corrupt;
         }
-        // No record is longer, and the pad at the end of a buffer is shorter than a record.
+        // No record is longer than RECORD_MAX, and the pad at the end of a buffer is shorter than a
+        // record.
         if bytes > RECORD_MAX {
-            return Step::Corrupt;
+            return Parsed::Corrupt;
         }
         let Some(record) = rest.get(..bytes) else {
             return match self.layout.flight {
-                true => Step::Overwritten,
-                false => Step::Corrupt,
+                true => Parsed::Overwritten,
+                false => Parsed::Corrupt,
             };
         };
         if marker == PAD {
-            return Step::Pad(bytes);
+            return Parsed::Pad(bytes);
         }
         let Some(time) = u64_at(record, 8) else {
-            return Step::Corrupt;
+            return Parsed::Corrupt;
         };
         if marker == LOST {
-            return match u64_at(record, HEADER) {
-                Some(total) if bytes == LOST_BYTES => Step::Item(bytes, Item::Lost { time, total }),
-                _ => Step::Corrupt,
+            return match u64_at(record, HEADER_BYTES) {
+                Some(total) if bytes == LOST_BYTES => {
+                    Parsed::Item(bytes, Item::Lost { time, total })
+                }
+                _ => Parsed::Corrupt,
             };
         }
         let (key, begin) = match self.layout.shared {
-            false => (None, HEADER),
-            true => match u64_at(record, HEADER) {
-                Some(key) => (Some(key), HEADER + 8),
-                None => return Step::Corrupt,
+            false => (None, HEADER_BYTES),
+            true => match u64_at(record, HEADER_BYTES) {
+                Some(key) => (Some(key), HEADER_BYTES + 8),
+                None => return Parsed::Corrupt,
             },
         };
         let Some(payload) = record.get(begin..) else {
-            return Step::Corrupt;
+            return Parsed::Corrupt;
         };
         let record = Record {
             marker,
@@ -154,7 +158,7 @@ impl<'a> Records<'a> {
             payload,
             bytes,
         };
-        Step::Item(bytes, Item::Event(record))
+        Parsed::Item(bytes, Item::Event(record))
     }
 }
 
@@ -163,15 +167,15 @@ impl<'a> Iterator for Records<'a> {
 
     fn next(&mut self) -> Option<Item<'a>> {
         while !self.rest.is_empty() {
-            match self.step() {
-                // Each step takes at least 8 bytes, so the loop ends.
-                Step::Pad(bytes) => self.rest = self.rest.get(bytes..).unwrap_or_default(),
-                Step::Item(bytes, item) => {
+            match self.parse_next() {
+                // Each step consumes at least 8 bytes, so the loop ends.
+                Parsed::Pad(bytes) => self.rest = self.rest.get(bytes..).unwrap_or_default(),
+                Parsed::Item(bytes, item) => {
                     self.rest = self.rest.get(bytes..).unwrap_or_default();
                     return Some(item);
                 }
-                Step::Overwritten => self.rest = &[],
-                Step::Corrupt => {
+                Parsed::Overwritten => self.rest = &[],
+                Parsed::Corrupt => {
                     self.cut += self.rest.len();
                     self.rest = &[];
                 }
@@ -185,13 +189,13 @@ impl<'a> Iterator for Records<'a> {
 mod tests {
     use super::*;
 
-    fn record(marker: u16, words: u16, time: u64, more: &[u64]) -> Vec<u8> {
+    fn record(marker: u16, words: u16, time: u64, fields: &[u64]) -> Vec<u8> {
         let mut to = Vec::new();
         to.extend(marker.to_ne_bytes());
         to.extend(words.to_ne_bytes());
         to.extend(7_u32.to_ne_bytes());
         to.extend(time.to_ne_bytes());
-        to.extend(more.iter().flat_map(|w| w.to_ne_bytes()));
+        to.extend(fields.iter().flat_map(|w| w.to_ne_bytes()));
         to
     }
 
@@ -203,14 +207,14 @@ mod tests {
     fn read(bytes: &[u8], layout: Layout) -> (Vec<Item<'_>>, usize) {
         let mut records = Records::new(bytes, layout);
         let all: Vec<Item<'_>> = records.by_ref().collect();
-        assert_eq!(records.left(), 0);
+        assert_eq!(records.remaining(), 0);
         (all, records.cut())
     }
 
     #[test]
     fn r3_7_records_are_read_and_pads_left_out() {
         let mut bytes = record(3, 3, 100, &[5]);
-        // A pad of which only 8 bytes were written.
+        // The buffer ends with a pad of which only 8 bytes were written.
         bytes.extend(&record(PAD, 2, 0xdead, &[])[..]);
         bytes.extend(&record(PAD, 1, 0, &[])[..8]);
         bytes.extend(record(LOST, 3, 110, &[9]));

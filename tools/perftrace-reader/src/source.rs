@@ -1,98 +1,101 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The trait of a trace that can be read. The kernel implements it, and in tests a fake.
+//! The trait [`Source`] of a trace that can be read. The trait is implemented by a trace in the
+//! kernel and, in tests, a fake trace.
 
 use crate::error::Error;
 
 /// The state of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// The number of its slot.
+    /// The number of the trace's slot.
     pub slot: u32,
-    /// The flags, such as [`crate::FLIGHT`].
+    /// The flags of the trace, such as [`crate::FLIGHT`].
     pub flags: u32,
-    /// Bytes of a buffer's records.
+    /// Size of a buffer's records in bytes.
     pub bytes: u32,
-    /// Number of CPU numbers.
+    /// Number of CPU numbers, which is the highest CPU number plus one.
     pub nr_cpus: u32,
-    /// [`crate::CLOCK_TSC`] or [`crate::CLOCK_MONOTONIC`].
+    /// [`crate::CLOCK_TSC`] or [`crate::CLOCK_MONOTONIC`], the clock of the trace.
     pub clock: u32,
-    /// Ticks per millisecond.
+    /// Frequency of the trace's clock in ticks per millisecond.
     pub khz: u32,
-    /// The user who owns it.
+    /// The id of the user who owns the trace.
     pub uid: u32,
     /// The current time in ticks.
     pub ticks: u64,
     /// The current time in nanoseconds since 1970.
     pub realtime: u64,
-    /// The time at which it was created, in ticks.
+    /// The time at which the trace was created, in ticks.
     pub began: u64,
-    /// Number of processes that have buffers in it.
+    /// Number of processes that have buffers in the trace.
     pub nr_processes: u64,
-    /// Bytes of all of its buffers, and of what is kept about processes that have ended.
+    /// Number of bytes of all of the trace's buffers, and of the data that is kept about processes
+    /// that have ended.
     pub memory: u64,
-    /// Number of events that found no room.
+    /// Number of lost events, for which a buffer had no room.
     pub lost: u64,
-    /// Bytes that were discarded because a buffer's counts were invalid.
+    /// Number of bytes that were discarded because a buffer's counts were invalid.
     pub cut: u64,
-    /// Number of processes that had ended and were dropped unread.
+    /// Number of processes that had ended and were dropped before their events were read.
     pub dropped: u64,
-    /// Number of buffers, markers, processes and children that there was no memory for, or that
-    /// were beyond a limit.
+    /// Number of buffers, markers, processes and children that could not be added for lack of
+    /// memory or because of a limit.
     pub no_memory: u64,
     /// Number of processes that were dropped because the trace's creator may not trace them any
     /// more.
     pub denied: u64,
     /// The name of the trace.
     pub name: String,
-    /// The globs of the markers that it wants.
+    /// The globs of the markers that the trace records.
     pub markers: String,
 }
 
 impl Info {
-    /// Returns whether the flag is set.
-    pub fn is(&self, flag: u32) -> bool {
+    /// Returns true if the flag `flag` is set.
+    pub fn has_flag(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 }
 
-/// A buffer, by its process and its CPU.
+/// Identifies a buffer by its process and its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
-    /// The process's key, or a key that stands for no process, such as [`crate::KEY_SHARED`].
+pub struct BufferId {
+    /// The process's key, or a key that is not that of a process, such as [`crate::KEY_SHARED`].
     pub key: u64,
-    /// The CPU.
+    /// The CPU of the buffer.
     pub cpu: u32,
 }
 
-impl Place {
-    /// The place before the first buffer.
-    pub const FIRST: Self = Self { key: 0, cpu: !0 };
+impl BufferId {
+    /// The position before the first buffer.
+    pub const BEFORE_FIRST: Self = Self { key: 0, cpu: !0 };
 }
 
 /// The result of reading a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// The buffer.
-    pub place: Place,
+    /// The buffer that was read.
+    pub buffer: BufferId,
     /// The buffer's count of lost events.
     pub lost: u64,
-    /// Bytes that were written before these or, in flight recorders, up to the end of these.
+    /// Number of bytes that were written before the bytes that were read. In flight recorders, the
+    /// bytes that were read are included.
     pub position: u64,
-    /// The time at which it was read, in ticks.
+    /// The time at which the buffer was read, in ticks.
     pub ticks: u64,
 }
 
 /// A process in a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Task {
-    /// The process id in the reader's pid namespace; 0 if the process has none there.
+pub struct ProcessInfo {
+    /// The process id in the reader's pid namespace; 0 if the process has no id there.
     pub pid: u32,
-    /// The user of the process.
+    /// The id of the user of the process.
     pub uid: u32,
-    /// The process has ended.
+    /// True if the process has ended.
     pub ended: bool,
-    /// The time at which it attached, in ticks.
+    /// The time at which the process attached, in ticks.
     pub began: u64,
     /// The name (`comm`) of the process.
     pub comm: String,
@@ -100,16 +103,16 @@ pub struct Task {
 
 /// The meaning of a marker's number in a process's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Description {
-    /// The process's key.
+pub struct MarkerInfo {
+    /// The key of the process that registered the marker.
     pub key: u64,
-    /// The marker's number.
+    /// The number of the marker in its process.
     pub number: u32,
-    /// The number of its registrations.
+    /// The number of registrations of the marker.
     pub refs: u32,
-    /// `provider:event`.
+    /// The name of the marker, `provider:event`.
     pub name: String,
-    /// The fields, as text.
+    /// The fields of the marker, as text.
     pub fields: String,
 }
 
@@ -118,13 +121,13 @@ pub trait Source {
     /// Returns the state of the trace.
     fn info(&self) -> Result<Info, Error>;
 
-    /// Reads what is new in the next buffer after `after`, and replaces the contents of `to` with
-    /// it. Returns `None` if no other buffer has anything.
-    fn read(&self, after: Place, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error>;
+    /// Reads the new bytes of the next buffer after `after`, and replaces the contents of `to` with
+    /// them. Returns `None` if no other buffer has new bytes.
+    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error>;
 
-    /// Returns a process, or `None` if it does not exist.
-    fn process(&self, key: u64) -> Result<Option<Task>, Error>;
+    /// Returns the process with this key, or `None` if the process does not exist.
+    fn process(&self, key: u64) -> Result<Option<ProcessInfo>, Error>;
 
-    /// Returns a marker, or `None` if the process has no such number.
-    fn describe(&self, key: u64, number: u32) -> Result<Option<Description>, Error>;
+    /// Returns the marker with this number, or `None` if the process has no marker of this number.
+    fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error>;
 }

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Feeds arbitrary bytes to the reader. Nothing may panic, every loop must end, and invalid bytes
-//! must be counted as cut.
+//! Feeds arbitrary bytes to the reader. The reader must not panic, every loop must end, and invalid
+//! bytes must be counted as cut.
 
 mod fake;
 
-use fake::{Bytes, Fake, ALL};
+use fake::{Fake, RecordBytes, SHARED_KEY};
 use perftrace_reader::fields;
-use perftrace_reader::output::{About, Ctf, Output, Packet, Perfetto, Text};
+use perftrace_reader::output::{Ctf, Output, Packet, Perfetto, Text, TraceProperties};
 use perftrace_reader::records::{Item, Layout, Records};
 use perftrace_reader::{Clock, Reader, Source, PAD};
 use proptest::prelude::*;
 
 /// Parses all records. Returns the bytes of records without pads, and the bytes that were cut.
-fn account(bytes: &[u8], layout: Layout) -> (usize, usize) {
+fn parse_all(bytes: &[u8], layout: Layout) -> (usize, usize) {
     let mut records = Records::new(bytes, layout);
-    let mut seen = 0;
+    let mut valid_bytes = 0;
     let mut steps = 0;
-    let mut before = records.left();
+    let mut remaining = records.remaining();
     while let Some(item) = records.next() {
         steps += 1;
         assert!(steps <= bytes.len() / 8, "it goes on for ever");
-        assert!(records.left() < before, "nothing was taken");
-        before = records.left();
-        seen += match item {
+        assert!(records.remaining() < remaining, "nothing was taken");
+        remaining = records.remaining();
+        valid_bytes += match item {
             Item::Event(event) => {
                 assert!(event.payload.len() + 16 <= event.bytes);
                 assert_eq!(event.key.is_some(), layout.shared);
@@ -32,8 +32,8 @@ fn account(bytes: &[u8], layout: Layout) -> (usize, usize) {
             Item::Lost { .. } => 24,
         };
     }
-    assert_eq!(records.left(), 0);
-    (seen, records.cut())
+    assert_eq!(records.remaining(), 0);
+    (valid_bytes, records.cut())
 }
 
 const LAYOUTS: [Layout; 4] = [
@@ -55,18 +55,18 @@ const LAYOUTS: [Layout; 4] = [
     },
 ];
 
-/// An output that checks what all outputs rely on.
+/// An output that checks the guarantees on which all outputs rely.
 #[derive(Default)]
-struct Strict {
+struct CheckedOutput {
     last: std::collections::HashMap<(u64, u32), (u64, u64)>,
     events: u64,
     cut: u64,
 }
 
-impl Output for Strict {
+impl Output for CheckedOutput {
     fn packet(&mut self, packet: &Packet<'_>) -> std::io::Result<()> {
-        let place = (packet.place.key, packet.place.cpu);
-        let (time, lost) = self.last.entry(place).or_default();
+        let buffer = (packet.buffer.key, packet.buffer.cpu);
+        let (time, lost) = self.last.entry(buffer).or_default();
         let mut losses = packet.losses.iter().peekable();
         for n in 0..=packet.events.len() {
             while let Some(loss) = losses.next_if(|l| l.before == n) {
@@ -81,7 +81,7 @@ impl Output for Strict {
             *time = event.time;
             let fields = &event.marker.fields;
             assert_eq!(
-                fields::measure(fields, event.payload),
+                fields::encoded_size(fields, event.payload),
                 Some(event.payload.len())
             );
             assert_eq!(event.marker.values(event.payload).count(), fields.len());
@@ -93,11 +93,11 @@ impl Output for Strict {
         Ok(())
     }
 
-    fn round(&mut self, _until: u64) -> std::io::Result<()> {
+    fn end_round(&mut self, _until: u64) -> std::io::Result<()> {
         Ok(())
     }
 
-    fn gone(&mut self, _key: u64) -> std::io::Result<()> {
+    fn process_exited(&mut self, _key: u64) -> std::io::Result<()> {
         Ok(())
     }
 
@@ -120,11 +120,11 @@ fn source(flight: bool) -> Fake {
 }
 
 /// Generates valid records, lost reports and pads.
-fn valid() -> impl Strategy<Value = Vec<u8>> {
+fn valid_records() -> impl Strategy<Value = Vec<u8>> {
     let payload = proptest::collection::vec(any::<u8>(), 0..60);
-    let one = (0..6_u16, 0..3_u8, any::<u16>(), payload);
-    proptest::collection::vec(one, 0..40).prop_map(|all| {
-        let mut to = Bytes::default();
+    let record = (0..6_u16, 0..3_u8, any::<u16>(), payload);
+    proptest::collection::vec(record, 0..40).prop_map(|all| {
+        let mut to = RecordBytes::default();
         let mut time = 2000;
         for (marker, kind, step, payload) in all {
             time += u64::from(step);
@@ -139,36 +139,36 @@ fn valid() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// Returns the offsets at which records and pads end, with 0 as the first one.
-fn ends(bytes: &[u8]) -> Vec<usize> {
-    let mut all = vec![0];
+fn record_ends(bytes: &[u8]) -> Vec<usize> {
+    let mut offsets = vec![0];
     while let Some(words) = bytes
-        .get(all[all.len() - 1] + 2..)
+        .get(offsets[offsets.len() - 1] + 2..)
         .and_then(<[u8]>::first_chunk)
     {
-        all.push(all[all.len() - 1] + usize::from(u16::from_ne_bytes(*words)) * 8);
+        offsets.push(offsets[offsets.len() - 1] + usize::from(u16::from_ne_bytes(*words)) * 8);
     }
-    all
+    offsets
 }
 
 /// Reads the bytes as three buffers of two rounds. Returns the bytes that were cut and the number
 /// of events.
-fn through(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
+fn read_rounds(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
     let mut fake = source(flight);
-    fake.round(&[(key, 3, bytes, lost), (key, 4, bytes, lost / 2)]);
-    fake.round(&[(key, 3, bytes, lost / 3)]);
-    let mut strict = Strict::default();
+    fake.add_round(&[(key, 3, bytes, lost), (key, 4, bytes, lost / 2)]);
+    fake.add_round(&[(key, 3, bytes, lost / 3)]);
+    let mut output = CheckedOutput::default();
     let mut reader = Reader::new(&fake.info);
     for _ in 0..3 {
         reader
-            .round(&fake, &mut strict)
+            .read_round(&fake, &mut output)
             .expect("bytes are no errors");
     }
     let totals = reader.totals();
-    assert_eq!((totals.events, totals.cut), (strict.events, strict.cut));
+    assert_eq!((totals.events, totals.cut), (output.events, output.cut));
     (totals.cut, totals.events)
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -179,115 +179,120 @@ proptest! {
     #[test]
     fn r3_7_any_bytes_are_records_or_cut(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
         for layout in LAYOUTS {
-            let (seen, cut) = account(&bytes, layout);
-            prop_assert!(seen + cut <= bytes.len());
+            let (valid_bytes, cut) = parse_all(&bytes, layout);
+            prop_assert!(valid_bytes + cut <= bytes.len());
         }
-        for key in [17, ALL] {
-            through(&bytes, key, false, 5);
-            through(&bytes, key, true, 5);
+        for key in [17, SHARED_KEY] {
+            read_rounds(&bytes, key, false, 5);
+            read_rounds(&bytes, key, true, 5);
         }
     }
 
     #[test]
     fn r3_7_changed_bytes_are_records_or_cut(
-        mut bytes in valid(),
+        mut bytes in valid_records(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
         lost in any::<u64>(),
     ) {
-        for (place, byte) in changes {
+        for (index, byte) in changes {
             if !bytes.is_empty() {
-                let place = place.index(bytes.len());
-                bytes[place] = byte;
+                let offset = index.index(bytes.len());
+                bytes[offset] = byte;
             }
         }
         for layout in LAYOUTS {
-            let (seen, cut) = account(&bytes, layout);
-            prop_assert!(seen + cut <= bytes.len());
+            let (valid_bytes, cut) = parse_all(&bytes, layout);
+            prop_assert!(valid_bytes + cut <= bytes.len());
         }
-        for key in [17, ALL] {
-            through(&bytes, key, false, lost);
-            through(&bytes, key, true, lost);
+        for key in [17, SHARED_KEY] {
+            read_rounds(&bytes, key, false, lost);
+            read_rounds(&bytes, key, true, lost);
         }
     }
 
     #[test]
-    fn r3_7_what_is_whole_is_not_cut(bytes in valid()) {
-        let (_, cut) = account(&bytes, LAYOUTS[0]);
+    fn r3_7_what_is_whole_is_not_cut(bytes in valid_records()) {
+        let (_, cut) = parse_all(&bytes, LAYOUTS[0]);
         prop_assert_eq!(cut, 0);
     }
 
     #[test]
-    fn r3_7_a_buffer_that_ends_early_is_cut_there(bytes in valid(), place in any::<prop::sample::Index>()) {
-        let len = place.index(bytes.len() + 1);
-        let whole = ends(&bytes).into_iter().filter(|end| *end <= len).max().unwrap_or(0);
-        prop_assert_eq!(account(&bytes[..len], LAYOUTS[0]).1, len - whole);
-        // In a flight recorder the incomplete record is the oldest one, the rest of which was
+    fn r3_7_a_buffer_that_ends_early_is_cut_there(
+        bytes in valid_records(),
+        index in any::<prop::sample::Index>(),
+    ) {
+        let len = index.index(bytes.len() + 1);
+        let ends = record_ends(&bytes).into_iter().filter(|end| *end <= len);
+        let valid_len = ends.max().unwrap_or(0);
+        prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[0]).1, len - valid_len);
+        // In a flight recorder the incomplete record is the oldest record, whose other bytes were
         // overwritten.
         if len % 8 == 0 {
-            prop_assert_eq!(account(&bytes[..len], LAYOUTS[2]).1, 0);
+            prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[2]).1, 0);
         }
     }
 
     #[test]
     fn r3_7_any_text_of_fields_is_parsed_or_refused(text in "[a-z0-9_: ]{0,80}", bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         if let Some(fields) = fields::parse(&text) {
-            if let Some(size) = fields::measure(&fields, &bytes) {
+            if let Some(size) = fields::encoded_size(&fields, &bytes) {
                 prop_assert!(size <= bytes.len());
             }
         }
     }
 }
 
-/// Changes each byte to each value, in a buffer with all kinds of records.
+/// Checks that no change of a byte does harm: changes each byte to each value, in a buffer with all
+/// kinds of records.
 #[test]
 fn r3_7_any_changed_byte_does_no_harm() {
-    let bytes = Bytes::default()
+    let bytes = RecordBytes::default()
         .event(0, 1, 2000, &[])
         .lost(2001, 4)
         .event(1, 1, 2002, b"text\0\x05more\0")
         .pad(2)
         .event(2, 1, 2003, &[1; 23])
         .0;
-    assert_eq!(through(&bytes, 17, false, 4), (0, 9));
-    for place in 0..bytes.len() {
+    assert_eq!(read_rounds(&bytes, 17, false, 4), (0, 9));
+    for offset in 0..bytes.len() {
         for value in 0..=255 {
             let mut changed = bytes.clone();
-            changed[place] = value;
+            changed[offset] = value;
             // Each of the three buffers is complete, or a part of it is cut.
-            let (cut, events) = through(&changed, 17, false, 4);
-            assert!(cut > 0 || events >= 6, "{place} {value}");
+            let (cut, events) = read_rounds(&changed, 17, false, 4);
+            assert!(cut > 0 || events >= 6, "{offset} {value}");
         }
     }
 }
 
-/// Each output is well-formed although the events are hostile, and the text has no escape
+/// Checks that each output of hostile events is well-formed, and that the text has no escape
 /// character.
 #[test]
 fn r3_7_outputs_of_hostile_events_are_whole() {
     let mut fake = source(false);
-    let bytes = Bytes::default()
+    let bytes = RecordBytes::default()
         .event(1, 1, u64::MAX, b"\x1b[2J\0\x05\xff\xfe\"\\\0")
         .event(2, 1, 0, &[0xff; 23])
         .event(PAD - 2, 1, 5, &[])
         .0;
-    fake.round(&[(17, 0, &bytes, u64::MAX)]);
+    fake.add_round(&[(17, 0, &bytes, u64::MAX)]);
     let info = fake.info().expect("it is there");
     let mut reader = Reader::new(&info);
     let mut text = Vec::new();
     let mut lines = Text::new(&mut text, Clock::new(&info), false);
-    reader.round(&fake, &mut lines).expect("it is read");
+    reader.read_round(&fake, &mut lines).expect("it is read");
     lines.finish().expect("it is written");
     let text = String::from_utf8(text).expect("text");
     assert!(!text.contains('\x1b'), "{text:?}");
     assert_eq!(text.lines().count(), 2, "{text:?}");
 
-    fake.round(&[(17, 0, &bytes, u64::MAX)]);
+    fake.add_round(&[(17, 0, &bytes, u64::MAX)]);
     let path = std::env::temp_dir().join(format!("perftrace-{}.json", std::process::id()));
     let file = std::fs::File::create(&path).expect("a file");
-    let about = About::new(&info, Vec::new());
+    let about = TraceProperties::new(&info, Vec::new());
     let mut json = Perfetto::new(file, about.clone()).expect("a file");
     Reader::new(&info)
-        .round(&fake, &mut json)
+        .read_round(&fake, &mut json)
         .expect("it is read");
     // The file must be complete although finish() was not called.
     let bytes_of_file = std::fs::read(&path).expect("the file");
@@ -296,11 +301,11 @@ fn r3_7_outputs_of_hostile_events_are_whole() {
     let events = value["traceEvents"].as_array().expect("events");
     assert_eq!(events.len(), 3, "{value}");
 
-    fake.round(&[(17, 0, &bytes, u64::MAX)]);
+    fake.add_round(&[(17, 0, &bytes, u64::MAX)]);
     let directory = std::env::temp_dir().join(format!("perftrace-{}", std::process::id()));
     let mut ctf = Ctf::create(&directory, &about).expect("a directory");
     Reader::new(&info)
-        .round(&fake, &mut ctf)
+        .read_round(&fake, &mut ctf)
         .expect("it is read");
     ctf.finish().expect("it is written");
     std::fs::remove_dir_all(&directory).expect("the directory");

@@ -7,12 +7,12 @@ mod fake;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use fake::{Bytes, Fake, NOW, REALTIME};
-use perftrace_reader::output::{About, Ctf, Output, Perfetto, Text};
+use fake::{Fake, RecordBytes, NOW, REALTIME};
+use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
 use perftrace_reader::{Clock, Error, Reader, Source};
 use serde_json::Value;
 
-fn app() -> Fake {
+fn two_processes() -> Fake {
     Fake::new()
         .process(17, 100, "app")
         .process(18, 200, "other")
@@ -21,9 +21,9 @@ fn app() -> Fake {
 }
 
 /// The path of a test's output, which is removed at the end.
-struct Place(PathBuf);
+struct TempPath(PathBuf);
 
-impl Place {
+impl TempPath {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("perftrace-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -31,7 +31,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempPath {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
         let _ = fs::remove_file(&self.0);
@@ -43,7 +43,7 @@ fn lines(fake: &Fake, rounds: usize) -> Vec<String> {
     let mut output = Text::new(&mut text, Clock::new(&fake.info), false);
     let mut reader = Reader::new(&fake.info);
     for _ in 0..rounds {
-        reader.round(fake, &mut output).expect("it is read");
+        reader.read_round(fake, &mut output).expect("it is read");
     }
     output.finish().expect("it is written");
     let text = String::from_utf8(text).expect("text");
@@ -52,14 +52,15 @@ fn lines(fake: &Fake, rounds: usize) -> Vec<String> {
 
 #[test]
 fn r3_11_lines_of_several_buffers_are_in_order() {
-    let mut fake = app();
-    let zero = Bytes::default()
+    let mut fake = two_processes();
+    let zero = RecordBytes::default()
         .event(0, 101, NOW - 200, b"\x05a b\0")
         .event(0, 101, NOW, b"\x06\0");
-    let one = Bytes::default()
-        .lost(NOW - 100, 3)
-        .event(0, 201, NOW - 100, &0xff_u16.to_ne_bytes());
-    fake.round(&[(17, 0, &zero.0, 0), (18, 1, &one.0, 3)]);
+    let one =
+        RecordBytes::default()
+            .lost(NOW - 100, 3)
+            .event(0, 201, NOW - 100, &0xff_u16.to_ne_bytes());
+    fake.add_round(&[(17, 0, &zero.0, 0), (18, 1, &one.0, 3)]);
     assert_eq!(
         lines(&fake, 1),
         [
@@ -73,13 +74,13 @@ fn r3_11_lines_of_several_buffers_are_in_order() {
 
 #[test]
 fn r3_11_what_came_later_but_is_older_waits() {
-    // The second round has an event that is older than the last one of the first round.
-    let mut fake = app();
+    // The second round has an event that is older than the last event of the first round.
+    let mut fake = two_processes();
     let late = NOW - 1000;
-    let first = Bytes::default().event(0, 1, late + 10, b"\x02\0");
-    let second = Bytes::default().event(0, 2, late, &[1, 0]);
-    fake.round(&[(17, 0, &first.0, 0)]);
-    fake.round(&[(18, 0, &second.0, 0)]);
+    let first = RecordBytes::default().event(0, 1, late + 10, b"\x02\0");
+    let second = RecordBytes::default().event(0, 2, late, &[1, 0]);
+    fake.add_round(&[(17, 0, &first.0, 0)]);
+    fake.add_round(&[(18, 0, &second.0, 0)]);
     let all = lines(&fake, 2);
     assert!(
         all[0].starts_with("other") && all[1].starts_with("app"),
@@ -92,15 +93,15 @@ fn r3_11_a_flight_recorder_gives_each_event_once() {
     let mut fake = Fake::flight()
         .process(17, 100, "app")
         .marker(17, 0, "app:event", "n:u8");
-    let event = |n: u8| Bytes::default().event(0, 1, 5000 + u64::from(n), &[n]);
-    let all: Vec<Bytes> = (0..6).map(event).collect();
+    let event = |n: u8| RecordBytes::default().event(0, 1, 5000 + u64::from(n), &[n]);
+    let all: Vec<RecordBytes> = (0..6).map(event).collect();
     let (first, second) = (
-        Bytes::newest_first(&all[..3]),
-        Bytes::newest_first(&all[1..6]),
+        RecordBytes::newest_first(&all[..3]),
+        RecordBytes::newest_first(&all[1..6]),
     );
-    fake.round_at(17, 0, &first, first.len() as u64);
-    fake.round_at(17, 0, &second, 6 * 24);
-    fake.round_at(17, 0, &second, 6 * 24);
+    fake.add_round_at(17, 0, &first, first.len() as u64);
+    fake.add_round_at(17, 0, &second, 6 * 24);
+    fake.add_round_at(17, 0, &second, 6 * 24);
     let numbers: Vec<String> = lines(&fake, 3)
         .iter()
         .filter_map(|l| l.split("n=").nth(1).map(str::to_owned))
@@ -110,18 +111,18 @@ fn r3_11_a_flight_recorder_gives_each_event_once() {
 
 #[test]
 fn r3_8_processes_that_are_gone_are_forgotten() {
-    let mut fake = app();
-    let bytes = Bytes::default().event(0, 1, 2000, b"\x01\0");
-    fake.round(&[(17, 0, &bytes.0, 7)]);
-    let place = Place::new("gone");
-    let about = About::new(&fake.info, Vec::new());
-    let mut ctf = Ctf::create(&place.0, &about).expect("a directory");
+    let mut fake = two_processes();
+    let bytes = RecordBytes::default().event(0, 1, 2000, b"\x01\0");
+    fake.add_round(&[(17, 0, &bytes.0, 7)]);
+    let output = TempPath::new("gone");
+    let about = TraceProperties::new(&fake.info, Vec::new());
+    let mut ctf = Ctf::create(&output.0, &about).expect("a directory");
     let mut reader = Reader::new(&fake.info);
-    reader.round(&fake, &mut ctf).expect("it is read");
-    fake.forget(17);
+    reader.read_round(&fake, &mut ctf).expect("it is read");
+    fake.remove_process(17);
     let before = ctf.bytes();
     for _ in 0..200 {
-        reader.round(&fake, &mut ctf).expect("it is read");
+        reader.read_round(&fake, &mut ctf).expect("it is read");
     }
     // The events that the process has lost are reported by a packet.
     let after = ctf.bytes();
@@ -132,35 +133,35 @@ fn r3_8_processes_that_are_gone_are_forgotten() {
 
 #[test]
 fn r3_7_a_buffer_that_comes_again_is_an_error() {
-    struct Again;
-    impl Source for Again {
+    struct StuckSource;
+    impl Source for StuckSource {
         fn info(&self) -> Result<perftrace_reader::Info, Error> {
             Ok(Fake::new().info)
         }
         fn read(
             &self,
-            after: perftrace_reader::Place,
+            after: perftrace_reader::BufferId,
             to: &mut Vec<u8>,
         ) -> Result<Option<perftrace_reader::Chunk>, Error> {
             to.clear();
             Ok(Some(perftrace_reader::Chunk {
-                place: after,
+                buffer: after,
                 lost: 0,
                 position: 0,
                 ticks: 0,
             }))
         }
-        fn process(&self, _: u64) -> Result<Option<perftrace_reader::Task>, Error> {
+        fn process(&self, _: u64) -> Result<Option<perftrace_reader::ProcessInfo>, Error> {
             Ok(None)
         }
-        fn describe(&self, _: u64, _: u32) -> Result<Option<perftrace_reader::Description>, Error> {
+        fn describe(&self, _: u64, _: u32) -> Result<Option<perftrace_reader::MarkerInfo>, Error> {
             Ok(None)
         }
     }
-    let info = Again.info().expect("it is there");
+    let info = StuckSource.info().expect("it is there");
     let mut text = Text::new(Vec::new(), Clock::new(&info), false);
     let error = Reader::new(&info)
-        .round(&Again, &mut text)
+        .read_round(&StuckSource, &mut text)
         .expect_err("for ever");
     assert!(matches!(error, Error::Corrupt(_)), "{error}");
 }
@@ -171,19 +172,20 @@ fn json(path: &Path) -> Value {
 
 #[test]
 fn r3_11_perfettos_json_is_whole_at_any_time() {
-    let place = Place::new("json");
-    let mut fake = app();
+    let json_path = TempPath::new("json");
+    let mut fake = two_processes();
     fake.info.began = NOW - 2_000_000;
-    let file = File::create(&place.0).expect("a file");
+    let file = File::create(&json_path.0).expect("a file");
     let environment = vec![("tracer".to_owned(), "pfc".to_owned())];
-    let mut output = Perfetto::new(file, About::new(&fake.info, environment)).expect("a file");
-    assert_eq!(json(&place.0)["traceEvents"], Value::Array(Vec::new()));
+    let mut output =
+        Perfetto::new(file, TraceProperties::new(&fake.info, environment)).expect("a file");
+    assert_eq!(json(&json_path.0)["traceEvents"], Value::Array(Vec::new()));
     let mut reader = Reader::new(&fake.info);
     for n in 0..3_u8 {
-        let bytes = Bytes::default().event(0, 101, NOW - 1 + u64::from(n), &[n, b'"', 0]);
-        fake.round(&[(17, 2, &bytes.0, 0)]);
-        reader.round(&fake, &mut output).expect("it is read");
-        let all = json(&place.0);
+        let bytes = RecordBytes::default().event(0, 101, NOW - 1 + u64::from(n), &[n, b'"', 0]);
+        fake.add_round(&[(17, 2, &bytes.0, 0)]);
+        reader.read_round(&fake, &mut output).expect("it is read");
+        let all = json(&json_path.0);
         let events = all["traceEvents"].as_array().expect("events");
         // The first item is the process's name.
         assert_eq!(events.len(), usize::from(n) + 2);
@@ -194,49 +196,49 @@ fn r3_11_perfettos_json_is_whole_at_any_time() {
         assert_eq!((&last["pid"], &last["tid"]), (&100.into(), &101.into()));
     }
     output.finish().expect("it is written");
-    let all = json(&place.0);
+    let all = json(&json_path.0);
     assert_eq!(all["otherData"]["tracer"], "pfc");
     assert_eq!(all["traceEvents"][1]["ts"], 999.999);
     assert_eq!(all["traceEvents"][0]["args"]["name"], "app");
     assert_eq!(
         output.bytes(),
-        fs::metadata(&place.0).expect("the file").len()
+        fs::metadata(&json_path.0).expect("the file").len()
     );
 }
 
 #[test]
 fn r3_11_ctf_goes_into_a_directory_of_its_own() {
-    let place = Place::new("ctf");
-    let about = About::new(&Fake::new().info, Vec::new());
-    assert!(Ctf::create(&place.0, &about).is_ok());
-    let error = Ctf::create(&place.0, &about).expect_err("there is one");
+    let output = TempPath::new("ctf");
+    let about = TraceProperties::new(&Fake::new().info, Vec::new());
+    assert!(Ctf::create(&output.0, &about).is_ok());
+    let error = Ctf::create(&output.0, &about).expect_err("there is one");
     assert_eq!(error.kind(), std::io::ErrorKind::DirectoryNotEmpty);
 }
 
 #[test]
 fn r3_7_ctf_is_not_written_through_a_link() {
-    let mut fake = app();
-    let bytes = Bytes::default().event(0, 1, 2000, b"\x01\0");
-    fake.round(&[(17, 0, &bytes.0, 0)]);
-    let (place, other) = (Place::new("link"), Place::new("linked"));
-    let about = About::new(&fake.info, Vec::new());
-    let mut ctf = Ctf::create(&place.0, &about).expect("a directory");
+    let mut fake = two_processes();
+    let bytes = RecordBytes::default().event(0, 1, 2000, b"\x01\0");
+    fake.add_round(&[(17, 0, &bytes.0, 0)]);
+    let (output, link_target) = (TempPath::new("link"), TempPath::new("linked"));
+    let about = TraceProperties::new(&fake.info, Vec::new());
+    let mut ctf = Ctf::create(&output.0, &about).expect("a directory");
     let mut reader = Reader::new(&fake.info);
-    reader.round(&fake, &mut ctf).expect("it is written");
-    let file = fs::read_dir(&place.0)
+    reader.read_round(&fake, &mut ctf).expect("it is written");
+    let file = fs::read_dir(&output.0)
         .expect("the directory")
         .map(|entry| entry.expect("an entry").path())
         .find(|path| !path.ends_with("metadata"))
         .expect("a stream");
-    fs::rename(&file, &other.0).expect("it is moved away");
-    std::os::unix::fs::symlink(&other.0, &file).expect("a link");
-    let before = fs::read(&other.0).expect("the stream");
-    let more = Bytes::default().event(0, 1, 3000, b"\x01\0");
-    fake.round(&[(17, 0, &more.0, 0)]);
+    fs::rename(&file, &link_target.0).expect("it is moved away");
+    std::os::unix::fs::symlink(&link_target.0, &file).expect("a link");
+    let before = fs::read(&link_target.0).expect("the stream");
+    let more = RecordBytes::default().event(0, 1, 3000, b"\x01\0");
+    fake.add_round(&[(17, 0, &more.0, 0)]);
     reader
-        .round(&fake, &mut ctf)
+        .read_round(&fake, &mut ctf)
         .expect_err("a link is in its way");
-    assert_eq!(fs::read(&other.0).expect("the stream"), before);
+    assert_eq!(fs::read(&link_target.0).expect("the stream"), before);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ABI between a traced process and the kernel. It follows `include/uapi/linux/perftrace.h`,
-//! which documents each field.
+//! The ABI between a traced process and the kernel. This file follows
+//! `include/uapi/linux/perftrace.h`, which documents each field.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -16,16 +16,19 @@ pub(crate) use engine::trace::{
 };
 pub use engine::trace::{LOST, PAD};
 
-// Offsets of the mapped parts in the device file, and the size of the first mapping, as `usize`.
+// The following constants are the offsets of the mapped parts in the device file, and the size of
+// the first mapping, as `usize`.
 pub(crate) const CONTROL: usize = 0;
 pub(crate) const WORDS: usize = map::WORDS as usize;
 pub(crate) const FILTERS: usize = map::FILTERS as usize;
 pub(crate) const READ_BYTES: usize = map::READ_BYTES as usize;
 pub(crate) const BUFFERS: usize = map::BUFFERS as usize;
-/// Maximum bytes of a record's fields: the header, and the key of shared buffers, are subtracted.
+/// Maximum number of bytes of a record's fields, which is the size of a record without the header
+/// and the key of shared buffers.
 pub(crate) const PAYLOAD_MAX: usize = RECORD_MAX - HEAD_WORDS * 8 - 8;
 
-/// `struct perftrace_slot`: a trace, as a process in it sees it. Only the kernel writes it.
+/// `struct perftrace_slot`: the state of a trace that its processes read. Only the kernel writes to
+/// the structure.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -36,16 +39,17 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Returns how many milliseconds a thread waits for room in a trace with [`WAIT`]. 0 stands for
-    /// ten seconds, `u32::MAX` for ever.
+    /// Returns the number of milliseconds for which a thread waits for room in a trace with
+    /// [`WAIT`]. 0 means ten seconds, and `u32::MAX` means no limit.
     pub(crate) fn wait_ms(&self) -> u32 {
-        // Relaxed: the kernel stores it before the generation, which the caller has read with
+        // Relaxed: the kernel stores wait_ms before the generation, which the caller has read with
         // Acquire.
         self.wait_ms.load(core::sync::atomic::Ordering::Relaxed)
     }
 }
 
-/// `struct perftrace_control`: the page that a traced process reads. Only the kernel writes it.
+/// `struct perftrace_control`: the page that a traced process reads. Only the kernel writes to the
+/// page.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -77,7 +81,7 @@ pub(crate) struct Buffer {
     pub(crate) tail: AtomicU64,
 }
 
-// The assembly of the fast path (`short.rs`) has these offsets and sizes as literals.
+// The assembly of the fast path (`fast_path.rs`) has these offsets and sizes as literals.
 const _: () = {
     assert!(offset_of!(Slot, flags) == 4 && offset_of!(Slot, mask) == 8);
     assert!(size_of::<Slot>() == 16 && offset_of!(Control, slots) == 48);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The slow path's update of a buffer. Words are written into free space of the buffer, then one
-//! store publishes them. If the state from which the update was computed has changed, nothing is
-//! published. The update runs in a restartable sequence, or in a thread that owns the buffer.
+//! store publishes them. If the state from which the update was computed has changed, the words are
+//! not published. The update runs in a restartable sequence, or in a thread that owns the buffer.
 #![expect(unsafe_code, reason = "a restartable sequence, records")]
 
 use core::arch::asm;
@@ -13,16 +13,16 @@ use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 
 use crate::abi::{Buffer, Slot};
 
-/// An update of a buffer.
+/// An update of a buffer, computed by the slow path.
 ///
 /// # Invariants
 ///
-/// `at` points into the records of `buffer`: to the bytes from `head` on or, in flight recorders,
-/// to those that end at `head`. There is space for both lists of words without overwriting records
-/// that have not been read.
+/// `dst` points into the records of `buffer`: to the bytes from `head` on or, in flight recorders,
+/// to the bytes that end at `head`. The buffer has space for both lists of words at `dst` without
+/// overwriting records that have not been read.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Step<'a> {
+pub(crate) struct Update<'a> {
     /// The preconditions: the slot of the trace has this generation, the thread runs on `cpu`
     /// (checked in a restartable sequence only), and `buffer` has this `head` and this `lost`.
     pub(crate) slot: &'a Slot,
@@ -31,50 +31,50 @@ pub(crate) struct Step<'a> {
     pub(crate) lost: u64,
     pub(crate) generation: u32,
     pub(crate) cpu: u32,
-    pub(crate) at: *mut u64,
+    pub(crate) dst: *mut u64,
     pub(crate) first: *const u64,
     pub(crate) first_words: u64,
     pub(crate) second: *const u64,
     pub(crate) second_words: u64,
-    /// If not 0, `reserve` is lowered to `value` before anything is written. Set for flight
-    /// recorders.
+    /// If not 0, `reserve` is lowered to `value` before any word is written. Flight recorders use
+    /// this field.
     pub(crate) backwards: u64,
-    /// The value that is stored last, and where it is stored.
+    /// The value that is stored last, and the word to which it is stored.
     pub(crate) value: u64,
     pub(crate) target: &'a AtomicU64,
 }
 
 /// The way in which a thread has exclusive access to a buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Hold {
-    /// Until it is interrupted, by a restartable sequence. The value is the offset of its `struct
-    /// rseq` from the thread pointer.
-    Sequence(u64),
-    /// Until it gives the buffer back. Its thread id is in `owner`.
+pub(crate) enum Exclusion {
+    /// A restartable sequence gives the thread exclusive access until the thread is interrupted.
+    /// The value is the offset of the thread's `struct rseq` from the thread pointer.
+    Rseq(u64),
+    /// The thread owns the buffer until it releases the buffer. The thread id is in `owner`.
     Owner,
 }
 
-impl Step<'_> {
-    /// Carries out the update. Returns false, with nothing published, if a precondition does not
-    /// hold or the sequence was interrupted.
-    pub(crate) fn commit(&self, hold: Hold) -> bool {
-        match hold {
-            Hold::Sequence(sequence) => self.restartable(sequence),
-            Hold::Owner => self.owned(),
+impl Update<'_> {
+    /// Carries out the update. Returns false, without publishing the words, if a precondition does
+    /// not hold or the sequence was interrupted.
+    pub(crate) fn commit(&self, exclusion: Exclusion) -> bool {
+        match exclusion {
+            Exclusion::Rseq(rseq) => self.commit_rseq(rseq),
+            Exclusion::Owner => self.commit_owned(),
         }
     }
 
-    fn restartable(&self, sequence: u64) -> bool {
-        let done: u64;
-        // SAFETY: By the invariant of `Step` the words go to free space in the buffer, as long as
-        // `head` is unchanged. The sequence checks that, and that the thread runs on the CPU to
-        // which the buffer belongs. Another writer on this CPU would have interrupted the sequence,
-        // which aborts it. `sequence` is the offset of this thread's struct rseq. After an abort
-        // the sequence is not repeated, because anything that the update was computed from may have
-        // changed.
+    fn commit_rseq(&self, rseq: u64) -> bool {
+        let committed: u64;
+        // SAFETY: By the invariant of `Update` the words are written to free space in the buffer,
+        // as long as `head` is unchanged. The sequence checks `head`, and checks that the thread
+        // runs on the CPU to which the buffer belongs. Another writer on this CPU would have
+        // interrupted the thread, which aborts the sequence. `rseq` is the offset of this thread's
+        // struct rseq. After an abort the sequence is not repeated, because the state from which
+        // the update was computed may have changed.
         unsafe {
             asm!(
-                sequence!(),
+                rseq_descriptor!(),
                 "lea rax, [rip + 92b]",
                 "mov fs:[rdx + 8], rax",
                 "3:",
@@ -101,7 +101,7 @@ impl Step<'_> {
                 "21:",
                 "mov rsi, [rdi + {first}]",
                 "mov rcx, [rdi + {first_words}]",
-                "mov r9, [rdi + {at}]",
+                "mov r9, [rdi + {dst}]",
                 "22:",
                 "test rcx, rcx",
                 "jz 23f",
@@ -131,31 +131,31 @@ impl Step<'_> {
                 "8:",
                 "mov qword ptr fs:[rdx + 8], 0",
                 ".pushsection __rseq_failure, \"ax\"",
-                interrupted!(),
+                rseq_abort_handler!(),
                 "7:",
                 "xor eax, eax",
                 "jmp 8b",
                 ".popsection",
-                cpu = const offset_of!(Step<'_>, cpu),
-                slot = const offset_of!(Step<'_>, slot),
-                generation = const offset_of!(Step<'_>, generation),
-                buffer = const offset_of!(Step<'_>, buffer),
-                head = const offset_of!(Step<'_>, head),
-                lost = const offset_of!(Step<'_>, lost),
-                value = const offset_of!(Step<'_>, value),
-                backwards = const offset_of!(Step<'_>, backwards),
-                first = const offset_of!(Step<'_>, first),
-                first_words = const offset_of!(Step<'_>, first_words),
-                second = const offset_of!(Step<'_>, second),
-                second_words = const offset_of!(Step<'_>, second_words),
-                at = const offset_of!(Step<'_>, at),
-                target = const offset_of!(Step<'_>, target),
+                cpu = const offset_of!(Update<'_>, cpu),
+                slot = const offset_of!(Update<'_>, slot),
+                generation = const offset_of!(Update<'_>, generation),
+                buffer = const offset_of!(Update<'_>, buffer),
+                head = const offset_of!(Update<'_>, head),
+                lost = const offset_of!(Update<'_>, lost),
+                value = const offset_of!(Update<'_>, value),
+                backwards = const offset_of!(Update<'_>, backwards),
+                first = const offset_of!(Update<'_>, first),
+                first_words = const offset_of!(Update<'_>, first_words),
+                second = const offset_of!(Update<'_>, second),
+                second_words = const offset_of!(Update<'_>, second_words),
+                dst = const offset_of!(Update<'_>, dst),
+                target = const offset_of!(Update<'_>, target),
                 buffer_head = const offset_of!(Buffer, head),
                 buffer_lost = const offset_of!(Buffer, lost),
                 buffer_reserve = const offset_of!(Buffer, reserve),
                 in("rdi") &raw const *self,
-                in("rdx") sequence,
-                out("rax") done,
+                in("rdx") rseq,
+                out("rax") committed,
                 out("rcx") _,
                 out("rsi") _,
                 out("r8") _,
@@ -163,33 +163,33 @@ impl Step<'_> {
                 options(nostack),
             );
         }
-        done != 0
+        committed != 0
     }
 
-    /// Carries out the update as the owner of the buffer. Other threads write no records into it,
-    /// but may count lost events.
-    fn owned(&self) -> bool {
+    /// Carries out the update as the owner of the buffer. Other threads write no records into the
+    /// buffer, but may count lost events.
+    fn commit_owned(&self) -> bool {
         let buffer = self.buffer;
         // Acquire: pairs with the kernel's store of the next generation.
-        let same = self.slot.generation.load(Acquire) == self.generation
+        let unchanged = self.slot.generation.load(Acquire) == self.generation
             && buffer.head.load(Relaxed) == self.head
             && buffer.lost.load(Relaxed) == self.lost;
-        if !same {
+        if !unchanged {
             return false;
         }
         if self.backwards != 0 && (self.value as i64) < buffer.reserve.load(Relaxed) as i64 {
             buffer.reserve.store(self.value, Relaxed);
-            // The kernel copies records and then reads `reserve`. If it has copied a byte of this
-            // record, it must see the lowered value. x86 keeps stores in order; this fence keeps
-            // the compiler from reordering them.
+            // The kernel copies records and then reads `reserve`. If the kernel has copied a byte
+            // of this record, it must see the lowered value. x86 keeps stores in order; this fence
+            // prevents the compiler from reordering the stores.
             compiler_fence(Ordering::SeqCst);
         }
-        // SAFETY: By the invariant of `Step` there is space for both lists at `at`. The owner is
-        // the only writer, and the program's other threads do not read records.
+        // SAFETY: By the invariant of `Update` there is space for both lists of words at `dst`. The
+        // owner is the only writer, and the program's other threads do not read records.
         unsafe {
-            ptr::copy_nonoverlapping(self.first, self.at, self.first_words as usize);
-            let behind = self.at.add(self.first_words as usize);
-            ptr::copy_nonoverlapping(self.second, behind, self.second_words as usize);
+            ptr::copy_nonoverlapping(self.first, self.dst, self.first_words as usize);
+            let second_dst = self.dst.add(self.first_words as usize);
+            ptr::copy_nonoverlapping(self.second, second_dst, self.second_words as usize);
         }
         // Release: pairs with the kernel's load of `head`, which sees the whole record.
         self.target.store(self.value, Release);

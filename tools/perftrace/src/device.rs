@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! System calls: `/dev/perftrace`, its ioctls and mappings, and the clock.
+//! System calls of the library: open, ioctls and mappings of `/dev/perftrace`, and the clock.
 //!
 //! On the path of an event only async-signal-safe functions are called, and errno is preserved.
 #![expect(unsafe_code, reason = "system calls, RDTSC")]
@@ -17,39 +17,40 @@ use crate::abi::{self, Attach, Marker, Markers, Notify, CLOCK_TSC};
 use crate::simulate;
 use crate::{state, thread};
 
-/// The device's descriptor. Programs close descriptors that they do not know, and the number may
-/// then be another file's. The file is therefore identified by its inode and device numbers, too.
+/// The file descriptor of `/dev/perftrace`. Programs close descriptors that they did not open, and
+/// the number may then belong to another file. The library therefore also checks the inode and
+/// device numbers of the file.
 static FD: AtomicI32 = AtomicI32::new(-1);
 static INODE: AtomicU64 = AtomicU64::new(0);
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 
-/// Lowest number for the descriptor, above those that programs use for themselves.
-const HIGH: c_int = 900;
+/// Lowest number for the descriptor, above the numbers that programs use.
+const MIN_FD: c_int = 900;
 
 /// An errno value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Errno(pub(crate) c_int);
 
 /// The addresses of a process's two mappings.
-pub(crate) struct Pieces {
+pub(crate) struct Mappings {
     pub(crate) control: *mut u8,
     pub(crate) buffers: *mut u8,
 }
 
-/// Opens the device and attaches this process, or joins an attachment of another copy of this
+/// Opens `/dev/perftrace` and attaches this process, or joins an attachment of another copy of this
 /// library. Returns the mappings, or the errno of the call that failed.
-pub(crate) fn attach(shared: bool) -> Result<Pieces, Errno> {
+pub(crate) fn attach(shared: bool) -> Result<Mappings, Errno> {
     #[cfg(feature = "simulate")]
-    if let Some(attached) = simulate::attach(None) {
-        return attached.map_err(Errno);
+    if let Some(result) = simulate::attach(None) {
+        return result.map_err(Errno);
     }
-    // SAFETY: The path is a C string. The descriptors are new, and nothing else uses them.
+    // SAFETY: The path is a C string. The file descriptors are new, and no other code uses them.
     let fd = unsafe {
-        let fd = checked(libc::open(
+        let fd = to_result(libc::open(
             DEVICE_PATH.as_ptr().cast(),
             libc::O_RDWR | libc::O_CLOEXEC,
         ))?;
-        match libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, HIGH) {
+        match libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, MIN_FD) {
             high if high >= 0 => {
                 libc::close(fd);
                 high
@@ -60,48 +61,48 @@ pub(crate) fn attach(shared: bool) -> Result<Pieces, Errno> {
     let mut attach = Attach {
         size: size_of::<Attach>() as u32,
         flags: if shared { abi::SHARED } else { 0 },
-        thread: thread::place(),
+        thread: thread::tls_offset(),
         ..engine::trace::Zero::ZERO
     };
-    let attached = call(fd, abi::ATTACH, &raw mut attach).and_then(|()| {
+    let result = ioctl(fd, abi::ATTACH, &raw mut attach).and_then(|()| {
         match (attach.control, attach.buffers) {
-            (0, _) | (_, 0) => map(fd, &attach),
-            // Another copy of this library has mapped them in this process.
-            (control, buffers) => Ok(Pieces {
+            (0, _) | (_, 0) => map_device(fd, &attach),
+            // Another copy of this library in this process has made the mappings.
+            (control, buffers) => Ok(Mappings {
                 control: control as *mut u8,
                 buffers: buffers as *mut u8,
             }),
         }
     });
-    match attached {
+    match result {
         Ok(_) => {
-            let (device, inode) = identity(fd).unwrap_or((0, 0));
+            let (device, inode) = device_and_inode(fd).unwrap_or((0, 0));
             DEVICE.store(device, Relaxed);
             INODE.store(inode, Relaxed);
             FD.store(fd, Relaxed);
         }
-        // SAFETY: `fd` was opened above, and is not used after this.
+        // SAFETY: `fd` was opened above, and is not used after the call.
         Err(_) => _ = unsafe { libc::close(fd) },
     }
-    attached
+    result
 }
 
 const DEVICE_PATH: &[u8] = b"/dev/perftrace\0";
-/// The wake file, which replaces the first mapping while there is no device. `pfc trace arm` writes
-/// it, as root.
+/// The wake file, which is mapped in place of the device while `/dev/perftrace` does not exist.
+/// `pfc trace arm`, which root runs, writes the file.
 const WAKE_PATH: &[u8] = b"/run/perftrace/wake\0";
 
-/// Maps the wake file, whose words say when there is a device. The mapping is never removed. If
-/// this fails, the process stays untraced even if a device appears.
-pub(crate) fn wake() -> Result<*mut u8, Errno> {
+/// Maps the wake file, whose words change when `/dev/perftrace` appears. The mapping is never
+/// removed. If the mapping fails, the process stays untraced even if the device appears.
+pub(crate) fn map_wake_file() -> Result<*mut u8, Errno> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    // SAFETY: The path is a C string. The descriptor is new, and nothing else uses it. All zeroes
-    // are a valid `stat`, and fstat() writes to it.
+    // SAFETY: The path is a C string. The file descriptor is new, and no other code uses it. All
+    // zeroes are a valid `stat`, and fstat() writes to it.
     unsafe {
-        let fd = checked(libc::open(WAKE_PATH.as_ptr().cast(), flags))?;
+        let fd = to_result(libc::open(WAKE_PATH.as_ptr().cast(), flags))?;
         let mut stat: libc::stat = zeroed();
-        let mapped = checked(libc::fstat(fd, &raw mut stat)).and_then(|_| {
-            // Only root may be able to write or truncate it.
+        let mapped = to_result(libc::fstat(fd, &raw mut stat)).and_then(|_| {
+            // The wake file is accepted only if no user but root can write or truncate it.
             let is_roots = stat.st_uid == 0 && stat.st_mode & 0o022 == 0;
             let is_whole = stat.st_mode & libc::S_IFMT == libc::S_IFREG
                 && stat.st_size >= abi::READ_BYTES as i64;
@@ -121,13 +122,13 @@ pub(crate) fn wake() -> Result<*mut u8, Errno> {
     }
 }
 
-/// Returns whether an error means that there is no device at present.
-pub(crate) fn is_away(Errno(error): Errno) -> bool {
+/// Returns true if the error means that `/dev/perftrace` does not exist at present.
+pub(crate) fn is_device_absent(Errno(error): Errno) -> bool {
     matches!(error, libc::ENOENT | libc::ENODEV | libc::ENXIO)
 }
 
 /// Returns the id of the calling process.
-pub(crate) fn process() -> u32 {
+pub(crate) fn getpid() -> u32 {
     // SAFETY: getpid() takes no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_getpid) as u32 }
 }
@@ -137,30 +138,29 @@ extern "C" {
     fn pthread_setcancelstate(state: c_int, was: *mut c_int) -> c_int;
 }
 
-/// Runs `what` on the path of an event: errno is preserved, and the thread cannot be cancelled in
-/// it.
-pub(crate) fn unnoticed(what: impl FnOnce()) {
+/// Runs `f` on the path of an event: errno is preserved, and the thread cannot be cancelled in `f`.
+pub(crate) fn without_cancellation(f: impl FnOnce()) {
     const DISABLE: c_int = 1;
-    let mut was = 0;
-    quietly(|| {
-        // SAFETY: The old state is written to `was`, which is valid for that.
-        unsafe { pthread_setcancelstate(DISABLE, &raw mut was) };
-        what();
-        // SAFETY: `was` is a valid state, as the first call has returned it. The old state may be
-        // null.
-        unsafe { pthread_setcancelstate(was, null_mut()) };
+    let mut old_state = 0;
+    preserve_errno(|| {
+        // SAFETY: The old state is written to `old_state`, which is valid for writes.
+        unsafe { pthread_setcancelstate(DISABLE, &raw mut old_state) };
+        f();
+        // SAFETY: `old_state` is a valid state, because the first call has returned it. The pointer
+        // for the old state may be null.
+        unsafe { pthread_setcancelstate(old_state, null_mut()) };
     });
 }
 
-fn map(fd: c_int, attach: &Attach) -> Result<Pieces, Errno> {
+fn map_device(fd: c_int, attach: &Attach) -> Result<Mappings, Errno> {
     let read = libc::PROT_READ;
     let control = map_at(null_mut(), abi::READ_BYTES, read, fd, abi::CONTROL)?;
     let bytes = attach.bytes as usize;
     let buffers = map_at(null_mut(), bytes, read | libc::PROT_WRITE, fd, abi::BUFFERS)?;
-    Ok(Pieces { control, buffers })
+    Ok(Mappings { control, buffers })
 }
 
-/// Maps a part of a file. If `at` is not null, the mapping there is replaced.
+/// Maps a part of a file. If `at` is not null, the mapping at this address is replaced.
 pub(crate) fn map_at(
     at: *mut u8,
     bytes: usize,
@@ -170,8 +170,8 @@ pub(crate) fn map_at(
 ) -> Result<*mut u8, Errno> {
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
     let flags = libc::MAP_SHARED | fixed;
-    // SAFETY: If `at` is null, the kernel chooses free addresses. Otherwise the whole of an earlier
-    // mapping of the same kind is replaced.
+    // SAFETY: If `at` is null, the kernel chooses free addresses. If `at` is not null, the call
+    // replaces a whole earlier mapping of the same kind.
     let at = unsafe { libc::mmap(at.cast(), bytes, protection, flags, fd, offset as i64) };
     match at == libc::MAP_FAILED {
         true => Err(errno()),
@@ -179,118 +179,120 @@ pub(crate) fn map_at(
     }
 }
 
-/// Registers markers. Each then has its number, or the errno for which it was refused.
+/// Registers markers. The kernel stores the number of each marker, or the errno for which it
+/// refused the marker.
 pub(crate) fn register(markers: &mut [Marker]) -> Result<(), Errno> {
     #[cfg(feature = "simulate")]
     if simulate::register(markers) {
         return Ok(());
     }
-    with_markers(abi::REGISTER, markers)
+    ioctl_markers(abi::REGISTER, markers)
 }
 
-/// Unregisters markers, of which only the numbers matter.
+/// Unregisters markers, which are identified by their numbers only.
 pub(crate) fn unregister(markers: &mut [Marker]) {
     #[cfg(feature = "simulate")]
     if simulate::unregister(markers) {
         return;
     }
-    // An error means that the kernel does not know these markers.
-    let _ = with_markers(abi::UNREGISTER, markers);
+    // An error means that the kernel has no such markers.
+    let _ = ioctl_markers(abi::UNREGISTER, markers);
 }
 
-fn with_markers(number: u32, markers: &mut [Marker]) -> Result<(), Errno> {
-    let mut all = Markers {
+fn ioctl_markers(number: u32, markers: &mut [Marker]) -> Result<(), Errno> {
+    let mut arg = Markers {
         size: size_of::<Markers>() as u32,
         nr: markers.len() as u32,
         markers: markers.as_mut_ptr() as u64,
         bad: 0,
         refused: 0,
     };
-    fd().and_then(|fd| call(fd, number, &raw mut all))
+    fd().and_then(|fd| ioctl(fd, number, &raw mut arg))
 }
 
 /// Wakes the reader of a buffer that is half full or has lost an event. Returns false if the kernel
 /// has no such buffer: the trace has ended, or there was no memory. Other errors are ignored,
 /// because the reader also reads periodically.
 pub(crate) fn notify(slot: u32, cpu: u32) -> bool {
-    let mut is_read = true;
-    quietly(|| {
+    let mut has_buffer = true;
+    preserve_errno(|| {
         #[cfg(feature = "simulate")]
         if simulate::notify() {
             return;
         }
         let mut notify = Notify { slot, cpu };
-        let done = fd().and_then(|fd| call(fd, abi::NOTIFY, &raw mut notify));
-        is_read = !matches!(done, Err(Errno(libc::ENOENT)));
+        let result = fd().and_then(|fd| ioctl(fd, abi::NOTIFY, &raw mut notify));
+        has_buffer = !matches!(result, Err(Errno(libc::ENOENT)));
     });
-    is_read
+    has_buffer
 }
 
-/// The result of waiting for room.
-pub(crate) enum Room {
-    /// There may be room: try again.
-    Perhaps,
-    /// There will be no room.
-    None,
-    /// The kernel could not be asked.
+/// The result of waiting for room in a buffer.
+pub(crate) enum WaitResult {
+    /// The buffer may have room, so the caller should try again.
+    Retry,
+    /// The buffer will have no room.
+    NoRoom,
+    /// The result is unknown, because the system call failed.
     Unknown,
 }
 
-/// Wakes the reader of a buffer, and waits until it has read beyond `tail` or the wait is over.
-pub(crate) fn wait_for_room(slot: u32, cpu: u32, tail: u64) -> Room {
-    let mut room = Room::Unknown;
-    quietly(|| {
+/// Wakes the reader of a buffer, and waits until the reader has read beyond `tail` or the maximum
+/// wait is over.
+pub(crate) fn wait_for_room(slot: u32, cpu: u32, tail: u64) -> WaitResult {
+    let mut result = WaitResult::Unknown;
+    preserve_errno(|| {
         #[cfg(feature = "simulate")]
         if simulate::notify() {
             return;
         }
-        let mut wait = abi::Room { slot, cpu, tail };
-        room = match fd().and_then(|fd| call(fd, abi::WAIT_ROOM, &raw mut wait)) {
-            Ok(()) | Err(Errno(libc::EINTR)) => Room::Perhaps,
-            Err(Errno(libc::EBADF | libc::ENOTTY)) => Room::Unknown,
-            Err(_) => Room::None,
+        let mut arg = abi::Room { slot, cpu, tail };
+        result = match fd().and_then(|fd| ioctl(fd, abi::WAIT_ROOM, &raw mut arg)) {
+            Ok(()) | Err(Errno(libc::EINTR)) => WaitResult::Retry,
+            Err(Errno(libc::EBADF | libc::ENOTTY)) => WaitResult::Unknown,
+            Err(_) => WaitResult::NoRoom,
         };
     });
-    room
+    result
 }
 
-/// Returns the descriptor if it still is the device's, else `EBADF`.
+/// Returns the file descriptor if it still belongs to `/dev/perftrace`, otherwise `EBADF`.
 fn fd() -> Result<c_int, Errno> {
     let fd = FD.load(Relaxed);
-    let known = (DEVICE.load(Relaxed), INODE.load(Relaxed));
-    match identity(fd) {
-        Some(identity) if identity == known => Ok(fd),
+    let expected = (DEVICE.load(Relaxed), INODE.load(Relaxed));
+    match device_and_inode(fd) {
+        Some(identity) if identity == expected => Ok(fd),
         _ => Err(Errno(libc::EBADF)),
     }
 }
 
-/// Closes the descriptor of a copy of this library that has no markers left and may be unmapped.
-/// The mappings stay, and the next attach uses them again.
+/// Closes the file descriptor of a copy of this library that has no markers left and may be
+/// unmapped. The mappings stay, and the next attach uses the mappings again.
 pub(crate) fn close() {
     if let Ok(fd) = fd() {
         FD.store(-1, Relaxed);
-        // SAFETY: `fd()` has checked that this is still the descriptor that this library has
+        // SAFETY: `fd()` has checked that `fd` is still the descriptor that this library has
         // opened.
         unsafe { libc::close(fd) };
     }
 }
 
-fn identity(fd: c_int) -> Option<(u64, u64)> {
+fn device_and_inode(fd: c_int) -> Option<(u64, u64)> {
     // SAFETY: `stat` consists of integers, for which all zeroes are valid.
     let mut stat: libc::stat = unsafe { zeroed() };
-    // SAFETY: fstat() writes to `stat`, which is valid for that, and checks the descriptor.
-    let done = unsafe { libc::fstat(fd, &raw mut stat) };
-    (done == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFCHR)
+    // SAFETY: fstat() writes to `stat`, which is valid for writes, and checks the descriptor.
+    let result = unsafe { libc::fstat(fd, &raw mut stat) };
+    (result == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFCHR)
         .then_some((stat.st_rdev, stat.st_ino))
 }
 
-fn call<T>(fd: c_int, number: u32, argument: *mut T) -> Result<(), Errno> {
-    // SAFETY: Each caller passes the structure that belongs to this request, and it lives until the
-    // call returns.
-    checked(unsafe { libc::ioctl(fd, number.into(), argument.cast::<c_void>()) }).map(|_| ())
+fn ioctl<T>(fd: c_int, number: u32, argument: *mut T) -> Result<(), Errno> {
+    // SAFETY: Each caller passes the structure that belongs to this request, and the structure
+    // lives until the call returns.
+    to_result(unsafe { libc::ioctl(fd, number.into(), argument.cast::<c_void>()) }).map(|_| ())
 }
 
-fn checked(result: c_int) -> Result<c_int, Errno> {
+fn to_result(result: c_int) -> Result<c_int, Errno> {
     match result < 0 {
         true => Err(errno()),
         false => Ok(result),
@@ -302,16 +304,16 @@ fn errno() -> Errno {
     Errno(unsafe { *libc::__errno_location() })
 }
 
-/// Runs `what` and restores errno. An event may be in a signal handler that has interrupted the
-/// program between a call and its check of errno.
-fn quietly(what: impl FnOnce()) {
-    let Errno(was) = errno();
-    what();
+/// Runs `f` and restores errno. An event may be recorded in a signal handler that has interrupted
+/// the program between a call and the check of its errno.
+fn preserve_errno(f: impl FnOnce()) {
+    let Errno(saved) = errno();
+    f();
     // SAFETY: The address of this thread's errno is always valid.
-    unsafe { *libc::__errno_location() = was };
+    unsafe { *libc::__errno_location() = saved };
 }
 
-/// The end of a wait, which is set at the first check.
+/// The time when a wait ends, which is set at the first check.
 pub(crate) struct Deadline(Option<u64>);
 
 impl Deadline {
@@ -319,68 +321,69 @@ impl Deadline {
         Self(None)
     }
 
-    /// Returns whether the wait has lasted this many milliseconds. 0 stands for ten seconds,
-    /// `u32::MAX` for ever.
+    /// Returns true if the wait has lasted `ms` milliseconds. 0 means ten seconds, and `u32::MAX`
+    /// means no limit.
     pub(crate) fn has_passed(&mut self, ms: u32) -> bool {
         let ms = match ms {
             u32::MAX => return false,
             0 => 10_000,
             ms => ms,
         };
-        let now = monotonic();
+        let now = monotonic_ns();
         let end = now.saturating_add(u64::from(ms) * 1_000_000);
         now >= *self.0.get_or_insert(end)
     }
 }
 
-/// Sleeps for a millisecond, by a system call, because nanosleep() is a cancellation point.
-pub(crate) fn nap() {
-    quietly(|| {
+/// Sleeps for a millisecond by a direct system call, because nanosleep() is a cancellation point.
+pub(crate) fn sleep_1ms() {
+    preserve_errno(|| {
         let time = libc::timespec {
             tv_sec: 0,
             tv_nsec: 1_000_000,
         };
-        // SAFETY: The call reads `time`, and the null pointer is allowed. A signal may end the
+        // SAFETY: nanosleep() reads `time`, and the null pointer is allowed. A signal may end the
         // sleep early, which does no harm.
         unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, null_mut::<c_void>()) };
     });
 }
 
-/// Lets other threads run, because the owner of a buffer may need the CPU to give it back.
-pub(crate) fn let_others_run() {
+/// Lets other threads run, because the owner of a buffer may need the CPU to release the buffer.
+pub(crate) fn sched_yield() {
     // SAFETY: sched_yield() takes no arguments.
-    quietly(|| _ = unsafe { libc::syscall(libc::SYS_sched_yield) });
+    preserve_errno(|| _ = unsafe { libc::syscall(libc::SYS_sched_yield) });
 }
 
-/// Returns the CPU of the calling thread, which may be migrated right afterwards.
-pub(crate) fn cpu() -> u32 {
+/// Returns the CPU of the calling thread. The thread may be migrated right afterwards.
+pub(crate) fn current_cpu() -> u32 {
     let mut cpu = 0;
     // SAFETY: sched_getcpu() takes no arguments. The C library implements it by the vDSO.
-    quietly(|| cpu = unsafe { libc::sched_getcpu() });
+    preserve_errno(|| cpu = unsafe { libc::sched_getcpu() });
     u32::try_from(cpu).unwrap_or(0)
 }
 
-/// Returns the time by the clock that the kernel has chosen.
-pub(crate) fn time() -> u64 {
+/// Returns the time in ticks of the clock that the kernel has chosen.
+pub(crate) fn timestamp() -> u64 {
     let (clock, offset) = state::control().map_or((CLOCK_TSC, 0), |control| {
         (control.clock.load(Relaxed), control.offset.load(Relaxed))
     });
     if clock == CLOCK_TSC {
         let (low, high): (u32, u32);
         // SAFETY: Every x86-64 CPU has RDTSC. Without `nomem` the compiler moves no load or store
-        // across it.
+        // across the instruction.
         unsafe { asm!("rdtsc", out("eax") low, out("edx") high, options(nostack)) };
         return (u64::from(high) << 32) | u64::from(low);
     }
-    monotonic().wrapping_sub(offset)
+    monotonic_ns().wrapping_sub(offset)
 }
 
-/// Returns nanoseconds of `CLOCK_MONOTONIC`, in the time namespace of the process.
-fn monotonic() -> u64 {
+/// Returns the time of `CLOCK_MONOTONIC` in nanoseconds, in the time namespace of the process.
+fn monotonic_ns() -> u64 {
     // SAFETY: `timespec` consists of integers, for which all zeroes are valid.
     let mut now: libc::timespec = unsafe { zeroed() };
-    // SAFETY: clock_gettime() writes to `now`, which is valid for that. This clock always exists.
-    quietly(|| _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) });
+    // SAFETY: clock_gettime() writes to `now`, which is valid for writes. CLOCK_MONOTONIC always
+    // exists.
+    preserve_errno(|| _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) });
     (now.tv_sec as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(now.tv_nsec as u64)

@@ -8,10 +8,10 @@ use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::abi::{HEAD_WORDS, PAYLOAD_MAX};
-use crate::site::{pack, size, words, Site, Value, STR};
-use crate::{long, short};
+use crate::site::{kind_size, pack, payload_words, Site, Value, STR};
+use crate::{fast_path, slow_path};
 
-/// Marks a branch as rarely taken, because it calls a cold function.
+/// Marks the branch that calls this cold function as rarely taken.
 #[cold]
 #[inline]
 pub fn unlikely() {}
@@ -21,9 +21,9 @@ pub fn unlikely() {}
 pub fn emit<const SHAPE: u64, const N: usize>(site: &'static Site, values: [Value<'_>; N]) {
     let packed;
     // SAFETY: The macro has made `site` and `SHAPE` from the same fields, so the sizes agree. The
-    // texts are as long as their values say.
+    // texts have the lengths in their values.
     unsafe {
-        match const { words(SHAPE) } {
+        match const { payload_words(SHAPE) } {
             Some(0) => c::write_0(site),
             Some(1) => {
                 packed = pack(SHAPE, &values);
@@ -43,7 +43,7 @@ pub fn emit<const SHAPE: u64, const N: usize>(site: &'static Site, values: [Valu
 }
 
 /// The functions that the macros call, with C's calling convention. `perftrace/perftrace.h`
-/// declares them.
+/// declares these functions.
 pub mod c {
     use super::*;
     pub use crate::registry::{register, unregister};
@@ -52,13 +52,13 @@ pub mod c {
     ///
     /// # Safety
     ///
-    /// `site` is live, its invariants hold, and it has no fields.
+    /// `site` is live, its invariants hold, and its event has no fields.
     #[inline]
     pub unsafe extern "C" fn write_0(site: *const Site) {
         // SAFETY: The caller guarantees a live site without fields.
         unsafe {
-            if !short::event_0(site) {
-                aside_0(site);
+            if !fast_path::event_0(site) {
+                write_0_cold(site);
             }
         }
     }
@@ -67,13 +67,13 @@ pub mod c {
     ///
     /// # Safety
     ///
-    /// `site` is live, its invariants hold, and its fields have that size.
+    /// `site` is live, its invariants hold, and its fields take 1 to 8 bytes.
     #[inline]
     pub unsafe extern "C" fn write_1(site: *const Site, first: u64) {
         // SAFETY: The caller guarantees a live site with one word of fields.
         unsafe {
-            if !short::event_1(site, first) {
-                aside_1(site, first);
+            if !fast_path::event_1(site, first) {
+                write_1_cold(site, first);
             }
         }
     }
@@ -82,18 +82,18 @@ pub mod c {
     ///
     /// # Safety
     ///
-    /// `site` is live, its invariants hold, and its fields have that size.
+    /// `site` is live, its invariants hold, and its fields take 9 to 16 bytes.
     #[inline]
     pub unsafe extern "C" fn write_2(site: *const Site, first: u64, second: u64) {
         // SAFETY: The caller guarantees a live site with two words of fields.
         unsafe {
-            if !short::event_2(site, first, second) {
-                aside_2(site, first, second);
+            if !fast_path::event_2(site, first, second) {
+                write_2_cold(site, first, second);
             }
         }
     }
 
-    /// Writes an event with more bytes of fields, none of which is a text.
+    /// Writes an event with any number of fields, none of which is a text.
     ///
     /// # Safety
     ///
@@ -103,64 +103,65 @@ pub mod c {
     pub unsafe extern "C" fn write(site: *const Site, fields: *const u64, words: usize) {
         // SAFETY: The caller guarantees a live site and `words` words of fields.
         unsafe {
-            if !short::event(site, fields, words) {
-                aside(site, fields, words);
+            if !fast_path::event(site, fields, words) {
+                write_cold(site, fields, words);
             }
         }
     }
 
-    /// Writes an event with texts. A text is truncated if the record would become too large with it
-    /// and the smallest possible fields behind it.
+    /// Writes an event with texts. A text is truncated if the record would become too large with
+    /// the whole text and the smallest possible fields after it.
     ///
     /// # Safety
     ///
-    /// `site` is live, and its invariants hold. There is a value for each field, and the texts can
-    /// be read.
+    /// `site` is live, and its invariants hold. `values` has a value for each field of the event,
+    /// and the texts can be read.
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn write_values(site: *const Site, values: *const Value<'_>, n: usize) {
-        let mut room = Room::new();
+        let mut payload = Payload::new();
         // SAFETY: The caller guarantees a live site and `n` values.
         let (site, values) = unsafe { (&*site, slice::from_raw_parts(values, n)) };
         let (mut rest, mut shape) = (values, site.shape);
-        while let Some((value, others)) = rest.split_first() {
+        while let Some((value, tail)) = rest.split_first() {
             match shape & 15 {
                 // SAFETY: The caller guarantees that the texts can be read.
-                STR => unsafe { room.text(value, least(shape >> 4)) },
-                kind => room.number(value.bits, size(kind) as usize),
+                STR => unsafe { payload.append_text(value, min_size(shape >> 4)) },
+                kind => payload.append_number(value.bits, kind_size(kind) as usize),
             }
-            (rest, shape) = (others, shape >> 4);
+            (rest, shape) = (tail, shape >> 4);
         }
-        let fields = room.words();
-        // The fast path reads only these parts of a site. The header has the size of this record.
+        let fields = payload.padded_words();
+        // The fast path reads only the parts of a site that `with_size` copies. The header of the
+        // copy has the size of this record.
         let words = ((fields.len() + HEAD_WORDS) as u32) << 16;
-        let here = site.sized(words);
-        // SAFETY: The caller guarantees that the site and its word are live. `here` has the number
-        // of words of `fields`, which is not 0.
+        let sized_site = site.with_size(words);
+        // SAFETY: The caller guarantees that the site and its word are live. `sized_site` has the
+        // number of words of `fields`, which is not 0.
         unsafe {
             let (at, words) = (fields.as_ptr(), fields.len());
             if fields.is_empty()
-                || !(short::event(&raw const here, at, words)
-                    || short::flight(&raw const here, at, words))
+                || !(fast_path::event(&raw const sized_site, at, words)
+                    || fast_path::flight(&raw const sized_site, at, words))
             {
-                long::write(site, fields);
+                slow_path::write(site, fields);
             }
         }
     }
 }
 
-// These are functions of their own, so that their callers need no stack frame.
+// The slow functions are not inlined, so that their callers need no stack frame.
 
 /// Writes an event without fields by the slow path.
 ///
 /// # Safety
 ///
-/// `site` is live, its invariants hold, and it has no fields.
+/// `site` is live, its invariants hold, and its event has no fields.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn aside_0(site: *const Site) {
+unsafe extern "C" fn write_0_cold(site: *const Site) {
     // SAFETY: The caller guarantees a live site.
-    long::write(unsafe { &*site }, &[]);
+    slow_path::write(unsafe { &*site }, &[]);
 }
 
 /// Writes an event with one word of fields that the first attempt could not write.
@@ -170,9 +171,9 @@ unsafe extern "C" fn aside_0(site: *const Site) {
 /// `site` is live, its invariants hold, and its fields take one word.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn aside_1(site: *const Site, first: u64) {
-    // SAFETY: The caller guarantees a live site with one word of fields, which `first` is.
-    unsafe { aside(site, [first].as_ptr(), 1) };
+unsafe extern "C" fn write_1_cold(site: *const Site, first: u64) {
+    // SAFETY: The caller guarantees a live site with one word of fields, which is `first`.
+    unsafe { write_cold(site, [first].as_ptr(), 1) };
 }
 
 /// Writes an event with two words of fields into a flight recorder, or by the slow path.
@@ -182,11 +183,11 @@ unsafe extern "C" fn aside_1(site: *const Site, first: u64) {
 /// `site` is live, its invariants hold, and its fields take two words.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn aside_2(site: *const Site, first: u64, second: u64) {
+unsafe extern "C" fn write_2_cold(site: *const Site, first: u64, second: u64) {
     // SAFETY: The caller guarantees a live site with two words of fields.
     unsafe {
-        if !short::flight_2(site, first, second) {
-            long_2(site, first, second);
+        if !fast_path::flight_2(site, first, second) {
+            write_2_slow(site, first, second);
         }
     }
 }
@@ -198,9 +199,9 @@ unsafe extern "C" fn aside_2(site: *const Site, first: u64, second: u64) {
 /// `site` is live, its invariants hold, and its fields take two words.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn long_2(site: *const Site, first: u64, second: u64) {
+unsafe extern "C" fn write_2_slow(site: *const Site, first: u64, second: u64) {
     // SAFETY: The caller guarantees a live site.
-    long::write(unsafe { &*site }, &[first, second]);
+    slow_path::write(unsafe { &*site }, &[first, second]);
 }
 
 /// Writes an event into a flight recorder, or by the slow path.
@@ -211,112 +212,114 @@ unsafe extern "C" fn long_2(site: *const Site, first: u64, second: u64) {
 /// be read at `fields`.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn aside(site: *const Site, fields: *const u64, words: usize) {
+unsafe extern "C" fn write_cold(site: *const Site, fields: *const u64, words: usize) {
     // SAFETY: The caller guarantees a live site and `words` words of fields.
     unsafe {
-        if !short::flight(site, fields, words) {
-            long::write(&*site, slice::from_raw_parts(fields, words));
+        if !fast_path::flight(site, fields, words) {
+            slow_path::write(&*site, slice::from_raw_parts(fields, words));
         }
     }
 }
 
-/// Returns the bytes that the fields of a shape take at least.
-fn least(shape: u64) -> usize {
-    let (mut bytes, mut rest) = (0, shape);
-    while rest != 0 {
-        bytes += match rest & 15 {
+/// Returns the minimum number of bytes that the fields of a shape take.
+fn min_size(shape: u64) -> usize {
+    let (mut bytes, mut shape_left) = (0, shape);
+    while shape_left != 0 {
+        bytes += match shape_left & 15 {
             STR => 1,
-            kind => size(kind) as usize,
+            kind => kind_size(kind) as usize,
         };
-        rest >>= 4;
+        shape_left >>= 4;
     }
     bytes
 }
 
-const ROOM: usize = PAYLOAD_MAX / 8;
+const PAYLOAD_WORDS: usize = PAYLOAD_MAX / 8;
 
-/// Memory in which fields are put together. The first `bytes` bytes of `words` are initialised;
-/// they are at most [`PAYLOAD_MAX`].
-struct Room {
-    words: [MaybeUninit<u64>; ROOM],
+/// Memory in which the fields of a record are collected. The first `bytes` bytes of `words` are
+/// initialised, and `bytes` is at most [`PAYLOAD_MAX`].
+struct Payload {
+    words: [MaybeUninit<u64>; PAYLOAD_WORDS],
     bytes: usize,
 }
 
-impl Room {
+impl Payload {
     #[inline]
     fn new() -> Self {
         Self {
-            words: [MaybeUninit::uninit(); ROOM],
+            words: [MaybeUninit::uninit(); PAYLOAD_WORDS],
             bytes: 0,
         }
     }
 
     #[inline]
-    fn left(&self) -> usize {
+    fn remaining(&self) -> usize {
         PAYLOAD_MAX.saturating_sub(self.bytes)
     }
 
-    /// Appends bytes, as far as there is room.
+    /// Appends bytes, as many as there is room for.
     ///
     /// # Safety
     ///
     /// `bytes` bytes can be read at `from`.
     #[inline]
-    unsafe fn put(&mut self, from: *const u8, bytes: usize) {
-        let bytes = bytes.min(self.left());
+    unsafe fn append(&mut self, from: *const u8, bytes: usize) {
+        let bytes = bytes.min(self.remaining());
         let to = self
             .words
             .as_mut_ptr()
             .cast::<u8>()
             .wrapping_add(self.bytes);
-        // SAFETY: The caller guarantees that the bytes can be read, and there is room for as many.
+        // SAFETY: The caller guarantees that the bytes can be read, and `words` has room for
+        // `bytes` bytes.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
         self.bytes += bytes;
     }
 
     #[inline]
-    fn number(&mut self, bits: u64, bytes: usize) {
-        // SAFETY: No caller asks for more than the 8 bytes of an integer. On x86 the low bytes are
-        // first.
-        unsafe { self.put((&raw const bits).cast(), bytes) };
+    fn append_number(&mut self, bits: u64, bytes: usize) {
+        // SAFETY: No caller asks for more than the 8 bytes of an integer. On x86 the low bytes of
+        // an integer come first.
+        unsafe { self.append((&raw const bits).cast(), bytes) };
     }
 
     /// Appends a text, up to its NUL or its length, and a NUL. `after` is the number of bytes that
-    /// the fields behind it need at least. A null pointer is written as "(null)".
+    /// the fields after the text need at least. A null pointer is written as "(null)".
     ///
     /// # Safety
     ///
     /// The text can be read up to its NUL or its length.
-    unsafe fn text(&mut self, value: &Value<'_>, after: usize) {
-        let most = self.left().saturating_sub(after + 1);
-        let (from, most) = match value.bits {
-            0 => (c"(null)".to_bytes_with_nul().as_ptr(), most.min(6)),
+    unsafe fn append_text(&mut self, value: &Value<'_>, after: usize) {
+        let max = self.remaining().saturating_sub(after + 1);
+        let (from, max) = match value.bits {
+            0 => (c"(null)".to_bytes_with_nul().as_ptr(), max.min(6)),
             at => (
                 at as *const u8,
-                most.min(usize::try_from(value.bytes).unwrap_or(most)),
+                max.min(usize::try_from(value.bytes).unwrap_or(max)),
             ),
         };
-        // SAFETY: The caller guarantees that the text can be read. strnlen() reads nothing behind
-        // its NUL or `most` bytes.
+        // SAFETY: The caller guarantees that the text can be read. strnlen() reads no byte after
+        // the text's NUL or its first `max` bytes.
         unsafe {
-            let bytes = libc::strnlen(from.cast(), most);
-            self.put(from, bytes);
+            let bytes = libc::strnlen(from.cast(), max);
+            self.append(from, bytes);
         }
-        self.number(0, 1);
+        self.append_number(0, 1);
     }
 
     /// Returns the fields as words, after filling the last word with zeroes.
-    fn words(&mut self) -> &[u64] {
-        let words = self.bytes.div_ceil(8).min(ROOM);
-        self.number(0, (words * 8).saturating_sub(self.bytes));
-        // SAFETY: All bytes of these words are initialised: the zeroes fill the last one.
+    fn padded_words(&mut self) -> &[u64] {
+        let words = self.bytes.div_ceil(8).min(PAYLOAD_WORDS);
+        self.append_number(0, (words * 8).saturating_sub(self.bytes));
+        // SAFETY: All bytes of the returned words are initialised: zeroes fill the last word.
         unsafe { slice::from_raw_parts(self.words.as_ptr().cast(), words) }
     }
 }
 
 impl Site {
-    /// Returns a copy of the parts that the fast path reads, with the size of a record.
-    fn sized(&self, words: u32) -> Self {
+    /// Returns a copy of the parts of the site that the fast path reads, with the size of a record
+    /// in the header.
+    fn with_size(&self, words: u32) -> Self {
         Self {
             word: self.word.load(Relaxed).into(),
             header: (self.header.load(Relaxed) & 0xffff | words).into(),

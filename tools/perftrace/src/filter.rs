@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Evaluates a trace's filter: runs the engine's evaluator on the page that the kernel has mapped.
+//! Evaluates a trace's filter by the engine's evaluator, on the page of the filter that the kernel
+//! has mapped.
 #![expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
@@ -15,9 +16,9 @@ use engine::sync::Word;
 
 use crate::site::Site;
 
-/// Returns whether the filter accepts this event. The kernel has checked the filter, and the
-/// evaluator accepts any bytes. If the page changes meanwhile the answer is arbitrary, but then the
-/// trace's generation changes as well.
+/// Returns true if the filter accepts the event. The kernel has checked the filter, and the
+/// evaluator accepts any bytes. If the page changes during the evaluation, the result is arbitrary,
+/// but the trace's generation changes as well.
 pub(crate) fn accepts(
     filter: &[Word],
     site: &Site,

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User-space tracing, writer side: programs record events in the buffers of `/dev/perftrace`.
+//! The writer side of user-space tracing: programs record events in the buffers of
+//! `/dev/perftrace`.
 //!
 //! ```
 //! let (bytes, path) = (4096u32, "/tmp/x");
 //! perftrace::event!(app, request, size: u32 = bytes, file: str = path);
 //! ```
 //!
-//! While no trace wants the event, the macro costs two loads, a comparison and a branch, and the
+//! While no trace records the event, the macro costs two loads, a comparison and a branch, and the
 //! expressions are not evaluated. Traces are created with `pfc trace`.
 //!
 //! The library does not panic and does not use the program's allocator. Events may be recorded in
-//! signal handlers. The path of an event makes system calls only in these cases: the first event of
-//! a thread, a buffer that is half full or has lost an event (its reader is woken), waiting for
-//! room or for a free buffer, and attaching to a device that has just appeared.
+//! signal handlers. An event makes a system call only if it is the first event of a thread, wakes
+//! the reader of a buffer that is half full or has lost an event, waits for room or for a free
+//! buffer, or attaches to a device that has just appeared.
 //!
 //! Environment variables:
 //!
@@ -28,10 +29,10 @@
 //! | file | contents |
 //! |---|---|
 //! | `abi.rs` | structures and constants shared with the kernel |
-//! | `sequence.rs` | descriptor and abort handler of a restartable sequence |
+//! | `rseq.rs` | descriptor and abort handler of a restartable sequence |
 //! | `site.rs` | a marker's static data in a program, field values; unsafe |
-//! | `short.rs` | the fast path of an event; unsafe |
-//! | `long.rs` | the slow path of an event |
+//! | `fast_path.rs` | the fast path of an event; unsafe |
+//! | `slow_path.rs` | the slow path of an event |
 //! | `event.rs` | converts values to fields; unsafe |
 //! | `commit.rs` | the slow path's update of a buffer; unsafe |
 //! | `filter.rs` | evaluates a trace's filter; unsafe |
@@ -39,7 +40,7 @@
 //! | `state.rs` | the mappings of this process; unsafe |
 //! | `thread.rs` | per-thread state; unsafe |
 //! | `device.rs` | system calls, the clock; unsafe |
-//! | `own.rs` | registers the program's own Rust markers; unsafe |
+//! | `rust_markers.rs` | registers the program's own Rust markers; unsafe |
 //! | `simulate.rs` | a simulated kernel for tests; unsafe |
 
 #![no_std]
@@ -51,20 +52,20 @@ extern crate std;
 compile_error!("perftrace supports only Linux on x86-64");
 
 #[macro_use]
-mod sequence;
+mod rseq;
 
 mod abi;
 mod commit;
 mod device;
 mod event;
+mod fast_path;
 mod filter;
-mod long;
-mod own;
 mod registry;
-mod short;
+mod rust_markers;
 #[cfg(feature = "simulate")]
 pub mod simulate;
 mod site;
+mod slow_path;
 mod state;
 mod thread;
 
@@ -73,9 +74,11 @@ pub use event::{c, emit, unlikely};
 pub use registry::Module;
 pub use site::{shape, value, Site, Value};
 
-/// Records an event: provider, name, and up to 16 fields, each `name: type = expression`.
+/// Records an event. The arguments are the provider, the name, and up to 16 fields, each of the
+/// form `name: type = expression`.
 ///
-/// Types are u8 u16 u32 u64 s8 s16 s32 s64, x8 x16 x32 x64 (shown in hex), f32, f64 and str.
+/// The types of fields are u8 u16 u32 u64 s8 s16 s32 s64, x8 x16 x32 x64 (shown in hex), f32, f64
+/// and str.
 ///
 /// ```
 /// perftrace::event!(app, started);
@@ -88,9 +91,9 @@ pub use site::{shape, value, Site, Value};
 /// perftrace::event!(app, answer, status: u16 = "200");
 /// ```
 ///
-/// Names that the kernel refuses do not compile either. A name consists of ASCII letters, digits
-/// and `_`, and its length is limited. Two fields of a marker may not have the same name, and no
-/// provider may be called `kernel`.
+/// Names that the kernel would refuse do not compile either. A name consists of ASCII letters,
+/// digits and `_`, and its length is limited. Two fields of a marker may not have the same name,
+/// and no provider may be called `kernel`.
 ///
 /// ```compile_fail
 /// perftrace::event!(kernel, answer);
@@ -124,7 +127,7 @@ macro_rules! event {
             ),
             SHAPE,
         );
-        if SITE.wanted() {
+        if SITE.is_enabled() {
             $crate::unlikely();
             $crate::emit::<SHAPE, { 0 $(+ $crate::one!($field))* }>(
                 &SITE,
@@ -188,7 +191,7 @@ macro_rules! kind {
     };
 }
 
-/// Expands to 1 for each field, so that the macro can count them.
+/// Expands to 1 for each field, so that the macro can count the fields.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! one {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The registry of the programs and libraries of this process that have markers, from their
-//! constructors to their destructors. A child of fork() inherits it. The kernel makes the child a
-//! process of its own when it reaches its first marker.
+//! constructors to their destructors. A child of fork() inherits the registry. The kernel treats
+//! the child as a separate process from its first marker on.
 #![expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
@@ -20,8 +20,8 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::abi::{self, Marker, FIELDS_MAX, NAME_MAX, NO_NUMBER, VERSION};
-use crate::device::{self, Errno, Pieces};
-use crate::site::{Site, REFUSED, REGISTERED, UNKNOWN, WAITING};
+use crate::device::{self, Errno, Mappings};
+use crate::site::{Site, REFUSED, REGISTERED, UNREGISTERED, WAITING};
 use crate::{state, thread};
 
 extern "C" {
@@ -29,12 +29,12 @@ extern "C" {
     fn dprintf(fd: c_int, format: *const c_char, ...) -> c_int;
 }
 
-/// A program or library with markers: `struct perftrace_module` of `perftrace/perftrace.h`.
+/// A program or library with markers, `struct perftrace_module` of `perftrace/perftrace.h`.
 ///
 /// # Invariants
 ///
-/// `first` to `last` are its sites, and `off` points to a word that is 0. All of them are live
-/// while the module is registered.
+/// `first` to `last` are the module's sites, and `off` points to a word that is 0. The sites and
+/// the word are live while the module is registered.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Module {
@@ -42,7 +42,7 @@ pub struct Module {
     pub(crate) first: *const Site,
     pub(crate) last: *const Site,
     pub(crate) off: *const AtomicU32,
-    /// The number of its objects whose constructors have run. Only the C macro uses it.
+    /// The number of the module's objects whose constructors have run. Only the C macro uses it.
     pub(crate) users: u32,
     pub(crate) reserved: u32,
 }
@@ -59,39 +59,40 @@ impl Module {
 }
 
 /// Maximum number of markers in one request to the kernel.
-const AT_ONCE: usize = 512;
+const MAX_MARKERS_PER_CALL: usize = 512;
 
 /// The registered modules, and the state of this process's attachment.
 struct Registry {
-    /// The registered modules, as a list.
+    /// The registered modules, as a linked list.
     modules: *mut Module,
-    /// The progress of attaching.
-    stage: Stage,
-    /// `PERFTRACE_SHARED=1` is in the environment, and the process has restartable sequences.
+    /// The state of this process's attachment to the device.
+    attach_state: AttachState,
+    /// True if `PERFTRACE_SHARED=1` is in the environment and the process has restartable
+    /// sequences.
     shared: bool,
-    /// `PERFTRACE_DEBUG=1` is in the environment.
+    /// True if `PERFTRACE_DEBUG=1` is in the environment.
     debug: bool,
-    /// The handlers for fork() are installed.
-    forks: bool,
-    /// The id of the process that owns the registry. A process that only shares its memory has
-    /// another id.
+    /// True if the handlers for fork() are installed.
+    has_fork_handlers: bool,
+    /// The id of the process that owns the registry. A process that only shares this process's
+    /// memory has another id.
     process: u32,
-    /// A word of the wake file (`device::wake()`), or null if the file is not mapped.
+    /// A word of the wake file (`device::map_wake_file()`), or null if the file is not mapped.
     wake: *const AtomicU32,
-    /// The value of that word on which this process has acted last.
-    told: u32,
+    /// The value of the word `wake` on which this process has acted last.
+    last_wake_value: u32,
     #[cfg(feature = "simulate")]
-    pieces: (*mut u8, *mut u8),
+    mappings: (*mut u8, *mut u8),
 }
 
-/// The state of attaching.
+/// The state of this process's attachment to the device.
 #[derive(Clone, Copy, PartialEq)]
-enum Stage {
+enum AttachState {
     /// Attaching was not tried yet, or the last module was unregistered.
     New,
     /// The process is traced.
     Attached,
-    /// There is no device. The wake file says when there is one.
+    /// The device does not exist. The words of the wake file change when the device appears.
     Waiting,
     /// The process is not traced.
     Off,
@@ -101,38 +102,39 @@ enum Stage {
 ///
 /// # Invariants
 ///
-/// `registry` is accessed only with the lock held. In the child of fork(), the parent has taken it
-/// before the fork.
-struct Locked {
+/// `registry` is accessed only with the lock held. In the child of fork(), the lock is held because
+/// the parent has taken it before the fork.
+struct LockedRegistry {
     lock: UnsafeCell<libc::pthread_mutex_t>,
     registry: UnsafeCell<Registry>,
 }
 
-// SAFETY: By the invariant of `Locked`, accesses of several threads are serialised by the lock.
-unsafe impl Sync for Locked {}
+// SAFETY: By the invariant of `LockedRegistry`, accesses of several threads are serialised by the
+// lock.
+unsafe impl Sync for LockedRegistry {}
 
-static REGISTRY: Locked = Locked {
+static REGISTRY: LockedRegistry = LockedRegistry {
     lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
     registry: UnsafeCell::new(Registry {
         modules: null_mut(),
-        stage: Stage::New,
+        attach_state: AttachState::New,
         shared: false,
         debug: false,
-        forks: false,
+        has_fork_handlers: false,
         process: 0,
         wake: ptr::null(),
-        told: 0,
+        last_wake_value: 0,
         #[cfg(feature = "simulate")]
-        pieces: (null_mut(), null_mut()),
+        mappings: (null_mut(), null_mut()),
     }),
 };
 
-fn locked(what: impl FnOnce(&mut Registry)) {
-    // SAFETY: The lock is held while the registry is accessed, as the invariant of `Locked`
-    // requires. No `what` takes it again.
+fn with_registry(f: impl FnOnce(&mut Registry)) {
+    // SAFETY: The lock is held while the registry is accessed, as the invariant of `LockedRegistry`
+    // requires. No `f` takes the lock again.
     unsafe {
         libc::pthread_mutex_lock(REGISTRY.lock.get());
-        what(&mut *REGISTRY.registry.get());
+        f(&mut *REGISTRY.registry.get());
         libc::pthread_mutex_unlock(REGISTRY.lock.get());
     }
 }
@@ -141,9 +143,10 @@ fn locked(what: impl FnOnce(&mut Registry)) {
 ///
 /// # Safety
 ///
-/// The module's invariants hold until it is passed to [`unregister`]. It is not registered yet.
+/// The module's invariants hold until it is passed to [`unregister`]. The module is not registered
+/// yet.
 pub unsafe extern "C" fn register(module: *mut Module) {
-    locked(|registry| {
+    with_registry(|registry| {
         // SAFETY: The caller guarantees that the module is live and not registered, so nothing else
         // uses it.
         let new = unsafe { &mut *module };
@@ -152,11 +155,11 @@ pub unsafe extern "C" fn register(module: *mut Module) {
         }
         new.next = registry.modules;
         registry.modules = module;
-        match registry.stage {
-            Stage::New => registry.begin(),
-            // The device may exist by now.
-            Stage::Waiting => return registry.again(),
-            Stage::Attached if state::is_released() => return registry.again(),
+        match registry.attach_state {
+            AttachState::New => registry.init(),
+            // The device may have appeared since the last attempt.
+            AttachState::Waiting => return registry.reattach(),
+            AttachState::Attached if state::is_released() => return registry.reattach(),
             _ => {}
         }
         registry.register(new);
@@ -169,10 +172,10 @@ pub unsafe extern "C" fn register(module: *mut Module) {
 ///
 /// The module was passed to [`register`].
 pub unsafe extern "C" fn unregister(module: *mut Module) {
-    locked(|registry| {
+    with_registry(|registry| {
         let mut at = &raw mut registry.modules;
-        // SAFETY: By the invariant of `Module`, those in the list are live. The lock protects the
-        // list.
+        // SAFETY: By the invariant of `Module`, the modules in the list are live. The lock protects
+        // the list.
         unsafe {
             while !(*at).is_null() && *at != module {
                 at = &raw mut (**at).next;
@@ -181,299 +184,316 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
                 *at = old.next;
                 registry.unregister(old);
             }
-            if registry.modules.is_null() && registry.stage == Stage::Attached {
-                // The next module that is registered attaches again.
+            if registry.modules.is_null() && registry.attach_state == AttachState::Attached {
+                // The next module that is registered attaches to the device again.
                 device::close();
-                registry.stage = Stage::New;
+                registry.attach_state = AttachState::New;
             }
         }
     });
 }
 
-/// Attaches because a marker's word says that there is a device. `said` is that word. Called on the
-/// path of an event, so possibly in a signal handler.
+/// Attaches because the word of a marker shows that the device has appeared. `value` is the value
+/// of that word. The function is called on the path of an event, so possibly in a signal handler.
 #[cold]
-pub(crate) fn come(said: u32) {
-    device::unnoticed(|| {
-        // SAFETY: The registry is accessed only with the lock, as the invariant of `Locked`
-        // requires. trylock does not wait: if this is a signal handler of the thread that has the
-        // lock, it fails with EBUSY.
+pub(crate) fn attach_on_wake(value: u32) {
+    device::without_cancellation(|| {
+        // SAFETY: The registry is accessed only with the lock, as the invariant of `LockedRegistry`
+        // requires. trylock does not wait: in a signal handler of the thread that holds the lock,
+        // it fails with EBUSY.
         unsafe {
             if libc::pthread_mutex_trylock(REGISTRY.lock.get()) != 0 {
                 return;
             }
             let registry = &mut *REGISTRY.registry.get();
-            let waits = match registry.stage {
-                Stage::Waiting => true,
-                Stage::Attached => state::is_released(),
+            let is_waiting = match registry.attach_state {
+                AttachState::Waiting => true,
+                AttachState::Attached => state::is_released(),
                 _ => false,
             };
             // Act once on each value of the word, and not in a child that shares this memory.
-            if waits && registry.told != said && registry.process == device::process() {
-                registry.told = said;
-                registry.again();
+            if is_waiting
+                && registry.last_wake_value != value
+                && registry.process == device::getpid()
+            {
+                registry.last_wake_value = value;
+                registry.reattach();
             }
             libc::pthread_mutex_unlock(REGISTRY.lock.get());
         }
     });
 }
 
-/// Attaches to the simulated kernel that a test has set up. With `again`, it replaces the current
-/// one.
+/// Attaches to the simulated kernel that a test has set up. With `replace`, the new kernel replaces
+/// the current simulated kernel.
 #[cfg(feature = "simulate")]
-pub(crate) fn begin(again: bool) {
-    locked(|registry| {
-        if again {
-            registry.forked();
-        } else if registry.stage != Stage::Attached {
-            registry.begin();
-            registry.all(|module| registry.register(module));
+pub(crate) fn attach_simulated(replace: bool) {
+    with_registry(|registry| {
+        if replace {
+            registry.attach_child();
+        } else if registry.attach_state != AttachState::Attached {
+            registry.init();
+            registry.for_each_module(|module| registry.register(module));
         }
     });
 }
 
 impl Registry {
-    fn begin(&mut self) {
-        self.debug = said(c"PERFTRACE_DEBUG", b'1');
-        self.stage = Stage::Off;
-        if said(c"PERFTRACE", b'0') {
-            return self.say(c"PERFTRACE=0 is in the environment");
+    fn init(&mut self) {
+        self.debug = env_starts_with(c"PERFTRACE_DEBUG", b'1');
+        self.attach_state = AttachState::Off;
+        if env_starts_with(c"PERFTRACE", b'0') {
+            return self.log_off(c"PERFTRACE=0 is in the environment");
         }
         // SAFETY: getauxval() only reads the auxiliary vector.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-            return self.say(c"the program has more privileges than its user");
+            return self.log_off(c"the program has more privileges than its user");
         }
-        // A process without sequences takes no part in shared traces. It would lock a buffer by
-        // `owner`, which the sequences of other processes do not check.
-        self.shared = said(c"PERFTRACE_SHARED", b'1') && thread::find_sequences(true);
-        self.process = device::process();
+        // A process without restartable sequences does not use shared buffers. Such a process would
+        // lock a buffer by `owner`, which the sequences of other processes do not check.
+        self.shared = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
+        self.process = device::getpid();
         self.attach();
-        if self.stage != Stage::Off && !self.forks {
-            self.forks = true;
-            // SAFETY: The handlers are functions of this library. The C library removes them when
-            // this library is unmapped.
-            let done =
-                unsafe { libc::pthread_atfork(Some(before_fork), Some(parent), Some(child)) };
-            if done != 0 {
-                self.fail(c"pthread_atfork", done);
+        if self.attach_state != AttachState::Off && !self.has_fork_handlers {
+            self.has_fork_handlers = true;
+            // SAFETY: The handlers are functions of this library. The C library removes the
+            // handlers when this library is unmapped.
+            let result = unsafe {
+                libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child))
+            };
+            if result != 0 {
+                self.log_error(c"pthread_atfork", result);
             }
         }
     }
 
     fn attach(&mut self) {
-        self.stage = Stage::Off;
+        self.attach_state = AttachState::Off;
         match device::attach(self.shared) {
-            Ok(pieces) => self.attached(pieces),
+            Ok(mappings) => self.finish_attach(mappings),
             Err(error) => {
-                self.fail(c"/dev/perftrace", error.0);
-                if device::is_away(error) {
-                    self.wait();
+                self.log_error(c"/dev/perftrace", error.0);
+                if device::is_device_absent(error) {
+                    self.wait_for_device();
                 }
             }
         }
     }
 
-    /// Prepares for a device that appears later: maps the wake file, whose words announce it.
-    fn wait(&mut self) {
+    /// Maps the wake file, whose words announce a device that appears later.
+    fn wait_for_device(&mut self) {
         if self.wake.is_null() {
-            match device::wake() {
-                // All words have the same value; the first one will do.
+            match device::map_wake_file() {
+                // All words of the file have the same value, so the first word is used.
                 Ok(at) => self.wake = at.wrapping_add(abi::WORDS).cast::<AtomicU32>(),
                 // The missing device was reported already.
                 Err(Errno(libc::ENOENT)) => return,
-                Err(Errno(error)) => return self.fail(c"/run/perftrace/wake", error),
+                Err(Errno(error)) => return self.log_error(c"/run/perftrace/wake", error),
             }
         }
-        self.stage = Stage::Waiting;
-        self.say(c"waiting for /dev/perftrace");
+        self.attach_state = AttachState::Waiting;
+        self.log_off(c"waiting for /dev/perftrace");
     }
 
-    /// Attaches from the beginning, with all markers, because the device has appeared or may have.
-    fn again(&mut self) {
-        self.all(|module| {
+    /// Attaches again and registers all markers, because the device has appeared or may have
+    /// appeared.
+    fn reattach(&mut self) {
+        self.for_each_module(|module| {
             for site in module.sites() {
                 if matches!(site.state.load(Relaxed), REGISTERED | WAITING) {
-                    site.switch_off(module.off, UNKNOWN);
+                    site.switch_off(module.off, UNREGISTERED);
                 }
             }
         });
         self.attach();
-        self.all(|module| self.register(module));
+        self.for_each_module(|module| self.register(module));
     }
 
-    fn attached(&mut self, pieces: Pieces) {
-        // SAFETY: The attach has returned these mappings, and they are never unmapped.
-        unsafe { state::mapped(pieces.control, pieces.buffers) };
+    fn finish_attach(&mut self, mappings: Mappings) {
+        // SAFETY: The attach has returned these mappings, which are never unmapped.
+        unsafe { state::set_mappings(mappings.control, mappings.buffers) };
         #[cfg(feature = "simulate")]
         {
-            self.pieces = (pieces.control, pieces.buffers);
+            self.mappings = (mappings.control, mappings.buffers);
         }
         let Some(control) = state::control() else {
             return;
         };
         match control.version.load(Relaxed) {
             VERSION => {}
-            // The mappings were another copy's, and the kernel has taken them back meanwhile.
-            0 => return self.wait(),
-            _ => return self.say(c"the kernel uses another version of the interface"),
+            // The mappings were made by another copy of the library, and the kernel has removed
+            // them meanwhile.
+            0 => return self.wait_for_device(),
+            _ => return self.log_off(c"the kernel uses another version of the interface"),
         }
-        thread::find_sequences(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
-        self.stage = Stage::Attached;
+        thread::detect_rseq(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
+        self.attach_state = AttachState::Attached;
     }
 
-    /// Registers all markers of a module. Each site is asked for once, and those that the kernel
-    /// refuses stay off.
+    /// Registers all markers of a module. Each site is registered once, and sites that the kernel
+    /// refuses stay disabled.
     fn register(&self, module: &Module) {
-        let wanted = |site: &&Site| site.state.load(Relaxed) == UNKNOWN;
-        match self.stage {
-            Stage::Attached => {}
-            Stage::Waiting => {
-                let sites = module.sites().iter().filter(wanted);
-                return sites.for_each(|site| site.wait_for(self.wake));
+        let is_unregistered = |site: &&Site| site.state.load(Relaxed) == UNREGISTERED;
+        match self.attach_state {
+            AttachState::Attached => {}
+            AttachState::Waiting => {
+                let sites = module.sites().iter().filter(is_unregistered);
+                return sites.for_each(|site| site.set_waiting(self.wake));
             }
-            Stage::New | Stage::Off => return,
+            AttachState::New | AttachState::Off => return,
         }
-        for sites in module.sites().chunks(AT_ONCE) {
-            for site in sites.iter().filter(wanted) {
+        for sites in module.sites().chunks(MAX_MARKERS_PER_CALL) {
+            for site in sites.iter().filter(is_unregistered) {
                 // SAFETY: By the invariant of `Site`, `text` is a name and fields, both with a NUL.
-                if unsafe { texts(site.text) }.is_none() {
+                if unsafe { name_and_fields(site.text) }.is_none() {
                     self.refuse(site, libc::E2BIG);
                 }
             }
-            let count = sites.iter().filter(wanted).count();
-            let done = with_markers(count, |markers| {
-                for (site, marker) in sites.iter().filter(wanted).zip(&mut *markers) {
+            let count = sites.iter().filter(is_unregistered).count();
+            let result = with_marker_memory(count, |markers| {
+                for (site, marker) in sites.iter().filter(is_unregistered).zip(&mut *markers) {
                     // SAFETY: By the invariant of `Site`, `text` is a name and fields, both with a
                     // NUL.
-                    unsafe { fill(marker, site.text) };
+                    unsafe { init_marker(marker, site.text) };
                 }
-                let whole = self.ask(markers).map_or_else(|Errno(error)| error, |()| 0);
-                for (site, marker) in sites.iter().filter(wanted).zip(&*markers) {
-                    match (state::word(marker.number), marker.error) {
-                        (Some(word), _) => site.switch_to(marker.number, word),
-                        (None, 0) => self.refuse(site, whole),
+                let call_error = self
+                    .register_markers(markers)
+                    .map_or_else(|Errno(error)| error, |()| 0);
+                for (site, marker) in sites.iter().filter(is_unregistered).zip(&*markers) {
+                    match (state::marker_word(marker.number), marker.error) {
+                        (Some(word), _) => site.set_registered(marker.number, word),
+                        (None, 0) => self.refuse(site, call_error),
                         (None, error) => self.refuse(site, error as c_int),
                     }
                 }
             });
-            if let Err(Errno(error)) = done {
-                let left = sites.iter().filter(wanted);
-                left.for_each(|site| self.refuse(site, error));
+            if let Err(Errno(error)) = result {
+                let rest = sites.iter().filter(is_unregistered);
+                rest.for_each(|site| self.refuse(site, error));
             }
         }
     }
 
-    /// Sends a registration. If the program has closed the descriptor, the device is opened again.
-    fn ask(&self, markers: &mut [Marker]) -> Result<(), Errno> {
+    /// Sends the registration of markers to the kernel. If the program has closed the descriptor,
+    /// the device is opened again.
+    fn register_markers(&self, markers: &mut [Marker]) -> Result<(), Errno> {
         match device::register(markers) {
             Err(Errno(libc::EBADF)) => {
-                let pieces = device::attach(self.shared)?;
-                // If the kernel did not know this process, it has made a new one with mappings
-                // elsewhere, which are of no use here.
-                match state::control().is_some_and(|at| ptr::from_ref(at).cast() == pieces.control)
+                let mappings = device::attach(self.shared)?;
+                // If the kernel did not know this process, it has created a new process entry with
+                // other mappings, which this process does not use.
+                match state::control()
+                    .is_some_and(|at| ptr::from_ref(at).cast() == mappings.control)
                 {
                     true => device::register(markers),
                     false => Err(Errno(libc::ESRCH)),
                 }
             }
-            done => done,
+            result => result,
         }
     }
 
     fn refuse(&self, site: &Site, error: c_int) {
         site.state.store(REFUSED, Relaxed);
-        self.fail_of(site.text, error);
+        self.log_error_raw(site.text, error);
     }
 
     fn unregister(&self, module: &Module) {
-        let known = |site: &&Site| site.state.load(Relaxed) == REGISTERED;
-        let count = module.sites().iter().filter(known).count();
-        if self.stage == Stage::Off {
+        let is_registered = |site: &&Site| site.state.load(Relaxed) == REGISTERED;
+        let count = module.sites().iter().filter(is_registered).count();
+        if self.attach_state == AttachState::Off {
             return;
         }
         // Without registered markers no memory is allocated.
-        let _ = with_markers(count, |markers| {
-            for (site, marker) in module.sites().iter().filter(known).zip(&mut *markers) {
+        let _ = with_marker_memory(count, |markers| {
+            for (site, marker) in module
+                .sites()
+                .iter()
+                .filter(is_registered)
+                .zip(&mut *markers)
+            {
                 marker.number = site.header.load(Relaxed) & 0xffff;
             }
             device::unregister(markers);
         });
-        // Whether or not the call succeeded, threads must not use the old words any more.
+        // Threads must no longer use the old words, whether or not the call succeeded.
         for site in module.sites() {
-            site.switch_off(module.off, UNKNOWN);
+            site.switch_off(module.off, UNREGISTERED);
         }
     }
 
-    /// Attaches a child of fork() to a simulated kernel. The real kernel does that by itself.
+    /// Attaches a child of fork() to a simulated kernel. The real kernel attaches the child without
+    /// the library.
     #[cfg(feature = "simulate")]
-    fn forked(&mut self) {
-        if self.stage != Stage::Attached {
+    fn attach_child(&mut self) {
+        if self.attach_state != AttachState::Attached {
             return;
         }
-        self.all(|module| {
+        self.for_each_module(|module| {
             for site in module.sites() {
                 if site.state.load(Relaxed) == REGISTERED {
-                    site.switch_off(module.off, UNKNOWN);
+                    site.switch_off(module.off, UNREGISTERED);
                 }
             }
         });
-        self.stage = Stage::Off;
-        let over = Pieces {
-            control: self.pieces.0,
-            buffers: self.pieces.1,
+        self.attach_state = AttachState::Off;
+        let replace = Mappings {
+            control: self.mappings.0,
+            buffers: self.mappings.1,
         };
-        match crate::simulate::attach(Some(&over)) {
-            Some(Ok(pieces)) => self.attached(pieces),
-            Some(Err(error)) => self.fail(c"simulation in a child process", error),
+        match crate::simulate::attach(Some(&replace)) {
+            Some(Ok(mappings)) => self.finish_attach(mappings),
+            Some(Err(error)) => self.log_error(c"simulation in a child process", error),
             None => {}
         }
-        self.all(|module| self.register(module));
+        self.for_each_module(|module| self.register(module));
     }
 
-    fn all(&self, what: impl Fn(&Module)) {
-        let mut at = self.modules;
-        // SAFETY: By the invariant of `Module`, those in the list are live.
-        while let Some(module) = unsafe { at.as_ref() } {
-            what(module);
-            at = module.next;
+    fn for_each_module(&self, f: impl Fn(&Module)) {
+        let mut next = self.modules;
+        // SAFETY: By the invariant of `Module`, all modules in the list are live.
+        while let Some(module) = unsafe { next.as_ref() } {
+            f(module);
+            next = module.next;
         }
     }
 
-    fn say(&self, what: &CStr) {
+    fn log_off(&self, reason: &CStr) {
         if self.debug {
             // SAFETY: The format and its argument are C strings.
-            unsafe { dprintf(2, c"perftrace: off: %s\n".as_ptr(), what.as_ptr()) };
+            unsafe { dprintf(2, c"perftrace: off: %s\n".as_ptr(), reason.as_ptr()) };
         }
     }
 
-    fn fail(&self, what: &CStr, error: c_int) {
-        self.fail_of(what.as_ptr(), error);
+    fn log_error(&self, what: &CStr, error: c_int) {
+        self.log_error_raw(what.as_ptr(), error);
     }
 
-    fn fail_of(&self, what: *const c_char, error: c_int) {
+    fn log_error_raw(&self, what: *const c_char, error: c_int) {
         if self.debug && !what.is_null() {
             // SAFETY: The format and its two arguments are C strings.
             unsafe {
-                let why = libc::strerror(error);
-                dprintf(2, c"perftrace: off: %s: %s\n".as_ptr(), what, why);
+                let message = libc::strerror(error);
+                dprintf(2, c"perftrace: off: %s: %s\n".as_ptr(), what, message);
             }
         }
     }
 }
 
-/// Returns whether a variable of the environment begins with a character.
-fn said(name: &CStr, first: u8) -> bool {
-    // SAFETY: `name` is a C string, and the value is read at once. Constructors run before main(),
-    // or in dlopen(), during which the program must not change its environment.
+/// Returns true if the value of an environment variable begins with `first_char`.
+fn env_starts_with(name: &CStr, first_char: u8) -> bool {
+    // SAFETY: `name` is a C string, and the value is read at once. The caller is a constructor,
+    // which runs before main() or in dlopen(), and the program must not change its environment in
+    // dlopen().
     unsafe {
         let value = libc::getenv(name.as_ptr());
-        !value.is_null() && *value as u8 == first
+        !value.is_null() && *value as u8 == first_char
     }
 }
 
-/// Calls `what` with memory for `count` markers. The memory is mapped for that time, because the
-/// program's allocator may not be usable in a child of fork() or in a signal handler.
-fn with_markers(count: usize, what: impl FnOnce(&mut [Marker])) -> Result<(), Errno> {
+/// Calls `f` with memory for `count` markers. The memory is mapped for the duration of the call,
+/// because the program's allocator may not be usable in a child of fork() or in a signal handler.
+fn with_marker_memory(count: usize, f: impl FnOnce(&mut [Marker])) -> Result<(), Errno> {
     if count == 0 {
         return Ok(());
     }
@@ -481,24 +501,24 @@ fn with_markers(count: usize, what: impl FnOnce(&mut [Marker])) -> Result<(), Er
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: The kernel chooses the address. The memory is zeroed, which is a valid state of
-    // markers, and nothing uses it after `what`.
+    // markers, and no code uses the memory after `f` has returned.
     unsafe {
         let at = libc::mmap(null_mut(), bytes, protection, flags, -1, 0);
         if at == libc::MAP_FAILED {
             return Err(Errno(libc::ENOMEM));
         }
-        what(slice::from_raw_parts_mut(at.cast(), count));
+        f(slice::from_raw_parts_mut(at.cast(), count));
         libc::munmap(at, bytes);
     }
     Ok(())
 }
 
-/// Returns a marker's name and fields, or `None` if one of them is too long.
+/// Returns a marker's name and fields, or `None` if the name or the fields are too long.
 ///
 /// # Safety
 ///
 /// `text` fulfils the invariant of `Site`.
-unsafe fn texts<'a>(text: *const c_char) -> Option<(&'a [u8], &'a [u8])> {
+unsafe fn name_and_fields<'a>(text: *const c_char) -> Option<(&'a [u8], &'a [u8])> {
     // SAFETY: The caller guarantees a name and fields, both with a NUL.
     let (name, fields) = unsafe {
         let name = CStr::from_ptr(text).to_bytes();
@@ -508,15 +528,15 @@ unsafe fn texts<'a>(text: *const c_char) -> Option<(&'a [u8], &'a [u8])> {
     (name.len() < NAME_MAX && fields.len() < FIELDS_MAX).then_some((name, fields))
 }
 
-/// Fills in what is asked for: a marker's name and fields, without a number.
+/// Fills in a request to register a marker: its name and fields, without a number.
 ///
 /// # Safety
 ///
 /// `text` fulfils the invariant of `Site`.
-unsafe fn fill(marker: &mut Marker, text: *const c_char) {
+unsafe fn init_marker(marker: &mut Marker, text: *const c_char) {
     marker.number = NO_NUMBER;
     // SAFETY: The caller guarantees that `text` fulfils the invariant of `Site`.
-    let Some((name, fields)) = (unsafe { texts(text) }) else {
+    let Some((name, fields)) = (unsafe { name_and_fields(text) }) else {
         return;
     };
     let names = marker.name.iter_mut().zip(name);
@@ -525,25 +545,25 @@ unsafe fn fill(marker: &mut Marker, text: *const c_char) {
         .for_each(|(to, from)| *to = *from);
 }
 
-extern "C" fn before_fork() {
-    // SAFETY: The lock is initialised, and no thread calls fork() while it holds it.
+extern "C" fn fork_prepare() {
+    // SAFETY: The lock is initialised, and no thread calls fork() while it holds the lock.
     unsafe { libc::pthread_mutex_lock(REGISTRY.lock.get()) };
 }
 
-extern "C" fn parent() {
-    // SAFETY: `before_fork()` has taken the lock in this thread.
+extern "C" fn fork_parent() {
+    // SAFETY: `fork_prepare()` has taken the lock in this thread.
     unsafe { libc::pthread_mutex_unlock(REGISTRY.lock.get()) };
 }
 
-extern "C" fn child() {
-    // SAFETY: The thread that forked has taken the lock in `before_fork()`, as the invariant of
-    // `Locked` requires, and the child has no other thread.
+extern "C" fn fork_child() {
+    // SAFETY: The thread that forked has taken the lock in `fork_prepare()`, as the invariant of
+    // `LockedRegistry` requires, and the child has no other thread.
     unsafe {
-        thread::forget();
+        thread::clear();
         let registry = &mut *REGISTRY.registry.get();
-        registry.process = device::process();
+        registry.process = device::getpid();
         #[cfg(feature = "simulate")]
-        registry.forked();
+        registry.attach_child();
         libc::pthread_mutex_unlock(REGISTRY.lock.get());
     }
 }

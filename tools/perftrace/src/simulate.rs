@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A simulated kernel for tests: a file with the layout of the mappings of `/dev/perftrace`. A test
-//! performs the kernel's part in it. The rest of the library is the code that is shipped.
+//! changes the file as the kernel would change its memory. The other files of the library are used
+//! as they are shipped.
 //!
-//! The registered markers are stored behind the buffers. A process with
-//! `PERFTRACE_SIMULATE=DIRECTORY` in its environment creates the file in that directory, named by
-//! its process id. It starts trace 0, which wants all markers and has the flags of
-//! `PERFTRACE_SIMULATE_FLAGS`. With `PERFTRACE_SIMULATE_READ` everything is read as soon as the
-//! library wakes the reader.
+//! The registered markers are stored after the buffers in the file. A process with
+//! `PERFTRACE_SIMULATE=DIRECTORY` in its environment creates the file in that directory, with the
+//! process id as its name. The process starts trace 0, which records all markers and has the flags
+//! of `PERFTRACE_SIMULATE_FLAGS`. With `PERFTRACE_SIMULATE_READ`, the simulated reader reads all
+//! records as soon as the library wakes the reader.
 #![expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
@@ -29,36 +30,37 @@ use std::{env, format, process, ptr};
 
 use crate::abi::{self, Buffer, Control, Marker};
 pub use crate::abi::{FILTERED, FLIGHT, LOST, PAD, SHARED, WAIT};
-use crate::device::{map_at, Errno, Pieces};
+use crate::device::{map_at, Errno, Mappings};
 
-/// Maximum number of markers.
-const MARKERS: usize = 256;
+/// Maximum number of markers in a simulated kernel.
+const MAX_MARKERS: usize = 256;
 
-/// The data behind the buffers.
+/// The table of registered markers, which follows the buffers in the file.
 #[repr(C)]
-struct Table {
-    /// The traces that want the markers which are registered from now on, one bit for each.
+struct MarkerTable {
+    /// The traces that record markers which are registered from now on, with one bit for each
+    /// trace.
     wanted: AtomicU32,
     nr: AtomicU32,
     notified: AtomicU64,
-    refs: [AtomicU32; MARKERS],
-    markers: [Marker; MARKERS],
+    refs: [AtomicU32; MAX_MARKERS],
+    markers: [Marker; MAX_MARKERS],
 }
 
 /// The parameters of a simulated kernel.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// Number of CPUs.
+pub struct Config {
+    /// Number of simulated CPUs.
     pub nr_cpus: u32,
-    /// log2 of the bytes from one buffer to the next.
+    /// Base-2 logarithm of the distance in bytes between two buffers.
     pub stride: u32,
-    /// `PERFTRACE_CLOCK_*`.
+    /// The clock of the traces, `PERFTRACE_CLOCK_*`.
     pub clock: u32,
-    /// A child of fork() writes into its parent's buffers, as if all traces were shared.
+    /// True if a child of fork() writes into its parent's buffers, as if all traces were shared.
     pub shared: bool,
 }
 
-impl Default for Plan {
+impl Default for Config {
     fn default() -> Self {
         Self {
             nr_cpus: 8,
@@ -69,55 +71,55 @@ impl Default for Plan {
     }
 }
 
-impl Plan {
-    fn buffers(&self) -> usize {
+impl Config {
+    fn buffers_size(&self) -> usize {
         (abi::NR_TRACES * self.nr_cpus as usize) << self.stride
     }
 
-    fn bytes(&self) -> usize {
-        abi::BUFFERS + self.buffers() + size_of::<Table>()
+    fn file_size(&self) -> usize {
+        abi::BUFFERS + self.buffers_size() + size_of::<MarkerTable>()
     }
 }
 
 /// The simulated kernel to which this process is attached.
 static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
-/// The parameters of the next attach, or null if no test has set any.
-static PLAN: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
+/// The parameters of the simulated kernel for the next attach, or null if no test has set them.
+static CONFIG: AtomicPtr<Config> = AtomicPtr::new(ptr::null_mut());
 
 /// The kernel's side of a simulated device.
 #[derive(Debug)]
 pub struct Kernel {
     file: File,
-    plan: Plan,
-    at: *mut u8,
+    config: Config,
+    base: *mut u8,
     /// The addresses of the process's two mappings.
     mapped: [AtomicPtr<u8>; 2],
-    /// The simulated reader reads everything whenever it is woken.
-    reads: bool,
+    /// True if the simulated reader reads all records whenever it is woken.
+    auto_read: bool,
 }
 
-// SAFETY: The memory at `at` is accessed by atomics, or copied, so any thread may access it.
+// SAFETY: The memory at `base` is accessed by atomics, or copied, so any thread may access it.
 unsafe impl Send for Kernel {}
-// SAFETY: The memory at `at` is accessed by atomics, or copied, so several threads may share it.
+// SAFETY: The memory at `base` is accessed by atomics, or copied, so several threads may share it.
 unsafe impl Sync for Kernel {}
 
 /// A copy of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The number of its marker, or [`PAD`] or [`LOST`].
+    /// The number of the record's marker, or [`PAD`] or [`LOST`].
     pub marker: u16,
-    /// The thread that wrote it.
+    /// The id of the thread that wrote the record.
     pub thread: u32,
-    /// The time at which it was written.
+    /// The time of the record in ticks.
     pub time: u64,
-    /// The key, if the buffer is shared, and the fields.
+    /// The words after the header: the key, if the buffer is shared, and the fields.
     pub payload: Vec<u64>,
 }
 
-/// Attaches this process to a new simulated kernel. No trace wants its markers yet.
-pub fn attach_to(plan: Plan) -> &'static Kernel {
-    PLAN.store(Box::into_raw(Box::new(plan)), Release);
-    crate::registry::begin(attached().is_some());
+/// Attaches this process to a new simulated kernel. No trace records the process's markers yet.
+pub fn attach_to(config: Config) -> &'static Kernel {
+    CONFIG.store(Box::into_raw(Box::new(config)), Release);
+    crate::registry::attach_simulated(attached().is_some());
     attached().expect("attached")
 }
 
@@ -127,8 +129,9 @@ pub fn attached() -> Option<&'static Kernel> {
     unsafe { KERNEL.load(Acquire).as_ref() }
 }
 
-fn memory() -> io::Result<File> {
-    // SAFETY: The name is a C string. The descriptor is new, so the file becomes its only owner.
+fn create_memfd() -> io::Result<File> {
+    // SAFETY: The name is a C string. The file descriptor is new, so the `File` becomes its only
+    // owner.
     unsafe {
         match libc::memfd_create(c"perftrace".as_ptr(), libc::MFD_CLOEXEC) {
             fd if fd >= 0 => Ok(File::from_raw_fd(fd)),
@@ -137,18 +140,19 @@ fn memory() -> io::Result<File> {
     }
 }
 
-/// Simulates opening the device and attaching. `over`: the mappings to replace. Returns `None` if
-/// no simulation was set up.
-pub(crate) fn attach(over: Option<&Pieces>) -> Option<Result<Pieces, i32>> {
-    // This copy of the library has attached before, and has unregistered all of its markers since.
-    if let (None, Some(kernel)) = (over, attached()) {
+/// Simulates opening the device and attaching. `replace` has the mappings to replace. Returns
+/// `None` if no simulation was set up.
+pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>> {
+    // The last attach of this copy of the library is still valid, but all of its markers were
+    // unregistered since.
+    if let (None, Some(kernel)) = (replace, attached()) {
         let [control, buffers] = kernel.mapped.each_ref().map(|at| at.load(Relaxed));
-        return Some(Ok(Pieces { control, buffers }));
+        return Some(Ok(Mappings { control, buffers }));
     }
     // SAFETY: The pointer is null or points to a box that is never freed.
-    let plan = unsafe { PLAN.load(Acquire).as_ref() }.copied();
-    let (plan, file) = match (plan, env::var_os("PERFTRACE_SIMULATE")) {
-        (Some(plan), _) => (plan, memory()),
+    let config = unsafe { CONFIG.load(Acquire).as_ref() }.copied();
+    let (config, file) = match (config, env::var_os("PERFTRACE_SIMULATE")) {
+        (Some(config), _) => (config, create_memfd()),
         (None, Some(directory)) => {
             let path = Path::new(&directory).join(format!("{}", process::id()));
             let mut options = OpenOptions::new();
@@ -158,32 +162,32 @@ pub(crate) fn attach(over: Option<&Pieces>) -> Option<Result<Pieces, i32>> {
                 .create(true)
                 .truncate(false)
                 .open(path);
-            (Plan::default(), file)
+            (Config::default(), file)
         }
         (None, None) => return None,
     };
-    let made = file.and_then(|file| Kernel::join(file, plan));
-    let pieces = made.and_then(|(kernel, joined)| {
-        if over.is_none() && !joined && PLAN.load(Relaxed).is_null() {
+    let kernel = file.and_then(|file| Kernel::open_or_create(file, config));
+    let mappings = kernel.and_then(|(kernel, joined)| {
+        if replace.is_none() && !joined && CONFIG.load(Relaxed).is_null() {
             let flags = env::var("PERFTRACE_SIMULATE_FLAGS");
             let flags = flags.ok().and_then(|flags| flags.parse().ok());
             kernel.start(0, flags.unwrap_or(0), 64 << 10);
         }
-        let before = attached().filter(|_| over.is_some() && plan.shared);
-        if let Some(before) = before {
-            // The child has its parent's words and slots, but a key and an id of its own.
-            // SAFETY: Both files are mapped, and longer than this.
-            unsafe { ptr::copy_nonoverlapping(before.at, kernel.at, abi::READ_BYTES) };
+        let parent = attached().filter(|_| replace.is_some() && config.shared);
+        if let Some(parent) = parent {
+            // The child has the marker words and slots of its parent, but a different key and id.
+            // SAFETY: Both files are mapped, and both mappings are longer than the copied bytes.
+            unsafe { ptr::copy_nonoverlapping(parent.base, kernel.base, abi::READ_BYTES) };
             kernel.control().key.store(process::id().into(), Relaxed);
             kernel.control().pid.store(process::id(), Relaxed);
         }
-        let pieces = kernel.pieces(over, before.is_some());
-        if before.is_none() {
+        let mappings = kernel.map_process(replace, parent.is_some());
+        if parent.is_none() {
             KERNEL.store(Box::into_raw(Box::new(kernel)), Release);
         }
-        pieces
+        mappings
     });
-    Some(pieces.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)))
+    Some(mappings.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
 /// Simulates `PERFTRACE_REGISTER`. Returns false if no kernel is simulated.
@@ -193,19 +197,21 @@ pub(crate) fn register(markers: &mut [Marker]) -> bool {
     };
     let table = kernel.table();
     for marker in markers {
-        // SAFETY: Only one process registers at a time, so nothing else accesses the markers. They
-        // consist of integers.
-        let known = unsafe { &mut *(&raw const table.markers).cast_mut() };
+        // SAFETY: Only one process registers at a time, so nothing else accesses the markers. The
+        // markers consist of integers.
+        let registered = unsafe { &mut *(&raw const table.markers).cast_mut() };
         let nr = table.nr.load(Relaxed) as usize;
-        let same = |known: &Marker| known.name == marker.name && known.fields == marker.fields;
-        let number = known[..nr].iter().position(same).unwrap_or(nr);
-        if number == known.len() {
+        let is_same = |registered: &Marker| {
+            registered.name == marker.name && registered.fields == marker.fields
+        };
+        let number = registered[..nr].iter().position(is_same).unwrap_or(nr);
+        if number == registered.len() {
             marker.error = libc::ENOSPC as u32;
             continue;
         }
         if number == nr {
-            known[nr].name = marker.name;
-            known[nr].fields = marker.fields;
+            registered[nr].name = marker.name;
+            registered[nr].fields = marker.fields;
             table.nr.store(nr as u32 + 1, Release);
         }
         marker.number = number as u32;
@@ -234,122 +240,129 @@ pub(crate) fn unregister(markers: &mut [Marker]) -> bool {
 pub(crate) fn notify() -> bool {
     attached().is_some_and(|kernel| {
         kernel.table().notified.fetch_add(1, Relaxed);
-        if kernel.reads {
-            kernel.skip(0);
+        if kernel.auto_read {
+            kernel.discard(0);
         }
         true
     })
 }
 
 impl Kernel {
-    /// Opens the file as a simulated kernel. Also returns whether another copy of the library in
-    /// this process has made it; if not, it is new.
-    fn join(file: File, plan: Plan) -> io::Result<(Self, bool)> {
-        if file.metadata()?.len() == plan.bytes() as u64 {
-            let kernel = Self::map(file.try_clone()?, plan)?;
+    /// Opens the file as a simulated kernel. Returns also true if another copy of the library in
+    /// this process has created the simulated kernel, or false if the kernel is new.
+    fn open_or_create(file: File, config: Config) -> io::Result<(Self, bool)> {
+        if file.metadata()?.len() == config.file_size() as u64 {
+            let kernel = Self::map(file.try_clone()?, config)?;
             if kernel.control().key.load(Relaxed) == u64::from(process::id()) {
                 return Ok((kernel, true));
             }
         }
         file.set_len(0)?;
-        Ok((Self::make(file, plan)?, false))
+        Ok((Self::create(file, config)?, false))
     }
 
-    fn make(file: File, plan: Plan) -> io::Result<Self> {
-        file.set_len(plan.bytes() as u64)?;
-        let kernel = Self::map(file, plan)?;
+    fn create(file: File, config: Config) -> io::Result<Self> {
+        file.set_len(config.file_size() as u64)?;
+        let kernel = Self::map(file, config)?;
         let control = kernel.control();
-        control.nr_cpus.store(plan.nr_cpus, Relaxed);
-        control.stride.store(plan.stride, Relaxed);
-        control.clock.store(plan.clock, Relaxed);
+        control.nr_cpus.store(config.nr_cpus, Relaxed);
+        control.stride.store(config.stride, Relaxed);
+        control.clock.store(config.clock, Relaxed);
         control.key.store(process::id().into(), Relaxed);
         control.pid.store(process::id(), Relaxed);
         control.version.store(abi::VERSION, Relaxed);
         Ok(kernel)
     }
 
-    fn map(file: File, plan: Plan) -> io::Result<Self> {
+    fn map(file: File, config: Config) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let at = map_at(
+        let base = map_at(
             ptr::null_mut(),
-            plan.bytes(),
+            config.file_size(),
             protection,
             file.as_raw_fd(),
             0,
         );
-        let at = at.map_err(|Errno(error)| io::Error::from_raw_os_error(error))?;
-        let reads = env::var_os("PERFTRACE_SIMULATE_READ").is_some();
+        let base = base.map_err(|Errno(error)| io::Error::from_raw_os_error(error))?;
+        let auto_read = env::var_os("PERFTRACE_SIMULATE_READ").is_some();
         Ok(Self {
             file,
-            plan,
-            at,
+            config,
+            base,
             mapped: [const { AtomicPtr::new(ptr::null_mut()) }; 2],
-            reads,
+            auto_read,
         })
     }
 
-    /// Opens the file that another process has made.
+    /// Opens the file that another process has created.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        Self::map(file, Plan::default())
+        Self::map(file, Config::default())
     }
 
-    /// Maps the file as a process does, over the mappings `over` if there are any. With `same` the
-    /// mapping of the buffers is kept.
-    fn pieces(&self, over: Option<&Pieces>, same: bool) -> io::Result<Pieces> {
+    /// Maps the file as a traced process maps the device. The new mappings replace the mappings
+    /// `replace`, if any. With `keep_buffers`, the mapping of the buffers is kept.
+    fn map_process(&self, replace: Option<&Mappings>, keep_buffers: bool) -> io::Result<Mappings> {
         let none = ptr::null_mut();
         let fd = self.file.as_raw_fd();
         let map = |at, bytes, protection, offset| {
             map_at(at, bytes, protection, fd, offset)
                 .map_err(|Errno(error)| io::Error::from_raw_os_error(error))
         };
-        let control = over.map_or(none, |pieces| pieces.control);
+        let control = replace.map_or(none, |mappings| mappings.control);
         let control = map(control, abi::READ_BYTES, libc::PROT_READ, abi::CONTROL)?;
-        let buffers = over.map_or(none, |pieces| pieces.buffers);
+        let buffers = replace.map_or(none, |mappings| mappings.buffers);
         let write = libc::PROT_READ | libc::PROT_WRITE;
-        let buffers = match same {
+        let buffers = match keep_buffers {
             true => buffers,
-            false => map(buffers, self.plan.buffers(), write, abi::BUFFERS)?,
+            false => map(buffers, self.config.buffers_size(), write, abi::BUFFERS)?,
         };
         for (at, to) in self.mapped.iter().zip([control, buffers]) {
             at.store(to, Relaxed);
         }
-        Ok(Pieces { control, buffers })
+        Ok(Mappings { control, buffers })
     }
 
     fn control(&self) -> &Control {
         // SAFETY: The file is mapped, and the control page at its beginning consists of atomics
         // only.
-        unsafe { &*self.at.cast() }
+        unsafe { &*self.base.cast() }
     }
 
-    fn table(&self) -> &Table {
-        // SAFETY: The table lies in the mapping, behind the buffers. A marker is written before
-        // `nr` includes it, and does not change afterwards.
-        unsafe { &*self.at.add(abi::BUFFERS + self.plan.buffers()).cast() }
+    fn table(&self) -> &MarkerTable {
+        // SAFETY: The table lies in the mapping, after the buffers. A marker is written before `nr`
+        // includes it, and does not change afterwards.
+        unsafe {
+            &*self
+                .base
+                .add(abi::BUFFERS + self.config.buffers_size())
+                .cast()
+        }
     }
 
     /// Returns a marker's word.
     pub fn word(&self, marker: u32) -> &AtomicU32 {
         assert!((marker as usize) < abi::NR_MARKERS);
-        // SAFETY: The number was checked, so the word lies in the mapping. It is an atomic.
-        unsafe { &*self.at.add(abi::WORDS + marker as usize * 4).cast() }
+        // SAFETY: The number was checked, so the word lies in the mapping. The word is an atomic.
+        unsafe { &*self.base.add(abi::WORDS + marker as usize * 4).cast() }
     }
 
     fn buffer(&self, trace: u32, cpu: u32) -> &Buffer {
-        assert!((trace as usize) < abi::NR_TRACES && cpu < self.plan.nr_cpus);
-        let number = trace as usize * self.plan.nr_cpus as usize + cpu as usize;
-        let offset = abi::BUFFERS + (number << self.plan.stride);
-        // SAFETY: Both numbers were checked, so the buffer lies in the mapping. It consists of
-        // atomics only.
-        unsafe { &*self.at.add(offset).cast() }
+        assert!((trace as usize) < abi::NR_TRACES && cpu < self.config.nr_cpus);
+        let number = trace as usize * self.config.nr_cpus as usize + cpu as usize;
+        let offset = abi::BUFFERS + (number << self.config.stride);
+        // SAFETY: The numbers of the trace and the CPU were checked, so the buffer lies in the
+        // mapping. The buffer consists of atomics only.
+        unsafe { &*self.base.add(offset).cast() }
     }
 
-    /// Starts a trace in a slot. It wants all markers.
+    /// Starts a trace, which records all markers, in a slot.
     pub fn start(&self, trace: u32, flags: u32, bytes: u32) {
-        assert!(bytes.is_power_of_two() && bytes as usize + abi::RECORDS <= 1 << self.plan.stride);
+        assert!(
+            bytes.is_power_of_two() && bytes as usize + abi::RECORDS <= 1 << self.config.stride
+        );
         let slot = &self.control().slots[trace as usize];
-        for cpu in 0..self.plan.nr_cpus {
+        for cpu in 0..self.config.nr_cpus {
             let buffer = self.buffer(trace, cpu);
             for word in [
                 &buffer.head,
@@ -371,34 +384,35 @@ impl Kernel {
         slot.generation.fetch_or(1, Release);
         let bit = 1 << trace;
         self.table().wanted.fetch_or(bit, Relaxed);
-        self.words(|word| _ = word.fetch_or(bit, Release));
+        self.for_each_word(|word| _ = word.fetch_or(bit, Release));
     }
 
     /// Sets the filter of a trace that has not been started yet.
-    pub fn filter(&self, trace: u32, filter: &[u8]) {
+    pub fn set_filter(&self, trace: u32, filter: &[u8]) {
         assert!(filter.len() <= abi::FILTER_MAX);
         let at = abi::FILTERS + trace as usize * abi::FILTER_MAX;
         // SAFETY: The filter's page is mapped, and the length was checked. Nothing reads the page
         // before the trace is started.
-        unsafe { ptr::copy_nonoverlapping(filter.as_ptr(), self.at.add(at), filter.len()) };
+        unsafe { ptr::copy_nonoverlapping(filter.as_ptr(), self.base.add(at), filter.len()) };
     }
 
-    /// Ends a trace: clears its bit in the words, then makes the generation even.
+    /// Ends a trace: clears the trace's bit in the marker words, then makes the generation even.
     pub fn end(&self, trace: u32) {
         let bit = 1 << trace;
         self.table().wanted.fetch_and(!bit, Relaxed);
-        self.words(|word| _ = word.fetch_and(!bit, Release));
+        self.for_each_word(|word| _ = word.fetch_and(!bit, Release));
         let slot = &self.control().slots[trace as usize];
         slot.generation.fetch_add(1, Release);
     }
 
-    fn words(&self, change: impl Fn(&AtomicU32)) {
+    fn for_each_word(&self, change: impl Fn(&AtomicU32)) {
         for n in 0..self.table().nr.load(Acquire) {
             change(self.word(n));
         }
     }
 
-    /// Returns "provider:event fields" of each marker, by number, and how often it is registered.
+    /// Returns "provider:event fields" and the number of registrations of each marker, in the order
+    /// of the markers' numbers.
     pub fn markers(&self) -> Vec<(String, u32)> {
         let table = self.table();
         let text = |bytes: &[u8]| {
@@ -419,29 +433,29 @@ impl Kernel {
         .collect()
     }
 
-    /// Returns how often the reader was woken.
-    pub fn notified(&self) -> u64 {
+    /// Returns the number of times that the reader was woken.
+    pub fn nr_notified(&self) -> u64 {
         self.table().notified.load(Relaxed)
     }
 
-    /// Returns how many events of a CPU found no room.
+    /// Returns the number of events that a CPU's buffer has lost for lack of room.
     pub fn lost(&self, trace: u32, cpu: u32) -> u64 {
         self.buffer(trace, cpu).lost.load(Relaxed)
     }
 
-    /// Stores a limit of 0, as a thread does that has lost an event of the previous trace in the
-    /// slot and is late.
-    pub fn late_loss(&self, trace: u32, cpu: u32) {
+    /// Stores a limit of 0, as a late thread does that has lost an event of the previous trace in
+    /// the slot.
+    pub fn store_late_limit(&self, trace: u32, cpu: u32) {
         self.buffer(trace, cpu).limit.store(0, Relaxed);
     }
 
-    /// Returns the numbers of the CPUs.
+    /// Returns the numbers of the simulated CPUs.
     pub fn cpus(&self) -> impl Iterator<Item = u32> {
-        0..self.plan.nr_cpus
+        0..self.config.nr_cpus
     }
 
-    /// Reads what is new in a buffer, and removes it. Pads are left out. Panics at an invalid
-    /// record.
+    /// Reads and removes the new records of a buffer. Pads are left out of the result. The function
+    /// panics at an invalid record.
     pub fn read(&self, trace: u32, cpu: u32) -> Vec<Record> {
         let buffer = self.buffer(trace, cpu);
         let mut tail = buffer.tail.load(Relaxed);
@@ -449,20 +463,21 @@ impl Kernel {
         let head = buffer.head.load(Acquire);
         let mut records = Vec::new();
         while tail != head {
-            let (record, words) = self.record(trace, buffer, tail);
+            let (record, words) = self.read_record(trace, buffer, tail);
             assert!(tail + words * 8 <= head, "a record ends after head");
             records.extend(record.filter(|record| record.marker != PAD));
             tail += words * 8;
         }
-        // Release: pairs with the writer's load, after which it overwrites what was read.
+        // Release: pairs with the writer's load, after which the writer overwrites the records that
+        // were read.
         buffer.tail.store(tail, Release);
         records
     }
 
-    /// Removes everything from the buffers of a trace, without reading it. Flight recorders are
-    /// left alone.
-    pub fn skip(&self, trace: u32) {
-        for cpu in 0..self.plan.nr_cpus {
+    /// Removes all records from the buffers of a trace without reading them. The function does not
+    /// change flight recorders.
+    pub fn discard(&self, trace: u32) {
+        for cpu in 0..self.config.nr_cpus {
             let buffer = self.buffer(trace, cpu);
             let flight = self.control().slots[trace as usize].flags.load(Relaxed) & FLIGHT;
             if flight == 0 {
@@ -472,17 +487,20 @@ impl Kernel {
     }
 
     /// Returns the records of a flight recorder, newest first.
-    pub fn flight(&self, trace: u32, cpu: u32) -> Vec<Record> {
+    pub fn read_flight(&self, trace: u32, cpu: u32) -> Vec<Record> {
         let buffer = self.buffer(trace, cpu);
         let mask = self.mask(trace);
         let head = buffer.head.load(Acquire);
-        // The whole buffer is copied first. Then `reserve` says which part of the copy is valid.
-        let copy: Vec<u64> = (0..=mask / 8).map(|n| self.at(buffer, n * 8)).collect();
+        // The whole buffer is copied before `reserve` is read, which determines the valid part of
+        // the copy.
+        let copy: Vec<u64> = (0..=mask / 8)
+            .map(|n| self.load_word(buffer, n * 8))
+            .collect();
         fence(Ordering::Acquire);
-        // Positions count downwards from 2^64. `begun` bytes were written or are being written, and
-        // the first `whole` of these have been overwritten.
-        let begun = buffer.reserve.load(Relaxed).wrapping_neg();
-        let whole = begun.saturating_sub(mask + 1);
+        // The positions in a flight recorder count downwards from 2^64. `reserved` bytes were
+        // written or are being written, and the first `overwritten` of these bytes are lost.
+        let reserved = buffer.reserve.load(Relaxed).wrapping_neg();
+        let overwritten = reserved.saturating_sub(mask + 1);
         let word = |at: u64| copy[((at & mask) / 8) as usize];
         let mut at = head;
         let mut records = Vec::new();
@@ -490,7 +508,7 @@ impl Kernel {
             let first = word(at);
             let words = (first >> 16) & 0xffff;
             let after = at.wrapping_add(words * 8);
-            if after.wrapping_neg() < whole {
+            if after.wrapping_neg() < overwritten {
                 break;
             }
             assert!(words > 0, "a record of 0 words at {at:x}");
@@ -512,18 +530,18 @@ impl Kernel {
         u64::from(slot.mask.load(Relaxed))
     }
 
-    /// Reads a word of a buffer's records, which may be written at the same time.
-    fn at(&self, buffer: &Buffer, offset: u64) -> u64 {
+    /// Reads a word of a buffer's records, which the writer may store at the same time.
+    fn load_word(&self, buffer: &Buffer, offset: u64) -> u64 {
         let base = (&raw const *buffer).cast::<u8>();
         let at = base.wrapping_add(abi::RECORDS + offset as usize);
-        // SAFETY: `offset` is below the size of the records, so the word lies in the mapping. It is
-        // read as an atomic.
+        // SAFETY: `offset` is below the size of the records, so the word lies in the mapping. Each
+        // word of the records is read as an atomic.
         unsafe { (*at.cast::<AtomicU64>()).load(Relaxed) }
     }
 
-    fn record(&self, trace: u32, buffer: &Buffer, at: u64) -> (Option<Record>, u64) {
+    fn read_record(&self, trace: u32, buffer: &Buffer, at: u64) -> (Option<Record>, u64) {
         let mask = self.mask(trace);
-        let word = |n: u64| self.at(buffer, at.wrapping_add(n * 8) & mask);
+        let word = |n: u64| self.load_word(buffer, at.wrapping_add(n * 8) & mask);
         let first = word(0);
         let words = (first >> 16) & 0xffff;
         assert!(words > 0, "a record of 0 words at {at:x}");

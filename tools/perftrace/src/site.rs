@@ -13,26 +13,27 @@ use engine::filter::FIELD_NAME_MAX;
 
 use crate::abi::{FIELDS_MAX, HEAD_WORDS, NAME_MAX};
 
-/// Maximum number of fields of a marker.
-pub const FIELDS: usize = 16;
+/// Maximum number of fields that a marker may have.
+pub const MAX_NR_FIELDS: usize = 16;
 /// Maximum number of words of fields that all have a fixed size.
-const FIXED_WORDS: usize = FIELDS;
+const FIXED_WORDS: usize = MAX_NR_FIELDS;
 
-/// The word of markers that no trace can want. It is always 0.
+/// The word of markers that no trace can record, which is always 0.
 pub(crate) static OFF: AtomicU32 = AtomicU32::new(0);
 
-/// A marker's site: `struct perftrace_site` of `perftrace/perftrace.h`.
+/// The site of a marker, `struct perftrace_site` of `perftrace/perftrace.h`.
 ///
 /// # Invariants
 ///
-/// `word` points to a word that lives for ever, or as long as the program or library that contains
-/// the site. `text` is a name and its NUL, then fields with a blank before each, and a NUL.
+/// `word` points to a word that is never freed, or as long as the program or library that contains
+/// the site. `text` is a name and its NUL, then the fields with a blank before each field, and a
+/// NUL.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Site {
     pub(crate) word: AtomicPtr<AtomicU32>,
-    /// Lower half: the marker's number. Upper half: the words of its records if all fields have a
-    /// fixed size, else 0.
+    /// The marker's number in the lower half. The upper half is the number of words of the marker's
+    /// records if all fields have a fixed size, otherwise 0.
     pub(crate) header: AtomicU32,
     pub(crate) state: AtomicU32,
     pub(crate) text: *const c_char,
@@ -42,89 +43,92 @@ pub struct Site {
 // The assembly of the fast path and the C header rely on these numbers.
 const _: () = assert!(size_of::<Site>() == 32 && core::mem::offset_of!(Site, header) == 8);
 
-// SAFETY: The fields that change are atomic. The text is constant.
+// SAFETY: The fields of a `Site` that change are atomic, and its text is constant.
 unsafe impl Sync for Site {}
 
 /// `Site::state`: the marker is not registered.
-pub(crate) const UNKNOWN: u32 = 0;
+pub(crate) const UNREGISTERED: u32 = 0;
 /// `Site::state`: the marker is registered.
 pub(crate) const REGISTERED: u32 = 1;
 /// `Site::state`: the kernel has refused the marker.
 pub(crate) const REFUSED: u32 = 2;
-/// `Site::state`: there is no device; the site's word is in the wake file.
+/// `Site::state`: the device does not exist, and the site's word is in the wake file.
 pub(crate) const WAITING: u32 = 3;
 
 impl Site {
-    /// Constructor for the macro. `text` is "provider:event\0 field:type field:type\0". It does not
-    /// compile if the kernel would refuse these names.
+    /// Makes the site of a marker; only the macro calls this function. `text` is "provider:event\0
+    /// field:type field:type\0". Names that the kernel would refuse do not compile.
     #[doc(hidden)]
     pub const fn new(text: &'static str, shape: u64) -> Self {
-        check(text.as_bytes());
+        check_text(text.as_bytes());
         Self {
             word: AtomicPtr::new(&raw const OFF as *mut AtomicU32),
-            header: AtomicU32::new(fixed(shape)),
-            state: AtomicU32::new(UNKNOWN),
+            header: AtomicU32::new(fixed_header(shape)),
+            state: AtomicU32::new(UNREGISTERED),
             text: text.as_ptr().cast(),
             shape,
         }
     }
 
-    /// Returns whether any trace wants its events.
+    /// Returns true if any trace records the events of the marker.
     #[inline(always)]
-    pub fn wanted(&self) -> bool {
-        self.wants() != 0
+    pub fn is_enabled(&self) -> bool {
+        self.enabled_traces() != 0
     }
 
-    /// Returns the traces that want its events, one bit for each.
+    /// Returns the traces that record the events of the marker, with one bit for each trace.
     #[inline(always)]
-    pub(crate) fn wants(&self) -> u32 {
+    pub(crate) fn enabled_traces(&self) -> u32 {
         // Acquire: pairs with the kernel's stores to words, which come after the store of the
-        // trace's generation. On x86 it is a plain load.
-        // SAFETY: By the invariant of `Site`, `word` points to a live word.
+        // trace's generation. On x86, Acquire is a plain load. SAFETY: By the invariant of `Site`,
+        // `word` points to a live word.
         unsafe { (*self.word.load(Relaxed)).load(Acquire) }
     }
 
-    /// Gives the site a number and a word. The number is stored first, so that a thread that sees
-    /// the new word writes the new number.
-    pub(crate) fn switch_to(&self, number: u32, word: *const AtomicU32) {
-        self.header.store(fixed(self.shape) | number, Relaxed);
+    /// Sets the number and the word of the site. The number is stored first, so that a thread that
+    /// sees the new word writes the new number.
+    pub(crate) fn set_registered(&self, number: u32, word: *const AtomicU32) {
+        self.header
+            .store(fixed_header(self.shape) | number, Relaxed);
         self.state.store(REGISTERED, Relaxed);
         // INVARIANT: `word` lies in the first mapping, which is never removed.
-        // Release: pairs with the load in `wants()`, which depends on this address.
+        // Release: pairs with the load in `enabled_traces()`, which depends on this address.
         self.word.store(word.cast_mut(), Release);
     }
 
-    /// Gives the site a word of the wake file, which says when there is a device.
-    pub(crate) fn wait_for(&self, word: *const AtomicU32) {
+    /// Sets the word of the site to a word of the wake file, which changes when the device appears.
+    pub(crate) fn set_waiting(&self, word: *const AtomicU32) {
         self.state.store(WAITING, Relaxed);
         // INVARIANT: `word` lies in a mapping that is never removed.
         self.word.store(word.cast_mut(), Release);
     }
 
-    /// Switches the site off: `off` is always 0, so no trace can want the marker.
+    /// Disables the site: the word `off` is always 0, so no trace can record the marker.
     pub(crate) fn switch_off(&self, off: *const AtomicU32, state: u32) {
-        // INVARIANT: `off` lies in the program or library that contains the site, or in this one.
+        // INVARIANT: `off` lies in the program or library that contains the site, or in this
+        // library.
         self.word.store(off.cast_mut(), Release);
         self.state.store(state, Relaxed);
     }
 }
 
-/// Checks names by the kernel's rules (`engine::filter`) while the program is compiled.
-const fn check(text: &[u8]) {
+/// Checks the names in a marker's text by the kernel's rules (`engine::filter`) while the program
+/// is compiled.
+const fn check_text(text: &[u8]) {
     let mut end = 0;
     while text[end] != 0 {
         assert!(
-            is_letter(text[end]) || text[end] == b':',
+            is_name_char(text[end]) || text[end] == b':',
             "a name of a marker may have only ASCII letters, digits and _"
         );
         end += 1;
     }
     assert!(end < NAME_MAX, "\"provider:event\" is longer than 63 bytes");
     assert!(
-        !is_same(text, 0, b"kernel:", 0),
+        !names_equal(text, 0, b"kernel:", 0),
         "the provider name \"kernel\" is reserved"
     );
-    // The text has a blank before the first field and a NUL after the last one.
+    // The text has a blank before the first field and a NUL after the last field.
     assert!(
         text.len() < end + 3 + FIELDS_MAX,
         "names and types of the fields are longer than 255 bytes"
@@ -142,7 +146,7 @@ const fn check_field(text: &[u8], at: usize) {
     let mut end = at;
     while text[end] != b':' {
         assert!(
-            is_letter(text[end]),
+            is_name_char(text[end]),
             "the name of a field may have only ASCII letters, digits and _"
         );
         end += 1;
@@ -154,7 +158,7 @@ const fn check_field(text: &[u8], at: usize) {
     let mut other = end;
     while other < text.len() {
         assert!(
-            text[other] != b' ' || !is_same(text, other + 1, text, at),
+            text[other] != b' ' || !names_equal(text, other + 1, text, at),
             "two fields have the same name"
         );
         other += 1;
@@ -162,33 +166,33 @@ const fn check_field(text: &[u8], at: usize) {
 }
 
 /// Compares two names up to their colons.
-const fn is_same(a: &[u8], mut at: usize, b: &[u8], mut other: usize) -> bool {
-    while a[at] == b[other] {
+const fn names_equal(a: &[u8], mut at: usize, b: &[u8], mut b_at: usize) -> bool {
+    while a[at] == b[b_at] {
         if a[at] == b':' {
             return true;
         }
         at += 1;
-        other += 1;
+        b_at += 1;
     }
     false
 }
 
-const fn is_letter(byte: u8) -> bool {
+const fn is_name_char(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Returns the upper half of `Site::header`, shifted into its place.
-const fn fixed(shape: u64) -> u32 {
-    match words(shape) {
+/// Returns `Site::header` with the upper half set and a number of 0.
+const fn fixed_header(shape: u64) -> u32 {
+    match payload_words(shape) {
         Some(words) => ((words + HEAD_WORDS) as u32) << 16,
         None => 0,
     }
 }
 
-/// Encodes the types of the fields, four bits for each, the first one lowest: 1 to 4 for 1 to 8
-/// bytes, or [`STR`]. 0 follows the last one.
+/// Encodes the types of the fields, four bits for each field, the first field in the lowest bits.
+/// The codes are 1 to 4 for 1 to 8 bytes, and [`STR`]. A code of 0 follows the last field.
 pub const fn shape<const N: usize>(kinds: [u64; N]) -> u64 {
-    assert!(N <= FIELDS, "a marker has at most 16 fields");
+    assert!(N <= MAX_NR_FIELDS, "a marker has at most 16 fields");
     let (mut shape, mut n) = (0, 0);
     while n < N {
         shape |= kinds[n] << (4 * n);
@@ -200,29 +204,30 @@ pub const fn shape<const N: usize>(kinds: [u64; N]) -> u64 {
 /// Code of a text field: bytes and a NUL.
 pub const STR: u64 = 5;
 
-/// Returns the bytes of a field with the code `kind`, 0 for a text.
-pub(crate) const fn size(kind: u64) -> u32 {
+/// Returns the size in bytes of a field with the code `kind`, or 0 for a text.
+pub(crate) const fn kind_size(kind: u64) -> u32 {
     match kind {
         1..=4 => 1 << (kind - 1),
         _ => 0,
     }
 }
 
-/// Returns the words that the fields take, or `None` if one of them is a text.
-pub const fn words(shape: u64) -> Option<usize> {
+/// Returns the number of words that the fields take, or `None` if one of the fields is a text.
+pub const fn payload_words(shape: u64) -> Option<usize> {
     let (mut bytes, mut rest) = (0, shape);
     while rest != 0 {
         if rest & 15 == STR {
             return None;
         }
-        bytes += size(rest & 15) as usize;
+        bytes += kind_size(rest & 15) as usize;
         rest >>= 4;
     }
     Some(bytes.div_ceil(8))
 }
 
-/// A field's value: `struct perftrace_value` of `perftrace/perftrace.h`. It is a number, or the
-/// address and the maximum length of a text; `!0` stands for "up to its NUL".
+/// The value of a field, `struct perftrace_value` of `perftrace/perftrace.h`. A value is a number,
+/// or the address and the maximum length of a text. The length `!0` means that the text ends at its
+/// NUL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'a> {
@@ -231,7 +236,8 @@ pub struct Value<'a> {
     text: PhantomData<&'a str>,
 }
 
-/// Functions that convert values to fields. They are named like the types in a marker's text.
+/// Functions that convert values to fields. The functions have the names of the types in a marker's
+/// text.
 #[allow(missing_docs, reason = "the names are those of the field types")]
 pub mod value {
     use super::{PhantomData, Value};
@@ -270,7 +276,7 @@ pub mod value {
         self::u64(value.to_bits())
     }
 
-    /// Returns a text, which ends at its length or at its first NUL.
+    /// Returns the value of a text, which ends at its length or at its first NUL.
     #[inline(always)]
     pub fn str(value: &str) -> Value<'_> {
         Value {
@@ -286,9 +292,9 @@ pub mod value {
 pub(crate) fn pack<const N: usize>(shape: u64, values: &[Value<'_>; N]) -> [u64; FIXED_WORDS] {
     let mut packed = [0u64; FIXED_WORDS];
     let (mut at, mut n) = (0u32, 0);
-    // If `shape` is a constant the loop is unrolled, and only shifts are left.
-    while n < N && n < FIELDS {
-        let bits = size((shape >> (4 * n)) & 15) * 8;
+    // If `shape` is a constant, the compiler unrolls the loop, and only shifts are left.
+    while n < N && n < MAX_NR_FIELDS {
+        let bits = kind_size((shape >> (4 * n)) & 15) * 8;
         let (word, shift) = ((at / 64) as usize % FIXED_WORDS, at % 64);
         packed[word] |= values[n].bits << shift;
         if shift + bits > 64 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The addresses of this process's mappings, for each trace.
+//! The addresses of this process's mappings, for the entries of each trace.
 #![expect(unsafe_code, reason = "references into the mappings")]
 
 use core::mem::offset_of;
@@ -13,16 +13,16 @@ use engine::sync::Word;
 
 use crate::abi::{self, Buffer, Control, Slot, NR_TRACES};
 
-/// A trace slot of this process, laid out for the assembly of the fast path. All fields but `slot`
-/// and `buffers` are plain numbers. They are set before the first marker is switched on.
+/// A trace slot of this process, laid out for the assembly of the fast path. All fields except
+/// `slot` and `buffers` are plain numbers. The fields are set before the first marker is enabled.
 ///
 /// # Invariants
 ///
 /// `slot` points to a live slot. If `nr_cpus` is not 0, `buffers` points to a live mapping of
-/// `nr_cpus` buffers, which are `stride` bytes apart. Neither is ever unmapped.
+/// `nr_cpus` buffers, which are `stride` bytes apart. The slot and the buffers are never unmapped.
 #[repr(C)]
 pub(crate) struct Trace {
-    /// The trace's bit in the words of markers. In [`NOBODY`] and in unused entries all bits are
+    /// The trace's bit in the words of markers. In [`NO_TRACE`] and in unused entries all bits are
     /// set, which no marker's word equals.
     pub(crate) bit: AtomicU32,
     nr_cpus: AtomicU32,
@@ -31,7 +31,7 @@ pub(crate) struct Trace {
     stride: AtomicU64,
 }
 
-// The assembly of the fast path (`short.rs`) has these offsets as literals.
+// The assembly of the fast path (`fast_path.rs`) has these offsets as literals.
 const _: () = {
     assert!(offset_of!(Trace, bit) == 0 && offset_of!(Trace, nr_cpus) == 4);
     assert!(offset_of!(Trace, slot) == 8 && offset_of!(Trace, buffers) == 16);
@@ -52,7 +52,7 @@ impl Trace {
     /// Returns the kernel's description of the trace: generation, flags and buffer size.
     pub(crate) fn slot(&self) -> &Slot {
         // SAFETY: By the invariant of `Trace`, `slot` points to a live slot. A slot consists of
-        // atomics only, so the kernel may write it meanwhile.
+        // atomics only, so the kernel may write to the slot at the same time.
         unsafe { &*self.slot.load(Relaxed) }
     }
 
@@ -60,7 +60,7 @@ impl Trace {
         self.nr_cpus.load(Relaxed)
     }
 
-    /// Returns the buffer of a CPU, or `None` if there is no such CPU.
+    /// Returns the buffer of a CPU, or `None` if the number is not below `nr_cpus`.
     pub(crate) fn buffer(&self, cpu: u32) -> Option<&Buffer> {
         if cpu >= self.nr_cpus() {
             return None;
@@ -73,7 +73,7 @@ impl Trace {
     }
 }
 
-/// An empty slot with generation 0, for [`NOBODY`] and for entries that are not set yet.
+/// An empty slot with generation 0, for [`NO_TRACE`] and for entries that are not set yet.
 static NO_SLOT: Slot = Slot {
     generation: AtomicU32::new(0),
     flags: AtomicU32::new(0),
@@ -81,25 +81,25 @@ static NO_SLOT: Slot = Slot {
     wait_ms: AtomicU32::new(0),
 };
 
-/// The value of [`CURRENT`] while no trace is selected. It has no buffers.
-static NOBODY: Trace = Trace::new(!0, &raw const NO_SLOT as *mut Slot);
+/// The value of [`CURRENT`] while no trace is selected. `NO_TRACE` has no buffers.
+static NO_TRACE: Trace = Trace::new(!0, &raw const NO_SLOT as *mut Slot);
 
-/// The traces of the current mappings and of the previous ones, in two banks. A thread that is in
-/// the middle of an event during another attach goes on with the bank that it began with.
+/// The traces of the current and the previous mappings, in two banks. A thread that writes an event
+/// during another attach continues to use the bank with which it began.
 static TRACES: [[Trace; NR_TRACES]; 2] =
     [const { [const { Trace::new(!0, &raw const NO_SLOT as *mut Slot) }; NR_TRACES] }; 2];
 /// Index of the current bank.
 static BANK: AtomicUsize = AtomicUsize::new(0);
 
-/// The trace that the fast path writes to: that of the last event on the slow path which only one
-/// trace wanted.
-pub(crate) static CURRENT: AtomicPtr<Trace> = AtomicPtr::new(&raw const NOBODY as *mut Trace);
+/// The trace to which the fast path writes. This trace is that of the last event on the slow path
+/// that only one trace recorded.
+pub(crate) static CURRENT: AtomicPtr<Trace> = AtomicPtr::new(&raw const NO_TRACE as *mut Trace);
 
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
 
-/// Returns the id of this process in its own pid namespace, as filters compare it. 0 if not
-/// attached.
-pub(crate) fn process() -> u32 {
+/// Returns the id of this process in the process's pid namespace, with which filters compare
+/// `$process`. Returns 0 if the process is not attached.
+pub(crate) fn process_id() -> u32 {
     control().map_or(0, |control| control.pid.load(Relaxed))
 }
 
@@ -107,21 +107,21 @@ pub(crate) fn process() -> u32 {
 ///
 /// # Safety
 ///
-/// `control` is a mapping of the control page, marker words and filters, `buffers` one of the
-/// buffers. Neither is ever unmapped.
-pub(crate) unsafe fn mapped(control: *mut u8, buffers: *mut u8) {
-    let at: *mut Control = control.cast();
+/// `control` is a mapping of the control page, marker words and filters, and `buffers` is a mapping
+/// of the buffers. The two mappings are never unmapped.
+pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
+    let page: *mut Control = control.cast();
     // SAFETY: The caller guarantees that `control` is a live mapping. A control page consists of
     // atomics only.
-    let control = unsafe { &*at };
+    let control = unsafe { &*page };
     let (nr_cpus, stride) = (control.nr_cpus.load(Relaxed), control.stride.load(Relaxed));
-    CURRENT.store(&raw const NOBODY as *mut Trace, Relaxed);
+    CURRENT.store(&raw const NO_TRACE as *mut Trace, Relaxed);
     let next = BANK.load(Relaxed) ^ 1;
     let traces = TRACES.get(next).into_iter().flatten();
     for (n, (trace, slot)) in traces.zip(&control.slots).enumerate() {
         let offset = (n * nr_cpus as usize) << stride;
-        // INVARIANT: The second mapping has nr_cpus buffers for each trace, so those of trace n
-        // begin at `offset`. Neither mapping is ever unmapped.
+        // INVARIANT: The second mapping has nr_cpus buffers for each trace, so the buffers of trace
+        // n begin at `offset`. The two mappings are never unmapped.
         trace.slot.store(&raw const *slot as *mut Slot, Relaxed);
         trace.buffers.store(buffers.wrapping_add(offset), Relaxed);
         trace.stride.store(1 << stride, Relaxed);
@@ -130,28 +130,29 @@ pub(crate) unsafe fn mapped(control: *mut u8, buffers: *mut u8) {
     }
     BANK.store(next, Release);
     // Release: pairs with `control()`. A thread that sees the address sees all stores above.
-    CONTROL.store(at, Release);
+    CONTROL.store(page, Release);
 }
 
-/// Returns whether the kernel has taken back the mappings of this process, because the module was
-/// or is to be unloaded. The version in the page that replaces the control page is 0.
+/// Returns true if the kernel has removed the mappings of this process, because the module was
+/// unloaded or is about to be unloaded. The kernel replaces the control page by a page whose
+/// version is 0.
 pub(crate) fn is_released() -> bool {
     control().is_some_and(|control| control.version.load(Relaxed) == 0)
 }
 
 /// Returns the control page, which the kernel writes, or `None` before the first attach.
 pub(crate) fn control() -> Option<&'static Control> {
-    // Acquire: pairs with the store in `mapped()`.
-    // SAFETY: The pointer is null or, by the contract of `mapped()`, points to a page that is never
-    // unmapped. The page consists of atomics only.
+    // Acquire: pairs with the store in `set_mappings()`.
+    // SAFETY: The pointer is null or, by the contract of `set_mappings()`, points to a page that is
+    // never unmapped. The page consists of atomics only.
     unsafe { CONTROL.load(Acquire).as_ref() }
 }
 
-/// Returns the address of a marker's word, which has a bit for each trace that wants the marker.
-pub(crate) fn word(number: u32) -> Option<*const AtomicU32> {
+/// Returns the address of a marker's word, which has a bit for each trace that records the marker.
+pub(crate) fn marker_word(number: u32) -> Option<*const AtomicU32> {
     let control: *const Control = control()?;
-    let here = (number as usize) < abi::NR_MARKERS;
-    here.then(|| {
+    let is_valid = (number as usize) < abi::NR_MARKERS;
+    is_valid.then(|| {
         control
             .cast::<u8>()
             .wrapping_add(abi::WORDS + number as usize * 4)
@@ -159,8 +160,8 @@ pub(crate) fn word(number: u32) -> Option<*const AtomicU32> {
     })
 }
 
-/// Returns the filter of a trace. The kernel has checked it. It changes only together with the
-/// generation of the slot.
+/// Returns the filter of a trace. The kernel has checked the filter. The filter changes only
+/// together with the generation of the slot.
 pub(crate) fn filter(trace: usize) -> Option<&'static [Word]> {
     let control: *const Control = control()?;
     let at = control
@@ -173,6 +174,6 @@ pub(crate) fn filter(trace: usize) -> Option<&'static [Word]> {
 
 /// Returns a trace of the current mappings by its slot number.
 pub(crate) fn trace(number: u32) -> Option<&'static Trace> {
-    // Acquire: pairs with the store in `mapped()`.
+    // Acquire: pairs with the store in `set_mappings()`.
     TRACES.get(BANK.load(Acquire))?.get(number as usize)
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Per-thread state: two words of static thread-local storage, and glibc's restartable sequence.
+//! Per-thread state: two words of static thread-local storage, and the restartable sequence that
+//! glibc registers.
 //!
 //! The words are not a `thread_local!`, because its first use may allocate and call functions that
 //! are not allowed in a signal handler. Static storage (initial-exec) exists from the start of the
-//! thread. This also holds in a library that is loaded later, because 16 bytes fit into the space
-//! that the C library keeps free.
+//! thread. Static storage also exists in a library that is loaded later, because 16 bytes fit into
+//! the space that the C library keeps free.
 #![expect(unsafe_code, reason = "thread storage, gettid, glibc's symbols")]
 
 use core::arch::{asm, global_asm};
@@ -14,9 +15,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::abi::THREAD_SHARED;
 use crate::state;
 
-// perftrace_thread: two words. The first is the offset of the thread's struct rseq from the thread
-// pointer, or 0 while the fast path must not be taken, as in a new thread. The second has the
-// thread id in its upper half.
+// perftrace_thread is the thread's storage of two words. The first is the offset of the thread's
+// struct rseq from the thread pointer, or 0 while the fast path must not be taken, as in a new
+// thread. The second word has the thread id in its upper half.
 global_asm!(
     ".pushsection .tbss.perftrace_thread,\"awT\",@nobits",
     ".balign 16",
@@ -29,19 +30,20 @@ global_asm!(
     ".popsection",
 );
 
-/// Offset of `struct rseq` from the thread pointer, the same in all threads.
-static OFFSET: AtomicU64 = AtomicU64::new(0);
-/// Restartable sequences are registered.
-static RESTARTABLE: AtomicBool = AtomicBool::new(false);
-/// The fast path may be used: sequences are registered, and the clock is RDTSC.
-static SHORT: AtomicBool = AtomicBool::new(false);
+/// Offset of `struct rseq` from the thread pointer, which is the same in all threads.
+static RSEQ_OFFSET: AtomicU64 = AtomicU64::new(0);
+/// True if restartable sequences are registered.
+static RSEQ_REGISTERED: AtomicBool = AtomicBool::new(false);
+/// True if the fast path may be used: restartable sequences are registered, and the clock is RDTSC.
+static FAST_PATH: AtomicBool = AtomicBool::new(false);
 
-/// Finds out whether the C library has registered restartable sequences, which it does for all
-/// threads or for none. `tsc`: the clock is RDTSC. Returns whether they are registered.
-pub(crate) fn find_sequences(tsc: bool) -> bool {
+/// Detects if the C library has registered restartable sequences, which it does for all threads or
+/// for no thread. `tsc` is true if the clock is RDTSC. Returns true if restartable sequences are
+/// registered.
+pub(crate) fn detect_rseq(tsc: bool) -> bool {
     let (offset, size): (*const i64, *const u32);
-    // SAFETY: The instructions load the addresses of weak symbols, 0 if the C library has none.
-    // Nothing is read through them.
+    // SAFETY: The instructions load the addresses of weak symbols, 0 if the C library has none. The
+    // addresses are not dereferenced.
     unsafe {
         asm!(
             ".weak __rseq_offset", ".weak __rseq_size",
@@ -52,100 +54,108 @@ pub(crate) fn find_sequences(tsc: bool) -> bool {
     if offset.is_null() || size.is_null() {
         return false;
     }
-    // SAFETY: The symbols are constants of the C library. A size of 0 means that nothing is
-    // registered.
+    // SAFETY: The symbols are constants of the C library. A size of 0 means that no restartable
+    // sequence is registered.
     let (offset, size) = unsafe { (*offset, *size) };
     let cpu: i32;
-    // SAFETY: A C library with these symbols reserves a struct rseq in each thread, registered or
-    // not.
+    // SAFETY: A C library with these symbols reserves a struct rseq in each thread, whether or not
+    // the structure is registered.
     unsafe {
         asm!("mov {:e}, fs:[{} + 4]", out(reg) cpu, in(reg) offset, options(nostack, readonly))
     };
-    let there = size != 0 && cpu >= 0;
-    OFFSET.store(offset as u64, Relaxed);
-    RESTARTABLE.store(there, Relaxed);
-    SHORT.store(there && tsc, Relaxed);
-    there
+    let registered = size != 0 && cpu >= 0;
+    RSEQ_OFFSET.store(offset as u64, Relaxed);
+    RSEQ_REGISTERED.store(registered, Relaxed);
+    FAST_PATH.store(registered && tsc, Relaxed);
+    registered
 }
 
-/// Returns the offset of `struct rseq` from the thread pointer, or `None` if it is not registered.
+/// Returns the offset of `struct rseq` from the thread pointer, or `None` if the structure is not
+/// registered.
 #[inline]
-pub(crate) fn sequence() -> Option<u64> {
-    // Relaxed: both are set before the first marker is switched on.
-    RESTARTABLE.load(Relaxed).then_some(OFFSET.load(Relaxed))
+pub(crate) fn rseq_offset() -> Option<u64> {
+    // Relaxed: RSEQ_REGISTERED and RSEQ_OFFSET are set before the first marker is enabled.
+    RSEQ_REGISTERED
+        .load(Relaxed)
+        .then_some(RSEQ_OFFSET.load(Relaxed))
 }
 
-/// Returns the CPU of the calling thread, which may be migrated right afterwards.
+/// Returns the CPU of the calling thread, where the thread may be migrated right afterwards.
 #[inline]
-pub(crate) fn cpu(sequence: u64) -> u32 {
+pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
     let cpu: u32;
-    // SAFETY: `sequence` is the offset of this thread's struct rseq, as returned by `sequence()`.
+    // SAFETY: `rseq` is the offset of this thread's struct rseq, as returned by `rseq_offset()`.
     unsafe {
-        asm!("mov {:e}, fs:[{} + 4]", out(reg) cpu, in(reg) sequence, options(nostack, readonly))
+        asm!("mov {:e}, fs:[{} + 4]", out(reg) cpu, in(reg) rseq, options(nostack, readonly))
     };
     cpu
 }
 
-/// Returns the id of the calling thread, in the upper half of a word as records have it. The first
-/// call in a thread asks the kernel; from then on the thread may take the fast path. Returns `None`
-/// in another process that shares this memory, such as a child of vfork(): it has no restartable
-/// sequence, so it must not touch the data that sequences protect.
-pub(crate) fn number() -> Option<u64> {
-    let known: u64;
-    // SAFETY: Reads a word of this thread's static storage, which exists as long as the thread.
+/// Returns the id of the calling thread, in the upper half of a word as in the header of records.
+/// The first call in a thread gets the id from the kernel and enables the fast path for the thread.
+/// Returns `None` in another process that shares this memory, such as a child of vfork(). A child
+/// of vfork() has no restartable sequence, so it must not access the data that restartable
+/// sequences protect.
+pub(crate) fn thread_id() -> Option<u64> {
+    let stored: u64;
+    // SAFETY: The instruction reads a word of this thread's static storage, which exists as long as
+    // the thread.
     unsafe {
         asm!("mov {0}, qword ptr [rip + perftrace_thread@GOTTPOFF]", "mov {0}, fs:[{0} + 8]",
-            out(reg) known, options(nostack, readonly));
+            out(reg) stored, options(nostack, readonly));
     }
-    if known != 0 && known & THREAD_SHARED == 0 {
-        return Some(known);
+    if stored != 0 && stored & THREAD_SHARED == 0 {
+        return Some(stored);
     }
     // SAFETY: gettid() and getpid() take no arguments and cannot fail.
-    let (number, process) = unsafe {
-        let number = libc::syscall(libc::SYS_gettid) as u64;
-        (number << 32, libc::syscall(libc::SYS_getpid) as u32)
+    let (id, process) = unsafe {
+        let id = libc::syscall(libc::SYS_gettid) as u64;
+        (id << 32, libc::syscall(libc::SYS_getpid) as u32)
     };
-    // Without a stored id, compare the processes. With one that is marked as shared, compare the
-    // threads.
-    let own = match known {
-        0 => process == state::process(),
-        _ => known == number | THREAD_SHARED,
+    // If no id is stored, the ids of the processes are compared. If the stored id is marked as
+    // shared, the ids of the threads are compared.
+    let is_own = match stored {
+        0 => process == state::process_id(),
+        _ => stored == id | THREAD_SHARED,
     };
-    if !own {
+    if !is_own {
         return None;
     }
-    let short = match SHORT.load(Relaxed) {
-        true => OFFSET.load(Relaxed),
+    let rseq = match FAST_PATH.load(Relaxed) {
+        true => RSEQ_OFFSET.load(Relaxed),
         false => 0,
     };
-    set(short, number);
-    Some(number)
+    set(rseq, id);
+    Some(id)
 }
 
-/// Returns the offset of the two words from the thread pointer, the same in all threads. The kernel
-/// resets the words of a child that the C library's fork() did not create.
-pub(crate) fn place() -> u64 {
-    let place: u64;
-    // SAFETY: Loads a constant that the linker has stored.
+/// Returns the offset of the thread's two words from the thread pointer, which is the same in all
+/// threads. The kernel resets the words of a child that the C library's fork() did not create.
+pub(crate) fn tls_offset() -> u64 {
+    let offset: u64;
+    // SAFETY: The instruction loads a constant that the linker has stored.
     unsafe {
-        asm!("mov {}, qword ptr [rip + perftrace_thread@GOTTPOFF]", out(reg) place,
+        asm!("mov {}, qword ptr [rip + perftrace_thread@GOTTPOFF]", out(reg) offset,
             options(nostack, pure, readonly));
     }
-    place
+    offset
 }
 
-/// Clears the words in a child of fork(), which has a copy of its parent's memory but another id.
-pub(crate) fn forget() {
+/// Clears the thread's two words in a child of fork(), which has a copy of its parent's memory but
+/// a different id.
+pub(crate) fn clear() {
     set(0, 0);
 }
 
-/// Stores both words, the id first. A signal handler that interrupts in between while the fast path
-/// is being enabled finds it disabled, and stores the same values.
-fn set(short: u64, number: u64) {
-    // SAFETY: Writes this thread's static storage, which exists as long as the thread.
+/// Stores the thread's two words, the id first. While the fast path is being enabled, a signal
+/// handler that runs between the two stores finds the fast path disabled, and stores the same
+/// values.
+fn set(rseq: u64, id: u64) {
+    // SAFETY: The instructions write to this thread's static storage, which exists as long as the
+    // thread.
     unsafe {
         asm!("mov {0}, qword ptr [rip + perftrace_thread@GOTTPOFF]",
             "mov fs:[{0} + 8], {2}", "mov fs:[{0}], {1}",
-            out(reg) _, in(reg) short, in(reg) number, options(nostack));
+            out(reg) _, in(reg) rseq, in(reg) id, options(nostack));
     }
 }

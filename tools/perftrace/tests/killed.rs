@@ -13,46 +13,48 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{move_to, number, words};
+use common::{map_words, marker_number, set_affinity};
 use perftrace::event;
 use perftrace::simulate::{Kernel, Record, FLIGHT, WAIT};
 
 const THREADS: u32 = 3;
 const CHILD: &str = "PERFTRACE_TEST_CHILD";
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// Writes events until the process is killed. Stores the number of the last one in `done`.
-fn write_for_ever(who: u32, done: &AtomicU64) {
+/// Writes events until the process is killed. Stores the number of the last event in
+/// `last_written`.
+fn write_forever(thread_nr: u32, last_written: &AtomicU64) {
     for n in 1u64.. {
         if n % 500 == 0 {
-            move_to((n / 500) as usize % common::cpus());
+            set_affinity((n / 500) as usize % common::nr_cpus());
         }
         match n % 3 {
             0 => {
-                event!(killed, text, who: u32 = who, n: u64 = n, s: str = &"abcdefgh"[..(n % 8) as usize])
+                event!(killed, text, thread: u32 = thread_nr, n: u64 = n, s: str = &"abcdefgh"[..(n % 8) as usize])
             }
-            _ => event!(killed, pair, who: u32 = who, n: u64 = n),
+            _ => event!(killed, pair, thread: u32 = thread_nr, n: u64 = n),
         }
-        done.store(n, Release);
+        last_written.store(n, Release);
     }
 }
 
-/// Runs the writers. This is the main function of the processes that are killed.
-fn child(progress: &str) {
+/// Runs the threads that write events. `run_writers` is the main function of the processes that are
+/// killed.
+fn run_writers(progress: &str) {
     let file = File::options()
         .read(true)
         .write(true)
         .open(progress)
         .expect("progress");
-    let done = words(&file);
+    let last_written = map_words(&file);
     thread::scope(|scope| {
-        for who in 0..THREADS {
-            let done = &done[who as usize];
-            scope.spawn(move || write_for_ever(who, done));
+        for thread_nr in 0..THREADS {
+            let last_written = &last_written[thread_nr as usize];
+            scope.spawn(move || write_forever(thread_nr, last_written));
         }
     });
 }
@@ -76,7 +78,7 @@ impl Drop for Directory {
 struct Writer {
     child: Child,
     kernel: Kernel,
-    done: &'static [AtomicU64; 512],
+    last_written: &'static [AtomicU64; 512],
 }
 
 impl Writer {
@@ -88,7 +90,7 @@ impl Writer {
             .create(true)
             .truncate(true)
             .open(&progress);
-        let done = words(&file.expect("a file"));
+        let last_written = map_words(&file.expect("a file"));
         let mut command = Command::new(std::env::current_exe().expect("a program"));
         command
             .args(["--exact", test, "--nocapture"])
@@ -103,7 +105,10 @@ impl Writer {
             .expect("it runs");
         let path = directory.0.join(child.id().to_string());
         let begin = Instant::now();
-        while done.iter().all(|done| done.load(Acquire) == 0) {
+        while last_written
+            .iter()
+            .all(|last_written| last_written.load(Acquire) == 0)
+        {
             assert!(begin.elapsed() < patience(120), "it writes nothing");
             thread::sleep(Duration::from_micros(100));
         }
@@ -112,7 +117,7 @@ impl Writer {
         Self {
             child,
             kernel,
-            done,
+            last_written,
         }
     }
 
@@ -121,81 +126,90 @@ impl Writer {
         self.child.wait().expect("it is gone");
     }
 
-    /// Returns the thread and the number of an event, after a check of its marker.
+    /// Returns the thread and the number of an event, after a check of the event's marker.
     fn event(&self, record: &Record) -> (u32, u64) {
         let (a, b) = (record.payload[0], record.payload[1]);
-        let (who, n) = (a as u32, (a >> 32) | ((b & 0xffff_ffff) << 32));
+        let (thread_nr, n) = (a as u32, (a >> 32) | ((b & 0xffff_ffff) << 32));
         let name = match n % 3 {
-            0 => "killed:text who:u32 n:u64 s:str",
-            _ => "killed:pair who:u32 n:u64",
+            0 => "killed:text thread:u32 n:u64 s:str",
+            _ => "killed:pair thread:u32 n:u64",
         };
-        assert_eq!(record.marker, number(&self.kernel, name), "{record:?}");
-        assert!(who < THREADS);
-        (who, n)
+        assert_eq!(
+            record.marker,
+            marker_number(&self.kernel, name),
+            "{record:?}"
+        );
+        assert!(thread_nr < THREADS);
+        (thread_nr, n)
     }
 }
 
-/// Kills 40 writers, or 200 in a long run, and checks the events of each. `look` reads records:
-/// repeatedly while the writer runs, then once more with `true` after its death.
-fn kills(test: &str, flags: u32, tunables: &str, look: fn(&Kernel, bool) -> Vec<Record>) {
+/// Kills 40 writers, or 200 in a long run, and checks the events of each writer. `read` reads
+/// records. `read` is called repeatedly while the writer runs, and once more, with `true`, after
+/// the writer was killed.
+fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -> Vec<Record>) {
     if let Ok(progress) = std::env::var(CHILD) {
-        return child(&progress);
+        return run_writers(&progress);
     }
     let directory = Directory::new(test);
     for round in 0..if long_run() { 200 } else { 40 } {
         let mut writer = Writer::new(test, flags, tunables, &directory);
         let mut records = Vec::new();
-        // Write for 50 microseconds to 3 milliseconds, a different time in each round.
-        let time = Duration::from_nanos(50_000 + (round * 7919 * 1009) % 3_000_000);
+        // The writer runs for 50 microseconds to 3 milliseconds, a different time in each round.
+        let run_time = Duration::from_nanos(50_000 + (round * 7919 * 1009) % 3_000_000);
         let begin = Instant::now();
-        while begin.elapsed() < time {
-            records.extend(look(&writer.kernel, false));
+        while begin.elapsed() < run_time {
+            records.extend(read(&writer.kernel, false));
         }
         writer.kill();
-        records.extend(look(&writer.kernel, true));
+        records.extend(read(&writer.kernel, true));
         let mut next = [None; THREADS as usize];
         let mut events: Vec<_> = records.iter().map(|r| (r.time, writer.event(r))).collect();
         events.sort_unstable();
-        for (_, (who, n)) in events {
-            let next = &mut next[who as usize];
-            assert_eq!(n, next.unwrap_or(n), "thread {who}");
+        for (_, (thread_nr, n)) in events {
+            let next = &mut next[thread_nr as usize];
+            assert_eq!(n, next.unwrap_or(n), "thread {thread_nr}");
             *next = Some(n + 1);
         }
-        for (who, next) in next.into_iter().enumerate() {
-            let done = writer.done[who].load(Acquire);
+        for (thread_nr, next) in next.into_iter().enumerate() {
+            let last_written = writer.last_written[thread_nr].load(Acquire);
             // The event that the thread was writing may also be in the buffer.
             if let Some(next) = next {
                 assert!(
-                    (done + 1..=done + 2).contains(&next),
-                    "{done} were written, {next} is next"
+                    (last_written + 1..=last_written + 2).contains(&next),
+                    "{last_written} were written, {next} is next"
                 );
             } else {
                 assert!(
-                    done == 0 || flags & FLIGHT != 0,
-                    "{done} were written, none is there"
+                    last_written == 0 || flags & FLIGHT != 0,
+                    "{last_written} were written, none is there"
                 );
             }
         }
     }
 }
 
-fn forward(kernel: &Kernel, _: bool) -> Vec<Record> {
+fn read_forward(kernel: &Kernel, _: bool) -> Vec<Record> {
     kernel.cpus().flat_map(|cpu| kernel.read(0, cpu)).collect()
 }
 
-/// Returns what the flight recorders have after the writer's death. Threads move between CPUs, so
-/// events before the oldest one of a full buffer may be incomplete. These are left out.
-fn flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
+/// Returns the records of the flight recorders after the writer was killed. Threads move between
+/// CPUs, so the list of events before the oldest event of a full buffer may have gaps. The earlier
+/// events are left out.
+fn read_flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();
     }
-    let of: Vec<Vec<Record>> = kernel.cpus().map(|cpu| kernel.flight(0, cpu)).collect();
-    let full = of.iter().filter(|records| records.len() > 1000);
-    let oldest = full
+    let per_cpu: Vec<Vec<Record>> = kernel
+        .cpus()
+        .map(|cpu| kernel.read_flight(0, cpu))
+        .collect();
+    let full_buffers = per_cpu.iter().filter(|records| records.len() > 1000);
+    let oldest = full_buffers
         .filter_map(|records| records.last())
         .map(|record| record.time)
         .max();
-    let records = of.into_iter().flatten();
+    let records = per_cpu.into_iter().flatten();
     records
         .filter(|record| record.time >= oldest.unwrap_or(0))
         .collect()
@@ -205,31 +219,31 @@ const NO_RSEQ: &str = "glibc.pthread.rseq=0";
 
 #[test]
 fn r3_1_what_was_written_is_there_after_a_kill() {
-    kills(
+    check_kills(
         "r3_1_what_was_written_is_there_after_a_kill",
         WAIT,
         "",
-        forward,
+        read_forward,
     );
 }
 
 #[test]
 fn r3_11_and_in_a_flight_recorder() {
-    kills("r3_11_and_in_a_flight_recorder", FLIGHT, "", flight);
+    check_kills("r3_11_and_in_a_flight_recorder", FLIGHT, "", read_flight);
 }
 
 #[test]
 fn r3_4_and_without_restartable_sequences() {
-    kills(
+    check_kills(
         "r3_4_and_without_restartable_sequences",
         WAIT,
         NO_RSEQ,
-        forward,
+        read_forward,
     );
 }
 
 /// Returns a time limit in seconds, multiplied by PATIENCE for slow machines.
 fn patience(seconds: u64) -> Duration {
-    let times = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
-    Duration::from_secs(seconds * times.unwrap_or(1u64))
+    let factor = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
+    Duration::from_secs(seconds * factor.unwrap_or(1u64))
 }

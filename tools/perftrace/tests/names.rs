@@ -1,41 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The macro's checks and the kernel's are the same, at each limit and one past it.
+//! Tests that the macro and the kernel accept the same names, at each limit and one character
+//! beyond it.
 
 use std::panic::catch_unwind;
 
 use engine::filter::{check_fields, check_name};
 use perftrace::Site;
 
-/// Returns whether the macro accepts a marker. Its check fails to compile in a constant, and panics
-/// here.
-fn compiles(name: &str, fields: &[String]) -> bool {
-    let fields: String = fields.iter().map(|field| format!(" {field}")).collect();
+/// Returns true if the macro accepts a marker. In a constant, a failed check is a compile error; in
+/// this function, it is a panic.
+fn macro_accepts(name: &str, fields: &[String]) -> bool {
+    let fields = fields
+        .iter()
+        .fold(String::new(), |text, field| text + " " + field);
     let text: &'static str = Box::leak(format!("{name}\0{fields}\0").into_boxed_str());
     catch_unwind(|| Site::new(text, 0)).is_ok()
 }
 
-/// Returns whether the kernel accepts it, as `texts()` in `src/perfcounters/tracing/process.rs`.
-fn registers(name: &str, fields: &[String]) -> bool {
+/// Returns true if the kernel accepts the marker, by the checks of `texts()` in
+/// `src/perfcounters/tracing/process.rs`.
+fn kernel_accepts(name: &str, fields: &[String]) -> bool {
     !name.starts_with("kernel:")
         && check_name(name.as_bytes())
         && check_fields(fields.join(" ").as_bytes())
 }
 
-fn same(name: &str, fields: &[String], good: bool) {
+fn check_both(name: &str, fields: &[String], accepted: bool) {
     assert_eq!(
-        registers(name, fields),
-        good,
+        kernel_accepts(name, fields),
+        accepted,
         "the kernel: {name} {fields:?}"
     );
-    assert_eq!(compiles(name, fields), good, "the macro: {name} {fields:?}");
+    assert_eq!(
+        macro_accepts(name, fields),
+        accepted,
+        "the macro: {name} {fields:?}"
+    );
 }
 
 #[test]
 fn r3_7_a_name_that_compiles_is_one_that_the_kernel_takes() {
     for length in 1..=70 {
-        same(&format!("a:{}", "n".repeat(length)), &[], length + 2 < 64);
-        same(&format!("{}:n", "a".repeat(length)), &[], length + 2 < 64);
+        check_both(&format!("a:{}", "n".repeat(length)), &[], length + 2 < 64);
+        check_both(&format!("{}:n", "a".repeat(length)), &[], length + 2 < 64);
     }
     for (name, good) in [
         ("kernel:event", false),
@@ -46,7 +54,7 @@ fn r3_7_a_name_that_compiles_is_one_that_the_kernel_takes() {
         ("a:r#type", false),
         ("_:_9", true),
     ] {
-        same(name, &[], good);
+        check_both(name, &[], good);
     }
 }
 
@@ -56,27 +64,27 @@ fn r3_7_fields_that_compile_are_some_that_the_kernel_takes() {
         (0..nr).map(|n| format!("{n:0>length$}:u8")).collect()
     };
     for length in 1..=70 {
-        same(
+        check_both(
             "a:n",
             &[format!("{}:u8", "f".repeat(length))],
-            length <= longest(),
+            length <= max_field_name(),
         );
     }
-    // 255 and 256 bytes of fields, with their types and the blanks between them.
+    // The text of the fields, with types and blanks, has 255 or 256 bytes.
     for last in 1..=40 {
         let mut fields = numbered(12, 16);
         fields.push(format!("{}:u8", "f".repeat(last)));
         let bytes = fields.join(" ").len();
-        same("a:n", &fields, bytes < 256 && last <= longest());
+        check_both("a:n", &fields, bytes < 256 && last <= max_field_name());
     }
     let twice = ["one:u8", "two:u8", "one:s16"].map(String::from);
-    same("a:n", &twice, false);
+    check_both("a:n", &twice, false);
     let begins_alike = ["one:u8", "on:u8", "onee:u8"].map(String::from);
-    same("a:n", &begins_alike, true);
-    same("a:n", &["r#type:u8".into()], false);
+    check_both("a:n", &begins_alike, true);
+    check_both("a:n", &["r#type:u8".into()], false);
 }
 
-/// Returns the maximum number of bytes of a field's name.
-const fn longest() -> usize {
+/// Returns the maximum length of a field's name in bytes.
+const fn max_field_name() -> usize {
     engine::filter::FIELD_NAME_MAX
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ends a trace and starts one of another kind in the same slot, within an event. This is done at
-//! each instruction of the event. The records of the second trace must be intact each time.
+//! Ends a trace in the middle of an event, and starts a trace of another kind in the same slot. The
+//! test repeats this at each instruction of the event, and checks that the records of the second
+//! trace are intact.
 
 mod common;
 
@@ -9,29 +10,30 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::{all, move_to, stepped};
+use common::{read_all, run_stepped, set_affinity};
 use perftrace::event;
-use perftrace::simulate::{attach_to, attached, Kernel, Plan, FLIGHT};
+use perftrace::simulate::{attach_to, attached, Config, Kernel, FLIGHT};
 
 const TRACE: u32 = 3;
-/// Steps to test: more than the instructions before the restartable sequence. In the sequence each
-/// step is an interruption, so it starts again at the top.
+/// Number of steps to test, which is more than the number of instructions before the restartable
+/// sequence. Each step in the sequence is an interruption, so the sequence starts again at the top.
 const STEPS: usize = 600;
-/// The last steps, which are more than the instructions from the top to the sequence.
-const ROUND: usize = 100;
+/// Number of last steps that are checked, which is more than the number of instructions from the
+/// top to the restartable sequence.
+const LAST_STEPS: usize = 100;
 
-static NEXT: AtomicUsize = AtomicUsize::new(0);
+static NEXT_FLAGS: AtomicUsize = AtomicUsize::new(0);
 
 fn write(n: u64) {
     event!(stepped, count, n: u64 = n);
 }
 
 /// Returns the numbers of the trace's events, oldest first.
-fn seen(kernel: &Kernel, flags: u32) -> Vec<u64> {
+fn read_numbers(kernel: &Kernel, flags: u32) -> Vec<u64> {
     let records = match flags {
-        0 => all(kernel, TRACE),
+        0 => read_all(kernel, TRACE),
         _ => {
-            let mut records = kernel.flight(TRACE, 0);
+            let mut records = kernel.read_flight(TRACE, 0);
             records.reverse();
             records
         }
@@ -39,40 +41,45 @@ fn seen(kernel: &Kernel, flags: u32) -> Vec<u64> {
     records.iter().map(|record| record.payload[0]).collect()
 }
 
-fn turn() {
+fn restart_trace() {
     let kernel = attached().expect("attached");
     kernel.end(TRACE);
-    kernel.start(TRACE, NEXT.load(Relaxed) as u32, 4096);
+    kernel.start(TRACE, NEXT_FLAGS.load(Relaxed) as u32, 4096);
 }
 
 #[test]
 fn r3_5_a_trace_that_ends_within_an_event_does_not_spoil_the_next_one() {
-    let kernel = attach_to(Plan::default());
-    move_to(0);
+    let kernel = attach_to(Config::default());
+    set_affinity(0);
     for (first, second) in [(0, FLIGHT), (FLIGHT, 0)] {
-        NEXT.store(second as usize, Relaxed);
-        let mut kept = 0;
-        let mut places = HashSet::new();
-        for at in 0..STEPS {
+        NEXT_FLAGS.store(second as usize, Relaxed);
+        let mut nr_kept = 0;
+        let mut addresses = HashSet::new();
+        for nr_steps in 0..STEPS {
             kernel.start(TRACE, first, 4096);
             write(0);
-            let place = stepped(at, turn, || write(1));
-            if at >= STEPS - ROUND {
-                places.insert(place);
+            let address = run_stepped(nr_steps, restart_trace, || write(1));
+            if nr_steps >= STEPS - LAST_STEPS {
+                addresses.insert(address);
             }
             (2..5).for_each(write);
-            let seen = seen(kernel, second);
-            // Event 1 belongs to the new trace if it noticed the change in time, and is dropped
-            // otherwise.
+            let numbers = read_numbers(kernel, second);
+            // Event 1 belongs to the new trace if the thread noticed the change of the trace in
+            // time, and is dropped otherwise.
             assert!(
-                seen == [1, 2, 3, 4] || seen == [2, 3, 4],
-                "step {at}: {seen:?}"
+                numbers == [1, 2, 3, 4] || numbers == [2, 3, 4],
+                "step {nr_steps}: {numbers:?}"
             );
-            kept += usize::from(seen.len() == 4);
+            nr_kept += usize::from(numbers.len() == 4);
             kernel.end(TRACE);
         }
-        assert!(kept > 0);
-        // The last steps must have repeated the instructions from the top to the sequence.
-        assert!(places.len() < ROUND / 2, "{} places", places.len());
+        assert!(nr_kept > 0);
+        // The last steps must have repeated the instructions from the top to the restartable
+        // sequence.
+        assert!(
+            addresses.len() < LAST_STEPS / 2,
+            "{} places",
+            addresses.len()
+        );
     }
 }

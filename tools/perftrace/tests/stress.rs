@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Threads write at the same time, move between CPUs, and are interrupted by signals whose handlers
-//! write as well. Each event must be in a buffer once or be counted as lost, and times must not
-//! decrease along a buffer. The tests run with and without restartable sequences.
+//! Tests threads that write at the same time, move between CPUs, and are interrupted by signals
+//! whose handlers write as well. Each event must be in a buffer once or be counted as lost, and
+//! times must not decrease along a buffer. The tests run with and without restartable sequences.
 
 mod common;
 
@@ -14,86 +14,90 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{alarms, alarms_elsewhere, alarms_here, cpus, interrupt_self, move_to, number};
+use common::{
+    block_alarms, interrupt_self, marker_number, nr_cpus, set_affinity, set_alarm_timer,
+    unblock_alarms,
+};
 use perftrace::event;
-use perftrace::simulate::{attach_to, Kernel, Plan, LOST, SHARED, WAIT};
+use perftrace::simulate::{attach_to, Config, Kernel, LOST, SHARED, WAIT};
 
 const THREADS: u32 = 8;
 const TRACE: u32 = 2;
 
-/// Handlers that have begun, handlers that have returned, and those of the latter that wrote.
-static SIGNALS: AtomicU64 = AtomicU64::new(0);
-static HANDLED: AtomicU64 = AtomicU64::new(0);
+/// Handlers that have begun, handlers that have returned, and handlers that have written and
+/// returned.
+static STARTED: AtomicU64 = AtomicU64::new(0);
+static RETURNED: AtomicU64 = AtomicU64::new(0);
 static WROTE: AtomicU64 = AtomicU64::new(0);
-/// The trace is about to end. A handler that begins after this writes nothing.
+/// Set when the trace is about to end. A handler that begins when the flag is set writes no event.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// Maximum depth of nested handlers in a thread. On a busy machine, handlers that wait for room
 /// would otherwise be interrupted until the stack is full.
-const NESTED: u32 = 8;
+const MAX_NESTING: u32 = 8;
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 extern "C" fn handler(_: i32) {
-    let n = SIGNALS.fetch_add(1, SeqCst);
+    let n = STARTED.fetch_add(1, SeqCst);
     let depth = DEPTH.get();
-    // The flag is checked after SIGNALS is incremented. After setting the flag, storm() waits until
-    // all handlers that were counted have returned.
-    if depth >= NESTED || ENDING.load(SeqCst) {
-        HANDLED.fetch_add(1, SeqCst);
+    // The flag is checked after STARTED is incremented. After setting the flag, run_stress() waits
+    // until all handlers that STARTED counts have returned.
+    if depth >= MAX_NESTING || ENDING.load(SeqCst) {
+        RETURNED.fetch_add(1, SeqCst);
         return;
     }
     DEPTH.set(depth + 1);
     event!(stress, signal, n: u64 = n);
-    // Nest a handler in this one.
+    // Another handler is nested in this handler.
     if n % 64 == 0 {
         interrupt_self(libc::SIGALRM);
     }
     event!(stress, text, n: u64 = n, text: str = &"signal"[..(n % 7) as usize]);
     DEPTH.set(depth);
     WROTE.fetch_add(1, SeqCst);
-    HANDLED.fetch_add(1, SeqCst);
+    RETURNED.fetch_add(1, SeqCst);
 }
 
 /// The events that were read from all CPUs.
 #[derive(Default)]
-struct Seen {
-    last: HashMap<u32, u64>,
+struct ReadEvents {
+    last_time: HashMap<u32, u64>,
     events: Vec<(u32, u64, u64)>,
     signals: Vec<u64>,
     texts: Vec<u64>,
-    told: HashMap<u32, u64>,
+    reported_lost: HashMap<u32, u64>,
 }
 
-impl Seen {
-    fn read(&mut self, kernel: &Kernel, keys: usize) {
-        let number = |name| number(kernel, name);
-        let event = number("stress:event who:u32 n:u64 check:u64");
+impl ReadEvents {
+    fn read(&mut self, kernel: &Kernel, key_words: usize) {
+        let number = |name| marker_number(kernel, name);
+        let event = number("stress:event thread:u32 n:u64 check:u64");
         let (signal, text) = (
             number("stress:signal n:u64"),
             number("stress:text n:u64 text:str"),
         );
         for cpu in kernel.cpus() {
             for record in kernel.read(TRACE, cpu) {
-                let last = self.last.entry(cpu).or_default();
+                let last = self.last_time.entry(cpu).or_default();
                 assert!(record.time >= *last, "times fall on CPU {cpu}");
                 *last = record.time;
                 if record.marker == LOST {
-                    let told = self.told.entry(cpu).or_default();
-                    assert!(record.payload[0] >= *told, "losses fall");
-                    *told = record.payload[0];
+                    let reported = self.reported_lost.entry(cpu).or_default();
+                    assert!(record.payload[0] >= *reported, "losses fall");
+                    *reported = record.payload[0];
                     continue;
                 }
-                let fields = &record.payload[keys..];
+                let fields = &record.payload[key_words..];
                 if record.marker == event {
                     let [a, b, c] = fields[..] else {
                         panic!("{record:?}")
                     };
-                    let (who, n) = (a as u32, (a >> 32) | (b << 32));
+                    let (thread_nr, n) = (a as u32, (a >> 32) | (b << 32));
                     let check = (b >> 32) | (c << 32);
                     assert_eq!(check, n ^ 0x5555_5555_5555, "{record:?}");
-                    self.events.push((who, n, record.time));
+                    self.events.push((thread_nr, n, record.time));
                 } else if record.marker == signal {
                     self.signals.push(fields[0]);
                 } else if record.marker == text {
@@ -110,8 +114,8 @@ impl Seen {
     }
 }
 
-/// Checks that no number is in the list twice. Returns how many there are.
-fn unique(mut all: Vec<u64>) -> usize {
+/// Checks that no number is in the list twice. Returns the number of entries.
+fn check_unique(mut all: Vec<u64>) -> usize {
     let count = all.len();
     all.sort_unstable();
     all.dedup();
@@ -119,90 +123,95 @@ fn unique(mut all: Vec<u64>) -> usize {
     count
 }
 
-fn storm(flags: u32, time: Duration) {
-    let kernel = attach_to(Plan::default());
+fn run_stress(flags: u32, time: Duration) {
+    let kernel = attach_to(Config::default());
     kernel.start(TRACE, flags, 16 << 10);
     let stop = AtomicBool::new(false);
-    // The reader's thread must take no signals: its handler could wait for room that only it can
-    // make.
-    alarms_elsewhere();
-    alarms(200, Some(handler));
-    let mut seen = Seen::default();
-    let keys = usize::from(flags & SHARED != 0);
+    // The reader's thread must take no signals: a handler in this thread could wait for room that
+    // only this thread can make.
+    block_alarms();
+    set_alarm_timer(200, Some(handler));
+    let mut events_read = ReadEvents::default();
+    let key_words = usize::from(flags & SHARED != 0);
     let written: u64 = thread::scope(|scope| {
         let stop = &stop;
-        let write = |who: u32| {
-            alarms_here();
+        let write = |thread_nr: u32| {
+            unblock_alarms();
             let mut n = 0u64;
             while !stop.load(Relaxed) {
-                if n % 1000 == u64::from(who) {
-                    move_to((n / 1000) as usize % cpus());
+                if n % 1000 == u64::from(thread_nr) {
+                    set_affinity((n / 1000) as usize % nr_cpus());
                 }
-                event!(stress, event, who: u32 = who, n: u64 = n, check: u64 = n ^ 0x5555_5555_5555);
+                event!(stress, event, thread: u32 = thread_nr, n: u64 = n, check: u64 = n ^ 0x5555_5555_5555);
                 n += 1;
             }
             n
         };
         let threads: Vec<_> = (0..THREADS)
-            .map(|who| scope.spawn(move || write(who)))
+            .map(|thread_nr| scope.spawn(move || write(thread_nr)))
             .collect();
         let begin = Instant::now();
-        // Go on until a handler's event was read. On a busy machine, threads may not be interrupted
-        // for some time, or the buffer may be full.
-        while begin.elapsed() < time || seen.signals.is_empty() {
-            seen.read(kernel, keys);
+        // The writers continue until an event of a handler was read. On a busy machine, threads may
+        // not be interrupted for some time, or the buffer may be full.
+        while begin.elapsed() < time || events_read.signals.is_empty() {
+            events_read.read(kernel, key_words);
             thread::sleep(Duration::from_micros(50));
         }
         stop.store(true, SeqCst);
         while !threads.iter().all(|thread| thread.is_finished()) {
-            seen.read(kernel, keys);
+            events_read.read(kernel, key_words);
         }
         let joined = threads
             .into_iter()
             .map(|thread| thread.join().expect("no panic"));
         joined.sum()
     });
-    alarms(0, None);
+    set_alarm_timer(0, None);
     ENDING.store(true, SeqCst);
     // A thread of the test harness may also be in a handler, or be about to enter one.
-    for turn in 0.. {
-        seen.read(kernel, keys);
+    for pass in 0.. {
+        events_read.read(kernel, key_words);
         thread::sleep(Duration::from_millis(1));
-        if turn > 20 && HANDLED.load(SeqCst) == SIGNALS.load(SeqCst) {
+        if pass > 20 && RETURNED.load(SeqCst) == STARTED.load(SeqCst) {
             break;
         }
     }
     kernel.end(TRACE);
-    seen.read(kernel, keys);
+    events_read.read(kernel, key_words);
     let lost: u64 = kernel.cpus().map(|cpu| kernel.lost(TRACE, cpu)).sum();
-    for (cpu, told) in &seen.told {
-        assert!(*told <= kernel.lost(TRACE, *cpu));
+    for (cpu, reported) in &events_read.reported_lost {
+        assert!(*reported <= kernel.lost(TRACE, *cpu));
     }
-    // The events of a thread must be in order by their times.
-    for who in 0..THREADS {
-        let mut of: Vec<_> = seen.events.iter().filter(|event| event.0 == who).collect();
-        of.sort_by_key(|event| (event.2, event.1));
+    // The events of a thread must be in order if sorted by their times.
+    for thread_nr in 0..THREADS {
+        let mut own_events: Vec<_> = events_read
+            .events
+            .iter()
+            .filter(|event| event.0 == thread_nr)
+            .collect();
+        own_events.sort_by_key(|event| (event.2, event.1));
         assert!(
-            of.windows(2).all(|pair| pair[0].1 < pair[1].1),
-            "thread {who}"
+            own_events.windows(2).all(|pair| pair[0].1 < pair[1].1),
+            "thread {thread_nr}"
         );
     }
-    let events = unique(
-        seen.events
+    let events = check_unique(
+        events_read
+            .events
             .iter()
             .map(|e| (e.1 << 8) | u64::from(e.0))
             .collect(),
     );
-    let signals = unique(seen.signals) + unique(seen.texts);
-    let all = written + 2 * WROTE.load(SeqCst);
-    println!("{all} events, {signals} of handlers, {lost} lost");
-    assert_eq!(events as u64 + signals as u64 + lost, all);
+    let signals = check_unique(events_read.signals) + check_unique(events_read.texts);
+    let total = written + 2 * WROTE.load(SeqCst);
+    println!("{total} events, {signals} of handlers, {lost} lost");
+    assert_eq!(events as u64 + signals as u64 + lost, total);
     assert!(signals > 0);
     assert!(flags & WAIT == 0 || lost == 0);
 }
 
-/// Runs this test in a process of its own, because the markers belong to the process.
-fn alone(name: &str, tunables: &str, test: impl FnOnce()) {
+/// Runs a test in a separate process, because the markers belong to the process.
+fn in_own_process(name: &str, tunables: &str, test: impl FnOnce()) {
     if std::env::var_os("PERFTRACE_TEST_ALONE").is_some() {
         return test();
     }
@@ -220,46 +229,46 @@ fn alone(name: &str, tunables: &str, test: impl FnOnce()) {
     assert!(output.status.success(), "{}", output.status);
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 const NO_RSEQ: &str = "glibc.pthread.rseq=0";
 
-/// Returns how long the threads write.
-fn time() -> Duration {
+/// Returns the time for which the threads write.
+fn write_time() -> Duration {
     Duration::from_millis(if long_run() { 2000 } else { 500 })
 }
 
 #[test]
 fn r3_4_threads_that_move_and_are_interrupted_lose_nothing_uncounted() {
     let name = "r3_4_threads_that_move_and_are_interrupted_lose_nothing_uncounted";
-    alone(name, "", || storm(0, time()));
+    in_own_process(name, "", || run_stress(0, write_time()));
 }
 
 #[test]
 fn r3_4_nor_do_they_without_restartable_sequences() {
     let name = "r3_4_nor_do_they_without_restartable_sequences";
-    alone(name, NO_RSEQ, || storm(0, time()));
+    in_own_process(name, NO_RSEQ, || run_stress(0, write_time()));
 }
 
 #[test]
 fn r3_3_threads_that_wait_lose_nothing() {
-    alone("r3_3_threads_that_wait_lose_nothing", "", || {
-        storm(WAIT, time())
+    in_own_process("r3_3_threads_that_wait_lose_nothing", "", || {
+        run_stress(WAIT, write_time())
     });
 }
 
 #[test]
 fn r3_3_nor_without_restartable_sequences() {
-    alone("r3_3_nor_without_restartable_sequences", NO_RSEQ, || {
-        storm(WAIT, time())
+    in_own_process("r3_3_nor_without_restartable_sequences", NO_RSEQ, || {
+        run_stress(WAIT, write_time())
     });
 }
 
 #[test]
 fn r3_2_shared_buffers_have_the_key_before_the_fields() {
     let name = "r3_2_shared_buffers_have_the_key_before_the_fields";
-    alone(name, "", || storm(SHARED, time()));
+    in_own_process(name, "", || run_stress(SHARED, write_time()));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events of one thread in the memory of a simulated kernel: the contents of records, and the
-//! handling of events that find no room.
+//! Tests the events of one thread in the memory of a simulated kernel: the contents of records, and
+//! events for which a buffer has no room.
 
 mod common;
 
@@ -9,45 +9,45 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use common::{all, gettid, in_child, move_to, number};
+use common::{gettid, in_child, marker_number, read_all, set_affinity};
 use engine::filter::{Step, ACCEPT, EQ, GLOB, REJECT};
 use perftrace::event;
-use perftrace::simulate::{attach_to, attached, Kernel, Plan, FILTERED, FLIGHT, LOST, WAIT};
+use perftrace::simulate::{attach_to, attached, Config, Kernel, FILTERED, FLIGHT, LOST, WAIT};
 
 /// Serialises the tests, which share the process's markers, and moves them to one CPU.
-fn alone() -> (MutexGuard<'static, ()>, &'static Kernel) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let kernel = attached().unwrap_or_else(|| attach_to(Plan::default()));
-    move_to(0);
+fn exclusive() -> (MutexGuard<'static, ()>, &'static Kernel) {
+    static LOCK: Mutex<()> = Mutex::new(());
+    let guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let kernel = attached().unwrap_or_else(|| attach_to(Config::default()));
+    set_affinity(0);
     (guard, kernel)
 }
 
-/// Writes events with consecutive numbers.
+/// Writes events with the numbers from `from` to `to`.
 fn write(from: u64, to: u64) {
     for n in from..to {
         event!(writer, count, n: u64 = n);
     }
 }
 
-/// Returns the numbers in such records.
-fn counts(records: &[perftrace::simulate::Record]) -> Vec<u64> {
+/// Returns the numbers in the records of such events.
+fn payload_numbers(records: &[perftrace::simulate::Record]) -> Vec<u64> {
     records.iter().map(|record| record.payload[0]).collect()
 }
 
 #[test]
 fn r3_8_markers_are_registered_before_main_with_their_fields() {
-    let (_alone, kernel) = alone();
+    let (_alone, kernel) = exclusive();
     fn never() {
         event!(writer, unused, a: u8 = 1, b: s16 = 2, c: x32 = 3, d: f64 = 4.0, e: str = "5");
     }
     let _ = never as fn();
-    number(kernel, "writer:unused a:u8 b:s16 c:x32 d:f64 e:str");
+    marker_number(kernel, "writer:unused a:u8 b:s16 c:x32 d:f64 e:str");
 }
 
 #[test]
 fn r3_1_an_event_is_a_record_with_its_fields() {
-    let (_alone, kernel) = alone();
+    let (_alone, kernel) = exclusive();
     let mut evaluated = 0;
     let mut write = |value: u32| {
         event!(writer, pair, value: u32 = { evaluated += 1; value }, sum: u64 = 0x1122_3344_5566_7788);
@@ -58,13 +58,13 @@ fn r3_1_an_event_is_a_record_with_its_fields() {
     kernel.end(3);
     write(3);
     assert_eq!(evaluated, 1);
-    let records = all(kernel, 3);
+    let records = read_all(kernel, 3);
     let [record] = &records[..] else {
         panic!("{records:?}")
     };
     assert_eq!(
         record.marker,
-        number(kernel, "writer:pair value:u32 sum:u64")
+        marker_number(kernel, "writer:pair value:u32 sum:u64")
     );
     assert_eq!(record.thread, gettid());
     assert_eq!(record.payload, [0x5566_7788_aabb_ccdd, 0x1122_3344]);
@@ -72,7 +72,7 @@ fn r3_1_an_event_is_a_record_with_its_fields() {
 
 #[test]
 fn r3_1_fields_of_all_types_lie_without_holes() {
-    let (_alone, kernel) = alone();
+    let (_alone, kernel) = exclusive();
     kernel.start(4, 0, 1 << 16);
     for _ in 0..2 {
         event!(writer, none);
@@ -81,7 +81,7 @@ fn r3_1_fields_of_all_types_lie_without_holes() {
         event!(writer, text, a: u16 = 0x4241, s: str = &format!("{}!", 12345), b: u8 = 9, t: str = "");
     }
     kernel.end(4);
-    let records = all(kernel, 4);
+    let records = read_all(kernel, 4);
     let payloads: Vec<&[u64]> = records.iter().map(|record| &record.payload[..]).collect();
     let mut many = vec![1u8];
     many.extend(2u64.to_le_bytes());
@@ -103,13 +103,13 @@ fn r3_1_fields_of_all_types_lie_without_holes() {
 
 #[test]
 fn r3_2_texts_that_are_too_long_are_cut() {
-    let (_alone, kernel) = alone();
+    let (_alone, kernel) = exclusive();
     kernel.start(5, 0, 1 << 16);
     let long = "x".repeat(5000);
     event!(writer, long, s: str = &long, t: str = "y", a: u32 = 0x0707_0707);
     event!(writer, long, s: str = "a\0b", t: str = "y", a: u32 = 0x0707_0707);
     kernel.end(5);
-    let records = all(kernel, 5);
+    let records = read_all(kernel, 5);
     let bytes = |n: usize| -> Vec<u8> {
         records[n]
             .payload
@@ -126,36 +126,39 @@ fn r3_2_texts_that_are_too_long_are_cut() {
 
 #[test]
 fn r3_3_what_finds_no_room_is_counted_and_told_before_the_next_event() {
-    let (_alone, kernel) = alone();
-    let woken = kernel.notified();
-    // There is room for 170 records of 24 bytes, and 16 bytes are left over.
+    let (_alone, kernel) = exclusive();
+    let notified = kernel.nr_notified();
+    // The buffer has room for 170 records of 24 bytes, and 16 bytes are left over.
     kernel.start(6, 0, 4096);
     write(0, 100);
-    assert_eq!(kernel.notified(), woken + 1, "half full");
+    assert_eq!(kernel.nr_notified(), notified + 1, "half full");
     write(100, 1000);
     assert_eq!(kernel.lost(6, 0), 830);
-    assert_eq!(kernel.notified(), woken + 2, "full");
-    assert_eq!(counts(&kernel.read(6, 0)), (0..170).collect::<Vec<_>>());
+    assert_eq!(kernel.nr_notified(), notified + 2, "full");
+    assert_eq!(
+        payload_numbers(&kernel.read(6, 0)),
+        (0..170).collect::<Vec<_>>()
+    );
     write(1000, 1003);
     kernel.end(6);
     let records = kernel.read(6, 0);
     assert_eq!(records[0].marker, LOST);
-    assert_eq!(counts(&records), [830, 1000, 1001, 1002]);
+    assert_eq!(payload_numbers(&records), [830, 1000, 1001, 1002]);
 }
 
 #[test]
 fn r3_1_a_buffer_is_used_round_and_round() {
-    let (_alone, kernel) = alone();
+    let (_alone, kernel) = exclusive();
     kernel.start(7, 0, 4096);
-    for turn in 0..1000 {
-        write(turn * 10, turn * 10 + 10);
-        event!(writer, three, a: u64 = 1, b: u64 = 2, c: u64 = turn);
+    for round in 0..1000 {
+        write(round * 10, round * 10 + 10);
+        event!(writer, three, a: u64 = 1, b: u64 = 2, c: u64 = round);
         let records = kernel.read(7, 0);
         assert_eq!(
-            counts(&records[..10]),
-            (turn * 10..turn * 10 + 10).collect::<Vec<_>>()
+            payload_numbers(&records[..10]),
+            (round * 10..round * 10 + 10).collect::<Vec<_>>()
         );
-        assert_eq!(records[10].payload, [1, 2, turn]);
+        assert_eq!(records[10].payload, [1, 2, round]);
     }
     kernel.end(7);
     assert_eq!(kernel.lost(7, 0), 0);
@@ -163,18 +166,18 @@ fn r3_1_a_buffer_is_used_round_and_round() {
 
 #[test]
 fn r3_3_a_thread_waits_for_room() {
-    let (_alone, kernel) = alone();
+    let (_alone, kernel) = exclusive();
     kernel.start(8, WAIT, 4096);
-    let mut seen = Vec::new();
+    let mut records = Vec::new();
     thread::scope(|scope| {
         let writer = scope.spawn(|| write(0, 5000));
         while !writer.is_finished() {
             thread::sleep(Duration::from_millis(1));
-            seen.extend(all(kernel, 8));
+            records.extend(read_all(kernel, 8));
         }
     });
-    seen.extend(all(kernel, 8));
-    assert_eq!(counts(&seen), (0..5000).collect::<Vec<_>>());
+    records.extend(read_all(kernel, 8));
+    assert_eq!(payload_numbers(&records), (0..5000).collect::<Vec<_>>());
     // The end of a trace also ends the wait of its writers.
     thread::scope(|scope| {
         let writer = scope.spawn(|| write(0, 5000));
@@ -186,13 +189,13 @@ fn r3_3_a_thread_waits_for_room() {
 
 #[test]
 fn r3_11_a_flight_recorder_has_the_newest_events_whole() {
-    let (_alone, kernel) = alone();
+    let (_alone, kernel) = exclusive();
     kernel.start(9, FLIGHT, 4096);
     write(0, 5);
-    assert_eq!(counts(&kernel.flight(9, 0)), [4, 3, 2, 1, 0]);
+    assert_eq!(payload_numbers(&kernel.read_flight(9, 0)), [4, 3, 2, 1, 0]);
     for to in [170, 171, 1000, 12345] {
         write(0, to);
-        let newest = counts(&kernel.flight(9, 0));
+        let newest = payload_numbers(&kernel.read_flight(9, 0));
         assert!(newest.len() >= 169, "{}", newest.len());
         let expected = (0..to).rev().take(newest.len().min(to as usize));
         assert_eq!(
@@ -203,7 +206,7 @@ fn r3_11_a_flight_recorder_has_the_newest_events_whole() {
     for n in 0..100 {
         let text = "x".repeat(n * 13);
         event!(writer, long, s: str = &text, t: str = "", a: u32 = n as u32);
-        let newest = kernel.flight(9, 0);
+        let newest = kernel.read_flight(9, 0);
         assert_eq!(newest[0].payload.len(), (n * 13 + 6).div_ceil(8));
     }
     kernel.end(9);
@@ -212,74 +215,79 @@ fn r3_11_a_flight_recorder_has_the_newest_events_whole() {
 
 #[test]
 fn r3_11_traces_at_once_have_an_event_each() {
-    let (_alone, kernel) = alone();
+    let (_alone, kernel) = exclusive();
     for trace in 0..16 {
         kernel.start(trace, if trace % 2 == 0 { 0 } else { FLIGHT }, 4096);
     }
     write(0, 20);
     for trace in 0..16 {
         kernel.end(trace);
-        let mut seen = match trace % 2 {
-            0 => counts(&kernel.read(trace, 0)),
-            _ => counts(&kernel.flight(trace, 0)),
+        let mut numbers = match trace % 2 {
+            0 => payload_numbers(&kernel.read(trace, 0)),
+            _ => payload_numbers(&kernel.read_flight(trace, 0)),
         };
-        seen.sort_unstable();
-        assert_eq!(seen, (0..20).collect::<Vec<_>>(), "trace {trace}");
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..20).collect::<Vec<_>>(), "trace {trace}");
     }
     write(0, 20);
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 #[test]
 fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
-    let (_alone, kernel) = alone();
-    // While a thread writes, the slot holds a trace, is empty, and holds a trace of the other kind.
+    let (_alone, kernel) = exclusive();
+    // While a thread writes, the slot holds a trace, is empty, and holds a trace of another kind.
     thread::scope(|scope| {
         let writer = scope.spawn(|| write(0, if long_run() { 3_000_000 } else { 500_000 }));
-        let mut turns = 0;
+        let mut rounds = 0;
         while !writer.is_finished() {
             for flags in [0, FLIGHT] {
                 kernel.start(10, flags, 4096);
                 thread::sleep(Duration::from_micros(50));
                 kernel.end(10);
-                // A thread that is late may write while the slot is empty.
+                // A late thread may write while the slot is empty.
                 thread::sleep(Duration::from_millis(2));
-                let seen = match flags {
-                    0 => counts(&all(kernel, 10)),
+                let numbers = match flags {
+                    0 => payload_numbers(&read_all(kernel, 10)),
                     _ => {
-                        let mut seen: Vec<_> =
-                            kernel.cpus().flat_map(|c| kernel.flight(10, c)).collect();
-                        seen.sort_by_key(|record| record.time);
-                        counts(&seen)
+                        let mut numbers: Vec<_> = kernel
+                            .cpus()
+                            .flat_map(|c| kernel.read_flight(10, c))
+                            .collect();
+                        numbers.sort_by_key(|record| record.time);
+                        payload_numbers(&numbers)
                     }
                 };
-                let rise = seen.windows(2).all(|pair| pair[0] < pair[1]);
-                assert!(rise, "{seen:?}");
+                let is_rising = numbers.windows(2).all(|pair| pair[0] < pair[1]);
+                assert!(is_rising, "{numbers:?}");
             }
-            turns += 1;
+            rounds += 1;
         }
-        assert!(turns > 0);
+        assert!(rounds > 0);
     });
 }
 
 #[test]
 fn r3_5_a_loss_of_one_trace_that_is_late_breaks_no_record_of_the_next_one() {
-    let (_alone, kernel) = alone();
+    let (_alone, kernel) = exclusive();
     for flags in [0, FLIGHT] {
         kernel.start(11, flags, 4096);
         write(0, 5);
         for from in (5..5000).step_by(150) {
-            kernel.late_loss(11, 0);
+            kernel.store_late_limit(11, 0);
             write(from, from + 150);
-            let seen = match flags {
-                0 => counts(&kernel.read(11, 0)),
-                _ => counts(&kernel.flight(11, 0)).into_iter().rev().collect(),
+            let numbers = match flags {
+                0 => payload_numbers(&kernel.read(11, 0)),
+                _ => payload_numbers(&kernel.read_flight(11, 0))
+                    .into_iter()
+                    .rev()
+                    .collect(),
             };
-            let newest = &seen[seen.len() - 150..];
+            let newest = &numbers[numbers.len() - 150..];
             assert_eq!(newest, (from..from + 150).collect::<Vec<_>>());
         }
         kernel.end(11);
@@ -287,15 +295,15 @@ fn r3_5_a_loss_of_one_trace_that_is_late_breaks_no_record_of_the_next_one() {
     }
 }
 
-/// Builds a filter of steps that must all be true.
-fn filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
-    let begin = 8 + 16 * steps.len();
+/// Builds a filter that accepts an event if all steps are true.
+fn build_filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
+    let texts_offset = 8 + 16 * steps.len();
     let (mut texts, mut bytes) = (Vec::new(), Vec::new());
     for (n, (op, field, value, pattern)) in steps.iter().enumerate() {
-        let at = begin + texts.len();
+        let at = texts_offset + texts.len();
         texts.extend(field.bytes().chain([0]));
         let value = match *op {
-            GLOB => (begin + texts.len()) as u64,
+            GLOB => (texts_offset + texts.len()) as u64,
             _ => *value,
         };
         if *op == GLOB {
@@ -315,7 +323,7 @@ fn filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
         };
         bytes.extend(step.bytes());
     }
-    let mut filter = ((begin + texts.len()) as u32).to_le_bytes().to_vec();
+    let mut filter = ((texts_offset + texts.len()) as u32).to_le_bytes().to_vec();
     filter.extend((steps.len() as u16).to_le_bytes());
     filter.extend([0, 0]);
     filter.extend(bytes);
@@ -325,18 +333,18 @@ fn filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
 
 #[test]
 fn r3_10_a_filter_looks_at_fields_thread_process_and_marker() {
-    let (_alone, kernel) = alone();
+    let (_alone, kernel) = exclusive();
     let thread = u64::from(gettid());
     let process = u64::from(std::process::id());
     let trace = |steps: &[(u8, &str, u64, &str)]| -> usize {
-        kernel.filter(11, &filter(steps));
+        kernel.set_filter(11, &build_filter(steps));
         kernel.start(11, FILTERED, 1 << 16);
         for n in 0..10 {
             event!(writer, filtered, number: u32 = n, name: str = if n % 2 == 0 { "even" } else { "odd" });
         }
         write(0, 3);
         kernel.end(11);
-        all(kernel, 11).len()
+        read_all(kernel, 11).len()
     };
     assert_eq!(trace(&[(EQ, "number", 7, "")]), 1);
     assert_eq!(trace(&[(GLOB, "name", 0, "ev*")]), 5);
@@ -350,41 +358,44 @@ fn r3_10_a_filter_looks_at_fields_thread_process_and_marker() {
 
 #[test]
 fn r3_1_a_child_attaches_anew_and_does_not_write_into_its_parents_buffers() {
-    let (_alone, kernel) = alone();
+    let (_alone, kernel) = exclusive();
     kernel.start(12, 0, 1 << 16);
     write(0, 3);
     assert!(in_child(|| {
         write(3, 5);
-        let own = attached().expect("it is attached");
-        assert!(!std::ptr::eq(own, kernel));
-        own.start(12, 0, 1 << 16);
+        let child_kernel = attached().expect("it is attached");
+        assert!(!std::ptr::eq(child_kernel, kernel));
+        child_kernel.start(12, 0, 1 << 16);
         write(5, 8);
-        let records = all(own, 12);
-        counts(&records) == [5, 6, 7] && records[0].thread == gettid()
+        let records = read_all(child_kernel, 12);
+        payload_numbers(&records) == [5, 6, 7] && records[0].thread == gettid()
     }));
     write(8, 9);
     kernel.end(12);
-    assert_eq!(counts(&all(kernel, 12)), [0, 1, 2, 8]);
+    assert_eq!(payload_numbers(&read_all(kernel, 12)), [0, 1, 2, 8]);
 }
 
 #[test]
 fn r3_6_where_the_time_stamp_counter_will_not_do_it_is_the_clock() {
-    let (_alone, _) = alone();
+    let (_alone, _) = exclusive();
     assert!(in_child(|| {
-        let kernel = attach_to(Plan {
+        let kernel = attach_to(Config {
             clock: 1,
-            ..Plan::default()
+            ..Config::default()
         });
         kernel.start(13, 0, 1 << 16);
         let begin = std::time::Instant::now();
         write(0, 1);
         thread::sleep(Duration::from_millis(20));
         write(1, 2);
-        let took = begin.elapsed().as_nanos() as u64;
-        let times: Vec<u64> = all(kernel, 13).iter().map(|record| record.time).collect();
+        let elapsed = begin.elapsed().as_nanos() as u64;
+        let times: Vec<u64> = read_all(kernel, 13)
+            .iter()
+            .map(|record| record.time)
+            .collect();
         let [first, second] = times[..] else {
             return false;
         };
-        (20_000_000..=took).contains(&(second - first))
+        (20_000_000..=elapsed).contains(&(second - first))
     }));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The command line, as clap structures. Help, completions and manual pages are generated from
-//! them.
+//! The command line of `pfc`, as clap structures. The help texts, shell completions and manual
+//! pages are generated from these structures.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,14 +39,14 @@ Exit status: 0 success; 1 nothing matched; 2 error, with a message."
 )]
 pub struct Cli {
     #[command(flatten)]
-    pub global: Global,
+    pub global: GlobalArgs,
     #[command(subcommand)]
     pub command: Command,
 }
 
 /// Options of every subcommand.
 #[derive(Debug, Args)]
-pub struct Global {
+pub struct GlobalArgs {
     /// Device or file with the counters
     #[arg(long, global = true, value_name = "PATH", default_value = DEVICE)]
     pub device: PathBuf,
@@ -271,7 +271,7 @@ Exit status: 0 no problem; 1 at least one problem.")]
 
 /// Arguments that select instances.
 #[derive(Debug, Args)]
-pub struct Select {
+pub struct SelectArgs {
     /// Globs for names of instances, or parts of names
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
@@ -280,13 +280,13 @@ pub struct Select {
     pub all: bool,
 }
 
-impl Select {
+impl SelectArgs {
     pub fn pattern(&self) -> Pattern {
         Pattern::new(&self.patterns).dormant(self.all)
     }
 
-    /// The patterns as the user wrote them.
-    pub fn words(&self) -> String {
+    /// Returns the patterns of instance names as the user wrote them, separated by blanks.
+    pub fn joined_patterns(&self) -> String {
         self.patterns.join(" ")
     }
 }
@@ -295,7 +295,7 @@ impl Select {
 #[derive(Debug, Args)]
 pub struct ListArgs {
     #[command(flatten)]
-    pub select: Select,
+    pub select: SelectArgs,
     /// Also show help texts and times
     #[arg(short, long)]
     pub verbose: bool,
@@ -308,7 +308,7 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 pub struct ReadArgs {
     #[command(flatten)]
-    pub select: Select,
+    pub select: SelectArgs,
     /// Also show the value of each CPU
     #[arg(short = 'A', long)]
     pub per_cpu: bool,
@@ -327,7 +327,7 @@ pub struct ReadArgs {
 #[derive(Debug, Args)]
 pub struct WatchArgs {
     #[command(flatten)]
-    pub select: Select,
+    pub select: SelectArgs,
     /// Interval in milliseconds
     #[arg(short, long, value_name = "MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
@@ -347,7 +347,7 @@ pub struct WatchArgs {
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
     #[command(flatten)]
-    pub select: Select,
+    pub select: SelectArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -357,7 +357,7 @@ pub struct SnapshotArgs {
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     #[command(flatten)]
-    pub format: export::Chosen,
+    pub format: export::FormatArg,
     /// Maintain metrics mmv.NAME.* for Performance Co-Pilot
     #[arg(long, value_name = "NAME", conflicts_with_all = ["output", "listen"])]
     pub mmv: Option<String>,
@@ -365,7 +365,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "DIRECTORY", default_value = export::MMV_DIRECTORY)]
     pub mmv_directory: PathBuf,
     #[command(flatten)]
-    pub select: Select,
+    pub select: SelectArgs,
     /// Export only totals over all CPUs
     #[arg(short, long)]
     pub sum: bool,
@@ -391,14 +391,14 @@ pub struct ExportArgs {
 
 /// Arguments that select threads or CPUs.
 #[derive(Debug, Args)]
-pub struct Whom {
+pub struct TargetArgs {
     /// All current threads of these processes
     #[arg(
         short,
         long = "pid",
         value_name = "PID,...",
         value_delimiter = ',',
-        group = "whom"
+        group = "target"
     )]
     pub processes: Vec<u32>,
     /// These threads
@@ -407,14 +407,14 @@ pub struct Whom {
         long = "tid",
         value_name = "TID,...",
         value_delimiter = ',',
-        group = "whom"
+        group = "target"
     )]
     pub threads: Vec<u32>,
     /// These CPUs, with all tasks that run there
-    #[arg(short = 'C', long = "cpu", value_name = "CPUS", group = "whom")]
+    #[arg(short = 'C', long = "cpu", value_name = "CPUS", group = "target")]
     pub cpus: Option<String>,
     /// All CPUs
-    #[arg(short, long, group = "whom")]
+    #[arg(short, long, group = "target")]
     pub all_cpus: bool,
 }
 
@@ -425,12 +425,12 @@ pub struct StatArgs {
     #[arg(short, long = "event", value_name = "EVENT,...", value_delimiter = ',')]
     pub events: Vec<String>,
     #[command(flatten)]
-    pub whom: Whom,
+    pub targets: TargetArgs,
     /// Print raw counts, not scaled to the whole time
     #[arg(long)]
     pub no_scale: bool,
     /// Omit values of events that were counted for less than PCT percent of the time
-    #[arg(long, value_name = "PCT", value_parser = percentage)]
+    #[arg(long, value_name = "PCT", value_parser = parse_percentage)]
     pub refuse_below: Option<f64>,
     /// Milliseconds per event set, if there are more events than counters [1]
     #[arg(long = "turn", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -481,9 +481,9 @@ pub struct RecordArgs {
     #[arg(short = 'g', long = "call-graph")]
     pub stacks: bool,
     #[command(flatten)]
-    pub whom: Whom,
+    pub targets: TargetArgs,
     /// Pages of each ring, a power of two [128 per CPU, 32 per thread]
-    #[arg(short = 'm', long = "mmap-pages", value_name = "PAGES", value_parser = power_of_two)]
+    #[arg(short = 'm', long = "mmap-pages", value_name = "PAGES", value_parser = parse_power_of_two)]
     pub pages: Option<u64>,
     /// Keep only the newest samples, and write them at the end
     #[arg(long)]
@@ -499,14 +499,14 @@ pub struct RecordArgs {
     pub command: Vec<String>,
 }
 
-fn percentage(word: &str) -> Result<f64, String> {
+fn parse_percentage(word: &str) -> Result<f64, String> {
     match word.trim_end_matches('%').parse::<f64>() {
         Ok(n) if (0.0..=100.0).contains(&n) => Ok(n),
         _ => Err("expected a number from 0 to 100".to_owned()),
     }
 }
 
-fn power_of_two(word: &str) -> Result<u64, String> {
+fn parse_power_of_two(word: &str) -> Result<u64, String> {
     match word.parse::<u64>() {
         Ok(n) if n.is_power_of_two() && n <= 1 << 20 => Ok(n),
         _ => Err("expected a power of two, for example 64".to_owned()),
@@ -524,7 +524,7 @@ pub struct TopArgs {
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub frequency: u64,
     #[command(flatten)]
-    pub whom: Whom,
+    pub targets: TargetArgs,
     /// Milliseconds between tables
     #[arg(short = 'I', long, value_name = "MS", default_value_t = 2000,
           value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
@@ -542,7 +542,7 @@ pub struct TopArgs {
 
 /// A file of samples.
 #[derive(Debug, Args)]
-pub struct Input {
+pub struct InputArgs {
     /// Input file [pfc.data]
     #[arg(short = 'i', long = "input", value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -566,7 +566,7 @@ pub enum SortKey {
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     #[command(flatten)]
-    pub input: Input,
+    pub input: InputArgs,
     /// Print plain text (the default; for compatibility with perf)
     #[arg(long)]
     pub stdio: bool,
@@ -602,9 +602,10 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Returns the share of its line, in percent, below which a caller is left out. It is at least
-    /// 0.5, perf's limit.
-    pub fn least(&self) -> f64 {
+    /// Returns the smallest share, in percent of a line's event count, with which a caller is shown
+    /// below the line. The smallest share is at least 0.5 percent, which is the limit of perf
+    /// report.
+    pub fn min_caller_percent(&self) -> f64 {
         self.limit.max(0.5)
     }
 }
@@ -613,7 +614,7 @@ impl ReportArgs {
 #[derive(Debug, Args)]
 pub struct ScriptArgs {
     #[command(flatten)]
-    pub input: Input,
+    pub input: InputArgs,
     /// Print JSON, one object per line
     #[arg(long)]
     pub json: bool,
@@ -626,7 +627,7 @@ pub struct ScriptArgs {
 #[derive(Debug, Args)]
 pub struct FlamegraphArgs {
     #[command(flatten)]
-    pub input: Input,
+    pub input: InputArgs,
     /// Title of the graph
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,

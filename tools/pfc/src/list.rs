@@ -8,32 +8,34 @@ use std::path::Path;
 use perfcounters::{Counters, State};
 
 use crate::cli::ListArgs;
-use crate::document;
-use crate::failure::Failure;
-use crate::out::{Out, Style};
-use crate::table::{Lean, Table};
+use crate::error::Failure;
+use crate::instances_json;
+use crate::output::{Out, Style};
+use crate::table::{Align, Table};
 use crate::time;
-use crate::units::Measure;
+use crate::units::ScaledUnit;
 
 pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
     let mut counters = Counters::open_path(device)?;
     let selection = counters.select(&args.select.pattern())?;
     if selection.is_empty() {
-        return Err(Failure::no_match(&args.select.words()));
+        return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     if args.json {
-        document::list(selection.catalogue(), selection.instances(), out)?;
+        instances_json::write_list(selection.catalogue(), selection.instances(), out)?;
         return Ok(());
     }
     let mut table = Table::new()
-        .column("NUMBER", Lean::Right)
-        .column("NAME", Lean::Left)
-        .column("KIND", Lean::Left)
-        .column("UNIT", Lean::Left)
-        .column("STATE", Lean::Left)
-        .column("LIFE", Lean::Right);
+        .with_column("NUMBER", Align::Right)
+        .with_column("NAME", Align::Left)
+        .with_column("KIND", Align::Left)
+        .with_column("UNIT", Align::Left)
+        .with_column("STATE", Align::Left)
+        .with_column("LIFE", Align::Right);
     if args.verbose {
-        table = table.column("SINCE", Lean::Left).column("HELP", Lean::Left);
+        table = table
+            .with_column("SINCE", Align::Left)
+            .with_column("HELP", Align::Left);
     }
     for instance in selection.instances() {
         let dormant = instance.state == State::Dormant;
@@ -41,7 +43,7 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
             instance.number.to_string(),
             instance.name.clone(),
             instance.kind_name().into_owned(),
-            Measure::inside(instance).coin(),
+            ScaledUnit::of_instance(instance).raw_unit(),
             instance.state.name().to_owned(),
             instance.incarnation.to_string(),
         ];
@@ -51,10 +53,10 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
             } else {
                 instance.created_ns
             };
-            cells.push(time::utc(since, 0));
+            cells.push(time::format_utc(since, 0));
             cells.push(instance.help.clone());
         }
-        table.row(cells, dormant.then_some(Style::Dim));
+        table.add_row(cells, dormant.then_some(Style::Dim));
     }
     table.print(out)?;
     Ok(())

@@ -3,23 +3,25 @@
 //! `pfc`: lists, reads, watches and exports the kernel's counters, counts and samples events, and
 //! reads process accounting and traces of user programs.
 //!
-//! The work is done by the libraries (`perfcounters`, `perfmon`, `ring`, `ppa`,
-//! `perftrace-reader`). Each subcommand has a file or a directory:
+//! The libraries `perfcounters`, `perfmon`, `ring`, `ppa` and `perftrace-reader` access the kernel.
+//! Each subcommand has a file or a directory:
 //!
 //! | file | contents |
 //! |---|---|
 //! | `cli.rs` | the command line, with its help and examples |
 //! | `list.rs` `read.rs` `snapshot.rs` `watch/` `export/` | the subcommands for counter pages |
 //! | `stat/` `pmu.rs` `doctor/` | the subcommands for monitoring contexts |
-//! | `record/` `data/` | takes samples; writes them as `perf.data` |
-//! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | reads samples and shows them |
+//! | `record/` `data/` | takes samples, and writes files of samples (`perf.data`) |
+//! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | reads and shows samples |
 //! | `ppa/` | process accounting: the time of tasks and CPUs |
 //! | `trace/` | tracing of user programs |
-//! | `document.rs` | the JSON format of list, read and snapshot |
+//! | `instances_json.rs` | the JSON format of list, read and snapshot |
 //! | `manual.rs` | completions and manual pages |
 //! | `table.rs` `units.rs` `time.rs` | tables, units and dates for human readers |
-//! | `out.rs` `replace.rs` | the output stream and its colours; atomic replacement of files |
-//! | `failure.rs` `rights.rs` | error messages with advice, and exit status; device permissions |
+//! | `output.rs` | the output stream and its colours |
+//! | `atomic_file.rs` | atomic replacement of files |
+//! | `error.rs` | error messages with advice, and the exit status |
+//! | `permissions.rs` | permissions of device files |
 
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -27,24 +29,24 @@
     reason = "clap prints doc comments as help, which is not Markdown"
 )]
 
+mod atomic_file;
 mod cli;
 mod data;
 mod doctor;
-mod document;
+mod error;
 mod export;
-mod failure;
 mod flamegraph;
+mod instances_json;
 mod list;
 mod manual;
-mod out;
+mod output;
+mod permissions;
 mod pmu;
 mod ppa;
 mod profile;
 mod read;
 mod record;
-mod replace;
 mod report;
-mod rights;
 mod script;
 mod snapshot;
 mod stat;
@@ -60,14 +62,15 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // clap reports help and version as errors, but they are successes.
+            // clap reports a request for help or the version as an error, but `pfc` exits
+            // successfully after a request for help or the version.
             let code = if error.use_stderr() { 2 } else { 0 };
             let _ = error.print();
             return ExitCode::from(code);
@@ -83,8 +86,9 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     let file = cli.global.output.as_deref();
     let device = &cli.global.device;
     let mut code = ExitCode::SUCCESS;
-    // export, stat, record and trace open the output file themselves. watch, top and some forms of
-    // ppa write it continuously; the other commands write it once, at their end.
+    // The subcommands export, stat, record and trace open the output file themselves. The
+    // subcommands watch, top and some forms of ppa write the output file continuously; the other
+    // subcommands write the output file once, at their end.
     let mut out = match &cli.command {
         Command::Export(args) => {
             return export::run(device, args, file).map(|()| ExitCode::SUCCESS)
@@ -92,8 +96,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Stat(args) => return stat::run(device, args, file),
         Command::Record(args) => return record::run(device, args, file),
         Command::Trace(args) => return trace::run(args, file),
-        Command::Watch(_) | Command::Top(_) => Out::stream(file)?,
-        Command::Ppa(args) if ppa::is_stream(args) => Out::stream(file)?,
+        Command::Watch(_) | Command::Top(_) => Out::open_stream(file)?,
+        Command::Ppa(args) if ppa::is_stream(args) => Out::open_stream(file)?,
         _ => Out::open(file)?,
     };
     match &cli.command {
@@ -101,8 +105,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Read(args) => read::run(device, args, &mut out)?,
         Command::Watch(args) => watch::run(device, args, &mut out)?,
         Command::Snapshot(args) => snapshot::run(device, args, &mut out)?,
-        Command::Completions { shell } => manual::completions(*shell, &mut out)?,
-        Command::Man { directory } => manual::pages(directory.as_deref(), &mut out)?,
+        Command::Completions { shell } => manual::print_completions(*shell, &mut out)?,
+        Command::Man { directory } => manual::write_pages(directory.as_deref(), &mut out)?,
         Command::Pmu(args) => pmu::run(args, &mut out)?,
         Command::Report(args) => report::run(args, &mut out)?,
         Command::Flamegraph(args) => flamegraph::run(args, &mut out)?,

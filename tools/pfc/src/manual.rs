@@ -1,69 +1,75 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc completions` and `pfc man`: hidden subcommands, with which packages generate their files.
+//! `pfc completions` and `pfc man`: hidden subcommands, with which packages generate shell
+//! completions and manual pages.
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use clap::CommandFactory;
 
+use crate::atomic_file::AtomicFile;
 use crate::cli::Cli;
-use crate::failure::Failure;
-use crate::out::Out;
-use crate::replace::Replacement;
+use crate::error::Failure;
+use crate::output::Out;
 
-/// The section head that clap_mangen puts before the text behind the options, and the first line of
-/// that text.
-const EXTRA: &str = ".SH EXTRA\nExamples:\n";
+/// The heading that clap_mangen writes before the text that follows the options, and the first line
+/// of that text.
+const EXTRA_HEADING: &str = ".SH EXTRA\nExamples:\n";
 
-pub fn completions(shell: clap_complete::Shell, out: &mut Out) -> Result<(), Failure> {
-    // The generator panics if a write fails. Writes to a vector cannot fail.
+pub fn print_completions(shell: clap_complete::Shell, out: &mut Out) -> Result<(), Failure> {
+    // clap_complete panics if a write fails. Writes to a vector cannot fail.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "pfc", &mut text);
     out.write_all(&text)?;
     Ok(())
 }
 
-pub fn pages(directory: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+pub fn write_pages(directory: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     let Some(directory) = directory else {
-        page(Cli::command(), "pfc", out)?;
+        render_page(Cli::command(), "pfc", out)?;
         return Ok(());
     };
     let write = |name: &str, command: clap::Command| {
         let path = directory.join(format!("{name}.1"));
-        Replacement::begin(&path)
+        AtomicFile::create(&path)
             .and_then(|mut file| {
-                page(command, name, &mut file)?;
+                render_page(command, name, &mut file)?;
                 file.commit()
             })
             .map_err(|e| Failure::Create(path, e))
     };
-    let mut all = Cli::command();
-    all.build();
-    each("pfc", &all, &write)
+    let mut root = Cli::command();
+    root.build();
+    write_page_and_subpages("pfc", &root, &write)
 }
 
-/// Writes the page of a command, and those of its visible subcommands, recursively.
-fn each(
+/// Writes the manual page of a command and, recursively, the manual pages of its visible
+/// subcommands.
+fn write_page_and_subpages(
     name: &str,
     command: &clap::Command,
     write: &impl Fn(&str, clap::Command) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     write(name, command.clone())?;
-    for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
-        each(&format!("{name}-{}", below.get_name()), below, write)?;
+    for subcommand in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        write_page_and_subpages(
+            &format!("{name}-{}", subcommand.get_name()),
+            subcommand,
+            write,
+        )?;
     }
     Ok(())
 }
 
-fn page(command: clap::Command, name: &str, to: &mut impl Write) -> io::Result<()> {
-    // The title of a page is one word: `pfc`, `pfc-list` and so on.
+fn render_page(command: clap::Command, name: &str, out: &mut impl Write) -> io::Result<()> {
+    // The title of a manual page is one word, such as `pfc` or `pfc-list`.
     let mut text = Vec::new();
     clap_mangen::Man::new(command)
         .title(name)
         .render(&mut text)?;
-    // The text behind the options begins with "Examples:" in all of pfc's commands, so its section
-    // is named EXAMPLES.
+    // The text after the options begins with "Examples:" in all of pfc's commands, so the section
+    // of that text is named EXAMPLES.
     let text = String::from_utf8_lossy(&text);
-    to.write_all(text.replace(EXTRA, ".SH EXAMPLES\n").as_bytes())
+    out.write_all(text.replace(EXTRA_HEADING, ".SH EXAMPLES\n").as_bytes())
 }

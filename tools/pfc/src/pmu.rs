@@ -5,20 +5,20 @@
 
 use std::io::Write;
 
-use perfmon::{Description, Map};
+use perfmon::{Map, PmuDescription};
 use serde_json::{json, Value};
 
 use crate::cli::JsonArgs;
-use crate::failure::Failure;
-use crate::out::Out;
-use crate::stat::refused;
-use crate::table::{Lean, Table};
+use crate::error::Failure;
+use crate::output::Out;
+use crate::stat::syscall_failure;
+use crate::table::{Align, Table};
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
-    let map = Map::read().map_err(|e| refused("read the map of registers", &e))?;
+    let map = Map::read().map_err(|e| syscall_failure("read the map of registers", &e))?;
     let tables = libpfm::tables().unwrap_or_default();
     if args.json {
-        let descriptions: Vec<Value> = map.all().map(describe).collect();
+        let descriptions: Vec<Value> = map.descriptions().map(description_json).collect();
         let tables: Vec<Value> = tables
             .iter()
             .map(|t| {
@@ -36,32 +36,32 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     if map.hardware.is_none() {
         writeln!(out, "no PMU description is registered; see pfc doctor\n")?;
     }
-    for description in map.all() {
+    for description in map.descriptions() {
         writeln!(out, "{}", description.name)?;
-        registers(description, out)?;
+        print_registers(description, out)?;
         writeln!(out)?;
     }
     writeln!(out, "Matching event tables of libpfm4:")?;
     let mut table = Table::new()
-        .column("NAME", Lean::Left)
-        .column("EVENTS", Lean::Right)
-        .column("OF", Lean::Left);
+        .with_column("NAME", Align::Left)
+        .with_column("EVENTS", Align::Right)
+        .with_column("OF", Align::Left);
     for t in tables {
-        table.row(vec![t.name, t.events.to_string(), t.description], None);
+        table.add_row(vec![t.name, t.events.to_string(), t.description], None);
     }
     table.print(out)?;
     Ok(())
 }
 
-fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
+fn print_registers(description: &PmuDescription, out: &mut Out) -> Result<(), Failure> {
     let mut table = Table::new()
-        .column("REGISTER", Lean::Left)
-        .column("NAME", Lean::Left)
-        .column("ADDRESS", Lean::Right)
-        .column("WIDTH", Lean::Right)
-        .column("BY", Lean::Left)
-        .column("RESERVED", Lean::Right)
-        .column("ONLY", Lean::Left);
+        .with_column("REGISTER", Align::Left)
+        .with_column("NAME", Align::Left)
+        .with_column("ADDRESS", Align::Right)
+        .with_column("WIDTH", Align::Right)
+        .with_column("BY", Align::Left)
+        .with_column("RESERVED", Align::Right)
+        .with_column("ONLY", Align::Left);
     for r in &description.pmcs {
         let cells = vec![
             format!("PMC{}", r.number),
@@ -72,10 +72,10 @@ fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
             format!("{:#x}", r.reserved),
             r.scope.clone(),
         ];
-        table.row(cells, None);
+        table.add_row(cells, None);
     }
     for r in &description.pmds {
-        let by: Vec<String> = controls(description, r.pmcs)
+        let pmcs: Vec<String> = pmc_numbers(description, r.pmcs)
             .map(|n| format!("PMC{n}"))
             .collect();
         let width = match r.is_counter {
@@ -87,19 +87,20 @@ fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
             r.name.clone(),
             r.address.map_or(String::new(), |a| format!("{a:#x}")),
             width,
-            by.join(","),
+            pmcs.join(","),
             String::new(),
             r.scope.clone(),
         ];
-        table.row(cells, None);
+        table.add_row(cells, None);
     }
     table.print(out)?;
     Ok(())
 }
 
-/// Returns the logical numbers of the PMCs in a mask. Bit 0 stands for the first register of the
-/// description: [`perfmon::FIRST_SOFT`] or above for soft registers, else 0.
-fn controls(description: &Description, mask: u64) -> impl Iterator<Item = u16> {
+/// Returns the logical numbers of the PMCs (control registers) in a mask. Bit 0 of the mask stands
+/// for the first register of the PMU description. The number of the first register is 0, or
+/// [`perfmon::FIRST_SOFT`] or above in the description of soft registers.
+fn pmc_numbers(description: &PmuDescription, mask: u64) -> impl Iterator<Item = u16> {
     let pmds = description.pmds.iter().map(|r| r.number);
     let pmcs = description.pmcs.iter().map(|r| r.number);
     let first = match pmcs.chain(pmds).min() {
@@ -111,7 +112,7 @@ fn controls(description: &Description, mask: u64) -> impl Iterator<Item = u16> {
         .map(move |n| first + n)
 }
 
-fn describe(description: &Description) -> Value {
+fn description_json(description: &PmuDescription) -> Value {
     let pmcs: Vec<Value> = description
         .pmcs
         .iter()
@@ -125,7 +126,7 @@ fn describe(description: &Description) -> Value {
         .iter()
         .map(|r| {
             json!({"number": r.number, "name": r.name, "address": r.address, "width": r.width,
-                "pmcs": controls(description, r.pmcs).collect::<Vec<_>>(), "rdpmc": r.rdpmc,
+                "pmcs": pmc_numbers(description, r.pmcs).collect::<Vec<_>>(), "rdpmc": r.rdpmc,
                 "counter": r.is_counter, "scope": r.scope})
         })
         .collect();

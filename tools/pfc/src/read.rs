@@ -8,33 +8,33 @@ use std::path::Path;
 use perfcounters::{Counters, Kind, Reading, Snapshot, State};
 
 use crate::cli::ReadArgs;
-use crate::document;
-use crate::failure::Failure;
-use crate::out::{Out, Style};
-use crate::table::{Lean, Table};
-use crate::units::{bucket_bounds, bucket_edge, quantile, Measure};
+use crate::error::Failure;
+use crate::instances_json;
+use crate::output::{Out, Style};
+use crate::table::{Align, Table};
+use crate::units::{bucket_bounds, format_bucket_bound, quantile_bucket, ScaledUnit};
 
 pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure> {
     let mut counters = Counters::open_path(device)?;
     let snapshot = counters.snapshot_any(&args.select.pattern())?;
-    let wanted = |r: &Reading<'_>| !args.nonzero || !is_zero(r);
-    if !snapshot.readings().any(|r| wanted(&r)) {
-        return Err(Failure::no_match(&args.select.words()));
+    let is_selected = |r: &Reading<'_>| !args.nonzero || !is_zero(r);
+    if !snapshot.readings().any(|r| is_selected(&r)) {
+        return Err(Failure::no_match(&args.select.joined_patterns()));
     }
-    let readings = snapshot.readings().filter(wanted);
+    let readings = snapshot.readings().filter(is_selected);
     if args.json {
-        document::values(&snapshot, readings, args.per_cpu, out)?;
+        instances_json::write_values(&snapshot, readings, args.per_cpu, out)?;
     } else if args.csv {
-        csv(readings, args.per_cpu, out)?;
+        print_csv(readings, args.per_cpu, out)?;
     } else {
-        text(&snapshot, readings, args.per_cpu, out)?;
+        print_table(&snapshot, readings, args.per_cpu, out)?;
     }
     warn_if_inconsistent(&snapshot);
     Ok(())
 }
 
-/// Prints a warning if the snapshot is not consistent because a CPU updated its counters all the
-/// time.
+/// Prints a warning if the snapshot is not consistent, because a CPU was updating its counters at
+/// every attempt to read them.
 pub fn warn_if_inconsistent(snapshot: &Snapshot) {
     if !snapshot.stamp().consistent {
         eprintln!(
@@ -48,90 +48,97 @@ fn is_zero(reading: &Reading<'_>) -> bool {
     reading.per_cpu().all(|(_, s)| s.iter().all(|v| *v == 0))
 }
 
-/// Prints a table. The buckets of a histogram follow its row.
-pub fn text<'a>(
+/// Prints the instances of a snapshot as a table. In the table, the buckets of a histogram follow
+/// the row of the histogram.
+pub fn print_table<'a>(
     snapshot: &Snapshot,
     readings: impl Iterator<Item = Reading<'a>>,
     per_cpu: bool,
     out: &mut Out,
 ) -> io::Result<()> {
     let mut table = Table::new()
-        .column("NAME", Lean::Left)
-        .column("TOTAL", Lean::Right)
-        .column("", Lean::Left);
+        .with_column("NAME", Align::Left)
+        .with_column("TOTAL", Align::Right)
+        .with_column("", Align::Left);
     if per_cpu {
         for cpu in snapshot.cpus() {
-            let off = if snapshot.online().contains(cpu) {
+            let suffix = if snapshot.online().contains(cpu) {
                 ""
             } else {
                 "(off)"
             };
-            table = table.column(format!("CPU{cpu}{off}"), Lean::Right);
+            table = table.with_column(format!("CPU{cpu}{suffix}"), Align::Right);
         }
     }
     for reading in readings {
         let instance = reading.instance();
-        let measure = Measure::of(instance);
+        let unit = ScaledUnit::of_value(instance);
         let mut cells = vec![
             instance.name.clone(),
-            measure.value(reading.total()),
-            measure.word(),
+            unit.format_value(reading.total()),
+            unit.column_unit(),
         ];
         if per_cpu {
             cells.extend(reading.per_cpu().map(|(_, slots)| {
-                measure.value(slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b)))
+                unit.format_value(slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b)))
             }));
         }
         let dormant = instance.state == State::Dormant;
-        table.row(cells, dormant.then_some(Style::Dim));
+        table.add_row(cells, dormant.then_some(Style::Dim));
         if instance.is_histogram() {
-            histogram(&reading, &mut table);
+            add_histogram(&reading, &mut table);
         }
     }
     table.print(out)
 }
 
-/// Prints a histogram's buckets, from the first to the last that is not zero, with bars, and below
-/// which bounds half, 90 % and 99 % of the values lie.
-fn histogram(reading: &Reading<'_>, table: &mut Table) {
+/// Adds the buckets of a histogram to a table, with bars, from the first to the last bucket that is
+/// not zero. A line above the buckets has the bounds below which half, 90 % and 99 % of the values
+/// lie.
+fn add_histogram(reading: &Reading<'_>, table: &mut Table) {
     const BAR: i64 = 40;
-    let measure = Measure::inside(reading.instance());
+    let unit = ScaledUnit::of_instance(reading.instance());
     let buckets = reading.combined();
-    let used = |n: &i64| *n != 0;
+    let is_nonzero = |n: &i64| *n != 0;
     let (Some(first), Some(last)) = (
-        buckets.iter().position(used),
-        buckets.iter().rposition(used),
+        buckets.iter().position(is_nonzero),
+        buckets.iter().rposition(is_nonzero),
     ) else {
         return;
     };
-    let marks: Vec<String> = [(0.5, "half"), (0.9, "90 %"), (0.99, "99 %")]
+    let quantiles: Vec<String> = [(0.5, "half"), (0.9, "90 %"), (0.99, "99 %")]
         .iter()
         .filter_map(|(share, word)| {
-            let b = quantile(&buckets, *share)?;
-            Some(format!("{word} {}", bucket_edge(measure, b, buckets.len())))
+            let b = quantile_bucket(&buckets, *share)?;
+            Some(format!(
+                "{word} {}",
+                format_bucket_bound(unit, b, buckets.len())
+            ))
         })
         .collect();
-    if !marks.is_empty() {
-        table.below(format!("    {}", marks.join(", ")));
+    if !quantiles.is_empty() {
+        table.add_line(format!("    {}", quantiles.join(", ")));
     }
-    let most = buckets.iter().copied().max().unwrap_or(0).max(1);
-    let digits = most.to_string().len();
+    let max = buckets.iter().copied().max().unwrap_or(0).max(1);
+    let digits = max.to_string().len();
     for (b, n) in buckets.iter().enumerate().take(last + 1).skip(first) {
         let (from, to) = bucket_bounds(b, buckets.len());
-        let edge = |bound: Option<i64>| bound.map_or(String::new(), |v| measure.amount(v as f64));
+        let format_bound =
+            |bound: Option<i64>| bound.map_or(String::new(), |v| unit.format_amount(v as f64));
         let range = match (from, to) {
             (None, _) => format!("{:>10}", "<= 0"),
-            (Some(_), None) => format!("{:>10} ..", edge(from)),
-            (Some(_), Some(_)) => format!("{:>10} .. {}", edge(from), edge(to)),
+            (Some(_), None) => format!("{:>10} ..", format_bound(from)),
+            (Some(_), Some(_)) => format!("{:>10} .. {}", format_bound(from), format_bound(to)),
         };
-        let bar = (*n as f64 / most as f64 * BAR as f64).ceil().max(0.0) as usize;
+        let bar = (*n as f64 / max as f64 * BAR as f64).ceil().max(0.0) as usize;
         let line = format!("    {range:<24}  {n:>digits$}  {}", "#".repeat(bar));
-        table.below(line.trim_end().to_owned());
+        table.add_line(line.trim_end().to_owned());
     }
 }
 
-/// Prints one line per value. Values are exact, and the order of the columns is fixed.
-fn csv<'a>(
+/// Prints one line of CSV per value. The values in CSV are exact, and the order of the columns is
+/// fixed.
+fn print_csv<'a>(
     readings: impl Iterator<Item = Reading<'a>>,
     per_cpu: bool,
     out: &mut Out,
@@ -141,17 +148,17 @@ fn csv<'a>(
         "name,number,incarnation,kind,unit,exponent,cpu,bucket,value"
     )?;
     for reading in readings {
-        let i = reading.instance();
+        let instance = reading.instance();
         let head = format!(
             "{},{},{},{},{},{}",
-            quoted(&i.name),
-            i.number,
-            i.incarnation,
-            i.kind_name(),
-            i.unit.name(),
-            i.exponent
+            csv_quote(&instance.name),
+            instance.number,
+            instance.incarnation,
+            instance.kind_name(),
+            instance.unit.name(),
+            instance.exponent
         );
-        let histogram = i.kind == Kind::Histogram;
+        let histogram = instance.kind == Kind::Histogram;
         let mut line = |cpu: &str, slots: &[i64]| -> io::Result<()> {
             for (b, value) in slots.iter().enumerate() {
                 let bucket = if histogram {
@@ -174,7 +181,7 @@ fn csv<'a>(
     Ok(())
 }
 
-fn quoted(text: &str) -> String {
+fn csv_quote(text: &str) -> String {
     if text.contains(['"', ',']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

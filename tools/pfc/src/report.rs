@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `pfc report`: prints the share of each command, file and function in the event count, largest
-//! first. Also converts a file of samples to other formats.
+//! first. `pfc report` also converts a file of samples to other formats.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -10,24 +10,25 @@ use std::path::Path;
 use serde_json::{json, Value};
 
 use crate::cli::{ReportArgs, SortKey};
-use crate::failure::Failure;
-use crate::out::Out;
-use crate::profile::{elsewhere, Frame, Profile, Sample};
+use crate::error::Failure;
+use crate::output::Out;
+use crate::profile::{export, Frame, Profile, Sample};
 
-/// A tree of calling functions, by name. The functions in `next` called this one.
+/// A node of the tree of calling functions. The functions in `callers`, each under its name, called
+/// the function of this node.
 #[derive(Default)]
-struct Callers {
-    /// Sum of the periods of the samples with this call path.
+struct CallerTree {
+    /// The sum of the periods of the samples with the call path of the node.
     period: u64,
-    next: HashMap<String, Callers>,
+    callers: HashMap<String, CallerTree>,
 }
 
-/// Samples with equal values of all sort keys.
+/// A row of the report: the samples that have equal values of all sort keys.
 pub struct Row {
     pub cells: Vec<String>,
     pub period: u64,
     samples: u64,
-    callers: Callers,
+    callers: CallerTree,
 }
 
 impl SortKey {
@@ -42,8 +43,8 @@ impl SortKey {
         }
     }
 
-    /// The name of the key in JSON.
-    fn name(self) -> &'static str {
+    /// Returns the name of the sort key in JSON.
+    fn json_name(self) -> &'static str {
         match self {
             Self::Comm => "command",
             Self::Dso => "object",
@@ -54,12 +55,12 @@ impl SortKey {
         }
     }
 
-    fn cell(self, profile: &Profile, sample: &Sample) -> String {
-        let frame = profile.place(sample);
+    fn format_cell(self, profile: &Profile, sample: &Sample) -> String {
+        let frame = profile.leaf_frame(sample);
         match self {
             Self::Comm => sample.command.to_string(),
             Self::Dso => frame.short_object().to_owned(),
-            Self::Sym => symbol(frame),
+            Self::Sym => format_symbol(frame),
             Self::Pid => sample.pid.to_string(),
             Self::Tid => sample.tid.to_string(),
             Self::Cpu => sample.cpu.map_or("-".to_owned(), |n| n.to_string()),
@@ -68,73 +69,84 @@ impl SortKey {
 }
 
 /// Returns the symbol with perf's mark: `[k]` for the kernel, `[.]` for user mode.
-fn symbol(frame: &Frame) -> String {
+fn format_symbol(frame: &Frame) -> String {
     let mark = if frame.is_kernel { 'k' } else { '.' };
     format!("[{mark}] {}", frame.symbol)
 }
 
-fn caller(frame: &Frame) -> String {
+fn caller_name(frame: &Frame) -> String {
     match frame.is_known() {
         true => frame.symbol.to_string(),
         false => format!("{} ({})", frame.symbol, frame.short_object()),
     }
 }
 
-/// Groups the samples by the sort keys. Rows are ordered by period, largest first, then by cells.
-pub fn rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> Vec<Row> {
-    let mut all: HashMap<Vec<String>, Row> = HashMap::new();
+/// Groups the samples by the sort keys. The rows of the report are ordered by the sum of periods,
+/// largest first, and then by the texts of the cells.
+pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> Vec<Row> {
+    let mut rows_by_cells: HashMap<Vec<String>, Row> = HashMap::new();
     for sample in samples {
-        let cells: Vec<String> = keys.iter().map(|key| key.cell(profile, sample)).collect();
-        let row = all.entry(cells).or_insert_with_key(|cells| Row {
+        let cells: Vec<String> = keys
+            .iter()
+            .map(|key| key.format_cell(profile, sample))
+            .collect();
+        let row = rows_by_cells.entry(cells).or_insert_with_key(|cells| Row {
             cells: cells.clone(),
             period: 0,
             samples: 0,
-            callers: Callers::default(),
+            callers: CallerTree::default(),
         });
         row.samples += 1;
         row.period = row.period.saturating_add(sample.period);
-        let mut at = &mut row.callers;
-        at.period = at.period.saturating_add(sample.period);
+        let mut node = &mut row.callers;
+        node.period = node.period.saturating_add(sample.period);
         for frame in profile.stack(sample).skip(1) {
-            at = at.next.entry(caller(frame)).or_default();
-            at.period = at.period.saturating_add(sample.period);
+            node = node.callers.entry(caller_name(frame)).or_default();
+            node.period = node.period.saturating_add(sample.period);
         }
     }
-    let mut rows: Vec<Row> = all.into_values().collect();
+    let mut rows: Vec<Row> = rows_by_cells.into_values().collect();
     rows.sort_by(|a, b| b.period.cmp(&a.period).then_with(|| a.cells.cmp(&b.cells)));
     rows
 }
 
-impl Callers {
-    fn sorted(&self) -> Vec<(&String, &Callers)> {
-        let mut next: Vec<_> = self.next.iter().collect();
-        next.sort_by(|a, b| b.1.period.cmp(&a.1.period).then_with(|| a.0.cmp(b.0)));
-        next
+impl CallerTree {
+    fn sorted(&self) -> Vec<(&String, &CallerTree)> {
+        let mut callers: Vec<_> = self.callers.iter().collect();
+        callers.sort_by(|a, b| b.1.period.cmp(&a.1.period).then_with(|| a.0.cmp(b.0)));
+        callers
     }
 
-    /// Prints one line per caller, except those below `least` percent. A caller that all samples of
-    /// its parent have is printed without a percentage.
-    fn print(&self, total: f64, least: f64, depth: usize, out: &mut Out) -> std::io::Result<()> {
-        for (name, callers) in self.sorted() {
-            let share = percent(callers.period, total);
-            if share < least {
+    /// Prints one line per caller of a function, except for callers whose share is below
+    /// `min_percent` percent. A caller that all samples of its parent node have is printed without
+    /// a percentage.
+    fn print(
+        &self,
+        total: f64,
+        min_percent: f64,
+        depth: usize,
+        out: &mut Out,
+    ) -> std::io::Result<()> {
+        for (name, tree) in self.sorted() {
+            let share = percent(tree.period, total);
+            if share < min_percent {
                 continue;
             }
             let indent = "  ".repeat(depth);
-            match callers.period == self.period {
+            match tree.period == self.period {
                 true => writeln!(out, "            {indent}{name}")?,
                 false => writeln!(out, "            {indent}{share:.2}% {name}")?,
             }
-            // A caller that is the only one keeps the indentation, so that a chain of calls is one
-            // column.
-            let deeper = depth + usize::from(callers.next.len() > 1);
-            callers.print(total, least, deeper, out)?;
+            // A single caller keeps the indentation of the called function, so that a chain of
+            // calls is one column.
+            let child_depth = depth + usize::from(tree.callers.len() > 1);
+            tree.print(total, min_percent, child_depth, out)?;
         }
         Ok(())
     }
 
     fn json(&self) -> Value {
-        let one = |(name, callers): (&String, &Callers)| json!({ "symbol": name, "period": callers.period, "callers": callers.json() });
+        let one = |(name, tree): (&String, &CallerTree)| json!({ "symbol": name, "period": tree.period, "callers": tree.json() });
         self.sorted().into_iter().map(one).collect()
     }
 }
@@ -148,33 +160,33 @@ pub fn percent(part: u64, total: f64) -> f64 {
 
 pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let profile = Profile::load(input)?.only(args.input.event.as_deref())?;
+    let profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
     if args.pprof && out.is_terminal() {
         return Err(Failure::Refused(
             "pprof's format is not written to a terminal; write it to a file: -o FILE".to_owned(),
         ));
     }
     match (args.json, args.firefox, args.pprof) {
-        (true, ..) => all_json(&profile, args, out),
-        (_, true, _) => Ok(elsewhere::firefox(&profile, out)?),
-        (_, _, true) => Ok(elsewhere::pprof(&profile, out)?),
+        (true, ..) => print_json(&profile, args, out),
+        (_, true, _) => Ok(export::write_firefox(&profile, out)?),
+        (_, _, true) => Ok(export::write_pprof(&profile, out)?),
         _ => {
             for (event, samples) in profile.by_event() {
-                table(&profile, event, &samples, args, out)?;
+                print_table(&profile, event, &samples, args, out)?;
             }
             Ok(())
         }
     }
 }
 
-fn table(
+fn print_table(
     profile: &Profile,
     event: usize,
     samples: &[&Sample],
     args: &ReportArgs,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let rows = rows(profile, samples, &args.sort);
+    let rows = group_rows(profile, samples, &args.sort);
     let count: u64 = rows.iter().fold(0, |n, r| n.saturating_add(r.period));
     let total = count as f64;
     writeln!(out, "# Total Lost Samples: {}", profile.lost)?;
@@ -213,9 +225,9 @@ fn table(
         let cells: Vec<&str> = row.cells.iter().map(String::as_str).collect();
         let share = format!("{:.2}%", percent(row.period, total));
         writeln!(out, "{share:>10}  {}", line(&cells))?;
-        if args.stacks && !row.callers.next.is_empty() {
-            let least = args.least() * percent(row.period, total) / 100.0;
-            row.callers.print(total, least, 0, out)?;
+        if args.stacks && !row.callers.callers.is_empty() {
+            let min_percent = args.min_caller_percent() * percent(row.period, total) / 100.0;
+            row.callers.print(total, min_percent, 0, out)?;
             writeln!(out)?;
         }
     }
@@ -223,10 +235,10 @@ fn table(
     Ok(())
 }
 
-fn all_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
+fn print_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     let mut events = Vec::new();
     for (event, samples) in profile.by_event() {
-        let rows = rows(profile, &samples, &args.sort);
+        let rows = group_rows(profile, &samples, &args.sort);
         let total = rows.iter().fold(0, |n: u64, r| n.saturating_add(r.period));
         let row = |row: &Row| {
             let mut line = json!({
@@ -235,7 +247,7 @@ fn all_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), F
                 "samples": row.samples,
             });
             for (key, cell) in args.sort.iter().zip(&row.cells) {
-                line[key.name()] = cell.clone().into();
+                line[key.json_name()] = cell.clone().into();
             }
             if args.stacks {
                 line["callers"] = row.callers.json();
@@ -269,7 +281,7 @@ mod tests {
         let profile = synthetic();
         let samples = &profile.by_event()[&0];
         let keys = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
-        let rows = rows(&profile, samples, &keys);
+        let rows = group_rows(&profile, samples, &keys);
         let cells: Vec<String> = rows.iter().map(|r| r.cells.join(" ")).collect();
         assert_eq!(
             cells,
@@ -279,7 +291,7 @@ mod tests {
         let callers = rows[0].callers.sorted();
         assert_eq!((callers[0].0.as_str(), callers[0].1.period), ("main", 200));
         assert_eq!(callers[1].0, "a;b");
-        let by_cpu = super::rows(&profile, samples, &[SortKey::Cpu]);
+        let by_cpu = super::group_rows(&profile, samples, &[SortKey::Cpu]);
         assert_eq!(by_cpu.len(), 1);
     }
 
@@ -288,7 +300,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("pfc-report-{}", std::process::id()));
         let profile = synthetic();
         let args = ReportArgs {
-            input: crate::cli::Input {
+            input: crate::cli::InputArgs {
                 file: None,
                 event: None,
             },
@@ -301,7 +313,7 @@ mod tests {
             pprof: false,
         };
         let mut out = Out::open(Some(&path)).expect("a file");
-        table(&profile, 0, &profile.by_event()[&0], &args, &mut out).expect("room");
+        print_table(&profile, 0, &profile.by_event()[&0], &args, &mut out).expect("room");
         out.finish().expect("room");
         let text = std::fs::read_to_string(&path).expect("a file");
         assert_eq!(
@@ -314,7 +326,7 @@ mod tests {
              50.00% main\n            25.00% a;b\n\n\n"
         );
         let mut out = Out::open(Some(&path)).expect("a file");
-        all_json(&profile, &args, &mut out).expect("room");
+        print_json(&profile, &args, &mut out).expect("room");
         out.finish().expect("room");
         let text = std::fs::read_to_string(&path).expect("a file");
         std::fs::remove_file(&path).expect("there");

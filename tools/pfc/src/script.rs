@@ -9,29 +9,29 @@ use std::path::Path;
 use serde_json::{json, Value};
 
 use crate::cli::ScriptArgs;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::profile::{folded, Frame, Profile, Sample};
 
 pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let profile = Profile::load(input)?.only(args.input.event.as_deref())?;
+    let profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
     if args.folded {
-        for (stack, samples) in folded::folded(&profile) {
+        for (stack, samples) in folded::fold_stacks(&profile) {
             writeln!(out, "{stack} {samples}")?;
         }
         return Ok(());
     }
     for sample in &profile.samples {
         match args.json {
-            true => writeln!(out, "{}", object(&profile, sample))?,
-            false => text(&profile, sample, out)?,
+            true => writeln!(out, "{}", sample_json(&profile, sample))?,
+            false => print_sample(&profile, sample, out)?,
         }
     }
     Ok(())
 }
 
-fn place(frame: &Frame) -> String {
+fn format_frame(frame: &Frame) -> String {
     let symbol = match frame.is_known() {
         true => format!("{}+{:#x}", frame.symbol, frame.offset),
         false => frame.symbol.to_string(),
@@ -39,7 +39,7 @@ fn place(frame: &Frame) -> String {
     format!("{:>16x} {symbol} ({})", frame.address, frame.object)
 }
 
-fn text(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(), Failure> {
+fn print_sample(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(), Failure> {
     let cpu = sample.cpu.map_or(String::new(), |n| format!("[{n:03}] "));
     write!(
         out,
@@ -52,18 +52,18 @@ fn text(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(), Failure
         profile.events[sample.event],
     )?;
     if !profile.has_stacks {
-        writeln!(out, "{}", place(profile.place(sample)))?;
+        writeln!(out, "{}", format_frame(profile.leaf_frame(sample)))?;
         return Ok(());
     }
     writeln!(out)?;
     for frame in profile.stack(sample) {
-        writeln!(out, "\t{}", place(frame))?;
+        writeln!(out, "\t{}", format_frame(frame))?;
     }
     writeln!(out)?;
     Ok(())
 }
 
-fn object(profile: &Profile, sample: &Sample) -> Value {
+fn sample_json(profile: &Profile, sample: &Sample) -> Value {
     let frame = |frame: &Frame| {
         json!({
             "address": format!("{:#x}", frame.address),
@@ -93,7 +93,7 @@ mod tests {
     fn printed(profile: &Profile) -> String {
         let path = std::env::temp_dir().join(format!("pfc-script-{}", std::process::id()));
         let mut out = Out::open(Some(&path)).expect("a file");
-        text(profile, &profile.samples[0], &mut out).expect("room");
+        print_sample(profile, &profile.samples[0], &mut out).expect("room");
         out.finish().expect("room");
         let text = std::fs::read_to_string(&path).expect("a file");
         std::fs::remove_file(path).expect("there");
@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn r1_10_samples_are_exact_in_json() {
         let profile = synthetic();
-        let value = object(&profile, &profile.samples[3]);
+        let value = sample_json(&profile, &profile.samples[3]);
         assert_eq!(value["time"], 4_000_000);
         assert_eq!(value["stack"][0]["symbol"], "sys_read");
         assert_eq!(value["stack"][0]["kernel"], true);
         assert_eq!(value["stack"][1]["address"], "0x2008");
-        let value = object(&profile, &profile.samples[4]);
+        let value = sample_json(&profile, &profile.samples[4]);
         assert!(value["stack"][0]["symbol"].is_null());
     }
 }

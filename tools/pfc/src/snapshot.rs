@@ -8,9 +8,9 @@ use std::path::Path;
 use perfcounters::Counters;
 
 use crate::cli::SnapshotArgs;
-use crate::document;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::instances_json;
+use crate::output::Out;
 use crate::read;
 use crate::time;
 
@@ -18,20 +18,24 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
     let mut counters = Counters::open_path(device)?;
     let snapshot = counters.snapshot(&args.select.pattern())?;
     if snapshot.selection().is_empty() {
-        return Err(Failure::no_match(&args.select.words()));
+        return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     if args.json {
-        document::values(&snapshot, snapshot.readings(), true, out)?;
+        instances_json::write_values(&snapshot, snapshot.readings(), true, out)?;
         return Ok(());
     }
     let stamp = snapshot.stamp();
     writeln!(out, "generation  {}", stamp.generation)?;
-    writeln!(out, "boot id     {}", time::boot_id(&stamp.boot_id))?;
-    writeln!(out, "loaded      {}", time::utc(counters.loaded_ns(), 0))?;
+    writeln!(out, "boot id     {}", time::format_boot_id(&stamp.boot_id))?;
+    writeln!(
+        out,
+        "loaded      {}",
+        time::format_utc(counters.loaded_ns(), 0)
+    )?;
     writeln!(
         out,
         "taken       {} (monotonic {}.{:09} s)",
-        time::utc(stamp.realtime_ns, 9),
+        time::format_utc(stamp.realtime_ns, 9),
         stamp.monotonic_ns / 1_000_000_000,
         stamp.monotonic_ns % 1_000_000_000
     )?;
@@ -47,6 +51,6 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
         snapshot.selection().instances().len()
     )?;
     writeln!(out)?;
-    read::text(&snapshot, snapshot.readings(), true, out)?;
+    read::print_table(&snapshot, snapshot.readings(), true, out)?;
     Ok(())
 }

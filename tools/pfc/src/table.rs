@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Text tables with aligned columns.
+//! Prints text tables with aligned columns.
 
 use std::io::{self, Write};
 
-use crate::out::{Out, Style};
+use crate::output::{Out, Style};
 
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lean {
+pub enum Align {
     Left,
     Right,
 }
 
-/// A table with titles. Each column is as wide as its widest cell.
+/// A table with a title for each column. Each column is as wide as its widest cell.
 pub struct Table {
-    columns: Vec<(String, Lean)>,
+    columns: Vec<(String, Align)>,
     rows: Vec<Row>,
 }
 
 enum Row {
     Cells(Vec<String>, Option<Style>),
-    /// A line that is not divided into columns, printed after the row before it.
-    Below(String),
+    /// A line of a table that is not divided into columns, and is printed after the preceding row.
+    Line(String),
 }
 
 impl Table {
@@ -33,17 +33,17 @@ impl Table {
         }
     }
 
-    pub fn column(mut self, title: impl Into<String>, lean: Lean) -> Self {
-        self.columns.push((title.into(), lean));
+    pub fn with_column(mut self, title: impl Into<String>, align: Align) -> Self {
+        self.columns.push((title.into(), align));
         self
     }
 
-    pub fn row(&mut self, cells: Vec<String>, style: Option<Style>) {
+    pub fn add_row(&mut self, cells: Vec<String>, style: Option<Style>) {
         self.rows.push(Row::Cells(cells, style));
     }
 
-    pub fn below(&mut self, line: String) {
-        self.rows.push(Row::Below(line));
+    pub fn add_line(&mut self, line: String) {
+        self.rows.push(Row::Line(line));
     }
 
     pub fn print(&self, out: &mut Out) -> io::Result<()> {
@@ -54,39 +54,43 @@ impl Table {
             .map(|(n, (title, _))| {
                 let cells = self.rows.iter().filter_map(|row| match row {
                     Row::Cells(cells, _) => cells.get(n),
-                    Row::Below(_) => None,
+                    Row::Line(_) => None,
                 });
-                cells.chain([title]).map(|t| width(t)).max().unwrap_or(0)
+                cells
+                    .chain([title])
+                    .map(|t| text_width(t))
+                    .max()
+                    .unwrap_or(0)
             })
             .collect();
         let titles: Vec<String> = self.columns.iter().map(|(t, _)| t.clone()).collect();
-        let line = self.line(&titles, &widths);
+        let line = self.format_line(&titles, &widths);
         writeln!(out, "{}", out.paint(Style::Title, &line))?;
         for row in &self.rows {
             match row {
-                Row::Cells(cells, None) => writeln!(out, "{}", self.line(cells, &widths))?,
+                Row::Cells(cells, None) => writeln!(out, "{}", self.format_line(cells, &widths))?,
                 Row::Cells(cells, Some(style)) => {
-                    let line = self.line(cells, &widths);
+                    let line = self.format_line(cells, &widths);
                     writeln!(out, "{}", out.paint(*style, &line))?;
                 }
-                Row::Below(line) => writeln!(out, "{line}")?,
+                Row::Line(line) => writeln!(out, "{line}")?,
             }
         }
         Ok(())
     }
 
-    fn line(&self, cells: &[String], widths: &[usize]) -> String {
+    fn format_line(&self, cells: &[String], widths: &[usize]) -> String {
         let mut line = String::new();
-        for ((cell, (_, lean)), full) in cells.iter().zip(&self.columns).zip(widths) {
+        for ((cell, (_, align)), column_width) in cells.iter().zip(&self.columns).zip(widths) {
             if !line.is_empty() {
                 line.push_str("  ");
             }
-            let pad = full.saturating_sub(width(cell));
-            if *lean == Lean::Right {
+            let pad = column_width.saturating_sub(text_width(cell));
+            if *align == Align::Right {
                 line.extend(std::iter::repeat_n(' ', pad));
             }
             line.push_str(cell);
-            if *lean == Lean::Left {
+            if *align == Align::Left {
                 line.extend(std::iter::repeat_n(' ', pad));
             }
         }
@@ -95,8 +99,8 @@ impl Table {
     }
 }
 
-/// Returns the number of terminal columns of a text. One per character is close enough, as names
-/// are mostly ASCII.
-fn width(text: &str) -> usize {
+/// Returns the number of terminal columns of a text. One terminal column per character is accurate
+/// enough, because names are mostly ASCII.
+fn text_width(text: &str) -> usize {
     text.chars().count()
 }

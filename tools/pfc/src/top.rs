@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc top`: where samples are, live: a table on a terminal, lines in a pipe.
+//! `pfc top`: shows continuously in which functions samples are taken, as a table on a terminal or
+//! as lines in a pipe.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,71 +18,72 @@ use ratatui::DefaultTerminal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::{RecordArgs, SortKey, TopArgs};
-use crate::data::{in_memory, take_until, Attribute};
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::data::{encode_file, take_until, Attribute};
+use crate::error::Failure;
+use crate::output::Out;
 use crate::profile::Reader;
 use crate::record::{attach, now, prepare, Contexts};
-use crate::report::{percent, rows, Row};
-use crate::stat::{refused, target, Target};
+use crate::report::{group_rows, percent, Row};
+use crate::stat::{select_target, syscall_failure, Target};
 
-/// Rings are read, and keys are, at least so often.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// The maximum time between two reads of the rings, and between two checks for keys.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const KEYS: [SortKey; 3] = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
 
-/// What came in an interval.
-struct Shown {
+/// The samples of one interval, added up by thread name, object and function.
+struct Table {
     rows: Vec<Row>,
     samples: usize,
     lost: u64,
 }
 
-struct Live {
+struct LiveProfile {
     contexts: Contexts,
     attributes: Vec<Attribute>,
     reader: Reader,
-    /// Records that were read, of later than the last table.
+    /// Records that were read from the rings and are newer than the last table.
     records: Vec<u8>,
 }
 
-impl Live {
-    fn look(&mut self) -> Result<Shown, Failure> {
-        // The rings are read one after the other. Up to this time all of them are complete then: a
-        // sample that is newer may come before the exec that it follows.
+impl LiveProfile {
+    fn collect_table(&mut self) -> Result<Table, Failure> {
+        // pfc reads the rings one after the other. After all rings have been read, the records up
+        // to the time `until` are complete. A sample that is newer may have been read before the
+        // record of an exec that precedes the sample.
         let until = now();
-        self.contexts.turn()?;
-        self.records.append(&mut self.contexts.tasks.take());
+        self.contexts.poll()?;
+        self.records.append(&mut self.contexts.tasks.take_records());
         self.records
-            .append(&mut self.contexts.harvest.records.bytes);
+            .append(&mut self.contexts.drained.records.bytes);
         let records = take_until(&mut self.records, until);
-        let file = in_memory(&self.attributes, false, &[&records]);
+        let file = encode_file(&self.attributes, false, &[&records]);
         self.reader
-            .feed(file)
-            .map_err(|why| Failure::Refused(format!("what was sampled makes no sense: {why}")))?;
+            .add_file(file)
+            .map_err(|why| Failure::Refused(format!("invalid records: {why}")))?;
         let profile = &mut self.reader.profile;
-        let shown = Shown {
-            rows: rows(profile, &profile.samples.iter().collect::<Vec<_>>(), &KEYS),
+        let table = Table {
+            rows: group_rows(profile, &profile.samples.iter().collect::<Vec<_>>(), &KEYS),
             samples: profile.samples.len(),
-            lost: std::mem::take(&mut self.contexts.harvest.lost),
+            lost: std::mem::take(&mut self.contexts.drained.lost),
         };
         profile.samples.clear();
-        Ok(shown)
+        Ok(table)
     }
 
-    fn title(&self, shown: &Shown, interval: Duration) -> String {
+    fn title(&self, table: &Table, interval: Duration) -> String {
         let names: Vec<&str> = self.attributes.iter().map(|a| a.name.as_str()).collect();
         format!(
             "{} samples of {} in {:.1} s, {} lost",
-            shown.samples,
+            table.samples,
             names.join(", "),
             interval.as_secs_f64(),
-            shown.lost
+            table.lost
         )
     }
 }
 
-fn lines(shown: &Shown, most: usize) -> Vec<String> {
-    let total = shown
+fn format_lines(table: &Table, max_lines: usize) -> Vec<String> {
+    let total = table
         .rows
         .iter()
         .fold(0_u64, |n, r| n.saturating_add(r.period));
@@ -92,22 +94,23 @@ fn lines(shown: &Shown, most: usize) -> Vec<String> {
         let share = percent(row.period, total as f64);
         format!("{share:>7.2}%  {command:<15}  {object:<24}  {symbol}")
     };
-    shown.rows.iter().take(most).map(line).collect()
+    table.rows.iter().take(max_lines).map(line).collect()
 }
 
 pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> {
-    let whom = &args.whom;
-    let is_all = whom.processes.is_empty() && whom.threads.is_empty() && whom.cpus.is_none()
-        || whom.all_cpus;
+    let targets = &args.targets;
+    let is_all =
+        targets.processes.is_empty() && targets.threads.is_empty() && targets.cpus.is_none()
+            || targets.all_cpus;
     let record = RecordArgs {
         events: args.event.iter().cloned().collect(),
         frequency: Some(args.frequency),
         period: None,
         stacks: false,
-        whom: crate::cli::Whom {
-            processes: whom.processes.clone(),
-            threads: whom.threads.clone(),
-            cpus: whom.cpus.clone(),
+        targets: crate::cli::TargetArgs {
+            processes: targets.processes.clone(),
+            threads: targets.threads.clone(),
+            cpus: targets.cpus.clone(),
             all_cpus: is_all,
         },
         pages: None,
@@ -116,15 +119,17 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         no_inherit: false,
         command: Vec::new(),
     };
-    let target = target(&record.whom, "sample", false)?;
+    let target = select_target(&record.targets, "sample", false)?;
     let scope = match target {
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
     let (attributes, mut contexts) = prepare(device, &record, scope, &target)?;
-    attach(&mut contexts, &target, whom)?;
-    contexts.start().map_err(|e| refused("sample", &e))?;
-    let mut live = Live {
+    attach(&mut contexts, &target, targets)?;
+    contexts
+        .start()
+        .map_err(|e| syscall_failure("sample", &e))?;
+    let mut live = LiveProfile {
         contexts,
         attributes,
         reader: Reader::default(),
@@ -135,90 +140,95 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::Terminal)?;
     }
     if args.plain || !out.is_terminal() {
-        return plain(&mut live, args, &stop, out);
+        return run_plain(&mut live, args, &stop, out);
     }
-    let coloured = out.is_coloured();
-    // Also restores the terminal when something panics.
+    let is_coloured = out.is_coloured();
+    // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
-    let result = watch(&mut terminal, &mut live, args, &stop, coloured);
+    let result = run_terminal(&mut terminal, &mut live, args, &stop, is_coloured);
     ratatui::restore();
     result
 }
 
-fn plain(live: &mut Live, args: &TopArgs, stop: &AtomicBool, out: &mut Out) -> Result<(), Failure> {
+fn run_plain(
+    live: &mut LiveProfile,
+    args: &TopArgs,
+    stop: &AtomicBool,
+    out: &mut Out,
+) -> Result<(), Failure> {
     let interval = Duration::from_millis(args.interval);
-    let mut seen = 0;
-    while !stop.load(Ordering::Relaxed) && args.count.is_none_or(|count| seen < count) {
+    let mut nr_tables = 0;
+    while !stop.load(Ordering::Relaxed) && args.count.is_none_or(|count| nr_tables < count) {
         let due = Instant::now() + interval;
         while Instant::now() < due && !stop.load(Ordering::Relaxed) {
-            live.contexts.turn()?;
-            std::thread::sleep(PATIENCE.min(due.saturating_duration_since(Instant::now())));
+            live.contexts.poll()?;
+            std::thread::sleep(POLL_INTERVAL.min(due.saturating_duration_since(Instant::now())));
         }
-        let shown = live.look()?;
-        writeln!(out, "# {}", live.title(&shown, interval))?;
-        for line in lines(&shown, args.lines) {
+        let table = live.collect_table()?;
+        writeln!(out, "# {}", live.title(&table, interval))?;
+        for line in format_lines(&table, args.lines) {
             writeln!(out, "{line}")?;
         }
         writeln!(out)?;
         out.flush()?;
-        seen += 1;
+        nr_tables += 1;
     }
     Ok(())
 }
 
-fn watch(
+fn run_terminal(
     terminal: &mut DefaultTerminal,
-    live: &mut Live,
+    live: &mut LiveProfile,
     args: &TopArgs,
     stop: &AtomicBool,
-    coloured: bool,
+    is_coloured: bool,
 ) -> Result<(), Failure> {
     let interval = Duration::from_millis(args.interval);
-    let (mut due, mut seen) = (Instant::now() + interval.min(PATIENCE * 5), 0);
-    let mut paused = false;
+    let (mut due, mut nr_tables) = (Instant::now() + interval.min(POLL_INTERVAL * 5), 0);
+    let mut is_paused = false;
     let mut text = vec!["sampling ...".to_owned()];
-    while !stop.load(Ordering::Relaxed) && args.count.is_none_or(|count| seen < count) {
+    while !stop.load(Ordering::Relaxed) && args.count.is_none_or(|count| nr_tables < count) {
         terminal
             .draw(|screen| {
-                let keys = if paused { "paused; " } else { "" };
+                let keys = if is_paused { "paused; " } else { "" };
                 let title = format!("{}   {keys}space: pause, q: quit", text[0]);
                 let bold = Style::new().add_modifier(Modifier::BOLD);
                 let mut all = vec![Line::styled(title, bold)];
                 for line in text.iter().skip(1).take(screen.area().height.into()) {
-                    all.push(painted(line, coloured));
+                    all.push(style_line(line, is_coloured));
                 }
                 screen.render_widget(Paragraph::new(all), screen.area());
             })
             .map_err(Failure::Terminal)?;
-        if event::poll(PATIENCE).map_err(Failure::Terminal)? {
+        if event::poll(POLL_INTERVAL).map_err(Failure::Terminal)? {
             if let Event::Key(key) = event::read().map_err(Failure::Terminal)? {
                 let control = key.modifiers.contains(KeyModifiers::CONTROL);
                 match key.code {
                     _ if key.kind == KeyEventKind::Release => {}
                     KeyCode::Char('q') | KeyCode::Esc => break,
                     KeyCode::Char('c') if control => break,
-                    KeyCode::Char(' ') => paused = !paused,
+                    KeyCode::Char(' ') => is_paused = !is_paused,
                     _ => {}
                 }
             }
         }
-        live.contexts.turn()?;
+        live.contexts.poll()?;
         if Instant::now() >= due {
-            let shown = live.look()?;
-            if !paused {
-                text = vec![live.title(&shown, interval)];
-                text.extend(lines(&shown, 200));
+            let table = live.collect_table()?;
+            if !is_paused {
+                text = vec![live.title(&table, interval)];
+                text.extend(format_lines(&table, 200));
             }
-            seen += 1;
+            nr_tables += 1;
             due = Instant::now() + interval;
         }
     }
     Ok(())
 }
 
-/// The kernel's functions stand out.
-fn painted(line: &str, coloured: bool) -> Line<'_> {
-    match coloured && line.contains("[k] ") {
+/// Returns a line of the table for the terminal. Functions of the kernel are yellow.
+fn style_line(line: &str, is_coloured: bool) -> Line<'_> {
+    match is_coloured && line.contains("[k] ") {
         true => Line::from(Span::styled(line, Style::new().fg(Color::Yellow))),
         false => Line::from(line),
     }

@@ -1,94 +1,98 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Formatting of values, with units, for human readers and for export.
+//! Formats values with units, for human readers and for export.
 
 use perfcounters::{Kind, Unit};
 
-/// The unit of a value.
+/// The unit of a value, with a power of ten as its scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measure {
+pub struct ScaledUnit {
     pub unit: Unit,
-    /// A value is value * 10^exponent units.
+    /// A raw value v stands for v * 10^exponent units.
     pub exponent: i8,
 }
 
-impl Measure {
-    /// The measure of an instance's value. A histogram's value is the number of values that it has
-    /// counted, so its unit is events.
-    pub fn of(instance: &perfcounters::Instance) -> Self {
+impl ScaledUnit {
+    /// Returns the unit of an instance's value. The value of a histogram is the number of values
+    /// that the histogram has counted, so its unit is events.
+    pub fn of_value(instance: &perfcounters::Instance) -> Self {
         match instance.kind {
             Kind::Histogram => Self {
                 unit: Unit::Events,
                 exponent: 0,
             },
-            _ => Self::inside(instance),
+            _ => Self::of_instance(instance),
         }
     }
 
-    /// The measure of the instance itself. For a histogram this is the unit of its buckets' bounds.
-    pub fn inside(instance: &perfcounters::Instance) -> Self {
+    /// Returns the unit that the descriptor of an instance declares. For a histogram, the result is
+    /// the unit of the bounds of its buckets.
+    pub fn of_instance(instance: &perfcounters::Instance) -> Self {
         Self {
             unit: instance.unit,
             exponent: instance.exponent,
         }
     }
 
-    /// Formats a value: exactly if it has no scale and is neither bytes nor seconds, else as
-    /// [`Self::amount`] does.
-    pub fn value(self, value: i64) -> String {
+    /// Formats a value exactly if the exponent is 0 and the unit is neither bytes nor seconds.
+    /// Formats the value as [`Self::format_amount`] does if the exponent is not 0 or the unit is
+    /// bytes or seconds.
+    pub fn format_value(self, value: i64) -> String {
         if self.exponent == 0 && !matches!(self.unit, Unit::Bytes | Unit::Seconds) {
             return value.to_string();
         }
-        self.amount(value as f64)
+        self.format_amount(value as f64)
     }
 
     /// Formats a fractional value with about three significant digits: `1.23 ms`, `12.3 KiB`,
     /// `4.56k`.
-    pub fn amount(self, value: f64) -> String {
+    pub fn format_amount(self, value: f64) -> String {
         let value = value * 10f64.powi(i32::from(self.exponent));
         match self.unit {
-            Unit::Seconds => seconds(value),
-            Unit::Bytes => scaled(
+            Unit::Seconds => format_seconds(value),
+            Unit::Bytes => format_scaled(
                 value,
                 1024.0,
                 &[" B", " KiB", " MiB", " GiB", " TiB", " PiB"],
             ),
-            _ => scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"]),
+            _ => format_scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"]),
         }
     }
 
-    /// Formats a rate as an amount; "per second" is not part of the text.
-    pub fn rate(self, per_second: f64) -> String {
-        self.amount(per_second)
+    /// Formats a rate as [`Self::format_amount`] does. The words "per second" are not part of the
+    /// formatted rate.
+    pub fn format_rate(self, per_second: f64) -> String {
+        self.format_amount(per_second)
     }
 
-    /// Returns a factor that makes amounts of different units roughly comparable. Without it the
-    /// table of the busiest instances would show those with the smallest units first.
-    pub fn weight(self) -> f64 {
-        let coin = match self.unit {
-            // A packet has about 1,000 bytes.
+    /// Returns a factor that makes amounts of different units roughly comparable. Without the
+    /// factor, the table of the busiest instances would show the instances with the smallest units
+    /// first.
+    pub fn sort_weight(self) -> f64 {
+        let unit_weight = match self.unit {
+            // 1,000 bytes have the weight of one packet, because a packet has about 1,000 bytes.
             Unit::Bytes => 1e-3,
             Unit::Cycles => 1e-6,
-            // One second per second is a CPU that is always busy.
+            // A rate of one second per second means that a CPU is always busy.
             Unit::Seconds => 1e4,
             _ => 1.0,
         };
-        coin * 10f64.powi(i32::from(self.exponent))
+        unit_weight * 10f64.powi(i32::from(self.exponent))
     }
 
-    /// Returns the unit for a column of units; empty if the value is a plain number or shows the
-    /// unit itself.
-    pub fn word(self) -> String {
+    /// Returns the unit for a column of units. Returns an empty text if the value is a plain
+    /// number, or if the formatted value contains the unit.
+    pub fn column_unit(self) -> String {
         match (self.unit, self.exponent) {
             (Unit::None, 0) => String::new(),
-            // The formatted value contains the unit.
+            // The formatted value of bytes and seconds contains the unit.
             (Unit::Bytes | Unit::Seconds, _) => String::new(),
             (unit, _) => unit.name().to_owned(),
         }
     }
 
-    /// Returns the unit of the raw integers, in a word: `ns`, `bytes`, `10^3 pages`.
-    pub fn coin(self) -> String {
+    /// Returns the unit of the raw values, for example `ns`, `bytes` or `10^3 pages`.
+    pub fn raw_unit(self) -> String {
         let word = match (self.unit, self.exponent) {
             (Unit::None, 0) => "-",
             (Unit::Seconds, 0) => "s",
@@ -106,27 +110,28 @@ impl Measure {
     }
 }
 
-fn seconds(value: f64) -> String {
+fn format_seconds(value: f64) -> String {
     match value.abs() {
         0.0 => "0 s".to_owned(),
-        v if v < 0.999_95e-6 => format!("{} ns", digits(value * 1e9)),
-        v if v < 0.999_95e-3 => format!("{} us", digits(value * 1e6)),
-        v if v < 0.999_95 => format!("{} ms", digits(value * 1e3)),
-        _ => format!("{} s", digits(value)),
+        v if v < 0.999_95e-6 => format!("{} ns", format_significant(value * 1e9)),
+        v if v < 0.999_95e-3 => format!("{} us", format_significant(value * 1e6)),
+        v if v < 0.999_95 => format!("{} ms", format_significant(value * 1e3)),
+        _ => format!("{} s", format_significant(value)),
     }
 }
 
-fn scaled(mut value: f64, step: f64, suffixes: &[&str]) -> String {
+fn format_scaled(mut value: f64, step: f64, suffixes: &[&str]) -> String {
     let mut at = 0;
     while value.abs() >= 999.95 && at + 1 < suffixes.len() {
         value /= step;
         at += 1;
     }
-    format!("{}{}", digits(value), suffixes[at])
+    format!("{}{}", format_significant(value), suffixes[at])
 }
 
-/// Formats a number with three significant digits; integers below one million exactly.
-fn digits(value: f64) -> String {
+/// Formats a number with three significant digits. An integer below one million is formatted
+/// exactly.
+fn format_significant(value: f64) -> String {
     let text = match value.abs() {
         v if v == v.trunc() && v < 1e6 => return format!("{value:.0}"),
         v if v >= 99.95 => format!("{value:.0}"),
@@ -141,9 +146,9 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Formats value * 10^exponent exactly: as a decimal number for exponents from -18 to 18, beyond
-/// that as `7e127`.
-pub fn decimal(value: i128, exponent: i8) -> String {
+/// Formats value * 10^exponent exactly: as a decimal number for exponents from -18 to 18, and in
+/// the form `7e127` for other exponents.
+pub fn format_decimal(value: i128, exponent: i8) -> String {
     let digits = value.unsigned_abs().to_string();
     let sign = if value < 0 { "-" } else { "" };
     match exponent {
@@ -151,9 +156,9 @@ pub fn decimal(value: i128, exponent: i8) -> String {
         0 => format!("{sign}{digits}"),
         1..=18 => format!("{sign}{digits}{}", "0".repeat(exponent as usize)),
         -18..=-1 => {
-            let behind = usize::from(exponent.unsigned_abs());
-            let digits = format!("{digits:0>width$}", width = behind + 1);
-            let (whole, part) = digits.split_at(digits.len() - behind);
+            let nr_decimals = usize::from(exponent.unsigned_abs());
+            let digits = format!("{digits:0>width$}", width = nr_decimals + 1);
+            let (whole, part) = digits.split_at(digits.len() - nr_decimals);
             let number = format!("{sign}{whole}.{part}");
             number
                 .trim_end_matches('0')
@@ -166,7 +171,7 @@ pub fn decimal(value: i128, exponent: i8) -> String {
 
 /// Formats value * 10^exponent exactly, in the canonical form that OpenMetrics requires for the
 /// bound of a bucket: `0.001`, `1.0`, `1e+06`, `1.023e-06`.
-pub fn canonical(value: u64, exponent: i8) -> String {
+pub fn format_canonical(value: u64, exponent: i8) -> String {
     if value == 0 {
         return "0.0".to_owned();
     }
@@ -189,8 +194,9 @@ pub fn canonical(value: u64, exponent: i8) -> String {
     }
 }
 
-/// Returns the bounds of bucket `b` of `buckets`: the lower one is inclusive, the upper one
-/// exclusive. `None` means no bound.
+/// Returns the bounds of bucket `b` of a histogram with `buckets` buckets. The lower bound is
+/// inclusive and the upper bound is exclusive. `None` as a bound means that the bucket has no lower
+/// or upper bound.
 pub fn bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
     let from = match b {
         0 => None,
@@ -204,8 +210,9 @@ pub fn bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
     (from, to)
 }
 
-/// Returns the first bucket below whose upper bound at least this share of all values lies.
-pub fn quantile(buckets: &[i64], share: f64) -> Option<usize> {
+/// Returns the index of the first bucket for which at least the fraction `share` of all values lies
+/// below its upper bound.
+pub fn quantile_bucket(buckets: &[i64], share: f64) -> Option<usize> {
     let all: i64 = buckets.iter().fold(0, |a, b| a.wrapping_add(*b));
     if all <= 0 {
         return None;
@@ -218,12 +225,12 @@ pub fn quantile(buckets: &[i64], share: f64) -> Option<usize> {
     })
 }
 
-/// Formats the upper bound of a bucket as `< 1.05 ms`. The last bucket has only a lower one: `>=
-/// 8.59 s`.
-pub fn bucket_edge(measure: Measure, b: usize, buckets: usize) -> String {
+/// Formats the upper bound of a bucket as `< 1.05 ms`. The last bucket has only a lower bound,
+/// which is formatted as `>= 8.59 s`.
+pub fn format_bucket_bound(unit: ScaledUnit, b: usize, buckets: usize) -> String {
     match bucket_bounds(b, buckets) {
-        (_, Some(to)) => format!("< {}", measure.amount(to as f64)),
-        (Some(from), None) => format!(">= {}", measure.amount(from as f64)),
+        (_, Some(to)) => format!("< {}", unit.format_amount(to as f64)),
+        (Some(from), None) => format!(">= {}", unit.format_amount(from as f64)),
         (None, None) => String::new(),
     }
 }
@@ -232,45 +239,45 @@ pub fn bucket_edge(measure: Measure, b: usize, buckets: usize) -> String {
 mod tests {
     use super::*;
 
-    const NS: Measure = Measure {
+    const NS: ScaledUnit = ScaledUnit {
         unit: Unit::Seconds,
         exponent: -9,
     };
-    const BYTES: Measure = Measure {
+    const BYTES: ScaledUnit = ScaledUnit {
         unit: Unit::Bytes,
         exponent: 0,
     };
-    const EVENTS: Measure = Measure {
+    const EVENTS: ScaledUnit = ScaledUnit {
         unit: Unit::Events,
         exponent: 0,
     };
 
     #[test]
     fn pfc_units_are_humanised() {
-        assert_eq!(NS.value(0), "0 s");
-        assert_eq!(NS.value(1), "1 ns");
-        assert_eq!(NS.value(1_234), "1.23 us");
-        assert_eq!(NS.value(999_999), "1.00 ms");
-        assert_eq!(NS.value(12_345_678), "12.3 ms");
-        assert_eq!(NS.value(-1_500_000_000), "-1.50 s");
-        assert_eq!(BYTES.value(1023), "1.00 KiB");
-        assert_eq!(BYTES.value(999), "999 B");
-        assert_eq!(BYTES.value(3 << 30), "3 GiB");
-        assert_eq!(EVENTS.value(i64::MAX), "9223372036854775807");
-        assert_eq!(EVENTS.amount(0.001), "0");
-        assert_eq!(EVENTS.amount(12_345.0), "12.3k");
-        assert_eq!(EVENTS.amount(0.25), "0.25");
+        assert_eq!(NS.format_value(0), "0 s");
+        assert_eq!(NS.format_value(1), "1 ns");
+        assert_eq!(NS.format_value(1_234), "1.23 us");
+        assert_eq!(NS.format_value(999_999), "1.00 ms");
+        assert_eq!(NS.format_value(12_345_678), "12.3 ms");
+        assert_eq!(NS.format_value(-1_500_000_000), "-1.50 s");
+        assert_eq!(BYTES.format_value(1023), "1.00 KiB");
+        assert_eq!(BYTES.format_value(999), "999 B");
+        assert_eq!(BYTES.format_value(3 << 30), "3 GiB");
+        assert_eq!(EVENTS.format_value(i64::MAX), "9223372036854775807");
+        assert_eq!(EVENTS.format_amount(0.001), "0");
+        assert_eq!(EVENTS.format_amount(12_345.0), "12.3k");
+        assert_eq!(EVENTS.format_amount(0.25), "0.25");
     }
 
     #[test]
     fn pfc_units_have_a_word() {
-        let coin = |unit, exponent| Measure { unit, exponent }.coin();
-        assert_eq!(NS.coin(), "ns");
-        assert_eq!(BYTES.coin(), "bytes");
-        assert_eq!(coin(Unit::None, 0), "-");
-        assert_eq!(coin(Unit::Pages, 3), "10^3 pages");
-        assert_eq!(coin(Unit::Seconds, -7), "10^-7 seconds");
-        assert_eq!(coin(Unit::None, -2), "10^-2");
+        let raw_unit = |unit, exponent| ScaledUnit { unit, exponent }.raw_unit();
+        assert_eq!(NS.raw_unit(), "ns");
+        assert_eq!(BYTES.raw_unit(), "bytes");
+        assert_eq!(raw_unit(Unit::None, 0), "-");
+        assert_eq!(raw_unit(Unit::Pages, 3), "10^3 pages");
+        assert_eq!(raw_unit(Unit::Seconds, -7), "10^-7 seconds");
+        assert_eq!(raw_unit(Unit::None, -2), "10^-2");
     }
 
     #[test]
@@ -288,7 +295,7 @@ mod tests {
             (7, 127, "7e127"),
             (-7, -128, "-7e-128"),
         ] {
-            assert_eq!(decimal(value, exponent), text, "{value} {exponent}");
+            assert_eq!(format_decimal(value, exponent), text, "{value} {exponent}");
             let back: f64 = text.parse().expect("a number");
             let near = value as f64 * 10f64.powi(exponent.into());
             assert!((back - near).abs() <= near.abs() * 1e-12, "{text}");
@@ -316,7 +323,11 @@ mod tests {
             ((1 << 62) - 1, 0, "4.611686018427387903e+18"),
             (1, -128, "1e-128"),
         ] {
-            assert_eq!(canonical(value, exponent), text, "{value} {exponent}");
+            assert_eq!(
+                format_canonical(value, exponent),
+                text,
+                "{value} {exponent}"
+            );
         }
     }
 
@@ -327,8 +338,8 @@ mod tests {
         assert_eq!(bucket_bounds(4, 64), (Some(8), Some(16)));
         assert_eq!(bucket_bounds(63, 64), (Some(1 << 62), None));
         assert_eq!(bucket_bounds(7, 8), (Some(64), None));
-        assert_eq!(quantile(&[0, 0], 0.5), None);
-        assert_eq!(quantile(&[1, 1, 98], 0.5), Some(2));
-        assert_eq!(quantile(&[99, 1], 0.99), Some(0));
+        assert_eq!(quantile_bucket(&[0, 0], 0.5), None);
+        assert_eq!(quantile_bucket(&[1, 1, 98], 0.5), Some(2));
+        assert_eq!(quantile_bucket(&[99, 1], 0.99), Some(0));
     }
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests `pfc` as a user runs it, on a fake device file.
+//! Tests that run `pfc` as a user does, on a fake device file.
 
 mod device;
 
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
-use device::{patience, pfc, refused, Device};
+use device::{assert_refused, patience, pfc, Device};
 use engine::abi::{Kind, Unit};
 
 #[test]
 fn pfc_list_shows_what_there_is() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let out = device.run(&["list"]).ok();
     let lines: Vec<&str> = out.lines().collect();
     assert!(lines[0].starts_with("NUMBER  NAME"));
@@ -37,7 +37,7 @@ fn pfc_list_shows_what_there_is() {
 
 #[test]
 fn pfc_list_and_read_are_exact_in_json() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let list = device.run(&["list", "--json", "--all"]).json();
     let all = list["instances"].as_array().expect("a list");
     assert_eq!(all.len(), 7);
@@ -60,14 +60,14 @@ fn pfc_list_and_read_are_exact_in_json() {
     assert!(value("sched/run_time").get("per_cpu").is_none());
 }
 
-/// A kind that only a later kernel knows is shown as a number.
+/// An instance kind that only a later kernel knows is shown as a number.
 #[test]
 fn pfc_kind_that_is_not_known_is_a_number() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let n = device.fake.find("sched/run_time").expect("there");
     let at = engine::abi::DESC_OFFSET + u64::from(n) * 256 + 8;
-    // The descriptor gets kind 9, unit 77 and one slot.
-    device.fake.poke(at, 9 | (77 << 16) | (1 << 48));
+    // The descriptor of the instance gets kind 9, unit 77 and one slot.
+    device.fake.write_word(at, 9 | (77 << 16) | (1 << 48));
     let list = device.run(&["list", "run_time"]).ok();
     let row: Vec<&str> = list
         .lines()
@@ -87,7 +87,7 @@ fn pfc_kind_that_is_not_known_is_a_number() {
 
 #[test]
 fn pfc_read_is_for_people() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let out = device.run(&["read"]).ok();
     for part in [
         "42  events",
@@ -113,7 +113,7 @@ fn pfc_read_is_for_people() {
 
 #[test]
 fn pfc_read_csv_has_a_value_per_line() {
-    let mut device = Device::usual();
+    let mut device = Device::with_instances();
     device.add("odd,\"name\"", Kind::Counter, Unit::None, 0, 1);
     let out = device
         .run(&["read", "--csv", "switches", "latency", "odd"])
@@ -135,7 +135,7 @@ fn pfc_read_csv_has_a_value_per_line() {
 
 #[test]
 fn pfc_snapshot_says_when_and_of_what() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let out = device.run(&["snapshot"]).ok();
     assert!(out.starts_with("generation  8\nboot id     "), "{out}");
     assert!(out.contains("2 possible, 2 online"));
@@ -149,18 +149,18 @@ fn pfc_snapshot_says_when_and_of_what() {
 
 #[test]
 fn pfc_snapshot_is_consistent_or_an_error() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     device.fake.cpu(1).begin();
     let run = device.run(&["snapshot"]);
-    assert_eq!(run.code, Some(2));
+    assert_eq!(run.exit_status, Some(2));
     assert!(
         run.err.contains("CPU 1") && run.out.is_empty(),
         "{}",
         run.err
     );
-    // `read` falls back to values that are not consistent, and warns about it.
+    // `pfc read` prints values that are not consistent, with a warning.
     let run = device.run(&["read", "switches"]);
-    assert_eq!(run.code, Some(0));
+    assert_eq!(run.exit_status, Some(0));
     assert!(run.out.contains("42") && run.err.contains("no consistent snapshot"));
     let json = device.run(&["read", "--json", "switches"]);
     assert!(json.out.contains("\"consistent\":false"));
@@ -168,10 +168,10 @@ fn pfc_snapshot_is_consistent_or_an_error() {
 
 #[test]
 fn pfc_exit_codes_tell_nothing_from_wrong() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     for command in ["list", "read", "watch", "snapshot"] {
         let run = device.run(&[command, "nothing-like-it"]);
-        assert_eq!((run.code, run.out.as_str()), (Some(1), ""));
+        assert_eq!((run.exit_status, run.out.as_str()), (Some(1), ""));
         assert!(
             run.err.contains("nothing matches 'nothing-like-it'"),
             "{}",
@@ -179,18 +179,18 @@ fn pfc_exit_codes_tell_nothing_from_wrong() {
         );
 
         let run = pfc(&[command, "--device", "/nonexistent"]);
-        assert_eq!(run.code, Some(2));
+        assert_eq!(run.exit_status, Some(2));
         assert!(run.err.contains("modprobe perfcounters"), "{}", run.err);
         assert_eq!(run.err.lines().count(), 1);
 
         let run = pfc(&[command, "--device", "/etc/passwd"]);
-        assert_eq!(run.code, Some(2));
+        assert_eq!(run.exit_status, Some(2));
         assert!(run.err.contains("not perfcounters data"), "{}", run.err);
     }
-    assert_eq!(Device::new(1).run(&["list"]).code, Some(1));
-    assert_eq!(pfc(&["bake"]).code, Some(2));
-    assert_eq!(pfc(&["read", "--json", "--csv"]).code, Some(2));
-    assert_eq!(pfc(&["watch", "-i", "0"]).code, Some(2));
+    assert_eq!(Device::new(1).run(&["list"]).exit_status, Some(1));
+    assert_eq!(pfc(&["bake"]).exit_status, Some(2));
+    assert_eq!(pfc(&["read", "--json", "--csv"]).exit_status, Some(2));
+    assert_eq!(pfc(&["watch", "-i", "0"]).exit_status, Some(2));
 }
 
 #[test]
@@ -202,11 +202,11 @@ fn pfc_help_has_examples_for_everything() {
         &["watch", "--help"],
     ] {
         let run = pfc(args);
-        assert_eq!(run.code, Some(0));
+        assert_eq!(run.exit_status, Some(0));
         assert!(run.out.contains("Examples:"), "{args:?}");
     }
     assert!(pfc(&["snapshot", "--help"]).out.contains("Examples:"));
-    assert_eq!(pfc(&["--version"]).code, Some(0));
+    assert_eq!(pfc(&["--version"]).exit_status, Some(0));
     for shell in ["bash", "zsh", "fish"] {
         assert!(pfc(&["completions", shell]).ok().contains("snapshot"));
     }
@@ -219,7 +219,7 @@ fn pfc_help_has_examples_for_everything() {
 
 #[test]
 fn pfc_writes_to_files_and_into_closed_pipes() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let file = device.path.with_extension("out");
     let name = file.to_str().expect("text");
     assert_eq!(device.run(&["read", "-o", name, "switches"]).ok(), "");
@@ -227,7 +227,7 @@ fn pfc_writes_to_files_and_into_closed_pipes() {
     std::fs::remove_file(&file).expect("ours");
     assert!(text.contains("42"));
     let run = device.run(&["read", "-o", "/nonexistent/x"]);
-    assert_eq!(run.code, Some(2));
+    assert_eq!(run.exit_status, Some(2));
     assert!(
         run.err.contains("cannot write to /nonexistent/x"),
         "{}",
@@ -255,19 +255,19 @@ fn pfc_writes_to_files_and_into_closed_pipes() {
 
 #[test]
 fn pfc_watch_in_lines_is_honest_about_what_begins_anew() {
-    let mut device = Device::usual();
+    let mut device = Device::with_instances();
     let again = device.fake.find("syscalls/getpid").expect("known");
     device.fake.cpu(0).adjust(again, 1_000_000);
     let mut child = device.spawn(&["watch", "-i", "600", "--count", "3", "-n", "3", "--all"]);
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    // A table has a heading, titles and three rows. Empty lines separate the tables.
+    // A table of `pfc watch` has a heading, titles and three rows. Empty lines separate the tables.
     let mut table = || -> Vec<String> {
         let text = lines.by_ref().map(|line| line.expect("text"));
         text.filter(|line| !line.is_empty()).take(5).collect()
     };
     let first = table();
     assert!(first[0].contains("3 of 7 instances"), "{first:?}");
-    // The instance is removed and added again: its change is 50, not 50 - 1000000.
+    // The instance is removed and added again. The change of the instance is 50, not 50 - 1000000.
     device.fake.del(again).expect("live");
     device.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
     device.fake.cpu(1).adjust(again, 50);
@@ -285,7 +285,7 @@ fn pfc_watch_in_lines_is_honest_about_what_begins_anew() {
 
 #[test]
 fn pfc_watch_survives_a_module_that_is_loaded_anew() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let mut child = device.spawn(&["watch", "-i", "200", "--count", "3"]);
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let first = lines.next().expect("a line").expect("text");
@@ -299,7 +299,7 @@ fn pfc_watch_survives_a_module_that_is_loaded_anew() {
 
 #[test]
 fn pfc_failing_leaves_the_file_alone() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let file = device.path.with_extension("kept");
     let name = file.to_str().expect("text");
     std::fs::write(&file, "precious").expect("room");
@@ -313,11 +313,11 @@ fn pfc_failing_leaves_the_file_alone() {
         &["export", "--openmetrics", "nothing-like-it"],
     ] {
         let run = device.run(&[command, &["-o", name]].concat());
-        assert_eq!(run.code, Some(1), "{command:?} {}", run.err);
+        assert_eq!(run.exit_status, Some(1), "{command:?} {}", run.err);
         let text = std::fs::read_to_string(&file).expect("there");
         assert_eq!(text, "precious", "{command:?}");
     }
-    // A successful command replaces the file in one step and keeps its mode.
+    // A successful command replaces the output file in one step and keeps the mode of the file.
     for command in ["list", "read", "snapshot"] {
         let before = std::fs::metadata(&file).expect("there");
         assert_eq!(device.run(&[command, "-o", name]).ok(), "");
@@ -326,12 +326,13 @@ fn pfc_failing_leaves_the_file_alone() {
         assert_ne!(before.ino(), after.ino(), "{command} wrote into it");
         assert_eq!(after.mode() & 0o7777, 0o640);
     }
-    assert_eq!(beside(&file), Vec::<String>::new());
+    assert_eq!(sibling_files(&file), Vec::<String>::new());
     std::fs::remove_file(&file).expect("ours");
 }
 
-/// Returns the names of other files in the same directory whose names contain this file's name.
-fn beside(file: &std::path::Path) -> Vec<String> {
+/// Returns the names of the other files in the directory of `file` whose names contain the name of
+/// `file`.
+fn sibling_files(file: &std::path::Path) -> Vec<String> {
     let name = file.file_name().and_then(|n| n.to_str()).expect("a name");
     let all = std::fs::read_dir(file.parent().expect("a directory")).expect("readable");
     all.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -341,7 +342,7 @@ fn beside(file: &std::path::Path) -> Vec<String> {
 
 #[test]
 fn pfc_output_goes_through_links_and_into_what_is_no_file() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let file = device.path.with_extension("real");
     let link = device.path.with_extension("link");
     std::fs::write(&file, "old").expect("room");
@@ -355,7 +356,7 @@ fn pfc_output_goes_through_links_and_into_what_is_no_file() {
         .expect("there")
         .contains("42"));
     std::fs::remove_file(&file).expect("ours");
-    // The link is dangling now: the file that it names is created.
+    // The symbolic link is dangling now. `pfc` creates the file to which the link points.
     assert_eq!(device.run(&["read", "-o", name]).ok(), "");
     assert!(std::fs::read_to_string(&file)
         .expect("there")
@@ -372,7 +373,7 @@ fn pfc_output_goes_through_links_and_into_what_is_no_file() {
 
 #[test]
 fn pfc_device_that_is_no_device_is_said_at_once() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let fifo = device.path.with_extension("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     assert!(made.expect("mkfifo runs").success());
@@ -420,6 +421,6 @@ fn pfc_stat_without_the_module_says_what_to_do() {
         &["stat", "-e", "page-faults", "-x,", "true"],
         &["stat", "--no-inherit", "no_such_command"],
     ] {
-        refused(args, "modprobe perfcounters");
+        assert_refused(args, "modprobe perfcounters");
     }
 }

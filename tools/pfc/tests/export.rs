@@ -1,34 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc export`: the OpenMetrics text, and the files.
+//! Tests of `pfc export`: the OpenMetrics text, and the files that contain the text.
 
 mod device;
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use device::{patience, pfc, send, Device, Guard};
+use device::{patience, pfc, send_signal, Device, KillOnDrop};
 use engine::abi::{Kind, Unit};
 use engine::spec::Spec;
 
-/// Returns the lines of the text, in order.
-fn lines(device: &Device, args: &[&str]) -> Vec<String> {
+/// Returns the lines of the OpenMetrics text that `pfc export` prints, in order.
+fn exported_lines(device: &Device, args: &[&str]) -> Vec<String> {
     let text = device.run(&[&["export", "--openmetrics"], args].concat());
     let text = text.ok();
     assert!(text.ends_with("\n# EOF\n"), "{text}");
     text.lines().map(str::to_owned).collect()
 }
 
-/// Returns the lines that begin with `begin`, except `_created`, whose value depends on the clock.
-fn of(lines: &[String], begin: &str) -> Vec<String> {
+/// Returns the lines that begin with `begin`, except lines of `_created` metrics, whose values
+/// depend on the clock.
+fn lines_of(lines: &[String], begin: &str) -> Vec<String> {
     let wanted = |l: &&String| l.starts_with(begin) && !l.contains("_created{");
     lines.iter().filter(wanted).cloned().collect()
 }
 
 #[test]
 fn pfc_export_counters_have_type_unit_help_and_birth() {
-    let device = Device::usual();
-    let all = lines(&device, &["switches", "read_bytes"]);
+    let device = Device::with_instances();
+    let all = exported_lines(&device, &["switches", "read_bytes"]);
     assert_eq!(
         all[..3],
         [
@@ -75,31 +76,31 @@ fn pfc_export_help_is_of_the_family_not_of_its_first_instance() {
         };
         device.fake.add(&spec).expect("room");
     }
-    let all = lines(&device, &["perfcounters/"]);
+    let all = exported_lines(&device, &["perfcounters/"]);
     let help = "# HELP perfcounters_perfcounters";
     assert_eq!(
-        of(&all, help),
+        lines_of(&all, help),
         [
             format!("{help}_time_seconds values named time of perfcounters/; distinguished by the label name"),
             format!("{help}_served_seconds Page faults"),
         ]
     );
-    // The help text is the same if only some of the instances are selected.
-    let some = lines(&device, &["perfcounters/faults/time"]);
-    assert_eq!(of(&some, help), of(&all, help)[..1]);
+    // The help text of a metric is the same if only some of its instances are selected.
+    let some = exported_lines(&device, &["perfcounters/faults/time"]);
+    assert_eq!(lines_of(&some, help), lines_of(&all, help)[..1]);
 }
 
 #[test]
 fn pfc_export_time_is_in_exact_seconds() {
-    let device = Device::usual();
-    let all = lines(&device, &["run_time", "--sum"]);
+    let device = Device::with_instances();
+    let all = exported_lines(&device, &["run_time", "--sum"]);
     assert_eq!(all[0], "# TYPE perfcounters_sched_run_time_seconds counter");
     assert_eq!(all[1], "# UNIT perfcounters_sched_run_time_seconds seconds");
     assert_eq!(
         all[3],
         "perfcounters_sched_run_time_seconds_total{name=\"sched/run_time\"} 1.5"
     );
-    let peak = of(&lines(&device, &["latency_max"]), "perfcounters_");
+    let peak = lines_of(&exported_lines(&device, &["latency_max"]), "perfcounters_");
     assert_eq!(
         peak,
         [
@@ -111,14 +112,14 @@ fn pfc_export_time_is_in_exact_seconds() {
 
 #[test]
 fn pfc_export_sums_add_up_and_peaks_do_not() {
-    let mut device = Device::usual();
+    let mut device = Device::with_instances();
     let gauge = device.add("pool/used", Kind::Gauge, Unit::Pages, 0, 1);
     device.fake.cpu(0).adjust(gauge, -5);
     device.fake.cpu(1).adjust(gauge, 2);
     let peak = device.add("pool/most", Kind::Peak, Unit::None, 0, 1);
     device.fake.cpu(0).adjust(peak, 7);
     device.fake.cpu(1).adjust(peak, 9);
-    let all = lines(&device, &["--sum", "pool", "switches"]);
+    let all = exported_lines(&device, &["--sum", "pool", "switches"]);
     for line in [
         "# TYPE perfcounters_pool_used_pages gauge",
         "# UNIT perfcounters_pool_used_pages pages",
@@ -137,8 +138,8 @@ fn pfc_export_sums_add_up_and_peaks_do_not() {
 
 #[test]
 fn pfc_export_histograms_cumulate_to_inf_without_a_sum() {
-    let device = Device::usual();
-    let all = lines(&device, &["sda1/latency", "--sum"]);
+    let device = Device::with_instances();
+    let all = exported_lines(&device, &["sda1/latency", "--sum"]);
     let at = |le: &str, n: u32| {
         format!("perfcounters_block_latency_seconds_bucket{{device=\"sda1\",name=\"block/sda1/latency\",le=\"{le}\"}} {n}")
     };
@@ -147,7 +148,7 @@ fn pfc_export_histograms_cumulate_to_inf_without_a_sum() {
         "# TYPE perfcounters_block_latency_seconds histogram"
     );
     assert_eq!(
-        of(&all, "perfcounters_block"),
+        lines_of(&all, "perfcounters_block"),
         [
             at("0.0", 0),
             at("1e-09", 0),
@@ -180,9 +181,9 @@ fn pfc_export_hostile_names_stay_apart_and_quoted() {
         let number = device.fake.add(&spec).expect("room");
         device.fake.cpu(0).adjust(number, n as i64);
     }
-    let all = lines(&device, &["--sum"]);
+    let all = exported_lines(&device, &["--sum"]);
     assert_eq!(
-        of(&all, "perfcounters_"),
+        lines_of(&all, "perfcounters_"),
         [
             "perfcounters_a_b_c_total{name=\"a-b/c\"} 0",
             "perfcounters_a_b_c_total{name=\"a_b/c\"} 1",
@@ -202,8 +203,8 @@ fn pfc_export_names_do_not_depend_on_what_is_selected() {
     device.add("x/a/v", Kind::Counter, Unit::None, 0, 1);
     device.add("x/b/v", Kind::Gauge, Unit::None, 0, 1);
     device.add("x/c/v", Kind::Counter, Unit::None, 0, 1);
-    let all = lines(&device, &["--sum"]);
-    let one = lines(&device, &["--sum", "x/b/*"]);
+    let all = exported_lines(&device, &["--sum"]);
+    let one = exported_lines(&device, &["--sum", "x/b/*"]);
     let gauge = "perfcounters_x_v_gauge{id=\"b\",name=\"x/b/v\"} 0".to_owned();
     assert!(all.contains(&gauge) && one.contains(&gauge), "{all:#?}");
     let families: Vec<_> = all
@@ -211,19 +212,19 @@ fn pfc_export_names_do_not_depend_on_what_is_selected() {
         .filter(|l| l.starts_with("# TYPE perf"))
         .collect();
     assert_eq!(families.len(), 2, "{all:#?}");
-    assert_eq!(of(&all, "perfcounters_x_v_total").len(), 2);
+    assert_eq!(lines_of(&all, "perfcounters_x_v_total").len(), 2);
 }
 
 #[test]
 fn pfc_export_leaves_out_what_would_spoil_the_rest() {
-    let mut device = Device::usual();
+    let mut device = Device::with_instances();
     let bad = device.add("bad/counter", Kind::Counter, Unit::None, 0, 1);
     let worse = device.add("bad/histogram", Kind::Histogram, Unit::None, 0, 4);
     device.fake.cpu(0).adjust(bad, -1);
     device.fake.cpu(1).add(worse + 2, -7);
-    let all = lines(&device, &["bad", "switches"]);
+    let all = exported_lines(&device, &["bad", "switches"]);
     assert_eq!(
-        of(&all, "perfcounters_bad_counter_total"),
+        lines_of(&all, "perfcounters_bad_counter_total"),
         ["perfcounters_bad_counter_total{cpu=\"1\",name=\"bad/counter\"} 0"]
     );
     assert!(!all
@@ -231,8 +232,8 @@ fn pfc_export_leaves_out_what_would_spoil_the_rest() {
         .any(|l| l.contains("perfcounters_bad_histogram_bucket{cpu=\"1\"")));
     assert!(all.contains(&"pfc_snapshot_left_out 2".to_owned()));
     assert!(all.contains(&"pfc_snapshot_consistent 1".to_owned()));
-    assert!(of(&all, "perfcounters_sched").len() == 2);
-    // The text and a warning say that the values of a busy CPU are not consistent.
+    assert!(lines_of(&all, "perfcounters_sched").len() == 2);
+    // The OpenMetrics text and a warning say that the values of a busy CPU are not consistent.
     device.fake.cpu(1).begin();
     let run = device.run(&["export", "--openmetrics", "switches"]);
     assert!(
@@ -245,23 +246,31 @@ fn pfc_export_leaves_out_what_would_spoil_the_rest() {
 fn pfc_export_a_birth_to_come_is_not_told() {
     let mut device = Device::new(1);
     let number = device.add("x/y", Kind::Counter, Unit::None, 0, 1);
-    assert!(lines(&device, &[]).iter().any(|l| l.contains("_created{")));
+    assert!(exported_lines(&device, &[])
+        .iter()
+        .any(|l| l.contains("_created{")));
     let at = engine::abi::DESC_OFFSET
         + u64::from(number) * size_of::<engine::abi::Desc>() as u64
         + std::mem::offset_of!(engine::abi::Desc, created_ns) as u64;
     for ns in [0, u64::MAX] {
-        device.fake.poke(at, ns);
-        assert!(!lines(&device, &[]).iter().any(|l| l.contains("_created")));
+        device.fake.write_word(at, ns);
+        assert!(!exported_lines(&device, &[])
+            .iter()
+            .any(|l| l.contains("_created")));
     }
 }
 
 #[test]
 fn pfc_export_takes_patterns_and_exit_codes_as_the_others() {
-    let device = Device::usual();
-    assert!(!lines(&device, &[]).iter().any(|l| l.contains("sdb")));
-    assert!(lines(&device, &["--all"]).iter().any(|l| l.contains("sdb")));
+    let device = Device::with_instances();
+    assert!(!exported_lines(&device, &[])
+        .iter()
+        .any(|l| l.contains("sdb")));
+    assert!(exported_lines(&device, &["--all"])
+        .iter()
+        .any(|l| l.contains("sdb")));
     let run = device.run(&["export", "--openmetrics", "nothing-like-it"]);
-    assert_eq!((run.code, run.out.as_str()), (Some(1), ""));
+    assert_eq!((run.exit_status, run.out.as_str()), (Some(1), ""));
     for wrong in [
         &["export"][..],
         &["export", "--json"],
@@ -278,35 +287,35 @@ fn pfc_export_takes_patterns_and_exit_codes_as_the_others() {
         &["export", "--openmetrics", "--allow-remote"],
     ] {
         let run = device.run(wrong);
-        assert_eq!(run.code, Some(2), "{wrong:?}");
+        assert_eq!(run.exit_status, Some(2), "{wrong:?}");
         assert!(!run.err.is_empty() && run.out.is_empty(), "{wrong:?}");
     }
     let run = pfc(&["export", "--openmetrics", "--device", "/nonexistent"]);
-    assert!(run.code == Some(2) && run.err.contains("modprobe perfcounters"));
+    assert!(run.exit_status == Some(2) && run.err.contains("modprobe perfcounters"));
     assert!(pfc(&["export", "--help"]).out.contains("Examples:"));
     assert!(pfc(&["completions", "bash"]).ok().contains("--openmetrics"));
 }
 
 #[test]
 fn pfc_export_writes_its_file_anew_and_whole() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let file = device.path.with_extension("prom");
     let name = file.to_str().expect("text");
     let number = device.fake.find("sched/context_switches").expect("known");
     let args = ["export", "--openmetrics", "-o", name, "-i", "20"];
-    let mut child = Guard(device.spawn(&args));
+    let mut child = KillOnDrop(device.spawn(&args));
     let begun = Instant::now();
     let mut inodes = std::collections::BTreeSet::new();
     while inodes.len() < 5 {
         assert!(begun.elapsed() < patience(60), "{inodes:?}");
         device.fake.cpu(0).adjust(number, 1);
-        // The file is complete at any time.
+        // The exported file is complete at any time.
         if let Ok(text) = std::fs::read_to_string(&file) {
             assert!(text.ends_with("# EOF\n"), "{text}");
             inodes.insert(std::fs::metadata(&file).map(|m| m.ino()).unwrap_or(0));
         }
     }
-    send(&child.0, "TERM");
+    send_signal(&child.0, "TERM");
     assert_eq!(child.0.wait().expect("ours").code(), Some(0));
     let dir = file.parent().expect("a directory");
     let left = std::fs::read_dir(dir).expect("readable");
@@ -333,21 +342,22 @@ fn pfc_export_writes_its_file_anew_and_whole() {
 
 #[test]
 fn pfc_export_to_a_pipe_that_nobody_reads_ends_when_told_to() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     let fifo = device.path.with_extension("fifo");
     let name = fifo.to_str().expect("text");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     assert!(made.expect("mkfifo runs").success());
-    // In the first round the pipe never has a reader. In the second round it is read once.
+    // In the first round, the pipe never has a reader. In the second round, the pipe has a reader
+    // once.
     for reads in [0, 1] {
         let args = ["export", "--openmetrics", "-o", name, "-i", "20"];
-        let mut child = Guard(device.spawn(&args));
+        let mut child = KillOnDrop(device.spawn(&args));
         for _ in 0..reads {
             let text = std::fs::read_to_string(&fifo).expect("ours");
             assert!(text.ends_with("# EOF\n"), "{text}");
         }
         std::thread::sleep(Duration::from_millis(500));
-        send(&child.0, "TERM");
+        send_signal(&child.0, "TERM");
         let begun = Instant::now();
         while child.0.try_wait().expect("ours").is_none() {
             assert!(begun.elapsed() < patience(60), "it is deaf");
@@ -371,19 +381,20 @@ fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
         let args = ["export", "--openmetrics", "-o", name, "-i", "10"];
         let inode = || std::fs::metadata(&file).map_or(0, |m| m.ino());
         let before = inode();
-        let child = Guard(device.spawn(&args));
-        // Wait until the file has been written once, so that the next write is probably
-        // interrupted.
+        let child = KillOnDrop(device.spawn(&args));
+        // Wait until the file has been written once, so that SIGKILL probably interrupts the next
+        // write.
         let begun = Instant::now();
         while inode() == before {
             assert!(begun.elapsed() < patience(60), "it writes nothing");
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_millis(7 * round));
-        send(&child.0, "KILL");
+        send_signal(&child.0, "KILL");
     }
     let left = std::fs::read_dir(&directory).expect("ours").count();
-    // The temporary file has a name only for the moment before the rename.
+    // The temporary file has a name only for the moment before the rename, so at most one temporary
+    // file is left.
     assert!(left <= 2, "{left} files");
     std::fs::remove_dir_all(&directory).expect("ours");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc export --listen`, with clients that behave well and badly.
+//! Tests of `pfc export --listen`, with normal, slow and hostile clients.
 
 mod device;
 
@@ -11,11 +11,12 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use device::{patience, send, Device, Guard};
+use device::{patience, send_signal, Device, KillOnDrop};
 use engine::abi::{Kind, Unit};
 
-/// Seconds to wait on a slow machine. The limits of the server are 5 and 30 seconds.
-const LONG: u64 = 60;
+/// Maximum time to wait for the server, in seconds, before `patience` multiplies the time. The
+/// server's own timeouts are 5 and 30 seconds.
+const TIMEOUT_SECONDS: u64 = 60;
 
 struct Server {
     child: Child,
@@ -23,7 +24,7 @@ struct Server {
 }
 
 impl Server {
-    fn of(device: &Device, more: &[&str]) -> Self {
+    fn start(device: &Device, more: &[&str]) -> Self {
         let args = ["export", "--openmetrics", "--listen", "127.0.0.1:0"];
         let mut child = device.spawn(&[&args[..], more].concat());
         let mut line = String::new();
@@ -40,25 +41,25 @@ impl Server {
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("it listens");
         stream
-            .set_read_timeout(Some(patience(LONG)))
+            .set_read_timeout(Some(patience(TIMEOUT_SECONDS)))
             .expect("a socket");
         stream
     }
 
-    /// Sends a request. Returns the head and the body of the response.
-    fn ask(&self, request: &str) -> (String, String) {
+    /// Sends an HTTP request to the server. Returns the head and the body of the response.
+    fn request(&self, request: &str) -> (String, String) {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).expect("it listens");
-        answer(&mut stream)
+        read_response(&mut stream)
     }
 
     fn get(&self, more: &str) -> (String, String) {
-        self.ask(&format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{more}\r\n"))
+        self.request(&format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{more}\r\n"))
     }
 
     /// Checks that the server responds, within `patience(40)`.
     #[track_caller]
-    fn is_well(&self) {
+    fn assert_responds(&self) {
         let begun = Instant::now();
         let (head, body) = self.get("");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -82,13 +83,16 @@ impl Server {
     }
 
     #[track_caller]
-    fn ends(&mut self) -> Option<i32> {
+    fn wait_for_exit(&mut self) -> Option<i32> {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("ours") {
                 return status.code();
             }
-            assert!(begun.elapsed() < patience(LONG), "it does not end");
+            assert!(
+                begun.elapsed() < patience(TIMEOUT_SECONDS),
+                "it does not end"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -101,9 +105,9 @@ impl Drop for Server {
     }
 }
 
-fn answer(stream: &mut TcpStream) -> (String, String) {
+fn read_response(stream: &mut TcpStream) -> (String, String) {
     let mut text = Vec::new();
-    // A connection reset after the response is as good as its end.
+    // The server may reset the connection after the response, so an error of the read is ignored.
     let _ = stream.read_to_end(&mut text);
     let text = String::from_utf8(text).expect("text");
     match text.split_once("\r\n\r\n") {
@@ -114,8 +118,8 @@ fn answer(stream: &mut TcpStream) -> (String, String) {
 
 #[test]
 fn pfc_export_serves_what_it_prints() {
-    let device = Device::usual();
-    let server = Server::of(&device, &["--sum", "sched"]);
+    let device = Device::with_instances();
+    let server = Server::start(&device, &["--sum", "sched"]);
     let (head, body) = server.get("");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(
@@ -130,7 +134,7 @@ fn pfc_export_serves_what_it_prints() {
         .run(&["export", "--openmetrics", "--sum", "sched"])
         .ok();
     assert_eq!(body, printed);
-    // Every request gets a new sample, also if the set of instances has changed.
+    // Every request gets new values, also if the set of instances has changed.
     let number = device.fake.find("sched/context_switches").expect("known");
     device.fake.cpu(1).adjust(number, 100);
     assert!(server
@@ -141,13 +145,13 @@ fn pfc_export_serves_what_it_prints() {
     device.add("sched/new", Kind::Counter, Unit::None, 0, 1);
     assert!(server.get("").1.contains("perfcounters_sched_new_total"));
     device.fake.set_boot_id([9; 16]);
-    server.is_well();
+    server.assert_responds();
 }
 
 #[test]
 fn pfc_export_answers_every_request_properly() {
-    let device = Device::usual();
-    let server = Server::of(&device, &[]);
+    let device = Device::with_instances();
+    let server = Server::start(&device, &[]);
     for (request, status) in [
         ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
         ("GET /metrics/ HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
@@ -169,13 +173,13 @@ fn pfc_export_answers_every_request_properly() {
         ("nonsense\r\n\r\n", "400"),
         ("GET /metrics HTTP/9.9\r\n\r\n", "400"),
     ] {
-        let (head, _) = server.ask(request);
+        let (head, _) = server.request(request);
         let first = head.lines().next().unwrap_or_default();
         assert_eq!(first.split(' ').nth(1), Some(status), "{request} {first}");
     }
-    let (head, _) = server.ask("PUT /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let (head, _) = server.request("PUT /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(head.contains("allow: get, head"), "{head}");
-    let (head, body) = server.ask("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let (head, body) = server.request("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(
         head.starts_with("HTTP/1.1 200 ") && body.is_empty(),
         "{head}"
@@ -185,10 +189,11 @@ fn pfc_export_answers_every_request_properly() {
 
 #[test]
 fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
-    let device = Device::usual();
-    let server = Server::of(&device, &[]);
-    // Five clients: one sends nothing, one half of a request's head, one closes its sending side,
-    // one does not read its response, and one disconnects.
+    let device = Device::with_instances();
+    let server = Server::start(&device, &[]);
+    // Five clients connect: the first sends nothing, the second sends half of a request's head, the
+    // third closes its sending side, the fourth does not read its response, and the fifth
+    // disconnects.
     let silent = server.connect();
     let mut slow = server.connect();
     slow.write_all(b"GET /metr").expect("it listens");
@@ -198,13 +203,13 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
     unread.write_all(request).expect("it listens");
     drop(server.connect());
-    server.is_well();
-    // A client that closes its sending side after the request gets its response.
+    server.assert_responds();
+    // A client that closes its sending side after its request gets a response.
     let mut done = server.connect();
     done.write_all(request).expect("it listens");
     done.shutdown(Shutdown::Write).expect("a socket");
-    assert!(answer(&mut done).1.ends_with("# EOF\n"));
-    // The head of a request is longer than the limit.
+    assert!(read_response(&mut done).1.ends_with("# EOF\n"));
+    // The head of this request is longer than the server's limit.
     let mut huge = server.connect();
     let long = [b'x'; 1 << 16];
     let _ = huge.write_all(b"GET /metrics HTTP/1.1\r\nX: ");
@@ -213,9 +218,9 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
             break;
         }
     }
-    let (head, _) = answer(&mut huge);
+    let (head, _) = read_response(&mut huge);
     assert!(head.is_empty() || head.contains("431"), "{head}");
-    // The body of a request does not end.
+    // The body of this request does not end.
     let mut body = server.connect();
     let _ =
         body.write_all(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n");
@@ -224,7 +229,7 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
             break;
         }
     }
-    server.is_well();
+    server.assert_responds();
     // Clients that send nothing are disconnected.
     let begun = Instant::now();
     let mut waiting = silent;
@@ -232,7 +237,7 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     let mut rest = Vec::new();
     let _ = slow.read_to_end(&mut rest);
     assert!(
-        begun.elapsed() < patience(LONG) - Duration::from_secs(1),
+        begun.elapsed() < patience(TIMEOUT_SECONDS) - Duration::from_secs(1),
         "they are kept"
     );
 }
@@ -243,13 +248,14 @@ fn pfc_export_has_room_for_who_comes_last() {
     for n in 0..4000 {
         device.add(&format!("many/{n}/things"), Kind::Counter, Unit::None, 0, 1);
     }
-    let server = Server::of(&device, &[]);
-    server.is_well();
+    let server = Server::start(&device, &[]);
+    server.assert_responds();
     let before = server.memory();
-    // More clients than the server accepts, all of them idle.
+    // The number of idle clients is larger than the number of clients that the server accepts.
     let idle: Vec<TcpStream> = (0..600).map(|_| server.connect()).collect();
-    server.is_well();
-    // Many clients that send a request but never read the response, of 1.5 MB each.
+    server.assert_responds();
+    // Many clients send a request but never read the response. Each response of the server has 1.5
+    // MB.
     let mut asked = Vec::new();
     for _ in 0..200 {
         let mut stream = server.connect();
@@ -258,16 +264,16 @@ fn pfc_export_has_room_for_who_comes_last() {
             asked.push(stream);
         }
     }
-    server.is_well();
+    server.assert_responds();
     let after = server.memory();
     assert!(after < before + 150 * 1024, "{before} kB, then {after} kB");
     drop((idle, asked));
-    server.is_well();
+    server.assert_responds();
 }
 
-struct Over<'a>(&'a AtomicBool);
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -275,14 +281,15 @@ impl Drop for Over<'_> {
 
 #[test]
 fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
-    let device = Device::usual();
-    let server = Server::of(&device, &[]);
+    let device = Device::with_instances();
+    let server = Server::start(&device, &[]);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // The flood must end also if an assertion below fails.
-        let _end = Over(&over);
+        // The flood of connections must end also if an assertion below fails.
+        let _end = SetOnDrop(&over);
         scope.spawn(|| {
-            // Connects continuously. Each connection is closed after some hundred later ones.
+            // The thread of the flood connects to the server continuously. Each connection of the
+            // flood is closed after about 700 later connections.
             let mut flood = VecDeque::new();
             while !over.load(Ordering::Relaxed) {
                 flood.extend(TcpStream::connect(&server.address));
@@ -294,15 +301,15 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
         std::thread::sleep(Duration::from_millis(500));
         let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         let (mut answered, mut sent_away) = (0, 0);
-        // A client that sends nothing for a second may be disconnected. On a busy machine the sleep
-        // below may take that long, so only a disconnection within a second is an error.
+        // The server may disconnect a client that sends nothing for a second. On a busy machine the
+        // sleep below may take a second, so only a disconnection within a second is an error.
         for _ in 0..100 {
             let begun = Instant::now();
             let mut one = server.connect();
-            // The client is connected, and sends its request after 300 ms.
+            // The client connects to the server, and sends its request 300 ms later.
             std::thread::sleep(Duration::from_millis(300));
             let _ = one.write_all(request);
-            match answer(&mut one).1.ends_with("# EOF\n") {
+            match read_response(&mut one).1.ends_with("# EOF\n") {
                 true => answered += 1,
                 false => sent_away += u32::from(begun.elapsed() < Duration::from_secs(1)),
             }
@@ -316,38 +323,38 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
 
 #[test]
 fn pfc_export_ends_when_told_to() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     for signal in ["TERM", "INT"] {
-        let mut server = Server::of(&device, &[]);
+        let mut server = Server::start(&device, &[]);
         let mut idle = server.connect();
-        server.is_well();
-        send(&server.child, signal);
-        assert_eq!(server.ends(), Some(0), "{signal}");
+        server.assert_responds();
+        send_signal(&server.child, signal);
+        assert_eq!(server.wait_for_exit(), Some(0), "{signal}");
         assert_eq!(idle.read(&mut [0; 1]).unwrap_or(0), 0);
         assert!(TcpStream::connect(&server.address).is_err());
     }
     // A killed server leaves the address free for the next one.
-    let mut server = Server::of(&device, &[]);
-    send(&server.child, "KILL");
-    assert_eq!(server.ends(), None);
+    let mut server = Server::start(&device, &[]);
+    send_signal(&server.child, "KILL");
+    assert_eq!(server.wait_for_exit(), None);
     let again = ["export", "--openmetrics", "--listen", &server.address];
-    let mut child = Guard(device.spawn(&again));
+    let mut child = KillOnDrop(device.spawn(&again));
     let mut line = String::new();
     let out = child.0.stdout.as_mut().expect("piped");
     BufReader::new(out).read_line(&mut line).expect("a line");
     assert!(line.contains(&server.address), "{line}");
-    // The new server has the address, so another one cannot listen there.
+    // The new server has the address, so a third server cannot listen on the same address.
     let run = device.run(&again);
-    assert_eq!(run.code, Some(2));
+    assert_eq!(run.exit_status, Some(2));
     assert!(run.err.contains("cannot listen on"), "{}", run.err);
 }
 
 #[test]
 fn pfc_export_stays_on_this_machine_unless_told() {
-    let device = Device::usual();
+    let device = Device::with_instances();
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "[::ffff:192.0.2.1]:0"] {
         let run = device.run(&["export", "--openmetrics", "--listen", address]);
-        assert_eq!(run.code, Some(2), "{address}");
+        assert_eq!(run.exit_status, Some(2), "{address}");
         assert!(run.err.contains("--allow-remote"), "{}", run.err);
         assert_eq!(run.err.lines().count(), 1);
     }
@@ -358,7 +365,7 @@ fn pfc_export_stays_on_this_machine_unless_told() {
         "--listen",
         "0.0.0.0:0",
     ];
-    let mut child = Guard(device.spawn(&args));
+    let mut child = KillOnDrop(device.spawn(&args));
     let mut line = String::new();
     let out = child.0.stdout.as_mut().expect("piped");
     BufReader::new(out).read_line(&mut line).expect("a line");
@@ -368,9 +375,10 @@ fn pfc_export_stays_on_this_machine_unless_told() {
 #[test]
 fn pfc_export_serves_an_empty_set_and_says_what_is_wrong() {
     let device = Device::new(1);
-    let server = Server::of(&device, &[]);
-    server.is_well();
-    // If the counters cannot be read any longer, the server responds with an error and runs on.
+    let server = Server::start(&device, &[]);
+    server.assert_responds();
+    // If the counters cannot be read any longer, the server responds with an error and continues to
+    // run.
     device.fake.set_boot_id([7; 16]);
     std::fs::remove_file(&device.path).expect("ours");
     let (head, body) = server.get("");

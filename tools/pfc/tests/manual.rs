@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests that the manual pages have the same options, examples and commands as --help.
+//! Tests that the manual pages have the same options, examples and commands as the output of
+//! `--help`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,15 +14,15 @@ fn pfc(args: &[&str]) -> String {
     String::from_utf8(run.stdout).expect("text")
 }
 
-/// Returns the words that begin with two dashes.
+/// Returns the words of a text that begin with two dashes.
 fn options(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
         .filter(|word| word.len() > 2 && word.starts_with("--"))
         .collect()
 }
 
-/// Returns the help of the command that a manual page is about: `pfc-ppa-on` is for `pfc ppa on`.
-/// The names of commands contain no dashes.
+/// Returns the help of the command that a manual page describes: the page `pfc-ppa-on` describes
+/// `pfc ppa on`. The names of pfc's subcommands contain no dashes.
 fn help_of(page: &str) -> String {
     let mut args: Vec<&str> = page.split('-').skip(1).collect();
     args.push("--help");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc export --mmv` on a fake device file. The files are decoded as mmv(5) describes,
-//! independently of the code that wrote them.
+//! Tests of `pfc export --mmv` on a fake device file. The tests decode the files as mmv(5)
+//! describes, independently of the code of `pfc` that writes the files.
 
 mod device;
 
@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use device::{patience, send, Device, Guard};
+use device::{patience, send_signal, Device, KillOnDrop};
 use engine::abi::{Kind, Unit};
 
 /// A fake device, and a directory for the exported files.
-struct Bench {
+struct ExportTest {
     device: Device,
     directory: PathBuf,
 }
 
-impl Bench {
+impl ExportTest {
     fn new(cpus: u32) -> Self {
         let device = Device::new(cpus);
         let name = device.path.file_name().expect("a name");
@@ -41,8 +41,8 @@ impl Bench {
         command
     }
 
-    fn start(&self, args: &[&str]) -> Guard {
-        Guard(self.command(args).spawn().expect("pfc runs"))
+    fn start(&self, args: &[&str]) -> KillOnDrop {
+        KillOnDrop(self.command(args).spawn().expect("pfc runs"))
     }
 
     /// Waits until the metrics of all files satisfy a condition, and returns them.
@@ -73,15 +73,15 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for ExportTest {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Ends an exporter by a signal and waits for it.
-fn stop(mut exporter: Guard, signal: &str) {
-    send(&exporter.0, signal);
+/// Sends a signal to an exporter and waits until the exporter has ended.
+fn stop(mut exporter: KillOnDrop, signal: &str) {
+    send_signal(&exporter.0, signal);
     exporter.0.wait().expect("it ends");
 }
 
@@ -95,14 +95,14 @@ struct Metric {
     short: String,
     long: String,
     indom: Option<u32>,
-    /// The values, each with the number and the name of its instance, if there is one.
+    /// The values, each with the number and the name of its instance, if the metric has instances.
     values: Vec<(Option<(u32, String)>, i64)>,
 }
 
 type Metrics = BTreeMap<String, Metric>;
 
 /// Reads the metrics of all files. Returns `None` in the middle of an update: if old and new files
-/// exist at the same time, or a file was replaced after it was opened.
+/// exist at the same time, or if a file was replaced after `read_all` opened the file.
 fn read_all(directory: &Path) -> Option<Metrics> {
     let mut all = Metrics::new();
     for entry in fs::read_dir(directory).expect("the directory") {
@@ -110,7 +110,7 @@ fn read_all(directory: &Path) -> Option<Metrics> {
         let hidden = path
             .file_name()
             .is_some_and(|n| n.to_string_lossy().starts_with('.'));
-        // The file may have been removed in the meantime.
+        // The file may have been removed after the directory was read.
         if let (false, Ok(bytes)) = (hidden, fs::read(&path)) {
             let file = File(bytes);
             if file.u64(8) == 0 || file.u64(16) == 0 {
@@ -139,8 +139,8 @@ impl File {
         u64::from(self.u32(at)) | (u64::from(self.u32(at + 4)) << 32)
     }
 
-    /// Reads a string entry: 256 bytes, ended by a NUL.
-    fn text(&self, at: u64) -> String {
+    /// Returns the text of a string entry, which has 256 bytes and is ended by a NUL.
+    fn string(&self, at: u64) -> String {
         let (count, first) = self.section(5);
         assert!(at >= first && (at - first) % 256 == 0 && (at - first) / 256 < count);
         let bytes = &self.0[at as usize..at as usize + 256];
@@ -179,12 +179,12 @@ impl File {
                 kind: self.u32(at + 12),
                 semantics: self.u32(at + 16),
                 units: self.u32(at + 20),
-                short: self.text(self.u64(at + 32)),
-                long: self.text(self.u64(at + 40)),
+                short: self.string(self.u64(at + 32)),
+                long: self.string(self.u64(at + 40)),
                 indom,
                 values: Vec::new(),
             };
-            metrics.insert(at, (self.text(self.u64(at)), metric));
+            metrics.insert(at, (self.string(self.u64(at)), metric));
         }
         for at in (0..nr_values).map(|n| values_at + 32 * n) {
             let (_, metric) = metrics.get_mut(&self.u64(at + 16)).expect("its metric");
@@ -200,7 +200,10 @@ impl File {
                     let first = self.u64(indom + 8);
                     let count = u64::from(self.u32(indom + 4));
                     assert!((first..first + 24 * count).contains(&instance));
-                    Some((self.u32(instance + 12), self.text(self.u64(instance + 16))))
+                    Some((
+                        self.u32(instance + 12),
+                        self.string(self.u64(instance + 16)),
+                    ))
                 }
                 other => panic!("instance and indom: {other:?}"),
             };
@@ -210,12 +213,12 @@ impl File {
     }
 }
 
-fn value(metrics: &Metrics, name: &str) -> Vec<i64> {
+fn values_of(metrics: &Metrics, name: &str) -> Vec<i64> {
     let metric = metrics.get(name);
     metric.map_or(Vec::new(), |m| m.values.iter().map(|v| v.1).collect())
 }
 
-fn instances(metric: &Metric) -> Vec<&str> {
+fn instance_names(metric: &Metric) -> Vec<&str> {
     metric
         .values
         .iter()
@@ -225,26 +228,26 @@ fn instances(metric: &Metric) -> Vec<&str> {
 
 #[test]
 fn pfc_mmv_files_say_what_the_counters_say() {
-    let mut bench = Bench::new(3);
-    let switches = bench.add("sched/context_switches", Kind::Counter, Unit::Events, 0, 1);
-    let time = bench.add("sched/run_time", Kind::Time, Unit::Seconds, -7, 1);
-    let depth = bench.add("block/sd-a/depth", Kind::Gauge, Unit::None, 0, 1);
-    let peak = bench.add("sched/latency_max", Kind::Peak, Unit::Seconds, -9, 1);
-    let latency = bench.add("block/sd-a/latency", Kind::Histogram, Unit::Seconds, -9, 4);
+    let mut test = ExportTest::new(3);
+    let switches = test.add("sched/context_switches", Kind::Counter, Unit::Events, 0, 1);
+    let time = test.add("sched/run_time", Kind::Time, Unit::Seconds, -7, 1);
+    let depth = test.add("block/sd-a/depth", Kind::Gauge, Unit::None, 0, 1);
+    let peak = test.add("sched/latency_max", Kind::Peak, Unit::Seconds, -9, 1);
+    let latency = test.add("block/sd-a/latency", Kind::Histogram, Unit::Seconds, -9, 4);
     for (cpu, by) in [(0, 40), (1, 2), (2, 7)] {
-        let cpu = bench.device.fake.cpu(cpu);
+        let cpu = test.device.fake.cpu(cpu);
         cpu.adjust(switches, by);
         cpu.adjust(time, by);
         cpu.adjust(depth, 10 - by);
         cpu.adjust(peak, by);
     }
-    bench.device.fake.cpu(0).add(latency, 1);
-    bench.device.fake.cpu(0).add(latency + 3, 5);
-    bench.device.fake.cpu(2).add(latency + 3, 6);
+    test.device.fake.cpu(0).add(latency, 1);
+    test.device.fake.cpu(0).add(latency + 3, 5);
+    test.device.fake.cpu(2).add(latency + 3, 6);
 
-    let exporter = bench.start(&["--mmv", "pc"]);
-    let found = bench.wait("there", |m| {
-        // The files appear one after the other.
+    let exporter = test.start(&["--mmv", "pc"]);
+    let found = test.wait("there", |m| {
+        // The files of an exporter appear one after the other.
         ["pc.control.", "pc.all.", "pc.percpu."]
             .iter()
             .all(|kind| m.keys().any(|name| name.starts_with(kind)))
@@ -266,8 +269,8 @@ fn pfc_mmv_files_say_what_the_counters_say() {
             "pc.percpu.sched.run_time",
         ]
     );
-    // Semantics: 1 is a counter, 3 an instant value. Type 2 is a signed 64-bit number. Units are
-    // packed as in pmapi.h.
+    // Semantics 1 is a counter, and semantics 3 is an instant value. Type 2 is a signed 64-bit
+    // number. The units of a metric are packed as in pmapi.h.
     let shape = |name: &str| {
         let m = &found[name];
         (m.kind, m.semantics, m.units)
@@ -280,7 +283,7 @@ fn pfc_mmv_files_say_what_the_counters_say() {
     assert_eq!(shape("pc.control.time"), (2, 3, 0x0100_0000));
 
     let percpu = &found["pc.percpu.sched.context_switches"];
-    assert_eq!(instances(percpu), ["cpu0", "cpu1", "cpu2"]);
+    assert_eq!(instance_names(percpu), ["cpu0", "cpu1", "cpu2"]);
     assert_eq!(percpu.pmid, (1088, switches));
     assert_eq!(percpu.short, "what it counts");
     assert_eq!(
@@ -288,19 +291,23 @@ fn pfc_mmv_files_say_what_the_counters_say() {
         "sched/context_switches: counter, events. what it counts"
     );
     assert_eq!(
-        value(&found, "pc.percpu.sched.context_switches"),
+        values_of(&found, "pc.percpu.sched.context_switches"),
         [40, 2, 7]
     );
-    assert_eq!(value(&found, "pc.all.sched.context_switches"), [49]);
-    // The counter's unit is 100 ns, and PCP has nanoseconds.
-    assert_eq!(value(&found, "pc.all.sched.run_time"), [4900]);
-    assert_eq!(value(&found, "pc.percpu.block.sd_x2d_a.depth"), [-30, 8, 3]);
-    assert_eq!(value(&found, "pc.all.block.sd_x2d_a.depth"), [-19]);
-    assert_eq!(value(&found, "pc.all.sched.latency_max"), [40]);
-    let buckets = &found["pc.all.block.sd_x2d_a.latency"];
-    assert_eq!(instances(buckets), ["<=0", "1-1", "2-3", ">=4"]);
+    assert_eq!(values_of(&found, "pc.all.sched.context_switches"), [49]);
+    // The unit of the counter `sched/run_time` is 100 ns, and the unit of the exported metric is 1
+    // ns.
+    assert_eq!(values_of(&found, "pc.all.sched.run_time"), [4900]);
     assert_eq!(
-        value(&found, "pc.all.block.sd_x2d_a.latency"),
+        values_of(&found, "pc.percpu.block.sd_x2d_a.depth"),
+        [-30, 8, 3]
+    );
+    assert_eq!(values_of(&found, "pc.all.block.sd_x2d_a.depth"), [-19]);
+    assert_eq!(values_of(&found, "pc.all.sched.latency_max"), [40]);
+    let buckets = &found["pc.all.block.sd_x2d_a.latency"];
+    assert_eq!(instance_names(buckets), ["<=0", "1-1", "2-3", ">=4"]);
+    assert_eq!(
+        values_of(&found, "pc.all.block.sd_x2d_a.latency"),
         [1, 0, 0, 11]
     );
     assert!(
@@ -309,36 +316,36 @@ fn pfc_mmv_files_say_what_the_counters_say() {
         buckets.long
     );
 
-    // Values are updated in place, in the same file.
+    // The exporter updates values in place, in the same file.
     let inode = |file: &str| {
-        fs::metadata(bench.directory.join(file))
+        fs::metadata(test.directory.join(file))
             .expect("there")
             .ino()
     };
     let file = format!("pc.all.{switches}");
     let before = inode(&file);
-    bench.device.fake.cpu(1).adjust(switches, 100);
-    bench.wait("counted", |m| {
-        value(m, "pc.all.sched.context_switches") == [149]
+    test.device.fake.cpu(1).adjust(switches, 100);
+    test.wait("counted", |m| {
+        values_of(m, "pc.all.sched.context_switches") == [149]
     });
     assert_eq!(inode(&file), before);
 
     stop(exporter, "TERM");
-    assert!(bench.files().is_empty(), "{:?}", bench.files());
+    assert!(test.files().is_empty(), "{:?}", test.files());
 }
 
 #[test]
 fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
-    let mut bench = Bench::new(2);
-    let first = bench.add("a/first", Kind::Counter, Unit::Events, 0, 1);
-    let second = bench.add("a/second", Kind::Counter, Unit::Events, 0, 1);
-    bench.device.fake.cpu(0).adjust(second, 5);
-    let exporter = bench.start(&["--mmv", "pc", "a/*"]);
-    let before = bench.wait("there", |m| {
+    let mut test = ExportTest::new(2);
+    let first = test.add("a/first", Kind::Counter, Unit::Events, 0, 1);
+    let second = test.add("a/second", Kind::Counter, Unit::Events, 0, 1);
+    test.device.fake.cpu(0).adjust(second, 5);
+    let exporter = test.start(&["--mmv", "pc", "a/*"]);
+    let before = test.wait("there", |m| {
         m.contains_key("pc.all.a.second") && m.contains_key("pc.percpu.a.first")
     });
-    // This file stays open, as in pmdammv.
-    let file = fs::File::open(bench.directory.join(format!("pc.percpu.{first}"))).expect("it");
+    // The test keeps a file of the exporter open, as pmdammv does.
+    let file = fs::File::open(test.directory.join(format!("pc.percpu.{first}"))).expect("it");
     let generations = || {
         let mut words = [0; 16];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut words, 8).expect("a header");
@@ -347,16 +354,16 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     };
     assert!(generations().0 == generations().1 && generations().0 != 0);
 
-    bench.device.fake.del(first).expect("live");
-    let third = bench.add("a/third", Kind::Counter, Unit::Events, 0, 1);
-    bench.add("b/other", Kind::Counter, Unit::Events, 0, 1);
-    bench.device.fake.cpu(1).adjust(third, 9);
-    let after = bench.wait("the third", |m| {
-        value(m, "pc.percpu.a.third") == [0, 9] && m.contains_key("pc.all.a.second")
+    test.device.fake.del(first).expect("live");
+    let third = test.add("a/third", Kind::Counter, Unit::Events, 0, 1);
+    test.add("b/other", Kind::Counter, Unit::Events, 0, 1);
+    test.device.fake.cpu(1).adjust(third, 9);
+    let after = test.wait("the third", |m| {
+        values_of(m, "pc.percpu.a.third") == [0, 9] && m.contains_key("pc.all.a.second")
     });
     assert!(!after.contains_key("pc.all.a.first"));
     assert!(!after.contains_key("pc.all.b.other"));
-    // An instance that stays keeps the number of its metric.
+    // An instance that is not removed keeps the number of its metric.
     assert_eq!(after["pc.all.a.second"], before["pc.all.a.second"]);
     let end = Instant::now() + patience(60);
     while generations() != (0, 0) {
@@ -364,63 +371,63 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
         std::thread::sleep(Duration::from_millis(10));
     }
     stop(exporter, "INT");
-    assert!(bench.files().is_empty());
+    assert!(test.files().is_empty());
 }
 
 #[test]
 fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
-    let mut bench = Bench::new(1);
-    bench.add("a/first", Kind::Counter, Unit::Events, 0, 1);
-    let exporter = bench.start(&["--mmv", "pc"]);
+    let mut test = ExportTest::new(1);
+    test.add("a/first", Kind::Counter, Unit::Events, 0, 1);
+    let exporter = test.start(&["--mmv", "pc"]);
     let pid = exporter.0.id();
-    bench.wait("there", |m| {
+    test.wait("there", |m| {
         m.contains_key("pc.percpu.a.first") && m.contains_key("pc.control.time")
     });
-    let control = fs::read(bench.directory.join("pc.control")).expect("a file");
+    let control = fs::read(test.directory.join("pc.control")).expect("a file");
     assert_eq!(File(control).u32(32), pid);
 
-    let second = bench.command(&["--mmv", "pc"]).output().expect("pfc runs");
+    let second = test.command(&["--mmv", "pc"]).output().expect("pfc runs");
     assert_eq!(second.status.code(), Some(2));
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(said.contains(&format!("process {pid}")), "{said}");
 
     stop(exporter, "KILL");
-    assert!(!bench.files().is_empty());
-    // The process ID of the killed exporter is used again, here by this test.
-    let left = bench.directory.join("pc.control");
+    assert!(!test.files().is_empty());
+    // The control file gets the process ID of this test, as if the process ID of the killed
+    // exporter was used again.
+    let left = test.directory.join("pc.control");
     let mut control = fs::read(&left).expect("a file");
     control[32..36].copy_from_slice(&std::process::id().to_le_bytes());
     fs::write(&left, control).expect("a file");
-    // This file belongs to another exporter's name.
-    fs::write(bench.directory.join("pcx.all.1"), "other").expect("a file");
-    let exporter = bench.start(&["--mmv", "pc"]);
+    // The file `pcx.all.1` belongs to an exporter with another name.
+    fs::write(test.directory.join("pcx.all.1"), "other").expect("a file");
+    let exporter = test.start(&["--mmv", "pc"]);
     let pid = exporter.0.id();
     let end = Instant::now() + patience(60);
-    while !fs::read(bench.directory.join("pc.control")).is_ok_and(|b| File(b).u32(32) == pid) {
+    while !fs::read(test.directory.join("pc.control")).is_ok_and(|b| File(b).u32(32) == pid) {
         assert!(Instant::now() < end, "the new one does not take over");
         std::thread::sleep(Duration::from_millis(10));
     }
     stop(exporter, "INT");
-    assert_eq!(bench.files(), ["pcx.all.1"]);
+    assert_eq!(test.files(), ["pcx.all.1"]);
 }
 
 #[test]
 fn pfc_mmv_many_metrics_lie_in_many_files() {
-    // A file has at most 10,000 values: those of 39 metrics with 255 CPUs.
-    let mut bench = Bench::new(255);
+    // A file has at most 10,000 values: the values of 39 metrics with 255 CPUs.
+    let mut test = ExportTest::new(255);
     let mut numbers = Vec::new();
     for n in 0..1100 {
-        numbers.push(bench.add(&format!("many/n{n}"), Kind::Counter, Unit::Events, 0, 1));
+        numbers.push(test.add(&format!("many/n{n}"), Kind::Counter, Unit::Events, 0, 1));
     }
     for n in [0, 38, 39, 1023, 1024, 1099] {
-        bench
-            .device
+        test.device
             .fake
             .cpu(254)
             .adjust(numbers[n], 1000 + n as i64);
     }
-    let exporter = bench.start(&["--mmv", "pc"]);
-    let found = bench.wait("all there", |m| m.len() == 2 + 2 * 1100);
+    let exporter = test.start(&["--mmv", "pc"]);
+    let found = test.wait("all there", |m| m.len() == 2 + 2 * 1100);
     for n in [0, 38, 39, 1023, 1024, 1099] {
         let number = numbers[n];
         let metric = &found[&format!("pc.percpu.many.n{n}")];
@@ -429,7 +436,7 @@ fn pfc_mmv_many_metrics_lie_in_many_files() {
         assert_eq!(metric.values[254].1, 1000 + n as i64);
         assert_eq!(metric.values[254].0, Some((254, "cpu254".into())));
         assert_eq!(
-            value(&found, &format!("pc.all.many.n{n}")),
+            values_of(&found, &format!("pc.all.many.n{n}")),
             [1000 + n as i64]
         );
     }
@@ -440,13 +447,13 @@ fn pfc_mmv_many_metrics_lie_in_many_files() {
 
 #[test]
 fn pfc_mmv_a_link_that_somebody_left_is_not_followed() {
-    let mut bench = Bench::new(1);
-    bench.add("a/first", Kind::Counter, Unit::Events, 0, 1);
-    let victim = bench.directory.with_extension("victim");
+    let mut test = ExportTest::new(1);
+    test.add("a/first", Kind::Counter, Unit::Events, 0, 1);
+    let victim = test.directory.with_extension("victim");
     fs::write(&victim, "precious").expect("a file");
-    std::os::unix::fs::symlink(&victim, bench.directory.join(".pc.new")).expect("a link");
-    let exporter = bench.start(&["--mmv", "pc"]);
-    bench.wait("there", |m| m.contains_key("pc.percpu.a.first"));
+    std::os::unix::fs::symlink(&victim, test.directory.join(".pc.new")).expect("a link");
+    let exporter = test.start(&["--mmv", "pc"]);
+    test.wait("there", |m| m.contains_key("pc.percpu.a.first"));
     stop(exporter, "TERM");
     assert_eq!(fs::read(&victim).expect("it"), b"precious");
     fs::remove_file(victim).expect("it");
@@ -454,13 +461,13 @@ fn pfc_mmv_a_link_that_somebody_left_is_not_followed() {
 
 #[test]
 fn pfc_mmv_bad_names_and_directories_are_refused() {
-    let bench = Bench::new(1);
+    let test = ExportTest::new(1);
     for name in ["", "1a", "a.b", "a/b", "x_a", "a-b", &"a".repeat(33)] {
-        let run = bench.command(&["--mmv", name]).output().expect("pfc runs");
+        let run = test.command(&["--mmv", name]).output().expect("pfc runs");
         assert_eq!(run.status.code(), Some(2), "{name}");
     }
     let args = ["export", "--mmv", "pc", "--mmv-directory", "/nowhere/mmv"];
-    let run = bench.device.command(&args).output().expect("pfc runs");
+    let run = test.device.command(&args).output().expect("pfc runs");
     assert_eq!(run.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&run.stderr).contains("/nowhere/mmv"));
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc ppa` as a user runs it, as far as they need no accounting.
+//! Tests that run `pfc ppa` as a user does, without accounting in the kernel.
 
 mod device;
 
 use std::fs;
 use std::path::PathBuf;
 
-use device::{pfc, refused};
+use device::{assert_refused, pfc};
 
-/// A file with these lines, which is removed when the test ends.
-struct Recorded(PathBuf);
+/// A file of `pfc ppa record` with given lines. The file is removed when the test ends.
+struct TemporaryFile(PathBuf);
 
-impl Recorded {
+impl TemporaryFile {
     fn new(name: &str, lines: &[&str]) -> Self {
         let path = std::env::temp_dir().join(format!("pfc-{}-{name}.ppa", std::process::id()));
         fs::write(&path, lines.join("\n")).expect("a file");
@@ -24,7 +24,7 @@ impl Recorded {
     }
 }
 
-impl Drop for Recorded {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -38,7 +38,7 @@ const LINES: [&str; 3] = [
 
 #[test]
 fn r4_2_a_record_is_a_table_a_picture_and_json() {
-    let file = Recorded::new("whole", &LINES);
+    let file = TemporaryFile::new("whole", &LINES);
     let text = pfc(&["ppa", "report", file.name()]).ok();
     let words: Vec<Vec<&str>> = text
         .lines()
@@ -51,7 +51,7 @@ fn r4_2_a_record_is_a_table_a_picture_and_json() {
     );
     let json = pfc(&["ppa", "report", file.name(), "--json"]).json();
     assert_eq!(json["total"]["user"], 400_000);
-    let svg = Recorded::new("svg", &[]);
+    let svg = TemporaryFile::new("svg", &[]);
     assert_eq!(
         pfc(&["ppa", "report", file.name(), "-o", svg.name()]).ok(),
         ""
@@ -65,43 +65,43 @@ fn r4_2_a_record_is_a_table_a_picture_and_json() {
 
 #[test]
 fn r4_4_what_is_no_record_leaves_the_picture_as_it_was() {
-    let old = Recorded::new("old", &["old"]);
+    let old = TemporaryFile::new("old", &["old"]);
     let exe = std::env::current_exe().expect("a path");
     let exe = exe.to_string_lossy();
-    refused(
+    assert_refused(
         &["ppa", "report", &exe, "-o", old.name()],
         "not a file of pfc ppa record",
     );
-    refused(
+    assert_refused(
         &["ppa", "report", "/dev/null"],
         "not a file of pfc ppa record",
     );
-    refused(&["ppa", "report", "/nowhere"], "pfc ppa record PID -o");
-    refused(&["ppa", "report", "/"], "cannot read");
-    let torn = Recorded::new("torn", &[LINES[0], LINES[1], "{}", LINES[2]]);
-    refused(&["ppa", "report", torn.name(), "-o", old.name()], "line 3");
+    assert_refused(&["ppa", "report", "/nowhere"], "pfc ppa record PID -o");
+    assert_refused(&["ppa", "report", "/"], "cannot read");
+    let torn = TemporaryFile::new("torn", &[LINES[0], LINES[1], "{}", LINES[2]]);
+    assert_refused(&["ppa", "report", torn.name(), "-o", old.name()], "line 3");
     assert_eq!(fs::read_to_string(&old.0).expect("the file"), "old");
 }
 
 #[test]
 fn r4_2_tasks_options_and_commands_do_not_mix() {
-    refused(&["ppa", "foo"], "expected the number of a task");
-    refused(&["ppa", "0"], "expected the number of a task");
-    refused(&["ppa", "12", "on"], "as the first word");
-    refused(&["ppa", "-p", "1,x"], "expected the number of a task");
-    refused(&["ppa", "1", "-p", "2"], "cannot be used");
-    refused(&["ppa", "--histogram"], "PID");
-    refused(&["ppa", "--histogram", "--top", "1"], "cannot be used");
-    refused(&["ppa", "--top", "-d", "0"], "seconds");
-    refused(&["ppa", "--top", "-d", "NaN"], "seconds");
-    refused(&["ppa", "-n", "3"], "--top");
-    refused(&["ppa", "--sort", "colour"], "latency");
-    refused(
+    assert_refused(&["ppa", "foo"], "expected the number of a task");
+    assert_refused(&["ppa", "0"], "expected the number of a task");
+    assert_refused(&["ppa", "12", "on"], "as the first word");
+    assert_refused(&["ppa", "-p", "1,x"], "expected the number of a task");
+    assert_refused(&["ppa", "1", "-p", "2"], "cannot be used");
+    assert_refused(&["ppa", "--histogram"], "PID");
+    assert_refused(&["ppa", "--histogram", "--top", "1"], "cannot be used");
+    assert_refused(&["ppa", "--top", "-d", "0"], "seconds");
+    assert_refused(&["ppa", "--top", "-d", "NaN"], "seconds");
+    assert_refused(&["ppa", "-n", "3"], "--top");
+    assert_refused(&["ppa", "--sort", "colour"], "latency");
+    assert_refused(
         &["ppa", "on", "--levels", "all"],
         "sched, irq, syscall, switch",
     );
-    refused(&["ppa", "record"], "PID");
-    refused(&["ppa", "record", "1", "-d", "0"], "1..=");
+    assert_refused(&["ppa", "record"], "PID");
+    assert_refused(&["ppa", "record", "1", "-d", "0"], "1..=");
 }
 
 #[test]
@@ -133,6 +133,6 @@ fn r4_2_without_the_module_it_says_what_to_do() {
         &["ppa", "status"],
         &["ppa", "record", "1"],
     ] {
-        refused(args, "modprobe perfcounters");
+        assert_refused(args, "modprobe perfcounters");
     }
 }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc record`, `report` and related commands as a user runs them, as far as they need no
-//! samples.
+//! Tests that run `pfc record`, `pfc report` and related commands as a user does, without samples.
 
 mod device;
 
-use device::refused;
+use device::assert_refused;
 
 #[test]
 fn r1_9_a_file_that_is_not_there_is_said() {
     for command in ["report", "script", "flamegraph"] {
-        refused(&[command, "-i", "/nowhere"], "pfc record COMMAND");
+        assert_refused(&[command, "-i", "/nowhere"], "pfc record COMMAND");
     }
 }
 
@@ -18,18 +17,18 @@ fn r1_9_a_file_that_is_not_there_is_said() {
 fn r1_9_a_file_that_is_no_perf_data_is_refused() {
     let exe = std::env::current_exe().expect("a path");
     let exe = exe.to_string_lossy();
-    refused(&["report", "-i", &exe], "no perf.data");
-    refused(&["script", "--folded", "-i", "/dev/null"], "no perf.data");
-    refused(&["report", "-i", "/"], "cannot read");
+    assert_refused(&["report", "-i", &exe], "not a perf.data");
+    assert_refused(&["script", "--folded", "-i", "/dev/null"], "not a perf.data");
+    assert_refused(&["report", "-i", "/"], "cannot read");
 }
 
 #[test]
 fn r1_9_options_that_do_not_go_together_are_refused() {
-    refused(&["record"], "give a command");
-    refused(&["record", "-F", "1", "-c", "1", "true"], "cannot be used");
-    refused(&["record", "-m", "3", "true"], "power of two");
-    refused(&["record", "-p", "1", "-a", "true"], "cannot be used");
-    refused(&["report", "--json", "--pprof"], "cannot be used");
-    refused(&["script", "--json", "--folded"], "cannot be used");
-    refused(&["report", "--sort", "colour"], "comm, dso, sym");
+    assert_refused(&["record"], "give a command");
+    assert_refused(&["record", "-F", "1", "-c", "1", "true"], "cannot be used");
+    assert_refused(&["record", "-m", "3", "true"], "power of two");
+    assert_refused(&["record", "-p", "1", "-a", "true"], "cannot be used");
+    assert_refused(&["report", "--json", "--pprof"], "cannot be used");
+    assert_refused(&["script", "--json", "--folded"], "cannot be used");
+    assert_refused(&["report", "--sort", "colour"], "comm, dso, sym");
 }

@@ -1,59 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc trace` as a user runs it, as far as they need no trace.
+//! Tests that run `pfc trace` as a user does, without a trace in the kernel.
 
 mod device;
 
 use std::fs;
 
-use device::{pfc, refused};
+use device::{assert_refused, pfc};
 
 #[test]
 fn r3_11_names_sizes_and_options_are_checked() {
-    refused(&["trace"], "Usage");
-    refused(&["trace", "start"], "NAME");
+    assert_refused(&["trace"], "Usage");
+    assert_refused(&["trace", "start"], "NAME");
     for name in ["", "a b", "a/b", "é", "*", &"x".repeat(64)] {
-        refused(&["trace", "start", name], "letters, digits and _.-");
+        assert_refused(&["trace", "start", name], "letters, digits and _.-");
     }
-    refused(&["trace", "stop"], "NAME");
-    refused(&["trace", "snapshot"], "NAME");
-    refused(
+    assert_refused(&["trace", "stop"], "NAME");
+    assert_refused(&["trace", "snapshot"], "NAME");
+    assert_refused(
         &["trace", "start", "a", "-s", "3K"],
         "a power of two from 4K to 4M",
     );
-    refused(
+    assert_refused(
         &["trace", "start", "a", "-s", "8M"],
         "a power of two from 4K to 4M",
     );
-    refused(
+    assert_refused(
         &["trace", "start", "a", "--kernel", "irq"],
         "sched, syscalls",
     );
-    refused(
+    assert_refused(
         &["trace", "start", "a", "--format", "svg"],
         "ctf, text, perfetto",
     );
-    refused(
+    assert_refused(
         &["trace", "start", "a", "--flight", "--wait"],
         "cannot be used",
     );
-    refused(
+    assert_refused(
         &["trace", "start", "a", "--flight", "--", "true"],
         "cannot be used",
     );
-    refused(
+    assert_refused(
         &["trace", "start", "a", "--flight", "-o", "x"],
         "cannot be used",
     );
-    refused(&["trace", "start", "a", "true"], "unexpected argument");
-    refused(&["trace", "live", "a", "-e", "b:c"], "cannot be used");
-    refused(&["trace", "live", "a", "--shared"], "cannot be used");
+    assert_refused(&["trace", "start", "a", "true"], "unexpected argument");
+    assert_refused(&["trace", "live", "a", "-e", "b:c"], "cannot be used");
+    assert_refused(&["trace", "live", "a", "--shared"], "cannot be used");
 }
 
 #[test]
 fn r3_10_a_bad_filter_has_a_caret_under_it() {
     let run = pfc(&["trace", "start", "a", "-f", "size > && x == 1"]);
-    assert_eq!(run.code, Some(2));
+    assert_eq!(run.exit_status, Some(2));
     let lines: Vec<&str> = run.err.lines().collect();
     let [what, text, caret] = lines[..] else {
         panic!("{}", run.err)
@@ -61,10 +61,10 @@ fn r3_10_a_bad_filter_has_a_caret_under_it() {
     assert!(what.starts_with("pfc: invalid filter: "), "{what}");
     assert_eq!(text, "  size > && x == 1");
     assert_eq!(caret, "         ^");
-    refused(&["trace", "live", "-f", "size"], "invalid filter: ");
-    refused(&["trace", "start", "a", "-e", "a b"], "invalid marker name");
+    assert_refused(&["trace", "live", "-f", "size"], "invalid filter: ");
+    assert_refused(&["trace", "start", "a", "-e", "a b"], "invalid marker name");
     let long = vec!["x".repeat(20); 13].join(",");
-    refused(&["trace", "start", "a", "-e", &long], "at most 255");
+    assert_refused(&["trace", "start", "a", "-e", &long], "at most 255");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn r3_11_without_the_module_it_says_what_to_do() {
         &["trace", "list"],
         &["trace", "list", "--markers", "--json"],
     ] {
-        refused(args, "load the module: modprobe perfcounters");
+        assert_refused(args, "load the module: modprobe perfcounters");
     }
     assert!(!std::path::Path::new(directory).exists());
 }

@@ -56,25 +56,25 @@ pub const TASK_RUNNING: u32 = 0x04;
 /// Flag of a task: its latencies are counted by length.
 pub const TASK_LATENCIES: u32 = 0x08;
 
-/// The version of the structures below.
+/// The version of the structures [`Task`] and [`Info`].
 pub const VERSION: u32 = 1;
 
-/// The accounting of one task: `struct ppa_task`.
+/// The accounting values of one task, `struct ppa_task`.
 #[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Size of this structure.
+    /// Size of this structure in bytes.
     pub size: u32,
-    /// `TASK_*`.
+    /// Flags of the task, `TASK_*`.
     pub flags: u32,
-    /// The thread id: from [`Device::tasks`](crate::Device::tasks) in the initial PID name space,
-    /// from [`Device::task`](crate::Device::task) in the caller's.
+    /// The thread id: from [`Device::tasks`](crate::Device::tasks) in the initial PID namespace,
+    /// from [`Device::task`](crate::Device::task) in the caller's PID namespace.
     pub pid: u32,
-    /// The process id.
+    /// The process id of the task.
     pub tgid: u32,
     /// The id of the parent process.
     pub ppid: u32,
-    /// The real user id.
+    /// The real user id of the task.
     pub uid: u32,
     /// The CPU on which the task ran last.
     pub cpu: u32,
@@ -82,9 +82,9 @@ pub struct Task {
     pub reserved: u32,
     /// CLOCK_BOOTTIME in nanoseconds when the task was created.
     pub began: u64,
-    /// Ticks from the begin of its accounting to now, or to its end.
+    /// Ticks from the beginning of the task's accounting to now, or to the end of the task.
     pub counted: u64,
-    /// The values, indexed by [`SCHEDACCUM`] and so on.
+    /// The values of the task, indexed by [`SCHEDACCUM`] and so on.
     pub values: [u64; NR_VALUES],
     /// Ticks in which the task was ready to run, except those after a wakeup.
     pub runq: u64,
@@ -94,7 +94,7 @@ pub struct Task {
     pub signals: [u32; NR_SIGNALS],
     /// Always 0.
     pub reserved2: u32,
-    /// The name, terminated by NUL if it is shorter.
+    /// The name of the task, terminated by NUL if it is shorter than 16 bytes.
     pub comm: [u8; 16],
 }
 
@@ -123,33 +123,34 @@ impl Default for Task {
     }
 }
 
-/// The state of accounting: `struct ppa_info`.
+/// The state of process accounting, `struct ppa_info`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// Size of this structure.
+    /// Size of this structure in bytes.
     pub size: u32,
-    /// [`VERSION`].
+    /// Version of the structures, [`VERSION`].
     pub version: u32,
-    /// Ticks per millisecond.
+    /// Frequency of the ticks, in ticks per millisecond.
     pub khz: u32,
     /// Levels that are measured now (`LEVEL_*`); 0 if accounting is off.
     pub levels: u32,
     /// The first three values of `/proc/sys/kernel/ppa`, as bits.
     pub flags: u32,
-    /// The fourth value: CPUs per group.
+    /// The fourth value of `/proc/sys/kernel/ppa`: the number of CPUs per group.
     pub scaling: u32,
     /// Number of possible CPUs.
     pub nr_cpus: u32,
     /// Number of groups of CPUs.
     pub nr_groups: u32,
-    /// Tasks that are accounted.
+    /// Number of tasks that are accounted.
     pub nr_tasks: u64,
-    /// Tasks that have ended and were not read yet.
+    /// Number of tasks that have ended and were not read yet.
     pub nr_ended: u64,
-    /// Tasks that have ended and were dropped, because there were too many.
+    /// Number of tasks that have ended and were dropped, because too many ended tasks were not
+    /// read.
     pub lost: u64,
-    /// Tasks that could not be accounted for lack of memory.
+    /// Number of tasks that could not be accounted for lack of memory.
     pub refused: u64,
     /// The current time in ticks.
     pub now: u64,
@@ -162,15 +163,16 @@ const GETTASK: Opcode = opcode::read_write::<Task>(b'A', 0xa1);
 
 /// Calls `PPA_GETINFO`.
 pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
-    // SAFETY: The call writes one `struct ppa_info`, whose size is asserted above. It has integers
-    // only, so any bits are valid.
+    // SAFETY: `PPA_GETINFO` writes one `struct ppa_info`, whose size is asserted above. The
+    // structure has integers only, so any bits are valid.
     unsafe { ioctl(fd, Getter::<GETINFO, Info>::new()) }
 }
 
 /// Calls `PPA_GETTASK`, for the task in the field `pid`.
 pub fn task(fd: BorrowedFd<'_>, task: &mut Task) -> io::Result<()> {
-    // SAFETY: The call reads and writes one `struct ppa_task`, whose size is asserted above. It is
-    // mutably borrowed until the call returns, and has integers only, so any bits are valid.
+    // SAFETY: `PPA_GETTASK` reads and writes one `struct ppa_task`, whose size is asserted above.
+    // The structure is mutably borrowed until the call returns, and has integers only, so any bits
+    // are valid.
     unsafe { ioctl(fd, Updater::<GETTASK, Task>::new(task)) }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device, and the file with the values of CPUs.
+//! Reads the values of tasks from `/dev/ppa`, and the values of CPUs from `/proc/rawsysppa`.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -9,26 +9,26 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 
 use crate::abi::{self, Info, Task, VERSION};
-use crate::bytes::{parse_cpus, parse_tasks};
 use crate::error::Error;
-use crate::values::{latest, Cpu};
+use crate::parse::{parse_cpus, parse_tasks};
+use crate::values::{latest_per_task, Cpu};
 
 /// The device with the values of tasks.
 pub const DEVICE: &str = "/dev/ppa";
 /// The file with the values of CPUs.
 pub const CPUS: &str = "/proc/rawsysppa";
 
-/// Bytes per read(): room for 2,000 tasks or 7,000 CPUs.
-const AT_ONCE: usize = 1 << 20;
+/// Number of bytes per read(): room for 2,000 tasks or 7,000 CPUs.
+const READ_BYTES: usize = 1 << 20;
 
-/// The opened device.
+/// The opened device `/dev/ppa`.
 #[derive(Debug)]
 pub struct Device {
     file: File,
 }
 
 impl Device {
-    /// Opens the device. The error is `NotFound` if the module is not loaded.
+    /// Opens `/dev/ppa`. The error is `NotFound` if the module is not loaded.
     pub fn open() -> Result<Self, Error> {
         let file = File::open(DEVICE).map_err(Error::Open)?;
         Ok(Self { file })
@@ -37,7 +37,7 @@ impl Device {
     /// Returns the state of accounting.
     pub fn info(&self) -> Result<Info, Error> {
         let info = abi::info(self.file.as_fd()).map_err(|e| Error::Read(DEVICE, e.into()))?;
-        checked(info)
+        check_info(info)
     }
 
     /// Returns the values of one task.
@@ -57,28 +57,28 @@ impl Device {
                 format!("record of a task with {size} bytes"),
             )),
             task if task.pid != pid => {
-                let got = task.pid;
+                let returned = task.pid;
                 Err(Error::Corrupt(format!(
-                    "record of task {got} instead of task {pid}"
+                    "record of task {returned} instead of task {pid}"
                 )))
             }
             task => Ok(task),
         }
     }
 
-    /// Returns all tasks, and the tasks that have ended since the last reader. The kernel drops an
+    /// Returns all tasks, and the tasks that have ended since the last read. The kernel drops an
     /// ended task once any reader has read it.
     pub fn tasks(&self) -> Result<Vec<Task>, Error> {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(0))
             .map_err(|e| Error::Read(DEVICE, e))?;
         let mut tasks = Vec::new();
-        whole(file, DEVICE, |bytes| parse_tasks(bytes, &mut tasks))?;
-        Ok(latest(tasks))
+        read_to_end(file, DEVICE, |bytes| parse_tasks(bytes, &mut tasks))?;
+        Ok(latest_per_task(tasks))
     }
 
-    /// Checks whether the caller may call [`Self::tasks`]. This works while accounting is off, too,
-    /// and drops no ended tasks: the kernel checks permissions before anything else.
+    /// Checks whether the caller may call [`Self::tasks`]. The check also works while accounting is
+    /// off, and drops no ended tasks, because the kernel checks permissions first.
     pub fn may_read_tasks(&self) -> Result<(), Error> {
         may_read(&self.file)
     }
@@ -87,7 +87,7 @@ impl Device {
     pub fn cpus(&self) -> Result<Vec<Cpu>, Error> {
         let file = File::open(CPUS).map_err(|e| Error::Read(CPUS, e))?;
         let mut all = Vec::new();
-        whole(&file, CPUS, |bytes| {
+        read_to_end(&file, CPUS, |bytes| {
             all.extend_from_slice(bytes);
             Ok(())
         })?;
@@ -95,25 +95,25 @@ impl Device {
     }
 }
 
-/// Reads a file to its end in large pieces, so that values are as close to one moment as the kernel
-/// allows.
-fn whole(
+/// Reads a file to its end in large blocks, so that values are as close to the same time as the
+/// kernel allows.
+fn read_to_end(
     mut file: impl Read,
     path: &'static str,
-    mut taken: impl FnMut(&[u8]) -> Result<(), Error>,
+    mut consume: impl FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut buffer = vec![0; AT_ONCE];
+    let mut buffer = vec![0; READ_BYTES];
     loop {
         match file.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(n) => taken(&buffer[..n])?,
+            Ok(n) => consume(&buffer[..n])?,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => return Err(Error::Read(path, e)),
         }
     }
 }
 
-/// Tries a read() that is too short for a task.
+/// Checks the permission to read tasks by a read() that is too short for a task.
 fn may_read(mut file: impl Read) -> Result<(), Error> {
     match file.read(&mut [0]) {
         Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(Error::Read(DEVICE, e)),
@@ -121,8 +121,8 @@ fn may_read(mut file: impl Read) -> Result<(), Error> {
     }
 }
 
-/// Checks the version and that ticks can be converted to time.
-fn checked(info: Info) -> Result<Info, Error> {
+/// Checks the version of `info`, and that ticks can be converted to time.
+fn check_info(info: Info) -> Result<Info, Error> {
     match info {
         Info { version, .. } if version != VERSION => Err(Error::Version(version)),
         Info { khz: 0, .. } => Err(Error::Corrupt("tick frequency is 0".to_owned())),
@@ -134,10 +134,11 @@ fn checked(info: Info) -> Result<Info, Error> {
 mod tests {
     use super::*;
 
-    /// A reader that returns its parts, or errors, from the last to the first.
-    struct Parts(Vec<Result<Vec<u8>, ErrorKind>>);
+    /// A reader that returns blocks of bytes or errors, from the last element of the list to the
+    /// first.
+    struct ChunkReader(Vec<Result<Vec<u8>, ErrorKind>>);
 
-    impl Read for Parts {
+    impl Read for ChunkReader {
         fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
             match self.0.pop() {
                 Some(Ok(part)) => {
@@ -155,7 +156,7 @@ mod tests {
         let read = |last: Result<Vec<u8>, ErrorKind>| {
             let parts = vec![last, Err(ErrorKind::Interrupted), Ok(vec![1, 2])];
             let mut all = Vec::new();
-            let result = whole(Parts(parts), CPUS, |bytes| {
+            let result = read_to_end(ChunkReader(parts), CPUS, |bytes| {
                 all.extend_from_slice(bytes);
                 Ok(())
             });
@@ -168,16 +169,16 @@ mod tests {
 
     #[test]
     fn r4_9_who_may_not_read_tasks_is_known_beforehand() {
-        let may = |kind| may_read(Parts(vec![Err(kind)]));
-        let error = may(ErrorKind::PermissionDenied).expect_err("may not");
+        let check = |kind| may_read(ChunkReader(vec![Err(kind)]));
+        let error = check(ErrorKind::PermissionDenied).expect_err("may not");
         assert!(matches!(error, Error::Read(DEVICE, _)), "{error}");
-        assert!(may(ErrorKind::InvalidInput).is_ok());
+        assert!(check(ErrorKind::InvalidInput).is_ok());
     }
 
     #[test]
     fn r4_6_ticks_without_a_length_are_refused() {
         let info = |version, khz| {
-            checked(Info {
+            check_info(Info {
                 version,
                 khz,
                 ..Info::default()

@@ -8,20 +8,20 @@ use std::io;
 use crate::abi::VERSION;
 use crate::device::DEVICE;
 
-/// The reason why there are no values.
+/// The reason why values could not be read.
 #[derive(Debug)]
 pub enum Error {
-    /// The device could not be opened.
+    /// `/dev/ppa` could not be opened.
     Open(io::Error),
     /// A file could not be read.
     Read(&'static str, io::Error),
-    /// There is no task with this id.
+    /// No task has this id.
     NoTask(u32),
     /// The task exists, but is not accounted.
     NotAccounted(u32),
     /// The task exists, but the caller may not read it.
     Denied(u32),
-    /// The kernel's structures have this version, which this library does not know.
+    /// The library does not know this version of the kernel's structures.
     Version(u32),
     /// The kernel returned invalid data.
     Corrupt(String),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Precise process accounting: `/dev/ppa` and `/proc/rawsysppa`.
+//! User library for precise process accounting, which reads `/dev/ppa` and `/proc/rawsysppa`.
 //!
 //! ```no_run
 //! let device = ppa::Device::open()?;
@@ -13,15 +13,15 @@
 //! | file | contents |
 //! |---|---|
 //! | `abi.rs` | the structures and ioctls of `linux/ppa.h` (unsafe) |
-//! | `bytes.rs` | parses the structures in the data of read() |
+//! | `parse.rs` | parses the structures in the data of read() |
 //! | `device.rs` | the device, and the file of CPUs |
 //! | `values.rs` | evaluates values: sums, differences, times |
 //! | `error.rs` | errors |
 
 mod abi;
-mod bytes;
 mod device;
 mod error;
+mod parse;
 mod values;
 
 pub use abi::{
@@ -32,4 +32,4 @@ pub use abi::{
 };
 pub use device::{Device, CPUS, DEVICE};
 pub use error::Error;
-pub use values::{grown, micros, whole_micros, Cpu, CpuValue, NR_CPU_VALUES};
+pub use values::{delta, micros, whole_micros, Cpu, CpuValue, NR_CPU_VALUES};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Evaluates values: sums, differences, times.
+//! Evaluates values of tasks and CPUs: sums, differences, and conversions to time.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use crate::abi::{
 /// Number of values of a CPU.
 pub const NR_CPU_VALUES: usize = 18;
 
-/// Converts ticks to microseconds; `khz` is the number of ticks per millisecond. 0 if that is 0.
+/// Converts ticks to microseconds; `khz` is the number of ticks per millisecond. Returns 0 if `khz`
+/// is 0.
 pub fn micros(ticks: u64, khz: u32) -> f64 {
     match khz {
         0 => 0.0,
@@ -20,7 +21,7 @@ pub fn micros(ticks: u64, khz: u32) -> f64 {
     }
 }
 
-/// Converts ticks to microseconds like [`micros`], in integers and rounded down.
+/// Converts ticks to microseconds like [`micros`], as an integer, rounded down.
 pub fn whole_micros(ticks: u64, khz: u32) -> u64 {
     let micros = u128::from(ticks) * 1000 / u128::from(khz.max(1));
     match khz {
@@ -31,21 +32,21 @@ pub fn whole_micros(ticks: u64, khz: u32) -> u64 {
 
 /// Returns the increment between two reads. Counts may wrap at 2^64. A value that seems to have
 /// decreased was read while it changed; its increment is 0.
-pub fn grown(now: u64, before: u64) -> u64 {
-    let more = now.wrapping_sub(before);
-    match more > i64::MAX as u64 {
+pub fn delta(now: u64, before: u64) -> u64 {
+    let delta = now.wrapping_sub(before);
+    match delta > i64::MAX as u64 {
         true => 0,
-        false => more,
+        false => delta,
     }
 }
 
-fn each<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
-    std::array::from_fn(|n| grown(now[n], before[n]))
+fn deltas<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
+    std::array::from_fn(|n| delta(now[n], before[n]))
 }
 
 impl Task {
-    /// Returns the name. Control characters are replaced, so that a terminal does not interpret
-    /// them.
+    /// Returns the name of the task. Control characters are replaced, so that a terminal does not
+    /// interpret them.
     pub fn name(&self) -> String {
         let end = self.comm.iter().position(|b| *b == 0);
         let name = String::from_utf8_lossy(&self.comm[..end.unwrap_or(self.comm.len())]);
@@ -53,17 +54,17 @@ impl Task {
         name.chars().map(safe).collect()
     }
 
-    /// Returns true if a flag `TASK_*` is set.
-    pub fn is(&self, flag: u32) -> bool {
+    /// Returns true if the task has the flag `flag` (`TASK_*`).
+    pub fn has_flag(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
-    /// Returns the ticks on a CPU, without interrupts.
+    /// Returns the ticks that the task spent on a CPU, without interrupts.
     pub fn total(&self) -> u64 {
         self.values[SCHEDACCUM]
     }
 
-    /// Returns the ticks in user mode. For a kernel thread these are all its ticks.
+    /// Returns the ticks in user mode. All ticks of a kernel thread count as user mode.
     pub fn user(&self) -> u64 {
         self.values[SCHEDACCUM].saturating_sub(self.values[SCACCUM])
     }
@@ -93,10 +94,10 @@ impl Task {
         self.values[SCHLATACCUM].saturating_add(self.runq)
     }
 
-    /// Returns the number of wakeups. If latencies are not counted by length, this is the number of
-    /// times it blocked, an approximation.
+    /// Returns the number of wakeups. If latencies are not counted by length, the result is an
+    /// approximation: the number of times that the task blocked.
     pub fn wakeups(&self) -> u64 {
-        match self.is(TASK_LATENCIES) {
+        match self.has_flag(TASK_LATENCIES) {
             true => self
                 .latencies
                 .iter()
@@ -105,38 +106,39 @@ impl Task {
         }
     }
 
-    /// Returns the average ticks from wakeup to run. Without any wakeup counted, a wait that is not
-    /// over is the average.
-    pub fn latency(&self) -> f64 {
+    /// Returns the average ticks from wakeup to run. If no wakeup was counted, the result is the
+    /// length of the wait that is not over.
+    pub fn avg_latency(&self) -> f64 {
         average(self.values[SCHLATACCUM], self.wakeups().max(1))
     }
 
     /// Returns the average ticks of a switch to the task.
-    pub fn switch(&self) -> f64 {
+    pub fn avg_switch(&self) -> f64 {
         average(self.values[AVGCTXT], self.switches())
     }
 
-    /// Returns true if this is a later state of the same task, with accounting not restarted since.
-    pub fn continues(&self, before: &Self) -> bool {
+    /// Returns true if `self` is a later state of the same task as `before`, and accounting was not
+    /// restarted in between.
+    pub fn is_later_state_of(&self, before: &Self) -> bool {
         (self.pid, self.began) == (before.pid, before.began) && self.counted >= before.counted
     }
 
-    /// Returns the increments since an earlier state. Without one, or if accounting was restarted,
-    /// these are all values.
+    /// Returns the increments since an earlier state. Without an earlier state, or if accounting
+    /// was restarted, the increments are the values themselves.
     pub fn since(&self, before: Option<&Self>) -> Self {
-        let Some(before) = before.filter(|b| self.continues(b)) else {
+        let Some(before) = before.filter(|b| self.is_later_state_of(b)) else {
             return self.clone();
         };
-        // If counting by length began between the two reads, all counts are new.
-        let latencies = match before.is(TASK_LATENCIES) {
-            true => each(&self.latencies, &before.latencies),
+        // If the counting of latencies by length began between the two reads, all counts are new.
+        let latencies = match before.has_flag(TASK_LATENCIES) {
+            true => deltas(&self.latencies, &before.latencies),
             false => self.latencies,
         };
         let signals = |n: usize| self.signals[n].wrapping_sub(before.signals[n]);
         Self {
             counted: self.counted - before.counted,
-            values: each(&self.values, &before.values),
-            runq: grown(self.runq, before.runq),
+            values: deltas(&self.values, &before.values),
+            runq: delta(self.runq, before.runq),
             latencies,
             signals: std::array::from_fn(signals),
             ..self.clone()
@@ -151,14 +153,14 @@ fn average(sum: u64, count: u64) -> f64 {
     }
 }
 
-/// Keeps one entry per task, the last. A task that ends while the list is read is listed twice.
-pub(crate) fn latest(tasks: Vec<Task>) -> Vec<Task> {
+/// Keeps only the last entry of each task. A task that ends while the list is read is listed twice.
+pub(crate) fn latest_per_task(tasks: Vec<Task>) -> Vec<Task> {
     let mut all: BTreeMap<(u32, u64), Task> = BTreeMap::new();
     all.extend(tasks.into_iter().map(|t| ((t.pid, t.began), t)));
     all.into_values().collect()
 }
 
-/// Index of a value of a CPU: `enum ppa_cpu_value`.
+/// Index of a value of a CPU, `enum ppa_cpu_value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     missing_docs,
@@ -188,18 +190,18 @@ pub enum CpuValue {
 /// The values of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// The values, indexed by [`CpuValue`].
+    /// The values of the CPU, indexed by [`CpuValue`].
     pub values: [u64; NR_CPU_VALUES],
 }
 
 impl Cpu {
-    /// Returns one value.
-    pub fn of(&self, value: CpuValue) -> u64 {
+    /// Returns one value of the CPU.
+    pub fn get(&self, value: CpuValue) -> u64 {
         self.values[value as usize]
     }
 
-    /// Returns the ticks in user mode, system calls, interrupts and idle, which are all of the
-    /// time.
+    /// Returns the sum of the ticks in user mode, system calls, interrupts and idle, which is the
+    /// whole time of the CPU.
     pub fn total(&self) -> u64 {
         self.values[..4]
             .iter()
@@ -209,7 +211,7 @@ impl Cpu {
     /// Returns the increments since an earlier state.
     pub fn since(&self, before: &Self) -> Self {
         Self {
-            values: each(&self.values, &before.values),
+            values: deltas(&self.values, &before.values),
         }
     }
 

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! The protocol and its memory barriers are in `engine::ring`. A record is copied, and the copy is
-//! dropped if the kernel has overwritten the record meanwhile. A record is therefore never made of
-//! parts of two records.
+//! discarded if the kernel has overwritten the record meanwhile. A record is therefore never made
+//! of parts of two records.
 //!
 //! | file | contents |
 //! |---|---|
@@ -45,16 +45,16 @@ pub const USER_STACK: u32 = 0x02;
 /// perfmon_ring_arg`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Argument {
-    /// Bytes of data, a power of two, at least a page.
+    /// Size of the ring's data in bytes, which is a power of two and at least a page.
     pub size: u64,
-    /// [`BACKWARD`], [`OVERWRITE`].
+    /// Flags of the ring, [`BACKWARD`] and [`OVERWRITE`].
     pub flags: u32,
-    /// Bytes written between two messages; 0: half of the size, or no messages with
-    /// [`OVERWRITE`].
+    /// Number of bytes that are written between two messages. 0 means half of the size, or no
+    /// messages with [`OVERWRITE`].
     pub watermark: u32,
-    /// [`KERNEL_STACK`], [`USER_STACK`].
+    /// Optional fields of samples, [`KERNEL_STACK`] and [`USER_STACK`].
     pub fields: u32,
-    /// Maximum number of frames of each stack; 0: 127.
+    /// Maximum number of frames of each stack; 0 means 127.
     pub max_frames: u32,
 }
 
@@ -79,7 +79,7 @@ impl Argument {
     }
 }
 
-/// The mapped ring of a context, and its reader. Dropping it unmaps the ring.
+/// The mapped ring of a context, and its reader. Dropping the value unmaps the ring.
 #[derive(Debug)]
 pub struct Ring {
     mapping: Mapping,
@@ -91,8 +91,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `InvalidData` if the buffer is not a ring of a version that this crate supports; errors of
-    /// mmap().
+    /// `InvalidData` if the buffer is not a ring of a version that this crate supports; other
+    /// errors are those of mmap().
     pub fn open(context: &impl AsFd) -> io::Result<Self> {
         Ok(Self {
             mapping: Mapping::new(context.as_fd())?,
@@ -100,8 +100,8 @@ impl Ring {
         })
     }
 
-    /// Returns the records written since the last call, the oldest first. In a ring that is not
-    /// overwritten, reading records frees their space.
+    /// Returns the records that were written since the last call, the oldest first. In a ring that
+    /// is not overwritten, reading records frees their space.
     pub fn records(&mut self) -> Records<'_> {
         self.reader.records(self.mapping.shared())
     }
@@ -111,12 +111,13 @@ impl Ring {
         self.mapping.shared().page.lost()
     }
 
-    /// Returns the size of the data in bytes.
+    /// Returns the size of the ring's data in bytes.
     pub fn size(&self) -> u64 {
         self.mapping.shared().page.data_size()
     }
 
-    /// Returns true if an invalid record was found. No further records can be read then.
+    /// Returns true if an invalid record was found. After an invalid record, no further records can
+    /// be read.
     pub fn is_broken(&self) -> bool {
         self.reader.is_broken()
     }

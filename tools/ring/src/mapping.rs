@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The mappings of a ring.
+//! Maps the memory of a ring.
 #![expect(unsafe_code, reason = "mmap")]
 
 use std::io;
@@ -14,17 +14,17 @@ use engine::sync::Word;
 use libc::{c_void, mmap, munmap, off_t, MAP_SHARED, PROT_READ, PROT_WRITE};
 
 /// Upper limit in bytes for the data size of a ring. Larger values are treated as invalid.
-const LARGEST: u64 = 1 << 40;
+const MAX_DATA_SIZE: u64 = 1 << 40;
 
-/// A mapping of a part of a file. Dropping it unmaps the memory.
+/// A mapping of a part of a file. Dropping the value unmaps the memory.
 ///
 /// # Invariants
 ///
-/// `at` is the address of a mapping of `bytes` bytes, at least one page and a multiple of pages,
+/// `addr` is the address of a mapping of `bytes` bytes, at least one page and a multiple of pages,
 /// that only this value unmaps.
 #[derive(Debug)]
 struct Area {
-    at: NonNull<c_void>,
+    addr: NonNull<c_void>,
     bytes: usize,
 }
 
@@ -34,7 +34,7 @@ impl Area {
             off_t::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         // SAFETY: The kernel chooses an address that is not in use, so no existing mapping is
         // changed.
-        let at = unsafe {
+        let addr = unsafe {
             mmap(
                 null_mut(),
                 bytes,
@@ -44,11 +44,11 @@ impl Area {
                 offset,
             )
         };
-        match (at, NonNull::new(at)) {
+        match (addr, NonNull::new(addr)) {
             (libc::MAP_FAILED, _) | (_, None) => Err(io::Error::last_os_error()),
-            // INVARIANT: mmap() mapped `bytes` bytes at `at`, and no other value knows the address.
-            // The kernel refuses 0 bytes, and all callers pass multiples of a page.
-            (_, Some(at)) => Ok(Self { at, bytes }),
+            // INVARIANT: mmap() mapped `bytes` bytes at `addr`, and no other value knows the
+            // address. The kernel refuses 0 bytes, and all callers pass multiples of a page.
+            (_, Some(addr)) => Ok(Self { addr, bytes }),
         }
     }
 
@@ -56,14 +56,15 @@ impl Area {
     fn page(&self) -> &Page {
         // SAFETY: By the type's invariant at least a page is mapped, at the alignment of a page. A
         // `Page` consists of atomics, for which all values are valid.
-        unsafe { self.at.cast().as_ref() }
+        unsafe { self.addr.cast().as_ref() }
     }
 
-    /// Returns the first word. A caller that stores to it must have mapped the area for writing.
+    /// Returns the first word of the area. A caller that stores to it must have mapped the area for
+    /// writing.
     fn word(&self) -> &Word {
         // SAFETY: By the type's invariant at least a page is mapped, at the alignment of a page. A
         // `Word` is an atomic, for which all values are valid.
-        unsafe { self.at.cast().as_ref() }
+        unsafe { self.addr.cast().as_ref() }
     }
 
     /// Returns the words from offset `from` in bytes to the end.
@@ -72,27 +73,28 @@ impl Area {
             return &[];
         };
         // SAFETY: By the type's invariant `self.bytes` bytes are mapped, and `from` is not beyond
-        // their end. It is a multiple of 8, so the words are aligned. Words are atomics, for which
-        // all values are valid.
-        unsafe { slice::from_raw_parts(self.at.as_ptr().byte_add(from).cast(), bytes / 8) }
+        // their end. `from` is a multiple of 8, so the words are aligned. Words are atomics, for
+        // which all values are valid.
+        unsafe { slice::from_raw_parts(self.addr.as_ptr().byte_add(from).cast(), bytes / 8) }
     }
 }
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to it
-        // outlives `self`.
-        let _ = unsafe { munmap(self.at.as_ptr(), self.bytes) };
+        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to the
+        // memory outlives `self`.
+        let _ = unsafe { munmap(self.addr.as_ptr(), self.bytes) };
     }
 }
 
-// SAFETY: The mapping belongs to the process, not to a thread. It is accessed as atomics only.
+// SAFETY: The mapping belongs to the process, not to a thread. The memory is accessed as atomics
+// only.
 unsafe impl Send for Area {}
 
 /// The mappings of a ring.
 #[derive(Debug)]
 pub struct Mapping {
-    /// The control page and the data, read-only.
+    /// The control page and the data of the ring, mapped read-only.
     ring: Area,
     /// Offset of the data in `ring`, in bytes.
     data: usize,
@@ -105,8 +107,9 @@ pub struct Mapping {
 enum Tail {
     /// The tail page, which the kernel reads.
     Shared(Area),
-    /// A word of this process, for rings that are overwritten. The kernel does not see it.
-    Own(Box<TailWord>),
+    /// A word of this process, for rings that are overwritten. The kernel does not access this
+    /// word.
+    Private(Box<TailWord>),
 }
 
 /// A [`Word`] that implements `Debug`.
@@ -123,7 +126,8 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// `InvalidData` if the buffer is not a ring of a supported version; errors of mmap().
+    /// `InvalidData` if the buffer is not a ring of a supported version; other errors are those of
+    /// mmap().
     pub fn new(file: BorrowedFd<'_>) -> io::Result<Self> {
         let unknown = || io::Error::from(io::ErrorKind::InvalidData);
         // The first page has the version and the sizes, which are needed to map the whole ring.
@@ -131,11 +135,11 @@ impl Mapping {
         let (page, head) = (first.page(), first.words(0));
         let data = (head[1].load_relaxed() >> 32) as usize;
         let size = page.data_size();
-        if !page.is_known()
+        if !page.is_supported()
             || data < PAGE_SIZE
             || data % PAGE_SIZE != 0
             || !size.is_power_of_two()
-            || !(PAGE_SIZE as u64..=LARGEST).contains(&size)
+            || !(PAGE_SIZE as u64..=MAX_DATA_SIZE).contains(&size)
         {
             return Err(unknown());
         }
@@ -146,7 +150,7 @@ impl Mapping {
                 PROT_READ | PROT_WRITE,
                 TAIL_OFFSET,
             )?),
-            _ => Tail::Own(Box::new(TailWord(Word::new(0)))),
+            _ => Tail::Private(Box::new(TailWord(Word::new(0)))),
         };
         let bytes = usize::try_from(size)
             .ok()
@@ -165,7 +169,7 @@ impl Mapping {
             page: self.ring.page(),
             tail: match &self.tail {
                 Tail::Shared(area) => area.word(),
-                Tail::Own(word) => &word.0,
+                Tail::Private(word) => &word.0,
             },
             data: self.ring.words(self.data),
         }
@@ -180,7 +184,7 @@ mod tests {
     use super::*;
 
     /// Returns a file with the layout of a context's file. The engine initializes its control page.
-    fn file(name: &str, flags: u32, data: u32, size: u64) -> File {
+    fn ring_file(name: &str, flags: u32, data: u32, size: u64) -> File {
         let path = std::env::temp_dir().join(format!("ring-{}-{name}", std::process::id()));
         let mut options = File::options();
         let file = options
@@ -201,12 +205,12 @@ mod tests {
     #[test]
     fn r1_9_the_reader_sees_what_the_writer_wrote() {
         let page = PAGE_SIZE as u32;
-        let file = file("whole", 0, page, 1 << 14);
+        let file = ring_file("whole", 0, page, 1 << 14);
         let Ok(mapping) = Mapping::new(file.as_fd()) else {
-            // The file system does not support files of this size.
+            // The test is skipped if the file system does not support files of this size.
             return;
         };
-        let ours = Area::new(
+        let writable = Area::new(
             file.as_fd(),
             PAGE_SIZE + (1 << 14),
             PROT_READ | PROT_WRITE,
@@ -215,16 +219,19 @@ mod tests {
         .expect("the ring");
         let mut writer = engine::ring::Writer::new(0, 1 << 14, 0);
         let shared = mapping.shared();
-        let theirs = Shared {
-            page: ours.page(),
+        let writer_view = Shared {
+            page: writable.page(),
             tail: shared.tail,
-            data: ours.words(PAGE_SIZE),
+            data: writable.words(PAGE_SIZE),
         };
-        writer.write(&theirs, 9, &[&[1, 2, 3]]);
+        writer.write(&writer_view, 9, &[&[1, 2, 3]]);
         assert_eq!(engine::ring::head(&shared), 32);
         let mut to = [0; 8];
         let found = engine::ring::read(&shared, 32, 0, &mut to);
-        assert_eq!(found, engine::ring::Found::Record { kind: 9, words: 4 });
+        assert_eq!(
+            found,
+            engine::ring::ReadResult::Record { kind: 9, words: 4 }
+        );
         assert_eq!(to[1..4], [1, 2, 3]);
         engine::ring::release(&shared, 32);
         assert_eq!(mapping.shared().tail.load_relaxed(), 32);
@@ -245,7 +252,7 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            let file = file(&format!("wrong{n}"), 0, data, size);
+            let file = ring_file(&format!("wrong{n}"), 0, data, size);
             assert!(Mapping::new(file.as_fd()).is_err(), "{data} {size}");
         }
     }

@@ -1,108 +1,118 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The reader of a ring: its position. It takes the memory of the ring as an argument, so that it
-//! can be tested against the engine's writer without a mapping.
+//! The reader of a ring, which keeps its position. The reader takes the memory of the ring as an
+//! argument, so that tests can run it against the engine's writer without a mapping.
 
 use std::vec;
 
-use engine::ring::{head, read, release, Found, Shared, BACKWARD};
+use engine::ring::{head, read, release, ReadResult, Shared, BACKWARD};
 
 use crate::record::Record;
 
-/// A reader of a ring. It starts at position 0, where the ring starts.
+/// A reader of a ring. A reader starts at position 0, where the ring starts.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Position of the reader. In a forward ring, records below it were read; in a backward ring,
-    /// records from it on.
-    at: u64,
-    /// Buffer for the copy of a record. It grows to the size of the largest record so far.
+    /// Position of the reader. In a forward ring, the records below the position were read; in a
+    /// backward ring, the records from the position on were read.
+    position: u64,
+    /// Buffer for the copy of a record. The buffer grows to the size of the largest record.
     buffer: Vec<u64>,
-    /// An invalid record was found.
+    /// True if an invalid record was found.
     broken: bool,
 }
 
 impl Reader {
-    /// Returns the records written since the last call, the oldest first.
+    /// Returns the records that were written since the last call, the oldest first.
     ///
     /// The result ends at the head that the ring has at the time of the call. Records of a forward
     /// ring are read when the iterator reaches them. Records of a backward ring are read by this
     /// call, the newest first.
     pub fn records<'a>(&'a mut self, ring: Shared<'a>) -> Records<'a> {
         let head = head(&ring);
-        let found = match ring.page.flags() & BACKWARD {
+        let backward_records = match ring.page.flags() & BACKWARD {
             0 => None,
-            _ => Some(self.backward(&ring, head).into_iter()),
+            _ => Some(self.read_backward(&ring, head).into_iter()),
         };
         Records {
             reader: self,
             ring,
             head,
-            found,
+            backward_records,
         }
     }
 
-    /// Returns true if an invalid record was found. No further records can be read then.
+    /// Returns true if an invalid record was found. After an invalid record, no further records can
+    /// be read.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Copies the record at position `at`. Returns the record and its size in bytes, or the reason
+    /// Copies the record at `position`. Returns the record and its size in bytes, or the reason
     /// why it could not be read.
-    fn copy(&mut self, ring: &Shared<'_>, head: u64, at: u64) -> Result<(Record, u64), Found> {
+    fn copy_record(
+        &mut self,
+        ring: &Shared<'_>,
+        head: u64,
+        position: u64,
+    ) -> Result<(Record, u64), ReadResult> {
         loop {
-            match read(ring, head, at, &mut self.buffer) {
-                Found::Record { kind, words } => {
+            match read(ring, head, position, &mut self.buffer) {
+                ReadResult::Record { kind, words } => {
                     let record = Record::parse(kind, self.buffer.get(1..words).unwrap_or_default());
                     return Ok((record, (words as u64).wrapping_mul(8)));
                 }
                 // A record that claims to be larger than the ring is invalid.
-                Found::Long(words) if words <= ring.data.len() && words > self.buffer.len() => {
+                ReadResult::TooLong(words)
+                    if words <= ring.data.len() && words > self.buffer.len() =>
+                {
                     self.buffer.resize(words.next_power_of_two(), 0);
                 }
-                Found::Long(_) => return Err(Found::Broken),
+                ReadResult::TooLong(_) => return Err(ReadResult::Corrupt),
                 other => return Err(other),
             }
         }
     }
 
-    /// Reads all new records of a backward ring and consumes them. Returns them oldest first.
-    fn backward(&mut self, ring: &Shared<'_>, head: u64) -> Vec<Record> {
-        let mut all = Vec::new();
-        let mut at = head;
-        while at != self.at && !self.broken {
-            match self.copy(ring, head, at) {
+    /// Reads all new records of a backward ring and consumes them. Returns the records, the oldest
+    /// first.
+    fn read_backward(&mut self, ring: &Shared<'_>, head: u64) -> Vec<Record> {
+        let mut records = Vec::new();
+        let mut position = head;
+        while position != self.position && !self.broken {
+            match self.copy_record(ring, head, position) {
                 Ok((record, bytes)) => {
-                    all.push(record);
-                    at = at.wrapping_add(bytes);
+                    records.push(record);
+                    position = position.wrapping_add(bytes);
                 }
-                Err(why) => {
-                    self.broken = why == Found::Broken;
+                Err(error) => {
+                    self.broken = error == ReadResult::Corrupt;
                     break;
                 }
             }
         }
-        self.at = head;
+        self.position = head;
         release(ring, head);
-        all.reverse();
-        all
+        records.reverse();
+        records
     }
 
-    /// Reads the next record of a forward ring and consumes it.
-    fn forward(&mut self, ring: &Shared<'_>, head: u64) -> Option<Record> {
-        if self.at == head || self.broken {
+    /// Reads and consumes the next record of a forward ring.
+    fn read_forward(&mut self, ring: &Shared<'_>, head: u64) -> Option<Record> {
+        if self.position == head || self.broken {
             return None;
         }
-        match self.copy(ring, head, self.at) {
+        match self.copy_record(ring, head, self.position) {
             Ok((record, bytes)) => {
-                self.at = self.at.wrapping_add(bytes);
-                release(ring, self.at);
+                self.position = self.position.wrapping_add(bytes);
+                release(ring, self.position);
                 Some(record)
             }
-            Err(why) => {
+            Err(error) => {
                 // In a forward ring that is overwritten, the start of the oldest intact record
-                // cannot be found. Continue at the head, where the next record will start.
-                self.broken = why == Found::Broken;
-                self.at = head;
+                // cannot be found. The reader continues at the head, where the next record will
+                // start.
+                self.broken = error == ReadResult::Corrupt;
+                self.position = head;
                 None
             }
         }
@@ -113,19 +123,19 @@ impl Reader {
 pub struct Records<'a> {
     reader: &'a mut Reader,
     ring: Shared<'a>,
-    /// Head of the ring when the iterator was made, at which it ends.
+    /// Head of the ring when the iterator was made. The iterator ends at this position.
     head: u64,
     /// The records of a backward ring, which were read when the iterator was made.
-    found: Option<vec::IntoIter<Record>>,
+    backward_records: Option<vec::IntoIter<Record>>,
 }
 
 impl Iterator for Records<'_> {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
-        match &mut self.found {
+        match &mut self.backward_records {
             Some(found) => found.next(),
-            None => self.reader.forward(&self.ring, self.head),
+            None => self.reader.read_forward(&self.ring, self.head),
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The records of a ring, parsed.
+//! Parses the records of a ring.
 
 use engine::ring::{EXEC, LOST, SAMPLE, THROTTLE, UNTHROTTLE};
 
@@ -12,64 +12,66 @@ pub const STACK_USER: u64 = -512_i64 as u64;
 /// Value of an instruction address if the CPU ran a KVM guest, whose registers are not known.
 pub const IN_GUEST: u64 = -2048_i64 as u64;
 
-/// A record.
+/// A parsed record of a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A sample, taken at the overflow of a counter.
     Sample(Sample),
-    /// This number of records was lost before the next one.
+    /// The number of records that were lost before the next record.
     Lost(u64),
-    /// Sampling was paused because it took too much time. `CLOCK_MONOTONIC` in nanoseconds.
+    /// Sampling was paused because it took too much time. The value is the time by
+    /// `CLOCK_MONOTONIC` in nanoseconds.
     Throttle(u64),
-    /// Sampling was resumed. `CLOCK_MONOTONIC` in nanoseconds.
+    /// Sampling was resumed. The value is the time by `CLOCK_MONOTONIC` in nanoseconds.
     Unthrottle(u64),
-    /// The thread has executed a program. `CLOCK_MONOTONIC` in nanoseconds.
+    /// The thread has executed a program. The value is the time by `CLOCK_MONOTONIC` in
+    /// nanoseconds.
     Exec(u64),
-    /// A record of an unknown type, or one that does not match its type.
+    /// A record of an unknown type, or a record that does not match its type.
     Other {
         /// Type of the record, `PERFMON_RECORD_*`.
         kind: u16,
-        /// The words after its header.
+        /// The words after the record's header.
         words: Vec<u64>,
     },
 }
 
-/// A sample; C's `struct perfmon_sample`.
+/// A sample (`struct perfmon_sample` in C).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Address of the interrupted instruction, or [`IN_GUEST`].
     pub ip: u64,
     /// Process id, in the pid namespace of the context's creator.
     pub pid: u32,
-    /// Thread id, in the same namespace.
+    /// Thread id, in the pid namespace of the context's creator.
     pub tid: u32,
-    /// `CLOCK_MONOTONIC` in nanoseconds.
+    /// Time of the sample by `CLOCK_MONOTONIC` in nanoseconds.
     pub time: u64,
     /// Number of the PMD that overflowed.
     pub pmd: u16,
-    /// Id of the event set.
+    /// Id of the active event set.
     pub set: u16,
-    /// CPU of the overflow.
+    /// CPU on which the counter overflowed.
     pub cpu: u32,
-    /// Value of the PMD at the start of the period.
+    /// Value of the PMD at the start of the sampling period.
     pub last_reset: u64,
     /// `pfarg_pmd.reg_smpl_eventid` of the PMD.
     pub eventid: u64,
     /// Values of the PMDs that were recorded, in ascending order of their numbers.
     pub values: Vec<u64>,
     /// Frames of the call stacks, the innermost first. [`STACK_KERNEL`] and [`STACK_USER`] precede
-    /// the frames of their stack.
+    /// the frames of the respective stack.
     pub frames: Vec<u64>,
 }
 
 impl Sample {
-    /// Returns the length of the period that ended, which is the number of events that the sample
-    /// stands for.
+    /// Returns the length of the sampling period, which is the number of events that the sample
+    /// represents.
     pub fn period(&self) -> u64 {
         self.last_reset.wrapping_neg()
     }
 
-    /// Parses the words after the header of a record. Returns `None` if there are too few.
+    /// Parses the words after the header of a record. Returns `None` if there are too few words.
     fn parse(words: &[u64]) -> Option<Self> {
         let (fixed, more) = words.split_at_checked(7)?;
         let (values, frames) = (fixed[6] as u32, fixed[6] >> 32);
@@ -93,7 +95,7 @@ impl Sample {
 
 impl Record {
     /// Parses the words after the header of a record of type `kind`. Returns [`Record::Other`] if
-    /// the type is unknown or the words do not match it.
+    /// the type is unknown or the words do not match the type.
     pub fn parse(kind: u16, words: &[u64]) -> Self {
         let first = words.first().copied();
         match (kind, first) {

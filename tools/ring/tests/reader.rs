@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests the reader with the engine's writer: forward and backward rings, wrapped, overwritten and
-//! full ones, and reads while the ring is written.
+//! full rings, and reads while the ring is written.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::ring::{Page, Shared, Writer, Written, BACKWARD, OVERWRITE};
+use engine::ring::{Page, Shared, WriteResult, Writer, BACKWARD, OVERWRITE};
 use engine::sync::Word;
 use ring::{Argument, Reader, Record, Sample};
 
-struct Memory {
+struct RingMemory {
     page: Page,
     tail: Word,
     data: Vec<Word>,
 }
 
-impl Memory {
+impl RingMemory {
     fn new(flags: u32, words: usize) -> Self {
         let page = Page::new();
         page.init(flags, 4096, words as u64 * 8);
@@ -39,15 +39,17 @@ impl Memory {
     }
 }
 
-/// Added by numbers() to the count of a lost record, to distinguish it from the numbers of others.
+/// Added by record_numbers() to the count in a record of losses, to distinguish the count from the
+/// numbers of other records.
 const LOST: u64 = 1 << 40;
 
 /// Returns the numbers in the records, or `LOST` plus the count for records that report a loss.
-fn numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
+fn record_numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
     records
         .map(|record| match record {
             Record::Other { kind: 9, words } => {
-                // put() repeats the number in all words, so the words of a record are equal.
+                // write_record() repeats the number in all words, so the words of a record are
+                // equal.
                 assert!(words.iter().all(|w| *w == words[0]), "torn: {words:?}");
                 words[0]
             }
@@ -57,16 +59,16 @@ fn numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
         .collect()
 }
 
-/// Writes a record with the number `n`. Its length depends on `n`, so that records also wrap around
-/// the end of the data.
-fn put(writer: &mut Writer, memory: &Memory, n: u64) -> Written {
+/// Writes a record with the number `n`. The length of the record depends on `n`, so that records
+/// also wrap around the end of the data.
+fn write_record(writer: &mut Writer, memory: &RingMemory, n: u64) -> WriteResult {
     let words = vec![n; 1 + (n % 5) as usize];
     writer.write(&memory.shared(), 9, &[&words])
 }
 
 #[test]
 fn r1_9_samples_are_read() {
-    let memory = Memory::new(0, 64);
+    let memory = RingMemory::new(0, 64);
     let mut writer = memory.writer(0);
     let fixed = [
         0x1000,
@@ -85,7 +87,7 @@ fn r1_9_samples_are_read() {
     writer.write(&memory.shared(), 3, &[&[5]]);
     writer.write(&memory.shared(), 4, &[&[6]]);
     writer.write(&memory.shared(), 5, &[&[7]]);
-    // A sample that claims to have more words than the record.
+    // The sample claims to have more words than the record.
     writer.write(&memory.shared(), 1, &[&fixed]);
     let mut reader = Reader::default();
     let all: Vec<Record> = reader.records(memory.shared()).collect();
@@ -112,117 +114,126 @@ fn r1_9_samples_are_read() {
 
 #[test]
 fn r1_9_forward_records_are_consumed_and_wrap() {
-    let memory = Memory::new(0, 16);
+    let memory = RingMemory::new(0, 16);
     let (mut writer, mut reader) = (memory.writer(0), Reader::default());
-    let mut seen = Vec::new();
+    let mut numbers = Vec::new();
     for n in 0..1000 {
-        assert_eq!(put(&mut writer, &memory, n), Written::Kept);
+        assert_eq!(write_record(&mut writer, &memory, n), WriteResult::Kept);
         if n % 2 == 0 {
-            seen.extend(numbers(reader.records(memory.shared())));
+            numbers.extend(record_numbers(reader.records(memory.shared())));
         }
     }
-    seen.extend(numbers(reader.records(memory.shared())));
-    assert_eq!(seen, (0..1000).collect::<Vec<u64>>());
+    numbers.extend(record_numbers(reader.records(memory.shared())));
+    assert_eq!(numbers, (0..1000).collect::<Vec<u64>>());
     assert!(!reader.is_broken());
 }
 
 #[test]
 fn r1_9_what_is_lost_is_told() {
-    let memory = Memory::new(0, 16);
+    let memory = RingMemory::new(0, 16);
     let (mut writer, mut reader) = (memory.writer(0), Reader::default());
     let kept = (0..10)
-        .filter(|_| put(&mut writer, &memory, 0) == Written::Kept)
+        .filter(|_| write_record(&mut writer, &memory, 0) == WriteResult::Kept)
         .count();
     assert_eq!((kept, memory.page.lost()), (8, 2));
-    assert_eq!(numbers(reader.records(memory.shared())), [0; 8]);
-    put(&mut writer, &memory, 1);
-    assert_eq!(numbers(reader.records(memory.shared())), [LOST + 2, 1]);
+    assert_eq!(record_numbers(reader.records(memory.shared())), [0; 8]);
+    write_record(&mut writer, &memory, 1);
+    assert_eq!(
+        record_numbers(reader.records(memory.shared())),
+        [LOST + 2, 1]
+    );
 }
 
 #[test]
 fn r1_9_a_record_that_is_not_asked_for_stays() {
-    let memory = Memory::new(0, 16);
+    let memory = RingMemory::new(0, 16);
     let (mut writer, mut reader) = (memory.writer(0), Reader::default());
     for _ in 0..8 {
-        put(&mut writer, &memory, 0);
+        write_record(&mut writer, &memory, 0);
     }
     assert!(reader.records(memory.shared()).next().is_some());
-    assert_eq!(put(&mut writer, &memory, 0), Written::Kept);
-    assert_eq!(put(&mut writer, &memory, 0), Written::Lost);
+    assert_eq!(write_record(&mut writer, &memory, 0), WriteResult::Kept);
+    assert_eq!(write_record(&mut writer, &memory, 0), WriteResult::Lost);
     assert_eq!(reader.records(memory.shared()).count(), 8);
 }
 
 #[test]
 fn r2_1_backward_records_come_oldest_first() {
-    let memory = Memory::new(BACKWARD | OVERWRITE, 32);
+    let memory = RingMemory::new(BACKWARD | OVERWRITE, 32);
     let mut writer = memory.writer(BACKWARD | OVERWRITE);
     let mut reader = Reader::default();
-    assert_eq!(numbers(reader.records(memory.shared())), []);
+    assert_eq!(record_numbers(reader.records(memory.shared())), []);
     for n in 0..4 {
-        put(&mut writer, &memory, n);
+        write_record(&mut writer, &memory, n);
     }
-    assert_eq!(numbers(reader.records(memory.shared())), [0, 1, 2, 3]);
-    // A second call returns only records that were written since.
-    assert_eq!(numbers(reader.records(memory.shared())), []);
-    put(&mut writer, &memory, 4);
-    assert_eq!(numbers(reader.records(memory.shared())), [4]);
+    assert_eq!(
+        record_numbers(reader.records(memory.shared())),
+        [0, 1, 2, 3]
+    );
+    // A second call returns only records that were written since the first call.
+    assert_eq!(record_numbers(reader.records(memory.shared())), []);
+    write_record(&mut writer, &memory, 4);
+    assert_eq!(record_numbers(reader.records(memory.shared())), [4]);
 }
 
 #[test]
 fn r2_3_after_any_wrap_all_that_is_whole_is_read() {
     for last in 5..200 {
-        let memory = Memory::new(BACKWARD | OVERWRITE, 32);
+        let memory = RingMemory::new(BACKWARD | OVERWRITE, 32);
         let mut writer = memory.writer(BACKWARD | OVERWRITE);
         for n in 0..=last {
-            put(&mut writer, &memory, n);
+            write_record(&mut writer, &memory, n);
         }
-        let seen = numbers(Reader::default().records(memory.shared()));
-        // The newest records that fit into the ring.
+        let numbers = record_numbers(Reader::default().records(memory.shared()));
+        // The expected records are the newest records that fit into the ring.
         let mut words = 0;
         let fit = |n: &u64| {
             words += 2 + n % 5;
             words <= 32
         };
-        let mut wanted: Vec<u64> = (0..=last).rev().take_while(fit).collect();
-        wanted.reverse();
-        assert_eq!(seen, wanted);
+        let mut expected: Vec<u64> = (0..=last).rev().take_while(fit).collect();
+        expected.reverse();
+        assert_eq!(numbers, expected);
     }
 }
 
 #[test]
 fn r2_7_a_backward_ring_that_is_not_overwritten_is_consumed() {
-    let memory = Memory::new(BACKWARD, 16);
+    let memory = RingMemory::new(BACKWARD, 16);
     let (mut writer, mut reader) = (memory.writer(BACKWARD), Reader::default());
     for _ in 0..9 {
-        put(&mut writer, &memory, 0);
+        write_record(&mut writer, &memory, 0);
     }
     assert_eq!(memory.page.lost(), 1);
-    assert_eq!(numbers(reader.records(memory.shared())), [0; 8]);
-    put(&mut writer, &memory, 1);
-    assert_eq!(numbers(reader.records(memory.shared())), [LOST + 1, 1]);
+    assert_eq!(record_numbers(reader.records(memory.shared())), [0; 8]);
+    write_record(&mut writer, &memory, 1);
+    assert_eq!(
+        record_numbers(reader.records(memory.shared())),
+        [LOST + 1, 1]
+    );
 }
 
 #[test]
 fn r2_7_a_forward_ring_that_is_overwritten_loses_the_old() {
-    let memory = Memory::new(OVERWRITE, 16);
+    let memory = RingMemory::new(OVERWRITE, 16);
     let (mut writer, mut reader) = (memory.writer(OVERWRITE), Reader::default());
     for n in 0..3 {
-        put(&mut writer, &memory, n);
+        write_record(&mut writer, &memory, n);
     }
-    assert_eq!(numbers(reader.records(memory.shared())), [0, 1, 2]);
+    assert_eq!(record_numbers(reader.records(memory.shared())), [0, 1, 2]);
     for n in 0..20 {
-        put(&mut writer, &memory, n);
+        write_record(&mut writer, &memory, n);
     }
-    assert_eq!(numbers(reader.records(memory.shared())), []);
-    put(&mut writer, &memory, 20);
-    assert_eq!(numbers(reader.records(memory.shared())), [20]);
+    assert_eq!(record_numbers(reader.records(memory.shared())), []);
+    write_record(&mut writer, &memory, 20);
+    assert_eq!(record_numbers(reader.records(memory.shared())), [20]);
 }
 
 #[test]
 fn r2_5_what_is_no_ring_ends_it() {
-    let memory = Memory::new(0, 16);
+    let memory = RingMemory::new(0, 16);
     let mut writer = memory.writer(0);
-    put(&mut writer, &memory, 0);
+    write_record(&mut writer, &memory, 0);
     memory.data[0].store_relaxed(3);
     let mut reader = Reader::default();
     assert_eq!(reader.records(memory.shared()).count(), 0);
@@ -232,38 +243,38 @@ fn r2_5_what_is_no_ring_ends_it() {
 #[test]
 fn r2_5_no_record_is_torn_while_it_is_written() {
     for flags in [0, OVERWRITE, BACKWARD, BACKWARD | OVERWRITE] {
-        let memory = Memory::new(flags, 64);
-        let (done, read) = (AtomicBool::new(false), AtomicBool::new(false));
+        let memory = RingMemory::new(flags, 64);
+        let (writer_done, has_read) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut writer = memory.writer(flags);
-                // Continue until the reader has read a record: on a busy machine it may not run for
-                // a long time.
+                // The writer continues until the reader has read a record: on a busy machine the
+                // reader may not be scheduled for a long time.
                 for n in 0..1_000_000_000 {
-                    if n > 200_000 && read.load(Ordering::Acquire) {
+                    if n > 200_000 && has_read.load(Ordering::Acquire) {
                         break;
                     }
-                    put(&mut writer, &memory, n);
+                    write_record(&mut writer, &memory, n);
                 }
-                done.store(true, Ordering::Release);
+                writer_done.store(true, Ordering::Release);
             });
             let mut reader = Reader::default();
-            let (mut last, mut seen) = (None, 0);
+            let (mut last, mut nr_records) = (None, 0);
             loop {
-                let ended = done.load(Ordering::Acquire);
-                for n in numbers(reader.records(memory.shared())) {
+                let ended = writer_done.load(Ordering::Acquire);
+                for n in record_numbers(reader.records(memory.shared())) {
                     if n < LOST {
                         assert!(last < Some(n), "{n} after {last:?}");
-                        (last, seen) = (Some(n), seen + 1);
+                        (last, nr_records) = (Some(n), nr_records + 1);
                     }
                 }
                 assert!(!reader.is_broken(), "flags {flags}");
-                read.store(seen > 0, Ordering::Release);
+                has_read.store(nr_records > 0, Ordering::Release);
                 if ended {
                     break;
                 }
             }
-            assert!(seen > 0, "flags {flags}");
+            assert!(nr_records > 0, "flags {flags}");
         });
     }
 }

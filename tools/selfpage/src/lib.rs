@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The protocol and its memory barriers are in the engine ([`SelfPage::read`]). The crate does not
-//! use std, because libperfmon, which contains it, does not.
+//! use std, because libperfmon, which contains the crate, is built without std.
 //!
 //! | file | contents |
 //! |---|---|
@@ -33,13 +33,14 @@ pub use engine::selfpage::SelfPage;
 pub use mapping::Mapping;
 use rdpmc::{rdpmc, thread_pointer};
 
-/// Number of attempts to read the page consistently. After that, the caller has to ask the kernel.
-const LOOKS: u32 = 100;
+/// Maximum number of attempts to read the page consistently. If all attempts fail, the caller has
+/// to read the counter by a system call.
+const MAX_TRIES: u32 = 100;
 
 /// Returns the value of a hardware PMD, or `None` if a system call is needed.
 ///
 /// A system call is needed for PMDs that are not in the page, and, while the context counts, for
-/// every thread but the one that the context is attached to.
+/// every thread except the thread to which the context is attached.
 #[inline]
 pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
     read(page, pmd, thread_pointer(), rdpmc)
@@ -47,10 +48,10 @@ pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
 
 #[inline]
 fn read(page: &SelfPage, pmd: u16, thread: u64, rdpmc: impl Fn(u32) -> u64) -> Option<u64> {
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_TRIES {
         match page.read(pmd, thread, &rdpmc) {
             Some(Reading::Value(value)) => return Some(value),
-            Some(Reading::Ask) => return None,
+            Some(Reading::UseSyscall) => return None,
             None => spin_loop(),
         }
     }
@@ -63,11 +64,11 @@ mod tests {
     use core::cell::Cell;
     use engine::context::Registers;
     use engine::pmu::{kind, Map, Register, Scope, Tables};
-    use engine::program::Whole;
+    use engine::program::FixedArrays;
     use engine::selfpage::{COUNTING, RDPMC};
 
-    /// Returns registers that use PMD 0, a counter of 48 bits with RDPMC operand 7.
-    fn registers() -> Registers<Whole> {
+    /// Returns registers that use PMD 0 (data register), a counter of 48 bits with RDPMC operand 7.
+    fn registers() -> Registers<FixedArrays> {
         let pmc = Register {
             kind: kind::CONTROL,
             enable: 1,
@@ -92,18 +93,18 @@ mod tests {
             global_ctrl: 0,
             ..Map::default()
         };
-        let mut registers = Registers::<Whole>::default();
+        let mut registers = Registers::<FixedArrays>::default();
         registers.set_pmc(0, 0, 1);
-        registers.plan(&map, Scope::Thread);
+        registers.build_program(&map, Scope::Thread);
         assert_eq!(registers.program.counters().len(), 1);
         registers.fold(|_| Some((1 << 48) - 5));
         registers
     }
 
-    /// Thread pointer of the reader.
-    const ME: u64 = 0x7000;
+    /// Thread pointer of the reading thread in these tests.
+    const OWN_THREAD: u64 = 0x7000;
 
-    fn never(_: u32) -> u64 {
+    fn no_rdpmc(_: u32) -> u64 {
         panic!("RDPMC")
     }
 
@@ -112,13 +113,13 @@ mod tests {
         let (page, registers) = (SelfPage::new(), registers());
         page.update(
             registers.program.counters(),
-            (COUNTING | RDPMC, ME),
+            (COUNTING | RDPMC, OWN_THREAD),
             |_| 3000,
             0,
             0,
         );
-        // The counter has wrapped; the value read has a bit above its 48 bits.
-        let value = read(&page, 0, ME, |number| {
+        // The hardware counter has wrapped, and the value read has a bit above its 48 bits.
+        let value = read(&page, 0, OWN_THREAD, |number| {
             assert_eq!(number, 7);
             (1 << 48) | 7
         });
@@ -129,42 +130,54 @@ mod tests {
     fn r1_18_what_does_not_count_is_its_sum() {
         let (page, registers) = (SelfPage::new(), registers());
         for flags in [0, RDPMC] {
-            page.update(registers.program.counters(), (flags, ME), |_| 3000, 0, 0);
-            assert_eq!(read(&page, 0, ME, never), Some(3000));
+            page.update(
+                registers.program.counters(),
+                (flags, OWN_THREAD),
+                |_| 3000,
+                0,
+                0,
+            );
+            assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), Some(3000));
         }
     }
 
     #[test]
     fn r1_18_what_the_page_does_not_know_is_for_the_kernel() {
         let (page, registers) = (SelfPage::new(), registers());
-        assert_eq!(read(&page, 0, ME, never), None);
-        page.update(registers.program.counters(), (COUNTING, ME), |_| 3000, 0, 0);
-        assert_eq!(read(&page, 0, ME, never), None);
+        assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
         page.update(
             registers.program.counters(),
-            (COUNTING | RDPMC, ME),
+            (COUNTING, OWN_THREAD),
             |_| 3000,
             0,
             0,
         );
-        assert_eq!(read(&page, 256, ME, never), None);
+        assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
+        page.update(
+            registers.program.counters(),
+            (COUNTING | RDPMC, OWN_THREAD),
+            |_| 3000,
+            0,
+            0,
+        );
+        assert_eq!(read(&page, 256, OWN_THREAD, no_rdpmc), None);
     }
 
     #[test]
     fn r1_18_a_page_that_is_being_written_is_not_used() {
         let (page, registers) = (SelfPage::new(), registers());
-        let meanwhile = |_| {
-            assert_eq!(read(&page, 0, ME, never), None);
+        let read_during_update = |_| {
+            assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
             1
         };
         page.update(
             registers.program.counters(),
-            (COUNTING | RDPMC, ME),
-            meanwhile,
+            (COUNTING | RDPMC, OWN_THREAD),
+            read_during_update,
             0,
             0,
         );
-        assert!(read(&page, 0, ME, |_| 0).is_some());
+        assert!(read(&page, 0, OWN_THREAD, |_| 0).is_some());
     }
 
     #[test]
@@ -173,24 +186,24 @@ mod tests {
         let change = |sum| {
             page.update(
                 registers.program.counters(),
-                (COUNTING | RDPMC, ME),
+                (COUNTING | RDPMC, OWN_THREAD),
                 |_| sum,
                 0,
                 0,
             )
         };
         change(1000);
-        let looks = Cell::new(0);
-        let value = read(&page, 0, ME, |_| {
-            looks.set(looks.get() + 1);
-            if looks.get() < 3 {
-                change(1000 * looks.get());
+        let tries = Cell::new(0);
+        let value = read(&page, 0, OWN_THREAD, |_| {
+            tries.set(tries.get() + 1);
+            if tries.get() < 3 {
+                change(1000 * tries.get());
             }
             (1 << 48) - 5
         });
-        assert_eq!((value, looks.get()), (Some(2000), 3));
-        // If the page changes at each attempt, there is no value.
-        let value = read(&page, 0, ME, |_| {
+        assert_eq!((value, tries.get()), (Some(2000), 3));
+        // If the page changes at each attempt, the reader returns no value.
+        let value = read(&page, 0, OWN_THREAD, |_| {
             change(1);
             0
         });

@@ -15,14 +15,14 @@ use libc::{mmap, munmap, off_t, MAP_SHARED, PROT_READ};
 
 use crate::counter;
 
-/// The mapped self page of a context. Dropping it unmaps the page.
+/// The mapped self page of a context. Dropping the value unmaps the page.
 ///
 /// # Invariants
 ///
-/// `at` is the address of a mapped self page that only this value unmaps.
+/// `addr` is the address of a mapped self page that only this value unmaps.
 #[derive(Debug)]
 pub struct Mapping {
-    at: NonNull<SelfPage>,
+    addr: NonNull<SelfPage>,
 }
 
 impl Mapping {
@@ -30,13 +30,13 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// An errno: `EPROTO` if the page has a version that this crate does not support; errors of
-    /// mmap().
+    /// Returns an errno: `EPROTO` if the page has a version that this crate does not support, or
+    /// the errno of mmap().
     pub fn new(context: c_int) -> Result<Self, c_int> {
         let offset = OFFSET as off_t;
         // SAFETY: The kernel chooses an address that is not in use, so no existing mapping is
         // changed.
-        let at = unsafe {
+        let addr = unsafe {
             mmap(
                 null_mut(),
                 PAGE_SIZE,
@@ -46,26 +46,26 @@ impl Mapping {
                 offset,
             )
         };
-        if at == libc::MAP_FAILED {
+        if addr == libc::MAP_FAILED {
             // SAFETY: The C library returns the address of the calling thread's errno, which is
             // always valid.
             return Err(unsafe { *libc::__errno_location() });
         }
-        let at = NonNull::new(at.cast()).ok_or(libc::EFAULT)?;
-        // INVARIANT: mmap() mapped the page at `at`, and no other value knows the address.
-        let mapping = Self { at };
+        let addr = NonNull::new(addr.cast()).ok_or(libc::EFAULT)?;
+        // INVARIANT: mmap() mapped the page at `addr`, and no other value knows the address.
+        let mapping = Self { addr };
         match mapping.is_known() {
             true => Ok(mapping),
             false => Err(libc::EPROTO),
         }
     }
 
-    /// Returns true if the version of the page is known. All versions begin with `version` and
-    /// `size`.
+    /// Returns true if this crate supports the version of the page. All versions begin with
+    /// `version` and `size`.
     fn is_known(&self) -> bool {
-        let head = self.at.cast::<[AtomicU32; 2]>();
-        // SAFETY: By the type's invariant a page is mapped at `at`. It may be read as atomics, as
-        // only the kernel writes it, and is aligned to more than 4 bytes.
+        let head = self.addr.cast::<[AtomicU32; 2]>();
+        // SAFETY: By the type's invariant a page is mapped at `addr`. The page may be read as
+        // atomics, as only the kernel writes to it, and is aligned to more than 4 bytes.
         let [version, size] = unsafe { head.as_ref() };
         version.load(Relaxed) == VERSION && size.load(Relaxed) as usize >= size_of::<SelfPage>()
     }
@@ -79,40 +79,41 @@ impl Mapping {
     /// Returns the address of the page, for C. The page stays mapped until the address is passed to
     /// [`from_raw`](Self::from_raw) and the result is dropped.
     pub fn into_raw(self) -> NonNull<SelfPage> {
-        let at = self.at;
+        let addr = self.addr;
         forget(self);
-        at
+        addr
     }
 
-    /// Takes back the address of a page from C.
+    /// Makes a mapping from an address that [`into_raw`](Self::into_raw) returned to C.
     ///
     /// # Safety
     ///
-    /// `at` was returned by [`into_raw`](Self::into_raw), and is not used elsewhere after the call.
-    pub unsafe fn from_raw(at: NonNull<SelfPage>) -> Self {
-        // INVARIANT: By the function's contract `at` is a mapped self page, and no other value
+    /// `addr` was returned by [`into_raw`](Self::into_raw), and is not used elsewhere after the
+    /// call.
+    pub unsafe fn from_raw(addr: NonNull<SelfPage>) -> Self {
+        // INVARIANT: By the function's contract `addr` is a mapped self page, and no other value
         // unmaps it.
-        Self { at }
+        Self { addr }
     }
 }
 
-// SAFETY: The mapping belongs to the process, not to a thread. It is only read, as atomics.
+// SAFETY: The mapping belongs to the process, not to a thread. The page is only read, as atomics.
 unsafe impl Send for Mapping {}
 
 impl Deref for Mapping {
     type Target = SelfPage;
 
     fn deref(&self) -> &SelfPage {
-        // SAFETY: By the type's invariant the page is mapped. The kernel may write it at the same
-        // time, which is sound because a `SelfPage` consists of atomics.
-        unsafe { self.at.as_ref() }
+        // SAFETY: By the type's invariant the page is mapped. The kernel may write to the page at
+        // the same time, which is sound because a `SelfPage` consists of atomics.
+        unsafe { self.addr.as_ref() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant only this value unmaps the page. No reference to it
+        // SAFETY: By the type's invariant only this value unmaps the page. No reference to the page
         // outlives `self`.
-        let _ = unsafe { munmap(self.at.as_ptr().cast(), PAGE_SIZE) };
+        let _ = unsafe { munmap(self.addr.as_ptr().cast(), PAGE_SIZE) };
     }
 }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The instruction that reads a hardware counter, and the thread pointer, which identifies the
-//! thread that may use it.
+//! thread that may use the instruction.
 #![expect(unsafe_code, reason = "instructions that Rust has no names for")]
 
 use core::arch::asm;
 
-/// Returns the value of the hardware counter with RDPMC operand `number`.
+/// Returns the value of the hardware counter that the RDPMC operand `number` selects.
 ///
 /// If the kernel has not enabled RDPMC for the process, the instruction raises SIGSEGV. The caller
 /// must have found `PERFMON_SELF_RDPMC` in the flags of the page.
 #[inline]
 pub(crate) fn rdpmc(number: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: The instruction writes the named registers only. If the counter may not be read, it
-    // raises a fault and memory is not changed. The option `nomem` is not given, so that the
-    // compiler does not move loads of the page across the instruction.
+    // SAFETY: The instruction writes the named registers only. If the counter may not be read, the
+    // instruction raises a fault and memory is not changed. The option `nomem` is not given, so
+    // that the compiler does not move loads of the page across the instruction.
     unsafe {
         asm!("rdpmc", in("ecx") number, out("eax") low, out("edx") high,
             options(nostack, preserves_flags));
@@ -23,8 +23,8 @@ pub(crate) fn rdpmc(number: u32) -> u64 {
     (u64::from(high) << 32) | u64::from(low)
 }
 
-/// Returns the thread pointer of the calling thread. By the ABI it is stored at %fs:0, the address
-/// that it points to.
+/// Returns the thread pointer of the calling thread. By the ABI, the thread pointer is stored at
+/// %fs:0, the address to which it points.
 #[inline]
 pub(crate) fn thread_pointer() -> u64 {
     let pointer: u64;

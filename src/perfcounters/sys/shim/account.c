@@ -2,11 +2,11 @@
 /*
  * Limits per user: kernel memory, traced processes and traces (sys/account.rs).
  *
- * The table works like that of ucounts, which modules cannot use. An amount is charged to the
- * account of the user, and to the accounts of the owners of its user namespace and of the parents
- * of that, without the initial one. A user therefore cannot exceed a limit by creating user
- * namespaces with many uids. A user namespace that root owns (root creates those of other people's
- * containers) has an account of its own.
+ * The table of accounts works like the table of ucounts, which modules cannot use. An amount is
+ * charged to the account of the user, and to the accounts of the owners of the user's namespace and
+ * of its parents, except the initial namespace. A user therefore cannot exceed a limit by creating
+ * user namespaces with many uids. A user namespace that root owns (such as one of a container of
+ * another user) has a separate account.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -29,7 +29,8 @@ module_param(user_kb, uint, 0644);
 MODULE_PARM_DESC(user_kb, "Kilobytes of memory that contexts and traces of one user may have; 0: a 64th of all, 32 MB at least");
 
 /*
- * An account: of a user, with @space 0, or of a user namespace that root owns, by its inode number.
+ * An account of the user @uid with @space 0, or of the user namespace that root owns and that has
+ * the inode number @space.
  */
 struct account {
 	kuid_t uid;
@@ -39,13 +40,13 @@ struct account {
 struct pfm_user {
 	struct hlist_node node;
 	struct account account;
-	u64 has[PFM_THINGS];
+	u64 amounts[PFM_NR_RESOURCES];
 };
 
 static DEFINE_HASHTABLE(users, 8);
 static DEFINE_SPINLOCK(users_lock);
 
-static bool is_same(struct account a, struct account b)
+static bool account_eq(struct account a, struct account b)
 {
 	return uid_eq(a.uid, b.uid) && a.space == b.space;
 }
@@ -60,7 +61,9 @@ static struct account account_of_user(const struct cred *cred)
 	return (struct account) { cred->euid, 0 };
 }
 
-/* Returns the account that is charged for the users of @ns, besides their own accounts. */
+/*
+ * Returns the account that is charged for the users of @ns in addition to the users' own accounts.
+ */
 static struct account account_of_owner(const struct user_namespace *ns)
 {
 	if (uid_eq(ns->owner, GLOBAL_ROOT_UID))
@@ -72,14 +75,14 @@ static struct account account_of_owner(const struct user_namespace *ns)
  * Returns true if the walk over @cred's user namespaces has charged @account in a step before
  * @last. Several namespaces may have the same owner, whose account is charged once.
  */
-static bool was_told(const struct cred *cred, const struct user_namespace *last,
+static bool was_charged(const struct cred *cred, const struct user_namespace *last,
 		     struct account account)
 {
 	struct account before = account_of_user(cred);
 	struct user_namespace *ns;
 
 	for (ns = cred->user_ns; ns != last; before = account_of_owner(ns), ns = ns->parent)
-		if (is_same(before, account))
+		if (account_eq(before, account))
 			return true;
 	return false;
 }
@@ -89,27 +92,27 @@ static struct pfm_user *user_of(struct account account)
 	struct pfm_user *user;
 
 	hash_for_each_possible(users, user, node, key_of(account))
-		if (is_same(user->account, account))
+		if (account_eq(user->account, account))
 			return user;
 	return NULL;
 }
 
-static bool has_nothing(const struct pfm_user *user)
+static bool is_empty(const struct pfm_user *user)
 {
-	return !memchr_inv(user->has, 0, sizeof(user->has));
+	return !memchr_inv(user->amounts, 0, sizeof(user->amounts));
 }
 
 /*
  * Adds @more to one account. Returns -EDQUOT if the account would exceed @most, or -ENOMEM. Caller
  * holds users_lock.
  */
-static int grow(struct account account, struct pfm_amount more, u64 most)
+static int charge_account(struct account account, struct pfm_amount more, u64 most)
 {
 	struct pfm_user *user = user_of(account);
 
 	if (!more.nr)
 		return 0;
-	if ((user ? user->has[more.thing] : 0) + more.nr > most)
+	if ((user ? user->amounts[more.resource] : 0) + more.nr > most)
 		return -EDQUOT;
 	if (!user) {
 		user = kzalloc_obj(*user, GFP_ATOMIC | __GFP_ACCOUNT | __GFP_NOWARN);
@@ -118,7 +121,7 @@ static int grow(struct account account, struct pfm_amount more, u64 most)
 		user->account = account;
 		hash_add(users, &user->node, key_of(account));
 	}
-	user->has[more.thing] += more.nr;
+	user->amounts[more.resource] += more.nr;
 	return 0;
 }
 
@@ -126,26 +129,26 @@ static int grow(struct account account, struct pfm_amount more, u64 most)
  * Subtracts @less from one account, and frees the account when it is empty. Caller holds
  * users_lock.
  */
-static void shrink(struct account account, struct pfm_amount less)
+static void uncharge_account(struct account account, struct pfm_amount less)
 {
 	struct pfm_user *user = user_of(account);
 
 	if (!less.nr)
 		return;
-	if (WARN_ON_ONCE(!user || user->has[less.thing] < less.nr))
+	if (WARN_ON_ONCE(!user || user->amounts[less.resource] < less.nr))
 		return;
-	user->has[less.thing] -= less.nr;
-	if (has_nothing(user)) {
+	user->amounts[less.resource] -= less.nr;
+	if (is_empty(user)) {
 		hash_del(&user->node);
 		kfree(user);
 	}
 }
 
 /*
- * Subtracts @less from the accounts that pfm_account_add() charges, once each. With @last, undoes
- * only the steps of the walk before that of the namespace @last. Caller holds users_lock.
+ * Subtracts @less once from each account that pfm_account_add() charges. With @last, only the steps
+ * of the walk before the step of the namespace @last are undone. Caller holds users_lock.
  */
-static void shrink_all(const struct cred *cred, struct pfm_amount less,
+static void uncharge_all(const struct cred *cred, struct pfm_amount less,
 		       const struct user_namespace *last)
 {
 	struct account account = account_of_user(cred);
@@ -154,14 +157,15 @@ static void shrink_all(const struct cred *cred, struct pfm_amount less,
 	for (ns = cred->user_ns; ns; account = account_of_owner(ns), ns = ns->parent) {
 		if (ns == last)
 			break;
-		if (!was_told(cred, ns, account))
-			shrink(account, less);
+		if (!was_charged(cred, ns, account))
+			uncharge_account(account, less);
 	}
 }
 
 /*
- * Charges @more to a user, see the top of this file. Returns -EDQUOT if one of the accounts would
- * exceed @most, or -ENOMEM; then no account is charged. Process context.
+ * Charges @more to the accounts of a user and of the owners of the user's namespaces. Returns
+ * -EDQUOT if one of the accounts would exceed @most, or -ENOMEM; an error charges no account.
+ * Called in process context.
  */
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 {
@@ -171,34 +175,34 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 
 	spin_lock(&users_lock);
 	for (ns = cred->user_ns; ns; account = account_of_owner(ns), ns = ns->parent) {
-		if (!was_told(cred, ns, account))
-			error = grow(account, more, most);
+		if (!was_charged(cred, ns, account))
+			error = charge_account(account, more, most);
 		if (error)
 			break;
 	}
 	if (error)
-		shrink_all(cred, more, ns);
+		uncharge_all(cred, more, ns);
 	spin_unlock(&users_lock);
 	return error;
 }
 
-/* Undoes pfm_account_add() for the same credentials. Process context. */
+/* Undoes pfm_account_add() for the same credentials. Called in process context. */
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 {
 	spin_lock(&users_lock);
-	shrink_all(cred, less, NULL);
+	uncharge_all(cred, less, NULL);
 	spin_unlock(&users_lock);
 }
 
 /* Returns true if the caller is exempt from the limit of memory, by CAP_SYS_RESOURCE. */
-bool pfm_account_is_free(void)
+bool pfm_account_is_unlimited(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 }
 
 /*
- * Returns the limit of memory of one account, in bytes: the parameter user_kb, or if that is 0,
- * 1/64 of the machine's memory and 32 MB at least.
+ * Returns the memory limit of one account in bytes: the parameter user_kb or, if user_kb is 0, 1/64
+ * of the machine's memory and 32 MB at least.
  */
 u64 pfm_account_bytes(void)
 {
@@ -226,8 +230,8 @@ static int users_show(struct seq_file *seq, void *unused)
 			seq_printf(seq, "user:[%u]", account->space);
 		else
 			seq_printf(seq, "%u", from_kuid_munged(seq_user_ns(seq), account->uid));
-		for (int thing = 0; thing < PFM_QUESTIONS; thing++)
-			seq_printf(seq, "\t%llu", user->has[thing]);
+		for (int resource = 0; resource < PFM_PERMISSION_CHECKS; resource++)
+			seq_printf(seq, "\t%llu", user->amounts[resource]);
 		seq_putc(seq, '\n');
 	}
 	spin_unlock(&users_lock);

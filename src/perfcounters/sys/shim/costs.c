@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The module's own overhead: its per-CPU counters, and their files in debugfs (perfmon/cpuN). */
+/*
+ * The module's own overhead: the per-CPU counters (costs), and their files in debugfs
+ * (perfmon/cpuN).
+ */
 #include <linux/cpumask.h>
 #include <linux/debugfs.h>
 #include <linux/percpu.h>
@@ -23,7 +26,7 @@ void pfc_costs_init(void)
 
 /*
  * The private data of the inode holds the CPU (bits 16 and up) and the numbers of two costs (a byte
- * each). The file shows their sum, or one of them if both are the same.
+ * each). The file shows the sum of the two costs, or one cost if both numbers are the same.
  */
 static int cost_get(void *data, u64 *value)
 {
@@ -39,7 +42,7 @@ static int cost_get(void *data, u64 *value)
 
 DEFINE_DEBUGFS_ATTRIBUTE(cost_fops, cost_get, NULL, "%llu\n");
 
-/* Creates the files of a CPU, at the first call for that CPU. Process context. */
+/* Creates the debugfs files of a CPU, at the first call for that CPU. Called in process context. */
 void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigned int nr)
 {
 	static struct cpumask shown;
@@ -50,7 +53,7 @@ void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigne
 	if (cpumask_test_and_set_cpu(cpu, &shown))
 		return;
 	snprintf(name, sizeof(name), "cpu%u", cpu);
-	dir = pfm_tree_branch(name);
+	dir = pfm_tree_subdir(name);
 	for (n = 0; n < nr; n++)
 		debugfs_create_file(files[n].name, 0444, dir,
 				    (void *)((unsigned long)cpu << 16 | files[n].first << 8 |

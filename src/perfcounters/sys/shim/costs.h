@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions and variables that sys/costs.rs uses. sys/shim.rs declares them for Rust. */
+/*
+ * C functions and variables that sys/costs.rs uses. sys/shim.rs declares the same functions and
+ * variables for Rust.
+ */
 #ifndef _PERFCOUNTERS_SHIM_COSTS_H
 #define _PERFCOUNTERS_SHIM_COSTS_H
 
@@ -8,8 +11,8 @@
 struct dentry;
 
 /*
- * Number of costs, the same as NR in src/perfcounters/costs.rs. At most 256: costs.c stores the
- * number of a cost in a byte.
+ * Number of costs, which is NR in src/perfcounters/costs.rs. PFC_COSTS is at most 256, because
+ * costs.c stores the number of a cost in a byte.
  */
 #define PFC_COSTS 26
 
@@ -17,7 +20,7 @@ struct dentry;
  * struct pfc_cost_file - a file of debugfs perfmon/cpuN
  * @name: name of the file
  * @first: the cost that the file shows
- * @second: the cost that is added to @first; the same as @first if there is none
+ * @second: the cost that is added to @first, or @first if the file shows one cost
  */
 struct pfc_cost_file {
 	const char *name;
@@ -25,15 +28,15 @@ struct pfc_cost_file {
 	u16 second;
 };
 
-/* Per-CPU counter of each cost. */
+/* The per-CPU counter of each cost. */
 extern s64 __percpu *pfc_costs[PFC_COSTS];
-/* Nanoseconds per 2^24 ticks of the time stamp counter. */
+/* Number of nanoseconds per 2^24 ticks of the time stamp counter. */
 extern u32 pfc_costs_scale;
 
 void pfc_costs_init(void);
 void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigned int nr);
 
 /* Defined in pmu.c. */
-struct dentry *pfm_tree_branch(const char *name);
+struct dentry *pfm_tree_subdir(const char *name);
 
 #endif

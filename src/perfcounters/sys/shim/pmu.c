@@ -27,28 +27,28 @@
 #include "pmu.h"
 #include "shim.h"
 
-/* perfmon_register and perfmon_pmu in include/linux/perfmon.rs have the same layout. */
+/* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_register) == 72);
 static_assert(offsetof(struct perfmon_register, pmcs) == 56);
 static_assert(sizeof(struct perfmon_pmu) == 112);
-/* SelfPage in src/engine/selfpage.rs has the same layout. */
+/* SelfPage in src/engine/selfpage.rs has the layout of struct perfmon_self. */
 static_assert(sizeof(struct perfmon_self) == 48 + PERFMON_SELF_COUNTERS * 24);
 
-/* Defined in Rust: sys/pmu.rs. */
+/* Exports of functions that sys/pmu.rs defines in Rust. */
 EXPORT_SYMBOL_GPL(perfmon_pmu_register);
 EXPORT_SYMBOL_GPL(perfmon_pmu_unregister);
 
 /*
- * The contexts on each CPU, of the current thread [0] and of the CPU [1], and the global-control
- * bits of their counters that count: sys/sched.rs.
+ * The contexts on each CPU, that of the current thread [0] and that of the CPU [1], and the
+ * global-control bits of the counters in use by each context. sys/sched.rs accesses both variables.
  */
 DEFINE_PER_CPU(unsigned long[2], pfm_loaded);
 DEFINE_PER_CPU(u64[2], pfm_counting);
 
-/* Core type and registers of each CPU: src/perfcounters/kinds.rs. */
+/* Core type and registers of each CPU, which src/perfcounters/cpu_kinds.rs sets. */
 DEFINE_PER_CPU(struct pfm_kind, pfm_kind);
 
-/* Copies the description of a CPU. Leaves @kind unchanged if there cannot be such a CPU. */
+/* Copies the kind of a CPU. Leaves @kind unchanged if @cpu is not a possible CPU. */
 void pfm_kind_of(u32 cpu, struct pfm_kind *kind)
 {
 	if (cpu < nr_cpu_ids && cpu_possible(cpu))
@@ -68,14 +68,14 @@ u64 pfm_run_time(const struct task_struct *task)
 }
 
 /*
- * The number of the reservation of the PMU for which a CPU's registers were last reset:
- * src/perfcounters/session.rs.
+ * The number of the PMU reservation for which a CPU's registers were last reset. See RESERVATIONS
+ * in src/perfcounters/session.rs.
  */
-DEFINE_PER_CPU(u64, pfm_quiet_since);
+DEFINE_PER_CPU(u64, pfm_reset_for);
 
-u64 pfm_quiet_since_of(u32 cpu)
+u64 pfm_reset_for_of(u32 cpu)
 {
-	return READ_ONCE(per_cpu(pfm_quiet_since, cpu));
+	return READ_ONCE(per_cpu(pfm_reset_for, cpu));
 }
 
 void pfm_lock_init(raw_spinlock_t *lock)
@@ -83,21 +83,23 @@ void pfm_lock_init(raw_spinlock_t *lock)
 	raw_spin_lock_init(lock);
 }
 
-/* sys/msr.rs uses the same exception type: a fault of rdpmc, rdmsr or wrmsr sets ecx to -1. */
+/*
+ * sys/msr.rs uses this exception type, with which a fault of rdpmc, rdmsr or wrmsr sets ecx to -1.
+ */
 static_assert((EX_TYPE_IMM_REG | EX_DATA_REG(1)) == (17 | 1 << 8) && EX_DATA_IMM_SHIFT == 16);
 
 /*
  * Logs that a context ended because of a fault of a register. Context: interrupts off, not in an
  * NMI, no lock of the scheduler held.
  */
-void pfm_say_fault(void)
+void pfm_log_fault(void)
 {
 	pr_notice_ratelimited("perfmon: a context ended: CPU %d lacks some of its registers; see Documentation/perfmon.md, \"Processors that differ\"\n",
 			      smp_processor_id());
 }
 
-/* Logs that a context cannot count on @cpu, or with -1 on any CPU. Process context. */
-void pfm_say_lacking(int cpu)
+/* Logs that a context cannot count on @cpu, or with -1 on any CPU. Called in process context. */
+void pfm_log_lacking(int cpu)
 {
 	if (cpu < 0)
 		pr_notice_ratelimited("perfmon: no CPU has all registers of a context; see /proc/perfmon_map\n");
@@ -114,10 +116,11 @@ bool pfm_msr_exists(u32 msr)
 }
 
 /*
- * Returns true if a register exists and keeps what is written to it. Some virtual machines claim a
- * PMU that they do not have. The caller has reserved the register. Its old value is restored.
+ * Returns true if a register exists and keeps a value that is written to it. Some virtual machines
+ * report a PMU that does not work. The caller has reserved the register. The old value of the
+ * register is restored.
  */
-bool pfm_msr_holds(u32 msr)
+bool pfm_msr_keeps_value(u32 msr)
 {
 	u64 before, after, value;
 	bool holds = false;
@@ -134,14 +137,14 @@ bool pfm_msr_holds(u32 msr)
 
 /*
  * Reserves an event select register, by the interface that perf and the NMI watchdog use as well.
- * Returns false if it is in use.
+ * Returns false if the register is in use.
  */
-bool pfm_reserve(u32 msr)
+bool pfm_reserve_msr(u32 msr)
 {
 	return reserve_evntsel_nmi(msr);
 }
 
-void pfm_release(u32 msr)
+void pfm_release_msr(u32 msr)
 {
 	release_evntsel_nmi(msr);
 }
@@ -160,17 +163,19 @@ void pfm_map_remove(void)
  * Returns the CPU on which @task runs, or -1.
  *
  * Either this function finds the thread on a CPU, or the probe of the thread's next sched_exit_tp
- * sees what the caller wrote before. The scheduler sets on_cpu, then the probe takes the lock of
- * the context, which is a full barrier.
+ * sees the stores that the caller made before the call. The scheduler sets on_cpu, then the probe
+ * takes the lock of the context, which is a full barrier.
  */
-int pfm_where(const struct task_struct *task)
+int pfm_running_cpu(const struct task_struct *task)
 {
 	/* Pairs with the lock of the context in the probe of sched_exit_tp. */
 	smp_mb();
 	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
 }
 
-/* Returns the FS base of the current thread in user mode. Interrupts or preemption off. */
+/*
+ * Returns the FS base of the current thread in user mode. Called with interrupts or preemption off.
+ */
 u64 pfm_thread_pointer(void)
 {
 	return x86_fsbase_read_cpu();
@@ -187,8 +192,8 @@ void pfm_preempt_enable(void)
 }
 
 /*
- * debugfs perfmon/NAME/pmcN and pmdN show the rows of the PMU descriptions. A file refers to a
- * field of the row, which must stay until pfm_tree_cut().
+ * The debugfs files perfmon/NAME/pmcN and pmdN show the registers of the PMU descriptions. A file
+ * refers to the row of its register, which must stay until pfm_tree_remove_pmu().
  */
 static struct dentry *tree;
 
@@ -203,12 +208,12 @@ void pfm_tree_remove(void)
 	debugfs_remove(tree);
 }
 
-struct dentry *pfm_tree_branch(const char *name)
+struct dentry *pfm_tree_subdir(const char *name)
 {
 	return debugfs_create_dir(name, tree);
 }
 
-static void grow(struct dentry *dir, const char *kind, unsigned int n,
+static void add_row(struct dentry *dir, const char *kind, unsigned int n,
 		 const struct perfmon_register *row)
 {
 	char name[16];
@@ -226,73 +231,75 @@ static void grow(struct dentry *dir, const char *kind, unsigned int n,
 	debugfs_create_u16("width", 0444, dir, (u16 *)&row->width);
 }
 
-void pfm_tree_grow(const struct perfmon_pmu *pmu)
+void pfm_tree_add_pmu(const struct perfmon_pmu *pmu)
 {
 	struct dentry *dir = debugfs_create_dir(pmu->name, tree);
 	unsigned int n;
 
 	for (n = 0; n < pmu->nr_pmcs; n++)
-		grow(dir, "pmc", pmu->first + n, &pmu->pmcs[n]);
+		add_row(dir, "pmc", pmu->first + n, &pmu->pmcs[n]);
 	for (n = 0; n < pmu->nr_pmds; n++)
-		grow(dir, "pmd", pmu->first + n, &pmu->pmds[n]);
+		add_row(dir, "pmd", pmu->first + n, &pmu->pmds[n]);
 }
 
-void pfm_tree_cut(const struct perfmon_pmu *pmu)
+void pfm_tree_remove_pmu(const struct perfmon_pmu *pmu)
 {
 	debugfs_lookup_and_remove(pmu->name, tree);
 }
 
 /*
- * Unbound work queue, so that a task that occupies a CPU cannot delay the work: freeing of
- * contexts, questions about permissions, periodic reading of counters, and detaching of unused
- * probes.
+ * Unbound work queue, so that a task that occupies a CPU cannot delay the work. The work is freeing
+ * contexts, checking permissions, reading counters periodically, and detaching unused probes.
  */
 struct workqueue_struct *pfm_work;
-/* Work that has to run on a certain CPU. A task that occupies this CPU can delay it. */
+/*
+ * Work queue for work that has to run on a certain CPU, which a task that occupies the CPU can
+ * delay.
+ */
 static struct workqueue_struct *cpu_work;
 
 /*
- * Periodic work that reads the counters of all CPUs before they can wrap: look_round() in
+ * Periodic work that reads the counters of all CPUs before they can wrap, by sync_all_cpus() in
  * src/perfcounters/session.rs.
  */
-static unsigned int rounds_every;
-static void rounds_work(struct work_struct *work);
-static DECLARE_DELAYED_WORK(rounds, rounds_work);
+static unsigned int wrap_timer_ms;
+static void wrap_timer_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(wrap_timer, wrap_timer_work);
 
-static void rounds_work(struct work_struct *work)
+static void wrap_timer_work(struct work_struct *work)
 {
-	unsigned int every = READ_ONCE(rounds_every);
+	unsigned int every = READ_ONCE(wrap_timer_ms);
 
-	pfm_round();
+	pfm_wrap_timer_work();
 	if (every)
-		queue_delayed_work(pfm_work, &rounds, msecs_to_jiffies(every));
+		queue_delayed_work(pfm_work, &wrap_timer, msecs_to_jiffies(every));
 }
 
-void pfm_rounds_start(unsigned int milliseconds)
+void pfm_wrap_timer_start(unsigned int milliseconds)
 {
-	WRITE_ONCE(rounds_every, milliseconds);
-	mod_delayed_work(pfm_work, &rounds, msecs_to_jiffies(milliseconds));
+	WRITE_ONCE(wrap_timer_ms, milliseconds);
+	mod_delayed_work(pfm_work, &wrap_timer, msecs_to_jiffies(milliseconds));
 }
 
 /*
- * Stops the periodic work without waiting for it. A run in progress may queue one more, which is
- * the last; a late run only brings the values of loaded contexts up to date.
+ * Stops the periodic work without waiting for its end. A work function in progress may queue the
+ * work one last time. A late call only updates the values of loaded contexts.
  */
-void pfm_rounds_stop(void)
+void pfm_wrap_timer_stop(void)
 {
-	WRITE_ONCE(rounds_every, 0);
-	cancel_delayed_work(&rounds);
+	WRITE_ONCE(wrap_timer_ms, 0);
+	cancel_delayed_work(&wrap_timer);
 }
 
 static void idle_work(struct work_struct *work)
 {
-	pfm_idle();
+	pfm_idle_work();
 }
 
 static DECLARE_DELAYED_WORK(idle, idle_work);
 
-/* Calls pfm_idle() after @milliseconds. A further call in between restarts the time. */
-void pfm_idle_later(unsigned int milliseconds)
+/* Calls pfm_idle_work() after @milliseconds. A further call before that time restarts the delay. */
+void pfm_idle_queue(unsigned int milliseconds)
 {
 	mod_delayed_work(pfm_work, &idle, msecs_to_jiffies(milliseconds));
 }
@@ -310,11 +317,14 @@ int pfm_work_start(void)
 	return -ENOMEM;
 }
 
-/* Cancels or waits for all work, and destroys the work queues. Nothing may queue work any more. */
+/*
+ * Cancels or waits for all work, and destroys the work queues. After this call no work may be
+ * queued.
+ */
 void pfm_work_end(void)
 {
-	WRITE_ONCE(rounds_every, 0);
-	cancel_delayed_work_sync(&rounds);
+	WRITE_ONCE(wrap_timer_ms, 0);
+	cancel_delayed_work_sync(&wrap_timer);
 	cancel_delayed_work_sync(&idle);
 	rcu_barrier();
 	destroy_workqueue(pfm_work);
@@ -322,41 +332,41 @@ void pfm_work_end(void)
 }
 
 /*
- * PMU registers lose their contents in suspend: @sleep_tell unloads the contexts before and loads
- * them afterwards.
+ * PMU registers lose their contents in suspend, so @power_callback unloads the contexts before
+ * suspend and loads the contexts again at resume.
  */
-static void (*sleep_tell)(bool going);
+static void (*power_callback)(bool suspend);
 
-static int sleep_suspend(void *data)
+static int power_suspend(void *data)
 {
-	sleep_tell(true);
+	power_callback(true);
 	return 0;
 }
 
-static void sleep_resume(void *data)
+static void power_resume(void *data)
 {
-	sleep_tell(false);
+	power_callback(false);
 }
 
-static const struct syscore_ops sleep_ops = {
-	.suspend = sleep_suspend,
-	.resume = sleep_resume,
+static const struct syscore_ops power_ops = {
+	.suspend = power_suspend,
+	.resume = power_resume,
 };
 
-static struct syscore sleep_syscore = { .ops = &sleep_ops };
+static struct syscore power_syscore = { .ops = &power_ops };
 
-void pfm_sleep_register(void (*sleep)(bool going))
+void pfm_power_register(void (*callback)(bool suspend))
 {
-	sleep_tell = sleep;
-	register_syscore(&sleep_syscore);
+	power_callback = callback;
+	register_syscore(&power_syscore);
 }
 
-void pfm_sleep_unregister(void)
+void pfm_power_unregister(void)
 {
-	unregister_syscore(&sleep_syscore);
+	unregister_syscore(&power_syscore);
 }
 
-int pfm_vma_self(struct vm_area_struct *vma, const struct vm_operations_struct *ops)
+int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_struct *ops)
 {
 	int rc = pfc_vma_readonly(vma, ops);
 
@@ -367,26 +377,26 @@ int pfm_vma_self(struct vm_area_struct *vma, const struct vm_operations_struct *
 }
 
 /*
- * Permission to execute RDPMC, per address space and in the same way as perf:
+ * Permission to execute RDPMC, which is given per address space. As in perf,
  * mm->context.perf_rdpmc_allowed counts the permissions. Each switch to another address space sets
- * CR4.PCE from it; if RDPMC is allowed, the switch also has perf clear the counters that it has
- * used. Modules cannot write CR4. To make a CPU switch, a worker takes another address space, then
- * the caller's, then the other one again.
+ * CR4.PCE from mm->context.perf_rdpmc_allowed. If RDPMC is allowed, perf also clears the counters
+ * that it has used at the switch. Modules cannot write CR4. To make a CPU switch, a worker on the
+ * CPU uses another address space, then the caller's, then the first one again.
  */
-struct rdpmc_visits {
+struct rdpmc_switches {
 	struct mm_struct *other, *mine;
 	struct completion done;
 	atomic_t left;
-	refcount_t holders;
-	struct rdpmc_visit {
+	refcount_t refs;
+	struct rdpmc_switch_work {
 		struct work_struct work;
-		struct rdpmc_visits *all;
-	} visit[];
+		struct rdpmc_switches *all;
+	} work[];
 };
 
-static void rdpmc_put(struct rdpmc_visits *all)
+static void rdpmc_put(struct rdpmc_switches *all)
 {
-	if (!refcount_dec_and_test(&all->holders))
+	if (!refcount_dec_and_test(&all->refs))
 		return;
 	mmput_async(all->other);
 	mmput_async(all->mine);
@@ -395,7 +405,7 @@ static void rdpmc_put(struct rdpmc_visits *all)
 
 static void rdpmc_switch(struct work_struct *work)
 {
-	struct rdpmc_visits *all = container_of(work, struct rdpmc_visit, work)->all;
+	struct rdpmc_switches *all = container_of(work, struct rdpmc_switch_work, work)->all;
 
 	kthread_use_mm(all->other);
 	kthread_unuse_mm(all->other);
@@ -421,17 +431,17 @@ static struct mm_struct *mm_of_init(void)
 	return mm;
 }
 
-/* Longest wait for the worker of a CPU that a task of higher priority occupies. */
+/* Maximum wait for the worker of a CPU that a task of higher priority occupies, in milliseconds. */
 #define RDPMC_WAIT_MS	100
 
 /*
- * Makes these CPUs switch to the caller's address space and to another one. Returns -ENOMEM, or
- * -EBUSY if a CPU did not switch in time; it still does so later. May sleep.
+ * Makes the CPUs in @cpus switch to the caller's address space and to another one. Returns -ENOMEM,
+ * or -EBUSY if a CPU did not switch in time; such a CPU still switches later. May sleep.
  */
 static int rdpmc_switch_on(const struct cpumask *cpus)
 {
 	unsigned int cpu, nr = 0, most = num_possible_cpus();
-	struct rdpmc_visits *all = kvzalloc(struct_size(all, visit, most), GFP_KERNEL_ACCOUNT);
+	struct rdpmc_switches *all = kvzalloc(struct_size(all, work, most), GFP_KERNEL_ACCOUNT);
 	bool done;
 
 	if (!all)
@@ -449,15 +459,15 @@ static int rdpmc_switch_on(const struct cpumask *cpus)
 	}
 	init_completion(&all->done);
 	atomic_set(&all->left, 1);
-	refcount_set(&all->holders, 1);
+	refcount_set(&all->refs, 1);
 	for_each_cpu_and(cpu, cpus, cpu_online_mask) {
-		struct rdpmc_visit *visit = &all->visit[nr++];
+		struct rdpmc_switch_work *work = &all->work[nr++];
 
-		visit->all = all;
-		INIT_WORK(&visit->work, rdpmc_switch);
-		refcount_inc(&all->holders);
+		work->all = all;
+		INIT_WORK(&work->work, rdpmc_switch);
+		refcount_inc(&all->refs);
 		atomic_inc(&all->left);
-		queue_work_on(cpu, cpu_work, &visit->work);
+		queue_work_on(cpu, cpu_work, &work->work);
 	}
 	if (atomic_dec_and_test(&all->left))
 		complete(&all->done);
@@ -476,18 +486,19 @@ static bool rdpmc_works(void)
 }
 
 /*
- * Allows RDPMC in the caller's address space. Returns false if that is impossible. CPUs that do not
- * use this address space now set CR4.PCE when they switch to it. May sleep.
+ * Allows RDPMC in the caller's address space. Returns false if RDPMC cannot be allowed. A CPU that
+ * does not use this address space yet sets CR4.PCE when it switches to this address space. May
+ * sleep.
  */
 bool pfm_rdpmc_allow(void)
 {
 	bool done = true;
 
-	/* CR4 of this CPU is representative of the others only if RDPMC was allowed before. */
+	/* CR4 of this CPU tells about the other CPUs only if RDPMC was already allowed. */
 	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
 		/*
-		 * Barrier between the increment and the read of the mask: a CPU that is not in the
-		 * mask yet sees the increment when it switches to this address space.
+		 * Barrier between the increment and the read of the mask: a CPU that is not in
+		 * mm_cpumask() yet sees the increment when it switches to this address space.
 		 */
 		smp_mb();
 		done = !rdpmc_switch_on(mm_cpumask(current->mm));
@@ -499,11 +510,12 @@ bool pfm_rdpmc_allow(void)
 }
 
 /*
- * Makes perf clear the counters that it has used on this CPU. perf does that only when the CPU
- * switches to an address space that may use RDPMC, hence the temporary permission. Returns -ENOMEM,
- * or -EBUSY if the worker did not run in time. The caller is bound to this CPU. May sleep.
+ * Makes perf clear the counters that it has used on this CPU. perf clears them only when the CPU
+ * switches to an address space that may use RDPMC, so RDPMC is permitted for the duration of the
+ * call. Returns -ENOMEM, or -EBUSY if the worker did not run in time. The caller is bound to this
+ * CPU. May sleep.
  */
-int pfm_make_perf_forget(void)
+int pfm_flush_perf_dirty_counters(void)
 {
 	int error;
 
@@ -515,15 +527,15 @@ int pfm_make_perf_forget(void)
 	return error;
 }
 
-/* Adds a permission, for the copy of a mapping that mremap() moves. */
+/* Adds a permission for RDPMC, for the copy of a mapping that mremap() moves. */
 void pfm_rdpmc_keep(struct mm_struct *mm)
 {
 	atomic_inc(&mm->context.perf_rdpmc_allowed);
 }
 
 /*
- * Removes a permission. After the last one, CR4.PCE is cleared at the next switch to another
- * address space.
+ * Removes a permission for RDPMC. After the last permission is removed, CR4.PCE is cleared at the
+ * next switch to another address space.
  */
 void pfm_rdpmc_forbid(struct mm_struct *mm)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Process accounting: clocks, and the state of tasks. */
+/* Process accounting: C functions that read clocks and the state of tasks. */
 #include <linux/cpumask.h>
 #include <linux/cred.h>
 #include <linux/percpu.h>
@@ -19,23 +19,24 @@
 #include "ppa.h"
 
 /*
- * Address of each CPU's accounting state (Here in sys/ppa.rs) while accounting is on, otherwise 0.
+ * Address of each CPU's accounting state (PerCpu in sys/ppa.rs) while accounting is on, otherwise
+ * 0.
  */
-DEFINE_PER_CPU(unsigned long, ppa_here);
+DEFINE_PER_CPU(unsigned long, ppa_percpu);
 
-void ppa_set_here(unsigned int cpu, void *here)
+void ppa_set_percpu(unsigned int cpu, void *percpu)
 {
-	WRITE_ONCE(per_cpu(ppa_here, cpu), (unsigned long)here);
+	WRITE_ONCE(per_cpu(ppa_percpu, cpu), (unsigned long)percpu);
 }
 
-unsigned long ppa_here_of(unsigned int cpu)
+unsigned long ppa_percpu_of(unsigned int cpu)
 {
-	return READ_ONCE(per_cpu(ppa_here, cpu));
+	return READ_ONCE(per_cpu(ppa_percpu, cpu));
 }
 
 /*
- * Returns the rate of the time stamp counter, or 0 if it stops or differs between CPUs. With 0,
- * accounting uses local_clock() of the scheduler.
+ * Returns the rate of the time stamp counter in kHz, or 0 if the counter stops or differs between
+ * CPUs. With 0, accounting uses local_clock() of the scheduler.
  */
 u32 ppa_tsc_khz(void)
 {
@@ -48,8 +49,8 @@ u64 ppa_local_clock(void)
 }
 
 /*
- * Returns the idle time of a CPU, with the time that it waited for I/O, from the kernel's own
- * statistics. Used while accounting is off.
+ * Returns the idle time of a CPU, including the time that the CPU waited for I/O, from the kernel's
+ * own statistics. Used while accounting is off.
  */
 u64 ppa_idle_ns(unsigned int cpu)
 {
@@ -62,10 +63,10 @@ bool ppa_cpu_online(unsigned int cpu)
 }
 
 /*
- * Returns true if a task is inside a system call. The task must not be running: for one that runs,
- * and for kernel threads, the result is false.
+ * Returns true if a task is inside a system call. For a task that runs, and for a kernel thread,
+ * the result is false.
  */
-bool ppa_in_call(struct task_struct *task)
+bool ppa_in_syscall(struct task_struct *task)
 {
 	void *stack = READ_ONCE(task->stack);
 	unsigned long number;
@@ -74,8 +75,8 @@ bool ppa_in_call(struct task_struct *task)
 	if (task->on_cpu || task->flags & PF_KTHREAD || !stack)
 		return false;
 	/*
-	 * The same address as task_pt_regs(). The stack may be freed with its task meanwhile, so it
-	 * is read without faulting.
+	 * @regs is the same address as task_pt_regs(). The stack may be freed during the read, so
+	 * the stack is read without faulting.
 	 */
 	regs = (struct pt_regs *)(stack + THREAD_SIZE - TOP_OF_KERNEL_STACK_PADDING) - 1;
 	if (copy_from_kernel_nofault(&number, &regs->orig_ax, sizeof(number)))
@@ -84,7 +85,7 @@ bool ppa_in_call(struct task_struct *task)
 }
 
 /*
- * Returns true if the task has passed exit_notify(): its last switch is soon to come, or is over.
+ * Returns true if the task has passed exit_notify(): its last switch follows soon, or is over.
  */
 bool ppa_has_ended(struct task_struct *task)
 {
@@ -98,28 +99,30 @@ bool ppa_yields(struct task_struct *task)
 }
 
 /*
- * Fills in the ids of a task. @initial: as numbers of the initial namespaces, otherwise as those of
- * the caller's namespaces.
+ * Fills in the ids of a task: with @initial the numbers of the initial namespaces, otherwise the
+ * numbers of the caller's namespaces.
  */
-void ppa_who(struct task_struct *task, bool initial, struct ppa_who *who)
+void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *ids)
 {
 	struct user_namespace *users = initial ? &init_user_ns : current_user_ns();
 	struct pid_namespace *pids = initial ? &init_pid_ns : task_active_pid_ns(current);
 
 	rcu_read_lock();
-	who->uid = from_kuid_munged(users, task_uid(task));
-	who->pid = task_pid_nr_ns(task, pids);
-	who->tgid = task_tgid_nr_ns(task, pids);
-	/* 0 if the task has been reaped, because its parent may have exited. */
-	who->ppid = task_ppid_nr_ns(task, pids);
-	who->reaped = !pid_alive(task);
+	ids->uid = from_kuid_munged(users, task_uid(task));
+	ids->pid = task_pid_nr_ns(task, pids);
+	ids->tgid = task_tgid_nr_ns(task, pids);
+	/*
+	 * The parent's number is 0 if the task has been reaped, because its parent may have exited.
+	 */
+	ids->ppid = task_ppid_nr_ns(task, pids);
+	ids->reaped = !pid_alive(task);
 	rcu_read_unlock();
 }
 
-/* Protects changes of the index of records (sys/records.rs). Readers of the index use RCU. */
+/* Protects changes of the index of task records (sys/records.rs). Readers of the index use RCU. */
 static DEFINE_RAW_SPINLOCK(index_lock);
 
-unsigned long ppa_lock(void)
+unsigned long ppa_index_lock(void)
 {
 	unsigned long flags;
 
@@ -127,12 +130,12 @@ unsigned long ppa_lock(void)
 	return flags;
 }
 
-void ppa_unlock(unsigned long flags)
+void ppa_index_unlock(unsigned long flags)
 {
 	raw_spin_unlock_irqrestore(&index_lock, flags);
 }
 
-/* Calls @each for every thread of every process, without the idle tasks. @each must not sleep. */
+/* Calls @each for every thread of every process, except the idle tasks. @each must not sleep. */
 void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 {
 	struct task_struct *process, *task;
@@ -143,7 +146,7 @@ void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 	rcu_read_unlock();
 }
 
-/* Finds a task by its pid in the initial namespace. Returns it with a reference, or NULL. */
+/* Returns the task with this pid in the initial namespace, with a reference, or NULL. */
 struct task_struct *ppa_get_task(u32 pid)
 {
 	struct task_struct *task;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Process accounting: C functions for sys/{ppa,proc,task,records}.rs. */
+/*
+ * C functions of process accounting that sys/{ppa,proc,task,records}.rs call.
+ */
 #ifndef _PERFCOUNTERS_PPA_H
 #define _PERFCOUNTERS_PPA_H
 
@@ -9,33 +11,33 @@
 struct seq_file;
 struct task_struct;
 
-DECLARE_PER_CPU(unsigned long, ppa_here);
+DECLARE_PER_CPU(unsigned long, ppa_percpu);
 
 u32 ppa_tsc_khz(void);
 u64 ppa_local_clock(void);
 u64 ppa_idle_ns(unsigned int cpu);
 bool ppa_cpu_online(unsigned int cpu);
-void ppa_set_here(unsigned int cpu, void *here);
-unsigned long ppa_here_of(unsigned int cpu);
-bool ppa_in_call(struct task_struct *task);
+void ppa_set_percpu(unsigned int cpu, void *percpu);
+unsigned long ppa_percpu_of(unsigned int cpu);
+bool ppa_in_syscall(struct task_struct *task);
 bool ppa_has_ended(struct task_struct *task);
 bool ppa_yields(struct task_struct *task);
-struct ppa_who {
+struct ppa_task_ids {
 	u32 uid, pid, tgid, ppid;
-	/* Not 0 if the task has been reaped: it has no pid any more. */
+	/* Not 0 if the task has been reaped. A reaped task has no pid. */
 	u32 reaped;
 };
 
-void ppa_who(struct task_struct *task, bool initial, struct ppa_who *who);
-unsigned long ppa_lock(void);
-void ppa_unlock(unsigned long flags);
+void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *ids);
+unsigned long ppa_index_lock(void);
+void ppa_index_unlock(unsigned long flags);
 void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
 struct task_struct *ppa_get_task(u32 pid);
 
-/* Files in /proc, defined in proc.c. */
+/* Functions for the files in /proc, defined in proc.c. */
 int ppa_files_create(void);
 void ppa_files_close(void);
-void ppa_files_rest(void);
+void ppa_files_cancel_work(void);
 void ppa_files_remove(void);
 void *ppa_entry_create(u32 pid, unsigned long id);
 void ppa_entry_remove(void *dir);
@@ -43,7 +45,7 @@ void ppa_queue_worker(void);
 void ppa_wait_for_worker(void);
 void ppa_queue_publisher(unsigned int ms);
 
-/* Defined in Rust: sys/proc.rs. */
+/* Functions that sys/proc.rs defines in Rust. */
 int ppa_show_text(struct seq_file *seq, unsigned long entry);
 int ppa_show_raw(struct seq_file *seq, unsigned long entry);
 int ppa_show_entries(struct seq_file *seq);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Files of process accounting: /proc/rawsysppa, /proc/ppa and the sysctls kernel.ppa and
- * kernel.ppa_levels. Their contents come from sys/proc.rs.
+ * kernel.ppa_levels. sys/proc.rs supplies the contents of the files.
  */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
@@ -16,8 +16,9 @@ static int cpus_show(struct seq_file *seq, void *unused)
 }
 
 /*
- * The sysctl kernel.ppa, four integers: accounting on, latencies, timers, CPUs per group. They are
- * checked together before any of them is applied. Values that a write leaves out stay as they are.
+ * The sysctl kernel.ppa, which has four integers: accounting on, latencies, timers, CPUs per group.
+ * The integers are checked together before any of them is applied. Integers that a write to the
+ * sysctl leaves out do not change.
  */
 static int settings_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
 			    loff_t *ppos)
@@ -65,7 +66,7 @@ static const struct ctl_table settings[] = {
 static struct ctl_table_header *settings_header;
 
 /*
- * Parses four integers that a user wrote, after a pid if @pid is given. Returns -EINVAL if the text
+ * Parses a text of a user: four integers, after a pid if @pid is given. Returns -EINVAL if the text
  * contains fewer numbers or anything else.
  */
 static int numbers_from_user(const char __user *from, size_t count, u32 *pid, int *values)
@@ -138,8 +139,8 @@ static const struct proc_ops control_ops = {
 };
 
 /*
- * /proc/ppa/ppactl: reading lists the individually accounted tasks, each as a pid and four
- * settings. Writing such a line adds, changes or removes a task.
+ * /proc/ppa/ppactl: reading lists the individually accounted tasks, each as a line with a pid and
+ * four settings. Writing a line of this form adds, changes or removes a task.
  */
 static int entries_show(struct seq_file *seq, void *unused)
 {
@@ -173,8 +174,8 @@ static const struct proc_ops entries_ops = {
 static struct proc_dir_entry *directory;
 
 /*
- * Creates the files of a task in /proc/ppa. The files hold @id, which is never reused, so they do
- * not apply to a later task with the same pid. Returns NULL if out of memory.
+ * Creates the files of a task in /proc/ppa. The files hold @id, which is never reused, so the files
+ * never access a later task with the same pid. Returns NULL if out of memory.
  */
 void *ppa_entry_create(u32 pid, unsigned long id)
 {
@@ -194,7 +195,7 @@ void *ppa_entry_create(u32 pid, unsigned long id)
 	return dir;
 }
 
-/* Removes the files of a task. Waits for readers and writers of these files. */
+/* Removes the files of a task. Waits for readers and writers of the removed files. */
 void ppa_entry_remove(void *dir)
 {
 	proc_remove(dir);
@@ -207,7 +208,7 @@ static void work(struct work_struct *unused)
 
 static DECLARE_WORK(worker, work);
 
-/* Queues ppa_worker(). Any context in which a thread may be woken. */
+/* Queues ppa_worker(). Callable in any context in which a thread may be woken. */
 void ppa_queue_worker(void)
 {
 	queue_work(system_dfl_wq, &worker);
@@ -226,8 +227,8 @@ static void publish(struct work_struct *unused)
 static DECLARE_DELAYED_WORK(publisher, publish);
 
 /*
- * Calls ppa_publish() once, after @ms milliseconds. It copies the values of the CPUs into the
- * counter pages.
+ * Calls ppa_publish() once, after @ms milliseconds. ppa_publish() copies the values of the CPUs
+ * into the counter pages.
  */
 void ppa_queue_publisher(unsigned int ms)
 {
@@ -235,8 +236,9 @@ void ppa_queue_publisher(unsigned int ms)
 }
 
 /*
- * Creates the files. The files through which users can turn accounting on are created last. If one
- * of these fails, a user may already have used another one, so the caller stops accounting then.
+ * Creates the files of process accounting. The files through which users can turn accounting on are
+ * created last. If the creation fails, a user may already have turned accounting on, so the caller
+ * stops accounting.
  */
 int ppa_files_create(void)
 {
@@ -255,7 +257,7 @@ no_settings:
 	proc_remove(directory);
 no_directory:
 	remove_proc_entry("rawsysppa", NULL);
-	ppa_files_rest();
+	ppa_files_cancel_work();
 	return -ENOMEM;
 }
 
@@ -268,14 +270,14 @@ void ppa_files_close(void)
 	remove_proc_entry("ppactl", directory);
 	unregister_sysctl_table(settings_header);
 	remove_proc_entry("rawsysppa", NULL);
-	ppa_files_rest();
+	ppa_files_cancel_work();
 }
 
 /*
- * Cancels the worker and the publisher, and waits for them. While accounting is on, its probes may
- * queue the worker again: see ppa_wait_for_worker().
+ * Cancels the worker and the publisher, and waits until they have ended. While accounting is on,
+ * its probes may queue the worker again: see ppa_wait_for_worker().
  */
-void ppa_files_rest(void)
+void ppa_files_cancel_work(void)
 {
 	cancel_work_sync(&worker);
 	cancel_delayed_work_sync(&publisher);

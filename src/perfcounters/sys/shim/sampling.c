@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Sampling: the overflow interrupt, the wakeup of readers, the interrupted instruction and its
- * call stack, and memory that user space maps.
+ * Sampling: the overflow interrupt, the wakeup of readers, the interrupted instruction and the call
+ * stack, and memory that user space maps.
  */
 #include <linux/fs.h>
 #include <linux/hrtimer.h>
@@ -35,271 +35,277 @@
 #include "work.h"
 #include "shim.h"
 
-/* Structures in include/linux/perfmon.rs have the same layout. */
+/* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_format) == 88);
 static_assert(sizeof(struct perfmon_overflow) == 80);
 static_assert(sizeof(struct perfmon_layout) == 24);
-/* Page in src/engine/ring.rs has the same layout. */
+/* Page in src/engine/ring.rs has the layout of struct perfmon_ring_page. */
 static_assert(sizeof(struct perfmon_ring_page) == 56);
 
-/* Defined in Rust: sys/format.rs. */
+/* Exports of functions that sys/format.rs defines in Rust. */
 EXPORT_SYMBOL_GPL(perfmon_format_register);
 EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);
 
 /*
- * The notifier ("bell") of a context or of a trace. It can be used in any context, NMIs included,
- * and defers its work to where that is possible:
+ * The notifier of a context or of a trace. A notifier can be used in any context, NMIs included,
+ * and defers work to a context in which the work is allowed:
  *
- * - @wake wakes readers and pollers, and sends SIGIO;
- * - @look calls pfm_tick() on the same CPU, as soon as interrupts are on;
- * - @timer calls pfm_tick() on the same CPU when it expires;
- * - @ask calls pfm_ask() in a worker;
- * - @gone frees the context in a worker, after a grace period;
- * - @block makes the monitored thread sleep before it returns to user mode.
+ * - @wake_work wakes readers and pollers, and sends SIGIO, as soon as interrupts are on;
+ * - @deferred_work calls pfm_deferred_work() on the same CPU, as soon as interrupts are on;
+ * - @timer calls pfm_deferred_work() on the same CPU when the timer expires;
+ * - @permission_work calls pfm_recheck_permission() in a worker;
+ * - @free_work frees the context in a worker, after a grace period;
+ * - @block_work makes the monitored thread sleep before it returns to user mode.
  */
-struct pfm_bell {
+struct pfm_notifier {
 	wait_queue_head_t readers;
-	struct irq_work wake;
-	struct irq_work look;
+	struct irq_work wake_work;
+	struct irq_work deferred_work;
 	struct hrtimer timer;
-	struct work_struct ask;
+	struct work_struct permission_work;
 	struct fasync_struct *fasync;
 	const void *context;
-	struct rcu_work gone;
-	/* Where the monitored thread sleeps until PERFMON_RESTART. */
-	wait_queue_head_t restarts;
-	struct callback_head block;
-	atomic_t blocks;
-	bool going;
+	struct rcu_work free_work;
+	/* The wait queue on which the monitored thread sleeps until PERFMON_RESTART. */
+	wait_queue_head_t restart_waiters;
+	struct callback_head block_work;
+	atomic_t is_blocking;
+	bool may_continue;
 	/* The process on whose behalf the thread sleeps. */
-	struct pid *asker;
+	struct pid *requester;
 	/* The context, or NULL once it is being freed. */
-	const void *ends;
-	refcount_t holders;
+	const void *live_context;
+	refcount_t refs;
 };
 
-static void bell_put(struct pfm_bell *bell)
+static void notifier_put(struct pfm_notifier *notifier)
 {
-	if (refcount_dec_and_test(&bell->holders))
-		kfree(bell);
+	if (refcount_dec_and_test(&notifier->refs))
+		kfree(notifier);
 }
 
 /*
- * Task work of the monitored thread: sleeps until @going is set. A signal ends the sleep, as in
- * perfmon2. So does the exit of the process on whose behalf the thread sleeps, or the loss of its
- * permission to stop the thread, which is checked every second.
+ * Task work of the monitored thread: sleeps until @may_continue is set. A signal ends the sleep, as
+ * in perfmon2. The sleep also ends if the process on whose behalf the thread sleeps exits or may
+ * not stop the thread any more, which is checked every second.
  */
-static void bell_block(struct callback_head *head)
+static void notifier_block_work(struct callback_head *head)
 {
-	struct pfm_bell *bell = container_of(head, struct pfm_bell, block);
-	struct pid *asker = bell->asker;
-	bool may = pfm_may_stop_me(asker);
+	struct pfm_notifier *notifier = container_of(head, struct pfm_notifier, block_work);
+	struct pid *requester = notifier->requester;
+	bool may = pfm_may_stop_current(requester);
 	const void *context;
 
-	/* From here on another overflow can queue this task work again. */
-	atomic_set(&bell->blocks, 0);
-	while (may && !wait_event_interruptible_timeout(bell->restarts, READ_ONCE(bell->going), HZ))
-		may = pfm_may_stop_me(asker);
-	put_pid(asker);
+	/* After this store another overflow can queue this task work again. */
+	atomic_set(&notifier->is_blocking, 0);
+	while (may && !wait_event_interruptible_timeout(notifier->restart_waiters,
+							READ_ONCE(notifier->may_continue), HZ))
+		may = pfm_may_stop_current(requester);
+	put_pid(requester);
 	if (!may) {
-		/* The context is freed only after a grace period that begins once this is NULL. */
+		/* The context is freed a grace period after @live_context was set to NULL. */
 		rcu_read_lock();
-		context = READ_ONCE(bell->ends);
+		context = READ_ONCE(notifier->live_context);
 		if (context)
-			pfm_refused(context);
+			pfm_end_refused(context);
 		rcu_read_unlock();
 	}
-	bell_put(bell);
-	pfc_work_done();
+	notifier_put(notifier);
+	pfc_task_work_done();
 }
 
-static void bell_wake(struct irq_work *work)
+static void notifier_wake_work(struct irq_work *work)
 {
-	struct pfm_bell *bell = container_of(work, struct pfm_bell, wake);
+	struct pfm_notifier *notifier = container_of(work, struct pfm_notifier, wake_work);
 
-	wake_up_interruptible_poll(&bell->readers, EPOLLIN | EPOLLRDNORM);
-	kill_fasync(&bell->fasync, SIGIO, POLL_IN);
-	wake_up(&bell->restarts);
+	wake_up_interruptible_poll(&notifier->readers, EPOLLIN | EPOLLRDNORM);
+	kill_fasync(&notifier->fasync, SIGIO, POLL_IN);
+	wake_up(&notifier->restart_waiters);
 }
 
-static void bell_look(struct irq_work *work)
+static void notifier_deferred_work(struct irq_work *work)
 {
-	pfm_tick(container_of(work, struct pfm_bell, look)->context, false);
+	pfm_deferred_work(container_of(work, struct pfm_notifier, deferred_work)->context, false);
 }
 
-static enum hrtimer_restart bell_timer(struct hrtimer *timer)
+static enum hrtimer_restart notifier_timer(struct hrtimer *timer)
 {
-	struct pfm_bell *bell = container_of(timer, struct pfm_bell, timer);
+	struct pfm_notifier *notifier = container_of(timer, struct pfm_notifier, timer);
 
-	pfm_tick(bell->context, true);
-	/* pfm_tick() has started the timer again if it is needed. */
+	pfm_deferred_work(notifier->context, true);
+	/* pfm_deferred_work() has started the timer again if the timer is still needed. */
 	return HRTIMER_NORESTART;
 }
 
-/* A worker, because pfm_ask() may wait for an exec of the monitored thread. */
-static void bell_ask(struct work_struct *work)
+/* Runs in a worker, as pfm_recheck_permission() may wait for an exec of the monitored thread. */
+static void notifier_permission_work(struct work_struct *work)
 {
-	pfm_ask(container_of(work, struct pfm_bell, ask)->context);
+	pfm_recheck_permission(container_of(work, struct pfm_notifier, permission_work)->context);
 }
 
-struct pfm_bell *pfm_bell_new(void)
+struct pfm_notifier *pfm_notifier_new(void)
 {
-	struct pfm_bell *bell = kzalloc(sizeof(*bell), GFP_KERNEL_ACCOUNT);
+	struct pfm_notifier *notifier = kzalloc(sizeof(*notifier), GFP_KERNEL_ACCOUNT);
 
-	if (!bell)
+	if (!notifier)
 		return NULL;
-	init_waitqueue_head(&bell->readers);
-	bell->wake = IRQ_WORK_INIT(bell_wake);
-	bell->look = IRQ_WORK_INIT_HARD(bell_look);
-	INIT_WORK(&bell->ask, bell_ask);
-	init_waitqueue_head(&bell->restarts);
-	init_task_work(&bell->block, bell_block);
-	refcount_set(&bell->holders, 1);
-	hrtimer_setup(&bell->timer, bell_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
-	return bell;
+	init_waitqueue_head(&notifier->readers);
+	notifier->wake_work = IRQ_WORK_INIT(notifier_wake_work);
+	notifier->deferred_work = IRQ_WORK_INIT_HARD(notifier_deferred_work);
+	INIT_WORK(&notifier->permission_work, notifier_permission_work);
+	init_waitqueue_head(&notifier->restart_waiters);
+	init_task_work(&notifier->block_work, notifier_block_work);
+	refcount_set(&notifier->refs, 1);
+	hrtimer_setup(&notifier->timer, notifier_timer, CLOCK_MONOTONIC,
+		      HRTIMER_MODE_REL_PINNED_HARD);
+	return notifier;
 }
 
 /*
- * Frees the notifier. A thread that sleeps in bell_block() is woken, and drops the last reference.
- * No other function of the notifier may run meanwhile or later. May sleep.
+ * Frees the notifier. A thread that sleeps in notifier_block_work() is woken, and drops the last
+ * reference. The caller makes sure that no other function of the notifier runs during or after this
+ * call. May sleep.
  */
-void pfm_bell_free(struct pfm_bell *bell)
+void pfm_notifier_free(struct pfm_notifier *notifier)
 {
-	irq_work_sync(&bell->look);
-	hrtimer_cancel(&bell->timer);
-	cancel_work_sync(&bell->ask);
-	irq_work_sync(&bell->wake);
-	pfm_bell_let(bell);
-	pfm_bell_go(bell);
-	bell_put(bell);
+	irq_work_sync(&notifier->deferred_work);
+	hrtimer_cancel(&notifier->timer);
+	cancel_work_sync(&notifier->permission_work);
+	irq_work_sync(&notifier->wake_work);
+	pfm_notifier_resume(notifier);
+	pfm_notifier_wake_blocked(notifier);
+	notifier_put(notifier);
 }
 
-static void bell_gone(struct work_struct *work)
+static void notifier_free_work(struct work_struct *work)
 {
-	struct pfm_bell *bell = container_of(to_rcu_work(work), struct pfm_bell, gone);
+	struct pfm_notifier *notifier =
+		container_of(to_rcu_work(work), struct pfm_notifier, free_work);
 
-	pfm_context_gone(bell->context);
-}
-
-/*
- * Frees the context in a worker, after a grace period: others may have found it under RCU, or with
- * preemption off. Process context.
- */
-void pfm_bell_leave(struct pfm_bell *bell)
-{
-	WRITE_ONCE(bell->ends, NULL);
-	INIT_RCU_WORK(&bell->gone, bell_gone);
-	queue_rcu_work(pfm_work, &bell->gone);
+	pfm_context_put(notifier->context);
 }
 
 /*
- * Makes the current thread sleep before it returns to user mode, on behalf of the process @asker.
- * Any context.
+ * Frees the context in a worker, after a grace period, because code under RCU or with preemption
+ * off may still use the context. Called in process context.
  */
-void pfm_bell_block(struct pfm_bell *bell, struct pid *asker)
+void pfm_notifier_free_context(struct pfm_notifier *notifier)
 {
-	WRITE_ONCE(bell->going, false);
-	if (atomic_xchg(&bell->blocks, 1))
+	WRITE_ONCE(notifier->live_context, NULL);
+	INIT_RCU_WORK(&notifier->free_work, notifier_free_work);
+	queue_rcu_work(pfm_work, &notifier->free_work);
+}
+
+/*
+ * Makes the current thread sleep before it returns to user mode, on behalf of the process
+ * @requester. Callable in any context.
+ */
+void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *requester)
+{
+	WRITE_ONCE(notifier->may_continue, false);
+	if (atomic_xchg(&notifier->is_blocking, 1))
 		return;
-	refcount_inc(&bell->holders);
-	bell->asker = get_pid(asker);
-	if (!pfc_work_add(current, &bell->block, in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
+	refcount_inc(&notifier->refs);
+	notifier->requester = get_pid(requester);
+	if (!pfc_task_work_add(current, &notifier->block_work,
+			       in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
 		/*
-		 * The thread is exiting. Neither reference is the last one, because the context
-		 * holds both the notifier and the pid.
+		 * The thread is exiting. Neither reference is the last reference, because the
+		 * context holds both the notifier and the pid.
 		 */
-		refcount_dec(&bell->holders);
-		put_pid(asker);
-		atomic_set(&bell->blocks, 0);
+		refcount_dec(&notifier->refs);
+		put_pid(requester);
+		atomic_set(&notifier->is_blocking, 0);
 	}
 }
 
 /*
- * Allows the blocked thread to continue, when pfm_bell_go() wakes it. Any context, under the lock
- * that also orders pfm_bell_block().
+ * Allows the blocked thread to continue when pfm_notifier_wake_blocked() wakes the thread. Callable
+ * in any context, under the lock that also orders pfm_notifier_block_thread().
  */
-void pfm_bell_let(struct pfm_bell *bell)
+void pfm_notifier_resume(struct pfm_notifier *notifier)
 {
-	WRITE_ONCE(bell->going, true);
+	WRITE_ONCE(notifier->may_continue, true);
 }
 
-/* Wakes the blocked thread, which continues if pfm_bell_let() has allowed it. */
-void pfm_bell_go(struct pfm_bell *bell)
+/* Wakes the blocked thread, which continues if pfm_notifier_resume() has allowed it. */
+void pfm_notifier_wake_blocked(struct pfm_notifier *notifier)
 {
-	wake_up(&bell->restarts);
+	wake_up(&notifier->restart_waiters);
 }
 
-void pfm_bell_hang(struct pfm_bell *bell, const void *context)
+void pfm_notifier_attach(struct pfm_notifier *notifier, const void *context)
 {
-	bell->context = context;
-	bell->ends = context;
+	notifier->context = context;
+	notifier->live_context = context;
 }
 
-void pfm_bell_ring(struct pfm_bell *bell)
+void pfm_notifier_wake_readers(struct pfm_notifier *notifier)
 {
-	irq_work_queue(&bell->wake);
+	irq_work_queue(&notifier->wake_work);
 }
 
-void pfm_bell_call(struct pfm_bell *bell)
+void pfm_notifier_queue_work(struct pfm_notifier *notifier)
 {
-	irq_work_queue(&bell->look);
+	irq_work_queue(&notifier->deferred_work);
 }
 
-/* Context: not in an NMI; no lock of the module held, as a worker is woken. */
-void pfm_bell_ask(struct pfm_bell *bell)
+/* Wakes a worker. Context: not in an NMI, and without a lock of the module. */
+void pfm_notifier_queue_permission_check(struct pfm_notifier *notifier)
 {
-	queue_work(pfm_work, &bell->ask);
+	queue_work(pfm_work, &notifier->permission_work);
 }
 
-/* Starts the timer on this CPU. Interrupts off, not in an NMI. */
-void pfm_bell_after(struct pfm_bell *bell, u64 nanoseconds)
+/* Starts the timer of the notifier on this CPU. Called with interrupts off and not in an NMI. */
+void pfm_notifier_start_timer(struct pfm_notifier *notifier, u64 nanoseconds)
 {
-	hrtimer_start(&bell->timer, ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2)),
+	hrtimer_start(&notifier->timer, ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2)),
 		      HRTIMER_MODE_REL_PINNED_HARD);
 }
 
 /*
- * Cancels the timer, without waiting for its callback. A callback that runs on another CPU at the
- * same time finds nothing to do. Interrupts off, not in an NMI.
+ * Cancels the timer, without waiting for the timer's callback. A callback that runs on another CPU
+ * at the same time finds nothing to do. Called with interrupts off and not in an NMI.
  */
-void pfm_bell_hush(struct pfm_bell *bell)
+void pfm_notifier_cancel_timer(struct pfm_notifier *notifier)
 {
-	hrtimer_try_to_cancel(&bell->timer);
+	hrtimer_try_to_cancel(&notifier->timer);
 }
 
-void pfm_bell_poll(struct pfm_bell *bell, struct file *file, poll_table *table)
+void pfm_notifier_poll(struct pfm_notifier *notifier, struct file *file, poll_table *table)
 {
-	poll_wait(file, &bell->readers, table);
+	poll_wait(file, &notifier->readers, table);
 }
 
-int pfm_bell_wait(struct pfm_bell *bell, bool (*ready)(void *arg), void *arg)
+int pfm_notifier_wait(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg)
 {
-	return wait_event_interruptible(bell->readers, ready(arg));
+	return wait_event_interruptible(notifier->readers, ready(arg));
 }
 
 /*
- * Waits as pfm_bell_wait() does, for at most @nanoseconds. Returns 1 if ready, 0 if the time is
- * over, or -ERESTARTSYS.
+ * Waits as pfm_notifier_wait() does, but for at most @nanoseconds. Returns 1 if @ready returned
+ * true, 0 if the time is over, or -ERESTARTSYS.
  */
-int pfm_bell_wait_for(struct pfm_bell *bell, bool (*ready)(void *arg), void *arg, u64 nanoseconds)
+int pfm_notifier_wait_for(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg,
+			  u64 nanoseconds)
 {
 	ktime_t time = ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2));
-	int rc = wait_event_interruptible_hrtimeout(bell->readers, ready(arg), time);
+	int rc = wait_event_interruptible_hrtimeout(notifier->readers, ready(arg), time);
 
 	return rc == -ETIME ? 0 : rc ? rc : 1;
 }
 
-int pfm_bell_fasync(struct pfm_bell *bell, int fd, struct file *file, int on)
+int pfm_notifier_fasync(struct pfm_notifier *notifier, int fd, struct file *file, int on)
 {
-	int rc = fasync_helper(fd, file, on, &bell->fasync);
+	int rc = fasync_helper(fd, file, on, &notifier->fasync);
 
 	return rc < 0 ? rc : 0;
 }
 
 /*
- * Returns true if the current task has registers of its program. During exec the memory is that of
- * the new program already, but the registers are those of the old one.
+ * Returns true if the current task has user registers of its present program. During exec the
+ * memory is already that of the new program, but the registers are those of the old program.
  */
 static bool has_user_mode(void)
 {
@@ -307,8 +313,9 @@ static bool has_user_mode(void)
 }
 
 /*
- * Returns the instruction that was interrupted, if it is known. KVM leaves a guest before it
- * handles the interrupt: the registers are those of the host, at the VM exit.
+ * Returns the address of the interrupted instruction, or PERFMON_IN_GUEST in a guest of KVM. KVM
+ * leaves the guest before it handles the interrupt, so the registers are those of the host at the
+ * VM exit.
  */
 static u64 interrupted_at(struct pt_regs *regs)
 {
@@ -319,35 +326,35 @@ static u64 interrupted_at(struct pt_regs *regs)
 
 /*
  * Fills in time, instruction and task of an overflow. The instruction is the one that an interrupt
- * with the registers @regs interrupted, or @ip, which a deferred NMI has stored. With neither, it
- * is where the thread left user mode. This is also used instead of an instruction in the kernel,
- * unless @kernel is set.
+ * with the registers @regs interrupted, or @ip, which a deferred NMI has stored. Without @regs and
+ * @ip, the instruction is the one at which the thread left user mode. That instruction also
+ * replaces one in the kernel unless @kernel is set.
  */
-void pfm_find(struct perfmon_overflow *where, struct pt_regs *regs, u64 ip, bool kernel,
+void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 	      struct pid_namespace *ns)
 {
-	where->regs = regs;
-	where->ip = regs ? interrupted_at(regs) : ip;
-	/* The registers are those of the host, not of the guest. */
-	if (where->ip == PERFMON_IN_GUEST)
-		where->regs = NULL;
-	else if (!kernel && !(regs ? user_mode(regs) : where->ip < TASK_SIZE_MAX))
-		where->ip = 0;
-	if (!where->ip && has_user_mode())
-		where->ip = instruction_pointer(task_pt_regs(current));
-	where->time = ktime_get_mono_fast_ns();
+	overflow->regs = regs;
+	overflow->ip = regs ? interrupted_at(regs) : ip;
+	/* @regs are the registers of the host, not of the guest. */
+	if (overflow->ip == PERFMON_IN_GUEST)
+		overflow->regs = NULL;
+	else if (!kernel && !(regs ? user_mode(regs) : overflow->ip < TASK_SIZE_MAX))
+		overflow->ip = 0;
+	if (!overflow->ip && has_user_mode())
+		overflow->ip = instruction_pointer(task_pt_regs(current));
+	overflow->time = ktime_get_mono_fast_ns();
 	/*
-	 * The numbers of the initial namespace are in the task itself, so no lookup and no RCU
+	 * The ids of the initial namespace are in the task structure, so no lookup and no RCU
 	 * read-side section are needed.
 	 */
 	if (ns == &init_pid_ns) {
-		where->pid = task_tgid_nr(current);
-		where->tid = task_pid_nr(current);
+		overflow->pid = task_tgid_nr(current);
+		overflow->tid = task_pid_nr(current);
 	} else {
-		where->pid = __task_pid_nr_ns(current, PIDTYPE_TGID, ns);
-		where->tid = __task_pid_nr_ns(current, PIDTYPE_PID, ns);
+		overflow->pid = __task_pid_nr_ns(current, PIDTYPE_TGID, ns);
+		overflow->tid = __task_pid_nr_ns(current, PIDTYPE_PID, ns);
 	}
-	where->cpu = raw_smp_processor_id();
+	overflow->cpu = raw_smp_processor_id();
 }
 
 u64 pfm_resolution(void)
@@ -371,46 +378,46 @@ bool pfm_in_nmi(void)
 }
 
 /*
- * Unmasks the performance counter interrupt, which the processor masks whenever it delivers one.
- * Called in each NMI.
+ * Unmasks the performance counter interrupt in the local APIC, which masks the interrupt at each
+ * delivery. Called in each NMI.
  */
-void pfm_lvtpc(void)
+void pfm_unmask_lvtpc(void)
 {
 	if (boot_cpu_has(X86_FEATURE_APIC))
 		apic->write(APIC_LVTPC, APIC_DM_NMI);
 }
 
 /*
- * The registers of the PMU. Written only while the PMU is not reserved, and after a grace period if
- * they change.
+ * The registers of the PMU for the NMI handler. Written only while the PMU is not reserved, and
+ * after a grace period if the registers change.
  */
-static struct pfm_global global;
-static bool owned;
+static struct pfm_nmi_registers global;
+static bool handles_overflows;
 
-static int nmi(unsigned int command, struct pt_regs *regs)
+static int nmi_handler(unsigned int command, struct pt_regs *regs)
 {
 	/*
-	 * An NMI of an overflow that was already handled may arrive a moment later, when the PMU is
-	 * not reserved any more. Pairs with the release in pfm_nmi_own().
+	 * An NMI of an overflow that was already handled may arrive after the PMU was released.
+	 * Pairs with the release in pfm_nmi_set_registers().
 	 */
-	if (!smp_load_acquire(&owned))
-		return pfm_expected();
-	return pfm_overflowed(regs, &global);
+	if (!smp_load_acquire(&handles_overflows))
+		return pfm_take_stale_nmi();
+	return pfm_handle_nmi(regs, &global);
 }
 
-int pfm_nmi_start(void)
+int pfm_nmi_register(void)
 {
-	return register_nmi_handler(NMI_LOCAL, nmi, NMI_FLAG_FIRST, "perfcounters");
+	return register_nmi_handler(NMI_LOCAL, nmi_handler, NMI_FLAG_FIRST, "perfcounters");
 }
 
 /*
- * Makes the NMI handler process overflows of these registers, once the PMU is reserved, or with
- * NULL makes it stop that. Caller holds the mutex of the session. May sleep.
+ * Makes the NMI handler process overflows of the PMU with the registers @of, or with NULL makes it
+ * ignore overflows. Caller holds SESSION. May sleep.
  */
-void pfm_nmi_own(const struct pfm_global *of)
+void pfm_nmi_set_registers(const struct pfm_nmi_registers *of)
 {
 	if (!of) {
-		WRITE_ONCE(owned, false);
+		WRITE_ONCE(handles_overflows, false);
 		return;
 	}
 	if (memcmp(&global, of, sizeof(global))) {
@@ -418,86 +425,89 @@ void pfm_nmi_own(const struct pfm_global *of)
 		global = *of;
 	}
 	/*
-	 * Pairs with the acquire in nmi(): the registers are written before the handler reads them.
+	 * Pairs with the acquire in nmi_handler(): the registers are written before the handler
+	 * reads them.
 	 */
-	smp_store_release(&owned, true);
+	smp_store_release(&handles_overflows, true);
 }
 
 /* Unregisters the handler and waits for NMIs in progress. */
-void pfm_nmi_stop(void)
+void pfm_nmi_unregister(void)
 {
 	unregister_nmi_handler(NMI_LOCAL, "perfcounters");
 }
 
-/* An NMI that found the context's lock held. It is handled as soon as interrupts are on again. */
-struct missed {
+/* An NMI that found the context's lock held, and is handled as soon as interrupts are on again. */
+struct deferred_nmi {
 	struct irq_work work;
 	u64 ip;
-	/* Time stamp counter at the first of the deferred NMIs. */
+	/* Time stamp counter at the first NMI that is deferred now. */
 	u64 since;
 };
 
-static void missed_work(struct irq_work *work);
-static DEFINE_PER_CPU(struct missed, missed) = { .work = IRQ_WORK_INIT_HARD(missed_work) };
+static void deferred_nmi_work(struct irq_work *work);
+static DEFINE_PER_CPU(struct deferred_nmi, deferred_nmi) = {
+	.work = IRQ_WORK_INIT_HARD(deferred_nmi_work)
+};
 
-static void missed_work(struct irq_work *work)
+static void deferred_nmi_work(struct irq_work *work)
 {
-	pfm_overflowed_again();
-	/* No overflow has used the address, and it must not be used for the next one. */
-	this_cpu_write(missed.ip, 0);
+	pfm_handle_deferred_nmi();
+	/* No overflow has used @ip. Clear it, because the next overflow must not use it. */
+	this_cpu_write(deferred_nmi.ip, 0);
 }
 
-void pfm_miss(struct pt_regs *regs)
+void pfm_defer_nmi(struct pt_regs *regs)
 {
-	struct missed *here = this_cpu_ptr(&missed);
+	struct deferred_nmi *deferred = this_cpu_ptr(&deferred_nmi);
 
-	here->ip = interrupted_at(regs);
-	if (!here->since)
-		here->since = rdtsc();
-	irq_work_queue(&here->work);
+	deferred->ip = interrupted_at(regs);
+	if (!deferred->since)
+		deferred->since = rdtsc();
+	irq_work_queue(&deferred->work);
 }
 
-/* Returns and clears the instruction that the last deferred NMI interrupted; 0 if there is none. */
-u64 pfm_missed(void)
+/* Returns and clears the address that the last deferred NMI interrupted, or 0. */
+u64 pfm_deferred_ip(void)
 {
-	return this_cpu_xchg(missed.ip, 0);
+	return this_cpu_xchg(deferred_nmi.ip, 0);
 }
 
 /* Returns the time stamp counter at the first of the deferred NMIs that are handled now. */
-u64 pfm_missed_since(void)
+u64 pfm_deferred_since(void)
 {
-	return this_cpu_xchg(missed.since, 0) ?: rdtsc();
+	return this_cpu_xchg(deferred_nmi.since, 0) ?: rdtsc();
 }
 
 /*
- * Returns true if an NMI may arrive after its overflow was handled: AMD's processors raise a second
- * one while the first is handled (arch/x86/events/amd/core.c, perf_nmi_window).
+ * Returns true if an NMI may arrive after its overflow was handled: AMD's processors may raise a
+ * second NMI while the first NMI is handled (perf_nmi_window in arch/x86/events/amd/core.c).
  */
-bool pfm_late_nmis(void)
+bool pfm_may_be_stale(void)
 {
 	return boot_cpu_data.x86_vendor == X86_VENDOR_AMD ||
 	       boot_cpu_data.x86_vendor == X86_VENDOR_HYGON;
 }
 
 /*
- * Within 100 ms after an overflow was handled, one late NMI of this CPU belongs to it. A second one
- * does not, so at most one NMI of another source is claimed by mistake.
+ * Within 100 ms after an overflow was handled, one late NMI of this CPU is taken for an NMI of that
+ * overflow. A second late NMI is not, so at most one NMI of another source is claimed by mistake.
  */
-#define EXPECT_MS	100
+#define STALE_NMI_MS	100
 
-/* Time stamp counter when that overflow was handled; 0 if no late NMI is expected. */
-DEFINE_PER_CPU(u64, pfm_expected_since);
+/* Time stamp counter when the last overflow was handled; 0 if no late NMI is expected. */
+DEFINE_PER_CPU(u64, pfm_stale_nmi_since);
 
-bool pfm_expected(void)
+bool pfm_take_stale_nmi(void)
 {
-	u64 since = this_cpu_xchg(pfm_expected_since, 0);
+	u64 since = this_cpu_xchg(pfm_stale_nmi_since, 0);
 
-	return since && rdtsc() - since < (u64)tsc_khz * EXPECT_MS;
+	return since && rdtsc() - since < (u64)tsc_khz * STALE_NMI_MS;
 }
 
 /*
  * Allocates zeroed pages for user space, charged to the caller's memory cgroup. Returns NULL if
- * memory is short; no process is killed for it.
+ * memory is short, without invoking the OOM killer.
  */
 void *pfm_memory_new(u64 size)
 {
@@ -518,7 +528,7 @@ void *pfm_memory_new(u64 size)
 			break;
 		cond_resched();
 	}
-	/* vfree() frees the pages and their list. */
+	/* With VM_MAP_PUT_PAGES vfree() frees the pages and the array @pages. */
 	if (i == nr)
 		memory = vmap(pages, nr, VM_MAP | VM_MAP_PUT_PAGES, PAGE_KERNEL);
 	if (memory)
@@ -537,8 +547,8 @@ void pfm_memory_free(void *memory)
 }
 
 /*
- * Maps a page again that the process gave back by MADV_DONTNEED. The area is no longer than the
- * memory, and cannot grow.
+ * Handles a page fault: maps a page again that the process has unmapped by MADV_DONTNEED. The
+ * mapping is at most as long as the memory, and cannot grow.
  */
 static vm_fault_t memory_fault(struct vm_fault *vmf)
 {
@@ -568,13 +578,14 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 			return -EACCES;
 		vm_flags_clear(vma, VM_MAYWRITE);
 	}
-	/* The copy of a child would keep the context attached. */
+	/* VM_DONTCOPY: a copy of the mapping in a child would keep the context attached. */
 	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = memory;
 	vma->vm_ops = &memory_ops;
 	/*
-	 * Map all pages now, so that readers do not wait for page faults. This can be 1 GiB, with
-	 * the mmap lock held: give up if the process is killed, and let other tasks run.
+	 * Map all pages now, so that readers do not wait for page faults. The mapping can have 1
+	 * GiB, and the mmap lock is held, so give up if the process is killed, and let other tasks
+	 * run.
 	 */
 	for (at = vma->vm_start; at < vma->vm_end; at += PAGE_SIZE, memory += PAGE_SIZE) {
 		if (fatal_signal_pending(current))
@@ -589,7 +600,7 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 
 /*
  * Charges locked memory to the caller's user, in the same counter as perf. Returns NULL if the user
- * would exceed RLIMIT_MEMLOCK.
+ * would exceed RLIMIT_MEMLOCK and the caller lacks CAP_IPC_LOCK.
  */
 struct user_struct *pfm_charge(u64 pages)
 {
@@ -633,10 +644,10 @@ static u32 user_frames(struct pt_regs *regs, u64 *frames, u32 most)
 
 	if (nr < most)
 		frames[nr++] = regs->ip;
-	/* Only the instruction of a 32-bit program is recorded. */
+	/* For a 32-bit program only the interrupted instruction is recorded. */
 	if (!user_64bit_mode(regs))
 		return nr;
-	/* Each frame must be above the one before, so the loop ends whatever is on the stack. */
+	/* Frame addresses must increase, so that the loop ends whatever the stack contains. */
 	while (nr < most && at >= last && !(at & 7)) {
 		if (copy_from_user_nmi(&frame, (const void __user *)at, sizeof(frame)))
 			break;

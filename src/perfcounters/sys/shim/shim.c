@@ -27,7 +27,7 @@
 #include <net/net_namespace.h>
 #include "shim.h"
 
-/* Structures in src/engine/abi.rs have the same layout. */
+/* The structures in src/engine/abi.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfcounters_header) == 112);
 static_assert(offsetof(struct perfcounters_header, gen1) == 16);
 static_assert(offsetof(struct perfcounters_header, counters_offset) == 56);
@@ -44,14 +44,17 @@ static DEFINE_PER_CPU(s64 [64], nowhere);
 perf_counter_t perf_counter_nowhere = nowhere;
 EXPORT_SYMBOL_GPL(perf_counter_nowhere);
 
-/* Defined in Rust: sys/export.rs and sys/adjust.rs. */
+/* Exports of functions that sys/export.rs and sys/adjust.rs define in Rust. */
 EXPORT_SYMBOL_GPL(__perf_add);
 EXPORT_SYMBOL_GPL(__perf_add_desc);
 EXPORT_SYMBOL_GPL(perf_del);
 EXPORT_SYMBOL_GPL(perf_adjust);
 EXPORT_SYMBOL_GPL(perf_counter_handle);
 
-/* Out-of-line versions, for Rust drivers on kernels whose preempt_disable() is a function. */
+/*
+ * Out-of-line versions of perf_counter_begin() and perf_counter_end(), for Rust drivers on kernels
+ * whose preempt_disable() is a function.
+ */
 void perf_counter_begin_slow(void)
 {
 	perf_counter_begin();
@@ -69,7 +72,7 @@ unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu)
 {
 	void *addr = per_cpu_ptr(p, cpu);
 
-	/* The first per-CPU chunk lies in the direct map, later ones do not. */
+	/* The first per-CPU chunk lies in the direct map; later chunks are in vmalloc memory. */
 	return is_vmalloc_addr(addr) ? vmalloc_to_pfn(addr) : pfc_virt_pfn(addr);
 }
 
@@ -79,8 +82,8 @@ unsigned long pfc_virt_pfn(const void *p)
 }
 
 /*
- * Returns false if the caller certainly may not sleep. might_sleep() is not used: the caller gets
- * an errno and a line in the log.
+ * Returns false if the caller certainly may not sleep. might_sleep() is not used, because the
+ * caller returns an errno and logs a line.
  */
 bool pfc_may_sleep(void)
 {
@@ -97,8 +100,7 @@ u32 pfc_tsc_khz(void)
 }
 
 /*
- * Any user can cause these lines in the log. At most ten lines of each kind are printed in five
- * seconds.
+ * Rate limit of log lines that any user can cause: ten lines of each kind in five seconds.
  */
 #define LIMIT(what)	RATELIMIT_STATE_INIT(what, DEFAULT_RATELIMIT_INTERVAL, \
 					     DEFAULT_RATELIMIT_BURST)
@@ -113,8 +115,8 @@ bool pfc_may_log(unsigned int kind)
 }
 
 /*
- * Returns true in a system call of a 32-bit program, for which compilers do not emit loads of 64
- * bits.
+ * Returns true in a system call of a 32-bit program. Compilers emit no 64-bit loads for 32-bit
+ * programs.
  */
 bool pfc_is_32bit(void)
 {
@@ -122,9 +124,9 @@ bool pfc_is_32bit(void)
 }
 
 /*
- * Makes a mapping not executable for good. Returns -EACCES if the caller asked for an executable
- * one. With the personality READ_IMPLIES_EXEC each readable mapping is requested as executable;
- * there the flag is only cleared.
+ * Makes a mapping permanently non-executable. Returns -EACCES if the caller requested an executable
+ * mapping. With the personality READ_IMPLIES_EXEC each readable mapping is requested as executable,
+ * so VM_EXEC is only cleared.
  */
 int pfc_vma_noexec(struct vm_area_struct *vma)
 {
@@ -132,16 +134,16 @@ int pfc_vma_noexec(struct vm_area_struct *vma)
 		return -EACCES;
 	vm_flags_clear(vma, VM_EXEC | VM_MAYEXEC);
 	/*
-	 * It was computed from the flags before the change, and pages that are inserted from now on
-	 * use it.
+	 * vm_page_prot was computed from the old flags. Pages that are inserted later use the new
+	 * value.
 	 */
 	vma->vm_page_prot = vm_get_page_prot(vma->vm_flags);
 	return 0;
 }
 
 /*
- * Makes a mapping read-only for good. VM_PFNMAP and VM_IO keep get_user_pages()
- * away: the per-CPU allocator's pages must not be pinned.
+ * Makes a mapping permanently read-only. With VM_PFNMAP and VM_IO get_user_pages() fails, because
+ * the per-CPU allocator's pages must not be pinned.
  */
 int pfc_vma_readonly(struct vm_area_struct *vma, const struct vm_operations_struct *ops)
 {
@@ -153,8 +155,8 @@ int pfc_vma_readonly(struct vm_area_struct *vma, const struct vm_operations_stru
 }
 
 /*
- * Called after a module's exit function, or after its init function failed: from then on none of
- * its code runs.
+ * Handles the unload of a module. Called after the module's exit function, or after its init
+ * function failed, when none of the module's code can run any more.
  */
 static int module_event(struct notifier_block *block, unsigned long event, void *info)
 {
@@ -167,12 +169,12 @@ static int module_event(struct notifier_block *block, unsigned long event, void 
 
 static struct notifier_block modules = { .notifier_call = module_event };
 
-int pfc_modules_watch(void)
+int pfc_module_notifier_register(void)
 {
 	return register_module_notifier(&modules);
 }
 
-void pfc_modules_unwatch(void)
+void pfc_module_notifier_unregister(void)
 {
 	unregister_module_notifier(&modules);
 }
@@ -191,8 +193,8 @@ static void pfc_find_one(struct tracepoint *tp, void *arg)
 }
 
 /*
- * Finds a tracepoint of vmlinux by name, because most are not exported. Returns NULL if there is
- * none.
+ * Finds a tracepoint of vmlinux by name, because most tracepoints are not exported. Returns NULL if
+ * vmlinux has no such tracepoint.
  */
 struct tracepoint *pfc_tracepoint_find(const char *name)
 {
@@ -210,8 +212,8 @@ void pfc_tracepoint_sync(void)
 EXPORT_SYMBOL_GPL(pfc_tracepoint_sync);
 
 /*
- * Returns true if @action is the first of the handlers of a shared interrupt line, or if the line
- * is unknown.
+ * Returns true if @action is the first handler of the interrupt line @irq, or if the line is
+ * unknown.
  */
 bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action)
 {
@@ -235,27 +237,30 @@ EXPORT_SYMBOL_GPL(pfc_work_init);
 
 void pfc_work_queue(struct work_struct *work)
 {
-	/* Unbound, because a SCHED_FIFO thread can keep the workers of its CPU from running. */
+	/*
+	 * The workqueue is unbound, because a SCHED_FIFO thread can keep the workers of its CPU
+	 * from running.
+	 */
 	queue_work(system_dfl_wq, work);
 }
 EXPORT_SYMBOL_GPL(pfc_work_queue);
 
 /* Takes the RTNL lock, under which notifications about network interfaces are sent. May sleep. */
-void pfc_notices_lock(void)
+void pfc_rtnl_lock(void)
 {
 	rtnl_lock();
 }
-EXPORT_SYMBOL_GPL(pfc_notices_lock);
+EXPORT_SYMBOL_GPL(pfc_rtnl_lock);
 
-void pfc_notices_unlock(void)
+void pfc_rtnl_unlock(void)
 {
 	rtnl_unlock();
 }
-EXPORT_SYMBOL_GPL(pfc_notices_unlock);
+EXPORT_SYMBOL_GPL(pfc_rtnl_unlock);
 
 /*
- * Returns the index of an interface of the initial network namespace, or 0 for one of another
- * namespace.
+ * Returns the index of an interface of the initial network namespace, or 0 for an interface of
+ * another namespace.
  */
 unsigned int pfc_netdev_index(const struct net_device *dev)
 {
@@ -274,11 +279,11 @@ unsigned int pfc_netdev_change(unsigned long event)
 {
 	switch (event) {
 	case NETDEV_REGISTER:
-		return PFC_NETDEV_ARRIVED;
+		return PFC_NETDEV_ADDED;
 	case NETDEV_UNREGISTER:
-		return PFC_NETDEV_LEFT;
+		return PFC_NETDEV_REMOVED;
 	case NETDEV_CHANGENAME:
-		return PFC_NETDEV_LEFT | PFC_NETDEV_ARRIVED;
+		return PFC_NETDEV_REMOVED | PFC_NETDEV_ADDED;
 	default:
 		return 0;
 	}
@@ -297,7 +302,9 @@ struct net_device *pfc_skb_dev(const struct sk_buff *skb)
 }
 EXPORT_SYMBOL_GPL(pfc_skb_dev);
 
-/* Returns the length with the link header, which the receive path has already removed. */
+/*
+ * Returns the length of a packet with the link header, which the receive path has already removed.
+ */
 u32 pfc_skb_wire_len(const struct sk_buff *skb)
 {
 	u32 len = skb->len;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Hash table of monitored threads, from task to context. It is searched at each switch to a thread.
- * sys/threads.rs has the Rust side.
+ * Hash table of monitored threads, from task to context. The table is searched at each switch to a
+ * thread. sys/threads.rs has the Rust side.
  */
 #include <linux/hash.h>
 #include <linux/rhashtable.h>
@@ -9,7 +9,7 @@
 
 #include "pmu.h"
 
-struct pfm_place {
+struct pfm_thread_entry {
 	struct rhash_head node;
 	unsigned long task;
 	const void *context;
@@ -18,77 +18,85 @@ struct pfm_place {
 
 static u32 hash_of(const void *task, u32 length, u32 seed)
 {
-	/* task_struct objects lie at least 64 bytes apart, so the low 6 bits do not matter. */
+	/*
+	 * task_struct objects lie at least 64 bytes apart, so the low 6 bits of an address are
+	 * dropped.
+	 */
 	return ((*(const unsigned long *)task >> 6) ^ seed) * GOLDEN_RATIO_64 >> 32;
 }
 
 static const struct rhashtable_params params = {
 	.key_len = sizeof(unsigned long),
-	.key_offset = offsetof(struct pfm_place, task),
-	.head_offset = offsetof(struct pfm_place, node),
+	.key_offset = offsetof(struct pfm_thread_entry, task),
+	.head_offset = offsetof(struct pfm_thread_entry, node),
 	.hashfn = hash_of,
 	.automatic_shrinking = true,
-	/* User space cannot choose the addresses of tasks, hence cannot make them collide. */
+	/*
+	 * User space cannot choose the addresses of tasks, and so cannot make their hashes collide.
+	 */
 	.insecure_elasticity = true,
 };
 
 static struct rhashtable threads;
 
-int pfm_threads_begin(void)
+int pfm_threads_init(void)
 {
 	return rhashtable_init(&threads, &params);
 }
 
-/* Frees the table, which must be empty. May sleep. */
-void pfm_threads_end(void)
+/* Frees the table of monitored threads, which must be empty. May sleep. */
+void pfm_threads_destroy(void)
 {
 	rhashtable_destroy(&threads);
 }
 
 /*
- * Allocates an entry that is not in the table yet, charged to the caller's memory cgroup. Returns
- * NULL if out of memory. May sleep.
+ * Allocates an entry without inserting it into the table, charged to the caller's memory cgroup.
+ * Returns NULL if out of memory. May sleep.
  */
-struct pfm_place *pfm_place_new(void)
+struct pfm_thread_entry *pfm_thread_entry_new(void)
 {
-	return kzalloc(sizeof(struct pfm_place), GFP_KERNEL_ACCOUNT);
+	return kzalloc(sizeof(struct pfm_thread_entry), GFP_KERNEL_ACCOUNT);
 }
 
 /* Frees an entry that is not in the table. */
-void pfm_place_free(struct pfm_place *place)
+void pfm_thread_entry_free(struct pfm_thread_entry *entry)
 {
-	kfree(place);
+	kfree(entry);
 }
 
 /*
  * Inserts an entry. Returns -EEXIST if the task has a context already, or another error of
- * rhashtable_lookup_insert_fast(). @task and @context are stored and compared, but neither is
- * dereferenced here.
+ * rhashtable_lookup_insert_fast(). @task and @context are stored, and @task is compared, but
+ * neither is dereferenced.
  */
-int pfm_thread_add(struct pfm_place *place, unsigned long task, const void *context)
+int pfm_thread_add(struct pfm_thread_entry *entry, unsigned long task, const void *context)
 {
-	place->task = task;
-	place->context = context;
-	return rhashtable_lookup_insert_fast(&threads, &place->node, params);
+	entry->task = task;
+	entry->context = context;
+	return rhashtable_lookup_insert_fast(&threads, &entry->node, params);
 }
 
 /*
  * Removes an entry and frees it after a grace period. Caller holds no raw spinlock, because the
- * removal may queue work that shrinks the table.
+ * removal may queue a work that shrinks the table.
  */
-void pfm_thread_remove(struct pfm_place *place)
+void pfm_thread_remove(struct pfm_thread_entry *entry)
 {
-	rhashtable_remove_fast(&threads, &place->node, params);
-	kfree_rcu(place, rcu);
+	rhashtable_remove_fast(&threads, &entry->node, params);
+	kfree_rcu(entry, rcu);
 }
 
-/* Returns the context of a task, or NULL. Caller keeps preemption off while it uses the context. */
+/*
+ * Returns the context of a task, or NULL. The caller keeps preemption off while it uses the
+ * context.
+ */
 const void *pfm_thread_find(unsigned long task)
 {
-	const struct pfm_place *place;
+	const struct pfm_thread_entry *entry;
 
 	rcu_read_lock();
-	place = rhashtable_lookup(&threads, &task, params);
+	entry = rhashtable_lookup(&threads, &task, params);
 	rcu_read_unlock();
-	return place ? place->context : NULL;
+	return entry ? entry->context : NULL;
 }

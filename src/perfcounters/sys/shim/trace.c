@@ -29,7 +29,7 @@
 #include "trace.h"
 #include "work.h"
 
-/* Structures in src/engine/trace.rs have the same layout. */
+/* The structures in src/engine/trace.rs have the layout of the C structures. */
 static_assert(sizeof(struct perftrace_control) == 48 + 16 * sizeof(struct perftrace_slot));
 static_assert(offsetof(struct perftrace_buffer, tail) == 64);
 static_assert(offsetof(struct perftrace_buffer, lost) == 24);
@@ -51,9 +51,9 @@ u32 pt_max_traced(void)
 }
 
 /*
- * Allocates a zeroed page, charged to the memory cgroup of the caller: for a buffer, of the traced
- * process. Returns 0 if memory is short. Events are lost then; __GFP_NORETRY avoids that the OOM
- * killer ends a process for them.
+ * Allocates a zeroed page, charged to the memory cgroup of the caller, which for a page of a buffer
+ * is the traced process. Returns 0 if memory is short: events are then lost, as __GFP_NORETRY does
+ * not invoke the OOM killer.
  */
 unsigned long pt_page_new(void)
 {
@@ -61,10 +61,10 @@ unsigned long pt_page_new(void)
 }
 
 /*
- * Sets up a mapping of the device. VM_WIPEONFORK: a child inherits the area but no pages in it, and
- * faults on its own. VM_MIXEDMAP: the fault handler inserts pages, and pages are removed again
- * while their owner holds its lock. Returns -EACCES if the mapping is private, executable, or
- * writable where it must not be.
+ * Sets up a mapping of /dev/perftrace. With VM_WIPEONFORK a child inherits the area without its
+ * pages, and gets pages by its own faults. With VM_MIXEDMAP the fault handler can insert pages, and
+ * pages can be unmapped while the owner of the pages holds its lock. Returns -EACCES if the mapping
+ * is private, executable, or writable where it must not be.
  */
 int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable)
 {
@@ -84,15 +84,17 @@ static const char *why(bool markers, int error)
 	case -EDQUOT:
 		return "exceeds the memory limit of its user (parameter user_kb)";
 	case -ENOSPC:
-		return markers ? "exceeds the limit of " __stringify(PERFTRACE_NR_MARKERS) " markers" :
-				 "exceeds the limit of traced processes, or of its open descriptors";
+		if (markers)
+			return "exceeds the limit of " __stringify(PERFTRACE_NR_MARKERS)
+			       " markers";
+		return "exceeds the limit of traced processes, or of its open descriptors";
 	default:
 		return "got no memory";
 	}
 }
 
-/* Logs that the caller, or some of its markers, cannot be traced. */
-void pt_say_refused(bool markers, int error)
+/* Logs that the calling process, or some of its markers, cannot be traced. */
+void pt_log_refused(bool markers, int error)
 {
 	pr_warn_ratelimited("perftrace: %s[%d] %s; %s not traced (error %d)\n", current->comm,
 			    task_tgid_nr(current), why(markers, error),
@@ -101,8 +103,8 @@ void pt_say_refused(bool markers, int error)
 
 /*
  * Sets VM_WIPEONFORK again, which the process may have cleared by MADV_KEEPONFORK. Called for the
- * VMA of a child before any page table entry is copied, so a child never writes into its parent's
- * buffers.
+ * VMA of a child before any page table entry is copied, so that a child never writes into its
+ * parent's buffers.
  */
 void pt_wipe_on_fork(struct vm_area_struct *vma)
 {
@@ -112,15 +114,15 @@ void pt_wipe_on_fork(struct vm_area_struct *vma)
 vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
 {
 	/*
-	 * Not as a write: if another thread's fault has inserted a page first, that page stays,
-	 * whichever it is.
+	 * The page is not inserted as for a write, so that a page which another thread's fault has
+	 * inserted first stays mapped.
 	 */
 	return vmf_insert_page_mkwrite(vmf, virt_to_page((void *)page), false);
 }
 
 /*
- * Returns the caller's mm with a reference, or NULL. It is only compared with others; the reference
- * keeps its address from being reused.
+ * Returns the caller's mm with a reference, or NULL. The mm is only compared with others; the
+ * reference prevents the reuse of its address.
  */
 struct mm_struct *pt_mm_get(void)
 {
@@ -135,8 +137,8 @@ void pt_mm_put(struct mm_struct *mm)
 }
 
 /*
- * Returns the leader of the process that owns the caller's address space, with a reference. A child
- * of vfork() shares the address space of its parent, which is the owner.
+ * Returns the leader of the process that owns the caller's address space, with a reference. In a
+ * child of vfork() the owner is the parent, whose address space the child shares.
  */
 struct task_struct *pt_leader_get(void)
 {
@@ -157,7 +159,10 @@ struct pid *pt_pid_get(struct task_struct *leader)
 	return get_task_pid(leader, PIDTYPE_TGID);
 }
 
-/* Returns the pid as a number of the caller's namespace; 0 if the pid has none there. */
+/*
+ * Returns the number of @pid in the caller's pid namespace; 0 if @pid has no number in that
+ * namespace.
+ */
 u32 pt_pid_nr(struct pid *pid)
 {
 	return pid_vnr(pid);
@@ -168,8 +173,8 @@ size_t pt_pid_bytes(struct pid *pid)
 	return struct_size(pid, numbers, pid->level + 1);
 }
 
-/* Returns the pid as a number of its own namespace, as the process itself sees it. */
-u32 pt_pid_own(struct pid *pid)
+/* Returns the number of @pid in its own pid namespace, which getpid() returns in the process. */
+u32 pt_pid_own_nr(struct pid *pid)
 {
 	return pid_nr_ns(pid, ns_of_pid(pid));
 }
@@ -183,11 +188,11 @@ u32 pt_thread_nr(void)
 }
 
 /*
- * Changes two words of the calling thread at @at from its thread pointer to @first and @second, if
- * the second word is @was. The process itself said where the words are. A wrong place damages only
- * its own memory: get_user() and put_user() check the addresses.
+ * Changes two words of the calling thread, at offset @at from its thread pointer, to @first and
+ * @second, if the second word is @was. The process itself has given @at. A wrong offset damages
+ * only the process's own memory, because get_user() and put_user() check the addresses.
  */
-void pt_thread_change(s64 at, u64 was, u64 first, u64 second)
+void pt_thread_replace(s64 at, u64 was, u64 first, u64 second)
 {
 	u64 __user *words = (u64 __user *)(x86_fsbase_read_cpu() + at);
 	u64 known;
@@ -199,51 +204,51 @@ void pt_thread_change(s64 at, u64 was, u64 first, u64 second)
 }
 
 /*
- * Task work that informs a thread about its tracing. If @parent is 0, it calls pt_begins().
- * Otherwise the thread shares the memory of the thread with the number @parent, and it calls
- * pt_shares().
+ * Task work of a traced thread. With @parent 0 the task work calls pt_announce(). With another
+ * @parent, the thread shares the memory of the thread with that number, and the task work calls
+ * pt_shared_thread().
  */
-struct pt_news {
+struct pt_thread_work {
 	struct callback_head head;
 	u32 parent;
 };
 
-static void hear(struct callback_head *head)
+static void thread_work_fn(struct callback_head *head)
 {
-	struct pt_news *news = container_of(head, struct pt_news, head);
+	struct pt_thread_work *work = container_of(head, struct pt_thread_work, head);
 
-	if (news->parent)
-		pt_shares(news->parent);
+	if (work->parent)
+		pt_shared_thread(work->parent);
 	else
-		pt_begins();
-	kfree(news);
-	pfc_work_done();
+		pt_announce();
+	kfree(work);
+	pfc_task_work_done();
 }
 
-static int tell(struct task_struct *thread, u32 parent, gfp_t gfp)
+static int queue_thread_work(struct task_struct *thread, u32 parent, gfp_t gfp)
 {
-	struct pt_news *news = kmalloc_obj(*news, gfp);
+	struct pt_thread_work *work = kmalloc_obj(*work, gfp);
 
-	if (!news)
+	if (!work)
 		return -ENOMEM;
-	news->parent = parent;
-	init_task_work(&news->head, hear);
-	if (pfc_work_add(thread, &news->head, TWA_RESUME))
+	work->parent = parent;
+	init_task_work(&work->head, thread_work_fn);
+	if (pfc_task_work_add(thread, &work->head, TWA_RESUME))
 		return 0;
-	kfree(news);
+	kfree(work);
 	return -ESRCH;
 }
 
 /*
- * Makes the caller run pt_begins() before it returns to user mode. Returns -ENOMEM, or -ESRCH if
- * the caller is exiting. May sleep.
+ * Makes the calling thread call pt_announce() before the thread returns to user mode. Returns
+ * -ENOMEM, or -ESRCH if the caller is exiting. May sleep.
  */
-int pt_begins_later(void)
+int pt_queue_announce(void)
 {
-	return tell(current, 0, GFP_KERNEL);
+	return queue_thread_work(current, 0, GFP_KERNEL);
 }
 
-/* Number of traced address spaces for each hash of an address. */
+/* Number of traced address spaces for each hash value of an address. */
 #define TRACED_BITS	10
 static atomic_t traced[1 << TRACED_BITS];
 
@@ -252,83 +257,95 @@ static atomic_t *traced_of(unsigned long mm)
 	return &traced[hash_long(mm, TRACED_BITS)];
 }
 
-/* Counts an address space that is traced from now on, or no longer. Any context. */
-void pt_traced(unsigned long mm, bool is)
+/*
+ * Counts an address space as traced, or with @is false as no longer traced. Callable in any
+ * context.
+ */
+void pt_set_traced(unsigned long mm, bool is)
 {
 	atomic_add(is ? 1 : -1, traced_of(mm));
 }
 
-/* Address spaces with a child that did not get its task work. A worker counts them in traces. */
-#define MAX_UNTOLD	64
-static DEFINE_RAW_SPINLOCK(untold_lock);
-static unsigned long untold[MAX_UNTOLD];
-static unsigned int nr_untold;
+/*
+ * Address spaces with a child that did not get its task work, and that a worker counts in the
+ * traces.
+ */
+#define MAX_UNREPORTED	64
+static DEFINE_RAW_SPINLOCK(unreported_lock);
+static unsigned long unreported[MAX_UNREPORTED];
+static unsigned int nr_unreported;
 
-static bool take_untold(unsigned long *mm)
+static bool take_unreported(unsigned long *mm)
 {
-	guard(raw_spinlock_irqsave)(&untold_lock);
-	if (!nr_untold)
+	guard(raw_spinlock_irqsave)(&unreported_lock);
+	if (!nr_unreported)
 		return false;
-	*mm = untold[--nr_untold];
+	*mm = unreported[--nr_unreported];
 	return true;
 }
 
-static void say_untold(struct work_struct *work)
+static void report_unreported(struct work_struct *work)
 {
 	unsigned long mm;
 
-	while (take_untold(&mm))
-		pt_missed(mm);
+	while (take_unreported(&mm))
+		pt_count_missed(mm);
 }
 
-static DECLARE_WORK(untold_work, say_untold);
+static DECLARE_WORK(unreported_work, report_unreported);
 
-/* Probes of tracepoints cannot take the mutex of traces, so a worker takes it. */
-static void add_untold(unsigned long mm)
+/*
+ * Queues an address space for the worker, because a tracepoint probe cannot take the mutex of
+ * traces.
+ */
+static void add_unreported(unsigned long mm)
 {
-	scoped_guard(raw_spinlock_irqsave, &untold_lock) {
-		if (nr_untold < MAX_UNTOLD)
-			untold[nr_untold++] = mm;
+	scoped_guard(raw_spinlock_irqsave, &unreported_lock) {
+		if (nr_unreported < MAX_UNREPORTED)
+			unreported[nr_unreported++] = mm;
 	}
-	queue_work(system_dfl_wq, &untold_work);
+	queue_work(system_dfl_wq, &unreported_work);
 	pr_warn_ratelimited("perftrace: %s[%d]: no memory to trace a child that shares its memory; its events appear as those of its parent (error %d)\n",
 			    current->comm, task_tgid_nr(current), -ENOMEM);
 }
 
-/* Cancels the worker. Called after the probe that queues it is detached. May sleep. */
-void pt_untold_end(void)
+/*
+ * Cancels the worker of unreported children. Called after the probe that queues the worker is
+ * detached. May sleep.
+ */
+void pt_unreported_exit(void)
 {
-	cancel_work_sync(&untold_work);
+	cancel_work_sync(&unreported_work);
 }
 
 /*
- * Called for a child of the caller that shares its memory and has not run yet. If that memory is
- * traced, the child runs pt_shares() before it enters user mode. If memory for the task work is
- * short, the child writes as its parent's thread, and the traces that the parent is in count it in
- * no_memory.
+ * Called for a child that shares the caller's memory and has not run yet. If the memory is traced,
+ * the child calls pt_shared_thread() before it enters user mode. If the task work cannot be
+ * allocated, the events of the child appear as events of its parent's thread, and the traces of the
+ * parent count the failure in no_memory.
  */
-void pt_shares_later(struct task_struct *child)
+void pt_queue_shared_thread(struct task_struct *child)
 {
 	unsigned long mm = (unsigned long)current->mm;
 
 	if (mm && atomic_read(traced_of(mm)) &&
-	    tell(child, pt_thread_nr(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
-		add_untold(mm);
+	    queue_thread_work(child, pt_thread_nr(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
+		add_unreported(mm);
 }
 
-void pt_who(struct pt_who *who, struct task_struct *task)
+void pt_identity(struct pt_identity *identity, struct task_struct *task)
 {
-	who->uid = from_kuid(&init_user_ns, task_cred_xxx(task, euid));
-	get_task_comm(who->comm, task);
+	identity->uid = from_kuid(&init_user_ns, task_cred_xxx(task, euid));
+	get_task_comm(identity->comm, task);
 }
 
-/* Returns true if the caller has been killed. */
+/* Returns true if the caller has a pending fatal signal. */
 bool pt_is_dying(void)
 {
 	return fatal_signal_pending(current);
 }
 
-/* Nanoseconds that the caller's CLOCK_MONOTONIC is ahead of the kernel's. */
+/* Returns how far the caller's CLOCK_MONOTONIC is ahead of the kernel's, in nanoseconds. */
 s64 pt_time_offset(void)
 {
 #ifdef CONFIG_TIME_NS
@@ -338,7 +355,7 @@ s64 pt_time_offset(void)
 #endif
 }
 
-/* Returns a uid of the initial namespace as a number of the caller's namespace. */
+/* Converts a uid of the initial user namespace to one of the caller's user namespace. */
 u32 pt_uid(u32 uid)
 {
 	return from_kuid_munged(current_user_ns(), KUIDT_INIT(uid));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Task work: functions that a thread runs before it returns to user mode. Each holds a reference to
- * the module until it has run.
+ * Task work: functions that a thread calls before it returns to user mode. Each queued task work
+ * holds a reference to the module until the task work has run.
  */
 #include <linux/module.h>
 #include <linux/rcupdate.h>
@@ -10,9 +10,10 @@
 static bool has_worked;
 
 /*
- * Queues a task work. Returns false if the thread is exiting and runs none any more. Any context.
+ * Queues a task work. Returns false if the thread is exiting and runs no more task work. Callable
+ * in any context.
  */
-bool pfc_work_add(struct task_struct *thread, struct callback_head *work,
+bool pfc_task_work_add(struct task_struct *thread, struct callback_head *work,
 		  enum task_work_notify_mode how)
 {
 	WRITE_ONCE(has_worked, true);
@@ -23,17 +24,20 @@ bool pfc_work_add(struct task_struct *thread, struct callback_head *work,
 	return false;
 }
 
-/* Drops the reference that pfc_work_add() took. The last call of each task work. */
-void pfc_work_done(void)
+/*
+ * Drops the module reference that pfc_task_work_add() has taken. Each task work calls this function
+ * last.
+ */
+void pfc_task_work_done(void)
 {
 	module_put(THIS_MODULE);
 }
 
 /*
- * Waits until no thread still executes code of the module after its pfc_work_done(). Called when
- * the module is unloaded. May sleep.
+ * Waits until no thread executes code of the module after a call of pfc_task_work_done(). Called
+ * when the module is unloaded. May sleep.
  */
-void pfc_works_end(void)
+void pfc_task_works_wait(void)
 {
 	if (has_worked)
 		synchronize_rcu_tasks();

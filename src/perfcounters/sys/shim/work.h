@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Task work, which threads run before they return to user mode: work.c. */
+/*
+ * Task work, which threads run before they return to user mode. Defined in
+ * work.c.
+ */
 #ifndef _PERFCOUNTERS_WORK_H
 #define _PERFCOUNTERS_WORK_H
 
 #include <linux/task_work.h>
 
-bool pfc_work_add(struct task_struct *thread, struct callback_head *work,
+bool pfc_task_work_add(struct task_struct *thread, struct callback_head *work,
 		  enum task_work_notify_mode how);
-void pfc_work_done(void);
-void pfc_works_end(void);
+void pfc_task_work_done(void);
+void pfc_task_works_wait(void);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tests of the bars: results that meet one, miss one, or do not count.
+//! Tests of the bars: results that meet a bar, miss a bar, or do not count.
 
 use super::*;
 use crate::operations::OPERATIONS;
@@ -108,7 +108,7 @@ fn a_reader_that_grows_with_the_cpus_is_missed() {
     assert_eq!(outcome(records).0, 1);
 }
 
-/// Returns the records of a guest in which one operation has another cost.
+/// Returns the records of a guest in which one operation has the cost that the arguments give.
 fn with(operation: &str, values: u64, each: u64) -> Vec<Record> {
     let mut records = guest(1, 24);
     records.retain(|r| !matches!(r, Record::Count(c) if c.operation == operation));
@@ -130,7 +130,7 @@ fn a_turn_that_takes_as_long_as_perfs_is_missed() {
     assert!(bad[0].starts_with("a switch of two event sets"));
 }
 
-/// Returns the bar about switches of event sets, from two boots with these costs.
+/// Returns the bar about switches of event sets, given the cost of a switch in each of two boots.
 fn turns_of(first: u64, second: u64) -> Bar {
     let boot = |ticks| Results::new(with("turns_context", 1, ticks));
     let bars = bars(&boot(first), Some(&boot(second)), GUEST);

@@ -3,7 +3,7 @@
  * libperfmon: the system calls of perfmon2 2.8 as functions that use /dev/perfmon. Types
  * and flags have the names that programs for perfmon2 use.
  *
- * On failure a function returns -1 and sets errno, as the system call did. If there is no
+ * On failure a function returns -1 and sets errno, like the system call of perfmon2. If there is no
  * /dev/perfmon, errno is ENOSYS.
  *
  * Link with -lperfmon. See libperfmon(3).
@@ -40,14 +40,14 @@ typedef struct pfarg_load pfarg_load_t;
 typedef struct pfarg_setdesc pfarg_setdesc_t;
 typedef struct pfarg_setinfo pfarg_setinfo_t;
 
-/* Messages that read() of a context returns, see <linux/perfmon.h>. */
+/* Messages that read() of a context returns, described in <linux/perfmon.h>. */
 typedef struct pfarg_ovfl_msg pfarg_ovfl_msg_t;
 typedef union pfarg_msg pfarg_msg_t;
 
 /*
- * Creates a context and returns its file descriptor. smpl_name is NULL or the name of a
- * sampling format, smpl_arg the argument of the format. The sampling buffer is mapped at
- * offset 0 of the descriptor.
+ * Creates a context and returns its file descriptor. smpl_name is NULL or the name of a sampling
+ * format, smpl_arg the argument of the format. Programs map the sampling buffer at offset 0 of the
+ * file descriptor.
  */
 int pfm_create_context(pfarg_ctx_t *ctx, char *smpl_name, void *smpl_arg,
 		       size_t smpl_size);
@@ -63,22 +63,25 @@ int pfm_delete_evtsets(int fd, pfarg_setdesc_t *sets, int n);
 int pfm_getinfo_evtsets(int fd, pfarg_setinfo_t *sets, int n);
 int pfm_unload_context(int fd);
 
-/* Reads sums over the runs of event sets, see struct perfmon_runs. Not part of perfmon2. */
+/*
+ * Reads sums over the runs of event sets, see struct perfmon_runs. A run is the time for which a
+ * set is loaded. perfmon2 does not have this function.
+ */
 int pfm_read_runs(int fd, struct perfmon_runs *runs, int n);
 
 /*
- * Returns the state of a context since it was attached. Not part of perfmon2. The caller may
- * run on any CPU. With PERFMON_STATUS_ENDED, read() returns a message with the reason:
+ * Returns the state of a context since it was attached. perfmon2 does not have this function. The
+ * caller may run on any CPU. With PERFMON_STATUS_ENDED, read() returns a message with the reason:
  * PFM_MSG_END, PFM_MSG_FAULT or PFM_MSG_EVICTED. perfmon_status.elsewhere is the time that the
  * thread ran, uncounted, on CPUs that lack some of the context's registers.
  */
 int pfm_get_status(int fd, struct perfmon_status *status);
 
 /*
- * Read the counters of the calling thread without a system call. Not part of perfmon2.
- * pfm_self_read() reads a PMD of the context that is attached to the calling thread. If the
- * value cannot be read from the page, it calls the kernel. This is always the case if page is
- * NULL, and for contexts of other threads while these count.
+ * Read the counters of the calling thread without a system call. perfmon2 does not have these
+ * functions. pfm_self_read() reads a PMD of the context that is attached to the calling thread. If
+ * the value cannot be read from the page, it calls the kernel. The kernel is always called if page
+ * is NULL, and for the context of another thread while that thread's context counts.
  */
 int pfm_self_map(int fd, const struct perfmon_self **page);
 int pfm_self_unmap(const struct perfmon_self *page);
@@ -86,11 +89,11 @@ int pfm_self_read(int fd, const struct perfmon_self *page, unsigned int pmd,
 		  uint64_t *value);
 
 /*
- * Read the ring of a context whose sampling format has one. Not part of perfmon2. A ring has
- * one reader at a time. pfm_ring_read() returns 1 and a copy of a record, which is valid until
- * the next call, or 0 if there is no record. In a forward ring it returns the oldest record
- * that was not read yet; in a backward ring the newest one of the snapshot, then older ones.
- * See pfm_ring_read(3).
+ * Read the ring of a context whose sampling format has one. perfmon2 does not have these functions.
+ * A ring has one reader at a time. pfm_ring_read() returns 1 and a copy of a record, which is valid
+ * until the next call, or 0 if there is no record. In a forward ring it returns the oldest record
+ * that was not read yet; in a backward ring it returns the newest record of the snapshot first,
+ * then older records. See pfm_ring_read(3).
  */
 struct pfm_ring;
 
@@ -99,7 +102,10 @@ int pfm_ring_close(struct pfm_ring *ring);
 int pfm_ring_snapshot(struct pfm_ring *ring);
 int pfm_ring_read(struct pfm_ring *ring, const struct perfmon_record **record);
 int pfm_ring_lost(const struct pfm_ring *ring, uint64_t *lost);
-/* Pauses (paused != 0) or resumes a ring. Records dropped meanwhile are counted as lost. */
+/*
+ * Pauses (paused != 0) or resumes a ring. Records that are dropped while the ring is paused are
+ * counted as lost.
+ */
 int pfm_pause(int fd, int paused);
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The parts of PERFTRACE(): macros that expand the fields one by one, and a site for each marker.
- * Names that end in _ are reserved for this header.
+ * Parts of the macro PERFTRACE(): macros that expand the fields one by one, and the definition of a
+ * site for each marker. Names that end in _ are reserved for this header.
  */
 #ifndef _PERFTRACE_MACRO_H
 #define _PERFTRACE_MACRO_H
 
 #define PERFTRACE_INLINE_ static inline __attribute__((always_inline, unused))
 
-/* A function for each type: converts an argument of the type to a field's value. */
+/* Defines a function that converts an argument of the type to the value of a field. */
 #define PERFTRACE_TYPE_(name, type, as) \
 	PERFTRACE_INLINE_ struct perftrace_value perftrace_##name##_(type value) \
 	{ \
@@ -46,7 +46,7 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_f64_(double value)
 	return perftrace_u64_(bits);
 }
 
-/* A text, up to its NUL. */
+/* Converts a NUL-terminated text to the value of a field. */
 PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 {
 	struct perftrace_value is = { (uint64_t)(uintptr_t)value, ~(uint64_t)0 };
@@ -71,8 +71,8 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 #define PERFTRACE_KIND_str	5
 
 /*
- * The size of a field. That of a text is more than all other fields have together, so that the sum
- * shows whether there is a text.
+ * The size of a field in bytes. A text has a size that is larger than the sum of all other fields,
+ * so that the sum of the sizes shows whether a field is a text.
  */
 #define PERFTRACE_LONG_	1024
 #define PERFTRACE_BYTES_(kind) \
@@ -80,7 +80,9 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 #define PERFTRACE_KIND_(type, name, value)	PERFTRACE_KIND_##type
 #define PERFTRACE_TEXT_(type, name, value)	" " #name ":" #type
 #define PERFTRACE_VALUE_(type, name, value)	perftrace_##type##_(value)
-/* A member of a struct: a name that is used twice, or is too long, does not compile. */
+/*
+ * Declares a member of a struct: a field name that is used twice, or is too long, does not compile.
+ */
 #define PERFTRACE_NAME_(type, name, value)	char perftrace_##name[sizeof(#name) <= 32 ? 1 : -1]
 
 /* Stores a field in the words of a record. Returns the offset of the next field. */
@@ -95,7 +97,7 @@ PERFTRACE_INLINE_ unsigned int perftrace_put_(uint64_t *words, unsigned int at,
 	return at + bytes;
 }
 
-/* Writes an event without texts. The compiler knows the size. */
+/* Writes an event without texts. The compiler knows `bytes`, so only one branch remains. */
 PERFTRACE_INLINE_ void perftrace_event_(const struct perftrace_site *site, const uint64_t *words,
 					unsigned int bytes)
 {
@@ -120,7 +122,8 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 }
 
 /*
- * Expands make(number, field) for each field. The event's name is the argument before the fields.
+ * Expands to make(number, field) for each field. The event's name is the argument before the
+ * fields.
  */
 #define PERFTRACE_EACH_0(make, n, event)
 #define PERFTRACE_EACH_1(make, n, event, f) make(n, f)
@@ -164,7 +167,7 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 				       PERFTRACE_BYTES_(PERFTRACE_KIND_ f), \
 				       perftrace_values_[n].bits);
 
-/* The number of fields, and the event's name, which precedes them. */
+/* The number of fields, and the event's name, which is the argument before the fields. */
 #define PERFTRACE_COUNT_(...) \
 	PERFTRACE_PICK_(__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)
 #define PERFTRACE_PICK_(event, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, \
@@ -175,7 +178,8 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 /*
  * A static variable of an inline function or a template may not be in a section that other
  * variables use. The site is therefore a static member of a template in an unnamed namespace. A
- * local type makes the template's instance, and so the site, unique for each place.
+ * local type makes the template's instance, and therefore the site, unique for each use of the
+ * macro.
  */
 namespace {
 template <class Here> struct perftrace_where_ {
@@ -249,7 +253,7 @@ struct perftrace_site perftrace_where_<Here>::site
  * @provider: letters, digits, and _.-
  * @...: the event's name, of the same characters; then up to 16 fields, each "(type, name, value)"
  *
- * Names of events and fields must not be macros. They would be replaced by the macro's expansion,
+ * Names of events and fields must not be macros. A macro's name would be replaced by its expansion,
  * or would not compile.
  */
 #define PERFTRACE(provider, ...) \

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * perftrace: events of this program, which "pfc trace" records; see perftrace(3).
+ * perftrace: records events of a program for "pfc trace"; see perftrace(3).
  *
  *	PERFTRACE(app, request, (u32, size, length), (str, path, request->path));
  *
  * An event has a provider, a name, and up to 16 fields, each with type, name and value. While no
- * trace wants the event, the macro costs two loads, a comparison and a branch, and the values are
- * not evaluated. Otherwise a record is written to memory, as a rule without a system call. Events
- * may be recorded in signal handlers. Types are u8 u16 u32 u64 s8 s16 s32 s64, x8 x16 x32 x64
- * (shown in hex), f32, f64 and str.
+ * trace records the event, the macro costs two loads, a comparison and a branch, and the values are
+ * not evaluated. While a trace records the event, the macro writes a record to memory, usually
+ * without a system call. Events may be recorded in signal handlers. The types of fields are u8 u16
+ * u32 u64 s8 s16 s32 s64, x8 x16 x32 x64 (shown in hex), f32, f64 and str.
  *
- * Requires C11 or C++11 or later, and gcc or clang. On other systems than x86-64 Linux the macro
- * expands to nothing. Link with -lperftrace.
+ * The header requires C11 or C++11 or later, and gcc or clang. On other systems than x86-64 Linux
+ * the macro expands to nothing. Link with -lperftrace.
  */
 #ifndef _PERFTRACE_PERFTRACE_H
 #define _PERFTRACE_PERFTRACE_H
@@ -27,12 +27,14 @@ extern "C" {
 #endif
 
 /**
- * struct perftrace_site - a marker's place in the program; changed by the library only
- * @word: the traces that want the marker
- * @header: its number; in the upper half the 8-byte words of a record, 0 if it has texts
- * @state: whether the kernel knows it
- * @text: "provider:event", a NUL, fields with a blank before each
- * @shape: PERFTRACE_KIND_* of each field, four bits for each, the first one lowest
+ * struct perftrace_site - a marker in the program; changed by the library only
+ * @word: address of the word with a bit for each trace that records the marker
+ * @header: number of the marker; in the upper half the size of a record in 8-byte words, or 0 if
+ *          the event has texts
+ * @state: whether the marker is registered in the kernel
+ * @text: "provider:event", a NUL, and the fields with a blank before each field
+ * @shape: PERFTRACE_KIND_* of each field, four bits for each field, the first field in the lowest
+ *         bits
  */
 struct perftrace_site {
 	const uint32_t *word;
@@ -54,11 +56,11 @@ struct perftrace_value {
 
 /**
  * struct perftrace_module - the markers of a program or library; changed by the library only
- * @next: the module that was registered before it
- * @first: its first site
- * @last: the end of its sites
+ * @next: the module that was registered before this module
+ * @first: the module's first site
+ * @last: the end of the module's sites
  * @off: a word that is always 0
- * @users: the number of its objects whose constructors have run
+ * @users: the number of the module's objects whose constructors have run
  * @reserved: 0
  */
 struct perftrace_module {
@@ -70,14 +72,17 @@ struct perftrace_module {
 	uint32_t reserved;
 };
 
-/* Bind these at load time, so that the dynamic linker does not have to run in a signal handler. */
+/*
+ * Bind the library's functions at load time, so that the dynamic linker does not have to run in a
+ * signal handler.
+ */
 #if defined(__GNUC__) && !defined(__clang__)
 #define PERFTRACE_BOUND_ __attribute__((noplt))
 #else
 #define PERFTRACE_BOUND_
 #endif
 
-/* Called by the macro. */
+/* The following functions are called by the macros only. */
 void perftrace_register(struct perftrace_module *module);
 void perftrace_unregister(struct perftrace_module *module);
 PERFTRACE_BOUND_
@@ -92,7 +97,10 @@ PERFTRACE_BOUND_
 void perftrace_write_values(const struct perftrace_site *site,
 			    const struct perftrace_value *values, size_t n);
 
-/* One of each per program or library, regardless of the number of its objects. */
+/*
+ * A program or library has one instance of each of these symbols, regardless of the number of its
+ * objects.
+ */
 #define PERFTRACE_ONE_ __attribute__((weak, visibility("hidden")))
 
 extern struct perftrace_site __start_perftrace_sites[] PERFTRACE_ONE_;

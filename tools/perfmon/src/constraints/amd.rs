@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! perf's constraints in arch/x86/events/amd/core.c: `amd_get_event_constraints_f15h()`, and the
-//! events that need merged counters from family 17h on. libpfm4 has no constraints for AMD.
+//! The constraints of AMD processors, from perf's arch/x86/events/amd/core.c:
+//! `amd_get_event_constraints_f15h()`, and the events that need merged counters from family 17h on.
+//! libpfm4 has no constraints for AMD.
 
 /// Masks of the counters of family 15h.
 const ONLY_0: u64 = 0x01;
@@ -11,7 +12,8 @@ const ONLY_0_AND_3: u64 = 0x09;
 const LAST_3: u64 = 0x38;
 const ALL_6: u64 = 0x3f;
 
-/// Returns the event number: bits 0 to 7, and four more bits above the unit mask.
+/// Returns the event number, which is in bits 0 to 7 of the code and in four bits above the unit
+/// mask.
 const fn event(code: u64) -> u64 {
     (code & 0xff) | ((code >> 24) & 0xf00)
 }
@@ -21,18 +23,19 @@ const fn has_many_units(code: u64) -> bool {
     (code & 0xff00).count_ones() > 1
 }
 
-/// Returns the mask of the counters that can count an event. In family 15h it is 0 for events of
-/// the northbridge, which a core's counters cannot count.
+/// Returns the mask of the counters that can count an event. In family 15h the mask is 0 for events
+/// of the northbridge, which a core's counters cannot count.
 pub(super) fn counters(family: u32, code: u64) -> u64 {
     match family {
-        0x15 => of_15h(code),
+        0x15 => counters_15h(code),
         _ => u64::MAX,
     }
 }
 
-fn of_15h(code: u64) -> u64 {
+fn counters_15h(code: u64) -> u64 {
     let event = event(code);
-    // The high digit of the event selects the unit. Exceptions come before the rule of their unit.
+    // The high digit of the event selects the unit. The exceptions of a unit come before the rule
+    // of the unit.
     match (event & 0xf0, event) {
         (0x00 | 0x10, 0x000) if code & 0xf000 != 0 && code & 0x0f00 != 0 => ONLY_3,
         (0x00 | 0x10, 0x004) if has_many_units(code) => ONLY_3,
@@ -48,12 +51,12 @@ fn of_15h(code: u64) -> u64 {
         (0x60..=0x90 | 0xd0, 0x08f | 0x187 | 0x188) => ONLY_0,
         (0x60..=0x90 | 0xd0, 0x0db..=0x0df | 0x1d6 | 0x1d8) => ALL_6,
         (0x60..=0x90 | 0xd0, _) => FIRST_3,
-        // Events of the northbridge, and units that do not exist.
+        // No counter counts events of the northbridge, or of units that do not exist.
         _ => 0,
     }
 }
 
-/// Returns true if the event needs two merged counters, because it may increase by more than 15 in
+/// Returns true if the event needs two merged counters, because it may occur more than 15 times in
 /// a cycle.
 pub(super) fn is_merged(family: u32, code: u64) -> bool {
     family >= 0x17 && event(code) == 0x003

@@ -4,7 +4,7 @@
 //!
 //! A data stream is a buffer, not a CPU. Times increase only along a buffer, and each buffer has
 //! its own count of lost events. The contents of a buffer that were read together can be written
-//! together. A packet is written by one call, after the metadata that it needs. If the recorder is
+//! together. A packet is written by one call, after the metadata for its events. If the recorder is
 //! killed, the directory therefore contains complete packets only.
 
 use std::collections::hash_map::Entry;
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 use crate::fields::{self, Type, Value};
 use crate::output::schema::{self, MAGIC, STREAM_CLASS};
-use crate::output::{About, Event, Output, Packet};
-use crate::source::Place;
+use crate::output::{Event, Output, Packet, TraceProperties};
+use crate::source::BufferId;
 
 /// The directory may belong to another user, who could place a link to any file in it.
 const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
@@ -27,14 +27,14 @@ const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 struct Stream {
     number: u64,
     path: PathBuf,
-    /// Bytes of complete packets.
+    /// Number of bytes of complete packets.
     len: u64,
     packets: u64,
-    /// The end time of its last packet.
+    /// The end time of the stream's last packet.
     end: u64,
-    /// Lost events that the last packet reports.
-    told: u64,
-    /// Lost events that are known.
+    /// Number of lost events that the last packet reports.
+    reported_lost: u64,
+    /// Number of lost events that are known.
     lost: u64,
 }
 
@@ -43,19 +43,19 @@ struct Stream {
 pub struct Ctf {
     directory: PathBuf,
     metadata: File,
-    /// Bytes of complete fragments in the metadata.
-    described: u64,
+    /// Number of bytes of complete fragments in the metadata.
+    metadata_size: u64,
     began: u64,
-    streams: HashMap<Place, Stream>,
-    /// The classes that the metadata describes, by number.
+    streams: HashMap<BufferId, Stream>,
+    /// The classes that the metadata describes, indexed by number.
     classes: Vec<bool>,
-    next: u64,
+    next_stream: u64,
     bytes: u64,
 }
 
 impl Ctf {
-    /// Creates a trace. The directory is created; if it exists, it must be empty.
-    pub fn create(directory: &Path, about: &About) -> io::Result<Self> {
+    /// Creates a trace in `directory`, which is created, or must be empty if it exists.
+    pub fn create(directory: &Path, properties: &TraceProperties) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         if fs::read_dir(directory)?.next().is_some() {
             return Err(ErrorKind::DirectoryNotEmpty.into());
@@ -64,37 +64,37 @@ impl Ctf {
             .append(true)
             .create_new(true)
             .open(directory.join("metadata"))?;
-        let mut this = Self {
+        let mut ctf = Self {
             directory: directory.to_owned(),
             metadata,
-            described: 0,
-            began: about.began,
+            metadata_size: 0,
+            began: properties.began,
             streams: HashMap::new(),
             classes: Vec::new(),
-            next: 0,
+            next_stream: 0,
             bytes: 0,
         };
-        let head: Vec<u8> = schema::head(about)
+        let head: Vec<u8> = schema::header_fragments(properties)
             .iter()
-            .flat_map(schema::fragment)
+            .flat_map(schema::encode_fragment)
             .collect();
-        this.describe(&head)?;
-        Ok(this)
+        ctf.append_metadata(&head)?;
+        Ok(ctf)
     }
 
-    fn describe(&mut self, fragments: &[u8]) -> io::Result<()> {
+    fn append_metadata(&mut self, fragments: &[u8]) -> io::Result<()> {
         if let Err(error) = self.metadata.write_all(fragments) {
             // Remove the incomplete fragment, which would make the whole metadata unreadable.
-            let _ = self.metadata.set_len(self.described);
+            let _ = self.metadata.set_len(self.metadata_size);
             return Err(error);
         }
-        self.described += fragments.len() as u64;
+        self.metadata_size += fragments.len() as u64;
         self.bytes += fragments.len() as u64;
         Ok(())
     }
 
-    /// Writes the metadata of those classes of these events that are new.
-    fn describe_all(&mut self, events: &[Event<'_>]) -> io::Result<()> {
+    /// Writes the metadata of the events' classes that the metadata does not describe yet.
+    fn describe_classes(&mut self, events: &[Event<'_>]) -> io::Result<()> {
         let mut fragments = Vec::new();
         for event in events {
             let class = event.marker.class as usize;
@@ -102,21 +102,22 @@ impl Ctf {
                 self.classes.resize(class + 1, false);
             }
             if !std::mem::replace(&mut self.classes[class], true) {
-                fragments.extend(schema::fragment(&schema::event(&event.marker)));
+                fragments.extend(schema::encode_fragment(&schema::event_class(&event.marker)));
             }
         }
         match fragments.is_empty() {
             true => Ok(()),
-            false => self.describe(&fragments),
+            false => self.append_metadata(&fragments),
         }
     }
 
-    /// Closes a stream. Writes an empty packet if events were lost that no packet reports.
-    fn close(&mut self, place: Place) -> io::Result<()> {
-        if let Some(mut stream) = self.streams.remove(&place) {
-            if stream.lost > stream.told {
-                stream.told = stream.lost;
-                self.bytes += stream.write(place.cpu, &[], (stream.end, stream.end))?;
+    /// Closes the data stream of a buffer. Writes an empty packet if no packet reports some of the
+    /// lost events.
+    fn close_stream(&mut self, buffer: BufferId) -> io::Result<()> {
+        if let Some(mut stream) = self.streams.remove(&buffer) {
+            if stream.lost > stream.reported_lost {
+                stream.reported_lost = stream.lost;
+                self.bytes += stream.write(buffer.cpu, &[], (stream.end, stream.end))?;
             }
         }
         Ok(())
@@ -124,7 +125,7 @@ impl Ctf {
 }
 
 impl Stream {
-    /// Writes a packet with these events. Returns its size in bytes.
+    /// Writes a packet with these events. Returns the size of the packet in bytes.
     fn write(
         &mut self,
         cpu: u32,
@@ -135,19 +136,19 @@ impl Stream {
         bytes.extend(MAGIC.to_ne_bytes());
         bytes.extend(STREAM_CLASS.to_ne_bytes());
         bytes.extend(self.number.to_ne_bytes());
-        let sizes = bytes.len();
-        // The total size and the content size in bits, which are equal: there is no padding.
+        let sizes_offset = bytes.len();
+        // The total size and the content size in bits are equal, because packets have no padding.
         bytes.extend([0; 16]);
-        for word in [begin, end, self.told, self.packets] {
+        for word in [begin, end, self.reported_lost, self.packets] {
             bytes.extend(word.to_ne_bytes());
         }
         bytes.extend(cpu.to_ne_bytes());
         for event in events {
-            put(event, &mut bytes);
+            encode_event(event, &mut bytes);
         }
         let bits = (bytes.len() as u64 * 8).to_ne_bytes();
-        bytes[sizes..sizes + 8].copy_from_slice(&bits);
-        bytes[sizes + 8..sizes + 16].copy_from_slice(&bits);
+        bytes[sizes_offset..sizes_offset + 8].copy_from_slice(&bits);
+        bytes[sizes_offset + 8..sizes_offset + 16].copy_from_slice(&bits);
         let file = File::options()
             .write(true)
             .create(self.len != 0)
@@ -156,8 +157,8 @@ impl Stream {
             .custom_flags(NOFOLLOW)
             .open(&self.path)?;
         if let Err(error) = file.write_all_at(&bytes, self.len) {
-            // The disk may be full. Remove the incomplete packet, which would make the whole stream
-            // unreadable.
+            // The write may have failed because the disk is full. Remove the incomplete packet,
+            // which would make the whole stream unreadable.
             let _ = file.set_len(self.len);
             return Err(error);
         }
@@ -169,13 +170,13 @@ impl Stream {
 }
 
 /// Appends the bytes of an event.
-fn put(event: &Event<'_>, to: &mut Vec<u8>) {
-    let task = &event.process.task;
+fn encode_event(event: &Event<'_>, to: &mut Vec<u8>) {
+    let process = &event.process.info;
     to.extend(event.marker.class.to_ne_bytes());
     to.extend(event.time.to_ne_bytes());
-    to.extend(task.pid.to_ne_bytes());
+    to.extend(process.pid.to_ne_bytes());
     to.extend(event.thread.to_ne_bytes());
-    let name = task.comm.split('\0').next().unwrap_or_default();
+    let name = process.comm.split('\0').next().unwrap_or_default();
     to.extend_from_slice(name.as_bytes());
     to.push(0);
     // Fields have CTF's format already, except texts that are not UTF-8.
@@ -186,7 +187,7 @@ fn put(event: &Event<'_>, to: &mut Vec<u8>) {
     let mut rest = event.payload;
     for field in &event.marker.fields {
         let before = rest;
-        match fields::value(field.kind, &mut rest) {
+        match fields::read_value(field.kind, &mut rest) {
             Some(Value::Text(bytes)) => {
                 to.extend(String::from_utf8_lossy(bytes).as_bytes());
                 to.push(0);
@@ -198,68 +199,72 @@ fn put(event: &Event<'_>, to: &mut Vec<u8>) {
 
 impl Output for Ctf {
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
-        self.describe_all(&packet.events)?;
-        let cpu = packet.place.cpu;
+        self.describe_classes(&packet.events)?;
+        let cpu = packet.buffer.cpu;
         let first = packet.losses.iter().map(|l| l.time);
         let first = first.chain(packet.events.first().map(|e| e.time)).min();
         let began = self.began.min(first.unwrap_or(self.began));
-        let stream = match self.streams.entry(packet.place) {
+        let stream = match self.streams.entry(packet.buffer) {
             Entry::Occupied(stream) => stream.into_mut(),
-            Entry::Vacant(place) => {
-                let number = self.next;
-                self.next += 1;
-                let name = format!("stream_{}_{cpu}", packet.place.key);
-                place.insert(Stream {
+            Entry::Vacant(vacant) => {
+                let number = self.next_stream;
+                self.next_stream += 1;
+                let name = format!("stream_{}_{cpu}", packet.buffer.key);
+                vacant.insert(Stream {
                     number,
                     path: self.directory.join(name),
                     len: 0,
                     packets: 0,
                     end: began,
-                    told: 0,
+                    reported_lost: 0,
                     lost: 0,
                 })
             }
         };
         stream.lost = stream.lost.max(packet.lost);
         if packet.lost > 0 && stream.packets == 0 {
-            // Readers compute losses as the difference to the previous packet, so there must be
-            // one.
+            // Readers compute losses as the difference to the previous packet, so a previous packet
+            // must exist.
             self.bytes += stream.write(cpu, &[], (began, began))?;
         }
-        let mut done = 0;
+        let mut nr_written = 0;
         let losses = packet.losses.iter().map(|l| (l.before, Some(l)));
         for (end, loss) in losses.chain([(packet.events.len(), None)]) {
-            let events = packet.events.get(done..end).unwrap_or_default();
+            let events = packet.events.get(nr_written..end).unwrap_or_default();
             if let (Some(first), Some(last)) = (events.first(), events.last()) {
                 self.bytes += stream.write(cpu, events, (first.time, last.time))?;
             }
-            done = end.max(done);
+            nr_written = end.max(nr_written);
             if let Some(loss) = loss {
-                stream.told = stream.told.max(loss.total);
-                stream.lost = stream.lost.max(stream.told);
+                stream.reported_lost = stream.reported_lost.max(loss.total);
+                stream.lost = stream.lost.max(stream.reported_lost);
                 self.bytes += stream.write(cpu, &[], (stream.end, loss.time))?;
             }
         }
         Ok(())
     }
 
-    fn round(&mut self, _until: u64) -> io::Result<()> {
+    fn end_round(&mut self, _until: u64) -> io::Result<()> {
         Ok(())
     }
 
-    fn gone(&mut self, key: u64) -> io::Result<()> {
-        let places: Vec<Place> = self
+    fn process_exited(&mut self, key: u64) -> io::Result<()> {
+        let buffers: Vec<BufferId> = self
             .streams
             .keys()
             .filter(|p| p.key == key)
             .copied()
             .collect();
-        places.into_iter().try_for_each(|place| self.close(place))
+        buffers
+            .into_iter()
+            .try_for_each(|buffer| self.close_stream(buffer))
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        let places: Vec<Place> = self.streams.keys().copied().collect();
-        places.into_iter().try_for_each(|place| self.close(place))
+        let buffers: Vec<BufferId> = self.streams.keys().copied().collect();
+        buffers
+            .into_iter()
+            .try_for_each(|buffer| self.close_stream(buffer))
     }
 
     fn bytes(&self) -> u64 {

@@ -2,30 +2,32 @@
 
 //! Merges the events of several buffers in the order of time.
 
-/// Items with their times, which are held until no older ones can follow.
+/// Items with their times, which are held until no older items can follow.
 #[derive(Debug)]
 pub struct Merge<T> {
-    held: Vec<(u64, T)>,
+    pending: Vec<(u64, T)>,
 }
 
 impl<T> Default for Merge<T> {
     fn default() -> Self {
-        Self { held: Vec::new() }
+        Self {
+            pending: Vec::new(),
+        }
     }
 }
 
 impl<T> Merge<T> {
-    /// Adds an item.
-    pub fn push(&mut self, time: u64, thing: T) {
-        self.held.push((time, thing));
+    /// Adds an item with its time.
+    pub fn push(&mut self, time: u64, item: T) {
+        self.pending.push((time, item));
     }
 
-    /// Removes the items up to this time, and returns them oldest first. Items with the same time
-    /// stay in the order in which they were added.
-    pub fn take(&mut self, until: u64) -> impl Iterator<Item = T> + '_ {
-        self.held.sort_by_key(|(time, _)| *time);
-        let ready = self.held.partition_point(|(time, _)| *time <= until);
-        self.held.drain(..ready).map(|(_, thing)| thing)
+    /// Removes the items up to the time `until` and returns them, the oldest first. Items with the
+    /// same time stay in the order in which they were added.
+    pub fn take_until(&mut self, until: u64) -> impl Iterator<Item = T> + '_ {
+        self.pending.sort_by_key(|(time, _)| *time);
+        let ready = self.pending.partition_point(|(time, _)| *time <= until);
+        self.pending.drain(..ready).map(|(_, item)| item)
     }
 }
 
@@ -39,10 +41,10 @@ mod tests {
         for (time, word) in [(5, "e"), (1, "a"), (3, "c"), (3, "d"), (9, "f"), (2, "b")] {
             merge.push(time, word);
         }
-        assert_eq!(merge.take(4).collect::<String>(), "abcd");
+        assert_eq!(merge.take_until(4).collect::<String>(), "abcd");
         merge.push(6, "x");
         merge.push(1, "late");
-        assert_eq!(merge.take(u64::MAX).collect::<String>(), "lateexf");
-        assert_eq!(merge.take(u64::MAX).count(), 0);
+        assert_eq!(merge.take_until(u64::MAX).collect::<String>(), "lateexf");
+        assert_eq!(merge.take_until(u64::MAX).count(), 0);
     }
 }

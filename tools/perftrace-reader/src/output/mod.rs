@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Output formats of a trace, one file for each.
+//! Output formats of a trace, with one source file for each format.
 //!
 //! | file | contents |
 //! |---|---|
@@ -25,23 +25,23 @@ pub use text::Text;
 
 use crate::clock::Clock;
 use crate::metadata::{Marker, Process};
-use crate::source::{Info, Place};
+use crate::source::{BufferId, Info};
 
 /// The properties of a trace that are known before it is read.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct TraceProperties {
     /// The name of the trace.
     pub name: String,
     /// The clock of the trace.
     pub clock: Clock,
-    /// The time at which it was created, in ticks.
+    /// The time at which the trace was created, in ticks.
     pub began: u64,
     /// Further information for readers: names and values.
     pub environment: Vec<(String, String)>,
 }
 
-impl About {
-    /// Returns the properties of a trace.
+impl TraceProperties {
+    /// Returns the properties of the trace that `info` describes.
     pub fn new(info: &Info, environment: Vec<(String, String)>) -> Self {
         Self {
             name: info.name.clone(),
@@ -52,63 +52,64 @@ impl About {
     }
 }
 
-/// An event.
+/// An event that was read from a trace.
 #[derive(Clone, Debug)]
 pub struct Event<'a> {
-    /// The time in ticks. Times do not decrease within a buffer.
+    /// The time of the event in ticks. Times do not decrease within a buffer.
     pub time: u64,
-    /// The thread id, as the program has written it.
+    /// The thread id, as the traced program has written it.
     pub thread: u32,
     /// The process that wrote the event.
     pub process: Rc<Process>,
     /// The class of the event.
     pub marker: Rc<Marker>,
-    /// The values of its fields, complete and without zeroes behind them.
+    /// The bytes of the event's fields, complete and without zeroes after the last field.
     pub payload: &'a [u8],
 }
 
 /// A report of lost events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// The losses precede the packet's event with this index.
+    /// Index of the event in the packet before which the events were lost.
     pub before: usize,
-    /// The time of the report.
+    /// The time of the report in ticks.
     pub time: u64,
-    /// Events that were lost since the previous report.
+    /// Number of events that were lost since the previous report.
     pub count: u64,
-    /// Events that this buffer has lost so far, these included.
+    /// Number of events that the buffer has lost so far, including those of this report.
     pub total: u64,
 }
 
 /// The contents of a buffer that were read together, oldest first.
 #[derive(Clone, Debug)]
 pub struct Packet<'a> {
-    /// The buffer.
-    pub place: Place,
-    /// The events.
+    /// The buffer from which the contents were read.
+    pub buffer: BufferId,
+    /// The events in the packet.
     pub events: Vec<Event<'a>>,
-    /// The losses before and between the events.
+    /// The reports of events that were lost before and between the events of the packet.
     pub losses: Vec<Loss>,
-    /// Events that this buffer had lost when it was read, including those of `losses`.
+    /// Number of events that the buffer had lost when it was read, including those of `losses`.
     pub lost: u64,
-    /// Bytes that are not part of a valid event.
+    /// Number of bytes that are not part of a valid event.
     pub cut: u64,
 }
 
 /// A consumer of a trace's events.
 pub trait Output {
-    /// Takes the contents of a buffer.
+    /// Processes the contents of a buffer that were read together.
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()>;
 
-    /// Ends a round: all buffers were read. As a rule all events before `until` were passed on.
-    fn round(&mut self, until: u64) -> io::Result<()>;
+    /// Ends a round, in which all buffers were read. Usually all events before the time `until`
+    /// were passed to the output.
+    fn end_round(&mut self, until: u64) -> io::Result<()>;
 
-    /// Ends a process: no more of its events follow.
-    fn gone(&mut self, key: u64) -> io::Result<()>;
+    /// Ends a process, of which no more events follow.
+    fn process_exited(&mut self, key: u64) -> io::Result<()>;
 
-    /// Ends the output: no more events follow.
+    /// Ends the output, to which no more events follow.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// Returns the number of bytes written.
+    /// Returns the number of bytes that the output has written.
     fn bytes(&self) -> u64;
 }

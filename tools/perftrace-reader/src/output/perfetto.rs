@@ -2,8 +2,8 @@
 
 //! Output in the trace event format, a JSON format that ui.perfetto.dev and chrome://tracing read.
 //!
-//! A regular file is complete JSON after each round: the closing brackets are written each time,
-//! and overwritten the next time.
+//! A regular file is complete JSON after each round: the output writes the closing brackets after
+//! each round, and overwrites them in the next round.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -13,127 +13,130 @@ use std::os::unix::fs::FileExt;
 use serde_json::{json, Map, Value as Json};
 
 use crate::fields::Value;
-use crate::output::{About, Event, Output, Packet};
+use crate::output::{Event, Output, Packet, TraceProperties};
 
-const CLOSE: &[u8] = b"\n]}\n";
-/// Larger integers are not exact in readers that store all numbers as doubles.
-const EXACT: u64 = 1 << 53;
+const CLOSING: &[u8] = b"\n]}\n";
+/// Largest integer that is passed as a number: larger integers are not exact in readers that store
+/// all numbers as doubles.
+const MAX_EXACT: u64 = 1 << 53;
 
 /// The output: JSON to a file or a pipe.
 #[derive(Debug)]
 pub struct Perfetto {
     file: File,
-    /// The file is a regular one, so its end can be overwritten.
+    /// True if the file is a regular file, whose end can be overwritten.
     regular: bool,
-    about: About,
+    properties: TraceProperties,
     /// Text that is not written yet.
-    text: Vec<u8>,
-    at: u64,
+    pending: Vec<u8>,
+    written: u64,
     empty: bool,
-    named: HashSet<u64>,
+    named_processes: HashSet<u64>,
 }
 
 impl Perfetto {
     /// Starts an empty trace, which is complete JSON in a regular file.
-    pub fn new(file: File, about: About) -> io::Result<Self> {
+    pub fn new(file: File, properties: TraceProperties) -> io::Result<Self> {
         let regular = file.metadata()?.is_file();
         if regular {
             file.set_len(0)?;
         }
-        let more: Map<String, Json> = about
+        let metadata: Map<String, Json> = properties
             .environment
             .iter()
             .map(|(name, value)| (name.clone(), json!(value)))
             .collect();
-        let head = json!({"displayTimeUnit": "ns", "otherData": more}).to_string();
-        let mut this = Self {
+        let head = json!({"displayTimeUnit": "ns", "otherData": metadata}).to_string();
+        let mut output = Self {
             file,
             regular,
-            about,
-            text: Vec::new(),
-            at: 0,
+            properties,
+            pending: Vec::new(),
+            written: 0,
             empty: true,
-            named: HashSet::new(),
+            named_processes: HashSet::new(),
         };
-        // The object is left open, and gets the array of events.
-        this.text.extend(head.trim_end_matches('}').as_bytes());
-        if !this.text.ends_with(b"}") {
-            this.text.push(b'}');
+        // The JSON object is left open, because the array of events follows.
+        output.pending.extend(head.trim_end_matches('}').as_bytes());
+        if !output.pending.ends_with(b"}") {
+            output.pending.push(b'}');
         }
-        this.text.extend(b",\"traceEvents\":[");
-        this.give()?;
-        Ok(this)
+        output.pending.extend(b",\"traceEvents\":[");
+        output.flush()?;
+        Ok(output)
     }
 
-    fn give(&mut self) -> io::Result<()> {
-        let len = self.text.len() as u64;
+    fn flush(&mut self) -> io::Result<()> {
+        let len = self.pending.len() as u64;
         if self.regular {
-            self.text.extend(CLOSE);
-            if let Err(error) = self.file.write_all_at(&self.text, self.at) {
-                // The disk may be full. Restore the file as it was before.
-                self.text.clear();
-                let _ = self.file.set_len(self.at);
-                let _ = self.file.write_all_at(CLOSE, self.at);
+            self.pending.extend(CLOSING);
+            if let Err(error) = self.file.write_all_at(&self.pending, self.written) {
+                // The write may have failed because the disk is full. Restore the content that the
+                // file had before the write.
+                self.pending.clear();
+                let _ = self.file.set_len(self.written);
+                let _ = self.file.write_all_at(CLOSING, self.written);
                 return Err(error);
             }
         } else {
-            self.file.write_all(&self.text)?;
+            self.file.write_all(&self.pending)?;
         }
-        self.at += len;
-        self.text.clear();
+        self.written += len;
+        self.pending.clear();
         Ok(())
     }
 
-    fn object(&mut self, text: &str) {
+    fn append_object(&mut self, text: &str) {
         let separator: &[u8] = if self.empty { b"\n" } else { b",\n" };
         self.empty = false;
-        self.text.extend(separator);
-        self.text.extend(text.as_bytes());
+        self.pending.extend(separator);
+        self.pending.extend(text.as_bytes());
     }
 
     /// Formats a time as microseconds since the trace was created, without rounding nanoseconds.
-    fn time(&self, time: u64) -> String {
-        let ns = self.about.clock.between(self.about.began, time);
+    fn format_time(&self, time: u64) -> String {
+        let ns = self.properties.clock.between(self.properties.began, time);
         format!("{}.{:03}", ns / 1000, ns % 1000)
     }
 
     fn event(&mut self, event: &Event<'_>, cpu: u32) {
-        let task = &event.process.task;
-        // A process outside the reader's pid namespace has no id here. Its key is used instead.
-        let pid = match task.pid {
+        let process = &event.process.info;
+        // A process outside the reader's pid namespace has no id in this namespace. The output has
+        // the key of the process instead.
+        let pid = match process.pid {
             0 => event.process.key,
             pid => pid.into(),
         };
-        if self.named.insert(event.process.key) {
+        if self.named_processes.insert(event.process.key) {
             let name = json!({"name": "process_name", "ph": "M", "pid": pid, "tid": event.thread,
-                "args": {"name": task.comm}});
-            self.object(&name.to_string());
+                "args": {"name": process.comm}});
+            self.append_object(&name.to_string());
         }
         let marker = &event.marker;
         let mut args: Map<String, Json> = marker
             .values(event.payload)
-            .map(|(name, value)| (name.to_owned(), exact(value)))
+            .map(|(name, value)| (name.to_owned(), to_json(value)))
             .collect();
-        // A field's name cannot begin with this character.
+        // The name of a field cannot begin with `$`, so `$cpu` differs from every field.
         args.insert("$cpu".to_owned(), cpu.into());
         let provider = marker.name.split(':').next().unwrap_or_default();
         let text = format!(
             "{{\"name\":{},\"cat\":{},\"ph\":\"i\",\"s\":\"t\",\"ts\":{},\"pid\":{pid},\"tid\":{},\"args\":{}}}",
             json!(marker.name),
             json!(provider),
-            self.time(event.time),
+            self.format_time(event.time),
             event.thread,
             Json::Object(args),
         );
-        self.object(&text);
+        self.append_object(&text);
     }
 }
 
-/// Converts a value to JSON. A number that a double does not represent becomes a text.
-fn exact(value: Value<'_>) -> Json {
+/// Converts a value to JSON. A number that a double cannot represent exactly becomes a text.
+fn to_json(value: Value<'_>) -> Json {
     match value {
-        Value::Unsigned(n) if n < EXACT => n.into(),
-        Value::Signed(n) if n.unsigned_abs() < EXACT => n.into(),
+        Value::Unsigned(n) if n < MAX_EXACT => n.into(),
+        Value::Signed(n) if n.unsigned_abs() < MAX_EXACT => n.into(),
         Value::Single(n) if n.is_finite() => json!(f64::from(n)),
         Value::Double(n) if n.is_finite() => json!(n),
         Value::Text(bytes) => String::from_utf8_lossy(bytes).into(),
@@ -144,40 +147,40 @@ fn exact(value: Value<'_>) -> Json {
 impl Output for Perfetto {
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         for event in &packet.events {
-            self.event(event, packet.place.cpu);
+            self.event(event, packet.buffer.cpu);
         }
         for loss in &packet.losses {
             let text = format!(
                 "{{\"name\":\"events lost\",\"ph\":\"i\",\"s\":\"g\",\"ts\":{},\"pid\":0,\"tid\":0,\"args\":{}}}",
-                self.time(loss.time),
-                json!({"count": loss.count, "$cpu": packet.place.cpu}),
+                self.format_time(loss.time),
+                json!({"count": loss.count, "$cpu": packet.buffer.cpu}),
             );
-            self.object(&text);
+            self.append_object(&text);
         }
         Ok(())
     }
 
-    fn round(&mut self, _until: u64) -> io::Result<()> {
-        match self.text.is_empty() {
+    fn end_round(&mut self, _until: u64) -> io::Result<()> {
+        match self.pending.is_empty() {
             true => Ok(()),
-            false => self.give(),
+            false => self.flush(),
         }
     }
 
-    fn gone(&mut self, key: u64) -> io::Result<()> {
-        self.named.remove(&key);
+    fn process_exited(&mut self, key: u64) -> io::Result<()> {
+        self.named_processes.remove(&key);
         Ok(())
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.give()?;
+        self.flush()?;
         if !self.regular {
-            self.file.write_all(CLOSE)?;
+            self.file.write_all(CLOSING)?;
         }
         Ok(())
     }
 
     fn bytes(&self) -> u64 {
-        self.at + CLOSE.len() as u64
+        self.written + CLOSING.len() as u64
     }
 }

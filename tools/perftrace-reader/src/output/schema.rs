@@ -6,10 +6,11 @@ use serde_json::{json, Map, Value as Json};
 
 use crate::fields::Type;
 use crate::metadata::Marker;
-use crate::output::About;
+use crate::output::TraceProperties;
 
-/// Byte order of integers: this machine's, because fields are copied as they were written.
-const ORDER: &str = match cfg!(target_endian = "little") {
+/// Byte order of integers, which is that of this machine, because fields are copied as they were
+/// written.
+const BYTE_ORDER: &str = match cfg!(target_endian = "little") {
     true => "little-endian",
     false => "big-endian",
 };
@@ -19,26 +20,31 @@ pub const MAGIC: u32 = 0xc1fc_1fc1;
 /// The id of the only class of data streams.
 pub const STREAM_CLASS: u32 = 0;
 
-/// Frames a fragment: a record separator before it, a line feed after it.
-pub fn fragment(json: &Json) -> Vec<u8> {
+/// Encodes a fragment, with a record separator before and a line feed after it.
+pub fn encode_fragment(json: &Json) -> Vec<u8> {
     format!("\x1e{json}\n").into_bytes()
 }
 
-fn unsigned(bits: u32) -> Json {
-    json!({"type": "fixed-length-unsigned-integer", "length": bits, "byte-order": ORDER, "alignment": 8})
+fn unsigned_class(bits: u32) -> Json {
+    json!({
+        "type": "fixed-length-unsigned-integer",
+        "length": bits,
+        "byte-order": BYTE_ORDER,
+        "alignment": 8,
+    })
 }
 
-fn role(bits: u32, role: &str) -> Json {
-    let mut class = unsigned(bits);
+fn unsigned_with_role(bits: u32, role: &str) -> Json {
+    let mut class = unsigned_class(bits);
     class["roles"] = json!([role]);
     class
 }
 
-fn text() -> Json {
+fn string_class() -> Json {
     json!({"type": "null-terminated-string"})
 }
 
-fn structure<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Json {
+fn structure_class<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Json {
     let members: Vec<Json> = members
         .into_iter()
         .map(|(name, class)| json!({"name": name, "field-class": class}))
@@ -46,48 +52,64 @@ fn structure<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Json {
     json!({"type": "structure", "member-classes": members})
 }
 
-/// Returns the fragments that precede the classes of events: preamble, trace, clock, data streams.
-pub fn head(about: &About) -> Vec<Json> {
-    let environment: Map<String, Json> = about
+/// Returns the fragments that precede the classes of events: the preamble, trace, clock, data
+/// streams.
+pub fn header_fragments(properties: &TraceProperties) -> Vec<Json> {
+    let environment: Map<String, Json> = properties
         .environment
         .iter()
         .map(|(name, value)| (name.clone(), json!(value)))
         .collect();
-    let (seconds, cycles) = about.clock.origin();
-    let packet_header = structure([
-        ("magic", role(32, "packet-magic-number")),
-        ("stream_class_id", role(32, "data-stream-class-id")),
-        ("stream_id", role(64, "data-stream-id")),
+    let (seconds, cycles) = properties.clock.origin();
+    let packet_header = structure_class([
+        ("magic", unsigned_with_role(32, "packet-magic-number")),
+        (
+            "stream_class_id",
+            unsigned_with_role(32, "data-stream-class-id"),
+        ),
+        ("stream_id", unsigned_with_role(64, "data-stream-id")),
     ]);
-    let packet_context = structure([
-        ("packet_size", role(64, "packet-total-length")),
-        ("content_size", role(64, "packet-content-length")),
-        ("timestamp_begin", role(64, "default-clock-timestamp")),
+    let packet_context = structure_class([
+        ("packet_size", unsigned_with_role(64, "packet-total-length")),
+        (
+            "content_size",
+            unsigned_with_role(64, "packet-content-length"),
+        ),
+        (
+            "timestamp_begin",
+            unsigned_with_role(64, "default-clock-timestamp"),
+        ),
         (
             "timestamp_end",
-            role(64, "packet-end-default-clock-timestamp"),
+            unsigned_with_role(64, "packet-end-default-clock-timestamp"),
         ),
         (
             "events_discarded",
-            role(64, "discarded-event-record-counter-snapshot"),
+            unsigned_with_role(64, "discarded-event-record-counter-snapshot"),
         ),
-        ("packet_seq_num", role(64, "packet-sequence-number")),
-        ("cpu_id", unsigned(32)),
+        (
+            "packet_seq_num",
+            unsigned_with_role(64, "packet-sequence-number"),
+        ),
+        ("cpu_id", unsigned_class(32)),
     ]);
-    let event_header = structure([
-        ("id", role(32, "event-record-class-id")),
-        ("timestamp", role(64, "default-clock-timestamp")),
+    let event_header = structure_class([
+        ("id", unsigned_with_role(32, "event-record-class-id")),
+        (
+            "timestamp",
+            unsigned_with_role(64, "default-clock-timestamp"),
+        ),
     ]);
-    let event_context = structure([
-        ("pid", unsigned(32)),
-        ("tid", unsigned(32)),
-        ("procname", text()),
+    let event_context = structure_class([
+        ("pid", unsigned_class(32)),
+        ("tid", unsigned_class(32)),
+        ("procname", string_class()),
     ]);
     vec![
         json!({"type": "preamble", "version": 2}),
         json!({
             "type": "trace-class",
-            "name": about.name,
+            "name": properties.name,
             "environment": environment,
             "packet-header-field-class": packet_header,
         }),
@@ -95,7 +117,7 @@ pub fn head(about: &About) -> Vec<Json> {
             "type": "clock-class",
             "id": "ticks",
             "name": "ticks",
-            "frequency": about.clock.frequency(),
+            "frequency": properties.clock.frequency(),
             "origin": "unix-epoch",
             "offset-from-origin": {"seconds": seconds, "cycles": cycles},
         }),
@@ -111,7 +133,7 @@ pub fn head(about: &About) -> Vec<Json> {
 }
 
 /// Returns the fragment that describes a class of events.
-pub fn event(marker: &Marker) -> Json {
+pub fn event_class(marker: &Marker) -> Json {
     let members = marker
         .fields
         .iter()
@@ -121,29 +143,29 @@ pub fn event(marker: &Marker) -> Json {
         "id": marker.class,
         "data-stream-class-id": STREAM_CLASS,
         "name": marker.name,
-        "payload-field-class": structure(members),
+        "payload-field-class": structure_class(members),
     })
 }
 
 fn field_class(kind: Type) -> Json {
     let bits = |bytes: u8| u32::from(bytes) * 8;
     match kind {
-        Type::Unsigned(bytes) => unsigned(bits(bytes)),
+        Type::Unsigned(bytes) => unsigned_class(bits(bytes)),
         Type::Signed(bytes) => {
-            let mut class = unsigned(bits(bytes));
+            let mut class = unsigned_class(bits(bytes));
             class["type"] = json!("fixed-length-signed-integer");
             class
         }
         Type::Hex(bytes) => {
-            let mut class = unsigned(bits(bytes));
+            let mut class = unsigned_class(bits(bytes));
             class["preferred-display-base"] = json!(16);
             class
         }
         Type::Float(bytes) => {
-            let mut class = unsigned(bits(bytes));
+            let mut class = unsigned_class(bits(bytes));
             class["type"] = json!("fixed-length-floating-point-number");
             class
         }
-        Type::Text => text(),
+        Type::Text => string_class(),
     }
 }

@@ -11,35 +11,35 @@ use std::io::{self, Write};
 
 use crate::clock::Clock;
 use crate::output::{Event, Merge, Output, Packet};
-use crate::source::Place;
+use crate::source::BufferId;
 
-/// The output: lines to a writer.
+/// The text output, which writes a line for each event to a writer.
 #[derive(Debug)]
 pub struct Text<W: Write> {
-    to: W,
+    writer: W,
     clock: Clock,
     colour: bool,
-    held: Merge<String>,
+    pending: Merge<String>,
     bytes: u64,
 }
 
 /// Escape sequence for names.
 const BOLD: &str = "\x1b[1m";
-/// Escape sequence for times.
+/// Escape sequence for the colour of times.
 const DIM: &str = "\x1b[2m";
-/// Escape sequence for lost events.
+/// Escape sequence for the colour of lost events.
 const NOTICE: &str = "\x1b[33m";
-/// Escape sequence that ends the others.
+/// Escape sequence that ends the effect of the other sequences.
 const PLAIN: &str = "\x1b[0m";
 
 impl<W: Write> Text<W> {
-    /// Creates the output, with or without colours.
-    pub fn new(to: W, clock: Clock, colour: bool) -> Self {
+    /// Creates the text output, with or without colours.
+    pub fn new(writer: W, clock: Clock, colour: bool) -> Self {
         Self {
-            to,
+            writer,
             clock,
             colour,
-            held: Merge::default(),
+            pending: Merge::default(),
             bytes: 0,
         }
     }
@@ -51,21 +51,21 @@ impl<W: Write> Text<W> {
         }
     }
 
-    fn time(&self, time: u64) -> String {
+    fn format_time(&self, time: u64) -> String {
         let ns = self.clock.realtime(time);
         format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
     }
 
-    fn line(&self, event: &Event<'_>, place: Place) -> String {
-        let task = &event.process.task;
+    fn format_event(&self, event: &Event<'_>, buffer: BufferId) -> String {
+        let process = &event.process.info;
         let (bold, dim, plain) = (self.style(BOLD), self.style(DIM), self.style(PLAIN));
         let mut line = format!(
             "{} {}/{} [{:03}] {dim}{}{plain}: {bold}{}{plain}:",
-            task.comm.escape_debug(),
-            task.pid,
+            process.comm.escape_debug(),
+            process.pid,
             event.thread,
-            place.cpu,
-            self.time(event.time),
+            buffer.cpu,
+            self.format_time(event.time),
             event.marker.name.escape_debug(),
         );
         for (name, value) in event.marker.values(event.payload) {
@@ -76,45 +76,45 @@ impl<W: Write> Text<W> {
         line
     }
 
-    fn give(&mut self, until: u64) -> io::Result<()> {
-        for line in self.held.take(until) {
-            self.to.write_all(line.as_bytes())?;
+    fn write_until(&mut self, until: u64) -> io::Result<()> {
+        for line in self.pending.take_until(until) {
+            self.writer.write_all(line.as_bytes())?;
             self.bytes += line.len() as u64;
         }
-        self.to.flush()
+        self.writer.flush()
     }
 }
 
 impl<W: Write> Output for Text<W> {
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
-        let cpu = packet.place.cpu;
+        let cpu = packet.buffer.cpu;
         let mut losses = packet.losses.iter().peekable();
         for n in 0..=packet.events.len() {
             while let Some(loss) = losses.next_if(|l| l.before == n) {
                 let (notice, plain) = (self.style(NOTICE), self.style(PLAIN));
-                let time = self.time(loss.time);
+                let time = self.format_time(loss.time);
                 let count = loss.count;
                 let line = format!("{notice}# {count} events lost [{cpu:03}] {time}{plain}\n");
-                self.held.push(loss.time, line);
+                self.pending.push(loss.time, line);
             }
             if let Some(event) = packet.events.get(n) {
-                let line = self.line(event, packet.place);
-                self.held.push(event.time, line);
+                let line = self.format_event(event, packet.buffer);
+                self.pending.push(event.time, line);
             }
         }
         Ok(())
     }
 
-    fn round(&mut self, until: u64) -> io::Result<()> {
-        self.give(until)
+    fn end_round(&mut self, until: u64) -> io::Result<()> {
+        self.write_until(until)
     }
 
-    fn gone(&mut self, _key: u64) -> io::Result<()> {
+    fn process_exited(&mut self, _key: u64) -> io::Result<()> {
         Ok(())
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.give(u64::MAX)
+        self.write_until(u64::MAX)
     }
 
     fn bytes(&self) -> u64 {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A fake trace: the contents of its buffers, round by round.
+//! A fake trace, which has the contents of its buffers for each round.
 #![allow(dead_code, reason = "each program uses its part")]
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 
 use perftrace_reader::{
-    Chunk, Description, Error, Info, Place, Source, Task, FLIGHT, KEY_SHARED, LOST, PAD, SHARED,
+    BufferId, Chunk, Error, Info, MarkerInfo, ProcessInfo, Source, FLIGHT, KEY_SHARED, LOST, PAD,
+    SHARED,
 };
 
-/// Ticks per millisecond.
+/// Frequency of the fake trace's clock in ticks per millisecond.
 pub const KHZ: u32 = 2_000_000;
 /// The time of reading, in ticks.
 pub const NOW: u64 = 10_000_000_000;
@@ -19,10 +20,10 @@ pub const REALTIME: u64 = 1_700_000_005_000_000_000;
 
 type Buffers = VecDeque<(Chunk, Vec<u8>)>;
 
-/// The fake trace, with the buffers of the rounds to come.
+/// The fake trace, with the buffers of the rounds that are not read yet.
 pub struct Fake {
     pub info: Info,
-    processes: HashMap<u64, Task>,
+    processes: HashMap<u64, ProcessInfo>,
     markers: HashMap<(u64, u32), (String, String)>,
     rounds: RefCell<VecDeque<Buffers>>,
     current: RefCell<Buffers>,
@@ -49,24 +50,24 @@ impl Fake {
     }
 
     pub fn flight() -> Self {
-        let mut this = Self::new();
-        this.info.flags = FLIGHT;
-        this
+        let mut fake = Self::new();
+        fake.info.flags = FLIGHT;
+        fake
     }
 
     pub fn shared() -> Self {
-        let mut this = Self::new();
-        this.info.flags = SHARED;
-        this
+        let mut fake = Self::new();
+        fake.info.flags = SHARED;
+        fake
     }
 
     pub fn process(mut self, key: u64, pid: u32, comm: &str) -> Self {
-        let task = Task {
+        let info = ProcessInfo {
             pid,
             comm: comm.to_owned(),
-            ..Task::default()
+            ..ProcessInfo::default()
         };
-        self.processes.insert(key, task);
+        self.processes.insert(key, info);
         self
     }
 
@@ -77,10 +78,10 @@ impl Fake {
     }
 
     /// Adds a round: key, CPU, contents and lost events of each buffer.
-    pub fn round(&mut self, buffers: &[(u64, u32, &[u8], u64)]) {
+    pub fn add_round(&mut self, buffers: &[(u64, u32, &[u8], u64)]) {
         let chunk = |(key, cpu, bytes, lost): &(u64, u32, &[u8], u64)| {
             let chunk = Chunk {
-                place: Place {
+                buffer: BufferId {
                     key: *key,
                     cpu: *cpu,
                 },
@@ -94,9 +95,9 @@ impl Fake {
         self.rounds.borrow_mut().push_back(buffers);
     }
 
-    /// Adds a round with one buffer, which is at this position already.
-    pub fn round_at(&mut self, key: u64, cpu: u32, bytes: &[u8], position: u64) {
-        self.round(&[(key, cpu, bytes, 0)]);
+    /// Adds a round with one buffer, whose position is `position`.
+    pub fn add_round_at(&mut self, key: u64, cpu: u32, bytes: &[u8], position: u64) {
+        self.add_round(&[(key, cpu, bytes, 0)]);
         if let Some(round) = self.rounds.borrow_mut().back_mut() {
             round[0].0.position = position;
         }
@@ -107,7 +108,7 @@ impl Fake {
     }
 
     /// Removes a process, as if it did not exist any more.
-    pub fn forget(&mut self, key: u64) {
+    pub fn remove_process(&mut self, key: u64) {
         self.processes.remove(&key);
     }
 }
@@ -117,9 +118,9 @@ impl Source for Fake {
         Ok(self.info.clone())
     }
 
-    fn read(&self, after: Place, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
+    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
         let mut current = self.current.borrow_mut();
-        if after == Place::FIRST {
+        if after == BufferId::BEFORE_FIRST {
             *current = self.rounds.borrow_mut().pop_front().unwrap_or_default();
         }
         let Some((chunk, bytes)) = current.pop_front() else {
@@ -129,13 +130,13 @@ impl Source for Fake {
         Ok(Some(chunk))
     }
 
-    fn process(&self, key: u64) -> Result<Option<Task>, Error> {
+    fn process(&self, key: u64) -> Result<Option<ProcessInfo>, Error> {
         Ok(self.processes.get(&key).cloned())
     }
 
-    fn describe(&self, key: u64, number: u32) -> Result<Option<Description>, Error> {
+    fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error> {
         let found = self.markers.get(&(key, number));
-        Ok(found.map(|(name, fields)| Description {
+        Ok(found.map(|(name, fields)| MarkerInfo {
             key,
             number,
             refs: 1,
@@ -145,12 +146,12 @@ impl Source for Fake {
     }
 }
 
-/// Records, as a writer leaves them in a buffer.
+/// The bytes of records, as a writer stores them in a buffer.
 #[derive(Clone, Default)]
-pub struct Bytes(pub Vec<u8>);
+pub struct RecordBytes(pub Vec<u8>);
 
-impl Bytes {
-    fn head(&mut self, marker: u16, bytes: usize, thread: u32, time: u64) {
+impl RecordBytes {
+    fn push_header(&mut self, marker: u16, bytes: usize, thread: u32, time: u64) {
         let words = (bytes / 8) as u16;
         self.0.extend(marker.to_ne_bytes());
         self.0.extend(words.to_ne_bytes());
@@ -160,21 +161,28 @@ impl Bytes {
 
     pub fn event(mut self, marker: u16, thread: u32, time: u64, payload: &[u8]) -> Self {
         let size = payload.len().next_multiple_of(8);
-        self.head(marker, 16 + size, thread, time);
+        self.push_header(marker, 16 + size, thread, time);
         self.0.extend(payload);
         self.0.resize(self.0.len() + size - payload.len(), 0);
         self
     }
 
     /// Appends an event of a shared buffer, with its process's key.
-    pub fn of(self, key: u64, marker: u16, thread: u32, time: u64, payload: &[u8]) -> Self {
-        let mut whole = key.to_ne_bytes().to_vec();
-        whole.extend(payload);
-        self.event(marker, thread, time, &whole)
+    pub fn shared_event(
+        self,
+        key: u64,
+        marker: u16,
+        thread: u32,
+        time: u64,
+        payload: &[u8],
+    ) -> Self {
+        let mut shared_payload = key.to_ne_bytes().to_vec();
+        shared_payload.extend(payload);
+        self.event(marker, thread, time, &shared_payload)
     }
 
     pub fn lost(mut self, time: u64, total: u64) -> Self {
-        self.head(LOST, 24, 0, time);
+        self.push_header(LOST, 24, 0, time);
         self.0.extend(total.to_ne_bytes());
         self
     }
@@ -194,10 +202,10 @@ impl Bytes {
     }
 
     /// Joins events in the order of a flight recorder: newest first.
-    pub fn newest_first(events: &[Bytes]) -> Vec<u8> {
+    pub fn newest_first(events: &[RecordBytes]) -> Vec<u8> {
         events.iter().rev().flat_map(|e| e.0.clone()).collect()
     }
 }
 
 /// The key of the shared buffers.
-pub const ALL: u64 = KEY_SHARED;
+pub const SHARED_KEY: u64 = KEY_SHARED;

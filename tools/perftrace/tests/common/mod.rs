@@ -15,16 +15,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use perftrace::simulate::{Kernel, Record};
 
 /// Reads all new records of a trace, CPU by CPU.
-pub fn all(kernel: &Kernel, trace: u32) -> Vec<Record> {
+pub fn read_all(kernel: &Kernel, trace: u32) -> Vec<Record> {
     let cpus = kernel.cpus();
     cpus.flat_map(|cpu| kernel.read(trace, cpu)).collect()
 }
 
 /// Returns the number of the marker with this name and these fields.
-pub fn number(kernel: &Kernel, name: &str) -> u16 {
+pub fn marker_number(kernel: &Kernel, name: &str) -> u16 {
     let markers = kernel.markers();
-    let found = markers.iter().position(|(marker, _)| marker == name);
-    found.unwrap_or_else(|| panic!("{name} is not in {markers:?}")) as u16
+    let index = markers.iter().position(|(marker, _)| marker == name);
+    index.unwrap_or_else(|| panic!("{name} is not in {markers:?}")) as u16
 }
 
 /// Returns the id of the calling thread.
@@ -34,12 +34,12 @@ pub fn gettid() -> u32 {
 }
 
 /// Returns the number of CPUs that this process may use.
-pub fn cpus() -> usize {
+pub fn nr_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
 
 /// Moves the calling thread to a CPU.
-pub fn move_to(cpu: usize) {
+pub fn set_affinity(cpu: usize) {
     // SAFETY: A set of CPUs consists of integers, for which all zeroes are valid.
     unsafe {
         let mut set: libc::cpu_set_t = zeroed();
@@ -48,11 +48,12 @@ pub fn move_to(cpu: usize) {
     }
 }
 
-/// Starts a timer that interrupts the process by SIGALRM at this interval. 0 stops it.
-pub fn alarms(microseconds: i64, handler: Option<extern "C" fn(i32)>) {
+/// Starts a timer that interrupts the process by SIGALRM at this interval in microseconds. An
+/// interval of 0 stops the timer.
+pub fn set_alarm_timer(interval_us: i64, handler: Option<extern "C" fn(i32)>) {
     let time = libc::timeval {
         tv_sec: 0,
-        tv_usec: microseconds,
+        tv_usec: interval_us,
     };
     let timer = libc::itimerval {
         it_interval: time,
@@ -71,7 +72,7 @@ pub fn alarms(microseconds: i64, handler: Option<extern "C" fn(i32)>) {
 }
 
 /// Blocks or unblocks SIGALRM in the calling thread.
-fn mask(how: i32) {
+fn mask_alarm(how: i32) {
     // SAFETY: A set of signals consists of integers, for which all zeroes are valid.
     unsafe {
         let mut set: libc::sigset_t = zeroed();
@@ -81,29 +82,29 @@ fn mask(how: i32) {
 }
 
 /// Blocks SIGALRM in the calling thread, and in the threads that it creates.
-pub fn alarms_elsewhere() {
-    mask(libc::SIG_BLOCK);
+pub fn block_alarms() {
+    mask_alarm(libc::SIG_BLOCK);
 }
 
 /// Unblocks SIGALRM in the calling thread.
-pub fn alarms_here() {
-    mask(libc::SIG_UNBLOCK);
+pub fn unblock_alarms() {
+    mask_alarm(libc::SIG_UNBLOCK);
 }
 
-/// Sends the calling thread a signal.
+/// Sends a signal to the calling thread.
 pub fn interrupt_self(signal: i32) {
-    // SAFETY: raise() takes a number.
+    // SAFETY: raise() accepts any signal number.
     unsafe { libc::raise(signal) };
 }
 
-/// Runs `what` in a child process. Returns whether it returned true.
-pub fn in_child(what: impl FnOnce() -> bool) -> bool {
-    // SAFETY: The child has only this thread. It runs `what` and exits.
+/// Runs `f` in a child process. Returns true if `f` returned true.
+pub fn in_child(f: impl FnOnce() -> bool) -> bool {
+    // SAFETY: The child has only this thread. The child runs `f` and exits.
     unsafe {
         match libc::fork() {
             0 => {
-                let content = std::panic::catch_unwind(std::panic::AssertUnwindSafe(what));
-                libc::_exit(i32::from(!content.unwrap_or(false)));
+                let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+                libc::_exit(i32::from(!result.unwrap_or(false)));
             }
             child => {
                 let mut status = 0;
@@ -114,11 +115,12 @@ pub fn in_child(what: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// Maps a file of 4096 bytes as words that processes share.
-pub fn words(file: &File) -> &'static [AtomicU64; 512] {
+/// Maps a file of 4096 bytes as 64-bit words that processes share.
+pub fn map_words(file: &File) -> &'static [AtomicU64; 512] {
     file.set_len(4096).expect("room");
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: A new mapping of a file of this length, which is never unmapped.
+    // SAFETY: mmap() makes a new mapping of a file that has this length, and the mapping is never
+    // unmapped.
     unsafe {
         let fd = file.as_raw_fd();
         let at = libc::mmap(null_mut(), 4096, protection, libc::MAP_SHARED, fd, 0);
@@ -127,45 +129,46 @@ pub fn words(file: &File) -> &'static [AtomicU64; 512] {
     }
 }
 
-static STEPS: AtomicUsize = AtomicUsize::new(0);
-static THEN: AtomicUsize = AtomicUsize::new(0);
-static PLACE: AtomicUsize = AtomicUsize::new(0);
+static STEPS_LEFT: AtomicUsize = AtomicUsize::new(0);
+static STEP_HANDLER: AtomicUsize = AtomicUsize::new(0);
+static STEP_ADDRESS: AtomicUsize = AtomicUsize::new(0);
 
 const TRAP_FLAG: i64 = 1 << 8;
 
-extern "C" fn at_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let left = STEPS.load(Relaxed);
-    STEPS.store(left.wrapping_sub(1), Relaxed);
-    if left != 0 {
+extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let steps_left = STEPS_LEFT.load(Relaxed);
+    STEPS_LEFT.store(steps_left.wrapping_sub(1), Relaxed);
+    if steps_left != 0 {
         return;
     }
-    // SAFETY: `stepped` has stored a function. The kernel passes a context that a handler may
-    // change.
+    // SAFETY: The pointer is that of a function, which `run_stepped` has stored. The kernel passes
+    // a context that a handler may change.
     unsafe {
-        transmute::<usize, fn()>(THEN.load(Relaxed))();
+        transmute::<usize, fn()>(STEP_HANDLER.load(Relaxed))();
         let context: *mut libc::ucontext_t = context.cast();
         let registers = &mut (*context).uc_mcontext.gregs;
-        PLACE.store(registers[libc::REG_RIP as usize] as usize, Relaxed);
+        STEP_ADDRESS.store(registers[libc::REG_RIP as usize] as usize, Relaxed);
         registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
     }
 }
 
-/// Runs `something` in single steps, and `then` in a signal handler after `at` of its instructions.
-/// The steps end there. Returns the address of the instruction at which `then` ran.
-pub fn stepped(at: usize, then: fn(), something: impl FnOnce()) -> usize {
-    STEPS.store(at, Relaxed);
-    THEN.store(then as usize, Relaxed);
+/// Runs `f` in single steps, and `handler` in a signal handler after `nr_steps` of its
+/// instructions. After the handler, `f` runs without steps. Returns the address of the instruction
+/// at which `handler` ran.
+pub fn run_stepped(nr_steps: usize, handler: fn(), f: impl FnOnce()) -> usize {
+    STEPS_LEFT.store(nr_steps, Relaxed);
+    STEP_HANDLER.store(handler as usize, Relaxed);
     // SAFETY: The handler calls only functions that are allowed in a handler. The trap flag has no
-    // effect but the steps.
+    // other effect than single-stepping.
     unsafe {
         let mut action: libc::sigaction = zeroed();
-        action.sa_sigaction = at_step as usize;
+        action.sa_sigaction = on_step as usize;
         action.sa_flags = libc::SA_SIGINFO;
         libc::sigaction(libc::SIGTRAP, &raw const action, null_mut());
         asm!("pushfq", "or qword ptr [rsp], 256", "popfq");
     }
-    something();
-    // SAFETY: Clears the trap flag, which has no effect but the steps.
+    f();
+    // SAFETY: The instructions clear the trap flag, which has no other effect than single-stepping.
     unsafe { asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
-    PLACE.load(Relaxed)
+    STEP_ADDRESS.load(Relaxed)
 }

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Samples in a file, in the format of linux-perf's perf.data: what `pfc record` writes
-//! can be read by `perf report` and the like, and the other way round.
+//! The file format of linux-perf's perf.data, in which pfc stores samples. `perf report` and
+//! similar programs read the files of `pfc record`, and pfc reads the files of `perf record`.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `write.rs` | the file: header, attributes, records one after the other, features |
-//! | `record.rs` | what a record's bytes are |
+//! | `write.rs` | writes a file: header, attributes, records, features |
+//! | `record.rs` | encodes the records |
 //!
-//! Read by the crate linux-perf-data: see `profile/`.
+//! Files are read with the crate linux-perf-data, in `profile/`.
 
 pub mod record;
 pub mod write;
 
-pub use record::{middle, take_until, Common, Encoder};
-pub use write::{in_memory, Attribute, Writer};
+pub use record::{middle_time, take_until, Encoder, SampleId};
+pub use write::{encode_file, Attribute, Writer};
 
-/// Where a file goes, and comes from, if nothing is said.
-pub const DEFAULT: &str = "pfc.data";
+/// The file that is written and read if the user names no file.
+pub const DEFAULT_FILE: &str = "pfc.data";
 
-/// Addresses from here on are the kernel's.
-pub const KERNEL: u64 = 1 << 63;
-/// From here on they are no addresses: they say whose frames follow in a stack.
-pub const CONTEXTS: u64 = -4095_i64 as u64;
+/// The first address of the kernel. All lower addresses belong to user space.
+pub const KERNEL_START: u64 = 1 << 63;
+/// PERF_CONTEXT_MAX, the lowest context marker. A value from PERF_CONTEXT_MAX on in a call chain is
+/// not an address, but says whether the frames that follow are of the kernel or of user space.
+pub const CONTEXT_MAX: u64 = -4095_i64 as u64;

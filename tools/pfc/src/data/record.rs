@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Records of perf.data: `enum perf_event_type` of linux/perf_event.h.
+//! Encodes records of perf.data: `enum perf_event_type` of linux/perf_event.h.
 
 use ring::{Sample, IN_GUEST};
 
-use super::KERNEL;
+use super::KERNEL_START;
 
 const MMAP: u32 = 1;
 const LOST: u32 = 2;
@@ -18,7 +18,7 @@ const MMAP2: u32 = 10;
 #[cfg(test)]
 const BUILD_ID: u32 = 67;
 
-/// PERF_RECORD_MISC_*.
+/// Bits of the field `misc` in a record's header: PERF_RECORD_MISC_*.
 const MMAP_BUILD_ID: u16 = 1 << 14;
 const IN_KERNEL: u16 = 1;
 const IN_USER: u16 = 2;
@@ -27,10 +27,11 @@ const COMM_EXEC: u16 = 1 << 13;
 #[cfg(test)]
 const BUILD_ID_SIZE: u16 = 1 << 15;
 
-/// A record's size has 16 bits; what else is in it takes less than this.
-const MOST_FRAMES: usize = 8000;
+/// The maximum number of frames in a sample. The size of a record has 16 bits, and 8000 frames of 8
+/// bytes leave 1535 bytes for the other fields of the sample.
+const MAX_FRAMES: usize = 8000;
 
-/// PERF_SAMPLE_*: what is in a sample.
+/// The fields of a sample: PERF_SAMPLE_*.
 pub const SAMPLE_TYPE: u64 = IP | TID | TIME | CPU | PERIOD | IDENTIFIER;
 const IP: u64 = 1 << 0;
 const TID: u64 = 1 << 1;
@@ -40,43 +41,44 @@ const CPU: u64 = 1 << 7;
 const PERIOD: u64 = 1 << 8;
 const IDENTIFIER: u64 = 1 << 16;
 
-/// What each record says besides.
+/// The fields at the end of each record that is not a sample: the kernel's `sample_id`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Common {
+pub struct SampleId {
     pub pid: u32,
     pub tid: u32,
-    /// Nanoseconds of CLOCK_MONOTONIC.
+    /// The time of the record, in nanoseconds of CLOCK_MONOTONIC.
     pub time: u64,
     pub cpu: u32,
-    /// Of the event.
+    /// The ID of the event, [`super::Attribute::id`].
     pub id: u64,
 }
 
-/// Code that a process has mapped.
+/// An executable mapping of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Region {
     pub start: u64,
     pub end: u64,
-    /// Of `start` in the file.
+    /// The offset of `start` in the mapped file, in bytes.
     pub offset: u64,
-    /// Major, minor.
+    /// The major and the minor number of the file's device.
     pub device: (u32, u32),
     pub inode: u64,
-    /// The build id of the file, where it is known; 20 bytes at most count.
+    /// The build ID of the file; empty if the build ID is not known. Only the first 20 bytes are
+    /// encoded.
     pub build_id: Vec<u8>,
     pub path: String,
 }
 
-/// Bytes of records.
+/// Encodes records and collects their bytes.
 #[derive(Debug, Default)]
 pub struct Encoder {
     pub bytes: Vec<u8>,
-    /// With stacks: [`CALLCHAIN`].
-    pub stacks: bool,
+    /// True if samples contain call chains, as [`CALLCHAIN`] in the attribute says.
+    pub has_stacks: bool,
 }
 
 impl Encoder {
-    fn begin(&mut self, kind: u32, misc: u16) -> usize {
+    fn begin_record(&mut self, kind: u32, misc: u16) -> usize {
         let at = self.bytes.len();
         self.u32(kind);
         self.bytes.extend(misc.to_le_bytes());
@@ -84,16 +86,16 @@ impl Encoder {
         at
     }
 
-    /// What each record but samples ends with.
-    fn end(&mut self, at: usize, common: &Common) {
-        self.pair(common.pid, common.tid);
-        self.u64(common.time);
-        self.pair(common.cpu, 0);
-        self.u64(common.id);
-        self.close(at);
+    /// Appends the sample ID to a record that is not a sample, and sets the size of the record.
+    fn end_record(&mut self, at: usize, sample_id: &SampleId) {
+        self.pair(sample_id.pid, sample_id.tid);
+        self.u64(sample_id.time);
+        self.pair(sample_id.cpu, 0);
+        self.u64(sample_id.id);
+        self.set_size(at);
     }
 
-    fn close(&mut self, at: usize) {
+    fn set_size(&mut self, at: usize) {
         let size = u16::try_from(self.bytes.len() - at).unwrap_or(u16::MAX);
         self.bytes[at + 6..at + 8].copy_from_slice(&size.to_le_bytes());
     }
@@ -111,9 +113,9 @@ impl Encoder {
         self.u32(second);
     }
 
-    /// Up to a multiple of 8 bytes, with a NUL at least.
-    fn text(&mut self, text: &str) {
-        // A path has 4096 bytes at most; more would not fit the record.
+    /// Appends a text, and one to eight NUL bytes up to a multiple of 8 bytes.
+    fn padded_string(&mut self, text: &str) {
+        // A path has at most 4096 bytes. A longer text could exceed the size of a record.
         let text = &text.as_bytes()[..text.len().min(4096)];
         self.bytes.extend(text);
         let zeros = 8 - text.len() % 8;
@@ -122,74 +124,77 @@ impl Encoder {
 
     pub fn sample(&mut self, sample: &Sample, id: u64) {
         let (misc, ip) = match sample.ip {
-            // Whether it was in the guest's kernel is not known.
+            // The ring does not say whether the CPU ran the kernel or a process of the guest.
             IN_GUEST => (GUEST_KERNEL, 0),
-            ip if ip >= KERNEL => (IN_KERNEL, ip),
+            ip if ip >= KERNEL_START => (IN_KERNEL, ip),
             ip => (IN_USER, ip),
         };
-        let at = self.begin(SAMPLE, misc);
+        let at = self.begin_record(SAMPLE, misc);
         self.u64(id);
         self.u64(ip);
         self.pair(sample.pid, sample.tid);
         self.u64(sample.time);
         self.pair(sample.cpu, 0);
         self.u64(sample.period());
-        if self.stacks {
-            let frames = &sample.frames[..sample.frames.len().min(MOST_FRAMES)];
+        if self.has_stacks {
+            let frames = &sample.frames[..sample.frames.len().min(MAX_FRAMES)];
             self.u64(frames.len() as u64);
             for frame in frames {
                 self.u64(*frame);
             }
         }
-        self.close(at);
+        self.set_size(at);
     }
 
-    pub fn lost(&mut self, lost: u64, common: &Common) {
-        let at = self.begin(LOST, 0);
-        self.u64(common.id);
+    pub fn lost(&mut self, lost: u64, sample_id: &SampleId) {
+        let at = self.begin_record(LOST, 0);
+        self.u64(sample_id.id);
         self.u64(lost);
-        self.end(at, common);
+        self.end_record(at, sample_id);
     }
 
-    pub fn throttle(&mut self, on: bool, common: &Common) {
-        let at = self.begin(if on { THROTTLE } else { UNTHROTTLE }, 0);
-        self.u64(common.time);
-        self.u64(common.id);
-        self.u64(common.id);
-        self.end(at, common);
+    pub fn throttle(&mut self, is_start: bool, sample_id: &SampleId) {
+        let at = self.begin_record(if is_start { THROTTLE } else { UNTHROTTLE }, 0);
+        self.u64(sample_id.time);
+        self.u64(sample_id.id);
+        self.u64(sample_id.id);
+        self.end_record(at, sample_id);
     }
 
-    /// A thread's name; `exec`: with all that its process had mapped gone.
-    pub fn comm(&mut self, name: &str, exec: bool, common: &Common) {
-        let at = self.begin(COMM, if exec { COMM_EXEC } else { 0 });
-        self.pair(common.pid, common.tid);
-        self.text(name);
-        self.end(at, common);
+    /// Encodes the name of a thread. `is_exec` says that the thread has called exec, which removed
+    /// all earlier mappings of its process.
+    pub fn comm(&mut self, name: &str, is_exec: bool, sample_id: &SampleId) {
+        let at = self.begin_record(COMM, if is_exec { COMM_EXEC } else { 0 });
+        self.pair(sample_id.pid, sample_id.tid);
+        self.padded_string(name);
+        self.end_record(at, sample_id);
     }
 
-    /// A new thread: of another process if it is not the parent's.
-    pub fn fork(&mut self, parent: (u32, u32), common: &Common) {
-        self.task(FORK, parent, common);
+    /// Encodes the creation of a thread. `parent` has the process ID and the thread ID of the
+    /// creator. The new thread is the first of a new process if its process ID differs from the
+    /// creator's.
+    pub fn fork(&mut self, parent: (u32, u32), sample_id: &SampleId) {
+        self.task(FORK, parent, sample_id);
     }
 
-    pub fn exit(&mut self, parent: (u32, u32), common: &Common) {
-        self.task(EXIT, parent, common);
+    pub fn exit(&mut self, parent: (u32, u32), sample_id: &SampleId) {
+        self.task(EXIT, parent, sample_id);
     }
 
-    fn task(&mut self, kind: u32, parent: (u32, u32), common: &Common) {
-        let at = self.begin(kind, 0);
-        self.pair(common.pid, parent.0);
-        self.pair(common.tid, parent.1);
-        self.u64(common.time);
-        self.end(at, common);
+    fn task(&mut self, kind: u32, parent: (u32, u32), sample_id: &SampleId) {
+        let at = self.begin_record(kind, 0);
+        self.pair(sample_id.pid, parent.0);
+        self.pair(sample_id.tid, parent.1);
+        self.u64(sample_id.time);
+        self.end_record(at, sample_id);
     }
 
-    /// Code of a process.
-    pub fn region(&mut self, region: &Region, common: &Common) {
+    /// Encodes an executable mapping of a process.
+    pub fn mmap2(&mut self, region: &Region, sample_id: &SampleId) {
         let has_build_id = !region.build_id.is_empty();
         let misc = IN_USER | if has_build_id { MMAP_BUILD_ID } else { 0 };
-        let at = self.begin(MMAP2, misc);
-        self.pair(common.pid, common.tid);
+        let at = self.begin_record(MMAP2, misc);
+        self.pair(sample_id.pid, sample_id.tid);
         self.u64(region.start);
         self.u64(region.end.saturating_sub(region.start));
         self.u64(region.offset);
@@ -204,81 +209,91 @@ impl Encoder {
             self.u64(region.inode);
             self.u64(0);
         }
-        // PROT_READ | PROT_EXEC, MAP_PRIVATE.
+        // The protection PROT_READ | PROT_EXEC, and the flag MAP_PRIVATE.
         self.pair(5, 2);
-        self.text(&region.path);
-        self.end(at, common);
+        self.padded_string(&region.path);
+        self.end_record(at, sample_id);
     }
 
-    /// The build id of the file with this path, for the header's list of build ids.
+    /// Encodes the build ID of the file with this path, for the list of build IDs in the header.
     #[cfg(test)]
     pub fn build_id(&mut self, path: &str, id: &[u8]) {
-        let at = self.begin(BUILD_ID, IN_USER | BUILD_ID_SIZE);
+        let at = self.begin_record(BUILD_ID, IN_USER | BUILD_ID_SIZE);
         self.u32(u32::MAX);
         let id = &id[..id.len().min(20)];
         let mut bytes = [0; 24];
         bytes[..id.len()].copy_from_slice(id);
         bytes[20] = id.len() as u8;
         self.bytes.extend(bytes);
-        self.text(path);
-        self.close(at);
+        self.padded_string(path);
+        self.set_size(at);
     }
 
-    /// A record that the kernel has made, of an event whose fields are those of
-    /// [`SAMPLE_TYPE`]. It gets the id `id`, its last field.
-    pub fn copy(&mut self, record: &[u8], id: u64) {
+    /// Copies a record that the kernel has written for an event. The fields at the end of the
+    /// record are TID, TIME, CPU and IDENTIFIER of [`SAMPLE_TYPE`]; the last field of the copy is
+    /// set to `id`.
+    pub fn copy_record(&mut self, record: &[u8], id: u64) {
         self.bytes.extend(record);
         let at = self.bytes.len() - 8;
         self.bytes[at..].copy_from_slice(&id.to_le_bytes());
     }
 
-    /// The kernel's text, or a module's; before all else.
-    pub fn kernel(&mut self, start: u64, end: u64, offset: u64, name: &str, id: u64) {
-        let at = self.begin(MMAP, IN_KERNEL);
+    /// Encodes the mapping of the kernel's text or of a module. The record has the time 0, so that
+    /// readers process the record before all other records.
+    pub fn kernel_mmap(&mut self, start: u64, end: u64, offset: u64, name: &str, id: u64) {
+        let at = self.begin_record(MMAP, IN_KERNEL);
         self.pair(u32::MAX, 0);
         self.u64(start);
         self.u64(end.saturating_sub(start));
         self.u64(offset);
-        self.text(name);
-        let common = Common {
+        self.padded_string(name);
+        let sample_id = SampleId {
             id,
-            ..Common::default()
+            ..SampleId::default()
         };
-        self.end(at, &common);
+        self.end_record(at, &sample_id);
     }
 }
 
-/// Each of the records that an [`Encoder`] has made, with its time.
-fn timed(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
+/// Returns each record that an [`Encoder`] has made, with the time of the record.
+fn records_with_time(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
     std::iter::from_fn(move || {
-        let header = number(records, 0)?;
+        let header = read_u64(records, 0)?;
         let (record, rest) = records.split_at_checked(((header >> 48) as usize).max(8))?;
         records = rest;
         let at = match header as u32 {
-            // After the header, id, address, and the two numbers of the thread.
+            // The time of a sample is after the header, the event's ID, the address, and the
+            // process and thread ID.
             SAMPLE => Some(32),
-            // Before CPU and id.
+            // The time of a record other than a sample is before the CPU and the event's ID, which
+            // end the record.
             _ => record.len().checked_sub(24),
         };
-        Some((record, at.and_then(|at| number(record, at)).unwrap_or(0)))
+        Some((record, at.and_then(|at| read_u64(record, at)).unwrap_or(0)))
     })
 }
 
-/// Takes the records up to a time.
+/// Removes the records up to the time `time`, and returns these records. Newer records stay in
+/// `records`.
 pub fn take_until(records: &mut Vec<u8>, time: u64) -> Vec<u8> {
     let (mut until, mut later) = (Vec::new(), Vec::new());
-    for (record, its) in timed(records) {
-        let to = if its > time { &mut later } else { &mut until };
+    for (record, time_of_record) in records_with_time(records) {
+        let to = if time_of_record > time {
+            &mut later
+        } else {
+            &mut until
+        };
         to.extend(record);
     }
     *records = later;
     until
 }
 
-/// The time of the record in the middle.
-pub fn middle(records: &[u8]) -> u64 {
+/// Returns the time of the record in the middle of `records`, measured in bytes. Returns 0 for an
+/// empty list.
+pub fn middle_time(records: &[u8]) -> u64 {
     let mut bytes = 0;
-    let mut all = timed(records);
+    let mut all = records_with_time(records);
     let middle = all.find(|(record, _)| {
         bytes += record.len();
         bytes > records.len() / 2
@@ -286,7 +301,7 @@ pub fn middle(records: &[u8]) -> u64 {
     middle.map_or(0, |(_, time)| time)
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u64> {
+fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
@@ -297,9 +312,9 @@ mod tests {
     #[test]
     fn r1_9_records_are_taken_up_to_a_time() {
         let mut encoder = Encoder::default();
-        let common = |time| Common {
+        let sample_id = |time| SampleId {
             time,
-            ..Common::default()
+            ..SampleId::default()
         };
         let sample = |time| Sample {
             ip: u64::MAX >> 1,
@@ -308,13 +323,13 @@ mod tests {
         };
         encoder.sample(&sample(5), 1);
         encoder.sample(&sample(6), 1);
-        encoder.comm("a", true, &common(6));
-        encoder.comm("b", true, &common(5));
-        assert_eq!(middle(&encoder.bytes), 6);
-        assert_eq!(middle(&[]), 0);
+        encoder.comm("a", true, &sample_id(6));
+        encoder.comm("b", true, &sample_id(5));
+        assert_eq!(middle_time(&encoder.bytes), 6);
+        assert_eq!(middle_time(&[]), 0);
         let mut wanted = Encoder::default();
         wanted.sample(&sample(5), 1);
-        wanted.comm("b", true, &common(5));
+        wanted.comm("b", true, &sample_id(5));
         assert_eq!(take_until(&mut encoder.bytes, 5), wanted.bytes);
         assert!(take_until(&mut encoder.bytes, 5).is_empty());
         assert_eq!(take_until(&mut encoder.bytes, 6).len(), wanted.bytes.len());

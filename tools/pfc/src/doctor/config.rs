@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks the configuration of the running kernel, if it can be read.
+//! Checks the configuration of the running kernel, if a file with the configuration can be read.
 
 use std::fs;
 use std::process::Command;
 
-use super::{machine, note, problem, well, Check};
+use super::{machine, note, ok, problem, Check};
 
-/// Options that the modules need, each with what needs it. A missing one is a problem.
-const NEEDED: &[(&str, &str)] = &[
+/// Kernel options that the modules need, each with the feature that needs the option. `pfc doctor`
+/// reports a missing option as a problem.
+const REQUIRED_OPTIONS: &[(&str, &str)] = &[
     ("MODULES", "loadable modules"),
     ("RUST", "Rust modules"),
     ("TRACEPOINTS", "probes for counting, accounting and tracing"),
@@ -18,8 +19,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("RSEQ", "events of programs without system calls"),
 ];
 
-/// Options that the modules can do without, each with what it improves.
-const WANTED: &[(&str, &str)] = &[
+/// Kernel options that the modules can do without, each with the feature that the option provides.
+const RECOMMENDED_OPTIONS: &[(&str, &str)] = &[
     (
         "HAVE_SYSCALL_TRACEPOINTS",
         "counting and accounting of system calls",
@@ -32,57 +33,62 @@ const WANTED: &[(&str, &str)] = &[
 ];
 
 pub fn check() -> Check {
-    let what = "config";
-    let Some((path, all)) = read() else {
+    let subject = "config";
+    let Some((path, config)) = read_config() else {
         return note(
-            what,
+            subject,
             "kernel configuration not found",
         )
-        .or("Debian's package linux-image installs it in /boot; the modules report themselves what they miss");
+        .with_remedy("Debian's package linux-image installs it in /boot; the modules report themselves what they miss");
     };
     let is_set = |name: &str| {
         let line = format!("CONFIG_{name}=");
-        all.lines()
+        config
+            .lines()
             .any(|l| l.strip_prefix(&line).is_some_and(|v| v == "y" || v == "m"))
     };
-    let missing = |of: &[(&str, &str)]| -> Vec<String> {
-        let missing = of.iter().filter(|(name, _)| !is_set(name));
+    let missing = |options: &[(&str, &str)]| -> Vec<String> {
+        let missing = options.iter().filter(|(name, _)| !is_set(name));
         missing
             .map(|(name, why)| format!("CONFIG_{name} ({why})"))
             .collect()
     };
-    let (needed, wanted) = (missing(NEEDED), missing(WANTED));
-    if !needed.is_empty() {
+    let (required, recommended) = (missing(REQUIRED_OPTIONS), missing(RECOMMENDED_OPTIONS));
+    if !required.is_empty() {
         return problem(
-            what,
-            format!("{path} lacks {}", needed.join(", ")),
+            subject,
+            format!("{path} lacks {}", required.join(", ")),
             "use a kernel with these options, such as Debian's",
         );
     }
-    match wanted.is_empty() {
-        true => well(what, format!("{path} has all options that the modules use")),
-        false => note(what, format!("{path} lacks {}", wanted.join(", ")))
-            .or("everything else works without them"),
+    match recommended.is_empty() {
+        true => ok(
+            subject,
+            format!("{path} has all options that the modules use"),
+        ),
+        false => note(subject, format!("{path} lacks {}", recommended.join(", ")))
+            .with_remedy("everything else works without them"),
     }
 }
 
-/// Returns the path and the text of the kernel's configuration, from the first place that has it.
-fn read() -> Option<(String, String)> {
+/// Returns the path and the text of the kernel's configuration, from the first file that can be
+/// read.
+fn read_config() -> Option<(String, String)> {
     let release = machine::release();
-    let packed = "/proc/config.gz";
-    if fs::metadata(packed).is_ok() {
-        let done = Command::new("gzip").args(["-dc", packed]).output().ok();
-        if let Some(done) = done.filter(|done| done.status.success()) {
-            let text = String::from_utf8_lossy(&done.stdout).into_owned();
-            return Some((packed.to_owned(), text));
+    let compressed = "/proc/config.gz";
+    if fs::metadata(compressed).is_ok() {
+        let output = Command::new("gzip").args(["-dc", compressed]).output().ok();
+        if let Some(output) = output.filter(|output| output.status.success()) {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            return Some((compressed.to_owned(), text));
         }
     }
-    let plain = [
+    let candidates = [
         format!("/boot/config-{release}"),
         format!("/lib/modules/{release}/config"),
         format!("/lib/modules/{release}/build/.config"),
     ];
-    plain.into_iter().find_map(|path| {
+    candidates.into_iter().find_map(|path| {
         let text = fs::read_to_string(&path).ok()?;
         Some((path, text))
     })

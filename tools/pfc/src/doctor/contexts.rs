@@ -11,48 +11,48 @@ use perfmon::{Context, Map, Scope, DEVICE};
 use rustix::thread::gettid;
 
 use super::modules::Modules;
-use super::{devices, module, note, problem, text, well, Check};
-use crate::stat::events::{privileged, Machine};
-use crate::stat::place::place;
-use crate::stat::{is_busy, refused, Recipe};
+use super::{devices, module, note, ok, problem, read_trimmed, Check};
+use crate::stat::assign::assign;
+use crate::stat::events::{is_privileged, Machine};
+use crate::stat::{is_ebusy, syscall_failure, ContextConfig};
 
-/// Makes all checks. A context is created before the map of registers is read, because the kernel
-/// loads PMU descriptions when the first context is created.
-pub fn checks(modules: &Modules) -> Vec<Check> {
-    let made = modules
+/// Makes all checks of monitoring contexts. A context is created before the map of registers is
+/// read, because the kernel loads PMU descriptions when the first context is created.
+pub fn run_checks(modules: &Modules) -> Vec<Check> {
+    let created = modules
         .is_loaded()
         .then(|| Context::create(Scope::Thread).map(drop));
     let map = Map::read().unwrap_or_default();
-    let cpu = Cpu::read();
-    let loaded = attempt();
-    let busy = loaded
+    let cpu = CpuInfo::read();
+    let attached = try_attach();
+    let is_in_use = attached
         .as_ref()
-        .is_some_and(|r| r.as_ref().is_err_and(is_busy));
+        .is_some_and(|r| r.as_ref().is_err_and(is_ebusy));
     let has_pmu = cpu.has_pmu(&map);
     vec![
-        devices::contexts(modules),
-        pmu(&cpu, has_pmu),
-        description(modules, &map, &cpu, has_pmu),
-        watchdog(has_pmu),
-        guests(),
-        holders("perf", "anon_inode:[perf_event]", busy),
-        holders("contexts", DEVICE, false),
-        create(made),
-        load(loaded, has_pmu),
-        rdpmc(has_pmu),
-        rights(),
+        devices::check_contexts_device(modules),
+        check_pmu(&cpu, has_pmu),
+        check_description(modules, &map, &cpu, has_pmu),
+        check_watchdog(has_pmu),
+        check_kvm_guests(),
+        check_users("perf", "anon_inode:[perf_event]", is_in_use),
+        check_users("contexts", DEVICE, false),
+        check_create(created),
+        check_attach(attached, has_pmu),
+        check_rdpmc(has_pmu),
+        check_capability(),
     ]
 }
 
 /// The vendor and the flags of the first processor in /proc/cpuinfo.
-struct Cpu {
+struct CpuInfo {
     vendor: String,
     flags: Vec<String>,
 }
 
-impl Cpu {
+impl CpuInfo {
     fn read() -> Self {
-        let all = text("/proc/cpuinfo").unwrap_or_default();
+        let all = read_trimmed("/proc/cpuinfo").unwrap_or_default();
         let value = |key: &str| {
             all.lines()
                 .find_map(|l| l.strip_prefix(key)?.split_once(':'))
@@ -64,26 +64,26 @@ impl Cpu {
         }
     }
 
-    /// Returns true if there is a PMU: a description of it is registered, or the processor's flags
-    /// show one.
+    /// Returns true if this machine has a PMU: a PMU description is registered, or the processor's
+    /// flags show a PMU.
     fn has_pmu(&self, map: &Map) -> bool {
         map.hardware.is_some()
             || match self.vendor.as_str() {
-                "GenuineIntel" => self.has("arch_perfmon"),
-                // AMD's manual says that all its processors have four counters. A hypervisor may
-                // hide them.
+                "GenuineIntel" => self.has_flag("arch_perfmon"),
+                // According to AMD's manual, all processors of AMD have four counters. A hypervisor
+                // may hide the counters of an AMD processor.
                 "AuthenticAMD" | "HygonGenuine" => {
-                    !self.has("hypervisor") || self.has("perfctr_core")
+                    !self.has_flag("hypervisor") || self.has_flag("perfctr_core")
                 }
                 _ => false,
             }
     }
 
-    fn has(&self, flag: &str) -> bool {
+    fn has_flag(&self, flag: &str) -> bool {
         self.flags.iter().any(|f| f == flag)
     }
 
-    fn module(&self) -> &'static str {
+    fn module_name(&self) -> &'static str {
         match self.vendor.as_str() {
             "AuthenticAMD" | "HygonGenuine" => "pfm_amd",
             _ => "pfm_intel",
@@ -91,49 +91,51 @@ impl Cpu {
     }
 }
 
-/// Returns advice for an error, without the part that says what failed.
-fn advice(error: &io::Error) -> String {
-    let text = refused("", error).to_string();
+/// Returns the advice for an error of a monitoring context, without the words that name the failed
+/// action.
+fn error_remedy(error: &io::Error) -> String {
+    let text = syscall_failure("", error).to_string();
     text.trim_start_matches("cannot : ").to_owned()
 }
 
-fn description(modules: &Modules, map: &Map, cpu: &Cpu, has_pmu: bool) -> Check {
-    let what = "description";
+fn check_description(modules: &Modules, map: &Map, cpu: &CpuInfo, has_pmu: bool) -> Check {
+    let subject = "description";
     if let Some(d) = &map.hardware {
-        return well(
-            what,
+        return ok(
+            subject,
             format!("{}: {} PMCs, {} PMDs", d.name, d.pmcs.len(), d.pmds.len()),
         );
     }
     if !has_pmu {
-        return well(what, "not needed: there is no PMU");
+        return ok(subject, "not needed: there is no PMU");
     }
-    let (none, name) = ("no PMU description for this processor", cpu.module());
-    let found = match module::log(|said| said.starts_with("perfcounters: perfmon: ")).pop() {
-        Some(said) => format!("{none}; kernel log: {said}"),
-        None => none.to_owned(),
-    };
+    let (missing, name) = ("no PMU description for this processor", cpu.module_name());
+    let found =
+        match module::kernel_log(|message| message.starts_with("perfcounters: perfmon: ")).pop() {
+            Some(message) => format!("{missing}; kernel log: {message}"),
+            None => missing.to_owned(),
+        };
     match modules.has((name, true)) {
-        false => problem(what, found, format!("load it: modprobe {name}")),
+        false => problem(subject, found, format!("load it: modprobe {name}")),
         true => problem(
-            what,
+            subject,
             found,
             format!("{name} is loaded but does not support this PMU; see dmesg | grep {name}"),
         ),
     }
 }
 
-fn pmu(cpu: &Cpu, there: bool) -> Check {
-    let what = "PMU";
-    match (there, cpu.has("hypervisor")) {
-        (true, _) => well(what, format!("PMU of {} found", cpu.vendor)),
+fn check_pmu(cpu: &CpuInfo, has_pmu: bool) -> Check {
+    let subject = "PMU";
+    match (has_pmu, cpu.has_flag("hypervisor")) {
+        (true, _) => ok(subject, format!("PMU of {} found", cpu.vendor)),
         (false, true) => note(
-            what,
+            subject,
             "the hypervisor provides no PMU to this virtual machine; only software events are counted",
         )
-        .or("for hardware events, enable the virtual PMU on the host (QEMU/KVM: -cpu host,pmu=on)"),
+        .with_remedy("for hardware events, enable the virtual PMU on the host (QEMU/KVM: -cpu host,pmu=on)"),
         (false, false) => note(
-            what,
+            subject,
             format!(
                 "no known PMU (vendor {}); only software events are counted",
                 cpu.vendor
@@ -142,35 +144,35 @@ fn pmu(cpu: &Cpu, there: bool) -> Check {
     }
 }
 
-fn watchdog(has_pmu: bool) -> Check {
-    let what = "watchdog";
-    match text("/proc/sys/kernel/nmi_watchdog").as_deref() {
-        Some("0") => well(what, "the NMI watchdog is off"),
-        None => well(what, "no NMI watchdog in this kernel"),
-        Some(_) if !has_pmu => well(
-            what,
+fn check_watchdog(has_pmu: bool) -> Check {
+    let subject = "watchdog";
+    match read_trimmed("/proc/sys/kernel/nmi_watchdog").as_deref() {
+        Some("0") => ok(subject, "the NMI watchdog is off"),
+        None => ok(subject, "no NMI watchdog in this kernel"),
+        Some(_) if !has_pmu => ok(
+            subject,
             "the NMI watchdog is on, but there is no counter for it",
         ),
         Some(_) => problem(
-            what,
+            subject,
             "the NMI watchdog uses a counter on each CPU",
             "free it until the next boot: sysctl kernel.nmi_watchdog=0",
         ),
     }
 }
 
-/// Checks for guests of KVM, whose virtual PMU uses the host's.
-fn guests() -> Check {
-    let what = "guests";
+/// Checks for guests of KVM, whose virtual PMUs use the counters of the host's PMU.
+fn check_kvm_guests() -> Check {
+    let subject = "guests";
     let mediated = ["kvm_intel", "kvm_amd"].iter().any(|module| {
         let path = format!("/sys/module/{module}/parameters/enable_mediated_pmu");
-        text(path).is_some_and(|value| value == "Y")
+        read_trimmed(path).is_some_and(|value| value == "Y")
     });
-    let found = processes_with("anon_inode:kvm-vm");
+    let found = processes_with_open("anon_inode:kvm-vm");
     match (found.is_empty(), mediated) {
-        (true, _) => well(what, "no process with a KVM guest found"),
+        (true, _) => ok(subject, "no process with a KVM guest found"),
         (false, false) => note(
-            what,
+            subject,
             format!(
                 "KVM guests: {}; their own counters stop while a context uses the PMU, and \
                  samples in guests have no address",
@@ -178,7 +180,7 @@ fn guests() -> Check {
             ),
         ),
         (false, true) => problem(
-            what,
+            subject,
             format!(
                 "KVM guests: {}; they have exclusive use of the PMU while they run",
                 found.join(", ")
@@ -188,9 +190,9 @@ fn guests() -> Check {
     }
 }
 
-/// Returns the name and the ID of each process, except this one, that has a file open whose link in
+/// Returns the name and the ID of each process, except for pfc, that has a file open whose link in
 /// /proc/PID/fd is `link`.
-fn processes_with(link: &str) -> Vec<String> {
+fn processes_with_open(link: &str) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -208,101 +210,106 @@ fn processes_with(link: &str) -> Vec<String> {
                 return None;
             }
             has(&entry.path())?;
-            let name = text(entry.path().join("comm")).unwrap_or_default();
+            let name = read_trimmed(entry.path().join("comm")).unwrap_or_default();
             Some(format!("{name} ({number})"))
         })
         .collect()
 }
 
-/// Lists the processes that have perf events or contexts open. Not all of these use the PMU.
-fn holders(what: &'static str, link: &str, in_the_way: bool) -> Check {
-    let found = processes_with(link);
+/// Lists the processes that have perf events or monitoring contexts open. Not all processes with
+/// perf events or contexts use the PMU.
+fn check_users(subject: &'static str, link: &str, is_in_the_way: bool) -> Check {
+    let found = processes_with_open(link);
     if found.is_empty() {
-        return well(what, "no process found that has any open");
+        return ok(subject, "no process found that has any open");
     }
-    let who = format!("open in: {}", found.join(", "));
-    match in_the_way {
+    let users = format!("open in: {}", found.join(", "));
+    match is_in_the_way {
         true => problem(
-            what,
-            who,
+            subject,
+            users,
             "end these processes or wait for them; perf and contexts cannot share the PMU",
         ),
-        false => note(what, who),
+        false => note(subject, users),
     }
 }
 
-fn create(made: Option<io::Result<()>>) -> Check {
-    let what = "create";
-    match made {
-        None => note(what, "not tried: perfcounters is not loaded"),
-        Some(Ok(())) => well(what, "a context can be created"),
-        Some(Err(e)) if is_busy(&e) => problem(
-            what,
+fn check_create(created: Option<io::Result<()>>) -> Check {
+    let subject = "create";
+    match created {
+        None => note(subject, "not tried: perfcounters is not loaded"),
+        Some(Ok(())) => ok(subject, "a context can be created"),
+        Some(Err(e)) if is_ebusy(&e) => problem(
+            subject,
             "cannot create a context: no PMU description is registered",
             "load a description: modprobe pfm_intel or pfm_amd, or pfm_soft for software events",
         ),
-        Some(Err(e)) => problem(what, format!("cannot create a context: {e}"), advice(&e)),
+        Some(Err(e)) => problem(
+            subject,
+            format!("cannot create a context: {e}"),
+            error_remedy(&e),
+        ),
     }
 }
 
-/// Tries to attach a context with a hardware counter to this thread. Returns `None` if no counter
-/// is available.
-fn attempt() -> Option<io::Result<()>> {
-    let machine = Machine::here(false);
-    let event = machine.event("instructions:u", Path::new("")).ok()?;
-    let plan = place(&[event], &machine.map);
-    let recipe = Recipe::new(Scope::Thread, &plan, None);
-    (!recipe.is_empty()).then(|| recipe.try_on(gettid().as_raw_nonzero().get().unsigned_abs()))
+/// Tries to attach a context with a hardware counter to this thread. Returns `None` if no hardware
+/// counter is available.
+fn try_attach() -> Option<io::Result<()>> {
+    let machine = Machine::read(false);
+    let event = machine.resolve("instructions:u", Path::new("")).ok()?;
+    let plan = assign(&[event], &machine.map);
+    let config = ContextConfig::new(Scope::Thread, &plan, None);
+    (!config.is_empty()).then(|| config.try_attach(gettid().as_raw_nonzero().get().unsigned_abs()))
 }
 
-fn load(loaded: Option<io::Result<()>>, has_pmu: bool) -> Check {
-    let what = "load";
-    match loaded {
-        None if !has_pmu => well(what, "not tried: there is no PMU"),
+fn check_attach(attached: Option<io::Result<()>>, has_pmu: bool) -> Check {
+    let subject = "load";
+    match attached {
+        None if !has_pmu => ok(subject, "not tried: there is no PMU"),
         None => problem(
-            what,
+            subject,
             "not tried: no hardware counter is available",
             "see the checks PMU and description above",
         ),
-        Some(Ok(())) => well(what, "a context with a hardware counter can be attached"),
-        Some(Err(e)) if is_busy(&e) => problem(
-            what,
+        Some(Ok(())) => ok(subject, "a context with a hardware counter can be attached"),
+        Some(Err(e)) if is_ebusy(&e) => problem(
+            subject,
             "the PMU is in use",
             "end the users listed above; if there are none, see the kernel log (dmesg)",
         ),
         Some(Err(e)) => problem(
-            what,
+            subject,
             format!("cannot attach a context with a hardware counter: {e}"),
-            advice(&e),
+            error_remedy(&e),
         ),
     }
 }
 
-fn rdpmc(has_pmu: bool) -> Check {
-    let what = "RDPMC";
+fn check_rdpmc(has_pmu: bool) -> Check {
+    let subject = "RDPMC";
     if !has_pmu {
-        return well(what, "not available: there is no PMU");
+        return ok(subject, "not available: there is no PMU");
     }
-    match text("/sys/bus/event_source/devices/cpu/rdpmc").as_deref() {
-        None => note(what, "unknown: perf has no file rdpmc"),
+    match read_trimmed("/sys/bus/event_source/devices/cpu/rdpmc").as_deref() {
+        None => note(subject, "unknown: perf has no file rdpmc"),
         Some("0") => note(
-            what,
+            subject,
             "disabled for programs; writing 1 to /sys/bus/event_source/devices/cpu/rdpmc allows it to those that perf counts",
         ),
-        Some("1") => well(what, "allowed for programs that perf counts"),
-        Some(_) => well(what, "allowed for all programs"),
+        Some("1") => ok(subject, "allowed for programs that perf counts"),
+        Some(_) => ok(subject, "allowed for all programs"),
     }
 }
 
-fn rights() -> Check {
-    let what = "CAP_PERFMON";
-    match privileged() {
-        true => well(
-            what,
+fn check_capability() -> Check {
+    let subject = "CAP_PERFMON";
+    match is_privileged() {
+        true => ok(
+            subject,
             "kernel mode, CPUs and threads of all users can be counted",
         ),
         false => note(
-            what,
+            subject,
             "missing: only own programs can be counted, in user mode",
         ),
     }

@@ -1,56 +1,56 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks of the device files: whether they exist and this user may open them.
+//! Checks of the device files: whether each device file exists, and whether this user may open it.
 
 use std::fs;
 use std::io;
 
 use super::modules::Modules;
-use super::{note, problem, well, Check};
-use crate::rights::Owners;
+use super::{note, ok, problem, Check};
+use crate::permissions::DevicePermissions;
 
-pub fn counters(modules: &Modules) -> Check {
-    check(modules, "device", perfcounters::DEVICE, false)
+pub fn check_counters_device(modules: &Modules) -> Check {
+    check_device(modules, "device", perfcounters::DEVICE, false)
 }
 
-pub fn names(modules: &Modules) -> Check {
-    check(modules, "names", "/dev/perfcounters_names", false)
+pub fn check_names_device(modules: &Modules) -> Check {
+    check_device(modules, "names", "/dev/perfcounters_names", false)
 }
 
-pub fn contexts(modules: &Modules) -> Check {
-    check(modules, "device", perfmon::DEVICE, true)
+pub fn check_contexts_device(modules: &Modules) -> Check {
+    check_device(modules, "device", perfmon::DEVICE, true)
 }
 
-pub fn accounting(modules: &Modules) -> Check {
-    check(modules, "device", ppa::DEVICE, false)
+pub fn check_accounting_device(modules: &Modules) -> Check {
+    check_device(modules, "device", ppa::DEVICE, false)
 }
 
-pub fn tracing(modules: &Modules) -> Check {
-    check(modules, "device", perftrace_reader::DEVICE, true)
+pub fn check_tracing_device(modules: &Modules) -> Check {
+    check_device(modules, "device", perftrace_reader::DEVICE, true)
 }
 
-fn check(modules: &Modules, what: &'static str, path: &str, write: bool) -> Check {
-    let Some(owners) = Owners::of(path) else {
+fn check_device(modules: &Modules, subject: &'static str, path: &str, write: bool) -> Check {
+    let Some(permissions) = DevicePermissions::read(path) else {
         return match modules.is_loaded() {
             true => problem(
-                what,
+                subject,
                 format!("{path} does not exist, although the module is loaded"),
                 "/dev must be a devtmpfs, and not of a container; udevadm trigger creates its files again",
             ),
-            false => note(what, format!("{path} is created when perfcounters is loaded")),
+            false => note(subject, format!("{path} is created when perfcounters is loaded")),
         };
     };
-    let who = format!("{path} ({})", owners.shown());
+    let device = format!("{path} ({})", permissions.describe());
     match fs::File::options().read(true).write(write).open(path) {
-        Ok(_) => well(what, format!("{who} can be opened")),
+        Ok(_) => ok(subject, format!("{device} can be opened")),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => problem(
-            what,
-            format!("{who}: permission denied"),
-            owners.remedy(path, write),
+            subject,
+            format!("{device}: permission denied"),
+            permissions.remedy(path, write),
         ),
         Err(e) => problem(
-            what,
-            format!("{who}: {e}"),
+            subject,
+            format!("{device}: {e}"),
             "see dmesg; load the module again: modprobe -r perfcounters, modprobe perfcounters",
         ),
     }

@@ -5,22 +5,28 @@
 use std::fs;
 use std::path::Path;
 
-use super::module::Unread;
+use super::module::ExamineError;
 use super::modules::{Modules, Signature};
-use super::{config, note, problem, text, well, Check};
+use super::{config, note, ok, problem, read_trimmed, Check};
 
-/// The first two numbers of the kernel release that the modules are developed and tested on.
-const KNOWN: &str = "7.2.";
+/// The first two numbers of the kernel release on which the modules are developed and tested.
+const TESTED_RELEASE: &str = "7.2.";
 
-pub fn checks(modules: &Modules) -> Vec<Check> {
-    let mut checks = vec![kernel()];
-    checks.extend(proc(Path::new("/proc/self").exists()));
+pub fn run_checks(modules: &Modules) -> Vec<Check> {
+    let mut checks = vec![check_kernel()];
+    checks.extend(check_proc(Path::new("/proc/self").exists()));
     checks.push(config::check());
-    checks.extend(match has_sys() {
-        true => vec![signatures(modules), secure_boot(), lockdown(modules)],
-        false => ["signatures", "Secure Boot", "lockdown"].map(no_sys).into(),
+    checks.extend(match is_sys_mounted() {
+        true => vec![
+            check_signatures(modules),
+            check_secure_boot(),
+            check_lockdown(modules),
+        ],
+        false => ["signatures", "Secure Boot", "lockdown"]
+            .map(unknown_without_sys)
+            .into(),
     });
-    checks.extend([paranoid(), memlock()]);
+    checks.extend([check_paranoid(), check_memlock()]);
     checks
 }
 
@@ -30,10 +36,10 @@ pub fn release() -> String {
     uname.release().to_string_lossy().into_owned()
 }
 
-/// Checks that /proc is mounted. Without it most other checks see nothing and report that things
-/// are missing.
-fn proc(there: bool) -> Option<Check> {
-    (!there).then(|| {
+/// Checks that /proc is mounted. Without /proc, most other checks find no files, and report modules
+/// and devices as missing.
+fn check_proc(is_mounted: bool) -> Option<Check> {
+    (!is_mounted).then(|| {
         problem(
             "proc",
             "/proc is not mounted; most checks need it",
@@ -42,127 +48,134 @@ fn proc(there: bool) -> Option<Check> {
     })
 }
 
-fn has_sys() -> bool {
+fn is_sys_mounted() -> bool {
     Path::new("/sys/kernel").exists()
 }
 
-fn no_sys(what: &'static str) -> Check {
-    note(what, "unknown: /sys is not mounted").or("mount -t sysfs sysfs /sys")
+fn unknown_without_sys(subject: &'static str) -> Check {
+    note(subject, "unknown: /sys is not mounted").with_remedy("mount -t sysfs sysfs /sys")
 }
 
-fn kernel() -> Check {
-    let what = "kernel";
+fn check_kernel() -> Check {
+    let subject = "kernel";
     let found = release();
-    match (cfg!(target_arch = "x86_64"), found.starts_with(KNOWN)) {
-        (true, true) => well(what, found),
-        (true, false) => note(what, found).or(
+    match (
+        cfg!(target_arch = "x86_64"),
+        found.starts_with(TESTED_RELEASE),
+    ) {
+        (true, true) => ok(subject, found),
+        (true, false) => note(subject, found).with_remedy(
             "the modules are tested on 7.2; for another kernel they must be built, which may fail",
         ),
-        (false, _) => problem(what, found, "the modules support x86-64 only"),
+        (false, _) => problem(subject, found, "the modules support x86-64 only"),
     }
 }
 
-/// Checks whether modules must be signed, and whether these are.
-fn signatures(modules: &Modules) -> Check {
-    let enforced = text("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
+/// Checks whether the kernel requires signed modules, and whether the module perfcounters is
+/// signed.
+fn check_signatures(modules: &Modules) -> Check {
+    let enforced =
+        read_trimmed("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
     match (enforced, modules.is_loaded()) {
-        (false, _) => well("signatures", "not required"),
-        (true, true) => well("signatures", "required; the loaded modules were accepted"),
-        (true, false) => wanted(modules.signature()),
+        (false, _) => ok("signatures", "not required"),
+        (true, true) => ok("signatures", "required; the loaded modules were accepted"),
+        (true, false) => check_required_signature(modules.signature()),
     }
 }
 
-/// Makes the check of a module's signature for a machine that requires one.
-fn wanted(signature: Signature) -> Check {
-    let what = "signatures";
+/// Makes the check of the signature of perfcounters.ko, for a machine that requires signed modules.
+fn check_required_signature(signature: Signature) -> Check {
+    let subject = "signatures";
     let enrol = "mokutil --import CERTIFICATE, then reboot";
-    let unseen = |why: &str| {
+    let unknown = |why: &str| {
         let found = "required; unknown whether the installed modules are signed";
-        note(what, format!("{found}: {why}"))
+        note(subject, format!("{found}: {why}"))
     };
     match signature {
-        Signature::There => note(
-            what,
+        Signature::Signed => note(
+            subject,
             "required; the installed modules are signed, maybe by a key that the kernel does not trust",
         )
-        .or(format!("if the kernel rejects them, enrol the key: {enrol}")),
-        Signature::None => problem(
-            what,
+        .with_remedy(format!("if the kernel rejects them, enrol the key: {enrol}")),
+        Signature::Unsigned => problem(
+            subject,
             "required, but the installed modules are not signed",
             format!("sign them with a key of your own, and enrol it: {enrol}"),
         ),
-        Signature::NotInstalled => note(what, "required; the modules are not installed")
-            .or(format!(
+        Signature::NotInstalled => note(subject, "required; the modules are not installed")
+            .with_remedy(format!(
                 "after the installation, sign them with a key of your own, and enrol it: {enrol}"
             )),
-        Signature::Unseen(Unread::NoModinfo) => {
-            unseen("modinfo is missing").or("install Debian's package kmod")
+        Signature::Unknown(ExamineError::NoModinfo) => {
+            unknown("modinfo is missing").with_remedy("install Debian's package kmod")
         }
-        Signature::Unseen(Unread::Closed) => {
-            unseen("this user may not read the file").or("run this as root")
+        Signature::Unknown(ExamineError::Unreadable) => {
+            unknown("this user may not read the file").with_remedy("run this as root")
         }
-        Signature::Unseen(Unread::NoModule) => unseen("the file is not a module"),
+        Signature::Unknown(ExamineError::NotAModule) => unknown("the file is not a module"),
     }
 }
 
-fn secure_boot() -> Check {
-    let what = "Secure Boot";
+fn check_secure_boot() -> Check {
+    let subject = "Secure Boot";
     let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     match fs::read(variable).ok().as_deref() {
-        // The variable has four bytes of attributes and one byte of value.
-        Some([_, _, _, _, 1]) => note(what, "on: Debian's kernel then enables lockdown"),
-        Some(_) => well(what, "off"),
-        None => well(
-            what,
+        // The EFI variable SecureBoot has four bytes of attributes and one byte of value.
+        Some([_, _, _, _, 1]) => note(subject, "on: Debian's kernel then enables lockdown"),
+        Some(_) => ok(subject, "off"),
+        None => ok(
+            subject,
             "none: the machine was not booted by UEFI, or its variables are not visible",
         ),
     }
 }
 
-fn lockdown(modules: &Modules) -> Check {
-    let what = "lockdown";
-    let modes = text("/sys/kernel/security/lockdown").unwrap_or_default();
+fn check_lockdown(modules: &Modules) -> Check {
+    let subject = "lockdown";
+    let modes = read_trimmed("/sys/kernel/security/lockdown").unwrap_or_default();
     let mode = modes.split('[').nth(1).and_then(|m| m.split(']').next());
     let signed = "modules must be signed";
     let kernel = "the kernel cannot be counted, sampled or traced";
     match (mode, modules.is_loaded()) {
-        (None | Some("none"), _) => well(what, "off"),
-        (Some("integrity"), true) => note(what, "integrity: the modules are loaded"),
-        (Some(mode), true) => note(what, format!("{mode}: {kernel}; programs can"))
-            .or("to end lockdown, boot without lockdown="),
+        (None | Some("none"), _) => ok(subject, "off"),
+        (Some("integrity"), true) => note(subject, "integrity: the modules are loaded"),
+        (Some(mode), true) => note(subject, format!("{mode}: {kernel}; programs can"))
+            .with_remedy("to end lockdown, boot without lockdown="),
         (Some(mode), false) => problem(
-            what,
+            subject,
             format!("{mode}: {signed}"),
             "sign them with a key that the machine trusts, or turn off Secure Boot",
         ),
     }
 }
 
-fn paranoid() -> Check {
-    let what = "paranoid";
-    match text("/proc/sys/kernel/perf_event_paranoid") {
-        None => well(what, "no perf in this kernel"),
-        Some(level) => well(
-            what,
+fn check_paranoid() -> Check {
+    let subject = "paranoid";
+    match read_trimmed("/proc/sys/kernel/perf_event_paranoid") {
+        None => ok(subject, "no perf in this kernel"),
+        Some(level) => ok(
+            subject,
             format!("perf_event_paranoid is {level}; contexts follow it in kernel mode"),
         ),
     }
 }
 
 /// Checks the limit of locked memory, which applies to the rings of samples.
-fn memlock() -> Check {
+fn check_memlock() -> Check {
     use rustix::process::{getrlimit, Resource};
     use rustix::thread::{capabilities, CapabilitySet};
-    /// A ring of `pfc record` for a CPU has 512 KiB by default; this leaves some room.
-    const LEAST: u64 = 1 << 20;
-    let what = "memlock";
-    let free = capabilities(None).is_ok_and(|c| c.effective.contains(CapabilitySet::IPC_LOCK));
+    /// Minimum of the limit of locked memory, in bytes. A ring of `pfc record` for one CPU has 512
+    /// KiB by default, and the rest of the limit is a reserve.
+    const MIN_BYTES: u64 = 1 << 20;
+    let subject = "memlock";
+    let is_unlimited =
+        capabilities(None).is_ok_and(|c| c.effective.contains(CapabilitySet::IPC_LOCK));
     match getrlimit(Resource::Memlock).current {
-        _ if free => well(what, "no limit for this user (CAP_IPC_LOCK)"),
-        None => well(what, "no limit"),
-        Some(bytes) if bytes >= LEAST => well(what, format!("{} KiB", bytes >> 10)),
+        _ if is_unlimited => ok(subject, "no limit for this user (CAP_IPC_LOCK)"),
+        None => ok(subject, "no limit"),
+        Some(bytes) if bytes >= MIN_BYTES => ok(subject, format!("{} KiB", bytes >> 10)),
         Some(bytes) => problem(
-            what,
+            subject,
             format!(
                 "{} KiB of locked memory are too little for the rings of samples",
                 bytes >> 10
@@ -173,109 +186,109 @@ fn memlock() -> Check {
 }
 
 /// Checks whether the kernel announces restartable sequences in the auxiliary vector.
-pub fn rseq() -> Check {
+pub fn check_rseq() -> Check {
     /// The key AT_RSEQ_FEATURE_SIZE of the auxiliary vector.
-    const SIZE: u64 = 27;
-    let what = "rseq";
+    const AT_RSEQ_FEATURE_SIZE: u64 = 27;
+    let subject = "rseq";
     let auxv = fs::read("/proc/self/auxv").unwrap_or_default();
     let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
-    let there = auxv
+    let has_rseq = auxv
         .chunks_exact(16)
-        .any(|pair| word(&pair[..8]) == SIZE && word(&pair[8..]) != 0);
-    match there {
-        true => well(what, "the kernel has restartable sequences"),
-        false => note(what, "the kernel has no restartable sequences").or(
+        .any(|pair| word(&pair[..8]) == AT_RSEQ_FEATURE_SIZE && word(&pair[8..]) != 0);
+    match has_rseq {
+        true => ok(subject, "the kernel has restartable sequences"),
+        false => note(subject, "the kernel has no restartable sequences").with_remedy(
             "each event needs a locked instruction more; use a kernel with CONFIG_RSEQ to avoid it",
         ),
     }
 }
 
-const CLOCKS: &str = "/sys/devices/system/clocksource/clocksource0/";
+const CLOCKSOURCE_DIR: &str = "/sys/devices/system/clocksource/clocksource0/";
 
-/// Returns the current clock source, and whether the time stamp counter is an available one.
-/// Returns `None` if /sys is not mounted.
-fn clock() -> Option<(String, bool)> {
-    has_sys().then(clock_seen)
+/// Returns the kernel's current clock source, and whether the time stamp counter is one of the
+/// available clock sources. Returns `None` if /sys is not mounted.
+fn read_clocksource() -> Option<(String, bool)> {
+    is_sys_mounted().then(read_clocksource_files)
 }
 
-fn clock_seen() -> (String, bool) {
-    let file = |name: &str| text(format!("{CLOCKS}{name}")).unwrap_or_default();
-    let now = file("current_clocksource");
-    let all = file("available_clocksource");
-    let tsc = now == "tsc" || all.split_whitespace().any(|c| c == "tsc");
-    (now, tsc)
+fn read_clocksource_files() -> (String, bool) {
+    let file = |name: &str| read_trimmed(format!("{CLOCKSOURCE_DIR}{name}")).unwrap_or_default();
+    let current = file("current_clocksource");
+    let available = file("available_clocksource");
+    let tsc = current == "tsc" || available.split_whitespace().any(|c| c == "tsc");
+    (current, tsc)
 }
 
 /// Advice for a time stamp counter that the kernel considers unstable.
-const UNSTABLE: &str =
+const UNSTABLE_TSC_REMEDY: &str =
     "for the reason see dmesg | grep -i tsc; in a virtual machine, let the host provide an \
      invariant TSC; if the TSC is known to be reliable, boot with tsc=reliable";
 
-pub fn clock_of_accounting() -> Check {
-    let what = "clock";
-    match clock() {
-        None => no_sys(what),
-        Some((now, true)) => well(
-            what,
-            format!("the time stamp counter (the kernel's clock source is {now})"),
+pub fn check_accounting_clock() -> Check {
+    let subject = "clock";
+    match read_clocksource() {
+        None => unknown_without_sys(subject),
+        Some((source, true)) => ok(
+            subject,
+            format!("the time stamp counter (the kernel's clock source is {source})"),
         ),
-        Some((now, false)) => note(
-            what,
-            format!("{now}: the time stamp counter is unusable; the scheduler's clock is used, which costs more"),
+        Some((source, false)) => note(
+            subject,
+            format!("{source}: the time stamp counter is unusable; the scheduler's clock is used, which costs more"),
         )
-        .or(UNSTABLE),
+        .with_remedy(UNSTABLE_TSC_REMEDY),
     }
 }
 
-pub fn clock_of_tracing() -> Check {
-    let what = "clock";
-    match clock() {
-        None => no_sys(what),
-        Some((now, true)) if now == "tsc" => well(what, "the time stamp counter"),
-        Some((now, true)) => note(
-            what,
-            format!("the time stamp counter for events; as the kernel's clock source is {now}, a program needs a system call to read the time"),
+pub fn check_tracing_clock() -> Check {
+    let subject = "clock";
+    match read_clocksource() {
+        None => unknown_without_sys(subject),
+        Some((source, true)) if source == "tsc" => ok(subject, "the time stamp counter"),
+        Some((source, true)) => note(
+            subject,
+            format!("the time stamp counter for events; as the kernel's clock source is {source}, a program needs a system call to read the time"),
         )
-        .or(format!("echo tsc >{CLOCKS}current_clocksource")),
-        Some((now, false)) => note(
-            what,
-            format!("{now}: each event reads CLOCK_MONOTONIC by a system call"),
+        .with_remedy(format!("echo tsc >{CLOCKSOURCE_DIR}current_clocksource")),
+        Some((source, false)) => note(
+            subject,
+            format!("{source}: each event reads CLOCK_MONOTONIC by a system call"),
         )
-        .or(UNSTABLE),
+        .with_remedy(UNSTABLE_TSC_REMEDY),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::State;
+    use crate::doctor::CheckState;
 
     #[test]
     fn doctor_calls_unsigned_what_it_has_seen_to_be_so() {
-        let of = |signature| {
-            let check = wanted(signature);
+        let check_of = |signature| {
+            let check = check_required_signature(signature);
             (check.state, check.found)
         };
-        let (state, found) = of(Signature::Unseen(Unread::NoModinfo));
-        assert_eq!(state, State::Note);
+        let (state, found) = check_of(Signature::Unknown(ExamineError::NoModinfo));
+        assert_eq!(state, CheckState::Note);
         assert!(
             found.contains("unknown whether the installed modules are signed: modinfo is missing")
         );
-        assert_eq!(of(Signature::There).0, State::Note);
-        assert_eq!(of(Signature::NotInstalled).0, State::Note);
-        let (state, found) = of(Signature::None);
-        assert_eq!(state, State::Problem);
+        assert_eq!(check_of(Signature::Signed).0, CheckState::Note);
+        assert_eq!(check_of(Signature::NotInstalled).0, CheckState::Note);
+        let (state, found) = check_of(Signature::Unsigned);
+        assert_eq!(state, CheckState::Problem);
         assert!(found.contains("are not signed"));
     }
 
     #[test]
     fn doctor_says_what_is_not_mounted() {
-        let check = proc(false).expect("a problem");
-        assert_eq!(check.state, State::Problem);
+        let check = check_proc(false).expect("a problem");
+        assert_eq!(check.state, CheckState::Problem);
         assert!(check.found.contains("/proc is not mounted"));
-        assert!(proc(true).is_none());
-        let check = no_sys("lockdown");
-        assert_eq!(check.state, State::Note);
+        assert!(check_proc(true).is_none());
+        let check = unknown_without_sys("lockdown");
+        assert_eq!(check.state, CheckState::Note);
         assert_eq!(check.found, "unknown: /sys is not mounted");
     }
 }

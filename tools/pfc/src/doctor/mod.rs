@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc doctor`: finds out why counters, contexts, accounting or tracing do not work, and says what
-//! to do. It only reads; it changes no settings.
+//! `pfc doctor`: finds out why counters, contexts, accounting or tracing do not work, and prints
+//! remedies. The checks of `pfc doctor` change no settings.
 //!
 //! | file | checks |
 //! |---|---|
@@ -25,62 +25,63 @@ use std::process::ExitCode;
 use serde_json::{json, Value};
 
 use crate::cli::JsonArgs;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 
-/// Version of the `--json` format. It changes when an existing field changes its meaning.
+/// Version of the `--json` format. The version of the format changes when an existing field changes
+/// its meaning.
 const SCHEMA: u32 = 1;
 
-/// The result of a check.
+/// The result of a check of `pfc doctor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Well,
-    /// A fact worth knowing, which is not a problem.
+enum CheckState {
+    Ok,
+    /// A fact that the user should know, which is not a problem.
     Note,
     Problem,
 }
 
-impl State {
-    fn word(self) -> &'static str {
+impl CheckState {
+    fn name(self) -> &'static str {
         match self {
-            Self::Well => "ok",
+            Self::Ok => "ok",
             Self::Note => "note",
             Self::Problem => "problem",
         }
     }
 }
 
-/// A check: its subject, its result and what was found.
+/// One check of `pfc doctor`: its subject, its result and the finding.
 struct Check {
-    what: &'static str,
-    state: State,
+    subject: &'static str,
+    state: CheckState,
     found: String,
-    /// Advice; empty if there is nothing to do.
+    /// Advice for the user; empty if there is nothing to do.
     remedy: String,
 }
 
-fn well(what: &'static str, found: impl Into<String>) -> Check {
+fn ok(subject: &'static str, found: impl Into<String>) -> Check {
     Check {
-        what,
-        state: State::Well,
+        subject,
+        state: CheckState::Ok,
         found: found.into(),
         remedy: String::new(),
     }
 }
 
-fn note(what: &'static str, found: impl Into<String>) -> Check {
+fn note(subject: &'static str, found: impl Into<String>) -> Check {
     Check {
-        state: State::Note,
-        ..well(what, found)
+        state: CheckState::Note,
+        ..ok(subject, found)
     }
 }
 
-fn problem(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
-    note(what, found).but(State::Problem, remedy)
+fn problem(subject: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+    note(subject, found).with_state(CheckState::Problem, remedy)
 }
 
 impl Check {
-    fn but(self, state: State, remedy: impl Into<String>) -> Self {
+    fn with_state(self, state: CheckState, remedy: impl Into<String>) -> Self {
         Self {
             state,
             remedy: remedy.into(),
@@ -88,30 +89,32 @@ impl Check {
         }
     }
 
-    /// Adds advice to a note.
-    fn or(self, remedy: impl Into<String>) -> Self {
-        self.but(State::Note, remedy)
+    /// Returns the check as a note with advice for the user.
+    fn with_remedy(self, remedy: impl Into<String>) -> Self {
+        self.with_state(CheckState::Note, remedy)
     }
 }
 
-/// A heading and the checks under it.
+/// A section of the output of `pfc doctor`: a heading and the checks below the heading.
 type Section = (&'static str, Vec<Check>);
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<ExitCode, Failure> {
     let modules = modules::Modules::find();
     let sections: Vec<Section> = vec![
-        ("machine", machine::checks(&modules)),
-        ("modules", modules.checks()),
-        ("counters", counters(&modules)),
-        ("contexts", contexts::checks(&modules)),
-        ("accounting", accounting(&modules)),
-        ("tracing", tracing(&modules)),
+        ("machine", machine::run_checks(&modules)),
+        ("modules", modules.run_checks()),
+        ("counters", check_counters(&modules)),
+        ("contexts", contexts::run_checks(&modules)),
+        ("accounting", check_accounting(&modules)),
+        ("tracing", check_tracing(&modules)),
     ];
-    let all = || sections.iter().flat_map(|(_, checks)| checks);
-    let problems = all().filter(|c| c.state == State::Problem).count();
+    let all_checks = || sections.iter().flat_map(|(_, checks)| checks);
+    let problems = all_checks()
+        .filter(|c| c.state == CheckState::Problem)
+        .count();
     match args.json {
-        true => writeln!(out, "{}", document(&sections, &modules, problems))?,
-        false => print(&sections, out)?,
+        true => writeln!(out, "{}", report_json(&sections, &modules, problems))?,
+        false => print_sections(&sections, out)?,
     }
     Ok(match problems {
         0 => ExitCode::SUCCESS,
@@ -119,12 +122,12 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<ExitCode, Failure> {
     })
 }
 
-fn print(sections: &[Section], out: &mut Out) -> Result<(), Failure> {
+fn print_sections(sections: &[Section], out: &mut Out) -> Result<(), Failure> {
     for (n, (name, checks)) in sections.iter().enumerate() {
-        let before = if n == 0 { "" } else { "\n" };
-        writeln!(out, "{before}{name}:")?;
+        let separator = if n == 0 { "" } else { "\n" };
+        writeln!(out, "{separator}{name}:")?;
         for c in checks {
-            writeln!(out, "{:<8} {:<12} {}", c.state.word(), c.what, c.found)?;
+            writeln!(out, "{:<8} {:<12} {}", c.state.name(), c.subject, c.found)?;
             if !c.remedy.is_empty() {
                 writeln!(out, "{:>21} {}", "->", c.remedy)?;
             }
@@ -133,12 +136,12 @@ fn print(sections: &[Section], out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn document(sections: &[Section], modules: &modules::Modules, problems: usize) -> Value {
+fn report_json(sections: &[Section], modules: &modules::Modules, problems: usize) -> Value {
     let mut checks = Vec::new();
-    for (section, of) in sections {
-        for c in of {
+    for (section, section_checks) in sections {
+        for c in section_checks {
             checks.push(
-                json!({"section": section, "check": c.what, "state": c.state.word(),
+                json!({"section": section, "check": c.subject, "state": c.state.name(),
                 "found": c.found, "remedy": c.remedy}),
             );
         }
@@ -147,35 +150,39 @@ fn document(sections: &[Section], modules: &modules::Modules, problems: usize) -
         "schema": SCHEMA,
         "pfc": env!("CARGO_PKG_VERSION"),
         "kernel": machine::release(),
-        "version": text("/proc/version"),
-        "modules": modules.document(),
+        "version": read_trimmed("/proc/version"),
+        "modules": modules.to_json(),
         "problems": problems,
         "checks": checks,
     })
 }
 
-fn counters(modules: &modules::Modules) -> Vec<Check> {
+fn check_counters(modules: &modules::Modules) -> Vec<Check> {
     vec![
-        devices::counters(modules),
-        devices::names(modules),
-        modules.providers(),
+        devices::check_counters_device(modules),
+        devices::check_names_device(modules),
+        modules.check_providers(),
     ]
 }
 
-fn accounting(modules: &modules::Modules) -> Vec<Check> {
-    vec![devices::accounting(modules), machine::clock_of_accounting()]
-}
-
-fn tracing(modules: &modules::Modules) -> Vec<Check> {
+fn check_accounting(modules: &modules::Modules) -> Vec<Check> {
     vec![
-        devices::tracing(modules),
-        machine::rseq(),
-        machine::clock_of_tracing(),
+        devices::check_accounting_device(modules),
+        machine::check_accounting_clock(),
     ]
 }
 
-/// Returns the text of a file without white space at its ends. `None` if it cannot be read.
-fn text(path: impl AsRef<Path>) -> Option<String> {
+fn check_tracing(modules: &modules::Modules) -> Vec<Check> {
+    vec![
+        devices::check_tracing_device(modules),
+        machine::check_rseq(),
+        machine::check_tracing_clock(),
+    ]
+}
+
+/// Returns the text of a file without white space at both ends. Returns `None` if the file cannot
+/// be read.
+fn read_trimmed(path: impl AsRef<Path>) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One kernel module: the installed file, the loaded module, and what the kernel log says.
+//! Examines one kernel module: the installed file, the loaded module, and messages in the kernel
+//! log.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,209 +13,222 @@ use std::process::Command;
 use object::{Object, ObjectSection};
 use serde_json::{json, Value};
 
-use super::{machine, text};
+use super::{machine, read_trimmed};
 
-/// The text that ends a signed module file. The kernel's module loader searches for it.
-const SIGNED: &[u8] = b"~Module signature appended~\n";
+/// The text at the end of a signed module file, by which the kernel's module loader recognises a
+/// signature.
+const SIGNATURE_MARKER: &[u8] = b"~Module signature appended~\n";
 
 /// A kernel module that `pfc doctor` checks.
 pub struct Module {
     pub name: &'static str,
-    pub loaded: bool,
+    pub is_loaded: bool,
     /// The build ID of the loaded module, from /sys/module.
-    loaded_id: Option<String>,
-    /// The file that is installed for the running kernel.
+    loaded_build_id: Option<String>,
+    /// The path of the module file that is installed for the running kernel.
     pub file: Option<PathBuf>,
-    /// The kernel that the file was built for, as its `vermagic` says.
+    /// The text of the field `vermagic` in the module file. The first word of `vermagic` is the
+    /// release of the kernel for which the file was built.
     pub vermagic: Option<String>,
-    file_id: Option<String>,
-    /// Whether the file is signed; `None` if that is not known.
-    pub signed: Option<bool>,
-    /// The reason why the file was not examined.
-    pub unread: Option<Unread>,
+    file_build_id: Option<String>,
+    /// Whether the module file is signed; `None` if the file was not examined.
+    pub is_signed: Option<bool>,
+    /// The reason why the module file was not examined.
+    pub examine_error: Option<ExamineError>,
 }
 
 /// Reasons why a module file cannot be examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unread {
-    /// The file cannot be read; usually this user has no permission.
-    Closed,
-    /// The file is compressed, and kmod's modinfo is not installed.
+pub enum ExamineError {
+    /// The module file cannot be read, usually because the user has no permission.
+    Unreadable,
+    /// The module file is compressed, and kmod's modinfo is not installed.
     NoModinfo,
-    /// The file is not a complete module: it is empty, truncated or something else.
-    NoModule,
+    /// The file is not a complete module file: the file is empty, truncated or of another type.
+    NotAModule,
 }
 
-/// The contents of a module file, as far as they are of interest.
+/// Properties of a module file that `pfc doctor` checks.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Inside {
+struct ModuleInfo {
     vermagic: Option<String>,
-    id: Option<String>,
-    signed: bool,
+    build_id: Option<String>,
+    is_signed: bool,
 }
 
 impl Module {
     pub fn find(name: &'static str) -> Self {
         let dir = Path::new("/sys/module").join(name);
-        let file = installed(name);
+        let file = find_installed(name);
         let mut module = Self {
             name,
-            loaded: text(dir.join("initstate")).as_deref() == Some("live") || is_listed(name),
-            loaded_id: fs::read(dir.join("notes/.note.gnu.build-id"))
+            is_loaded: read_trimmed(dir.join("initstate")).as_deref() == Some("live")
+                || is_in_proc_modules(name),
+            loaded_build_id: fs::read(dir.join("notes/.note.gnu.build-id"))
                 .ok()
-                .and_then(|note| id_of(&note)),
+                .and_then(|note| parse_build_id(&note)),
             vermagic: None,
-            file_id: None,
-            signed: None,
-            unread: None,
+            file_build_id: None,
+            is_signed: None,
+            examine_error: None,
             file,
         };
-        module.look_into();
+        module.examine_file();
         module
     }
 
-    fn look_into(&mut self) {
+    fn examine_file(&mut self) {
         let Some(path) = &self.file else { return };
-        let inside = match path.extension().is_some_and(|e| e != "ko") {
-            true => unpacked(path),
+        let info = match path.extension().is_some_and(|e| e != "ko") {
+            true => examine_compressed(path),
             false => fs::read(path)
-                .map_err(|_| Unread::Closed)
-                .and_then(|bytes| of_elf(&bytes).ok_or(Unread::NoModule)),
+                .map_err(|_| ExamineError::Unreadable)
+                .and_then(|bytes| parse_elf(&bytes).ok_or(ExamineError::NotAModule)),
         };
-        match inside {
-            Ok(inside) => {
-                self.vermagic = inside.vermagic;
-                self.file_id = inside.id;
-                self.signed = Some(inside.signed);
+        match info {
+            Ok(info) => {
+                self.vermagic = info.vermagic;
+                self.file_build_id = info.build_id;
+                self.is_signed = Some(info.is_signed);
             }
-            Err(why) => self.unread = Some(why),
+            Err(why) => self.examine_error = Some(why),
         }
     }
 
-    /// Returns true if the loaded module has another build ID than the installed one. Returns false
-    /// if one of the IDs is unknown.
-    pub fn is_another(&self) -> bool {
-        match (&self.loaded_id, &self.file_id) {
+    /// Returns true if the loaded module has another build ID than the installed module file.
+    /// Returns false if one of the two build IDs is unknown.
+    pub fn is_other_build(&self) -> bool {
+        match (&self.loaded_build_id, &self.file_build_id) {
             (Some(loaded), Some(file)) => loaded != file,
             _ => false,
         }
     }
 
-    /// Returns the kernel release that the module was built for, if it is not the running one.
-    pub fn built_for_another(&self) -> Option<&str> {
+    /// Returns the kernel release for which the module file was built, if another kernel release is
+    /// running.
+    pub fn other_release(&self) -> Option<&str> {
         let built_for = self.vermagic.as_deref()?.split(' ').next()?;
         (built_for != machine::release()).then_some(built_for)
     }
 
-    pub fn document(&self) -> Value {
-        json!({"name": self.name, "loaded": self.loaded, "build_id": self.loaded_id,
-            "file": self.file, "file_build_id": self.file_id, "vermagic": self.vermagic})
+    pub fn to_json(&self) -> Value {
+        json!({"name": self.name, "loaded": self.is_loaded, "build_id": self.loaded_build_id,
+            "file": self.file, "file_build_id": self.file_build_id, "vermagic": self.vermagic})
     }
 }
 
-/// Examines an uncompressed module. Returns `None` if the bytes are not a complete ELF file with a
-/// section `.modinfo`.
-fn of_elf(bytes: &[u8]) -> Option<Inside> {
+/// Examines an uncompressed module file. Returns `None` if the bytes are not a complete ELF file
+/// with a section `.modinfo`.
+fn parse_elf(bytes: &[u8]) -> Option<ModuleInfo> {
     let elf = object::File::parse(bytes).ok()?;
     let info = elf.section_by_name(".modinfo")?.data().ok()?;
     let mut words = info.split(|b| *b == 0);
     let vermagic = words.find_map(|w| w.strip_prefix(b"vermagic="));
-    Some(Inside {
+    Some(ModuleInfo {
         vermagic: vermagic.map(|w| String::from_utf8_lossy(w).trim().to_owned()),
-        id: elf.build_id().ok().flatten().map(hex),
-        signed: bytes.ends_with(SIGNED),
+        build_id: elf.build_id().ok().flatten().map(to_hex),
+        is_signed: bytes.ends_with(SIGNATURE_MARKER),
     })
 }
 
-/// Examines a compressed module with kmod's modinfo, which can decompress what kmod can load. The
-/// modinfo of busybox is not used, because it does not show signatures.
-fn unpacked(path: &Path) -> Result<Inside, Unread> {
-    let file = fs::File::open(path).map_err(|_| Unread::Closed)?;
+/// Examines a compressed module file with kmod's modinfo, which can decompress all module files
+/// that kmod can load. The modinfo of busybox is not used, because busybox's modinfo does not show
+/// signatures.
+fn examine_compressed(path: &Path) -> Result<ModuleInfo, ExamineError> {
+    let file = fs::File::open(path).map_err(|_| ExamineError::Unreadable)?;
     if file.metadata().is_ok_and(|m| m.len() == 0) {
-        return Err(Unread::NoModule);
+        return Err(ExamineError::NotAModule);
     }
     // The PATH of a user may lack the sbin directories.
-    let all = ["modinfo", "/usr/sbin/modinfo", "/sbin/modinfo"];
-    let kmod =
-        |program: &&str| said_by(program, &["-V".as_ref()]).is_some_and(|v| v.contains("kmod"));
-    let modinfo = all.iter().find(|p| kmod(p)).ok_or(Unread::NoModinfo)?;
-    said_by(modinfo, &[path.as_os_str()])
-        .and_then(|said| of_modinfo(&said))
-        .ok_or(Unread::NoModule)
+    let candidates = ["modinfo", "/usr/sbin/modinfo", "/sbin/modinfo"];
+    let is_kmod = |program: &&str| {
+        program_output(program, &["-V".as_ref()]).is_some_and(|v| v.contains("kmod"))
+    };
+    let modinfo = candidates
+        .iter()
+        .find(|p| is_kmod(p))
+        .ok_or(ExamineError::NoModinfo)?;
+    program_output(modinfo, &[path.as_os_str()])
+        .and_then(|output| parse_modinfo(&output))
+        .ok_or(ExamineError::NotAModule)
 }
 
-/// Parses the output of modinfo, lines of a name, a colon and a value. A signed module has the
-/// field `sig_id` even if the signer has no name.
-fn of_modinfo(said: &str) -> Option<Inside> {
+/// Parses the output of modinfo, in which each line has a name, a colon and a value. A signed
+/// module has the field `sig_id` even if the signer has no name.
+fn parse_modinfo(output: &str) -> Option<ModuleInfo> {
     let value = |key: &str| {
-        said.lines()
+        output
+            .lines()
             .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))
             .map(str::trim)
     };
-    let signed = value("signer").is_some() || value("sig_id").is_some();
-    Some(Inside {
+    let is_signed = value("signer").is_some() || value("sig_id").is_some();
+    Some(ModuleInfo {
         vermagic: Some(value("vermagic")?.to_owned()),
-        id: None,
-        signed,
+        build_id: None,
+        is_signed,
     })
 }
 
-/// Returns true if /proc/modules lists the module as live. This is needed if /sys is not mounted.
-fn is_listed(name: &str) -> bool {
-    let all = text("/proc/modules").unwrap_or_default();
+/// Returns true if /proc/modules lists the module as live. The file /proc/modules is read because
+/// /sys may not be mounted.
+fn is_in_proc_modules(name: &str) -> bool {
+    let all = read_trimmed("/proc/modules").unwrap_or_default();
     all.lines().any(|line| {
         let mut words = line.split(' ');
         words.next() == Some(name) && words.any(|w| w == "Live")
     })
 }
 
-/// Returns the path of the module that is installed for the running kernel: from depmod's
-/// modules.dep, or in one of the usual directories.
-fn installed(name: &str) -> Option<PathBuf> {
+/// Returns the path of the module file that is installed for the running kernel. The path of the
+/// module file is found in depmod's modules.dep, or by a search of the usual directories.
+fn find_installed(name: &str) -> Option<PathBuf> {
     let root = PathBuf::from("/lib/modules").join(machine::release());
-    let known = fs::read_to_string(root.join("modules.dep")).unwrap_or_default();
-    let listed = known.lines().find_map(|line| {
+    let modules_dep = fs::read_to_string(root.join("modules.dep")).unwrap_or_default();
+    let listed = modules_dep.lines().find_map(|line| {
         let path = line.split(':').next()?;
         let file = path.rsplit('/').next()?;
         (file.split(".ko").next()? == name && file.contains(".ko")).then(|| root.join(path))
     });
-    let somewhere = || {
+    let search = || {
         ["updates", "updates/dkms", "updates/perfcounters", "extra"]
             .into_iter()
             .flat_map(|dir| ["ko", "ko.xz", "ko.zst", "ko.gz"].map(|end| (dir, end)))
             .map(|(dir, end)| root.join(dir).join(format!("{name}.{end}")))
             .find(|path| path.exists())
     };
-    listed.filter(|path| path.exists()).or_else(somewhere)
+    listed.filter(|path| path.exists()).or_else(search)
 }
 
 /// Returns the build ID in an ELF note.
-fn id_of(note: &[u8]) -> Option<String> {
-    let word =
-        |at: usize| Some(u32::from_ne_bytes(note.get(at..at + 4)?.try_into().ok()?) as usize);
-    let (name, id) = (word(0)?.next_multiple_of(4), word(4)?);
+fn parse_build_id(note: &[u8]) -> Option<String> {
+    let read_u32 = |offset: usize| {
+        Some(u32::from_ne_bytes(note.get(offset..offset + 4)?.try_into().ok()?) as usize)
+    };
+    let (name, id_len) = (read_u32(0)?.next_multiple_of(4), read_u32(4)?);
     let from = name.checked_add(12)?;
-    note.get(from..from.checked_add(id)?).map(hex)
+    note.get(from..from.checked_add(id_len)?).map(to_hex)
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     let digit = |b: u8| char::from_digit(b.into(), 16).unwrap_or_default();
     let two = |b: &u8| [digit(b >> 4), digit(b & 15)];
     bytes.iter().flat_map(two).collect()
 }
 
-/// Runs a program and returns its output. Returns `None` if it cannot be run, fails or prints
-/// nothing.
-fn said_by(program: &str, arguments: &[&OsStr]) -> Option<String> {
-    let done = Command::new(program).args(arguments).output().ok()?;
-    let said = String::from_utf8_lossy(&done.stdout).trim().to_owned();
-    (done.status.success() && !said.is_empty()).then_some(said)
+/// Runs a program and returns its output. Returns `None` if the program cannot be run, fails or
+/// prints nothing.
+fn program_output(program: &str, arguments: &[&OsStr]) -> Option<String> {
+    let result = Command::new(program).args(arguments).output().ok()?;
+    let output = String::from_utf8_lossy(&result.stdout).trim().to_owned();
+    (result.status.success() && !output.is_empty()).then_some(output)
 }
 
-/// Returns the messages of the kernel log that `wanted` accepts, oldest first. Empty if this user
-/// may not read the log.
-pub fn log(wanted: impl Fn(&str) -> bool) -> Vec<String> {
-    /// O_NONBLOCK: a read at the end of the log fails with EAGAIN instead of waiting.
+/// Returns the messages of the kernel log that `is_wanted` accepts, oldest first. Returns no
+/// messages if the user may not read the kernel log.
+pub fn kernel_log(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    /// The log is opened with O_NONBLOCK, so that a read at the end of the log fails with EAGAIN
+    /// instead of waiting.
     const NO_WAIT: i32 = libc::O_NONBLOCK;
     let mut found = Vec::new();
     let open = fs::File::options()
@@ -227,16 +241,18 @@ pub fn log(wanted: impl Fn(&str) -> bool) -> Vec<String> {
         match log.read(&mut record) {
             Ok(0) => return found,
             Ok(n) => {
-                // A record is "priority,number,time,flags;text", followed by lines of details.
+                // A record of /dev/kmsg is "priority,number,time,flags;text", followed by lines of
+                // details.
                 let all = String::from_utf8_lossy(&record[..n]);
                 let line = all.lines().next().unwrap_or_default();
-                if let Some((_, said)) = line.split_once(';') {
-                    if wanted(said) {
-                        found.push(said.to_owned());
+                if let Some((_, message)) = line.split_once(';') {
+                    if is_wanted(message) {
+                        found.push(message.to_owned());
                     }
                 }
             }
-            // EPIPE: the next record was overwritten before it was read.
+            // EPIPE means that the next record of the kernel log was overwritten before the record
+            // was read.
             Err(e) if e.kind() == ErrorKind::BrokenPipe => {}
             Err(_) => return found,
         }
@@ -252,12 +268,12 @@ mod tests {
         let note = [
             4, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0, b'G', b'N', b'U', 0, 0xab, 1, 0xff,
         ];
-        assert_eq!(id_of(&note).as_deref(), Some("ab01ff"));
-        assert_eq!(id_of(&note[..17]), None);
-        assert_eq!(id_of(&[255; 20]), None);
+        assert_eq!(parse_build_id(&note).as_deref(), Some("ab01ff"));
+        assert_eq!(parse_build_id(&note[..17]), None);
+        assert_eq!(parse_build_id(&[255; 20]), None);
     }
-    /// Makes the smallest ELF file that has this section. The section table is at its end, so a
-    /// truncated file has none.
+    /// Makes a minimal ELF file that has a section with the name `section`. The section table is at
+    /// the end of the file, so a truncated file has no section table.
     fn elf(section: &str) -> Vec<u8> {
         let info = b"license=GPL\0vermagic=7.2.12 SMP \0";
         let names = format!("\0{section}\0.shstrtab\0");
@@ -309,41 +325,48 @@ mod tests {
     #[test]
     fn doctor_knows_a_module_from_what_is_none() {
         let mut whole = elf(".modinfo");
-        let inside = of_elf(&whole).expect("a module");
-        assert_eq!(inside.vermagic.as_deref(), Some("7.2.12 SMP"));
-        assert!(!inside.signed);
+        let info = parse_elf(&whole).expect("a module");
+        assert_eq!(info.vermagic.as_deref(), Some("7.2.12 SMP"));
+        assert!(!info.is_signed);
         for cut in [0, 1, 64, 100, whole.len() - 1] {
-            assert_eq!(of_elf(&whole[..cut]), None, "{cut} bytes of it");
+            assert_eq!(parse_elf(&whole[..cut]), None, "{cut} bytes of it");
         }
-        assert_eq!(of_elf(&elf(".comment")), None, "no module");
-        assert_eq!(of_elf(b"#!/bin/sh\n"), None);
-        whole.extend_from_slice(SIGNED);
-        assert!(of_elf(&whole).expect("a module").signed);
+        assert_eq!(parse_elf(&elf(".comment")), None, "no module");
+        assert_eq!(parse_elf(b"#!/bin/sh\n"), None);
+        whole.extend_from_slice(SIGNATURE_MARKER);
+        assert!(parse_elf(&whole).expect("a module").is_signed);
     }
 
     #[test]
     fn doctor_asks_modinfo_of_packed_modules() {
-        let said = "filename:       /lib/modules/x/perfcounters.ko.xz\nlicense:        GPL\nvermagic:       7.2.12 SMP \n";
-        let plain = of_modinfo(said).expect("a module");
+        let output = "filename:       /lib/modules/x/perfcounters.ko.xz\nlicense:        GPL\nvermagic:       7.2.12 SMP \n";
+        let plain = parse_modinfo(output).expect("a module");
         assert_eq!(plain.vermagic.as_deref(), Some("7.2.12 SMP"));
-        assert!(!plain.signed);
-        let signed = format!("{said}sig_id:         PKCS#7\nsigner:         somebody\n");
-        assert!(of_modinfo(&signed).expect("a module").signed);
-        assert_eq!(of_modinfo("filename:       /lib/x.ko.xz\n"), None);
-        assert_eq!(of_modinfo(""), None);
+        assert!(!plain.is_signed);
+        let signed = format!("{output}sig_id:         PKCS#7\nsigner:         somebody\n");
+        assert!(parse_modinfo(&signed).expect("a module").is_signed);
+        assert_eq!(parse_modinfo("filename:       /lib/x.ko.xz\n"), None);
+        assert_eq!(parse_modinfo(""), None);
     }
 
     #[test]
     fn doctor_finds_packed_files_that_are_none() {
         let path = std::env::temp_dir().join(format!("pfc-doctor-{}.ko.xz", std::process::id()));
-        assert_eq!(unpacked(&path).expect_err("not there"), Unread::Closed);
+        assert_eq!(
+            examine_compressed(&path).expect_err("not there"),
+            ExamineError::Unreadable
+        );
         fs::write(&path, b"").expect("a file");
-        let empty = unpacked(&path);
+        let empty = examine_compressed(&path);
         fs::write(&path, b"no xz").expect("a file");
-        let other = unpacked(&path).expect_err("no module");
+        let other = examine_compressed(&path).expect_err("no module");
         fs::remove_file(&path).expect("ours");
-        assert_eq!(empty, Err(Unread::NoModule));
-        // The result depends on whether kmod's modinfo is installed here.
-        assert!(matches!(other, Unread::NoModule | Unread::NoModinfo));
+        assert_eq!(empty, Err(ExamineError::NotAModule));
+        // The result for a compressed module file depends on whether kmod's modinfo is installed on
+        // this machine.
+        assert!(matches!(
+            other,
+            ExamineError::NotAModule | ExamineError::NoModinfo
+        ));
     }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks of the kernel modules: installed, built for this kernel, loaded; if not loaded, what the
-//! kernel log says.
+//! Checks of the kernel modules: whether the modules are installed, built for the running kernel,
+//! and loaded. If perfcounters is not loaded, the kernel log is searched for the reason.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::module::{log, Module, Unread};
-use super::{machine, note, problem, well, Check};
+use super::module::{kernel_log, ExamineError, Module};
+use super::{machine, note, ok, problem, Check};
 
-/// The modules that provide counters.
+/// Names of the modules that provide counters of the kernel's subsystems.
 const PROVIDERS: &[&str] = &[
     "pfc_sched",
     "pfc_syscalls",
@@ -20,13 +20,13 @@ const PROVIDERS: &[&str] = &[
     "pfc_mm",
 ];
 
-/// Whether perfcounters.ko is signed.
+/// Whether the installed file perfcounters.ko is signed.
 #[derive(Clone, Copy, Debug)]
 pub enum Signature {
-    There,
-    None,
+    Signed,
+    Unsigned,
     NotInstalled,
-    Unseen(Unread),
+    Unknown(ExamineError),
 }
 
 /// All modules that `pfc doctor` checks.
@@ -52,35 +52,36 @@ impl Modules {
         self.has(("perfcounters", true))
     }
 
-    /// Returns true if a module is loaded or, with `loaded` false, if it is at least installed.
+    /// Returns true if the module `name` is loaded. If `loaded` is false, returns true also for a
+    /// module that is installed but not loaded.
     pub fn has(&self, (name, loaded): (&str, bool)) -> bool {
         self.get(name)
-            .is_some_and(|m| m.loaded || (!loaded && m.file.is_some()))
+            .is_some_and(|m| m.is_loaded || (!loaded && m.file.is_some()))
     }
 
     /// Returns whether the installed perfcounters.ko is signed.
     pub fn signature(&self) -> Signature {
         let module = self.get("perfcounters").filter(|m| m.file.is_some());
-        match module.map(|m| (m.signed, m.unread)) {
+        match module.map(|m| (m.is_signed, m.examine_error)) {
             None => Signature::NotInstalled,
-            Some((_, Some(why))) => Signature::Unseen(why),
-            Some((signed, None)) => match signed {
-                Some(true) => Signature::There,
-                _ => Signature::None,
+            Some((_, Some(why))) => Signature::Unknown(why),
+            Some((is_signed, None)) => match is_signed {
+                Some(true) => Signature::Signed,
+                _ => Signature::Unsigned,
             },
         }
     }
 
-    pub fn document(&self) -> Vec<Value> {
-        self.all.iter().map(Module::document).collect()
+    pub fn to_json(&self) -> Vec<Value> {
+        self.all.iter().map(Module::to_json).collect()
     }
 
-    pub fn checks(&self) -> Vec<Check> {
-        vec![self.installed(), self.loaded(), rust()]
+    pub fn run_checks(&self) -> Vec<Check> {
+        vec![self.check_installed(), self.check_loaded(), check_rust()]
     }
 
-    fn installed(&self) -> Check {
-        let what = "installed";
+    fn check_installed(&self) -> Check {
+        let subject = "installed";
         let release = machine::release();
         let Some((module, path)) = self
             .get("perfcounters")
@@ -88,83 +89,83 @@ impl Modules {
         else {
             let found = format!("not installed for this kernel, {release}");
             return match self.is_loaded() {
-                true => note(what, found).or(
+                true => note(subject, found).with_remedy(
                     "it will be missing after a reboot; run make install, or install the package",
                 ),
-                false => problem(what, found, how_to_install(&release)),
+                false => problem(subject, found, install_remedy(&release)),
             };
         };
         let path = path.display();
-        match module.unread {
-            Some(Unread::NoModule) => {
+        match module.examine_error {
+            Some(ExamineError::NotAModule) => {
                 return problem(
-                    what,
+                    subject,
                     format!("{path} is not a module, or is truncated"),
-                    format!("install it again: {}", how_to_install(&release)),
+                    format!("install it again: {}", install_remedy(&release)),
                 )
             }
-            Some(Unread::Closed) => {
-                return note(what, format!("{path}, which this user cannot read"))
+            Some(ExamineError::Unreadable) => {
+                return note(subject, format!("{path}, which this user cannot read"))
             }
-            Some(Unread::NoModinfo) | None => {}
+            Some(ExamineError::NoModinfo) | None => {}
         }
-        if let Some(other) = module.built_for_another() {
+        if let Some(other) = module.other_release() {
             return problem(
-                what,
+                subject,
                 format!("{path} was built for {other}, but the kernel is {release}"),
-                how_to_install(&release),
+                install_remedy(&release),
             );
         }
-        match module.is_another() {
-            true => note(what, format!("{path}, which is not the loaded module"))
-                .or("unload its users and perfcounters with modprobe -r, then load them again"),
-            false => well(what, path.to_string()),
+        match module.is_other_build() {
+            true => note(subject, format!("{path}, which is not the loaded module")).with_remedy(
+                "unload its users and perfcounters with modprobe -r, then load them again",
+            ),
+            false => ok(subject, path.to_string()),
         }
     }
 
-    fn loaded(&self) -> Check {
-        let what = "loaded";
+    fn check_loaded(&self) -> Check {
+        let subject = "loaded";
         if self.is_loaded() {
-            let loaded = self.all.iter().filter(|m| m.loaded).map(|m| m.name);
-            return well(what, loaded.collect::<Vec<_>>().join(", "));
+            let loaded = self.all.iter().filter(|m| m.is_loaded).map(|m| m.name);
+            return ok(subject, loaded.collect::<Vec<_>>().join(", "));
         }
         let missing = "perfcounters is not loaded";
-        match refusal() {
-            Some(said) => problem(
-                what,
-                format!("{missing}; kernel log: {said}"),
-                advice(&said),
+        match last_load_error() {
+            Some(message) => problem(
+                subject,
+                format!("{missing}; kernel log: {message}"),
+                load_error_remedy(&message),
             ),
-            None => problem(what, missing, how_to_load(Path::new("/"))),
+            None => problem(subject, missing, load_remedy(Path::new("/"))),
         }
     }
 
     /// Checks the modules that provide counters of the kernel's subsystems.
-    pub fn providers(&self) -> Check {
-        let what = "providers";
-        let of = |loaded: bool| -> Vec<&str> {
+    pub fn check_providers(&self) -> Check {
+        let subject = "providers";
+        let names_of = |loaded: bool| -> Vec<&str> {
             let names = PROVIDERS.iter().copied();
             names.filter(|name| self.has((name, loaded))).collect()
         };
-        let (loaded, installed) = (of(true), of(false));
+        let (loaded, installed) = (names_of(true), names_of(false));
         let none = "none is loaded; there are only perfcounters' own counters";
         match (loaded.is_empty(), installed.is_empty()) {
-            (false, _) => well(what, loaded.join(", ")),
-            (true, false) => {
-                note(what, none).or(format!("modprobe {}", installed.join("; modprobe ")))
-            }
-            (true, true) => note(what, "none is installed")
-                .or("they are installed together with perfcounters.ko"),
+            (false, _) => ok(subject, loaded.join(", ")),
+            (true, false) => note(subject, none)
+                .with_remedy(format!("modprobe {}", installed.join("; modprobe "))),
+            (true, true) => note(subject, "none is installed")
+                .with_remedy("they are installed together with perfcounters.ko"),
         }
     }
 }
 
-/// Returns how to load the modules now and at each boot. The package's service also loads the
-/// providers.
-fn how_to_load(root: &Path) -> String {
-    let places = ["etc", "usr/lib", "lib"].map(|dir| root.join(dir).join("systemd/system"));
+/// Returns advice how to load the module perfcounters now and at each boot. If the service of the
+/// Debian package is installed, the advice names the service.
+fn load_remedy(root: &Path) -> String {
+    let directories = ["etc", "usr/lib", "lib"].map(|dir| root.join(dir).join("systemd/system"));
     let service = |dir: &std::path::PathBuf| dir.join("perfcounters.service").exists();
-    let at_boot = match places.iter().any(service) {
+    let at_boot = match directories.iter().any(service) {
         true => {
             "systemctl enable --now perfcounters, which loads the modules in /etc/default/perfcounters"
         }
@@ -173,14 +174,14 @@ fn how_to_load(root: &Path) -> String {
     format!("load it: modprobe perfcounters; at each boot: {at_boot}")
 }
 
-fn how_to_install(release: &str) -> String {
+fn install_remedy(release: &str) -> String {
     format!("apt install perfcounters-modules-{release}, or perfcounters-dkms, which builds them; from source: make && make install")
 }
 
-/// Returns the last message in the kernel log about a module that was refused.
-fn refusal() -> Option<String> {
-    let refused = |said: &str| {
-        let ours = said.starts_with("perfcounters: ");
+/// Returns the last message in the kernel log about a module that the kernel refused to load.
+fn last_load_error() -> Option<String> {
+    let is_load_error = |message: &str| {
+        let is_about_module = message.starts_with("perfcounters: ");
         let words = [
             "version magic",
             "nknown symbol",
@@ -188,27 +189,32 @@ fn refusal() -> Option<String> {
             "is rejected",
             "cannot allocate",
         ];
-        (ours && words.iter().any(|w| said.contains(w)))
-            || (said.starts_with("Lockdown: ") && said.contains("module loading is restricted"))
-            || said.starts_with("Loading of ")
+        (is_about_module && words.iter().any(|w| message.contains(w)))
+            || (message.starts_with("Lockdown: ")
+                && message.contains("module loading is restricted"))
+            || message.starts_with("Loading of ")
     };
-    log(refused).pop()
+    kernel_log(is_load_error).pop()
 }
 
-/// Returns advice for such a message.
-fn advice(said: &str) -> &'static str {
-    if said.contains("Lockdown") || said.contains("Loading of ") || said.contains("is rejected") {
+/// Returns advice for a message of the kernel about a module that was refused.
+fn load_error_remedy(message: &str) -> &'static str {
+    if message.contains("Lockdown")
+        || message.contains("Loading of ")
+        || message.contains("is rejected")
+    {
         "the kernel accepts signed modules only; sign it with a key that the machine trusts (mokutil --import)"
-    } else if said.contains("version") || said.contains("symbol") {
+    } else if message.contains("version") || message.contains("symbol") {
         "it was built for another kernel; rebuild it (make && make install), or install the package for this kernel"
     } else {
         "run modprobe perfcounters, and see dmesg"
     }
 }
 
-/// Checks whether modules in Rust can be built here. That is not needed if they are installed.
-fn rust() -> Check {
-    let what = "Rust tree";
+/// Checks whether kernel modules in Rust can be built on this machine. A machine with installed
+/// modules does not need to build modules.
+fn check_rust() -> Check {
+    let subject = "Rust tree";
     let build = Path::new("/lib/modules")
         .join(machine::release())
         .join("build");
@@ -218,8 +224,8 @@ fn rust() -> Check {
         false => "",
     };
     if build.join("rust/libkernel.rmeta").exists() {
-        return well(
-            what,
+        return ok(
+            subject,
             format!("{shown} has the kernel's Rust metadata{dkms}"),
         );
     }
@@ -227,7 +233,7 @@ fn rust() -> Check {
         true => format!("{shown} has no Rust metadata (no distribution provides it){dkms}"),
         false => format!("no kernel tree to build modules{dkms}"),
     };
-    note(what, found).or(
+    note(subject, found).with_remedy(
         "needed only to build the modules; make kdir creates one, perfcounters-dkms does so itself",
     )
 }
@@ -238,26 +244,32 @@ mod tests {
 
     #[test]
     fn doctor_knows_why_a_module_was_refused() {
-        assert!(advice("perfcounters: version magic 'x' should be 'y'").contains("another kernel"));
-        assert!(advice("Lockdown: insmod: unsigned module loading is restricted").contains("sign"));
-        assert!(advice("Loading of unsigned module is rejected").contains("sign"));
+        assert!(
+            load_error_remedy("perfcounters: version magic 'x' should be 'y'")
+                .contains("another kernel")
+        );
+        assert!(
+            load_error_remedy("Lockdown: insmod: unsigned module loading is restricted")
+                .contains("sign")
+        );
+        assert!(load_error_remedy("Loading of unsigned module is rejected").contains("sign"));
     }
     #[test]
     fn doctor_names_the_service_where_there_is_one() {
         let root = std::env::temp_dir().join(format!("pfc-doctor-{}", std::process::id()));
-        assert!(how_to_load(&root).contains("/etc/modules-load.d/perfcounters.conf"));
+        assert!(load_remedy(&root).contains("/etc/modules-load.d/perfcounters.conf"));
         let dir = root.join("usr/lib/systemd/system");
         std::fs::create_dir_all(&dir).expect("a directory");
         std::fs::write(dir.join("perfcounters.service"), "").expect("a file");
-        let said = how_to_load(&root);
+        let remedy = load_remedy(&root);
         std::fs::remove_dir_all(&root).expect("ours");
         for part in [
             "modprobe perfcounters",
             "systemctl enable --now perfcounters",
             "/etc/default/perfcounters",
         ] {
-            assert!(said.contains(part), "{said}");
+            assert!(remedy.contains(part), "{remedy}");
         }
-        assert!(!said.contains("modules-load.d"), "{said}");
+        assert!(!remedy.contains("modules-load.d"), "{remedy}");
     }
 }

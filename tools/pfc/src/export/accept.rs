@@ -1,53 +1,58 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Parses the Accept header of HTTP. As there is only one media type to offer, it only finds out
-//! whether the client accepts that.
+//! Parses the Accept header of HTTP. The server offers only one media type, so the parser only
+//! finds out whether the client accepts that media type.
 
-/// The media type of a format.
+/// The media type of an export format.
 #[derive(Clone, Copy, Debug)]
-pub struct Media {
+pub struct MediaType {
     pub kind: &'static str,
     pub subtype: &'static str,
     /// The values of the parameter `version` that a client may request.
     pub versions: &'static [&'static str],
-    /// The Content-Type header of a response.
+    /// The Content-Type header of a response in the media type.
     pub content_type: &'static str,
 }
 
-impl Media {
-    /// Returns true if this Accept header allows the media type. The most specific entry decides.
-    /// An entry with a weight of 0 forbids the type.
-    pub fn accepted_by(&self, header: &str) -> bool {
-        let entries = header.split(',').filter_map(|entry| self.entry(entry));
-        // Among equally specific entries, one that allows the type wins.
-        entries.max().is_some_and(|(_, yes)| yes)
+impl MediaType {
+    /// Returns true if an Accept header allows the media type that the server offers. The most
+    /// specific entry of the Accept header that names the media type decides. An entry of the
+    /// Accept header with a weight of 0 forbids its media type.
+    pub fn is_accepted_by(&self, header: &str) -> bool {
+        let entries = header
+            .split(',')
+            .filter_map(|entry| self.match_entry(entry));
+        // If several entries of the Accept header are equally specific, an entry that allows the
+        // media type decides.
+        entries.max().is_some_and(|(_, is_allowed)| is_allowed)
     }
 
-    /// Returns how specifically an entry names this type, and whether it allows it. Returns `None`
-    /// if the entry is for other types.
-    fn entry(&self, entry: &str) -> Option<(u8, bool)> {
+    /// Returns how specifically an entry of the Accept header names the media type, and whether the
+    /// entry allows the media type. Returns `None` if the entry of the Accept header is for other
+    /// media types.
+    fn match_entry(&self, entry: &str) -> Option<(u8, bool)> {
         let mut parts = entry.split(';').map(str::trim);
         let (kind, subtype) = parts.next()?.split_once('/')?;
-        let same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
-        let mut exact = match (kind, subtype) {
+        let is_equal = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
+        let mut specificity = match (kind, subtype) {
             ("*", "*") => 1,
-            (kind, "*") if same(kind, self.kind) => 2,
-            (kind, sub) if same(kind, self.kind) && same(sub, self.subtype) => 3,
+            (kind, "*") if is_equal(kind, self.kind) => 2,
+            (kind, sub) if is_equal(kind, self.kind) && is_equal(sub, self.subtype) => 3,
             _ => return None,
         };
-        let mut wanted = true;
+        let mut is_allowed = true;
         for (key, value) in parts.filter_map(|part| part.split_once('=')) {
             let (key, value) = (key.trim(), value.trim().trim_matches('"'));
-            if same(key, "q") {
-                wanted = value.parse::<f32>().is_ok_and(|q| q > 0.0);
-            } else if same(key, "version") {
+            if is_equal(key, "q") {
+                is_allowed = value.parse::<f32>().is_ok_and(|q| q > 0.0);
+            } else if is_equal(key, "version") {
                 if !self.versions.contains(&value) {
                     return None;
                 }
-                exact = 4;
+                specificity = 4;
             }
         }
-        Some((exact, wanted))
+        Some((specificity, is_allowed))
     }
 }
 
@@ -76,7 +81,7 @@ mod tests {
             ("", false),
             (";;;,,,=/", false),
         ] {
-            assert_eq!(media.accepted_by(header), yes, "{header}");
+            assert_eq!(media.is_accepted_by(header), yes, "{header}");
         }
     }
 }

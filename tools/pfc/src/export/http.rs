@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The HTTP server for `GET /metrics`.
+//! The HTTP server of `pfc export --listen`, which answers `GET /metrics`.
 //!
-//! hyper implements the protocol. This file limits the resources that clients can use:
+//! The crate hyper implements HTTP. The server limits the resources that clients can use:
 //!
-//! - A connection is for one request and is closed after [`LIFE`] at the latest.
-//! - There are at most [`CONNECTIONS`] connections. A new one replaces the oldest one, so clients
-//!   that send or read slowly, or not at all, do not block others.
-//! - A connection is not replaced by a new one within [`GRACE`]; new ones wait in the backlog. A
-//!   client that sends its request at once is therefore served, however many others connect.
-//! - All responses in flight have at most [`BUDGET`] bytes. A new response replaces the oldest
-//!   ones.
+//! - A connection is for one request. The server closes a connection after [`MAX_LIFETIME`] at the
+//!   latest.
+//! - At most [`MAX_CONNECTIONS`] connections are open at the same time. A new connection beyond the
+//!   limit replaces the oldest connection, so clients that send or read slowly, or not at all, do
+//!   not block other clients.
+//! - A connection is not replaced by a new connection within [`MIN_LIFETIME`]; until that time, new
+//!   connections wait in the backlog. A client that sends its request at once is therefore served,
+//!   however many other clients connect.
+//! - All responses in flight together have at most [`MAX_RESPONSE_BYTES`] bytes. A new response
+//!   beyond the limit replaces the oldest responses, whose connections are aborted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -34,34 +37,40 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{spawn_local, JoinHandle, LocalSet};
 use tokio::time::{sleep, timeout};
 
-use crate::export::accept::Media;
-use crate::export::{runtime, Source, Stop, Writer};
-use crate::failure::Failure;
+use crate::error::Failure;
+use crate::export::accept::MediaType;
+use crate::export::{build_runtime, Scraper, StopSignals, Writer};
 
-/// Limit for connections that are open at the same time.
-const CONNECTIONS: usize = 128;
-/// Length of the backlog: connections that wait in the kernel until they are accepted.
+/// Maximum number of connections that are open at the same time.
+const MAX_CONNECTIONS: usize = 128;
+/// Length of the backlog: the number of connections that can wait in the kernel until the server
+/// accepts them.
 ///
-/// With [`CONNECTIONS`] per [`GRACE`] the last one waits for eight seconds; Prometheus waits for
-/// ten. If the backlog is full, TCP tries again after a second or more, behind other clients.
-const WAITING: u32 = 1024;
-/// The time in which a connection is not replaced by a new one.
-const GRACE: Duration = Duration::from_secs(1);
-/// Interval for checking whether a connection has ended, while none can be accepted.
-const PAUSE: Duration = Duration::from_millis(10);
-/// Limit for the bytes of all responses in flight, and so of a single response.
-const BUDGET: usize = 128 << 20;
-/// Limit for the head of a request in bytes.
-const HEAD: usize = 16 << 10;
-/// Limit for the time in which the head of a request must arrive.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Limit for the time from accepting a connection to the end of the response.
-const LIFE: Duration = Duration::from_secs(30);
-/// The time in which responses may still be read after a signal has stopped the export.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// If all clients are slow, the server accepts [`MAX_CONNECTIONS`] connections per
+/// [`MIN_LIFETIME`], so the last connection of a full backlog waits for eight seconds. Prometheus
+/// waits for a response for ten seconds. If the backlog is full, the TCP of a client tries again
+/// after a second or more.
+const BACKLOG: u32 = 1024;
+/// The time after accepting a connection in which no new connection replaces the accepted
+/// connection.
+const MIN_LIFETIME: Duration = Duration::from_secs(1);
+/// Interval of the checks whether a connection has ended, while the server accepts no connections
+/// because of the limit.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Maximum size of all responses in flight together, in bytes. A single response cannot be larger
+/// than the maximum for all responses together.
+const MAX_RESPONSE_BYTES: usize = 128 << 20;
+/// Maximum size of the head of a request, in bytes.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+/// The time within which the head of a request must arrive.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time from accepting a connection to the end of the response.
+const MAX_LIFETIME: Duration = Duration::from_secs(30);
+/// Maximum time in which clients can still read responses after a signal has stopped the export.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Refuses addresses that other machines can reach, unless `--allow-remote` is given.
-pub fn allowed(address: SocketAddr, remote: bool) -> Result<(), Failure> {
+/// Returns an error for an address that other machines can reach, unless `--allow-remote` is given.
+pub fn check_address(address: SocketAddr, remote: bool) -> Result<(), Failure> {
     if remote || address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
@@ -74,32 +83,33 @@ pub fn allowed(address: SocketAddr, remote: bool) -> Result<(), Failure> {
 
 pub fn serve(
     address: SocketAddr,
-    source: Source,
+    scraper: Scraper,
     writer: Box<dyn Writer>,
-    media: Media,
+    media: MediaType,
 ) -> Result<(), Failure> {
     let server = Rc::new(Server {
-        source: RefCell::new(source),
+        scraper: RefCell::new(scraper),
         writer: RefCell::new(writer),
         media,
-        guests: RefCell::default(),
+        connections: RefCell::default(),
     });
-    runtime()?.block_on(LocalSet::new().run_until(async {
-        let mut stop = Stop::new()?;
+    build_runtime()?.block_on(LocalSet::new().run_until(async {
+        let mut stop = StopSignals::new()?;
         let listener = listen(address).map_err(|e| Failure::Listen(address, e))?;
         announce(&listener)?;
         loop {
             tokio::select! {
-                () = stop.wanted() => break,
-                accepted = server.next(&listener) => match accepted {
-                    Ok(stream) => server.admit(stream),
-                    // For example, no file descriptor is available. Such errors are temporary.
+                () = stop.received() => break,
+                accepted = server.accept(&listener) => match accepted {
+                    Ok(stream) => server.add_connection(stream),
+                    // Errors of accept() are temporary, for example if no file descriptor is
+                    // available.
                     Err(_) => sleep(Duration::from_millis(50)).await,
                 }
             }
         }
         drop(listener);
-        server.farewell().await;
+        server.drain_connections().await;
         Ok(())
     }))
 }
@@ -111,10 +121,11 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     }?;
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(WAITING)
+    socket.listen(BACKLOG)
 }
 
-/// Prints the URL, because with port 0 the kernel chooses the port.
+/// Prints the URL of the server, because the user does not know the port if the kernel has chosen
+/// it (port 0).
 fn announce(listener: &TcpListener) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "http://{}/metrics", listener.local_addr()?)?;
@@ -122,114 +133,127 @@ fn announce(listener: &TcpListener) -> io::Result<()> {
 }
 
 struct Server {
-    source: RefCell<Source>,
+    scraper: RefCell<Scraper>,
     writer: RefCell<Box<dyn Writer>>,
-    media: Media,
-    /// The connections, oldest first.
-    guests: RefCell<VecDeque<Guest>>,
+    media: MediaType,
+    /// The open connections of the server, oldest first.
+    connections: RefCell<VecDeque<Connection>>,
 }
 
-/// The state of a connection.
-struct Guest {
+/// The state of one connection of the HTTP server.
+struct Connection {
     task: JoinHandle<()>,
-    since: Instant,
-    /// The bytes of its response; 0 before there is one.
-    held: Rc<Cell<usize>>,
+    accepted_at: Instant,
+    /// The size of the connection's response in bytes; 0 before the response exists.
+    response_bytes: Rc<Cell<usize>>,
 }
 
 impl Server {
-    /// Accepts the next connection, after waiting until it may be admitted.
-    async fn next(&self, listener: &TcpListener) -> io::Result<TcpStream> {
+    /// Waits until a new connection is allowed, and accepts the next connection.
+    async fn accept(&self, listener: &TcpListener) -> io::Result<TcpStream> {
         while self.is_full() {
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(listener.accept().await?.0)
     }
 
-    /// Returns true if the limit of connections is reached and even the oldest is younger than
-    /// [`GRACE`].
+    /// Returns true if the limit of connections is reached and even the oldest connection is
+    /// younger than [`MIN_LIFETIME`].
     fn is_full(&self) -> bool {
-        let mut guests = self.guests.borrow_mut();
-        guests.retain(|guest| !guest.task.is_finished());
-        guests.len() >= CONNECTIONS && guests.front().is_some_and(|g| g.since.elapsed() < GRACE)
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|connection| !connection.task.is_finished());
+        connections.len() >= MAX_CONNECTIONS
+            && connections
+                .front()
+                .is_some_and(|g| g.accepted_at.elapsed() < MIN_LIFETIME)
     }
 
-    fn admit(self: &Rc<Self>, stream: TcpStream) {
-        let mut guests = self.guests.borrow_mut();
-        guests.retain(|guest| !guest.task.is_finished());
-        while guests.len() >= CONNECTIONS {
-            if let Some(oldest) = guests.pop_front() {
+    fn add_connection(self: &Rc<Self>, stream: TcpStream) {
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|connection| !connection.task.is_finished());
+        while connections.len() >= MAX_CONNECTIONS {
+            if let Some(oldest) = connections.pop_front() {
                 oldest.task.abort();
             }
         }
-        let held = Rc::new(Cell::new(0));
-        let task = spawn_local(Rc::clone(self).attend(stream, Rc::clone(&held)));
-        guests.push_back(Guest {
+        let response_bytes = Rc::new(Cell::new(0));
+        let task =
+            spawn_local(Rc::clone(self).serve_connection(stream, Rc::clone(&response_bytes)));
+        connections.push_back(Connection {
             task,
-            since: Instant::now(),
-            held,
+            accepted_at: Instant::now(),
+            response_bytes,
         });
     }
 
-    async fn attend(self: Rc<Self>, stream: TcpStream, held: Rc<Cell<usize>>) {
+    async fn serve_connection(self: Rc<Self>, stream: TcpStream, response_bytes: Rc<Cell<usize>>) {
         let answer = service_fn(|request| {
-            let answer = self.answer(&request, &held);
+            let answer = self.respond(&request, &response_bytes);
             async { Ok::<_, Infallible>(answer) }
         });
-        let talk = http1::Builder::new()
+        let connection = http1::Builder::new()
             .keep_alive(false)
             // A client may close its sending side after the request.
             .half_close(true)
             .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE)
-            .max_buf_size(HEAD)
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(MAX_HEAD_BYTES)
             .serve_connection(TokioIo::new(stream), answer);
-        // Errors concern this connection only, which is closed.
-        let _ = timeout(LIFE, talk).await;
+        // An error of a connection ends the connection and does not concern other connections, so
+        // the error is ignored.
+        let _ = timeout(MAX_LIFETIME, connection).await;
     }
 
-    fn answer(&self, request: &Request<Incoming>, held: &Rc<Cell<usize>>) -> Response<Full<Bytes>> {
+    fn respond(
+        &self,
+        request: &Request<Incoming>,
+        response_bytes: &Rc<Cell<usize>>,
+    ) -> Response<Full<Bytes>> {
         if request.uri().path() != "/metrics" {
-            return sorry(
+            return error_response(
                 StatusCode::NOT_FOUND,
                 "not found; the counters are at /metrics\n",
             );
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            let mut no = sorry(
+            let mut response = error_response(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method not allowed; use GET or HEAD\n",
             );
             let methods = HeaderValue::from_static("GET, HEAD");
-            no.headers_mut().insert(ALLOW, methods);
-            return no;
+            response.headers_mut().insert(ALLOW, methods);
+            return response;
         }
         let mut accepts = request.headers().get_all(ACCEPT).iter().peekable();
-        let any = accepts.peek().is_none();
-        if !any && !accepts.any(|a| a.to_str().is_ok_and(|a| self.media.accepted_by(a))) {
-            let what = format!(
+        let accepts_any = accepts.peek().is_none();
+        if !accepts_any && !accepts.any(|a| a.to_str().is_ok_and(|a| self.media.is_accepted_by(a)))
+        {
+            let message = format!(
                 "not acceptable; the only format is {}\n",
                 self.media.content_type
             );
-            return sorry(StatusCode::NOT_ACCEPTABLE, &what);
+            return error_response(StatusCode::NOT_ACCEPTABLE, &message);
         }
-        match self.text() {
+        match self.scrape_text() {
             Ok(text) => {
-                self.make_room(text.len(), held);
-                held.set(text.len());
-                reply(StatusCode::OK, self.media.content_type, text)
+                self.limit_responses(text.len(), response_bytes);
+                response_bytes.set(text.len());
+                build_response(StatusCode::OK, self.media.content_type, text)
             }
-            Err(failure) => sorry(StatusCode::SERVICE_UNAVAILABLE, &format!("{failure}\n")),
+            Err(failure) => {
+                error_response(StatusCode::SERVICE_UNAVAILABLE, &format!("{failure}\n"))
+            }
         }
     }
 
-    /// Takes a sample and formats it.
-    fn text(&self) -> Result<Vec<u8>, Failure> {
-        let look = self.source.borrow_mut().look()?;
-        let mut text = Bounded(Vec::new());
-        let written = self.writer.borrow_mut().write(&look, &mut text);
+    /// Takes a scrape (a sample of the counters and tasks), and formats the scrape as the text of a
+    /// response.
+    fn scrape_text(&self) -> Result<Vec<u8>, Failure> {
+        let scrape = self.scraper.borrow_mut().scrape()?;
+        let mut text = BoundedBuffer(Vec::new());
+        let written = self.writer.borrow_mut().write(&scrape, &mut text);
         written.map_err(|_| {
-            let size = BUDGET >> 20;
+            let size = MAX_RESPONSE_BYTES >> 20;
             Failure::Refused(format!(
                 "the response exceeds {size} MiB; select fewer instances, or use --sum"
             ))
@@ -237,31 +261,38 @@ impl Server {
         Ok(text.0)
     }
 
-    /// Aborts the connections with the oldest responses until a new response fits into [`BUDGET`].
-    fn make_room(&self, bytes: usize, mine: &Rc<Cell<usize>>) {
-        let guests = self.guests.borrow();
-        let waiting = |guest: &&Guest| {
-            !guest.task.is_finished() && guest.held.get() > 0 && !Rc::ptr_eq(&guest.held, mine)
+    /// Aborts the connections with the oldest responses until a new response fits into
+    /// [`MAX_RESPONSE_BYTES`].
+    fn limit_responses(&self, bytes: usize, own_bytes: &Rc<Cell<usize>>) {
+        let connections = self.connections.borrow();
+        let is_in_flight = |connection: &&Connection| {
+            !connection.task.is_finished()
+                && connection.response_bytes.get() > 0
+                && !Rc::ptr_eq(&connection.response_bytes, own_bytes)
         };
-        let held: usize = guests.iter().filter(waiting).map(|g| g.held.get()).sum();
-        let mut excess = (held + bytes).saturating_sub(BUDGET);
-        for guest in guests.iter().filter(waiting) {
+        let total: usize = connections
+            .iter()
+            .filter(is_in_flight)
+            .map(|g| g.response_bytes.get())
+            .sum();
+        let mut excess = (total + bytes).saturating_sub(MAX_RESPONSE_BYTES);
+        for connection in connections.iter().filter(is_in_flight) {
             if excess == 0 {
                 break;
             }
-            guest.task.abort();
-            excess = excess.saturating_sub(guest.held.take());
+            connection.task.abort();
+            excess = excess.saturating_sub(connection.response_bytes.take());
         }
     }
 
-    /// Waits until responses in flight have been read, at most [`FAREWELL`]. Connections without a
-    /// response are dropped.
-    async fn farewell(&self) {
-        let guests = self.guests.take();
-        let _ = timeout(FAREWELL, async {
-            for guest in guests {
-                if guest.held.get() > 0 {
-                    let _ = guest.task.await;
+    /// Waits until clients have read the responses in flight, but at most for [`DRAIN_TIMEOUT`].
+    /// Connections for which no response has been made are dropped.
+    async fn drain_connections(&self) {
+        let connections = self.connections.take();
+        let _ = timeout(DRAIN_TIMEOUT, async {
+            for connection in connections {
+                if connection.response_bytes.get() > 0 {
+                    let _ = connection.task.await;
                 }
             }
         })
@@ -269,12 +300,12 @@ impl Server {
     }
 }
 
-/// A buffer of at most [`BUDGET`] bytes.
-struct Bounded(Vec<u8>);
+/// A buffer that holds at most [`MAX_RESPONSE_BYTES`] bytes.
+struct BoundedBuffer(Vec<u8>);
 
-impl Write for Bounded {
+impl Write for BoundedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > BUDGET {
+        if self.0.len() + bytes.len() > MAX_RESPONSE_BYTES {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         self.0.extend_from_slice(bytes);
@@ -286,11 +317,11 @@ impl Write for Bounded {
     }
 }
 
-fn sorry(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
-    reply(status, "text/plain; charset=utf-8", why.as_bytes().to_vec())
+fn error_response(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
+    build_response(status, "text/plain; charset=utf-8", why.as_bytes().to_vec())
 }
 
-fn reply(status: StatusCode, kind: &'static str, text: Vec<u8>) -> Response<Full<Bytes>> {
+fn build_response(status: StatusCode, kind: &'static str, text: Vec<u8>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory-mapped values for Performance Co-Pilot (PCP): files that PCP's agent pmdammv maps and
-//! serves. pfc does not communicate with PCP in any other way.
+//! Exports memory-mapped values (MMV) for Performance Co-Pilot (PCP): writes files that PCP's agent
+//! pmdammv maps and serves. The only communication between pfc and PCP is by the files.
 //!
-//! Values are stored in place, one word each. When the set of instances changes, new files replace
-//! the old ones. The agent still has the old files mapped; their generation numbers are set to 0,
-//! which tells it to open the new files. The exporter removes its files when it ends. If it is
-//! killed, pmdammv detects that the process named in the files does not exist any longer.
+//! The exporter stores each value in place in a file, as one 64-bit word. When the set of instances
+//! changes, new files replace the old files. pmdammv still has the old files mapped, so the
+//! exporter sets the generation numbers in the old files to 0. The value 0 makes pmdammv open the
+//! new files. The exporter removes its files when the exporter exits. If the exporter is killed,
+//! pmdammv detects that the process named in the files does not exist any longer.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `names.rs` | names and units in PCP's form |
-//! | `plan.rs` | assigns metrics to files and gives them numbers |
+//! | `names.rs` | converts names and units to PCP's form |
+//! | `layout.rs` | assigns metrics to files and gives the metrics their numbers |
 //! | `tasks.rs` | the file of the busiest tasks |
-//! | `page.rs` | the bytes of a file |
-//! | `shared.rs` | the mapping |
+//! | `encode.rs` | encodes a file in the MMV format |
+//! | `mapping.rs` | maps a file into memory and stores values |
 
+mod encode;
+mod layout;
+mod mapping;
 mod names;
-mod page;
-mod plan;
-mod shared;
 mod tasks;
 
 use std::fs::{self, File};
@@ -31,76 +32,78 @@ use perfcounters::Snapshot;
 use rustix::fs::{flock, FlockOperation};
 
 use crate::cli::ExportArgs;
-use crate::export::{runtime, Look, Source, Stop};
-use crate::failure::Failure;
+use crate::error::Failure;
+use crate::export::{build_runtime, Scrape, Scraper, StopSignals};
 
-use page::{GENERATION_1, GENERATION_2, STRIDE};
-use plan::{plan, Origin, Planned};
-use shared::Shared;
+use encode::{GENERATION_1, GENERATION_2, VALUE_STRIDE};
+use layout::{plan_files, FileLayout, ValueSource};
+use mapping::SharedMapping;
 
-/// The directory that pmdammv reads by default.
+/// The directory from which PCP's agent pmdammv reads files by default.
 pub const DIRECTORY: &str = "/var/lib/pcp/tmp/mmv";
 
-/// pmdammv compares the modification time of the directory in whole seconds, so a change within the
-/// second of its last scan goes unnoticed. The directory is modified again after this time.
-const AGAIN: Duration = Duration::from_millis(1100);
+/// Delay after which the directory is modified a second time. pmdammv compares the modification
+/// time of the directory in whole seconds, so pmdammv does not notice a change within the second of
+/// its last scan.
+const RESCAN_DELAY: Duration = Duration::from_millis(1100);
 
-/// Updates the files until a signal stops the export.
+/// Writes and updates the files for PCP until a signal stops the export.
 pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
-    let mut source = Source::open(device, args)?;
+    let mut scraper = Scraper::open(device, args)?;
     let name = args.mmv.as_deref().unwrap_or_default();
     let directory = &args.mmv_directory;
-    let failed = |e| Failure::Create(directory.clone(), e);
-    let mut bridge = Bridge::open(directory, name, args.sum).map_err(failed)?;
+    let to_failure = |e| Failure::Create(directory.clone(), e);
+    let mut exporter = Exporter::open(directory, name, args.sum).map_err(to_failure)?;
     let interval = Duration::from_millis(args.interval.unwrap_or(1000));
-    runtime()?.block_on(async {
-        let mut stop = Stop::new()?;
+    build_runtime()?.block_on(async {
+        let mut stop = StopSignals::new()?;
         let mut due = Instant::now();
         loop {
             // An empty selection is not an error: instances may appear later.
-            bridge.put(&source.look()?).map_err(failed)?;
+            exporter.update(&scraper.scrape()?).map_err(to_failure)?;
             due = (due + interval).max(Instant::now());
             tokio::select! {
-                () = stop.wanted() => return Ok(()),
+                () = stop.received() => return Ok(()),
                 () = tokio::time::sleep_until(due.into()) => {}
             }
         }
     })
 }
 
-/// The files of one exporter. They are removed when it is dropped.
+/// The files of one exporter. Dropping an `Exporter` removes its files.
 #[derive(Debug)]
-pub struct Bridge {
+pub struct Exporter {
     directory: PathBuf,
     name: String,
     sum: bool,
-    files: Vec<Live>,
-    /// The boot ID and the generation that the files were made for.
-    of: Option<([u8; 16], u64)>,
-    tasks: Option<tasks::File>,
-    announce: Option<Instant>,
+    files: Vec<MappedFile>,
+    /// The boot ID and the generation of the set of instances for which the files were made.
+    made_for: Option<([u8; 16], u64)>,
+    tasks: Option<tasks::TaskFile>,
+    touch_at: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Live {
+struct MappedFile {
     path: PathBuf,
-    shared: Shared,
-    sources: Vec<Origin>,
+    mapping: SharedMapping,
+    sources: Vec<ValueSource>,
     /// The index of the word with the first value of each metric.
     values: Vec<usize>,
-    /// Kept open and locked as long as the file is updated. Other exporters detect by the lock that
-    /// the file is in use; a process ID could have been used again.
+    /// The open file, which is locked as long as the exporter updates the values in the file. Other
+    /// exporters detect by the lock that the file is in use. The process ID in a file does not show
+    /// that the file is in use, because a later process can have the same ID.
     _lock: File,
 }
 
-impl Bridge {
+impl Exporter {
     /// Prepares to write files `NAME.*` in `directory` with metrics `mmv.NAME.*`, and removes files
     /// that a former exporter has left behind.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the name is not a valid word of at most 32 characters, `AlreadyExists` if
-    /// another process uses the name.
+    /// Fails with `InvalidInput` if the name is not a valid word of at most 32 characters, and with
+    /// `AlreadyExists` if another process uses the name.
     pub fn open(directory: &Path, name: &str, sum: bool) -> io::Result<Self> {
         if !names::is_word(name) || name.len() > 32 {
             return Err(io::Error::new(
@@ -108,17 +111,17 @@ impl Bridge {
                 format!("invalid metric name '{name}'; use at most 32 letters, digits and _, a letter first"),
             ));
         }
-        let bridge = Self {
+        let exporter = Self {
             directory: directory.to_path_buf(),
             name: name.to_owned(),
             sum,
             files: Vec::new(),
-            of: None,
+            made_for: None,
             tasks: None,
-            announce: None,
+            touch_at: None,
         };
-        for path in bridge.ours()? {
-            if let Some(process) = keeper(&path) {
+        for path in exporter.existing_files()? {
+            if let Some(process) = owner_pid(&path) {
                 let path = path.display();
                 return Err(io::Error::new(
                     io::ErrorKind::AlreadyExists,
@@ -127,45 +130,47 @@ impl Bridge {
             }
             fs::remove_file(path)?;
         }
-        Ok(bridge)
+        Ok(exporter)
     }
 
-    /// Updates the files to a sample.
-    pub fn put(&mut self, look: &Look) -> io::Result<()> {
-        let snapshot = &look.snapshot;
+    /// Stores the values of a scrape in the files for PCP. Creates new files for PCP if the set of
+    /// instances has changed.
+    pub fn update(&mut self, scrape: &Scrape) -> io::Result<()> {
+        let snapshot = &scrape.snapshot;
         let stamp = snapshot.stamp();
-        let of = Some((stamp.boot_id, stamp.generation));
-        if self.of != of {
-            self.replace(snapshot)?;
-            self.of = of;
-            self.announce = Some(Instant::now() + AGAIN);
+        let catalogue_id = Some((stamp.boot_id, stamp.generation));
+        if self.made_for != catalogue_id {
+            self.replace_files(snapshot)?;
+            self.made_for = catalogue_id;
+            self.touch_at = Some(Instant::now() + RESCAN_DELAY);
         } else {
             for file in &self.files {
                 file.store(snapshot);
             }
         }
-        if let Some(tasks) = &look.tasks {
-            self.put_tasks(tasks, stamp.realtime_ns)?;
+        if let Some(tasks) = &scrape.tasks {
+            self.update_tasks(tasks, stamp.realtime_ns)?;
         }
-        if self.announce.is_some_and(|due| due <= Instant::now()) {
-            self.announce = None;
-            let touched = self.part();
-            create_anew(&touched)?;
-            fs::remove_file(touched)?;
+        if self.touch_at.is_some_and(|due| due <= Instant::now()) {
+            self.touch_at = None;
+            let path = self.temporary_path();
+            create_new_file(&path)?;
+            fs::remove_file(path)?;
         }
         Ok(())
     }
 
-    fn replace(&mut self, snapshot: &Snapshot) -> io::Result<()> {
-        // A number that differs from those of all earlier files, and from 0.
+    fn replace_files(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        // The new generation number differs from 0 and from the generation numbers of all earlier
+        // files.
         let generation = snapshot.stamp().realtime_ns | 1;
-        let planned = plan(&self.name, snapshot, self.sum);
-        let files: io::Result<Vec<Live>> = planned
+        let planned = plan_files(&self.name, snapshot, self.sum);
+        let files: io::Result<Vec<MappedFile>> = planned
             .into_iter()
             .map(|file| {
-                let live = self.prepare(file, generation)?;
-                live.store(snapshot);
-                self.publish(live)
+                let file = self.create_file(file, generation)?;
+                file.store(snapshot);
+                self.publish(file)
             })
             .collect();
         let old = std::mem::replace(&mut self.files, files?);
@@ -178,44 +183,44 @@ impl Bridge {
         Ok(())
     }
 
-    /// Creates a file under a temporary name and maps it. All of its values are 0.
-    fn prepare(&self, file: Planned, generation: u64) -> io::Result<Live> {
-        let encoded = file.page.encode(generation, std::process::id());
-        let part = self.part();
+    /// Creates a file under a temporary name and maps the file. All values in the new file are 0.
+    fn create_file(&self, file: FileLayout, generation: u64) -> io::Result<MappedFile> {
+        let encoded = file.contents.encode(generation, std::process::id());
+        let temporary = self.temporary_path();
         let path = self
             .directory
             .join(format!("{}.{}", self.name, file.suffix));
-        let mut out = create_anew(&part)?;
-        let written = flock(&out, FlockOperation::NonBlockingLockExclusive)
+        let mut handle = create_new_file(&temporary)?;
+        let written = flock(&handle, FlockOperation::NonBlockingLockExclusive)
             .map_err(io::Error::from)
-            .and_then(|()| out.write_all(&encoded.bytes));
+            .and_then(|()| handle.write_all(&encoded.bytes));
         if let Err(error) = written {
-            let _ = fs::remove_file(&part);
+            let _ = fs::remove_file(&temporary);
             return Err(error);
         }
-        Ok(Live {
-            shared: Shared::map(&out, encoded.bytes.len())?,
+        Ok(MappedFile {
+            mapping: SharedMapping::map(&handle, encoded.bytes.len())?,
             sources: file.sources,
             values: encoded.values,
             path,
-            _lock: out,
+            _lock: handle,
         })
     }
 
-    /// Renames the file to its final name.
-    fn publish(&self, live: Live) -> io::Result<Live> {
-        fs::rename(self.part(), &live.path)?;
-        Ok(live)
+    /// Renames a file from the temporary name to its final name.
+    fn publish(&self, file: MappedFile) -> io::Result<MappedFile> {
+        fs::rename(self.temporary_path(), &file.path)?;
+        Ok(file)
     }
 
-    /// The temporary name of a file.
-    fn part(&self) -> PathBuf {
+    /// Returns the temporary path of a new file.
+    fn temporary_path(&self) -> PathBuf {
         self.directory.join(format!(".{}.new", self.name))
     }
 
-    /// Returns the existing files of this exporter's name, also those that another exporter has
-    /// created.
-    fn ours(&self) -> io::Result<Vec<PathBuf>> {
+    /// Returns the paths of the existing files whose names begin with the exporter's name,
+    /// including files that another exporter has created.
+    fn existing_files(&self) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
@@ -235,9 +240,10 @@ impl Bridge {
     }
 }
 
-/// Creates a file that did not exist. The directory belongs to another user, who may have created a
-/// symbolic link of this name.
-fn create_anew(path: &Path) -> io::Result<File> {
+/// Removes the file at `path`, if there is one, and creates a new file. The directory belongs to
+/// another user, who may have created a symbolic link with the name of the file, so no existing
+/// file is opened.
+fn create_new_file(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -249,9 +255,9 @@ fn create_anew(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-impl Drop for Bridge {
+impl Drop for Exporter {
     fn drop(&mut self) {
-        let tasks = self.tasks.iter().map(|tasks| &tasks.live);
+        let tasks = self.tasks.iter().map(|tasks| &tasks.mapped);
         for file in self.files.iter().chain(tasks) {
             let _ = fs::remove_file(&file.path);
             file.retire();
@@ -259,25 +265,25 @@ impl Drop for Bridge {
     }
 }
 
-impl Live {
+impl MappedFile {
     fn store(&self, snapshot: &Snapshot) {
         for (source, first) in self.sources.iter().zip(&self.values) {
             for (n, value) in source.values(snapshot).into_iter().enumerate() {
-                self.shared.store(first + n * STRIDE, value);
+                self.mapping.store(first + n * VALUE_STRIDE, value);
             }
         }
     }
 
-    /// Marks the file as obsolete, so that programs that have it mapped open the new one.
+    /// Marks the file as obsolete, so that programs that have the file mapped open the new file.
     fn retire(&self) {
-        self.shared.store(GENERATION_2, 0);
-        self.shared.store(GENERATION_1, 0);
+        self.mapping.store(GENERATION_2, 0);
+        self.mapping.store(GENERATION_1, 0);
     }
 }
 
-/// Returns the ID of the process that updates a file, if there is one. Such a process holds a lock
+/// Returns the ID of the process that updates a file. Returns `None` if no process holds the lock
 /// on the file.
-fn keeper(path: &Path) -> Option<u32> {
+fn owner_pid(path: &Path) -> Option<u32> {
     let mut file = File::open(path).ok()?;
     flock(&file, FlockOperation::NonBlockingLockShared).err()?;
     let mut header = [0; 36];

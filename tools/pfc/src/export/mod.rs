@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc export`: writes values in the formats of other monitoring systems.
+//! `pfc export`: writes the values of counters and tasks in the formats of other monitoring
+//! systems.
 //!
-//! A format is a file in this directory and an entry of [`FORMATS`]. Its writer gets a [`Look`],
-//! one sample of the counters and the tasks. This file decides, for all formats, where the output
-//! goes, how often it is written and how the export is stopped. Files for PCP are written by
-//! `mmv.rs` instead.
+//! An export format is a file in the directory `export` and an entry of [`FORMATS`]. The writer of
+//! a format gets a [`Scrape`], which is one sample of the counters and the tasks. For all formats,
+//! `mod.rs` handles the destination of the output, the interval of writing and the signals that
+//! stop the export. Files for Performance Co-Pilot (PCP) are not an entry of [`FORMATS`]: `mmv.rs`
+//! writes the files for PCP.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `openmetrics.rs` `names.rs` | the OpenMetrics text, and the names of its metrics |
-//! | `http.rs` `accept.rs` | the HTTP server, and its reading of the Accept header |
+//! | `http.rs` `accept.rs` | the HTTP server, and the parser of the Accept header |
 //! | `tasks.rs` | the busiest tasks, from process accounting |
 //! | `mmv.rs` `mmv/` | memory-mapped files for Performance Co-Pilot (PCP) |
 
@@ -33,46 +35,47 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use tokio::signal::unix::{signal, SignalKind};
 
+use crate::atomic_file::AtomicFile;
 use crate::cli::ExportArgs;
-use crate::export::accept::Media;
-use crate::export::tasks::Tasks;
-use crate::failure::Failure;
+use crate::error::Failure;
+use crate::export::accept::MediaType;
+use crate::export::tasks::TaskScrape;
 use crate::read::warn_if_inconsistent;
-use crate::replace::Replacement;
 
 pub use mmv::DIRECTORY as MMV_DIRECTORY;
 
-/// All formats.
+/// All export formats of `pfc export`, except the files for PCP.
 const FORMATS: &[Format] = &[openmetrics::FORMAT];
 
-/// A format, selected by a flag of the command line.
+/// An export format, which a flag of the command line selects.
 pub struct Format {
-    /// The name of the flag: `openmetrics` for `--openmetrics`.
+    /// The name of the flag that selects the format: `openmetrics` for `--openmetrics`.
     pub flag: &'static str,
-    /// The help text of the flag.
+    /// The help text of the flag that selects the format.
     pub help: &'static str,
-    /// The media type for HTTP. `None` for a format that is for files only and is not printed on a
-    /// terminal.
-    pub media: Option<Media>,
-    /// Makes a writer, which is used as long as the export runs.
-    pub writer: fn(&Options) -> Box<dyn Writer>,
+    /// The media type of the format for HTTP. `None` for a format that HTTP clients and terminals
+    /// cannot get.
+    pub media: Option<MediaType>,
+    /// Makes a writer of the format, which is used until the export ends.
+    pub writer: fn(&WriterOptions) -> Box<dyn Writer>,
 }
 
-/// The options of a writer.
+/// The options of the writer of an export format.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Write only totals over all CPUs.
+pub struct WriterOptions {
+    /// True if the writer writes only totals over all CPUs.
     pub sum: bool,
 }
 
-/// Writes one sample after the other in a format.
+/// A writer of an export format, which writes one scrape after the other.
 pub trait Writer {
-    /// Writes a complete sample.
-    fn write(&mut self, look: &Look, out: &mut dyn Write) -> io::Result<()>;
+    /// Writes a complete scrape in the export format.
+    fn write(&mut self, scrape: &Scrape, out: &mut dyn Write) -> io::Result<()>;
 
-    /// Updates the file of the previous sample in place, for readers that have it mapped. Returns
-    /// `false` if the file must be replaced instead, atomically, by the output of [`Self::write`].
-    fn update(&mut self, _look: &Look, _file: &Path) -> io::Result<bool> {
+    /// Updates the file of the previous scrape in place, for readers that have the file mapped.
+    /// Returns `false` if the format cannot be updated in place, so that the caller must atomically
+    /// replace the file by the output of [`Self::write`].
+    fn update(&mut self, _scrape: &Scrape, _file: &Path) -> io::Result<bool> {
         Ok(false)
     }
 }
@@ -85,7 +88,7 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
         let why = "--interval needs -o FILE or --mmv NAME";
         return Err(Failure::Refused(why.into()));
     }
-    let writer = (format.writer)(&Options { sum: args.sum });
+    let writer = (format.writer)(&WriterOptions { sum: args.sum });
     if let Some(address) = args.listen {
         let media = format.media.ok_or_else(|| {
             Failure::Refused(format!(
@@ -93,23 +96,27 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
                 format.flag
             ))
         })?;
-        http::allowed(address, args.allow_remote)?;
-        let source = Source::open(device, args)?;
-        return http::serve(address, source, writer, media);
+        http::check_address(address, args.allow_remote)?;
+        let scraper = Scraper::open(device, args)?;
+        return http::serve(address, scraper, writer, media);
     }
-    let mut source = Source::open(device, args)?;
-    let first = source.look()?;
+    let mut scraper = Scraper::open(device, args)?;
+    let first = scraper.scrape()?;
     if first.snapshot.selection().is_empty() {
-        return Err(Failure::no_match(&args.select.words()));
+        return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     warn_if_inconsistent(&first.snapshot);
     match file {
-        None => once(format, writer, &first),
-        Some(file) => to_file(&mut source, writer, &first, file, args),
+        None => write_once(format, writer, &first),
+        Some(file) => write_file(&mut scraper, writer, &first, file, args),
     }
 }
 
-fn once(format: &Format, mut writer: Box<dyn Writer>, look: &Look) -> Result<(), Failure> {
+fn write_once(
+    format: &Format,
+    mut writer: Box<dyn Writer>,
+    scrape: &Scrape,
+) -> Result<(), Failure> {
     let out = io::stdout();
     if format.media.is_none() && out.is_terminal() {
         let why = format!(
@@ -119,124 +126,129 @@ fn once(format: &Format, mut writer: Box<dyn Writer>, look: &Look) -> Result<(),
         return Err(Failure::Refused(why));
     }
     let mut out = io::BufWriter::with_capacity(1 << 16, out.lock());
-    writer.write(look, &mut out)?;
+    writer.write(scrape, &mut out)?;
     Ok(out.flush()?)
 }
 
-/// Writes the file once, or at an interval until it has been written `--count` times or a signal
-/// stops the export.
-fn to_file(
-    source: &mut Source,
+/// Writes the output file once or at an interval. Writing at an interval ends when the output file
+/// has been written `--count` times, or when a signal stops the export.
+fn write_file(
+    scraper: &mut Scraper,
     mut writer: Box<dyn Writer>,
-    first: &Look,
+    first: &Scrape,
     file: &Path,
     args: &ExportArgs,
 ) -> Result<(), Failure> {
-    let failed = |e| Failure::Create(file.into(), e);
-    let asleep = Asleep::new()?;
-    asleep
-        .during(file, || replace(&mut *writer, first, file))
-        .map_err(failed)?;
+    let to_failure = |e| Failure::Create(file.into(), e);
+    let default_signals = DefaultSignals::new()?;
+    default_signals
+        .during_write(file, || replace_file(&mut *writer, first, file))
+        .map_err(to_failure)?;
     if args.interval.is_none() && args.count.is_none() {
         return Ok(());
     }
     let interval = Duration::from_millis(args.interval.unwrap_or(1000));
-    runtime()?.block_on(async {
-        let mut stop = Stop::new()?;
+    build_runtime()?.block_on(async {
+        let mut stop = StopSignals::new()?;
         let mut due = Instant::now();
-        let mut done = 1;
-        while args.count.is_none_or(|count| done < count) {
+        let mut nr_writes = 1;
+        while args.count.is_none_or(|count| nr_writes < count) {
             due = (due + interval).max(Instant::now());
             tokio::select! {
-                () = stop.wanted() => break,
+                () = stop.received() => break,
                 () = tokio::time::sleep_until(due.into()) => {}
             }
-            let look = source.look()?;
-            if !writer.update(&look, file).map_err(failed)? {
-                asleep
-                    .during(file, || replace(&mut *writer, &look, file))
-                    .map_err(failed)?;
+            let scrape = scraper.scrape()?;
+            if !writer.update(&scrape, file).map_err(to_failure)? {
+                default_signals
+                    .during_write(file, || replace_file(&mut *writer, &scrape, file))
+                    .map_err(to_failure)?;
             }
-            done += 1;
+            nr_writes += 1;
         }
         Ok(())
     })
 }
 
-fn replace(writer: &mut dyn Writer, look: &Look, file: &Path) -> io::Result<()> {
-    let mut new = Replacement::begin(file)?;
-    writer.write(look, &mut new)?;
+fn replace_file(writer: &mut dyn Writer, scrape: &Scrape, file: &Path) -> io::Result<()> {
+    let mut new = AtomicFile::create(file)?;
+    writer.write(scrape, &mut new)?;
     new.commit()
 }
 
-/// A sample of everything that is exported.
-pub struct Look {
+/// One sample of all counters and tasks that are exported.
+pub struct Scrape {
     pub snapshot: Snapshot,
-    /// The tasks, if they are exported.
-    pub tasks: Option<Tasks>,
+    /// The accounted tasks; `None` if tasks are not exported.
+    pub tasks: Option<TaskScrape>,
 }
 
-/// Takes samples. The counters are opened again when the module is reloaded.
-pub struct Source {
+/// Takes scrapes of the counters and the tasks. The counters are opened again after the module was
+/// reloaded.
+pub struct Scraper {
     device: PathBuf,
     pattern: Pattern,
     counters: Counters,
-    tasks: Option<tasks::Source>,
-    /// More than one sample is taken. A user who may not read the tasks then gets the other values.
-    runs: bool,
+    tasks: Option<tasks::TaskScraper>,
+    /// True if the export takes more than one scrape. If more than one scrape is taken, a user who
+    /// may not read the tasks gets a warning and the values of the counters.
+    is_repeated: bool,
 }
 
-impl Source {
+impl Scraper {
     fn open(device: &Path, args: &ExportArgs) -> Result<Self, Failure> {
-        let mut this = Self {
+        let mut scraper = Self {
             device: device.into(),
             pattern: args.select.pattern(),
             counters: Counters::open_path(device)?,
             tasks: None,
-            runs: args.listen.is_some()
+            is_repeated: args.listen.is_some()
                 || args.mmv.is_some()
                 || args.interval.is_some()
                 || args.count.is_some(),
         };
-        if let Some(most) = args.tasks {
-            this.tasks = tasks::allowed(tasks::Source::open(most.into()), this.runs)?;
+        if let Some(max_tasks) = args.tasks {
+            scraper.tasks = tasks::warn_if_denied(
+                tasks::TaskScraper::open(max_tasks.into()),
+                scraper.is_repeated,
+            )?;
         }
-        Ok(this)
+        Ok(scraper)
     }
 
-    fn look(&mut self) -> Result<Look, Failure> {
+    fn scrape(&mut self) -> Result<Scrape, Failure> {
         let mut tasks = None;
-        if let Some(source) = &mut self.tasks {
-            tasks = tasks::allowed(source.look(), self.runs)?;
+        if let Some(task_scraper) = &mut self.tasks {
+            tasks = tasks::warn_if_denied(task_scraper.scrape(), self.is_repeated)?;
             if tasks.is_none() {
                 self.tasks = None;
             }
         }
         let snapshot = match self.counters.snapshot_any(&self.pattern) {
-            Err(Error::OtherBoot) => {
+            Err(Error::Reloaded) => {
                 self.counters = Counters::open_path(&self.device)?;
                 self.counters.snapshot_any(&self.pattern)
             }
             other => other,
         }?;
-        Ok(Look { snapshot, tasks })
+        Ok(Scrape { snapshot, tasks })
     }
 }
 
-/// Makes a runtime that runs everything on one thread.
-fn runtime() -> io::Result<tokio::runtime::Runtime> {
+/// Makes a tokio runtime that runs all futures on the current thread.
+fn build_runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
 /// The signals that stop the export: SIGINT and SIGTERM.
-struct Stop {
+struct StopSignals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
-impl Stop {
+impl StopSignals {
     fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -244,7 +256,7 @@ impl Stop {
         })
     }
 
-    async fn wanted(&mut self) {
+    async fn received(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -252,43 +264,43 @@ impl Stop {
     }
 }
 
-/// Gives SIGINT and SIGTERM their default action during certain writes.
+/// Gives SIGINT and SIGTERM their default action during writes to files that are not regular files.
 ///
-/// A write to a full pipe blocks in the kernel, so the signals must end the process at once. That
-/// is safe, because a write to a pipe leaves no temporary file behind.
-struct Asleep(Arc<AtomicBool>);
+/// A write to a full pipe blocks in the kernel, so SIGINT and SIGTERM must end the process at once.
+/// Ending the process is safe, because a write to a pipe leaves no temporary file behind.
+struct DefaultSignals(Arc<AtomicBool>);
 
-impl Asleep {
+impl DefaultSignals {
     fn new() -> io::Result<Self> {
-        let asleep = Arc::new(AtomicBool::new(false));
+        let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            register_conditional_default(signal, Arc::clone(&asleep))?;
+            register_conditional_default(signal, Arc::clone(&flag))?;
         }
-        Ok(Self(asleep))
+        Ok(Self(flag))
     }
 
-    /// Calls `work`, which writes to this path. The signals have their default action meanwhile if
-    /// the path names something other than a regular file.
-    fn during<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
-        let special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
-        self.0.store(special, Ordering::SeqCst);
-        let done = work();
+    /// Calls `work`, which writes to `path`. If `path` names something other than a regular file,
+    /// SIGINT and SIGTERM have their default action during the call.
+    fn during_write<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
+        let is_special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
+        self.0.store(is_special, Ordering::SeqCst);
+        let result = work();
         self.0.store(false, Ordering::SeqCst);
-        done
+        result
     }
 }
 
-/// The selected format. `None` means `--mmv`, which is not in the table. The command line must have
-/// exactly one of the flags.
-pub struct Chosen(pub Option<&'static Format>);
+/// The export format that the command line selects. `None` means `--mmv`, which is not in
+/// [`FORMATS`]. The command line must have exactly one flag that selects an export format.
+pub struct FormatArg(pub Option<&'static Format>);
 
-impl std::fmt::Debug for Chosen {
+impl std::fmt::Debug for FormatArg {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.0.map_or("mmv", |format| format.flag))
     }
 }
 
-impl clap::Args for Chosen {
+impl clap::Args for FormatArg {
     fn augment_args(command: clap::Command) -> clap::Command {
         let flag = |f: &Format| {
             let flag = Arg::new(f.flag).long(f.flag).help(f.help);
@@ -305,7 +317,7 @@ impl clap::Args for Chosen {
     }
 }
 
-impl clap::FromArgMatches for Chosen {
+impl clap::FromArgMatches for FormatArg {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Ok(Self(FORMATS.iter().find(|f| matches.get_flag(f.flag))))
     }

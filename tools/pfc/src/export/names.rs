@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names of OpenMetrics metrics, made from the names of instances. For example, `block/sda/reads`
-//! becomes `perfcounters_block_reads_total{device="sda",name="block/sda/reads"}`.
+//! Makes the names of OpenMetrics metrics from the names of instances. For example,
+//! `block/sda/reads` becomes `perfcounters_block_reads_total{device="sda",name="block/sda/reads"}`.
 //!
 //! Every sample has the name of its instance as a label. Two instances can therefore never become
 //! one series, even if their metrics have the same name.
 //!
-//! Two families must not have the same name. The one whose first instance has the lower number gets
-//! the short name; the name of the other one contains its type. Families are made from the whole
-//! catalogue, so a name does not depend on which instances are selected.
+//! Two metric families must not have the same name. If two families would have the same name, the
+//! family whose first instance has the lower number gets the short name. The name of the family
+//! whose first instance has the higher number contains the type of the family. Families are made
+//! from all instances of the catalogue, so the name of a family does not depend on the instances
+//! that the user selects.
 
 use std::collections::{HashMap, HashSet};
 
 use perfcounters::{Catalogue, Instance, Kind, Unit};
 
-/// The OpenMetrics types that are used.
+/// The OpenMetrics types that pfc uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Type {
+pub enum MetricType {
     Counter,
     Gauge,
     Histogram,
 }
 
-impl Type {
+impl MetricType {
     pub fn of(kind: Kind) -> Self {
         match kind {
             Kind::Counter | Kind::Time => Self::Counter,
@@ -53,64 +55,70 @@ impl Type {
 #[derive(Debug)]
 pub struct Family {
     pub name: String,
-    pub kind: Type,
+    pub kind: MetricType,
     pub unit: Option<&'static str>,
     pub help: String,
 }
 
-/// All families of a catalogue, in the order of their first instances.
+/// All metric families of a catalogue of instances, in the order of their first instances.
 #[derive(Debug, Default)]
 pub struct Families {
     families: Vec<Family>,
-    of: HashMap<u32, usize>,
+    by_instance: HashMap<u32, usize>,
 }
 
 impl Families {
     pub fn new(catalogue: &Catalogue) -> Self {
-        let mut this = Self::default();
-        let mut known: HashMap<(String, Type, Option<&'static str>), usize> = HashMap::new();
-        let mut taken = HashSet::new();
+        let mut families = Self::default();
+        let mut index_of_key: HashMap<(String, MetricType, Option<&'static str>), usize> =
+            HashMap::new();
+        let mut used_names = HashSet::new();
         let mut members: Vec<Vec<&Instance>> = Vec::new();
-        // Instances of an unknown kind are left out: it is not known how their values combine.
+        // Instances of an unknown kind are left out, because the rule for adding up their values is
+        // not known.
         let instances = catalogue.instances().iter();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
-            let place = place(&instance.name);
-            let kind = Type::of(instance.kind);
-            let unit = suffix(instance.unit);
-            let stem = stem(&place.stem, kind, unit);
-            let at = *known.entry((stem, kind, unit)).or_insert_with_key(|key| {
-                this.families.push(Family {
-                    name: claim(&key.0, kind, unit, &mut taken),
-                    kind,
-                    unit,
-                    help: String::new(),
+            let parts = split_name(&instance.name);
+            let kind = MetricType::of(instance.kind);
+            let unit = unit_suffix(instance.unit);
+            let base = base_name(&parts.base, kind, unit);
+            let index = *index_of_key
+                .entry((base, kind, unit))
+                .or_insert_with_key(|key| {
+                    families.families.push(Family {
+                        name: unique_name(&key.0, kind, unit, &mut used_names),
+                        kind,
+                        unit,
+                        help: String::new(),
+                    });
+                    members.push(Vec::new());
+                    families.families.len() - 1
                 });
-                members.push(Vec::new());
-                this.families.len() - 1
-            });
-            members[at].push(instance);
-            this.of.insert(instance.number, at);
+            members[index].push(instance);
+            families.by_instance.insert(instance.number, index);
         }
-        for (family, all) in this.families.iter_mut().zip(&members) {
+        for (family, all) in families.families.iter_mut().zip(&members) {
             let all = all.iter().map(|i| (i.name.as_str(), i.help.as_str()));
-            family.help = help(&all.collect::<Vec<_>>());
+            family.help = family_help(&all.collect::<Vec<_>>());
         }
-        this
+        families
     }
 
-    /// Returns the index of the family of an instance.
-    pub fn of(&self, instance: &Instance) -> Option<usize> {
-        self.of.get(&instance.number).copied()
+    /// Returns the index of the family of an instance. Returns `None` for an instance of an unknown
+    /// kind.
+    pub fn index_of(&self, instance: &Instance) -> Option<usize> {
+        self.by_instance.get(&instance.number).copied()
     }
 
-    pub fn get(&self, at: usize) -> &Family {
-        &self.families[at]
+    pub fn get(&self, index: usize) -> &Family {
+        &self.families[index]
     }
 }
 
-/// Returns the help text for a family whose instances have these names and help texts. If the texts
-/// differ, the result says what the names have in common.
-fn help(all: &[(&str, &str)]) -> String {
+/// Returns the help text of a metric family. `all` has the name and the help text of each instance
+/// of the family. If the help texts differ, the result says what the names of the instances have in
+/// common.
+fn family_help(all: &[(&str, &str)]) -> String {
     let [(name, text), others @ ..] = all else {
         return String::new();
     };
@@ -118,37 +126,39 @@ fn help(all: &[(&str, &str)]) -> String {
         return (*text).to_owned();
     }
     let first: Vec<&str> = name.split('/').collect();
-    let mut before = first.len() - 1;
-    let mut last = first.last();
+    let mut nr_common = first.len() - 1;
+    let mut last_part = first.last();
     for (other, _) in others {
         let other: Vec<&str> = other.split('/').collect();
-        before = before.min(first.iter().zip(&other).take_while(|(a, b)| a == b).count());
-        last = last.filter(|last| Some(*last) == other.last());
+        nr_common = nr_common.min(first.iter().zip(&other).take_while(|(a, b)| a == b).count());
+        last_part = last_part.filter(|last_part| Some(*last_part) == other.last());
     }
     let mut text = "values".to_owned();
-    if let Some(last) = last {
-        text.push_str(&format!(" named {last}"));
+    if let Some(last_part) = last_part {
+        text.push_str(&format!(" named {last_part}"));
     }
-    if before > 0 {
-        text.push_str(&format!(" of {}/", first[..before].join("/")));
+    if nr_common > 0 {
+        text.push_str(&format!(" of {}/", first[..nr_common].join("/")));
     }
     format!("{text}; distinguished by the label name")
 }
 
-/// The parts of an instance's name: the metric, and the labels.
+/// The name of an instance, split into the name of its metric and labels.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The name of the metric: its parts, joined by underscores.
-    pub stem: String,
-    /// Labels that distinguish the instances of a metric.
+pub struct SplitName {
+    /// The name of the metric: the parts of the instance's name that are not labels, joined by
+    /// underscores.
+    pub base: String,
+    /// The labels that distinguish the instances of a metric.
     pub labels: Vec<(&'static str, String)>,
 }
 
-/// Splits the name of an instance into metric and labels. Names of the providers have rules of
-/// their own. For other drivers' names of three or more parts, the middle parts become a label.
-pub fn place(name: &str) -> Place {
+/// Splits the name of an instance into the name of a metric and labels. The names of instances of
+/// the provider modules have special rules. In names of instances of other drivers with three or
+/// more parts, the middle parts become a label.
+pub fn split_name(name: &str) -> SplitName {
     let parts: Vec<&str> = name.split('/').collect();
-    let (stem, labels) = match parts.as_slice() {
+    let (base, labels) = match parts.as_slice() {
         ["irq", "vector", rest @ ..] if !rest.is_empty() => {
             ("irq_vector".into(), vec![("vector", rest.join("/"))])
         }
@@ -166,32 +176,34 @@ pub fn place(name: &str) -> Place {
             let label = match *first {
                 "block" => "device",
                 "net" => "interface",
-                // The label `instance` is reserved: Prometheus sets it to the address that it reads
-                // from.
+                // The label `instance` is reserved: Prometheus sets `instance` to the address from
+                // which Prometheus reads.
                 _ => "id",
             };
             (format!("{first}_{last}"), vec![(label, middle.join("/"))])
         }
         all => (all.join("_"), Vec::new()),
     };
-    Place { stem, labels }
+    SplitName { base, labels }
 }
 
-/// Returns the unit as a suffix of the name. Plain numbers and events have none.
-fn suffix(unit: Unit) -> Option<&'static str> {
+/// Returns the suffix that a metric's name has for the unit of the metric. The names of metrics in
+/// plain numbers or events have no suffix for the unit.
+fn unit_suffix(unit: Unit) -> Option<&'static str> {
     match unit {
         Unit::None | Unit::Events => None,
         unit => Some(unit.name()),
     }
 }
 
-/// Returns the name of a family without its unit, in characters that are allowed in names.
-fn stem(text: &str, kind: Type, unit: Option<&str>) -> String {
+/// Returns the name of a family without its unit. Characters that OpenMetrics does not allow in
+/// names are replaced by underscores.
+fn base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
     let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let text: String = text.chars().map(clean).collect();
     let mut stem = format!("perfcounters_{text}");
     let mut strip = |end: &str| {
-        // A name that consists only of the suffix keeps it.
+        // The name of a family that consists only of the unit's suffix keeps the suffix.
         if let Some(rest) = stem
             .strip_suffix(end)
             .filter(|r| r.len() > "perfcounters_".len())
@@ -199,7 +211,7 @@ fn stem(text: &str, kind: Type, unit: Option<&str>) -> String {
             stem.truncate(rest.len());
         }
     };
-    if kind == Type::Counter {
+    if kind == MetricType::Counter {
         strip("_total");
     }
     if let Some(unit) = unit {
@@ -208,26 +220,35 @@ fn stem(text: &str, kind: Type, unit: Option<&str>) -> String {
     stem
 }
 
-/// Returns the shortest name whose samples do not have the names of another family's samples.
-fn claim(stem: &str, kind: Type, unit: Option<&str>, taken: &mut HashSet<String>) -> String {
+/// Returns the shortest name for a family with which no sample of the family has the name of
+/// another family's sample.
+fn unique_name(
+    base: &str,
+    kind: MetricType,
+    unit: Option<&str>,
+    used_names: &mut HashSet<String>,
+) -> String {
     let unit = unit.map_or(String::new(), |unit| format!("_{unit}"));
-    let mut tries = 0u32;
+    let mut nr_tries = 0u32;
     loop {
-        let name = match tries {
-            0 => format!("{stem}{unit}"),
-            1 => format!("{stem}_{}{unit}", kind.name()),
-            n => format!("{stem}_{}_{n}{unit}", kind.name()),
+        let name = match nr_tries {
+            0 => format!("{base}{unit}"),
+            1 => format!("{base}_{}{unit}", kind.name()),
+            n => format!("{base}_{}_{n}{unit}", kind.name()),
         };
         let all: Vec<String> = kind
             .suffixes()
             .iter()
             .map(|s| format!("{name}{s}"))
             .collect();
-        if all.iter().all(|one| !taken.contains(one)) {
-            taken.extend(all);
+        if all
+            .iter()
+            .all(|sample_name| !used_names.contains(sample_name))
+        {
+            used_names.extend(all);
             return name;
         }
-        tries += 1;
+        nr_tries += 1;
     }
 }
 
@@ -235,13 +256,13 @@ fn claim(stem: &str, kind: Type, unit: Option<&str>, taken: &mut HashSet<String>
 mod tests {
     use super::*;
 
-    fn labels(place: &Place) -> Vec<(&str, &str)> {
-        place.labels.iter().map(|(k, v)| (*k, v.as_str())).collect()
+    fn labels(parts: &SplitName) -> Vec<(&str, &str)> {
+        parts.labels.iter().map(|(k, v)| (*k, v.as_str())).collect()
     }
 
     #[test]
     fn pfc_export_names_are_metrics_and_labels() {
-        for (name, stem, wanted) in [
+        for (name, base, wanted) in [
             ("sched/wakeups", "sched_wakeups", &[][..]),
             ("syscalls/read", "syscalls", &[("syscall", "read")]),
             ("softirq/net_rx", "softirq", &[("softirq", "net_rx")]),
@@ -260,10 +281,10 @@ mod tests {
             ("", "", &[]),
             ("a//b", "a_b", &[("id", "")]),
         ] {
-            let place = place(name);
+            let parts = split_name(name);
             assert_eq!(
-                (place.stem.as_str(), labels(&place).as_slice()),
-                (stem, wanted),
+                (parts.base.as_str(), labels(&parts).as_slice()),
+                (base, wanted),
                 "{name}"
             );
         }
@@ -272,9 +293,14 @@ mod tests {
     #[test]
     fn pfc_export_names_end_with_their_unit_once() {
         let name = |text: &str, kind, unit| {
-            claim(&stem(text, kind, unit), kind, unit, &mut HashSet::new())
+            unique_name(
+                &base_name(text, kind, unit),
+                kind,
+                unit,
+                &mut HashSet::new(),
+            )
         };
-        use Type::{Counter, Gauge};
+        use MetricType::{Counter, Gauge};
         assert_eq!(
             name("net_rx_bytes", Counter, Some("bytes")),
             "perfcounters_net_rx_bytes"
@@ -297,38 +323,40 @@ mod tests {
 
     #[test]
     fn pfc_export_help_is_true_of_the_whole_family() {
-        let of = |all: &[(&str, &str)]| help(all).replace("; distinguished by the label name", "");
+        let help_of = |all: &[(&str, &str)]| {
+            family_help(all).replace("; distinguished by the label name", "")
+        };
         let own = [
             ("perfcounters/interrupts/time", "Time in the NMI handler"),
             ("perfcounters/faults/time", "Time in page faults"),
         ];
-        assert_eq!(of(&own), "values named time of perfcounters/");
-        assert_eq!(help(&own[..1]), "Time in the NMI handler");
+        assert_eq!(help_of(&own), "values named time of perfcounters/");
+        assert_eq!(family_help(&own[..1]), "Time in the NMI handler");
         let disks = [("block/sda/reads", "Done"), ("block/sdb/reads", "Done")];
-        assert_eq!(help(&disks), "Done");
+        assert_eq!(family_help(&disks), "Done");
         let some = [("a/x/n", "one"), ("a/y/n", "")];
-        assert_eq!(of(&some), "values named n of a/");
+        assert_eq!(help_of(&some), "values named n of a/");
         let vectors = [("irq/vector/nmi", "a"), ("irq/vector/mce", "b")];
-        assert_eq!(of(&vectors), "values of irq/vector/");
-        assert_eq!(of(&[("a-b", "x"), ("a_b", "y")]), "values");
-        assert_eq!(of(&[("a/b", "x"), ("a_b", "y")]), "values");
-        assert_eq!(help(&[("a", ""), ("b", "")]), "");
-        assert_eq!(help(&[]), "");
+        assert_eq!(help_of(&vectors), "values of irq/vector/");
+        assert_eq!(help_of(&[("a-b", "x"), ("a_b", "y")]), "values");
+        assert_eq!(help_of(&[("a/b", "x"), ("a_b", "y")]), "values");
+        assert_eq!(family_help(&[("a", ""), ("b", "")]), "");
+        assert_eq!(family_help(&[]), "");
     }
 
     #[test]
     fn pfc_export_families_never_share_a_name() {
         let mut taken = HashSet::new();
-        let mut name = |stem: &str, kind| claim(stem, kind, None, &mut taken);
-        assert_eq!(name("x", Type::Counter), "x");
-        assert_eq!(name("x", Type::Gauge), "x_gauge");
-        assert_eq!(name("x_total", Type::Gauge), "x_total_gauge");
-        assert_eq!(name("x", Type::Histogram), "x_histogram");
+        let mut name = |stem: &str, kind| unique_name(stem, kind, None, &mut taken);
+        assert_eq!(name("x", MetricType::Counter), "x");
+        assert_eq!(name("x", MetricType::Gauge), "x_gauge");
+        assert_eq!(name("x_total", MetricType::Gauge), "x_total_gauge");
+        assert_eq!(name("x", MetricType::Histogram), "x_histogram");
         assert_eq!(
-            name("x_histogram_sum", Type::Gauge),
+            name("x_histogram_sum", MetricType::Gauge),
             "x_histogram_sum_gauge"
         );
-        assert_eq!(name("x_gauge", Type::Gauge), "x_gauge_gauge");
-        assert_eq!(name("x", Type::Gauge), "x_gauge_2");
+        assert_eq!(name("x_gauge", MetricType::Gauge), "x_gauge_gauge");
+        assert_eq!(name("x", MetricType::Gauge), "x_gauge_2");
     }
 }

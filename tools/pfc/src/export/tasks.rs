@@ -1,113 +1,120 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The busiest of the accounted tasks. Their number is limited, however often they are exported.
+//! Selects the busiest accounted tasks for the export, up to a maximum number of tasks.
 //!
-//! Tasks are ranked by their recent run time, which loses half its weight in a minute. A task stays
-//! among the busiest until another one has more than twice its rank: for a monitoring system,
-//! series that appear and disappear cost more than permanent ones.
+//! Tasks are ranked by their recent run time, which loses half of its weight in a minute. A task
+//! stays among the busiest tasks until another task has more than twice its rank. The factor of two
+//! keeps the set of busiest tasks stable, because series that appear and disappear cost a
+//! monitoring system more than permanent series.
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 
 use ppa::{Device, Info, Task, INTCNT, SCHEDOUTCNT, SCHLATACCUM, SYSCALLCNT, TASK_ENDED};
 
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// The time in which the weight of a task's run time falls by half, in milliseconds.
-const HALF: f64 = 60_000.0;
+const HALF_LIFE_MS: f64 = 60_000.0;
 
-/// A value of a task that is exported.
-pub struct Value {
+/// A value of a task that is exported as a metric.
+pub struct TaskMetric {
     pub name: &'static str,
     pub help: &'static str,
-    /// The value is a time in ticks; otherwise it is a count.
-    pub time: bool,
-    pub of: fn(&Task) -> u64,
+    /// True if the value is a time in ticks; false if the value is a count.
+    pub is_time: bool,
+    pub read: fn(&Task) -> u64,
 }
 
-const fn time(name: &'static str, help: &'static str, of: fn(&Task) -> u64) -> Value {
-    let time = true;
-    Value {
+const fn time_metric(name: &'static str, help: &'static str, read: fn(&Task) -> u64) -> TaskMetric {
+    let is_time = true;
+    TaskMetric {
         name,
         help,
-        time,
-        of,
+        is_time,
+        read,
     }
 }
 
-const fn count(name: &'static str, help: &'static str, of: fn(&Task) -> u64) -> Value {
-    let time = false;
-    Value {
+const fn count_metric(
+    name: &'static str,
+    help: &'static str,
+    read: fn(&Task) -> u64,
+) -> TaskMetric {
+    let is_time = false;
+    TaskMetric {
         name,
         help,
-        time,
-        of,
+        is_time,
+        read,
     }
 }
 
-/// The exported values of each task. All are counters. The index of a value determines its metric
-/// number in PCP, so new values must be added at the end.
-pub const VALUES: [Value; 9] = [
-    time(
+/// The values that are exported for each task. All values of a task that are exported are counters.
+/// The index of a value determines its metric number in PCP, so new values must be added at the
+/// end.
+pub const TASK_METRICS: [TaskMetric; 9] = [
+    time_metric(
         "user_time",
         "Time in user mode; for a kernel thread, all of its time",
         Task::user,
     ),
-    time("system_time", "Time in system calls", Task::system),
-    time(
+    time_metric("system_time", "Time in system calls", Task::system),
+    time_metric(
         "interrupt_time",
         "Time in interrupts while the task ran, not part of its own time",
         Task::interrupts,
     ),
-    time(
+    time_metric(
         "waiting_time",
         "Time ready to run, but not running",
         Task::waiting,
     ),
-    time(
+    time_metric(
         "latency_time",
         "Part of the waiting time, from wakeup to run",
         |t| t.values[SCHLATACCUM],
     ),
-    count(
+    count_metric(
         "blocked",
         "Context switches because the task had to wait",
         |t| t.values[SCHEDOUTCNT],
     ),
-    count(
+    count_metric(
         "preempted",
         "Context switches although the task could have continued",
         Task::involuntary,
     ),
-    count("syscalls", "System calls", |t| t.values[SYSCALLCNT]),
-    count("interrupts", "Interrupts while the task ran", |t| {
+    count_metric("syscalls", "System calls", |t| t.values[SYSCALLCNT]),
+    count_metric("interrupts", "Interrupts while the task ran", |t| {
         t.values[INTCNT]
     }),
 ];
 
-/// Sums over all tasks that were seen since the export began, including those that have ended.
-pub const TOTALS: [Value; 3] = [
-    time(
+/// The values that are exported as sums over all tasks that were seen since the export began,
+/// including tasks that have exited.
+pub const TOTAL_METRICS: [TaskMetric; 3] = [
+    time_metric(
         "waiting_time",
         "Time ready to run, but not running, of all tasks",
         Task::waiting,
     ),
-    time(
+    time_metric(
         "latency_time",
         "Part of the waiting time, from wakeup to run, of all tasks",
         |t| t.values[SCHLATACCUM],
     ),
-    count("wakeups", "Wakeups of all tasks", Task::wakeups),
+    count_metric("wakeups", "Wakeups of all tasks", Task::wakeups),
 ];
 
-impl Value {
-    /// Returns the value of a task: nanoseconds, or a count.
+impl TaskMetric {
+    /// Returns the value of a task, in nanoseconds or as a count.
     pub fn get(&self, task: &Task, khz: u32) -> u64 {
-        self.scaled((self.of)(task), khz)
+        self.to_export_unit((self.read)(task), khz)
     }
 
-    fn scaled(&self, value: u64, khz: u32) -> u64 {
-        match self.time {
+    fn to_export_unit(&self, value: u64, khz: u32) -> u64 {
+        match self.is_time {
             true => nanoseconds(value, khz),
             false => value,
         }
@@ -119,24 +126,24 @@ fn nanoseconds(ticks: u64, khz: u32) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// A sample of all tasks.
+/// One sample of all accounted tasks.
 #[derive(Clone, Debug, Default)]
-pub struct Tasks {
+pub struct TaskScrape {
     /// Ticks per millisecond.
     pub khz: u32,
-    /// One task for each task ID (pid), in ascending order.
+    /// One task for each task ID (pid), in ascending order of the IDs.
     pub all: Vec<Task>,
-    /// The IDs of the busiest tasks.
+    /// The IDs of the busiest tasks in the sample.
     busiest: HashSet<u32>,
-    /// The sums of [`TOTALS`], in ticks or counts.
-    totals: [u64; TOTALS.len()],
+    /// The sums of [`TOTAL_METRICS`], in ticks or counts.
+    totals: [u64; TOTAL_METRICS.len()],
 }
 
-impl Tasks {
-    /// Returns each of [`TOTALS`] with its sum, in nanoseconds or counts.
-    pub fn totals(&self) -> impl Iterator<Item = (&'static Value, u64)> + '_ {
-        let each = TOTALS.iter().zip(self.totals);
-        each.map(|(value, sum)| (value, value.scaled(sum, self.khz)))
+impl TaskScrape {
+    /// Returns each metric of [`TOTAL_METRICS`] with its sum, in nanoseconds or as a count.
+    pub fn totals(&self) -> impl Iterator<Item = (&'static TaskMetric, u64)> + '_ {
+        let each = TOTAL_METRICS.iter().zip(self.totals);
+        each.map(|(value, sum)| (value, value.to_export_unit(sum, self.khz)))
     }
 
     /// Returns the busiest tasks in the order of their IDs.
@@ -145,27 +152,27 @@ impl Tasks {
     }
 }
 
-/// Reads the tasks and ranks them.
+/// Reads the accounted tasks and ranks the tasks by their recent run time.
 #[derive(Debug)]
-pub struct Source {
+pub struct TaskScraper {
     device: Device,
     ranking: Ranking,
 }
 
-impl Source {
-    /// Opens the device, for at most `most` tasks. A user who may not read the tasks gets the error
-    /// here, even if accounting is off.
-    pub fn open(most: usize) -> Result<Self, Failure> {
+impl TaskScraper {
+    /// Opens `/dev/ppa`, to export at most `max_tasks` tasks. Fails for a user who may not read the
+    /// tasks, even if accounting is off.
+    pub fn open(max_tasks: usize) -> Result<Self, Failure> {
         let device = Device::open()?;
         device.may_read_tasks()?;
         Ok(Self {
             device,
-            ranking: Ranking::new(most),
+            ranking: Ranking::new(max_tasks),
         })
     }
 
-    /// Takes a sample. It has no tasks if accounting is off.
-    pub fn look(&mut self) -> Result<Tasks, Failure> {
+    /// Takes a sample of all tasks. The sample has no tasks if accounting is off.
+    pub fn scrape(&mut self) -> Result<TaskScrape, Failure> {
         let info = self.device.info()?;
         let all = match info.levels {
             0 => Vec::new(),
@@ -175,11 +182,15 @@ impl Source {
     }
 }
 
-/// Turns a missing permission to read tasks into a warning and `None` if `runs` is set. The caller
-/// continues without tasks and does not try again, so the warning is printed once.
-pub fn allowed<T>(tasks: Result<T, Failure>, runs: bool) -> Result<Option<T>, Failure> {
-    match tasks {
-        Err(failure) if runs && is_denied(&failure) => {
+/// Turns a missing permission to read tasks into a warning and `None` if `is_repeated` is set.
+/// After the warning, the caller continues without tasks and does not read tasks again, so the
+/// warning is printed once.
+pub fn warn_if_denied<T>(
+    result: Result<T, Failure>,
+    is_repeated: bool,
+) -> Result<Option<T>, Failure> {
+    match result {
+        Err(failure) if is_repeated && is_denied(&failure) => {
             eprintln!("pfc: tasks are not exported: {failure}");
             Ok(None)
         }
@@ -194,85 +205,86 @@ fn is_denied(failure: &Failure) -> bool {
 
 #[derive(Debug)]
 struct Ranking {
-    most: usize,
-    /// The time of the previous sample in ticks.
-    before: u64,
-    known: HashMap<(u32, u64), Rank>,
-    totals: [u64; TOTALS.len()],
+    max_tasks: usize,
+    /// The time of the previous sample of tasks, in ticks.
+    last_time: u64,
+    ranks: HashMap<(u32, u64), Rank>,
+    totals: [u64; TOTAL_METRICS.len()],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {
-    /// Run time at the previous sample, in ticks.
-    ran: u64,
-    /// Recent run time, in ticks: older time has less weight.
+    /// The run time that the task had at the previous sample, in ticks.
+    run_time: u64,
+    /// Recent run time of the task in ticks, in which older run time has less weight.
     score: f64,
-    among: bool,
-    /// The task's contribution to [`TOTALS`] at the previous sample.
-    part: [u64; TOTALS.len()],
+    is_busiest: bool,
+    /// The task's contribution to [`TOTAL_METRICS`] at the previous sample.
+    totals: [u64; TOTAL_METRICS.len()],
 }
 
 impl Ranking {
-    fn new(most: usize) -> Self {
+    fn new(max_tasks: usize) -> Self {
         Self {
-            most,
-            before: 0,
-            known: HashMap::new(),
-            totals: [0; TOTALS.len()],
+            max_tasks,
+            last_time: 0,
+            ranks: HashMap::new(),
+            totals: [0; TOTAL_METRICS.len()],
         }
     }
 
-    fn rank(&mut self, info: &Info, all: Vec<Task>) -> Tasks {
-        let half = HALF * f64::from(info.khz);
-        let passed = ppa::grown(info.now, self.before) as f64;
-        self.before = info.now;
-        let fade = (-passed / half).exp2();
+    fn rank(&mut self, info: &Info, all: Vec<Task>) -> TaskScrape {
+        let half_life = HALF_LIFE_MS * f64::from(info.khz);
+        let elapsed = ppa::delta(info.now, self.last_time) as f64;
+        self.last_time = info.now;
+        let decay = (-elapsed / half_life).exp2();
         let mut now: HashMap<(u32, u64), Rank> = HashMap::new();
         for task in &all {
-            let ran = task.total().saturating_add(task.interrupts());
-            let part = std::array::from_fn(|n| (TOTALS[n].of)(task));
-            let known = self.known.get(&(task.pid, task.began));
+            let run_time = task.total().saturating_add(task.interrupts());
+            let totals = std::array::from_fn(|n| (TOTAL_METRICS[n].read)(task));
+            let known = self.ranks.get(&(task.pid, task.began));
             let old = known.copied().unwrap_or_default();
-            let fresh = match known {
-                Some(_) => ppa::grown(ran, old.ran) as f64,
-                // A new task is assumed to have run evenly since it is accounted.
-                None => ran as f64 * (half / (task.counted.max(1) as f64)).min(1.0),
+            let recent = match known {
+                Some(_) => ppa::delta(run_time, old.run_time) as f64,
+                // A new task is assumed to have run evenly since its accounting began.
+                None => run_time as f64 * (half_life / (task.counted.max(1) as f64)).min(1.0),
             };
-            for (sum, (now, old)) in self.totals.iter_mut().zip(part.iter().zip(old.part)) {
-                *sum = sum.saturating_add(ppa::grown(*now, old));
+            for (sum, (now, old)) in self.totals.iter_mut().zip(totals.iter().zip(old.totals)) {
+                *sum = sum.saturating_add(ppa::delta(*now, old));
             }
             let rank = Rank {
-                ran,
-                score: old.score * fade + fresh,
-                among: old.among,
-                part,
+                run_time,
+                score: old.score * decay + recent,
+                is_busiest: old.is_busiest,
+                totals,
             };
             now.insert((task.pid, task.began), rank);
         }
-        // A task ID is used again after its task has ended. The later task is kept.
-        let mut each: HashMap<u32, Task> = HashMap::new();
+        // A task ID can be reused after a task has exited. If two tasks have the same ID, the task
+        // that began later is kept.
+        let mut by_pid: HashMap<u32, Task> = HashMap::new();
         for task in all {
-            let old = each.get(&task.pid);
-            if old.is_none_or(|old| old.is(TASK_ENDED) && old.began <= task.began) {
-                each.insert(task.pid, task);
+            let old = by_pid.get(&task.pid);
+            if old.is_none_or(|old| old.has_flag(TASK_ENDED) && old.began <= task.began) {
+                by_pid.insert(task.pid, task);
             }
         }
-        let mut all: Vec<Task> = each.into_values().collect();
+        let mut all: Vec<Task> = by_pid.into_values().collect();
         let weight = |task: &Task| {
             let rank = now
                 .get(&(task.pid, task.began))
                 .copied()
                 .unwrap_or_default();
-            rank.score * if rank.among { 2.0 } else { 1.0 }
+            rank.score * if rank.is_busiest { 2.0 } else { 1.0 }
         };
         all.sort_by(|a, b| weight(b).total_cmp(&weight(a)).then(a.pid.cmp(&b.pid)));
-        let busiest: HashSet<u32> = all.iter().take(self.most).map(|t| t.pid).collect();
+        let busiest: HashSet<u32> = all.iter().take(self.max_tasks).map(|t| t.pid).collect();
         for ((pid, _), rank) in &mut now {
-            rank.among = busiest.contains(pid);
+            rank.is_busiest = busiest.contains(pid);
         }
-        self.known = now;
+        self.ranks = now;
         all.sort_by_key(|t| t.pid);
-        Tasks {
+        TaskScrape {
             khz: info.khz,
             all,
             busiest,
@@ -297,7 +309,7 @@ mod tests {
         task
     }
 
-    /// Makes the state of accounting at a time. A tick is a microsecond.
+    /// Makes the state of accounting at the time `now`, with ticks of one microsecond.
     fn info(now: u64) -> Info {
         Info {
             khz: 1000,
@@ -307,7 +319,7 @@ mod tests {
         }
     }
 
-    fn pids(tasks: &Tasks) -> Vec<u32> {
+    fn pids(tasks: &TaskScrape) -> Vec<u32> {
         tasks.busiest().map(|t| t.pid).collect()
     }
 
@@ -318,18 +330,20 @@ mod tests {
             let tasks = ran.iter().zip(1..).map(|(r, pid)| task(pid, *r)).collect();
             (info(t * 1_000_000), tasks)
         };
-        let mut look = |t, ran| {
+        let mut busiest_at = |t, ran| {
             let (info, tasks) = at(t, ran);
             pids(&ranking.rank(&info, tasks))
         };
-        assert_eq!(look(1, [900_000, 50_000, 40_000, 0]), [1, 2]);
-        // A task replaces another one only if its rank is more than twice as high.
-        assert_eq!(look(2, [900_000, 50_000, 60_000, 0]), [1, 2]);
-        assert_eq!(look(3, [900_000, 50_000, 160_000, 0]), [1, 3]);
-        // Run time in the past loses its weight within minutes.
-        assert_eq!(look(600, [900_000, 50_000, 160_000, 10_000]), [1, 4]);
-        assert_eq!(look(601, [900_000, 90_000, 160_000, 20_000]), [2, 4]);
-        // Without tasks there are no busiest ones. A task that appears later is one of them.
+        assert_eq!(busiest_at(1, [900_000, 50_000, 40_000, 0]), [1, 2]);
+        // A task replaces another task among the busiest tasks only if its rank is more than twice
+        // the rank of the other task.
+        assert_eq!(busiest_at(2, [900_000, 50_000, 60_000, 0]), [1, 2]);
+        assert_eq!(busiest_at(3, [900_000, 50_000, 160_000, 0]), [1, 3]);
+        // The past run time of a task loses its weight within minutes.
+        assert_eq!(busiest_at(600, [900_000, 50_000, 160_000, 10_000]), [1, 4]);
+        assert_eq!(busiest_at(601, [900_000, 90_000, 160_000, 20_000]), [2, 4]);
+        // A sample without tasks has no busiest tasks. A task that appears in a later sample is one
+        // of the busiest tasks.
         assert!(pids(&ranking.rank(&info(700_000_000), Vec::new())).is_empty());
         let again = ranking.rank(&info(701_000_000), vec![task(9, 0)]);
         assert_eq!(pids(&again), [9]);
@@ -341,19 +355,25 @@ mod tests {
         let read = |kind: ErrorKind| Failure::Accounting(Error::Read(DEVICE, kind.into()));
         let open = |kind: ErrorKind| Failure::Accounting(Error::Open(kind.into()));
         let denied = ErrorKind::PermissionDenied;
-        assert_eq!(allowed(Ok(7), true).ok().flatten(), Some(7));
-        assert!(matches!(allowed::<()>(Err(read(denied)), true), Ok(None)));
-        assert!(matches!(allowed::<()>(Err(open(denied)), true), Ok(None)));
-        // A single export ends with the error.
-        let error = allowed::<()>(Err(read(denied)), false).expect_err("asked for");
+        assert_eq!(warn_if_denied(Ok(7), true).ok().flatten(), Some(7));
+        assert!(matches!(
+            warn_if_denied::<()>(Err(read(denied)), true),
+            Ok(None)
+        ));
+        assert!(matches!(
+            warn_if_denied::<()>(Err(open(denied)), true),
+            Ok(None)
+        ));
+        // An export of a single scrape fails with the error of the missing permission.
+        let error = warn_if_denied::<()>(Err(read(denied)), false).expect_err("asked for");
         assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
-        // Other errors are always returned.
+        // Errors other than a missing permission are always returned.
         for other in [
             read(ErrorKind::InvalidData),
             open(ErrorKind::NotFound),
             Failure::Refused(String::new()),
         ] {
-            assert!(allowed::<()>(Err(other), true).is_err());
+            assert!(warn_if_denied::<()>(Err(other), true).is_err());
         }
     }
 
@@ -380,13 +400,13 @@ mod tests {
             task.runq = waited;
             task
         };
-        let mut look = |t, tasks| ranking.rank(&info(t), tasks).totals().map(|t| t.1).next();
-        assert_eq!(look(1, vec![waits(1, 5), waits(2, 7)]), Some(12_000));
-        // Task 2 has ended, task 3 is new.
-        assert_eq!(look(2, vec![waits(1, 6), waits(3, 1)]), Some(14_000));
-        // Accounting was started again.
-        assert_eq!(look(3, vec![waits(1, 2)]), Some(14_000));
-        assert_eq!(look(4, vec![waits(1, 3)]), Some(15_000));
+        let mut totals_at = |t, tasks| ranking.rank(&info(t), tasks).totals().map(|t| t.1).next();
+        assert_eq!(totals_at(1, vec![waits(1, 5), waits(2, 7)]), Some(12_000));
+        // Task 2 has exited, and task 3 is new.
+        assert_eq!(totals_at(2, vec![waits(1, 6), waits(3, 1)]), Some(14_000));
+        // Before the third sample of tasks, accounting was started again.
+        assert_eq!(totals_at(3, vec![waits(1, 2)]), Some(14_000));
+        assert_eq!(totals_at(4, vec![waits(1, 3)]), Some(15_000));
     }
 
     #[test]
@@ -394,7 +414,11 @@ mod tests {
         let mut one = task(7, 3_000);
         one.values[SCACCUM] = 1_000;
         one.values[INTACCUM] = u64::MAX;
-        let all: Vec<u64> = VALUES.iter().take(3).map(|v| v.get(&one, 3)).collect();
+        let all: Vec<u64> = TASK_METRICS
+            .iter()
+            .take(3)
+            .map(|v| v.get(&one, 3))
+            .collect();
         assert_eq!(all, [666_666_666, 333_333_333, u64::MAX]);
         assert_eq!(nanoseconds(1, 0), 1_000_000);
     }

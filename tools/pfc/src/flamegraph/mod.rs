@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc flamegraph`: draws stacks as an SVG picture for a browser. A click on a function makes it
-//! as wide as the picture.
+//! `pfc flamegraph`: draws call stacks as an SVG picture for a browser. A click on a function makes
+//! the function as wide as the picture.
 //!
-//! The crate inferno, which draws such pictures, has a licence (CDDL) that is not compatible with
-//! this program's. It takes the output of `pfc script --folded`.
+//! The crate inferno also draws flame graphs, but has a licence (CDDL) that is not compatible with
+//! the licence of this program. The programs of inferno can read the output of `pfc script
+//! --folded`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,55 +13,56 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::cli::FlamegraphArgs;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::profile::{folded, Profile};
 
-/// Width of the picture, in pixels.
+/// Width of the picture in pixels.
 const WIDTH: f64 = 1200.0;
-/// Height of a row.
-const LINE: f64 = 17.0;
-/// Margin around the rows.
+/// Height of a row of functions in pixels.
+const ROW_HEIGHT: f64 = 17.0;
+/// Margin around the rows of functions in pixels.
 const MARGIN: f64 = 10.0;
-/// Height of the heading.
-const HEAD: f64 = 48.0;
-/// Average width of a letter.
-const LETTER: f64 = 7.0;
-/// Minimum width of a function; narrower ones are left out.
-const LEAST: f64 = 0.1;
+/// Height of the heading of the picture in pixels.
+const HEADING_HEIGHT: f64 = 48.0;
+/// Average width of a letter in pixels.
+const LETTER_WIDTH: f64 = 7.0;
+/// Minimum width of a function in pixels; narrower functions are left out.
+const MIN_WIDTH: f64 = 0.1;
 
-/// The script in the picture, which the browser runs.
+/// The JavaScript code in the picture, which the browser runs.
 const SCRIPT: &str = include_str!("zoom.js");
 
 /// A function in a stack, with the functions that it called.
 #[derive(Default)]
 struct Node {
     samples: u64,
-    calls: BTreeMap<String, Node>,
+    callees: BTreeMap<String, Node>,
 }
 
 impl Node {
-    fn of(stacks: &BTreeMap<String, u64>) -> Self {
+    fn from_stacks(stacks: &BTreeMap<String, u64>) -> Self {
         let mut root = Self::default();
         for (stack, samples) in stacks {
             root.samples += samples;
-            let mut at = &mut root;
+            let mut node = &mut root;
             for name in stack.split(';') {
-                at = at.calls.entry(name.to_owned()).or_default();
-                at.samples += samples;
+                node = node.callees.entry(name.to_owned()).or_default();
+                node.samples += samples;
             }
         }
         root
     }
 
-    /// Returns the number of levels that are wide enough, this one included.
-    fn depth(&self, least: u64) -> usize {
-        let calls = self.calls.values().filter(|n| n.samples >= least);
-        1 + calls.map(|n| n.depth(least)).max().unwrap_or(0)
+    /// Returns the number of levels of calls, from this function on, that have a function with at
+    /// least `min_samples` samples. The level of `self` is counted, too.
+    fn depth(&self, min_samples: u64) -> usize {
+        let calls = self.callees.values().filter(|n| n.samples >= min_samples);
+        1 + calls.map(|n| n.depth(min_samples)).max().unwrap_or(0)
     }
 }
 
-/// The picture while it is drawn.
+/// The state of a picture that is being drawn.
 struct Picture {
     text: String,
     total: f64,
@@ -68,15 +70,24 @@ struct Picture {
 }
 
 impl Picture {
-    fn node(&mut self, name: &str, node: &Node, before: u64, depth: usize) -> std::fmt::Result {
-        let (x, width) = (before as f64 / self.total, node.samples as f64 / self.total);
+    fn draw_node(
+        &mut self,
+        name: &str,
+        node: &Node,
+        samples_before: u64,
+        depth: usize,
+    ) -> std::fmt::Result {
+        let (x, width) = (
+            samples_before as f64 / self.total,
+            node.samples as f64 / self.total,
+        );
         let pixels = width * (WIDTH - 2.0 * MARGIN);
-        if pixels < LEAST {
+        if pixels < MIN_WIDTH {
             return Ok(());
         }
         let left = MARGIN + x * (WIDTH - 2.0 * MARGIN);
-        let top = self.height - MARGIN - LINE * (depth + 1) as f64;
-        let letters = ((pixels - 6.0) / LETTER).max(0.0) as usize;
+        let top = self.height - MARGIN - ROW_HEIGHT * (depth + 1) as f64;
+        let letters = ((pixels - 6.0) / LETTER_WIDTH).max(0.0) as usize;
         let shown: String = match name.chars().count() <= letters {
             true => name.to_owned(),
             false if letters < 3 => String::new(),
@@ -87,27 +98,28 @@ impl Picture {
             "<g class=\"f\" data-x=\"{x:.7}\" data-w=\"{width:.7}\"><title>{} ({} samples, {:.2}%)</title>\
              <rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{pixels:.1}\" height=\"{:.1}\" fill=\"{}\" rx=\"2\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\">{}</text></g>",
-            escaped(name),
+            escape_xml(name),
             node.samples,
             width * 100.0,
-            LINE - 1.0,
-            colour(name),
+            ROW_HEIGHT - 1.0,
+            colour_of(name),
             left + 3.0,
-            top + LINE - 5.0,
-            escaped(&shown),
+            top + ROW_HEIGHT - 5.0,
+            escape_xml(&shown),
         )?;
-        let mut before = before;
-        for (name, call) in &node.calls {
-            self.node(name, call, before, depth + 1)?;
-            before += call.samples;
+        let mut samples_before = samples_before;
+        for (name, call) in &node.callees {
+            self.draw_node(name, call, samples_before, depth + 1)?;
+            samples_before += call.samples;
         }
         Ok(())
     }
 }
 
-/// Returns a colour for a name, always the same one. Functions of the kernel have other colours.
-fn colour(name: &str) -> String {
-    // FNV-1a hash.
+/// Returns the colour of a function, which depends on its name only. In the picture, functions of
+/// the kernel have other colours than functions of programs.
+fn colour_of(name: &str) -> String {
+    // The colour is computed from the name by the hash function FNV-1a.
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
@@ -118,8 +130,9 @@ fn colour(name: &str) -> String {
     }
 }
 
-/// Escapes text for XML. Control characters, most of which XML does not allow, become `?`.
-pub fn escaped(text: &str) -> String {
+/// Escapes text for XML. Each control character becomes `?`, because XML does not allow most
+/// control characters.
+pub fn escape_xml(text: &str) -> String {
     let mut to = String::new();
     for c in text.chars() {
         match c {
@@ -134,17 +147,17 @@ pub fn escaped(text: &str) -> String {
     to
 }
 
-fn svg(stacks: &BTreeMap<String, u64>, title: &str) -> Result<String, std::fmt::Error> {
-    let root = Node::of(stacks);
+fn render_svg(stacks: &BTreeMap<String, u64>, title: &str) -> Result<String, std::fmt::Error> {
+    let root = Node::from_stacks(stacks);
     let total = root.samples.max(1) as f64;
-    let least = (LEAST / (WIDTH - 2.0 * MARGIN) * total).ceil() as u64;
-    let height = HEAD + LINE * root.depth(least) as f64 + MARGIN;
+    let min_samples = (MIN_WIDTH / (WIDTH - 2.0 * MARGIN) * total).ceil() as u64;
+    let height = HEADING_HEIGHT + ROW_HEIGHT * root.depth(min_samples) as f64 + MARGIN;
     let mut picture = Picture {
         text: String::new(),
         total,
         height,
     };
-    picture.node("all", &root, 0, 0)?;
+    picture.draw_node("all", &root, 0, 0)?;
     Ok(format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
          <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
@@ -156,17 +169,17 @@ fn svg(stacks: &BTreeMap<String, u64>, title: &str) -> Result<String, std::fmt::
          <text id=\"about\" x=\"{MARGIN}\" y=\"38\">click: zoom; Ctrl-F: find</text>\n\
          {}<script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n",
         WIDTH / 2.0,
-        escaped(title),
+        escape_xml(title),
         picture.text,
     ))
 }
 
 pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let mut profile = Profile::load(input)?.only(args.input.event.as_deref())?;
+    let mut profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
     if args.input.event.is_none() {
-        // Samples of different events cannot be added up, so only those of the first event are
-        // used.
+        // The numbers of samples of different events cannot be added up, so only the samples of the
+        // first event are drawn.
         let first = profile.samples.first().map_or(0, |s| s.event);
         profile.samples.retain(|s| s.event == first);
     }
@@ -181,7 +194,7 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
             profile.samples.len()
         )
     });
-    let text = svg(&folded::folded(&profile), &title)
+    let text = render_svg(&folded::fold_stacks(&profile), &title)
         .map_err(|_| Failure::Refused("cannot draw the flame graph".to_owned()))?;
     out.write_all(text.as_bytes())?;
     Ok(())
@@ -198,7 +211,7 @@ mod tests {
             ("sh;main".to_owned(), 1),
             ("ls;x_[k]".to_owned(), 4),
         ]);
-        let text = svg(&stacks, "a & b").expect("a picture");
+        let text = render_svg(&stacks, "a & b").expect("a picture");
         let line = |name: &str| {
             let title = format!("<title>{name} (");
             text.lines()
@@ -217,7 +230,7 @@ mod tests {
     #[test]
     fn r1_10_what_cannot_be_seen_is_left_out() {
         let stacks = BTreeMap::from([("a;b".to_owned(), 1_000_000), ("a;c;d".to_owned(), 1)]);
-        let text = svg(&stacks, "").expect("a picture");
+        let text = render_svg(&stacks, "").expect("a picture");
         assert!(text.contains("<title>b (") && !text.contains("<title>c ("));
     }
 }

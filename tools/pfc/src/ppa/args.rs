@@ -15,7 +15,7 @@ pub struct PpaArgs {
     #[command(subcommand)]
     pub command: Option<PpaCommand>,
     /// Tasks, by thread ID; a PID is the first thread of a process [all]
-    #[arg(value_name = "PID", group = "whose", value_parser = pid)]
+    #[arg(value_name = "PID", group = "pids", value_parser = parse_pid)]
     pub tasks: Vec<u32>,
     /// Tasks, as a list
     #[arg(
@@ -23,18 +23,18 @@ pub struct PpaArgs {
         long = "pid",
         value_name = "PID,...",
         value_delimiter = ',',
-        value_parser = pid,
-        group = "whose"
+        value_parser = parse_pid,
+        group = "pids"
     )]
     pub processes: Vec<u32>,
     /// Print a histogram of the latencies from wakeup to run
-    #[arg(long, requires = "whose", conflicts_with_all = ["top", "cpus"])]
+    #[arg(long, requires = "pids", conflicts_with_all = ["top", "cpus"])]
     pub histogram: bool,
     /// Show changes, live: a table on a terminal, lines in a pipe
     #[arg(long)]
     pub top: bool,
     /// Seconds between tables of --top
-    #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = seconds, requires = "top")]
+    #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, requires = "top")]
     pub delay: f64,
     /// Stop --top after TIMES tables
     #[arg(short = 'n', long, value_name = "TIMES", requires = "top",
@@ -58,7 +58,7 @@ pub struct PpaArgs {
 }
 
 impl PpaArgs {
-    /// Returns the ids of all tasks that were given, as operands or by `-p`.
+    /// Returns the IDs of all tasks that the user selected, as operands or by `-p`.
     pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
         self.tasks.iter().chain(&self.processes).copied()
     }
@@ -80,7 +80,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Time => "time",
             Self::Latency => "latency",
@@ -134,7 +134,7 @@ Examples:
 #[derive(Debug, Args)]
 pub struct OnArgs {
     /// Tasks to account individually, each with files in /proc/ppa/PID [all tasks]
-    #[arg(value_name = "PID", value_parser = pid)]
+    #[arg(value_name = "PID", value_parser = parse_pid)]
     pub tasks: Vec<u32>,
     /// Levels to measure, for all tasks [unchanged]
     #[arg(long, value_name = "LEVEL,...", value_delimiter = ',')]
@@ -148,7 +148,7 @@ pub struct OnArgs {
 #[derive(Debug, Args)]
 pub struct OffArgs {
     /// Individually accounted tasks [all tasks]
-    #[arg(value_name = "PID", value_parser = pid)]
+    #[arg(value_name = "PID", value_parser = parse_pid)]
     pub tasks: Vec<u32>,
     /// Print JSON
     #[arg(long)]
@@ -183,14 +183,14 @@ impl Level {
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// Task to record
-    #[arg(value_name = "PID", value_parser = pid)]
+    #[arg(value_name = "PID", value_parser = parse_pid)]
     pub pid: u32,
     /// Milliseconds between samples
     #[arg(short, long, value_name = "MS", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub delay: u64,
     /// Stop after SECONDS seconds
-    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub time: Option<f64>,
     /// Write JSON (the default)
     #[arg(long)]
@@ -208,14 +208,14 @@ pub struct ReportArgs {
     pub json: bool,
 }
 
-fn pid(word: &str) -> Result<u32, String> {
+fn parse_pid(word: &str) -> Result<u32, String> {
     match word.parse::<u32>() {
         Ok(n) if n > 0 => Ok(n),
         _ => Err("expected the number of a task, or a subcommand as the first word".to_owned()),
     }
 }
 
-fn seconds(word: &str) -> Result<f64, String> {
+fn parse_seconds(word: &str) -> Result<f64, String> {
     match word.parse::<f64>() {
         Ok(n) if (0.01..=1e6).contains(&n) => Ok(n),
         _ => Err("expected seconds, from 0.01 to 1000000".to_owned()),

@@ -6,31 +6,31 @@ use std::fmt::Write;
 
 use ppa::{micros, whole_micros, Task, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCHEDOUTCNT};
 
-use crate::stat::cpus;
+use crate::stat::parse_cpu_list;
 
-/// Values of the machine that the text shows with those of the task.
-pub struct Machine {
+/// Values of the machine that are printed with the values of a task.
+pub struct SystemValues {
     pub khz: u32,
     /// Number of CPUs that are online.
-    pub active: u32,
-    /// Idle ticks of all CPUs; `None` if the caller may not read them.
+    pub nr_online: u32,
+    /// Idle time of all CPUs in ticks; `None` if the user may not read the values of CPUs.
     pub idle: Option<u64>,
 }
 
 /// Returns the number of CPUs that are online.
-pub fn active() -> Option<u32> {
+pub fn nr_online_cpus() -> Option<u32> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
-    u32::try_from(cpus(online.trim())?.len()).ok()
+    u32::try_from(parse_cpu_list(online.trim())?.len()).ok()
 }
 
-/// Formats the values below their titles, in columns of equal width.
-pub fn text(task: &Task, machine: &Machine) -> String {
+/// Formats the values of a task below their titles, in columns of equal width.
+pub fn format_task(task: &Task, machine: &SystemValues) -> String {
     let khz = machine.khz;
     let whole = |ticks: u64| whole_micros(ticks, khz);
     let average = |ticks: f64| format!("{:.3}", ticks * micros(1, khz));
     let value = |n: usize| task.values[n].to_string();
-    // The user time is the difference of rounded values, so that it and the system time add up to
-    // the total.
+    // The user time is the difference of rounded values, so that the user time and the system time
+    // add up to the total time.
     let (total, system) = (whole(task.total()), whole(task.system()));
     let idle = machine.idle.map(|ticks| whole(ticks).to_string());
     let groups: [Vec<(&str, String)>; 3] = [
@@ -45,11 +45,11 @@ pub fn text(task: &Task, machine: &Machine) -> String {
             ("Scho", value(SCHEDOUTCNT)),
             ("Prmpt-Pri", value(PRMPTPRICNT)),
             ("Prmpt-Exp", value(PRMPTCTXTCNT)),
-            ("Avg-Latency", average(task.latency())),
+            ("Avg-Latency", average(task.avg_latency())),
         ],
         vec![
             ("Sys-Idle", idle.unwrap_or_else(|| "-".to_owned())),
-            ("Avg-Ctxt-Dur", average(task.switch())),
+            ("Avg-Ctxt-Dur", average(task.avg_switch())),
         ],
     ];
     let cells = groups.iter().flatten();
@@ -57,7 +57,7 @@ pub fn text(task: &Task, machine: &Machine) -> String {
     let mut text = format!(
         "All results in micro seconds ([v2.0]) {} cycles/usec {} CPUs active\n",
         khz / 1000,
-        machine.active
+        machine.nr_online
     );
     for group in &groups {
         let titles: Vec<String> = group.iter().map(|(t, _)| format!("{t:>width$}")).collect();
@@ -72,8 +72,8 @@ pub fn text(task: &Task, machine: &Machine) -> String {
 mod tests {
     use super::*;
 
-    /// Returns the example in the manual page of PPA (2006).
-    fn example() -> (Task, Machine) {
+    /// Returns the example output in the manual page of PPA (2006).
+    fn example() -> (Task, SystemValues) {
         let task = Task {
             pid: 5792,
             values: [
@@ -91,9 +91,9 @@ mod tests {
             ],
             ..Task::default()
         };
-        let machine = Machine {
+        let machine = SystemValues {
             khz: 1_300_000,
-            active: 8,
+            nr_online: 8,
             idle: Some(1300 * 10_366_890_334),
         };
         (task, machine)
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn r4_2_the_text_is_that_of_2006() {
         let (task, machine) = example();
-        let text = text(&task, &machine);
+        let text = format_task(&task, &machine);
         let words: Vec<String> = text
             .lines()
             .map(|l| l.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -126,7 +126,7 @@ mod tests {
         let (mut task, machine) = example();
         task.values[0] = u64::MAX;
         task.values[RSCHEDCNT] = u64::MAX;
-        let text = text(&task, &machine);
+        let text = format_task(&task, &machine);
         let lines: Vec<&str> = text.lines().skip(1).collect();
         for pair in lines.chunks(2) {
             assert_eq!(pair[0].len(), pair[1].len(), "{text}");
@@ -146,7 +146,7 @@ mod tests {
         let (mut task, machine) = example();
         for extra in 0..1300 {
             task.values[ppa::SCACCUM] = 1300 * 1054 + extra;
-            let text = text(&task, &machine);
+            let text = format_task(&task, &machine);
             let line = text.lines().nth(2).expect("values");
             let n: Vec<u64> = line
                 .split_whitespace()
@@ -159,12 +159,12 @@ mod tests {
     #[test]
     fn r4_6_ticks_of_no_length_make_zeroes() {
         let (task, machine) = example();
-        let machine = Machine {
+        let machine = SystemValues {
             khz: 0,
             idle: None,
             ..machine
         };
-        let text = text(&task, &machine);
+        let text = format_task(&task, &machine);
         assert!(text.contains(") 0 cycles/usec"), "{text}");
         assert!(text.contains(" - "), "{text}");
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The changes of tasks and CPUs between two reads.
+//! Computes the changes of tasks and CPUs between two reads of process accounting.
 
 use std::collections::HashMap;
 
-use ppa::{grown, micros, Cpu, Task, INTCNT, SYSCALLCNT};
+use ppa::{delta, micros, Cpu, Task, INTCNT, SYSCALLCNT};
 use serde_json::json;
 
 use crate::ppa::args::Sort;
-use crate::ppa::{cpus, objects, tasks};
+use crate::ppa::{cpus, tasks, values_json};
 use crate::report::percent;
 
-/// Heading of the lines of tasks.
+/// Column titles of the table of tasks.
 pub const TITLES: &str =
     "    PID   USER%    SYS%    IRQ%   WAIT%    LATENCY  PREEMPT/s      IRQ/s    CALLS/s  NAME";
 
-/// The values at one moment.
+/// The values of tasks and CPUs at one time.
 #[derive(Clone, Default)]
 pub struct Frame {
-    /// The time of the read in ticks.
+    /// The time at which the values were read, in ticks.
     pub now: u64,
     pub tasks: Vec<Task>,
-    /// The values of all possible CPUs; empty if the caller may not read them.
+    /// The values of all possible CPUs; empty if the user may not read the values of CPUs.
     pub cpus: Vec<Cpu>,
 }
 
@@ -34,22 +34,23 @@ pub struct Change {
 }
 
 impl Change {
-    /// Computes the changes. Tasks that neither ran nor waited are left out.
+    /// Computes the changes between two frames. Tasks that neither ran nor waited between the two
+    /// frames are left out.
     pub fn new(now: &Frame, before: &Frame, khz: u32) -> Self {
-        let old: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
-        let more = |t: &Task| t.since(old.get(&t.pid).copied());
+        let by_pid: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
+        let since = |t: &Task| t.since(by_pid.get(&t.pid).copied());
         let busy = |t: &Task| t.values.iter().any(|v| *v != 0) || t.runq != 0;
         // A CPU without an earlier value is counted from 0.
-        let past = before.cpus.iter().copied();
-        let past = past.chain(std::iter::repeat(Cpu::default()));
+        let earlier = before.cpus.iter().copied();
+        let earlier = earlier.chain(std::iter::repeat(Cpu::default()));
         Self {
             khz,
-            ticks: grown(now.now, before.now),
-            tasks: now.tasks.iter().map(more).filter(busy).collect(),
+            ticks: delta(now.now, before.now),
+            tasks: now.tasks.iter().map(since).filter(busy).collect(),
             cpus: now
                 .cpus
                 .iter()
-                .zip(past)
+                .zip(earlier)
                 .map(|(c, b)| c.since(&b))
                 .collect(),
         }
@@ -59,26 +60,30 @@ impl Change {
         micros(self.ticks, self.khz) / 1e6
     }
 
-    pub fn title(&self, by: Sort) -> String {
+    pub fn format_title(&self, by: Sort) -> String {
         let mut title = format!(
             "{} active tasks in {:.1} s, by {}",
             self.tasks.len(),
             self.seconds(),
-            by.word()
+            by.name()
         );
         if !self.cpus.is_empty() {
             title.push_str("; CPUs: ");
-            title.push_str(&cpus::summary(&self.cpus));
+            title.push_str(&cpus::format_summary(&self.cpus));
         }
         title
     }
 
-    pub fn lines(&mut self, by: Sort, most: usize) -> Vec<String> {
-        tasks::sort(&mut self.tasks, by);
-        self.tasks.iter().take(most).map(|t| self.line(t)).collect()
+    pub fn format_lines(&mut self, by: Sort, max_lines: usize) -> Vec<String> {
+        tasks::sort_tasks(&mut self.tasks, by);
+        self.tasks
+            .iter()
+            .take(max_lines)
+            .map(|t| self.format_line(t))
+            .collect()
     }
 
-    fn line(&self, task: &Task) -> String {
+    fn format_line(&self, task: &Task) -> String {
         let share = |ticks: u64| percent(ticks, self.ticks as f64);
         // Converts a count to a rate per second.
         let rate = |count: u64| match self.seconds() {
@@ -92,19 +97,19 @@ impl Change {
             share(task.system()),
             share(task.interrupts()),
             share(task.waiting()),
-            tasks::time(task.latency() * micros(1, self.khz)),
+            tasks::format_micros(task.avg_latency() * micros(1, self.khz)),
             rate(task.involuntary()),
             rate(task.values[INTCNT]),
             rate(task.values[SYSCALLCNT]),
-            tasks::name(task),
+            tasks::display_name(task),
         )
     }
 
     /// Formats the changes as one line of JSON.
-    pub fn json(&self, most: usize) -> String {
-        let tasks = self.tasks.iter().take(most);
-        let list: Vec<_> = tasks.map(|t| objects::task(t, self.khz)).collect();
-        let cpus = objects::cpus(&self.cpus);
+    pub fn to_json(&self, max_tasks: usize) -> String {
+        let tasks = self.tasks.iter().take(max_tasks);
+        let list: Vec<_> = tasks.map(|t| values_json::task_json(t, self.khz)).collect();
+        let cpus = values_json::cpus_json(&self.cpus);
         json!({"khz": self.khz, "ticks": self.ticks, "tasks": list, "cpus": cpus}).to_string()
     }
 }
@@ -157,10 +162,10 @@ mod tests {
                 task(9, 10, &[(SCHEDACCUM, 400)]),
             ],
         );
-        // The frames are one second apart.
+        // The two frames of the test are one second apart.
         let mut change = Change::new(&now, &before, 1);
         assert_eq!(change.seconds(), 1.0);
-        let lines = change.lines(Sort::Time, 10);
+        let lines = change.format_lines(Sort::Time, 10);
         let words: Vec<Vec<&str>> = lines
             .iter()
             .map(|l| l.split_whitespace().collect())
@@ -171,9 +176,9 @@ mod tests {
             words[1],
             ["7", "25.00%", "5.00%", "2.00%", "0.00%", "0", "s", "2.0", "4.0", "10.0"]
         );
-        assert_eq!(change.lines(Sort::Syscalls, 1), lines[1..]);
+        assert_eq!(change.format_lines(Sort::Syscalls, 1), lines[1..]);
         assert!(change
-            .title(Sort::Irq)
+            .format_title(Sort::Irq)
             .starts_with("2 active tasks in 1.0 s, by interrupts; CPUs: 25.0% user"));
     }
 
@@ -188,7 +193,7 @@ mod tests {
             },
             0,
         );
-        let text = change.lines(Sort::Time, 9).concat() + &change.title(Sort::Time);
+        let text = change.format_lines(Sort::Time, 9).concat() + &change.format_title(Sort::Time);
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
 
@@ -197,7 +202,7 @@ mod tests {
         let change = Change::new(&frame(9, Vec::new()), &Frame::default(), 1000);
         let mut one = task(4_194_304, 9, &[(SCHEDACCUM, 9)]);
         one.comm[..4].copy_from_slice(b"name");
-        let line = change.line(&one);
+        let line = change.format_line(&one);
         assert_eq!(line.find("name"), TITLES.find("NAME"), "{line}");
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc ppa on`, `off` and `status`.
+//! `pfc ppa on`, `off` and `status`: switches process accounting on or off, and prints its state.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -8,22 +8,24 @@ use std::path::{Path, PathBuf};
 
 use ppa::{Device, Info};
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::ppa::args::{Level, OffArgs, OnArgs};
-use crate::ppa::objects;
+use crate::ppa::values_json;
 
-/// The files that control accounting.
-struct Control {
-    /// Four numbers: accounting on, latencies by length, timers, CPUs per group.
+/// The files that control process accounting.
+struct ControlFiles {
+    /// File with four numbers: accounting of all tasks (0 or 1), latencies counted by length (0 or
+    /// 1), timers (0: not supported), and CPUs per group.
     flags: PathBuf,
-    /// One number: the levels that are measured.
+    /// File with one number, the bit mask of the levels that are measured.
     levels: PathBuf,
-    /// The tasks that are accounted individually: one line each, with the id and the four numbers.
+    /// File with one line for each individually accounted task: the ID of the task and the four
+    /// numbers of `flags`.
     tasks: PathBuf,
 }
 
-impl Control {
+impl ControlFiles {
     fn new() -> Self {
         Self {
             flags: "/proc/sys/kernel/ppa".into(),
@@ -32,10 +34,11 @@ impl Control {
         }
     }
 
-    /// Switches the accounting of all tasks on or off. The number of CPUs per group is kept.
-    fn switch(&self, on: bool) -> Result<(), Failure> {
-        let text = fs::read_to_string(&self.flags).map_err(|e| refused(&self.flags, &e))?;
-        let Some(scaling) = scaling(&text) else {
+    /// Switches the accounting of all tasks on or off. The number of CPUs per group of values is
+    /// kept.
+    fn set_accounting(&self, on: bool) -> Result<(), Failure> {
+        let text = fs::read_to_string(&self.flags).map_err(|e| file_failure(&self.flags, &e))?;
+        let Some(scaling) = parse_scaling(&text) else {
             return Err(Failure::Refused(format!(
                 "{}: expected four numbers, found '{}'; check that pfc is as new as the module",
                 self.flags.display(),
@@ -43,38 +46,41 @@ impl Control {
             )));
         };
         let flags = if on { "1 1 0" } else { "0 0 0" };
-        fs::write(&self.flags, format!("{flags} {scaling}\n")).map_err(|e| refused(&self.flags, &e))
+        fs::write(&self.flags, format!("{flags} {scaling}\n"))
+            .map_err(|e| file_failure(&self.flags, &e))
     }
 
-    /// Switches the individual accounting of tasks on or off, with a group for each CPU.
-    fn switch_tasks(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
+    /// Switches the individual accounting of tasks on or off, with one group of values for each
+    /// CPU.
+    fn set_task_accounting(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
         let values = if on { "1 1 0 1" } else { "0 0 0 1" };
         for pid in pids {
             fs::write(&self.tasks, format!("{pid} {values}\n")).map_err(|e| {
                 match e.raw_os_error() {
                     Some(libc::ESRCH) => Failure::Refused(format!("no task {pid}")),
-                    _ => refused(&self.tasks, &e),
+                    _ => file_failure(&self.tasks, &e),
                 }
             })?;
         }
         Ok(())
     }
 
-    /// Returns the ids of the individually accounted tasks; `None` if the caller is not root.
-    fn tasks(&self) -> Option<Vec<u32>> {
+    /// Returns the IDs of the individually accounted tasks. Returns `None` if the user is not root.
+    fn individual_tasks(&self) -> Option<Vec<u32>> {
         let text = fs::read_to_string(&self.tasks).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
         Some(text.lines().filter_map(first).collect())
     }
 
-    fn measure(&self, levels: &[Level]) -> Result<(), Failure> {
+    fn set_levels(&self, levels: &[Level]) -> Result<(), Failure> {
         let bits = levels.iter().fold(ppa::LEVEL_SCHED, |all, l| all | l.bit());
-        fs::write(&self.levels, format!("{bits}\n")).map_err(|e| refused(&self.levels, &e))
+        fs::write(&self.levels, format!("{bits}\n")).map_err(|e| file_failure(&self.levels, &e))
     }
 }
 
-/// Returns the fourth of exactly four numbers.
-fn scaling(text: &str) -> Option<u32> {
+/// Returns the fourth number of a text with exactly four numbers. Returns `None` if the text does
+/// not have exactly four numbers.
+fn parse_scaling(text: &str) -> Option<u32> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
     match numbers?[..] {
         [_, _, _, scaling] => Some(scaling),
@@ -82,7 +88,7 @@ fn scaling(text: &str) -> Option<u32> {
     }
 }
 
-fn refused(path: &Path, error: &io::Error) -> Failure {
+fn file_failure(path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
     Failure::Refused(match error.kind() {
         ErrorKind::NotFound => {
@@ -96,49 +102,49 @@ fn refused(path: &Path, error: &io::Error) -> Failure {
 }
 
 pub fn on(args: &OnArgs, out: &mut Out) -> Result<(), Failure> {
-    let control = Control::new();
+    let control = ControlFiles::new();
     if !args.levels.is_empty() {
-        control.measure(&args.levels)?;
+        control.set_levels(&args.levels)?;
     }
     match args.tasks[..] {
-        [] => control.switch(true)?,
-        _ => control.switch_tasks(&args.tasks, true)?,
+        [] => control.set_accounting(true)?,
+        _ => control.set_task_accounting(&args.tasks, true)?,
     }
     status(args.json, out)
 }
 
 pub fn off(args: &OffArgs, out: &mut Out) -> Result<(), Failure> {
-    let control = Control::new();
+    let control = ControlFiles::new();
     match args.tasks[..] {
-        [] => control.switch(false)?,
-        _ => control.switch_tasks(&args.tasks, false)?,
+        [] => control.set_accounting(false)?,
+        _ => control.set_task_accounting(&args.tasks, false)?,
     }
     status(args.json, out)
 }
 
 pub fn status(json: bool, out: &mut Out) -> Result<(), Failure> {
     let info = Device::open()?.info()?;
-    let own = Control::new().tasks();
+    let individual = ControlFiles::new().individual_tasks();
     match json {
         true => {
-            let mut all = objects::info(&info);
-            all["own"] = own.into();
+            let mut all = values_json::info_json(&info);
+            all["own"] = individual.into();
             writeln!(out, "{all}")?;
         }
         false => {
-            for (what, how) in lines(&info, own.as_deref()) {
-                writeln!(out, "{what:<11} {how}")?;
+            for (label, text) in status_lines(&info, individual.as_deref()) {
+                writeln!(out, "{label:<11} {text}")?;
             }
         }
     }
     Ok(())
 }
 
-fn lines(info: &Info, own: Option<&[u32]>) -> Vec<(&'static str, String)> {
+fn status_lines(info: &Info, individual: Option<&[u32]>) -> Vec<(&'static str, String)> {
     let state = |bit: u32| if info.flags & bit != 0 { "on" } else { "off" };
     let levels = match info.levels {
         0 => "idle time only".to_owned(),
-        levels => objects::levels(levels).join(", "),
+        levels => values_json::level_names(levels).join(", "),
     };
     let mut tasks = format!("{}, {} ended and not read", info.nr_tasks, info.nr_ended);
     if info.lost > 0 {
@@ -147,7 +153,7 @@ fn lines(info: &Info, own: Option<&[u32]>) -> Vec<(&'static str, String)> {
     if info.refused > 0 {
         tasks.push_str(&format!(", {} refused for lack of memory", info.refused));
     }
-    let own = match own {
+    let individual = match individual {
         None => "unknown (needs root)".to_owned(),
         Some([]) => "none".to_owned(),
         Some(pids) => {
@@ -161,7 +167,7 @@ fn lines(info: &Info, own: Option<&[u32]>) -> Vec<(&'static str, String)> {
         ("timers", state(4).to_owned()),
         ("measured", levels),
         ("tasks", tasks),
-        ("individual", own),
+        ("individual", individual),
         (
             "CPUs",
             match info.nr_groups {
@@ -183,11 +189,11 @@ fn lines(info: &Info, own: Option<&[u32]>) -> Vec<(&'static str, String)> {
 mod tests {
     use super::*;
 
-    fn control(name: &str, flags: &str) -> Control {
+    fn control(name: &str, flags: &str) -> ControlFiles {
         let dir = std::env::temp_dir().join(format!("pfc-ppa-{}-{name}", std::process::id()));
         fs::create_dir_all(&dir).expect("a directory");
         fs::write(dir.join("ppa"), flags).expect("a file");
-        Control {
+        ControlFiles {
             flags: dir.join("ppa"),
             levels: dir.join("ppa_levels"),
             tasks: dir.join("ppactl"),
@@ -198,9 +204,9 @@ mod tests {
     fn r4_8_groups_stay_as_large_as_they_were() {
         let control = control("groups", "0\t0\t1\t4\n");
         let now = || fs::read_to_string(&control.flags).expect("the file");
-        control.switch(true).expect("it is switched");
+        control.set_accounting(true).expect("it is switched");
         assert_eq!(now(), "1 1 0 4\n");
-        control.switch(false).expect("it is switched");
+        control.set_accounting(false).expect("it is switched");
         assert_eq!(now(), "0 0 0 4\n");
     }
 
@@ -208,7 +214,10 @@ mod tests {
     fn r4_8_what_is_no_four_numbers_is_left_alone() {
         for text in ["", "1 1 0", "1 1 0 4 5", "1 1 0 x", "1 1 0 -4", "\x1b[2J"] {
             let control = control("hostile", text);
-            let error = control.switch(true).expect_err("it is refused").to_string();
+            let error = control
+                .set_accounting(true)
+                .expect_err("it is refused")
+                .to_string();
             assert!(error.contains("expected four numbers"), "{error}");
             assert!(!error.contains('\x1b'), "{error}");
             assert_eq!(fs::read_to_string(&control.flags).expect("the file"), text);
@@ -219,23 +228,25 @@ mod tests {
     fn r4_8_levels_are_a_number() {
         let control = control("levels", "0 0 0 1");
         let now = || fs::read_to_string(&control.levels).expect("the file");
-        control.measure(&[Level::Syscall]).expect("they are set");
+        control.set_levels(&[Level::Syscall]).expect("they are set");
         assert_eq!(now(), "5\n");
         let all = [Level::Sched, Level::Irq, Level::Syscall];
-        control.measure(&all).expect("they are set");
+        control.set_levels(&all).expect("they are set");
         assert_eq!(now(), "7\n");
     }
 
     #[test]
     fn r4_7_tasks_by_themselves_are_a_line_each() {
         let control = control("tasks", "0 0 0 1");
-        control.switch_tasks(&[7, 8], true).expect("they are set");
+        control
+            .set_task_accounting(&[7, 8], true)
+            .expect("they are set");
         assert_eq!(
             fs::read_to_string(&control.tasks).expect("the file"),
             "8 1 1 0 1\n"
         );
         fs::write(&control.tasks, "7\t1\t1\t0\t1\n8\t1\t0\t0\t2\nx\n").expect("a file");
-        assert_eq!(control.tasks(), Some(vec![7, 8]));
+        assert_eq!(control.individual_tasks(), Some(vec![7, 8]));
     }
 
     #[test]
@@ -247,7 +258,7 @@ mod tests {
             lost: 2,
             ..Info::default()
         };
-        let text: Vec<String> = lines(&info, Some(&[7, 8]))
+        let text: Vec<String> = status_lines(&info, Some(&[7, 8]))
             .into_iter()
             .map(|(w, h)| format!("{w} {h}"))
             .collect();
@@ -261,9 +272,6 @@ mod tests {
         );
         assert!(text.contains(&"timers off".to_owned()), "{text:?}");
         assert!(text.contains(&"individual 7, 8".to_owned()), "{text:?}");
-        assert!(
-            text.iter().any(|l| l.ends_with(", 2 lost")),
-            "{text:?}"
-        );
+        assert!(text.iter().any(|l| l.ends_with(", 2 lost")), "{text:?}");
     }
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Prints tables of CPUs.
+//! Prints tables of the values of CPUs.
 
 use std::io::{self, Write};
 
 use ppa::{micros, Cpu, CpuValue};
 
-use crate::out::Out;
-use crate::ppa::tasks::time;
+use crate::output::Out;
+use crate::ppa::tasks::format_micros;
 use crate::report::percent;
-use crate::table::{Lean, Table};
+use crate::table::{Align, Table};
 
-/// The softirqs that are shown: title, time and count.
+/// The softirqs that are shown, each with its title, its time and its count.
 const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
     ("HI", CpuValue::Hi, CpuValue::HiCount),
     ("TASKLET", CpuValue::Tasklet, CpuValue::TaskletCount),
@@ -20,11 +20,11 @@ const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
     ("NET-RX", CpuValue::NetRx, CpuValue::NetRxCount),
 ];
 
-/// Prints the sums over all CPUs. With `each` also the values of every CPU, and a table of
-/// softirqs.
-pub fn print(cpus: &[Cpu], khz: u32, each: bool, out: &mut Out) -> io::Result<()> {
+/// Prints the sums of the values over all CPUs. If `per_cpu` is true, also prints the values of
+/// every CPU and a table of softirqs.
+pub fn print_table(cpus: &[Cpu], khz: u32, per_cpu: bool, out: &mut Out) -> io::Result<()> {
     let mut rows = vec![("all".to_owned(), Cpu::sum(cpus))];
-    if each {
+    if per_cpu {
         rows.extend(cpus.iter().enumerate().map(|(n, c)| (n.to_string(), *c)));
     }
     let mut table = Table::new();
@@ -43,33 +43,35 @@ pub fn print(cpus: &[Cpu], khz: u32, each: bool, out: &mut Out) -> io::Result<()
         "IRQS",
         "SOFTIRQS",
     ] {
-        table = table.column(title, Lean::Right);
+        table = table.with_column(title, Align::Right);
     }
     for (name, cpu) in &rows {
-        table.row(row(name, cpu, khz), None);
+        table.add_row(format_row(name, cpu, khz), None);
     }
     table.print(out)?;
-    if !each {
+    if !per_cpu {
         return Ok(());
     }
     writeln!(out)?;
-    let mut table = Table::new().column("CPU", Lean::Right);
+    let mut table = Table::new().with_column("CPU", Align::Right);
     for (title, ..) in SOFTIRQS {
-        table = table.column(title, Lean::Right).column("", Lean::Right);
+        table = table
+            .with_column(title, Align::Right)
+            .with_column("", Align::Right);
     }
     for (name, cpu) in &rows {
         let mut cells = vec![name.clone()];
-        for (_, spent, count) in SOFTIRQS {
-            cells.push(cpu.of(count).to_string());
-            cells.push(time(micros(cpu.of(spent), khz)));
+        for (_, time, count) in SOFTIRQS {
+            cells.push(cpu.get(count).to_string());
+            cells.push(format_micros(micros(cpu.get(time), khz)));
         }
-        table.row(cells, None);
+        table.add_row(cells, None);
     }
     table.print(out)
 }
 
-fn row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
-    let ms = |value: CpuValue| format!("{:.3}", micros(cpu.of(value), khz) / 1000.0);
+fn format_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
+    let ms = |value: CpuValue| format!("{:.3}", micros(cpu.get(value), khz) / 1000.0);
     let mut cells = vec![name.to_owned()];
     for value in [
         CpuValue::User,
@@ -77,7 +79,7 @@ fn row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
         CpuValue::Interrupts,
         CpuValue::Idle,
     ] {
-        let share = percent(cpu.of(value), cpu.total() as f64);
+        let share = percent(cpu.get(value), cpu.total() as f64);
         cells.extend([ms(value), format!("{share:.2}%")]);
     }
     cells.push(ms(CpuValue::Softirq));
@@ -86,15 +88,16 @@ fn row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
         CpuValue::InterruptCount,
         CpuValue::SoftirqCount,
     ] {
-        cells.push(cpu.of(value).to_string());
+        cells.push(cpu.get(value).to_string());
     }
     cells
 }
 
-/// Formats the shares of time of all CPUs in one line.
-pub fn summary(cpus: &[Cpu]) -> String {
+/// Formats in one line the percentages of time that all CPUs spent in user mode, system calls,
+/// interrupts and idle.
+pub fn format_summary(cpus: &[Cpu]) -> String {
     let sum = Cpu::sum(cpus);
-    let share = |value: CpuValue| percent(sum.of(value), sum.total() as f64);
+    let share = |value: CpuValue| percent(sum.get(value), sum.total() as f64);
     format!(
         "{:.1}% user, {:.1}% system, {:.1}% interrupts, {:.1}% idle",
         share(CpuValue::User),
@@ -117,13 +120,13 @@ mod tests {
     #[test]
     fn r4_9_a_cpu_has_its_times_in_ms_and_percent() {
         assert_eq!(
-            row("0", &cpu(), 1000),
+            format_row("0", &cpu(), 1000),
             [
                 "0", "1.000", "10.00%", "0.500", "5.00%", "0.500", "5.00%", "8.000", "80.00%",
                 "0.100", "7", "9", "3"
             ]
         );
-        let nothing = row("0", &Cpu::default(), 0);
+        let nothing = format_row("0", &Cpu::default(), 0);
         assert_eq!(nothing[1..3], ["0.000", "0.00%"]);
     }
 
@@ -133,7 +136,7 @@ mod tests {
             values: std::array::from_fn(|n| if n == 3 { 10_000 } else { 0 }),
         };
         assert_eq!(
-            summary(&[cpu(), idle]),
+            format_summary(&[cpu(), idle]),
             "5.0% user, 2.5% system, 2.5% interrupts, 90.0% idle"
         );
     }

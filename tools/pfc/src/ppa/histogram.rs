@@ -6,14 +6,14 @@ use std::io::Write;
 
 use ppa::{micros, Task, NR_LATENCIES, TASK_LATENCIES};
 
-use crate::failure::Failure;
-use crate::out::Out;
-use crate::ppa::tasks::time;
+use crate::error::Failure;
+use crate::output::Out;
+use crate::ppa::tasks::format_micros;
 use crate::report::percent;
 
-/// Length of the longest bar in characters.
-const BAR: usize = 40;
-/// Range of latencies that each class counts.
+/// Length of the longest bar of the histogram, in characters.
+const MAX_BAR: usize = 40;
+/// Range of latencies that each class of the histogram counts.
 pub const RANGES: [&str; NR_LATENCIES] = [
     "< 10 us",
     "10 us .. 100 us",
@@ -26,28 +26,28 @@ pub const RANGES: [&str; NR_LATENCIES] = [
 ];
 
 pub fn print(task: &Task, khz: u32, out: &mut Out) -> Result<(), Failure> {
-    if !task.is(TASK_LATENCIES) {
+    if !task.has_flag(TASK_LATENCIES) {
         return Err(Failure::Refused(format!(
             "latencies of task {} are not counted; turn them on for all tasks with pfc ppa on",
             task.pid
         )));
     }
-    for line in lines(task, khz) {
+    for line in format_lines(task, khz) {
         writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
-fn lines(task: &Task, khz: u32) -> Vec<String> {
+fn format_lines(task: &Task, khz: u32) -> Vec<String> {
     let all = task.wakeups();
-    let most = task.latencies.iter().copied().max().unwrap_or(0).max(1);
-    let digits = most.to_string().len();
-    let average = time(task.latency() * micros(1, khz));
+    let max = task.latencies.iter().copied().max().unwrap_or(0).max(1);
+    let digits = max.to_string().len();
+    let average = format_micros(task.avg_latency() * micros(1, khz));
     let mut lines = vec![format!("{all} wakeups, average latency {average}")];
     for (range, n) in RANGES.iter().zip(&task.latencies) {
         let share = percent(*n, all as f64);
-        let bar = (*n as f64 / most as f64 * BAR as f64).ceil() as usize;
-        let bar = "#".repeat(bar.min(BAR));
+        let bar = (*n as f64 / max as f64 * MAX_BAR as f64).ceil() as usize;
+        let bar = "#".repeat(bar.min(MAX_BAR));
         let line = format!("{range:>15}  {n:>digits$}  {share:>6.2}%  {bar}");
         lines.push(line.trim_end().to_owned());
     }
@@ -70,7 +70,7 @@ mod tests {
     fn r4_4_latencies_are_bars_with_shares() {
         let mut task = task([80, 10, 0, 0, 9, 0, 0, 1]);
         task.values[ppa::SCHLATACCUM] = 100 * 1300 * 20;
-        let lines = lines(&task, 1_300_000);
+        let lines = format_lines(&task, 1_300_000);
         assert_eq!(lines[0], "100 wakeups, average latency 20 us");
         assert_eq!(lines.len(), 1 + NR_LATENCIES);
         assert_eq!(
@@ -84,12 +84,12 @@ mod tests {
 
     #[test]
     fn r4_4_no_latencies_are_no_bars() {
-        let lines = lines(&task([0; NR_LATENCIES]), 0);
+        let lines = format_lines(&task([0; NR_LATENCIES]), 0);
         assert!(
             lines.iter().all(|l| !l.contains('#') && !l.contains("NaN")),
             "{lines:?}"
         );
-        let full = self::lines(&task([u64::MAX; NR_LATENCIES]), 1);
+        let full = self::format_lines(&task([u64::MAX; NR_LATENCIES]), 1);
         assert!(full.iter().all(|l| l.len() < 100), "{full:?}");
     }
 }

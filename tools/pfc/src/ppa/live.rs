@@ -13,43 +13,43 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 use ratatui::DefaultTerminal;
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::ppa::args::{PpaArgs, Sort};
 use crate::ppa::change::{Change, Frame, TITLES};
 use crate::ppa::cpus;
-use crate::ppa::record::{sleep, stopper};
+use crate::ppa::record::{register_stop_flag, sleep_until};
 
-/// Longest time until a key is handled.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// Default number of rows of a table in a pipe.
-const ROWS: usize = 20;
+/// Maximum time until a pressed key is handled.
+const MAX_KEY_DELAY: Duration = Duration::from_millis(100);
+/// Default number of rows of a table that is written to a pipe.
+const DEFAULT_ROWS: usize = 20;
 
-/// Reads frames, and keeps the last one.
-struct Source {
+/// Reads frames with the values of tasks and CPUs, and keeps the last frame.
+struct FrameReader {
     device: Device,
     khz: u32,
-    /// The tasks to show; empty for all tasks.
+    /// The IDs of the tasks to show; empty for all tasks.
     pids: Vec<u32>,
-    before: Frame,
+    last_frame: Frame,
 }
 
-impl Source {
+impl FrameReader {
     fn open(args: &PpaArgs) -> Result<Self, Failure> {
         let device = Device::open()?;
         let info = device.info()?;
-        let mut this = Self {
+        let mut reader = Self {
             device,
             khz: info.khz,
             pids: args.pids().collect(),
-            before: Frame::default(),
+            last_frame: Frame::default(),
         };
-        this.before = this.frame()?;
-        super::warn(&info, this.before.tasks.len());
-        Ok(this)
+        reader.last_frame = reader.read_frame()?;
+        super::warn(&info, reader.last_frame.tasks.len());
+        Ok(reader)
     }
 
-    fn frame(&mut self) -> Result<Frame, Failure> {
+    fn read_frame(&mut self) -> Result<Frame, Failure> {
         let now = self.device.info()?.now;
         if self.pids.is_empty() {
             return Ok(Frame {
@@ -62,7 +62,7 @@ impl Source {
         for pid in &self.pids {
             match self.device.task(*pid) {
                 Ok(task) => tasks.push(task),
-                Err(Error::NoTask(_)) if !self.before.tasks.is_empty() => {}
+                Err(Error::NoTask(_)) if !self.last_frame.tasks.is_empty() => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -73,77 +73,78 @@ impl Source {
         })
     }
 
-    /// Returns the changes since the last call; `None` if all tasks that were given have ended.
-    fn change(&mut self) -> Result<Option<Change>, Failure> {
-        let now = self.frame()?;
+    /// Returns the changes of tasks and CPUs since the last call. Returns `None` if the user
+    /// selected tasks and all selected tasks have exited.
+    fn next_change(&mut self) -> Result<Option<Change>, Failure> {
+        let now = self.read_frame()?;
         if !self.pids.is_empty() && now.tasks.is_empty() {
             return Ok(None);
         }
-        let change = Change::new(&now, &self.before, self.khz);
-        self.before = now;
+        let change = Change::new(&now, &self.last_frame, self.khz);
+        self.last_frame = now;
         Ok(Some(change))
     }
 }
 
 pub fn run(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
-    let stop = stopper()?;
-    let mut source = Source::open(args)?;
+    let stop = register_stop_flag()?;
+    let mut reader = FrameReader::open(args)?;
     if args.plain || args.json || !out.is_terminal() {
-        return plain(&mut source, args, &stop, out);
+        return run_plain(&mut reader, args, &stop, out);
     }
-    // try_init() also restores the terminal if the program panics.
+    // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
-    let result = watch(&mut terminal, &mut source, args, &stop);
+    let result = run_terminal(&mut terminal, &mut reader, args, &stop);
     ratatui::restore();
     result
 }
 
-fn plain(
-    source: &mut Source,
+fn run_plain(
+    reader: &mut FrameReader,
     args: &PpaArgs,
     stop: &AtomicBool,
     out: &mut Out,
 ) -> Result<(), Failure> {
     let delay = Duration::from_secs_f64(args.delay);
     let mut due = Instant::now();
-    let mut seen = 0;
-    while args.times.is_none_or(|times| seen < times) {
+    let mut nr_tables = 0;
+    while args.times.is_none_or(|times| nr_tables < times) {
         due = (due + delay).max(Instant::now());
-        if !sleep(due, stop) {
+        if !sleep_until(due, stop) {
             break;
         }
-        let Some(mut change) = source.change()? else {
+        let Some(mut change) = reader.next_change()? else {
             break;
         };
-        let lines = change.lines(args.sort, args.rows.unwrap_or(ROWS));
+        let lines = change.format_lines(args.sort, args.rows.unwrap_or(DEFAULT_ROWS));
         if args.json {
-            writeln!(out, "{}", change.json(args.rows.unwrap_or(usize::MAX)))?;
+            writeln!(out, "{}", change.to_json(args.rows.unwrap_or(usize::MAX)))?;
         } else {
-            writeln!(out, "# {}", change.title(args.sort))?;
-            writeln!(out, "{}", out.paint(crate::out::Style::Title, TITLES))?;
+            writeln!(out, "# {}", change.format_title(args.sort))?;
+            writeln!(out, "{}", out.paint(crate::output::Style::Title, TITLES))?;
             for line in lines {
                 writeln!(out, "{line}")?;
             }
             if args.cpus {
                 writeln!(out)?;
-                cpus::print(&change.cpus, change.khz, true, out)?;
+                cpus::print_table(&change.cpus, change.khz, true, out)?;
             }
             writeln!(out)?;
         }
         out.flush()?;
-        seen += 1;
+        nr_tables += 1;
     }
     Ok(())
 }
 
-/// The state that keys change.
-struct Keys {
+/// The settings of `--top` that keys change.
+struct KeyState {
     sort: Sort,
     paused: bool,
     quit: bool,
 }
 
-impl Keys {
+impl KeyState {
     fn press(&mut self, key: KeyEvent) {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -162,15 +163,15 @@ impl Keys {
     }
 }
 
-fn watch(
+fn run_terminal(
     terminal: &mut DefaultTerminal,
-    source: &mut Source,
+    reader: &mut FrameReader,
     args: &PpaArgs,
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
     let delay = Duration::from_secs_f64(args.delay);
-    let (mut due, mut seen) = (Instant::now() + delay.min(PATIENCE * 5), 0);
-    let mut keys = Keys {
+    let (mut due, mut nr_tables) = (Instant::now() + delay.min(MAX_KEY_DELAY * 5), 0);
+    let mut keys = KeyState {
         sort: args.sort,
         paused: false,
         quit: false,
@@ -179,8 +180,8 @@ fn watch(
     while !stop.load(Ordering::Relaxed) && !keys.quit {
         let (title, lines) = match &mut change {
             Some(change) => (
-                change.title(keys.sort),
-                change.lines(keys.sort, args.rows.unwrap_or(500)),
+                change.format_title(keys.sort),
+                change.format_lines(keys.sort, args.rows.unwrap_or(500)),
             ),
             None => ("accounting ...".to_owned(), Vec::new()),
         };
@@ -199,7 +200,7 @@ fn watch(
                 screen.render_widget(Paragraph::new(all), screen.area());
             })
             .map_err(Failure::Terminal)?;
-        if event::poll(PATIENCE).map_err(Failure::Terminal)? {
+        if event::poll(MAX_KEY_DELAY).map_err(Failure::Terminal)? {
             if let Event::Key(key) = event::read().map_err(Failure::Terminal)? {
                 keys.press(key);
             }
@@ -207,12 +208,12 @@ fn watch(
         if Instant::now() < due || keys.paused {
             continue;
         }
-        match source.change()? {
+        match reader.next_change()? {
             Some(next) => change = Some(next),
             None => break,
         }
-        seen += 1;
-        if args.times.is_some_and(|times| seen >= times) {
+        nr_tables += 1;
+        if args.times.is_some_and(|times| nr_tables >= times) {
             break;
         }
         due = Instant::now() + delay;
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn r4_2_keys_sort_pause_and_quit() {
-        let mut keys = Keys {
+        let mut keys = KeyState {
             sort: Sort::Time,
             paused: false,
             quit: false,

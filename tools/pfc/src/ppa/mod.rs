@@ -9,8 +9,8 @@
 //! | `tasks.rs` `cpus.rs` | tables of tasks and CPUs |
 //! | `live.rs` `change.rs` | periodic display of changes |
 //! | `control.rs` | switches accounting on and off, prints its state |
-//! | `record.rs` `timeline.rs` `report.rs` `svg.rs` | one task over time |
-//! | `objects.rs` | JSON |
+//! | `record.rs` `timeline.rs` `report.rs` `svg.rs` | recordings of one task over time |
+//! | `values_json.rs` | converts values to JSON |
 
 pub mod args;
 mod ascii;
@@ -19,12 +19,12 @@ mod control;
 mod cpus;
 mod histogram;
 mod live;
-mod objects;
 mod record;
 mod report;
 mod svg;
 mod tasks;
 mod timeline;
+mod values_json;
 
 use std::io::Write;
 use std::path::Path;
@@ -32,8 +32,8 @@ use std::path::Path;
 use ppa::{Device, Info, Task};
 use serde_json::json;
 
-use crate::failure::Failure;
-use crate::out::{Out, Style};
+use crate::error::Failure;
+use crate::output::{Out, Style};
 use crate::ppa::args::{PpaArgs, PpaCommand};
 
 pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
@@ -44,18 +44,18 @@ pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Fai
         Some(PpaCommand::Record(record)) => record::run(record, out),
         Some(PpaCommand::Report(report)) => report::run(report, file.is_some(), out),
         None if args.top => live::run(args, out),
-        None if args.pids().next().is_some() => some(args, out),
-        None => all(args, out),
+        None if args.pids().next().is_some() => print_selected(args, out),
+        None => print_all(args, out),
     }
 }
 
-/// Returns true if the command writes its output continuously.
+/// Returns true if `pfc ppa` writes its output continuously with the arguments `args`.
 pub fn is_stream(args: &PpaArgs) -> bool {
     args.top || matches!(args.command, Some(PpaCommand::Record(_)))
 }
 
-/// Prints the tasks that were given by id.
-fn some(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
+/// Prints the tasks that the user selected by ID.
+fn print_selected(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
     let info = device.info()?;
     let tasks: Vec<Task> = args
@@ -63,21 +63,24 @@ fn some(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
         .map(|pid| device.task(pid))
         .collect::<Result<_, _>>()?;
     if args.json {
-        let list: Vec<_> = tasks.iter().map(|t| objects::task(t, info.khz)).collect();
+        let list: Vec<_> = tasks
+            .iter()
+            .map(|t| values_json::task_json(t, info.khz))
+            .collect();
         let mut all = json!({"khz": info.khz, "tasks": list});
         if args.cpus {
-            all["cpus"] = objects::cpus(&device.cpus()?);
+            all["cpus"] = values_json::cpus_json(&device.cpus()?);
         }
         writeln!(out, "{all}")?;
         return Ok(());
     }
-    // Without permission to read the values of CPUs, idle time is not shown.
+    // If the user may not read the values of CPUs, idle time is not shown.
     let cpus = device.cpus().ok();
     let idle = cpus.as_ref().map(|cpus| ppa::Cpu::sum(cpus));
-    let machine = ascii::Machine {
+    let system = ascii::SystemValues {
         khz: info.khz,
-        active: ascii::active().unwrap_or(info.nr_cpus),
-        idle: idle.map(|sum| sum.of(ppa::CpuValue::Idle)),
+        nr_online: ascii::nr_online_cpus().unwrap_or(info.nr_cpus),
+        idle: idle.map(|sum| sum.get(ppa::CpuValue::Idle)),
     };
     for (n, task) in tasks.iter().enumerate() {
         if n > 0 {
@@ -89,40 +92,42 @@ fn some(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
         }
         match args.histogram {
             true => histogram::print(task, info.khz, out)?,
-            false => write!(out, "{}", ascii::text(task, &machine))?,
+            false => write!(out, "{}", ascii::format_task(task, &system))?,
         }
     }
     if args.cpus {
         writeln!(out)?;
-        cpus::print(&device.cpus()?, info.khz, true, out)?;
+        cpus::print_table(&device.cpus()?, info.khz, true, out)?;
     }
     Ok(())
 }
 
-/// Prints all tasks once.
-fn all(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
+/// Prints all accounted tasks once.
+fn print_all(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
     let info = device.info()?;
     let mut tasks = device.tasks()?;
     let cpus = device.cpus()?;
     warn(&info, tasks.len());
     let found = tasks.len();
-    tasks::sort(&mut tasks, args.sort);
+    tasks::sort_tasks(&mut tasks, args.sort);
     tasks.truncate(args.rows.unwrap_or(usize::MAX));
     if args.json {
-        let list: Vec<_> = tasks.iter().map(|t| objects::task(t, info.khz)).collect();
-        let all =
-            json!({"khz": info.khz, "found": found, "tasks": list, "cpus": objects::cpus(&cpus)});
+        let list: Vec<_> = tasks
+            .iter()
+            .map(|t| values_json::task_json(t, info.khz))
+            .collect();
+        let all = json!({"khz": info.khz, "found": found, "tasks": list, "cpus": values_json::cpus_json(&cpus)});
         writeln!(out, "{all}")?;
         return Ok(());
     }
-    tasks::print(&tasks, info.khz, out)?;
+    tasks::print_table(&tasks, info.khz, out)?;
     writeln!(out)?;
-    cpus::print(&cpus, info.khz, args.cpus, out)?;
+    cpus::print_table(&cpus, info.khz, args.cpus, out)?;
     Ok(())
 }
 
-/// Prints a warning if values are old or tasks are missing.
+/// Prints a warning if the values are old because accounting is off, or if tasks are missing.
 fn warn(info: &Info, tasks: usize) {
     if info.levels == 0 && tasks == 0 {
         eprintln!("pfc: no task is accounted; turn accounting on with pfc ppa on");

@@ -11,15 +11,15 @@ use ppa::{Device, Error, Info, Task, TASK_ENDED};
 use serde_json::{json, Value};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::ppa::args::RecordArgs;
 
-/// Longest time until a signal is handled.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Maximum time until a signal is handled.
+const MAX_SIGNAL_DELAY: Duration = Duration::from_millis(100);
 
-/// Returns a flag that SIGINT and SIGTERM set.
-pub fn stopper() -> Result<Arc<AtomicBool>, Failure> {
+/// Returns a flag that is set when SIGINT or SIGTERM arrives.
+pub fn register_stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::Terminal)?;
@@ -27,14 +27,14 @@ pub fn stopper() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Sleeps until a time. Returns false if `stop` was set before.
-pub fn sleep(until: Instant, stop: &AtomicBool) -> bool {
+/// Sleeps until the time `until`. Returns false if `stop` was set before that time.
+pub fn sleep_until(until: Instant, stop: &AtomicBool) -> bool {
     while !stop.load(Ordering::Relaxed) {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return true;
         }
-        std::thread::sleep(left.min(PATIENCE));
+        std::thread::sleep(left.min(MAX_SIGNAL_DELAY));
     }
     false
 }
@@ -43,22 +43,22 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
     let info = device.info()?;
     let first = device.task(args.pid)?;
-    let stop = stopper()?;
+    let stop = register_stop_flag()?;
     let begin = Instant::now();
-    // An end that `Instant` cannot represent is ignored.
+    // An end time that `Instant` cannot represent is ignored, so the recording has no end time.
     let end = args
         .time
         .and_then(|s| begin.checked_add(Duration::from_secs_f64(s)));
     let delay = Duration::from_millis(args.delay);
-    writeln!(out, "{}", head(&first, &info, args.delay))?;
-    writeln!(out, "{}", line(&first))?;
+    writeln!(out, "{}", header_json(&first, &info, args.delay))?;
+    writeln!(out, "{}", record_json(&first))?;
     out.flush()?;
     let mut due = begin;
     while end.is_none_or(|end| Instant::now() < end) {
-        // A read is due one delay after the previous due time, or at once if that is over. Missed
-        // reads are not made up.
+        // A read of the task's values is due one delay after the due time of the previous read, or
+        // at once if that time is over. Reads that were missed are not repeated later.
         due = (due + delay).max(Instant::now());
-        if !sleep(end.map_or(due, |end| end.min(due)), &stop) {
+        if !sleep_until(end.map_or(due, |end| end.min(due)), &stop) {
             break;
         }
         let task = match device.task(args.pid) {
@@ -66,20 +66,20 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
             Err(Error::NoTask(_)) => break,
             Err(error) => return Err(error.into()),
         };
-        // Another task has got the same id.
+        // The recorded task has exited, and another task has the same ID.
         if task.began != first.began {
             break;
         }
-        writeln!(out, "{}", line(&task))?;
+        writeln!(out, "{}", record_json(&task))?;
         out.flush()?;
-        if task.is(TASK_ENDED) {
+        if task.has_flag(TASK_ENDED) {
             break;
         }
     }
     Ok(())
 }
 
-pub fn head(task: &Task, info: &Info, delay: u64) -> Value {
+pub fn header_json(task: &Task, info: &Info, delay: u64) -> Value {
     json!({
         "ppa": ppa::VERSION,
         "khz": info.khz,
@@ -92,7 +92,7 @@ pub fn head(task: &Task, info: &Info, delay: u64) -> Value {
     })
 }
 
-pub fn line(task: &Task) -> Value {
+pub fn record_json(task: &Task) -> Value {
     json!({
         "counted": task.counted,
         "flags": task.flags,

@@ -6,12 +6,12 @@ use std::io::{ErrorKind, Write};
 
 use serde_json::{json, Value};
 
-use crate::failure::Failure;
-use crate::out::{Out, Style};
+use crate::error::Failure;
+use crate::output::{Out, Style};
 use crate::ppa::args::ReportArgs;
 use crate::ppa::svg;
-use crate::ppa::timeline::{Interval, Timeline, PARTS};
-use crate::table::{Lean, Table};
+use crate::ppa::timeline::{Interval, Timeline, PART_NAMES};
+use crate::table::{Align, Table};
 
 pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failure> {
     let path = args.file.display();
@@ -24,46 +24,49 @@ pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failur
     let timeline = Timeline::parse(&bytes)
         .map_err(|why| Failure::Refused(format!("cannot show {path}: {why}")))?;
     if args.json {
-        writeln!(out, "{}", json(&timeline))?;
+        writeln!(out, "{}", timeline_json(&timeline))?;
     } else if to_file {
-        out.write_all(svg::svg(&timeline).as_bytes())?;
+        out.write_all(svg::render_svg(&timeline).as_bytes())?;
     } else {
-        table(&timeline, out)?;
+        print_table(&timeline, out)?;
     }
     Ok(())
 }
 
-fn table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
+fn print_table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
     let title = format!("{} {}", timeline.pid, timeline.name);
     writeln!(out, "{}", out.paint(Style::Dim, &title))?;
     let mut table = Table::new()
-        .column("FROM s", Lean::Right)
-        .column("TO s", Lean::Right);
-    for part in PARTS {
-        table = table.column(format!("{} %", part.to_uppercase()), Lean::Right);
+        .with_column("FROM s", Align::Right)
+        .with_column("TO s", Align::Right);
+    for part in PART_NAMES {
+        table = table.with_column(format!("{} %", part.to_uppercase()), Align::Right);
     }
     for interval in &timeline.intervals {
-        table.row(cells(timeline, interval), None);
+        table.add_row(format_cells(timeline, interval), None);
     }
-    table.row(cells(timeline, &timeline.total()), Some(Style::Title));
+    table.add_row(
+        format_cells(timeline, &timeline.total()),
+        Some(Style::Title),
+    );
     table.print(out)?;
     Ok(())
 }
 
-fn cells(timeline: &Timeline, interval: &Interval) -> Vec<String> {
+fn format_cells(timeline: &Timeline, interval: &Interval) -> Vec<String> {
     let to = interval.from.saturating_add(interval.span());
     let mut cells = vec![
         format!("{:.3}", timeline.seconds(interval.from)),
         format!("{:.3}", timeline.seconds(to)),
     ];
-    cells.extend((0..PARTS.len()).map(|n| format!("{:.2}", interval.share(n))));
+    cells.extend((0..PART_NAMES.len()).map(|n| format!("{:.2}", interval.percent(n))));
     cells
 }
 
-fn json(timeline: &Timeline) -> Value {
-    let one = |interval: &Interval| {
+fn timeline_json(timeline: &Timeline) -> Value {
+    let interval_json = |interval: &Interval| {
         let mut value = json!({"from": interval.from, "span": interval.span()});
-        for (name, ticks) in PARTS.iter().zip(interval.parts) {
+        for (name, ticks) in PART_NAMES.iter().zip(interval.parts) {
             value[*name] = json!(ticks);
         }
         value
@@ -72,8 +75,8 @@ fn json(timeline: &Timeline) -> Value {
         "pid": timeline.pid,
         "name": timeline.name,
         "khz": timeline.khz,
-        "intervals": timeline.intervals.iter().map(one).collect::<Vec<_>>(),
-        "total": one(&timeline.total()),
+        "intervals": timeline.intervals.iter().map(interval_json).collect::<Vec<_>>(),
+        "total": interval_json(&timeline.total()),
     })
 }
 
@@ -94,10 +97,10 @@ mod tests {
             intervals: vec![interval],
         };
         assert_eq!(
-            cells(&timeline, &interval),
+            format_cells(&timeline, &interval),
             ["0.500", "1.500", "25.00", "12.50", "2.50", "10.00", "50.00"]
         );
-        let value = json(&timeline);
+        let value = timeline_json(&timeline);
         assert_eq!(value["intervals"][0]["waiting"], 100);
         assert_eq!(value["total"]["span"], 1000);
     }

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Draws a task over time as an SVG file.
+//! Draws the recording of a task over time as an SVG picture.
 
 use std::fmt::Write;
 
-use crate::flamegraph::escaped;
-use crate::ppa::timeline::{Interval, Timeline, PARTS};
+use crate::flamegraph::escape_xml;
+use crate::ppa::timeline::{Interval, Timeline, PART_NAMES};
 
-/// Size and margins of the picture in pixels.
+/// Size and margins of the picture of a recording, in pixels.
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 50.0;
-/// Minimal width in pixels: narrower intervals are merged.
-const LEAST: f64 = 1.0;
-/// Colours of the parts, which differ for colour-blind readers, too.
+/// Minimum width of an interval of a recording in pixels; narrower intervals are merged.
+const MIN_WIDTH: f64 = 1.0;
+/// Colours of the parts of a task's time, which also colour-blind readers can distinguish.
 const COLOURS: [&str; 5] = ["#4477aa", "#ee7733", "#aa3377", "#ddcc77", "#e4e4e4"];
 
-/// The coordinate system of the picture.
-struct Plain {
-    /// Ticks from the left margin to the right one.
+/// The horizontal scale of the picture.
+struct Scale {
+    /// Number of ticks between the left margin and the right margin.
     span: f64,
 }
 
-impl Plain {
+impl Scale {
     fn x(&self, ticks: u64) -> f64 {
         LEFT + ticks as f64 / self.span * (WIDTH - LEFT - RIGHT)
     }
@@ -35,45 +35,45 @@ impl Plain {
     }
 }
 
-/// Merges each interval that is too narrow with the next ones.
-fn wide(timeline: &Timeline, plain: &Plain) -> Vec<Interval> {
-    let mut wide: Vec<Interval> = Vec::new();
+/// Merges each interval that is narrower than [`MIN_WIDTH`] with the intervals that follow it.
+fn merge_narrow(timeline: &Timeline, scale: &Scale) -> Vec<Interval> {
+    let mut merged: Vec<Interval> = Vec::new();
     for interval in &timeline.intervals {
-        match wide.last_mut() {
-            Some(last) if plain.x(last.span()) - LEFT < LEAST => *last = last.and(interval),
-            _ => wide.push(*interval),
+        match merged.last_mut() {
+            Some(last) if scale.x(last.span()) - LEFT < MIN_WIDTH => *last = last.merge(interval),
+            _ => merged.push(*interval),
         }
     }
-    wide
+    merged
 }
 
-/// Returns the distance of the marks of an axis, 1, 2 or 5 times a power of ten, such that it has
-/// at most ten steps. Also returns the number of decimals of the labels.
-fn step(span: f64) -> (f64, usize) {
-    let least = (span / 10.0).max(1e-9);
-    let power = least.log10().floor();
+/// Returns the distance of the marks on an axis, and the number of decimals of their labels. The
+/// distance of the marks is 1, 2 or 5 times a power of ten, so that the axis has at most ten steps.
+fn axis_step(span: f64) -> (f64, usize) {
+    let min_step = (span / 10.0).max(1e-9);
+    let power = min_step.log10().floor();
     let ten = 10f64.powf(power);
     let steps = [1.0, 2.0, 5.0, 10.0].map(|n| n * ten);
-    // Slightly less than `least` is accepted, because of rounding errors.
-    let step = steps.into_iter().find(|s| *s >= least * 0.999_999);
-    let step = step.unwrap_or(least);
+    // A step slightly below `min_step` is accepted, because of rounding errors.
+    let step = steps.into_iter().find(|s| *s >= min_step * 0.999_999);
+    let step = step.unwrap_or(min_step);
     let digits = (-(step.log10() + 1e-9).floor()).clamp(0.0, 9.0);
     (step, digits as usize)
 }
 
-pub fn svg(timeline: &Timeline) -> String {
+pub fn render_svg(timeline: &Timeline) -> String {
     let total = timeline.total();
-    let plain = Plain {
+    let scale = Scale {
         span: (total.span() as f64).max(1.0),
     };
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = legend(&mut text, &total);
-    let _ = axes(&mut text, timeline, &total);
-    for interval in wide(timeline, &plain) {
-        let _ = bar(&mut text, timeline, &plain, &interval);
+    let _ = draw_legend(&mut text, &total);
+    let _ = draw_axes(&mut text, timeline, &total);
+    for interval in merge_narrow(timeline, &scale) {
+        let _ = draw_interval(&mut text, timeline, &scale, &interval);
     }
-    let title = escaped(&format!(
+    let title = escape_xml(&format!(
         "{} {}, {:.3} s",
         timeline.pid,
         timeline.name,
@@ -90,23 +90,23 @@ pub fn svg(timeline: &Timeline) -> String {
     )
 }
 
-fn legend(text: &mut String, total: &Interval) -> std::fmt::Result {
-    for (n, (part, colour)) in PARTS.iter().zip(COLOURS).enumerate() {
+fn draw_legend(text: &mut String, total: &Interval) -> std::fmt::Result {
+    for (n, (part, colour)) in PART_NAMES.iter().zip(COLOURS).enumerate() {
         let x = LEFT + 200.0 * n as f64;
         writeln!(
             text,
             "<rect x=\"{x}\" y=\"36\" width=\"14\" height=\"14\" fill=\"{colour}\"/>\
              <text x=\"{}\" y=\"48\">{part} {:.2}%</text>",
             x + 20.0,
-            total.share(n),
+            total.percent(n),
         )?;
     }
     Ok(())
 }
 
-fn axes(text: &mut String, timeline: &Timeline, total: &Interval) -> std::fmt::Result {
+fn draw_axes(text: &mut String, timeline: &Timeline, total: &Interval) -> std::fmt::Result {
     for share in [0.0, 25.0, 50.0, 75.0, 100.0] {
-        let y = Plain::y(share);
+        let y = Scale::y(share);
         writeln!(
             text,
             "<line x1=\"{}\" y1=\"{y:.1}\" x2=\"{LEFT}\" y2=\"{y:.1}\" stroke=\"black\"/>\
@@ -117,7 +117,7 @@ fn axes(text: &mut String, timeline: &Timeline, total: &Interval) -> std::fmt::R
         )?;
     }
     let span = timeline.seconds(total.span());
-    let (step, digits) = step(span);
+    let (step, digits) = axis_step(span);
     let base = HEIGHT - BOTTOM;
     for n in 0..=10 {
         let at = f64::from(n) * step;
@@ -141,30 +141,30 @@ fn axes(text: &mut String, timeline: &Timeline, total: &Interval) -> std::fmt::R
     )
 }
 
-fn bar(
+fn draw_interval(
     text: &mut String,
     timeline: &Timeline,
-    plain: &Plain,
+    scale: &Scale,
     interval: &Interval,
 ) -> std::fmt::Result {
-    let left = plain.x(interval.from);
-    let width = plain.x(interval.span()) - LEFT;
+    let left = scale.x(interval.from);
+    let width = scale.x(interval.span()) - LEFT;
     let from = timeline.seconds(interval.from);
     let to = from + timeline.seconds(interval.span());
     write!(text, "<g><title>{from:.3} s to {to:.3} s")?;
-    for (n, part) in PARTS.iter().enumerate() {
-        write!(text, ", {part} {:.2}%", interval.share(n))?;
+    for (n, part) in PART_NAMES.iter().enumerate() {
+        write!(text, ", {part} {:.2}%", interval.percent(n))?;
     }
     write!(text, "</title>")?;
     let mut below = 0.0;
     for (n, colour) in COLOURS.iter().enumerate() {
-        let share = interval.share(n);
+        let share = interval.percent(n);
         if share > 0.0 {
-            let (top, foot) = (Plain::y(below + share), Plain::y(below));
+            let (top, bottom) = (Scale::y(below + share), Scale::y(below));
             write!(
                 text,
                 "<rect x=\"{left:.2}\" y=\"{top:.2}\" width=\"{width:.2}\" height=\"{:.2}\" fill=\"{colour}\"/>",
-                foot - top
+                bottom - top
             )?;
         }
         below += share;
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn r4_2_a_picture_stacks_the_shares() {
-        let text = svg(&timeline(&[
+        let text = render_svg(&timeline(&[
             [250_000, 250_000, 0, 0, 500_000],
             [0, 0, 500_000, 500_000, 0],
         ]));
@@ -211,7 +211,7 @@ mod tests {
         let bars: Vec<&str> = text.lines().filter(|l| l.starts_with("<g>")).collect();
         assert_eq!(bars.len(), 2);
         assert_eq!(bars[0].matches("<rect").count(), 3);
-        // The lowest part is a quarter of the height.
+        // In the picture, the lowest part of the first bar has a quarter of the bar's height.
         assert!(
             bars[0].contains(
                 "x=\"60.00\" y=\"233.50\" width=\"560.00\" height=\"56.50\" fill=\"#4477aa\""
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn r4_2_what_is_too_narrow_is_drawn_together() {
         let many = vec![[1, 0, 0, 0, 1]; 100_000];
-        let text = svg(&timeline(&many));
+        let text = render_svg(&timeline(&many));
         let bars = text.matches("<g>").count();
         assert!((1000..=1121).contains(&bars), "{bars}");
         assert!(text.contains(">user 50.00%</text>"));
@@ -244,7 +244,7 @@ mod tests {
             (60.0, (10.0, 0)),
             (1.0, (0.1, 1)),
         ] {
-            let (step, digits) = step(span);
+            let (step, digits) = axis_step(span);
             assert!((step - expected.0).abs() < 1e-9, "{span}: {step}");
             assert_eq!(digits, expected.1, "{span}");
         }
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn r4_2_a_picture_of_anything_is_a_picture() {
         for parts in [[0; 5], [u64::MAX; 5], [1, 0, 0, 0, 0]] {
-            let text = svg(&timeline(&[parts, parts]));
+            let text = render_svg(&timeline(&[parts, parts]));
             assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
             assert!(text.ends_with("</svg>\n"));
         }

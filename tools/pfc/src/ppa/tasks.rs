@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Prints tables of tasks.
+//! Prints tables of accounted tasks.
 
 use std::cmp::Reverse;
 use std::io;
@@ -8,42 +8,43 @@ use std::io;
 use perfcounters::Unit;
 use ppa::{micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_RUNNING};
 
-use crate::out::{Out, Style};
+use crate::output::{Out, Style};
 use crate::ppa::args::Sort;
-use crate::table::{Lean, Table};
-use crate::units::Measure;
+use crate::table::{Align, Table};
+use crate::units::ScaledUnit;
 
-/// Formats microseconds with a suitable unit.
-pub fn time(micros: f64) -> String {
-    let measure = Measure {
+/// Formats a time in microseconds with a suitable unit.
+pub fn format_micros(micros: f64) -> String {
+    let unit = ScaledUnit {
         unit: Unit::Seconds,
         exponent: -6,
     };
-    measure.amount(micros)
+    unit.format_amount(micros)
 }
 
 /// Returns the name of a task, in brackets for a kernel thread, as ps shows it.
-pub fn name(task: &Task) -> String {
-    match task.is(TASK_KERNEL) {
+pub fn display_name(task: &Task) -> String {
+    match task.has_flag(TASK_KERNEL) {
         true => format!("[{}]", task.name()),
         false => task.name(),
     }
 }
 
 /// Sorts tasks by a key, the largest value first.
-pub fn sort(tasks: &mut [Task], by: Sort) {
-    let most = |task: &Task| match by {
+pub fn sort_tasks(tasks: &mut [Task], by: Sort) {
+    let key = |task: &Task| match by {
         Sort::Time => task.total(),
-        // The bits of floating-point numbers that are not negative have the order of the numbers.
-        Sort::Latency => task.latency().to_bits(),
+        // The bit patterns of non-negative floating-point numbers have the same order as the
+        // numbers.
+        Sort::Latency => task.avg_latency().to_bits(),
         Sort::Involuntary => task.involuntary(),
         Sort::Irq => task.interrupts(),
         Sort::Syscalls => task.values[SYSCALLCNT],
     };
-    tasks.sort_by_key(|task| (Reverse(most(task)), task.pid, task.began));
+    tasks.sort_by_key(|task| (Reverse(key(task)), task.pid, task.began));
 }
 
-pub fn print(tasks: &[Task], khz: u32, out: &mut Out) -> io::Result<()> {
+pub fn print_table(tasks: &[Task], khz: u32, out: &mut Out) -> io::Result<()> {
     let mut table = Table::new();
     for title in [
         "PID",
@@ -57,19 +58,21 @@ pub fn print(tasks: &[Task], khz: u32, out: &mut Out) -> io::Result<()> {
         "IRQS",
         "CALLS",
     ] {
-        table = table.column(title, Lean::Right);
+        table = table.with_column(title, Align::Right);
     }
-    table = table.column("NAME", Lean::Left).column("", Lean::Left);
+    table = table
+        .with_column("NAME", Align::Left)
+        .with_column("", Align::Left);
     for task in tasks {
-        let (cells, style) = row(task, khz);
-        table.row(cells, style);
+        let (cells, style) = format_row(task, khz);
+        table.add_row(cells, style);
     }
     table.print(out)
 }
 
-fn row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
-    let ticks = |ticks: u64| time(micros(ticks, khz));
-    let (state, style) = match (task.is(TASK_ENDED), task.is(TASK_RUNNING)) {
+fn format_row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
+    let ticks = |ticks: u64| format_micros(micros(ticks, khz));
+    let (state, style) = match (task.has_flag(TASK_ENDED), task.has_flag(TASK_RUNNING)) {
         (true, _) => ("ended", Some(Style::Dim)),
         (false, true) => ("running", None),
         (false, false) => ("", None),
@@ -80,12 +83,12 @@ fn row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
         ticks(task.system()),
         ticks(task.interrupts()),
         ticks(task.waiting()),
-        time(task.latency() * micros(1, khz)),
+        format_micros(task.avg_latency() * micros(1, khz)),
         task.values[SCHEDOUTCNT].to_string(),
         task.involuntary().to_string(),
         task.values[INTCNT].to_string(),
         task.values[SYSCALLCNT].to_string(),
-        name(task),
+        display_name(task),
         state.to_owned(),
     ];
     (cells, style)
@@ -121,7 +124,7 @@ mod tests {
         );
         task.flags = TASK_KERNEL | TASK_ENDED;
         task.comm[..2].copy_from_slice(b"kw");
-        let (cells, style) = row(&task, 1_300_000);
+        let (cells, style) = format_row(&task, 1_300_000);
         assert_eq!(cells[..5], ["7", "1.50 ms", "500 us", "1 us", "0 s"]);
         assert_eq!(cells[8..], ["3", "12", "[kw]", "ended"]);
         assert!(style.is_some());
@@ -164,7 +167,7 @@ mod tests {
             (Sort::Syscalls, [3, 1, 2]),
         ] {
             let mut tasks = [c.clone(), b.clone(), a.clone()];
-            sort(&mut tasks, by);
+            sort_tasks(&mut tasks, by);
             assert_eq!(tasks.map(|t| t.pid), order, "{by:?}");
         }
     }

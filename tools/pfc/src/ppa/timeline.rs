@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A recording as a list of intervals, with the parts of time in each.
+//! Parses a recording of `pfc ppa record` into a list of intervals, each with the parts of the
+//! task's time.
 
 use ppa::{micros, Task, NR_LATENCIES, NR_VALUES};
 use serde_json::Value;
 
-/// The parts of a task's time.
-pub const PARTS: [&str; 5] = ["user", "system", "interrupts", "waiting", "blocked"];
+/// Names of the parts of a task's time.
+pub const PART_NAMES: [&str; 5] = ["user", "system", "interrupts", "waiting", "blocked"];
 
-/// The time between two reads.
+/// The time between two reads of the task's values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Ticks from the first read to the begin of the interval.
+    /// Time from the first read of the recording to the beginning of the interval, in ticks.
     pub from: u64,
-    /// Ticks of each of [`PARTS`]. Their sum is the length of the interval.
+    /// The ticks of each part of the task's time, in the order of [`PART_NAMES`]. The sum of the
+    /// parts is the length of the interval.
     pub parts: [u64; 5],
 }
 
@@ -22,13 +24,13 @@ impl Interval {
         self.parts.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// Returns the percentage of a part.
-    pub fn share(&self, part: usize) -> f64 {
+    /// Returns the percentage of the interval that a part of the time has.
+    pub fn percent(&self, part: usize) -> f64 {
         crate::report::percent(self.parts[part], self.span() as f64)
     }
 
-    /// Merges the interval with the next one.
-    pub fn and(self, next: &Self) -> Self {
+    /// Merges this interval of the recording with the next interval.
+    pub fn merge(self, next: &Self) -> Self {
         Self {
             from: self.from,
             parts: std::array::from_fn(|n| self.parts[n].saturating_add(next.parts[n])),
@@ -46,7 +48,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Parses the output of `pfc ppa record`. The error says what is wrong with it.
+    /// Parses the output of `pfc ppa record`. The error says what is wrong with the file.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut lines = bytes.split(|b| *b == b'\n').enumerate().peekable();
         let head = lines
@@ -62,7 +64,7 @@ impl Timeline {
         let khz = number("khz").filter(|khz| *khz > 0);
         let name = head["name"].as_str().unwrap_or_default();
         let safe = |c: char| if c.is_control() { '?' } else { c };
-        let mut this = Self {
+        let mut timeline = Self {
             pid: number("pid").unwrap_or(0),
             name: name.chars().map(safe).collect(),
             khz: khz.ok_or("no tick frequency")?,
@@ -71,40 +73,42 @@ impl Timeline {
         let mut before: Option<Task> = None;
         while let Some((n, line)) = lines.next() {
             let is_last = lines.peek().is_none();
-            match look(line) {
+            match parse_record(line) {
                 Some(task) => {
-                    this.push(before.as_ref(), &task);
+                    timeline.add_record(before.as_ref(), &task);
                     before = Some(task);
                 }
-                // The last line is empty, or incomplete if the recording is still being written.
+                // The last line of the file is empty, or incomplete if the recording is still being
+                // written.
                 None if is_last => {}
                 None => return Err(format!("line {} is not a record of the task", n + 1)),
             }
         }
-        match this.intervals.is_empty() {
+        match timeline.intervals.is_empty() {
             true => Err("fewer than two records of the task".to_owned()),
-            false => Ok(this),
+            false => Ok(timeline),
         }
     }
 
-    fn push(&mut self, before: Option<&Task>, now: &Task) {
-        let Some(before) = before.filter(|b| now.continues(b)) else {
+    fn add_record(&mut self, before: Option<&Task>, task: &Task) {
+        let Some(before) = before.filter(|b| task.is_later_state_of(b)) else {
             return;
         };
-        let span = now.counted - before.counted;
+        let span = task.counted - before.counted;
         if span == 0 {
             return;
         }
-        let more = now.since(Some(before));
+        let delta = task.since(Some(before));
         let mut parts = [
-            more.user(),
-            more.system(),
-            more.interrupts(),
-            more.waiting(),
+            delta.user(),
+            delta.system(),
+            delta.interrupts(),
+            delta.waiting(),
             0,
         ];
-        // A latency is added when it ends, and may have begun before the interval. If the parts
-        // exceed the interval they are scaled down.
+        // The kernel adds a latency to the values when the latency ends, and a latency may have
+        // begun before the interval. If the sum of the parts of the time exceeds the interval, the
+        // parts are scaled down.
         let busy: u128 = parts.iter().map(|n| u128::from(*n)).sum();
         if busy > u128::from(span) {
             parts = parts.map(|n| (u128::from(n) * u128::from(span) / busy) as u64);
@@ -117,10 +121,10 @@ impl Timeline {
         });
     }
 
-    /// Returns the sum of all intervals.
+    /// Returns one interval that is the sum of all intervals of the recording.
     pub fn total(&self) -> Interval {
         let all = Interval::default();
-        self.intervals.iter().fold(all, |sum, i| sum.and(i))
+        self.intervals.iter().fold(all, |sum, i| sum.merge(i))
     }
 
     pub fn seconds(&self, ticks: u64) -> f64 {
@@ -129,18 +133,18 @@ impl Timeline {
 }
 
 /// Parses a line of a recording.
-fn look(line: &[u8]) -> Option<Task> {
+fn parse_record(line: &[u8]) -> Option<Task> {
     let value: Value = serde_json::from_slice(line).ok()?;
     Some(Task {
         counted: value["counted"].as_u64()?,
-        values: numbers::<NR_VALUES>(&value["values"])?,
+        values: parse_numbers::<NR_VALUES>(&value["values"])?,
         runq: value["runq"].as_u64()?,
-        latencies: numbers::<NR_LATENCIES>(&value["latencies"])?,
+        latencies: parse_numbers::<NR_LATENCIES>(&value["latencies"])?,
         ..Task::default()
     })
 }
 
-fn numbers<const N: usize>(list: &Value) -> Option<[u64; N]> {
+fn parse_numbers<const N: usize>(list: &Value) -> Option<[u64; N]> {
     let numbers: Option<Vec<u64>> = list.as_array()?.iter().map(Value::as_u64).collect();
     numbers?.try_into().ok()
 }
@@ -148,10 +152,10 @@ fn numbers<const N: usize>(list: &Value) -> Option<[u64; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ppa::record::{head, line};
+    use crate::ppa::record::{header_json, record_json};
     use ppa::{Info, INTACCUM, SCACCUM, SCHEDACCUM, SCHLATACCUM};
 
-    fn recorded(looks: &[Task]) -> String {
+    fn recorded(records: &[Task]) -> String {
         let info = Info {
             khz: 1000,
             ..Info::default()
@@ -161,15 +165,16 @@ mod tests {
             ..Task::default()
         };
         one.comm[..3].copy_from_slice(b"a\x1bb");
-        let mut text = head(&one, &info, 100).to_string();
-        for look in looks {
-            text.push_str(&format!("\n{}", line(look)));
+        let mut text = header_json(&one, &info, 100).to_string();
+        for record in records {
+            text.push_str(&format!("\n{}", record_json(record)));
         }
         text + "\n"
     }
 
-    /// Returns a task at the time `counted` with these parts.
-    fn look(counted: u64, parts: [u64; 4]) -> Task {
+    /// Returns a task whose values were counted at the time `counted`, with the given parts of its
+    /// time.
+    fn record_at(counted: u64, parts: [u64; 4]) -> Task {
         let mut task = Task {
             counted,
             runq: parts[3] / 2,
@@ -185,9 +190,9 @@ mod tests {
     #[test]
     fn r4_2_an_interval_is_user_system_interrupts_waiting_and_the_rest() {
         let text = recorded(&[
-            look(1000, [5, 5, 5, 5]),
-            look(1100, [25, 15, 10, 10]),
-            look(1300, [25, 15, 10, 210]),
+            record_at(1000, [5, 5, 5, 5]),
+            record_at(1100, [25, 15, 10, 10]),
+            record_at(1300, [25, 15, 10, 210]),
         ]);
         let line = Timeline::parse(text.as_bytes()).expect("a record");
         assert_eq!((line.pid, line.khz, line.name.as_str()), (42, 1000, "a?b"));
@@ -195,18 +200,18 @@ mod tests {
         assert_eq!(line.intervals[1].parts, [0, 0, 0, 200, 0]);
         assert_eq!((line.intervals[0].from, line.intervals[1].from), (0, 100));
         assert_eq!(line.total().span(), 300);
-        assert_eq!(line.total().share(3), 205.0 / 3.0);
+        assert_eq!(line.total().percent(3), 205.0 / 3.0);
         assert_eq!(line.seconds(300), 0.0003);
     }
 
     #[test]
     fn r4_5_parts_are_the_interval_also_where_counts_begin_anew() {
         let text = recorded(&[
-            look(1000, [0; 4]),
-            look(1000, [0; 4]),
-            look(1100, [375, 125, 0, 0]),
-            look(10, [10, 0, 0, 0]),
-            look(30, [20, 0, 0, 0]),
+            record_at(1000, [0; 4]),
+            record_at(1000, [0; 4]),
+            record_at(1100, [375, 125, 0, 0]),
+            record_at(10, [10, 0, 0, 0]),
+            record_at(30, [20, 0, 0, 0]),
         ]);
         let line = Timeline::parse(text.as_bytes()).expect("a record");
         let parts: Vec<[u64; 5]> = line.intervals.iter().map(|i| i.parts).collect();
@@ -216,7 +221,11 @@ mod tests {
 
     #[test]
     fn r4_4_what_is_no_record_is_refused() {
-        let whole = recorded(&[look(1, [0; 4]), look(2, [0; 4]), look(3, [0; 4])]);
+        let whole = recorded(&[
+            record_at(1, [0; 4]),
+            record_at(2, [0; 4]),
+            record_at(3, [0; 4]),
+        ]);
         for (text, why) in [
             (String::new(), "not a file of pfc ppa record"),
             ("\u{0}\u{1b}[2J".to_owned(), "not a file of pfc ppa record"),
@@ -235,7 +244,7 @@ mod tests {
                 "line 2 is not a record",
             ),
             (whole.replacen("[0,", "[", 1), "line 2 is not a record"),
-            (recorded(&[look(1, [0; 4])]), "fewer than two records"),
+            (recorded(&[record_at(1, [0; 4])]), "fewer than two records"),
             ("[".repeat(100_000), "not a file of pfc ppa record"),
         ] {
             let error = Timeline::parse(text.as_bytes()).expect_err(why);
@@ -245,7 +254,11 @@ mod tests {
 
     #[test]
     fn r4_4_a_record_that_is_being_written_is_shown_so_far() {
-        let whole = recorded(&[look(1, [0; 4]), look(2, [0; 4]), look(3, [0; 4])]);
+        let whole = recorded(&[
+            record_at(1, [0; 4]),
+            record_at(2, [0; 4]),
+            record_at(3, [0; 4]),
+        ]);
         let cut = &whole[..whole.len() - 20];
         let line = Timeline::parse(cut.as_bytes()).expect("a record");
         assert_eq!(line.intervals.len(), 1);

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! That what a file says of itself is so, before the crate linux-perf-data takes its word:
-//! what is not would be asked for as memory.
+//! Checks the sizes and offsets in a perf.data file before the crate linux-perf-data reads the
+//! file. The crate linux-perf-data would allocate as much memory as a wrong size requests.
 
-/// Bits of the header's features.
-const CMDLINE: usize = 11;
-const EVENT_DESC: usize = 12;
-/// Larger than any perf_event_attr.
-const LARGEST_ATTRIBUTE: u64 = 4096;
-/// Records of perf itself, with what follows them.
+/// Bit numbers of features in the header: HEADER_* of perf.
+const FEATURE_CMDLINE: usize = 11;
+const FEATURE_EVENT_DESC: usize = 12;
+/// The maximum size of an attribute in bytes, which is more than the size of the kernel's
+/// perf_event_attr.
+const MAX_ATTR_SIZE: u64 = 4096;
+/// Types of perf's own records that contain, or are followed by, data that pfc cannot read:
+/// PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2.
 const AUXTRACE: u32 = 71;
-const COMPRESSED: [u32; 2] = [81, 83];
+const COMPRESSED_KINDS: [u32; 2] = [81, 83];
 
-const SHORT: &str = "it is cut short";
-const BROKEN: &str = "what it says of itself cannot be";
+const TRUNCATED: &str = "the file is truncated";
+const INCONSISTENT: &str = "the header of the file is not valid";
 
-struct Bytes<'a>(&'a [u8]);
+struct ByteReader<'a>(&'a [u8]);
 
-impl<'a> Bytes<'a> {
+impl<'a> ByteReader<'a> {
     fn take(&mut self, bytes: u64) -> Option<&'a [u8]> {
         let (some, rest) = self.0.split_at_checked(usize::try_from(bytes).ok()?)?;
         self.0 = rest;
@@ -35,78 +37,94 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// So many bytes of a file from an offset on.
-fn part(file: &[u8], at: u64, bytes: u64) -> Result<&[u8], &'static str> {
-    let mut rest = Bytes(file);
-    let part = rest.take(at).and_then(|_| rest.take(bytes));
-    part.ok_or(SHORT)
+/// Returns `bytes` bytes of the file from the offset `at` on.
+fn bytes_at(file: &[u8], at: u64, bytes: u64) -> Result<&[u8], &'static str> {
+    let mut rest = ByteReader(file);
+    let bytes = rest.take(at).and_then(|_| rest.take(bytes));
+    bytes.ok_or(TRUNCATED)
 }
 
-/// A perf.data file of this kind of processor, whole.
+/// Checks that a file is a complete perf.data file with the byte order of this machine.
+///
+/// # Errors
+///
+/// The reason, in words, why the file cannot be read.
 pub fn check(file: &[u8]) -> Result<(), &'static str> {
     if !file.starts_with(b"PERFILE2") {
-        return Err("it is no perf.data of this kind of processor");
+        return Err("the file is not a perf.data file with the byte order of this machine");
     }
     let header: Vec<u64> = {
-        let mut bytes = Bytes(part(file, 8, 96)?);
+        let mut bytes = ByteReader(bytes_at(file, 8, 96)?);
         std::iter::from_fn(|| bytes.u64()).collect()
     };
-    let [_, attribute, attributes_at, attributes, data_at, data_bytes, _, types, features @ ..] =
+    let [_, attr_size, attrs_offset, attrs_size, data_offset, data_size, _, event_types_size, features @ ..] =
         &header[..]
     else {
-        return Err(SHORT);
+        return Err(TRUNCATED);
     };
-    if *data_bytes == 0 && features[0] == 0 {
-        return Err("whoever wrote it was ended before its end");
+    if *data_size == 0 && features[0] == 0 {
+        return Err("the program that wrote the file ended before the file was complete");
     }
-    if !(16..=LARGEST_ATTRIBUTE).contains(attribute) || *types != 0 || features[2..] != [0, 0] {
-        return Err(BROKEN);
+    if !(16..=MAX_ATTR_SIZE).contains(attr_size)
+        || *event_types_size != 0
+        || features[2..] != [0, 0]
+    {
+        return Err(INCONSISTENT);
     }
-    part(file, *attributes_at, *attributes)?;
-    records(part(file, *data_at, *data_bytes)?)?;
-    let end = data_at.checked_add(*data_bytes).ok_or(SHORT)?;
-    let mut table = Bytes(part(file, end, (file.len() as u64).saturating_sub(end))?);
+    bytes_at(file, *attrs_offset, *attrs_size)?;
+    check_records(bytes_at(file, *data_offset, *data_size)?)?;
+    let end = data_offset.checked_add(*data_size).ok_or(TRUNCATED)?;
+    let mut table = ByteReader(bytes_at(
+        file,
+        end,
+        (file.len() as u64).saturating_sub(end),
+    )?);
     for bit in 0..128 {
         if (features[bit / 64] >> (bit % 64)) & 1 == 0 {
             continue;
         }
-        let (at, bytes) = (table.u64().ok_or(SHORT)?, table.u64().ok_or(SHORT)?);
-        let section = Bytes(part(file, at, bytes)?);
+        let (at, bytes) = (table.u64().ok_or(TRUNCATED)?, table.u64().ok_or(TRUNCATED)?);
+        let section = ByteReader(bytes_at(file, at, bytes)?);
         match bit {
-            CMDLINE => words(section),
-            EVENT_DESC => events(section),
+            FEATURE_CMDLINE => check_cmdline(section),
+            FEATURE_EVENT_DESC => check_event_desc(section),
             _ => Some(()),
         }
-        .ok_or(BROKEN)?;
+        .ok_or(INCONSISTENT)?;
     }
     Ok(())
 }
 
-/// PERF_RECORD_MMAP2, PERF_RECORD_MISC_MMAP_BUILD_ID, and where that has its length.
+/// The type PERF_RECORD_MMAP2, the flag PERF_RECORD_MISC_MMAP_BUILD_ID, and the offset of the build
+/// ID's length after the record's header.
 const MMAP2: u32 = 10;
-const MMAP2_HAS_BUILD: u32 = 1 << 14;
-const MMAP2_BUILD: usize = 32;
+const MISC_MMAP_BUILD_ID: u32 = 1 << 14;
+const MMAP2_BUILD_ID_SIZE: usize = 32;
 
-fn records(data: &[u8]) -> Result<(), &'static str> {
-    let mut rest = Bytes(data);
+fn check_records(data: &[u8]) -> Result<(), &'static str> {
+    let mut rest = ByteReader(data);
     while !rest.0.is_empty() {
-        let (kind, what) = (rest.u32().ok_or(SHORT)?, rest.u32().ok_or(SHORT)?);
-        let size = what >> 16;
-        if kind == AUXTRACE || COMPRESSED.contains(&kind) {
+        let (kind, misc_and_size) = (rest.u32().ok_or(TRUNCATED)?, rest.u32().ok_or(TRUNCATED)?);
+        let size = misc_and_size >> 16;
+        if kind == AUXTRACE || COMPRESSED_KINDS.contains(&kind) {
             return Err("it is compressed, or has traces; make it without (perf record -z, -I)");
         }
-        let size = size.checked_sub(8).ok_or(BROKEN)?;
-        let body = rest.take(size.into()).ok_or(SHORT)?;
-        // One that says which build it is: of so many bytes, which are there.
-        let has_build = kind == MMAP2 && what & MMAP2_HAS_BUILD != 0;
-        if has_build && body.get(MMAP2_BUILD).is_none_or(|bytes| *bytes > 20) {
-            return Err(BROKEN);
+        let size = size.checked_sub(8).ok_or(INCONSISTENT)?;
+        let body = rest.take(size.into()).ok_or(TRUNCATED)?;
+        // A mapping with a build ID contains the length of the build ID, which is at most 20 bytes.
+        let has_build_id = kind == MMAP2 && misc_and_size & MISC_MMAP_BUILD_ID != 0;
+        if has_build_id
+            && body
+                .get(MMAP2_BUILD_ID_SIZE)
+                .is_none_or(|bytes| *bytes > 20)
+        {
+            return Err(INCONSISTENT);
         }
     }
     Ok(())
 }
 
-fn words(mut section: Bytes<'_>) -> Option<()> {
+fn check_cmdline(mut section: ByteReader<'_>) -> Option<()> {
     for _ in 0..section.u32()? {
         let bytes = section.u32()?;
         section.take(bytes.into())?;
@@ -114,15 +132,15 @@ fn words(mut section: Bytes<'_>) -> Option<()> {
     Some(())
 }
 
-fn events(mut section: Bytes<'_>) -> Option<()> {
-    let (nr, attribute) = (section.u32()?, section.u32()?);
+fn check_event_desc(mut section: ByteReader<'_>) -> Option<()> {
+    let (nr, attr_size) = (section.u32()?, section.u32()?);
     for _ in 0..nr {
-        section.take(attribute.into())?;
+        section.take(attr_size.into())?;
         let ids = section.u32()?;
         let name = section.u32()?;
         section.take(name.into())?;
         section.take(u64::from(ids) * 8)?;
     }
-    // Without one there is nothing to read.
+    // A file without events has no samples that could be read.
     (nr > 0).then_some(())
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finds the file of a mapping, and tells it from other files with the same path.
+//! Finds the file of a mapping, and distinguishes the file from other files with the same path.
 //!
 //! A path does not identify a file: a program may be replaced while it runs, and in another mount
-//! name space the path is another file. So a file is used only if its build id, or else its device
-//! and inode, is that of the mapping.
+//! namespace the path may name another file. A file is therefore used only if its build ID, or else
+//! its device and inode, are those of the mapping.
 
 use std::fs::{self, File, Metadata};
 use std::io::{Read, Seek};
@@ -16,124 +16,128 @@ use object::elf::{FileHeader32, FileHeader64, ELF_NOTE_GNU, NT_GNU_BUILD_ID};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
 
-/// The reasons why a file is not used, for a message.
-pub const NOT_THERE: &str = "not found";
-/// The file is not the one that was mapped.
+/// The reason, in a message, why a file is not used: no file has the path.
+pub const NOT_FOUND: &str = "not found";
+/// The reason, in a message, why a file is not used: the file is not the file that was mapped.
 pub const ANOTHER_BUILD: &str = "another build";
 
-/// Larger files are left alone.
-const LARGEST: u64 = 2 << 30;
+/// The maximum size of an ELF file that is read, in bytes.
+const MAX_FILE_SIZE: u64 = 2 << 30;
 
-/// Larger notes are left alone.
-const LARGEST_NOTES: u64 = 64 << 10;
+/// The maximum size in bytes of a note segment that is searched for a build ID.
+const MAX_NOTES_SIZE: u64 = 64 << 10;
 
-/// Magic numbers of file systems whose files have another device in /proc/PID/maps than in stat(2):
-/// BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC.
-const OTHER_DEVICES: [i64; 2] = [0x9123_683e, 0x794c_7630];
+/// Magic numbers of file systems whose files can have a device in /proc/PID/maps that differs from
+/// the device that stat(2) returns: BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC.
+const OTHER_DEVICE_FILE_SYSTEMS: [i64; 2] = [0x9123_683e, 0x794c_7630];
 
-/// Identifies the file of a mapping, beside its path.
+/// Identifies the file of a mapping in addition to its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// Unknown: any file with that path is used.
+    /// The identity is unknown. Any file with the path is used.
     #[default]
     Any,
-    Build(Rc<[u8]>),
+    BuildId(Rc<[u8]>),
     Inode {
-        /// Major, minor.
+        /// The major and the minor number.
         device: (u32, u32),
         inode: u64,
     },
 }
 
-/// Returns the paths under which the file of a process's mapping may be found: in the process's own
-/// root and mount name space, and here. Names in brackets and of anonymous memory have none.
-pub fn candidates(pid: i32, path: &str) -> impl Iterator<Item = PathBuf> {
+/// Returns the paths under which the file of a process's mapping may be found: the path in the root
+/// and mount namespace of the process, the program of the process, and the path in the namespace of
+/// pfc. The list is empty for a mapping without a file, such as anonymous memory.
+pub fn candidate_paths(pid: i32, path: &str) -> impl Iterator<Item = PathBuf> {
     let is_file = path.starts_with('/') && !path.starts_with("//");
-    let both = [
+    let paths = [
         PathBuf::from(format!("/proc/{pid}/root{path}")),
-        // The program, even if it has no name any more.
+        // The program of the process, which can be opened even if the program has been deleted.
         PathBuf::from(format!("/proc/{pid}/exe")),
         PathBuf::from(path),
     ];
-    both.into_iter().filter(move |_| is_file)
+    paths.into_iter().filter(move |_| is_file)
 }
 
-/// Returns true if an open file has that device and inode in /proc/PID/maps.
+/// Returns true if an open file has the given device and inode, which were read from
+/// /proc/PID/maps.
 pub fn is_same_file(file: &File, device: (u32, u32), inode: u64) -> bool {
-    let Ok(there) = file.metadata() else {
+    let Ok(metadata) = file.metadata() else {
         return false;
     };
-    let dev = there.dev();
+    let dev = metadata.dev();
     let is_same_device = || (rustix::fs::major(dev), rustix::fs::minor(dev)) == device;
     let has_other_device = || {
-        let system = rustix::fs::fstatfs(file);
-        device.0 == 0 && system.is_ok_and(|s| OTHER_DEVICES.contains(&s.f_type))
+        let statfs = rustix::fs::fstatfs(file);
+        device.0 == 0 && statfs.is_ok_and(|s| OTHER_DEVICE_FILE_SYSTEMS.contains(&s.f_type))
     };
-    there.ino() == inode && (is_same_device() || has_other_device())
+    metadata.ino() == inode && (is_same_device() || has_other_device())
 }
 
-/// Opens a regular file. Any user may have put something else under that path, so that opening a
-/// pipe must not wait.
-pub fn open(path: &Path) -> Result<File, &'static str> {
+/// Opens a regular file for reading. Another user may have created a FIFO under the path, so the
+/// file is opened with O_NONBLOCK.
+pub fn open_regular(path: &Path) -> Result<File, &'static str> {
     let mut options = fs::File::options();
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let file = file.map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => "permission denied",
-        _ => NOT_THERE,
+        _ => NOT_FOUND,
     })?;
-    let there = file.metadata().map_err(|_| NOT_THERE)?;
-    match there.is_file() {
+    let metadata = file.metadata().map_err(|_| NOT_FOUND)?;
+    match metadata.is_file() {
         true => Ok(file),
         false => Err("not a regular file"),
     }
 }
 
-/// Reads all of a file of at most `most` bytes. A file of length 0 is refused: those of /proc may
-/// have any number of bytes.
-pub fn whole(file: &File, most: u64) -> Result<Vec<u8>, &'static str> {
-    let there = file.metadata().map_err(|_| NOT_THERE)?;
-    if there.len() == 0 || there.len() > most {
+/// Returns the contents of a file that has at most `max_size` bytes. A file of size 0 is refused,
+/// because files in /proc have the size 0 and may contain any number of bytes.
+pub fn read_whole(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
+    let metadata = file.metadata().map_err(|_| NOT_FOUND)?;
+    if metadata.len() == 0 || metadata.len() > max_size {
         return Err("empty or too large");
     }
     let mut bytes = Vec::new();
-    let done = file.take(there.len()).read_to_end(&mut bytes);
-    done.map_err(|_| "it cannot be read")?;
+    let result = file.take(metadata.len()).read_to_end(&mut bytes);
+    result.map_err(|_| "it cannot be read")?;
     Ok(bytes)
 }
 
-/// Returns true if a file belongs to root or to the caller, and so can be trusted.
-pub fn is_ours(there: &Metadata) -> bool {
-    there.uid() == 0 || there.uid() == rustix::process::geteuid().as_raw()
+/// Returns true if the file belongs to root or to the user of pfc. The contents of a file with such
+/// an owner can be trusted.
+pub fn has_trusted_owner(metadata: &Metadata) -> bool {
+    metadata.uid() == 0 || metadata.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// Reads an ELF file, if it has that identity.
+/// Returns the contents of an ELF file, if the file has the given identity.
 ///
 /// # Errors
 ///
-/// [`NOT_THERE`], [`ANOTHER_BUILD`], or another reason in words.
-pub fn load(path: &Path, identity: &Identity) -> Result<Vec<u8>, &'static str> {
-    let file = open(path)?;
-    let is_meant = match identity {
+/// [`NOT_FOUND`], [`ANOTHER_BUILD`], or another reason in words.
+pub fn read_mapped_file(path: &Path, identity: &Identity) -> Result<Vec<u8>, &'static str> {
+    let file = open_regular(path)?;
+    let is_mapped_file = match identity {
         Identity::Any => true,
-        Identity::Build(id) => build_id(&file).is_some_and(|there| *there == **id),
+        Identity::BuildId(id) => build_id(&file).is_some_and(|found| *found == **id),
         Identity::Inode { device, inode } => is_same_file(&file, *device, *inode),
     };
-    if !is_meant {
+    if !is_mapped_file {
         return Err(ANOTHER_BUILD);
     }
     let mut file = file;
     file.rewind().map_err(|_| "it cannot be read")?;
-    whole(&file, LARGEST)
+    read_whole(&file, MAX_FILE_SIZE)
 }
 
-/// The build id of an ELF file, from the notes of its program headers as the kernel reads it.
+/// Returns the build ID of an ELF file, from the notes of its program headers. The kernel reads the
+/// build ID of a mapped file from its program headers, too.
 pub fn build_id(file: &File) -> Option<Vec<u8>> {
     let cache = ReadCache::new(file);
-    of_notes::<FileHeader64<Endianness>, _>(&cache)
-        .or_else(|| of_notes::<FileHeader32<Endianness>, _>(&cache))
+    find_build_id::<FileHeader64<Endianness>, _>(&cache)
+        .or_else(|| find_build_id::<FileHeader32<Endianness>, _>(&cache))
 }
 
-fn of_notes<'a, Elf, R>(data: R) -> Option<Vec<u8>>
+fn find_build_id<'a, Elf, R>(data: R) -> Option<Vec<u8>>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'a>,
@@ -141,7 +145,7 @@ where
     let header = Elf::parse(data).ok()?;
     let endian = header.endian().ok()?;
     for part in header.program_headers(endian, data).ok()? {
-        if part.p_filesz(endian).into() > LARGEST_NOTES {
+        if part.p_filesz(endian).into() > MAX_NOTES_SIZE {
             continue;
         }
         let Ok(Some(mut notes)) = part.notes(endian, data) else {
@@ -161,9 +165,9 @@ mod tests {
     use super::*;
 
     fn copy_of_this_program(name: &str) -> PathBuf {
-        let own = std::env::current_exe().expect("a path");
+        let program = std::env::current_exe().expect("a path");
         let path = std::env::temp_dir().join(format!("pfc-{}-{name}", std::process::id()));
-        fs::copy(own, &path).expect("room");
+        fs::copy(program, &path).expect("room");
         path
     }
 
@@ -171,35 +175,41 @@ mod tests {
     fn r1_9_a_file_is_read_only_if_it_is_the_mapped_one() {
         let path = copy_of_this_program("files");
         let file = File::open(&path).expect("a file");
-        let there = file.metadata().expect("a file");
-        let dev = there.dev();
+        let metadata = file.metadata().expect("a file");
+        let dev = metadata.dev();
         let device = (rustix::fs::major(dev), rustix::fs::minor(dev));
         let inode = |inode| Identity::Inode { device, inode };
-        assert!(load(&path, &Identity::Any).is_ok());
-        assert!(load(&path, &inode(there.ino())).is_ok());
-        assert_eq!(load(&path, &inode(there.ino() + 1)), Err(ANOTHER_BUILD));
-        let wrong = Identity::Build([1, 2, 3].into());
-        assert_eq!(load(&path, &wrong), Err(ANOTHER_BUILD));
+        assert!(read_mapped_file(&path, &Identity::Any).is_ok());
+        assert!(read_mapped_file(&path, &inode(metadata.ino())).is_ok());
+        assert_eq!(
+            read_mapped_file(&path, &inode(metadata.ino() + 1)),
+            Err(ANOTHER_BUILD)
+        );
+        let wrong = Identity::BuildId([1, 2, 3].into());
+        assert_eq!(read_mapped_file(&path, &wrong), Err(ANOTHER_BUILD));
         let bytes = fs::read(&path).expect("a file");
         let elf = object::File::parse(&*bytes).expect("an ELF file");
         let id = object::Object::build_id(&elf).expect("readable");
         assert_eq!(build_id(&file).as_deref(), id);
         if let Some(id) = id {
-            assert!(load(&path, &Identity::Build(id.into())).is_ok());
+            assert!(read_mapped_file(&path, &Identity::BuildId(id.into())).is_ok());
         }
-        // A copy that replaces the file has the same contents and another inode.
+        // The copy that replaces the file has the same contents and another inode.
         let other = copy_of_this_program("other");
         fs::rename(&other, &path).expect("the same folder");
-        assert_eq!(load(&path, &inode(there.ino())), Err(ANOTHER_BUILD));
+        assert_eq!(
+            read_mapped_file(&path, &inode(metadata.ino())),
+            Err(ANOTHER_BUILD)
+        );
         fs::remove_file(&path).expect("there");
-        assert_eq!(load(&path, &Identity::Any), Err(NOT_THERE));
+        assert_eq!(read_mapped_file(&path, &Identity::Any), Err(NOT_FOUND));
     }
 
     #[test]
     fn r1_9_what_is_no_file_has_no_candidates() {
         for path in ["[vdso]", "//anon", "", "anon_inode:x"] {
-            assert_eq!(candidates(1, path).count(), 0, "{path}");
+            assert_eq!(candidate_paths(1, path).count(), 0, "{path}");
         }
-        assert_eq!(candidates(1, "/bin/true").count(), 3);
+        assert_eq!(candidate_paths(1, "/bin/true").count(), 3);
     }
 }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Stacks as lines: `command;outermost;...;innermost samples`, as flame graph programs
-//! take them.
+//! Writes call stacks as lines for flame graph programs: `command;outermost;...;innermost samples`.
 
 use std::collections::BTreeMap;
 
 use super::{Profile, Sample};
 
-/// Behind names of the kernel's functions.
-const KERNEL_MARK: &str = "_[k]";
+/// The suffix of the names of kernel functions.
+const KERNEL_SUFFIX: &str = "_[k]";
 
-/// The sample's stack in one line; the semicolons in names are changed.
-fn line(profile: &Profile, sample: &Sample) -> String {
+/// Returns the stack of a sample as one line. Semicolons in names are replaced by colons.
+fn folded_line(profile: &Profile, sample: &Sample) -> String {
     let mut line = sample.command.replace(';', ":");
     for frame in profile.stack(sample).rev() {
         line.push(';');
@@ -23,17 +22,17 @@ fn line(profile: &Profile, sample: &Sample) -> String {
             )),
         }
         if frame.is_kernel {
-            line.push_str(KERNEL_MARK);
+            line.push_str(KERNEL_SUFFIX);
         }
     }
     line
 }
 
-/// How many samples have each stack.
-pub fn folded(profile: &Profile) -> BTreeMap<String, u64> {
+/// Returns the number of samples of each stack.
+pub fn fold_stacks(profile: &Profile) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for sample in &profile.samples {
-        *all.entry(line(profile, sample)).or_default() += 1;
+        *all.entry(folded_line(profile, sample)).or_default() += 1;
     }
     all
 }

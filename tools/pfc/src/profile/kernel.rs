@@ -1,48 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names of functions that are in no ELF file: the kernel's, its modules', and those of
-//! just-in-time compilers.
+//! Names of functions that are in no ELF file: functions of the kernel and its modules, and
+//! functions of just-in-time compilers.
 
 use std::fs;
 
-use super::files::{is_ours, open, whole};
+use super::files::{has_trusted_owner, open_regular, read_whole};
 use super::symbols::Symbols;
 
-/// What the kernel is called.
-pub const KERNEL: &str = "[kernel.kallsyms]";
+/// The object name of functions of the kernel's own text.
+pub const KERNEL_OBJECT: &str = "[kernel.kallsyms]";
 
-/// A function of the kernel.
+/// The name of a kernel function, and its object.
 #[derive(Debug)]
-pub struct Function<'a> {
+pub struct KernelFunction<'a> {
     pub name: &'a str,
-    /// [`KERNEL`], or the module in brackets.
+    /// [`KERNEL_OBJECT`], or the name of the module in brackets.
     pub object: &'a str,
 }
 
-/// The running kernel's functions.
-pub struct Kernel {
-    /// The kernel's list: a name is looked at when it is asked for.
+/// The functions of the running kernel.
+pub struct KernelSymbols {
+    /// The contents of /proc/kallsyms. The name of a function is parsed when the function is looked
+    /// up.
     text: String,
-    /// Their addresses, ascending, and where in `text` their names begin.
-    all: Vec<(u64, usize)>,
-    /// Where the kernel's text begins.
-    begin: Option<u64>,
+    /// The address of each function, in ascending order, and the offset of its name in `text`.
+    functions: Vec<(u64, usize)>,
+    /// The first address of the kernel's text; `None` if the symbol _text is missing.
+    text_start: Option<u64>,
 }
 
-impl Kernel {
-    /// Those that may be seen here. `None`: all addresses are hidden.
-    pub fn running() -> Option<Self> {
-        // Names are not all ASCII in every kernel.
+impl KernelSymbols {
+    /// Reads the functions from /proc/kallsyms. Returns `None` if the file cannot be read, or if
+    /// all addresses are hidden.
+    pub fn read_running() -> Option<Self> {
+        // In some kernels, names contain bytes that are not UTF-8.
         let bytes = fs::read("/proc/kallsyms").ok()?;
         Self::parse(match String::from_utf8(bytes) {
             Ok(text) => text,
-            Err(odd) => String::from_utf8_lossy(odd.as_bytes()).into_owned(),
+            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
         })
     }
 
-    /// Of lines "ADDRESS KIND NAME" or "ADDRESS KIND NAME [MODULE]".
+    /// Parses lines of the form "ADDRESS KIND NAME" or "ADDRESS KIND NAME [MODULE]".
     fn parse(text: String) -> Option<Self> {
-        let mut all = Vec::new();
+        let mut functions = Vec::new();
         let mut at = 0;
         for line in text.split_inclusive('\n') {
             let begin = at;
@@ -55,54 +57,66 @@ impl Kernel {
             }
             match u64::from_str_radix(address, 16) {
                 Ok(0) | Err(_) => {}
-                Ok(known) => all.push((known, begin + address.len() + 3)),
+                Ok(known) => functions.push((known, begin + address.len() + 3)),
             }
         }
-        // Of several names the first stays.
-        all.sort_by_key(|&(address, _)| address);
-        all.dedup_by_key(|&mut (address, _)| address);
-        let begin = all
+        // If several functions have the same address, the first one in the list is kept.
+        functions.sort_by_key(|&(address, _)| address);
+        functions.dedup_by_key(|&mut (address, _)| address);
+        let text_start = functions
             .iter()
-            .find(|&&(_, at)| name(&text, at) == "_text")
+            .find(|&&(_, at)| name_at(&text, at) == "_text")
             .map(|&(address, _)| address);
-        (!all.is_empty()).then_some(Self { text, all, begin })
+        (!functions.is_empty()).then_some(Self {
+            text,
+            functions,
+            text_start,
+        })
     }
 
-    /// Where its text begins.
-    pub fn text(&self) -> Option<u64> {
-        self.begin
+    /// Returns the first address of the kernel's text.
+    pub fn text_start(&self) -> Option<u64> {
+        self.text_start
     }
 
-    /// The function of an address, and how far it is in it.
-    pub fn find(&self, address: u64) -> Option<(Function<'_>, u64)> {
-        let above = self.all.partition_point(|&(begin, _)| begin <= address);
-        let &(begin, at) = self.all.get(above.checked_sub(1)?)?;
-        let name = name(&self.text, at);
-        let behind = self.text[at + name.len()..].lines().next();
-        let module = behind.unwrap_or_default().trim_ascii_start();
-        let object = if module.is_empty() { KERNEL } else { module };
-        Some((Function { name, object }, address - begin))
+    /// Returns the function that contains an address, and the offset of the address in the
+    /// function.
+    pub fn find(&self, address: u64) -> Option<(KernelFunction<'_>, u64)> {
+        let above = self
+            .functions
+            .partition_point(|&(begin, _)| begin <= address);
+        let &(begin, at) = self.functions.get(above.checked_sub(1)?)?;
+        let name = name_at(&self.text, at);
+        let rest_of_line = self.text[at + name.len()..].lines().next();
+        let module = rest_of_line.unwrap_or_default().trim_ascii_start();
+        let object = if module.is_empty() {
+            KERNEL_OBJECT
+        } else {
+            module
+        };
+        Some((KernelFunction { name, object }, address - begin))
     }
 }
 
-/// The name that begins there.
-fn name(text: &str, at: usize) -> &str {
+/// Returns the name at the offset `at` of the list, up to the next white space.
+fn name_at(text: &str, at: usize) -> &str {
     let rest = &text[at..];
     let end = rest.find(|c: char| c.is_ascii_whitespace());
     &rest[..end.unwrap_or(rest.len())]
 }
 
-/// Bytes of such a list.
-const LARGEST_MAP: u64 = 256 << 20;
+/// The maximum size of a perf map in bytes.
+const MAX_PERF_MAP_SIZE: u64 = 256 << 20;
 
-/// What a just-in-time compiler has written about its functions.
-pub fn compiled(pid: i32) -> Option<Symbols> {
+/// Reads the perf map /tmp/perf-PID.map, in which a just-in-time compiler lists its functions.
+/// Returns `None` if the perf map cannot be read, or if the owner of the perf map is not trusted.
+pub fn read_perf_map(pid: i32) -> Option<Symbols> {
     let path = format!("/tmp/perf-{pid}.map");
-    let file = open(path.as_ref()).ok()?;
-    if !is_ours(&file.metadata().ok()?) {
+    let file = open_regular(path.as_ref()).ok()?;
+    if !has_trusted_owner(&file.metadata().ok()?) {
         return None;
     }
-    let bytes = whole(&file, LARGEST_MAP).ok()?;
+    let bytes = read_whole(&file, MAX_PERF_MAP_SIZE).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let symbol = |line: &str| {
         let mut words = line.splitn(3, ' ');
@@ -123,12 +137,12 @@ mod tests {
     fn r1_9_the_kernels_functions_by_module() {
         let text = "ffffffff81000000 T _text\nffffffff81000100 t one\nffffffff82000000 D data\n\
                     ffffffffc0000000 t two\t[mod]\n";
-        let kernel = Kernel::parse(text.to_owned()).expect("symbols");
+        let kernel = KernelSymbols::parse(text.to_owned()).expect("symbols");
         let find = |a| kernel.find(a).map(|(f, o)| (f.name, f.object, o));
-        assert_eq!(kernel.text(), Some(0xffff_ffff_8100_0000));
-        assert_eq!(find(0xffff_ffff_8100_0104), Some(("one", KERNEL, 4)));
+        assert_eq!(kernel.text_start(), Some(0xffff_ffff_8100_0000));
+        assert_eq!(find(0xffff_ffff_8100_0104), Some(("one", KERNEL_OBJECT, 4)));
         assert_eq!(find(0xffff_ffff_c000_0001), Some(("two", "[mod]", 1)));
         assert_eq!(find(0xffff_ffff_8000_0000), None);
-        assert!(Kernel::parse("0000000000000000 T _text\n".to_owned()).is_none());
+        assert!(KernelSymbols::parse("0000000000000000 T _text\n".to_owned()).is_none());
     }
 }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Samples of a perf.data file, understood: whose they are, in which function of which
-//! file.
+//! Reads the samples of a perf.data file, and finds the process, the file and the function of each
+//! sample.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `read.rs` | the file's records, in the order of time |
-//! | `check.rs` | that a file is what it says |
-//! | `space.rs` | what is mapped where, in each process and the kernel |
-//! | `files.rs` | which file a mapping is of, and where it is found |
-//! | `symbols.rs` | names of functions, of ELF files |
-//! | `kernel.rs` | of the kernel, of just-in-time compilers |
-//! | `elsewhere.rs` | for the Firefox Profiler, and pprof |
-//! | `folded.rs` | stacks as lines |
+//! | `read.rs` | reads the records of a file in the order of time |
+//! | `check.rs` | checks the sizes in a file before the file is read |
+//! | `address_space.rs` | the mappings of each process and of the kernel |
+//! | `files.rs` | finds and identifies the file of a mapping |
+//! | `symbols.rs` | names of functions in ELF files |
+//! | `kernel.rs` | names of functions of the kernel and of just-in-time compilers |
+//! | `export.rs` | writes profiles for the Firefox Profiler and pprof |
+//! | `folded.rs` | writes call stacks as lines |
 
+mod address_space;
 mod check;
-pub mod elsewhere;
+pub mod export;
 mod files;
 pub mod folded;
 mod kernel;
 mod read;
-mod space;
 mod symbols;
 
 use std::collections::BTreeMap;
@@ -28,57 +28,58 @@ use std::path::Path;
 use std::rc::Rc;
 
 use crate::data;
-use crate::failure::Failure;
-pub use files::{build_id, candidates, is_same_file, open as open_file};
+use crate::error::Failure;
+pub use files::{build_id, candidate_paths, is_same_file, open_regular};
 pub use read::Reader;
 pub use symbols::UNKNOWN;
 
-/// A file, all of it.
+/// The contents of one or more files of samples.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// Names of events.
+    /// The names of the events of the profile.
     pub events: Vec<String>,
-    /// In the order of time.
+    /// The samples, in the order of time.
     pub samples: Vec<Sample>,
-    /// Each but once.
+    /// All different frames of the samples, each of them once.
     pub frames: Vec<Frame>,
-    /// Samples that could not be written.
+    /// The number of records that were lost, from the LOST records of the file.
     pub lost: u64,
-    /// How often there were too many samples, so that none were taken for a while.
+    /// The number of times that sampling was suspended because there were too many samples.
     pub throttled: u64,
-    /// How it was made.
+    /// The command line of the program that wrote the file.
     pub command: Vec<String>,
-    /// There are stacks.
+    /// True if some samples have call chains.
     pub has_stacks: bool,
 }
 
-/// A sample.
+/// A sample: where a thread was when a counter overflowed.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// In [`Profile::events`].
+    /// The index of the event in [`Profile::events`].
     pub event: usize,
-    /// Nanoseconds.
+    /// The time of the sample in nanoseconds. Files of `pfc record` use CLOCK_MONOTONIC.
     pub time: u64,
     pub pid: i32,
     pub tid: i32,
     pub cpu: Option<u32>,
     pub period: u64,
-    /// The thread's name.
+    /// The name of the thread, which is also called its command.
     pub command: Rc<str>,
-    /// In [`Profile::frames`], the innermost first; there is one at least.
+    /// The indices of the frames in [`Profile::frames`], with the innermost frame first. A sample
+    /// has at least one frame.
     pub stack: Vec<usize>,
 }
 
-/// A place in a program.
+/// A code address in a program or in the kernel.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub address: u64,
     pub is_kernel: bool,
-    /// The file, or what stands for it.
+    /// The path of the mapped file, or a name in brackets if the code is not in a file.
     pub object: Rc<str>,
-    /// The function; [`UNKNOWN`].
+    /// The name of the function, or [`UNKNOWN`].
     pub symbol: Rc<str>,
-    /// From the function's beginning.
+    /// The distance of the address from the first byte of the function.
     pub offset: u64,
 }
 
@@ -87,7 +88,7 @@ impl Frame {
         *self.symbol != *UNKNOWN
     }
 
-    /// The last part of the file's path.
+    /// Returns the file name, without the directories of the path.
     pub fn short_object(&self) -> &str {
         match self.object.rsplit_once('/') {
             Some((_, name)) if !name.is_empty() => name,
@@ -97,12 +98,12 @@ impl Frame {
 }
 
 impl Profile {
-    /// Of the file with that name, or the usual one. What is missing is said on
-    /// standard error, once.
+    /// Reads a file; without a path, the default file. Prints on standard error which names of
+    /// functions are missing, and why.
     pub fn load(path: Option<&Path>) -> Result<Self, Failure> {
-        let path = path.unwrap_or(Path::new(data::DEFAULT));
-        let (profile, missing) = read::read(path)?;
-        for line in missing {
+        let path = path.unwrap_or(Path::new(data::DEFAULT_FILE));
+        let (profile, missing_names) = read::read_profile(path)?;
+        for line in missing_names {
             eprintln!("pfc: {line}");
         }
         if profile.samples.is_empty() {
@@ -114,8 +115,12 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Only one event's samples. `Failure`: there is no such event.
-    pub fn only(mut self, event: Option<&str>) -> Result<Self, Failure> {
+    /// Keeps only the samples of the event `event`; keeps all samples if `event` is `None`.
+    ///
+    /// # Errors
+    ///
+    /// The profile has no event of that name.
+    pub fn select_event(mut self, event: Option<&str>) -> Result<Self, Failure> {
         if let Some(name) = event {
             let Some(wanted) = self.events.iter().position(|e| e == name) else {
                 return Err(Failure::Refused(format!(
@@ -128,7 +133,8 @@ impl Profile {
         Ok(self)
     }
 
-    /// Samples by event, in the order of events, those without any left out.
+    /// Returns the samples of each event, in the order of the events. Events without samples are
+    /// left out.
     pub fn by_event(&self) -> BTreeMap<usize, Vec<&Sample>> {
         let mut all: BTreeMap<usize, Vec<&Sample>> = BTreeMap::new();
         for sample in &self.samples {
@@ -137,13 +143,13 @@ impl Profile {
         all
     }
 
-    /// A sample's frames, the innermost first.
+    /// Returns the frames of a sample, with the innermost frame first.
     pub fn stack<'a>(&'a self, sample: &'a Sample) -> impl DoubleEndedIterator<Item = &'a Frame> {
         sample.stack.iter().map(|n| &self.frames[*n])
     }
 
-    /// Where a sample was.
-    pub fn place(&self, sample: &Sample) -> &Frame {
+    /// Returns the innermost frame of a sample, where the sample was taken.
+    pub fn leaf_frame(&self, sample: &Sample) -> &Frame {
         &self.frames[sample.stack[0]]
     }
 }
@@ -152,12 +158,13 @@ impl Profile {
 pub mod tests {
     use super::*;
 
-    /// Three samples in `f`, called by `main` twice and by another once, one in the
-    /// kernel, and one nowhere; of two events.
+    /// Returns a profile with two events and five samples. Three samples are in `f`, which `main`
+    /// called twice and `a;b` once; one sample is in the kernel, and one sample has an unknown
+    /// address.
     pub fn synthetic() -> Profile {
         let frame = |address, object: &str, symbol: &str| Frame {
             address,
-            is_kernel: address >= data::KERNEL,
+            is_kernel: address >= data::KERNEL_START,
             object: object.into(),
             symbol: symbol.into(),
             offset: address & 0xf,
@@ -166,7 +173,7 @@ pub mod tests {
             frame(0x1004, "/bin/prog", "f"),
             frame(0x2008, "/bin/prog", "main"),
             frame(0x3000, "/bin/prog", "a;b"),
-            frame(data::KERNEL + 1, "[kernel.kallsyms]", "sys_read"),
+            frame(data::KERNEL_START + 1, "[kernel.kallsyms]", "sys_read"),
             frame(0x9999, UNKNOWN, UNKNOWN),
         ];
         let sample = |event, time: u64, command: &str, stack: &[usize]| Sample {
@@ -198,7 +205,7 @@ pub mod tests {
 
     #[test]
     fn r1_10_stacks_in_lines() {
-        let lines: Vec<(String, u64)> = folded::folded(&synthetic()).into_iter().collect();
+        let lines: Vec<(String, u64)> = folded::fold_stacks(&synthetic()).into_iter().collect();
         let wanted = [
             ("other;[unknown]", 1),
             ("prog;a:b;f", 1),
@@ -210,9 +217,9 @@ pub mod tests {
 
     #[test]
     fn r1_10_samples_of_one_event() {
-        let only = synthetic().only(Some("faults")).expect("known");
-        assert_eq!(only.samples.len(), 1);
-        assert!(synthetic().only(Some("cycle")).is_err());
+        let selected = synthetic().select_event(Some("faults")).expect("known");
+        assert_eq!(selected.samples.len(), 1);
+        assert!(synthetic().select_event(Some("cycle")).is_err());
         assert_eq!(synthetic().by_event()[&0].len(), 4);
     }
 }

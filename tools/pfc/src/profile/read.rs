@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A file's records, in the order of time, made into samples with names.
+//! Reads the records of a file in the order of time, and makes samples with the names of functions.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Cursor;
@@ -12,26 +12,27 @@ use linux_perf_event_reader::{
     CpuMode, EventRecord, Mmap2FileId, RawData, SampleRecord, SamplingPolicy,
 };
 
+use super::address_space::{Processes, Region};
 use super::check::check;
 use super::files::{Identity, ANOTHER_BUILD};
-use super::kernel::{self, Kernel};
-use super::space::{Processes, Region};
+use super::kernel::{self, KernelSymbols};
 use super::symbols::{demangle, Symbols, UNKNOWN};
 use super::{Frame, Profile, Sample};
-use crate::data::{CONTEXTS, KERNEL};
-use crate::failure::Failure;
+use crate::data::{CONTEXT_MAX, KERNEL_START};
+use crate::error::Failure;
 
-/// PERF_CONTEXT_*: whose frames follow.
-const IN_KERNEL: u64 = -128_i64 as u64;
-const IN_USER: u64 = -512_i64 as u64;
+/// Context markers in call chains, PERF_CONTEXT_*: the frames that follow are of the kernel or of
+/// user space.
+const CONTEXT_KERNEL: u64 = -128_i64 as u64;
+const CONTEXT_USER: u64 = -512_i64 as u64;
 
-/// What stands for the file of what ran in a guest of KVM.
-const GUEST: &str = "[guest]";
+/// The object name of code that ran in a KVM guest.
+const GUEST_OBJECT: &str = "[guest]";
 
-/// The name of the mapping of the vDSO, and what names of mappings begin with that a just-in-time
-/// compiler may write its code into: anonymous memory, and files that only memory backs.
+/// The name of the vDSO's mapping, and prefixes of the names of mappings into which a just-in-time
+/// compiler may write code: anonymous memory, and files that exist only in memory.
 const VDSO: &str = "[vdso]";
-const COMPILED: [&str; 6] = [
+const JIT_PREFIXES: [&str; 6] = [
     "//anon",
     "[",
     "/memfd:",
@@ -40,16 +41,16 @@ const COMPILED: [&str; 6] = [
     "/SYSV",
 ];
 
-fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+fn cannot_read(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::Refused(format!(
         "cannot read {}: {why}; is it a file of pfc record or perf record, and whole?",
         path.display()
     ))
 }
 
-/// What is in the file, and what is missing for more.
-pub fn read(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
-    let error = |e: &dyn std::fmt::Display| wrong(path, e);
+/// Returns the profile of a file, and messages about missing names.
+pub fn read_profile(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
+    let error = |e: &dyn std::fmt::Display| cannot_read(path, e);
     let bytes = std::fs::read(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Failure::Refused(format!(
             "there is no {}; make it: pfc record COMMAND",
@@ -58,33 +59,35 @@ pub fn read(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
         _ => error(&e),
     })?;
     let mut reader = Reader::default();
-    reader.feed(bytes).map_err(|e| error(&e))?;
-    let missing = reader.names.missing(&reader.profile.frames);
-    Ok((reader.profile, missing))
+    reader.add_file(bytes).map_err(|e| error(&e))?;
+    let missing_names = reader.symbolizer.missing_names(&reader.profile.frames);
+    Ok((reader.profile, missing_names))
 }
 
-fn text(data: &RawData<'_>) -> String {
+fn c_string(data: &RawData<'_>) -> String {
     let bytes = data.as_slice();
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Files one after the other, as if they were one.
+/// Reads one or more files into one profile.
 #[derive(Default)]
 pub struct Reader {
     pub profile: Profile,
     processes: Processes,
-    names: Names,
-    /// Frames by process (none in the kernel) and address, while mappings stay.
-    known: HashMap<Option<i32>, HashMap<u64, usize>>,
+    symbolizer: Symbolizer,
+    /// The index of the frame for each address of a process, or of the kernel (`None`). The entry
+    /// of a process is dropped when the mappings of the process change.
+    frames_by_address: HashMap<Option<i32>, HashMap<u64, usize>>,
     /// The index of each frame, by address, file and function. The function is part of the key
     /// because two builds of a file may have run under one path.
-    frames: HashMap<(u64, Rc<str>, Rc<str>), usize>,
+    frame_indices: HashMap<(u64, Rc<str>, Rc<str>), usize>,
 }
 
 impl Reader {
-    /// A file, all of it. The events are those of the first.
-    pub fn feed(&mut self, bytes: Vec<u8>) -> Result<(), String> {
+    /// Adds the samples of a complete file to the profile. The names of the events and the command
+    /// line of the profile become those of the added file.
+    pub fn add_file(&mut self, bytes: Vec<u8>) -> Result<(), String> {
         check(&bytes)?;
         let PerfFileReader {
             mut perf_file,
@@ -103,55 +106,56 @@ impl Reader {
         if let Ok(Some(words)) = perf_file.cmdline() {
             self.profile.command = words.iter().map(|w| (*w).to_owned()).collect();
         }
-        let release = perf_file.os_release().ok().flatten().unwrap_or_default();
-        self.names.release = release.to_owned();
+        let kernel_release = perf_file.os_release().ok().flatten().unwrap_or_default();
+        self.symbolizer.kernel_release = kernel_release.to_owned();
         if let Ok(all) = perf_file.build_ids() {
             let all = all.into_values().filter(|d| !d.build_id.is_empty());
             let one = |d: DsoInfo| {
                 let path = String::from_utf8_lossy(&d.path).into_owned();
                 (path, d.build_id)
             };
-            self.names.build_ids = all.map(one).collect();
+            self.symbolizer.build_ids = all.map(one).collect();
         }
         while let Some(record) = record_iter
             .next_record(&mut perf_file)
             .map_err(|e| e.to_string())?
         {
             if let PerfFileRecord::EventRecord { attr_index, record } = record {
-                // Records of a kind that is newer are passed over.
+                // Records of unknown types are skipped.
                 if let Ok(record) = record.parse() {
-                    self.record(attr_index, record, &periods);
+                    self.handle_record(attr_index, record, &periods);
                 }
             }
         }
         Ok(())
     }
 
-    fn record(&mut self, event: usize, record: EventRecord<'_>, periods: &[u64]) {
+    fn handle_record(&mut self, event: usize, record: EventRecord<'_>, periods: &[u64]) {
         match record {
             EventRecord::Comm(r) => {
                 if r.is_execve {
-                    self.forget(r.pid);
-                    self.names.compiled.remove(&r.pid);
+                    self.drop_cached_frames(r.pid);
+                    self.symbolizer.perf_maps.remove(&r.pid);
                 }
                 self.processes
-                    .comm(r.pid, r.tid, &text(&r.name), r.is_execve);
+                    .comm(r.pid, r.tid, &c_string(&r.name), r.is_execve);
             }
             EventRecord::Fork(r) => {
                 self.processes.fork((r.pid, r.tid), (r.ppid, r.ptid));
                 if r.pid != r.ppid {
-                    self.forget(r.pid);
+                    self.drop_cached_frames(r.pid);
                 }
             }
             EventRecord::Mmap(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
-                let name = text(&r.path);
+                let name = c_string(&r.path);
                 if name.starts_with("[kernel.kallsyms]") {
-                    self.names.file_text = Some(r.page_offset).filter(|t| *t >= KERNEL);
+                    self.symbolizer.recorded_text_start =
+                        Some(r.page_offset).filter(|t| *t >= KERNEL_START);
                 }
                 let region = Region {
                     end: r.address.saturating_add(r.length),
                     offset: r.address,
-                    object: module(&name).into(),
+                    object: kernel_object_name(&name).into(),
                     identity: Identity::Any,
                 };
                 self.processes.kernel.insert(r.address, region);
@@ -160,41 +164,41 @@ impl Reader {
                 let region = Region {
                     end: r.address.saturating_add(r.length),
                     offset: r.page_offset,
-                    object: text(&r.path).into(),
+                    object: c_string(&r.path).into(),
                     identity: Identity::Any,
                 };
-                self.map(r.pid, r.address, region);
+                self.insert_mapping(r.pid, r.address, region);
             }
             EventRecord::Mmap2(r) if r.protection & 4 != 0 || r.protection == 0 => {
                 let region = Region {
                     end: r.address.saturating_add(r.length),
                     offset: r.page_offset,
-                    object: text(&r.path).into(),
-                    identity: identity(&r.file_id),
+                    object: c_string(&r.path).into(),
+                    identity: mapping_identity(&r.file_id),
                 };
-                self.map(r.pid, r.address, region);
+                self.insert_mapping(r.pid, r.address, region);
             }
             EventRecord::Lost(r) => self.profile.lost += r.count,
             EventRecord::Throttle(_) => self.profile.throttled += 1,
             EventRecord::Sample(r) => {
                 let period = periods.get(event).copied().unwrap_or(1);
-                self.sample(event, &r, period);
+                self.handle_sample(event, &r, period);
             }
             _ => {}
         }
     }
 
-    fn map(&mut self, pid: i32, start: u64, region: Region) {
-        self.forget(pid);
-        self.processes.map(pid, start, region);
+    fn insert_mapping(&mut self, pid: i32, start: u64, region: Region) {
+        self.drop_cached_frames(pid);
+        self.processes.insert_mapping(pid, start, region);
     }
 
-    /// What is mapped there changes.
-    fn forget(&mut self, pid: i32) {
-        self.known.remove(&Some(pid));
+    /// Drops the frames of a process whose mappings change.
+    fn drop_cached_frames(&mut self, pid: i32) {
+        self.frames_by_address.remove(&Some(pid));
     }
 
-    fn sample(&mut self, event: usize, r: &SampleRecord<'_>, period: u64) {
+    fn handle_sample(&mut self, event: usize, r: &SampleRecord<'_>, period: u64) {
         let Some(ip) = r.ip else {
             return;
         };
@@ -202,25 +206,29 @@ impl Reader {
         let mut in_kernel = match r.cpu_mode {
             CpuMode::Kernel => true,
             CpuMode::User => false,
-            _ => ip >= KERNEL,
+            _ => ip >= KERNEL_START,
         };
         let is_guest = matches!(r.cpu_mode, CpuMode::GuestKernel | CpuMode::GuestUser);
         let mut stack = vec![match is_guest {
-            true => self.place(Names::unknown(ip, in_kernel, GUEST.into())),
-            false => self.frame(pid, ip, in_kernel, 0),
+            true => self.intern_frame(Symbolizer::unknown_frame(
+                ip,
+                in_kernel,
+                GUEST_OBJECT.into(),
+            )),
+            false => self.frame_index(pid, ip, in_kernel, 0),
         }];
         if let Some(chain) = &r.callchain {
             self.profile.has_stacks = true;
-            // The innermost is the sample's own place.
+            // The first address of the call chain is usually the address of the sample.
             let mut is_first = true;
             for n in 0..chain.len() {
                 let Some(address) = chain.get(n) else {
                     break;
                 };
-                if address >= CONTEXTS {
+                if address >= CONTEXT_MAX {
                     match address {
-                        IN_KERNEL => in_kernel = true,
-                        IN_USER => in_kernel = false,
+                        CONTEXT_KERNEL => in_kernel = true,
+                        CONTEXT_USER => in_kernel = false,
                         _ => {}
                     }
                     continue;
@@ -228,10 +236,11 @@ impl Reader {
                 if std::mem::take(&mut is_first) && address == ip {
                     continue;
                 }
-                // Where it returns to may be another function already; the first
-                // frame of user space below the kernel's is where it really was.
-                let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXTS);
-                stack.push(self.frame(pid, address, in_kernel, u64::from(is_return)));
+                // A return address may be the first address of the next function, so the address
+                // before a return address is looked up. The first address after a context marker is
+                // not a return address, but the address that was interrupted.
+                let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXT_MAX);
+                stack.push(self.frame_index(pid, address, in_kernel, u64::from(is_return)));
             }
         }
         self.profile.samples.push(Sample {
@@ -241,41 +250,53 @@ impl Reader {
             tid,
             cpu: r.cpu,
             period: r.period.unwrap_or(period),
-            command: self.processes.name(pid, tid),
+            command: self.processes.thread_name(pid, tid),
             stack,
         });
     }
 
-    /// The frame of an address, looked for so many bytes before.
-    fn frame(&mut self, pid: i32, address: u64, in_kernel: bool, back: u64) -> usize {
-        let of = (!in_kernel).then_some(pid);
-        if let Some(n) = self.known.get(&of).and_then(|known| known.get(&address)) {
+    /// Returns the index of the frame for an address. The function is looked up at the address
+    /// minus `lookback`.
+    fn frame_index(&mut self, pid: i32, address: u64, in_kernel: bool, lookback: u64) -> usize {
+        let process = (!in_kernel).then_some(pid);
+        if let Some(n) = self
+            .frames_by_address
+            .get(&process)
+            .and_then(|known| known.get(&address))
+        {
             return *n;
         }
         let frame = match in_kernel {
-            true => self.names.in_kernel(&self.processes, address, back),
-            false => self.names.in_user(&self.processes, pid, address, back),
+            true => self
+                .symbolizer
+                .symbolize_kernel(&self.processes, address, lookback),
+            false => self
+                .symbolizer
+                .symbolize_user(&self.processes, pid, address, lookback),
         };
-        let n = self.place(frame);
-        self.known.entry(of).or_default().insert(address, n);
+        let n = self.intern_frame(frame);
+        self.frames_by_address
+            .entry(process)
+            .or_default()
+            .insert(address, n);
         n
     }
 
-    /// The number of a frame.
-    fn place(&mut self, frame: Frame) -> usize {
-        let place = (frame.address, frame.object.clone(), frame.symbol.clone());
+    /// Returns the index of a frame in the profile, and adds the frame if it is new.
+    fn intern_frame(&mut self, frame: Frame) -> usize {
+        let key = (frame.address, frame.object.clone(), frame.symbol.clone());
         let frames = &mut self.profile.frames;
-        *self.frames.entry(place).or_insert_with(|| {
+        *self.frame_indices.entry(key).or_insert_with(|| {
             frames.push(frame);
             frames.len() - 1
         })
     }
 }
 
-/// The identity of a mapped file, from the record of the mapping.
-fn identity(file: &Mmap2FileId) -> Identity {
+/// Returns the identity of a mapped file, from the record of the mapping.
+fn mapping_identity(file: &Mmap2FileId) -> Identity {
     match file {
-        Mmap2FileId::BuildId(id) if !id.is_empty() => Identity::Build(id.as_slice().into()),
+        Mmap2FileId::BuildId(id) if !id.is_empty() => Identity::BuildId(id.as_slice().into()),
         Mmap2FileId::InodeAndVersion(file) if file.inode != 0 => Identity::Inode {
             device: (file.major, file.minor),
             inode: file.inode,
@@ -284,10 +305,10 @@ fn identity(file: &Mmap2FileId) -> Identity {
     }
 }
 
-/// What a kernel's mapping is called in /proc/kallsyms.
-fn module(path: &str) -> String {
+/// Returns the name that /proc/kallsyms uses for a mapping of the kernel or of a module.
+fn kernel_object_name(path: &str) -> String {
     if path.starts_with("[kernel.kallsyms]") {
-        return kernel::KERNEL.to_owned();
+        return kernel::KERNEL_OBJECT.to_owned();
     }
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
     match name.split_once(".ko") {
@@ -296,26 +317,26 @@ fn module(path: &str) -> String {
     }
 }
 
-/// Symbols of everything that samples were in.
+/// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
 #[derive(Default)]
-struct Names {
-    files: HashMap<(Rc<str>, Identity), Result<Symbols, &'static str>>,
-    /// Files that were searched for by way of a process and not found.
-    failed: HashSet<(i32, Rc<str>, Identity)>,
-    /// The header's list of build ids, by path.
+struct Symbolizer {
+    symbols: HashMap<(Rc<str>, Identity), Result<Symbols, &'static str>>,
+    /// The lookups of a file by way of a process that have been tried. A lookup is not repeated.
+    tried_lookups: HashSet<(i32, Rc<str>, Identity)>,
+    /// The list of build IDs in the file's header, by path.
     build_ids: HashMap<String, Vec<u8>>,
-    compiled: HashMap<i32, Option<Symbols>>,
+    perf_maps: HashMap<i32, Option<Symbols>>,
     vdso: Option<Option<Symbols>>,
     demangled: HashMap<Rc<str>, Rc<str>>,
-    /// `Some(None)`: its symbols are hidden.
-    kernel: Option<Option<Kernel>>,
-    /// Where the kernel's text was when the file was made.
-    file_text: Option<u64>,
-    release: String,
+    /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
+    kernel: Option<Option<KernelSymbols>>,
+    /// The first address of the kernel's text when the file was written.
+    recorded_text_start: Option<u64>,
+    kernel_release: String,
 }
 
-impl Names {
-    fn unknown(address: u64, is_kernel: bool, object: Rc<str>) -> Frame {
+impl Symbolizer {
+    fn unknown_frame(address: u64, is_kernel: bool, object: Rc<str>) -> Frame {
         Frame {
             address,
             is_kernel,
@@ -327,47 +348,55 @@ impl Names {
 
     fn is_this_kernel(&self) -> bool {
         let running = rustix::system::uname();
-        self.release.is_empty() || running.release().to_bytes() == self.release.as_bytes()
+        self.kernel_release.is_empty()
+            || running.release().to_bytes() == self.kernel_release.as_bytes()
     }
 
-    fn in_kernel(&mut self, processes: &Processes, address: u64, back: u64) -> Frame {
+    fn symbolize_kernel(&mut self, processes: &Processes, address: u64, lookback: u64) -> Frame {
         let region = processes
             .kernel
             .find(address)
             .map(|(r, _)| r.object.clone());
-        let is_text = region.as_deref().is_none_or(|o| o == kernel::KERNEL);
-        let object = region.unwrap_or_else(|| kernel::KERNEL.into());
-        let unknown = Self::unknown(address, true, object);
+        let is_text = region.as_deref().is_none_or(|o| o == kernel::KERNEL_OBJECT);
+        let object = region.unwrap_or_else(|| kernel::KERNEL_OBJECT.into());
+        let unknown = Self::unknown_frame(address, true, object);
         if !self.is_this_kernel() {
             return unknown;
         }
-        let kernel = self.kernel.get_or_insert_with(Kernel::running);
+        let kernel = self.kernel.get_or_insert_with(KernelSymbols::read_running);
         let Some(kernel) = kernel else {
             return unknown;
         };
-        // Since another boot it lies somewhere else.
-        let moved = match (kernel.text(), self.file_text) {
+        // The kernel's text has another address after a reboot, because of address space
+        // randomization.
+        let text_shift = match (kernel.text_start(), self.recorded_text_start) {
             (Some(now), Some(then)) => now.wrapping_sub(then),
             _ => 0,
         };
-        if moved != 0 && !is_text {
+        if text_shift != 0 && !is_text {
             return unknown;
         }
-        match kernel.find(address.wrapping_add(moved).wrapping_sub(back)) {
+        match kernel.find(address.wrapping_add(text_shift).wrapping_sub(lookback)) {
             Some((function, offset)) => Frame {
                 address,
                 is_kernel: true,
                 object: function.object.into(),
                 symbol: function.name.into(),
-                offset: offset + back,
+                offset: offset + lookback,
             },
             None => unknown,
         }
     }
 
-    fn in_user(&mut self, processes: &Processes, pid: i32, address: u64, back: u64) -> Frame {
-        let Some((region, at)) = processes.find(pid, address.wrapping_sub(back)) else {
-            return Self::unknown(address, false, UNKNOWN.into());
+    fn symbolize_user(
+        &mut self,
+        processes: &Processes,
+        pid: i32,
+        address: u64,
+        lookback: u64,
+    ) -> Frame {
+        let Some((region, at)) = processes.find(pid, address.wrapping_sub(lookback)) else {
+            return Self::unknown_frame(address, false, UNKNOWN.into());
         };
         let object = region.object.clone();
         let identity = region.identity.clone();
@@ -375,21 +404,21 @@ impl Names {
         let mut found = None;
         if *object == *VDSO {
             let symbols = self.vdso(address);
-            found = symbols.and_then(|s| s.find_in_file(at)).map(owned);
-        } else if COMPILED.iter().any(|begin| object.starts_with(begin)) {
-            let compiled = self
-                .compiled
+            found = symbols.and_then(|s| s.find_offset(at)).map(owned);
+        } else if JIT_PREFIXES.iter().any(|begin| object.starts_with(begin)) {
+            let perf_map = self
+                .perf_maps
                 .entry(pid)
-                .or_insert_with(|| kernel::compiled(pid));
-            let compiled = compiled.as_ref();
-            let at = address.wrapping_sub(back);
-            found = compiled.and_then(|s| s.find(at)).map(owned);
+                .or_insert_with(|| kernel::read_perf_map(pid));
+            let perf_map = perf_map.as_ref();
+            let at = address.wrapping_sub(lookback);
+            found = perf_map.and_then(|s| s.find(at)).map(owned);
         }
-        // A memfd may hold a program as well.
+        // A memfd may also contain an ELF file.
         let is_file = object.starts_with('/') && !object.starts_with("//");
         if found.is_none() && is_file {
-            let symbols = self.file(pid, &object, identity);
-            found = symbols.and_then(|s| s.find_in_file(at)).map(owned);
+            let symbols = self.file_symbols(pid, &object, identity);
+            found = symbols.and_then(|s| s.find_offset(at)).map(owned);
         }
         match found {
             Some((name, offset)) => Frame {
@@ -401,42 +430,44 @@ impl Names {
                     .entry(name.clone())
                     .or_insert_with(|| demangle(&name).into())
                     .clone(),
-                offset: offset + back,
+                offset: offset + lookback,
             },
-            None => Self::unknown(address, false, object),
+            None => Self::unknown_frame(address, false, object),
         }
     }
 
-    /// The vDSO of 64-bit processes, if the file is of the kernel that runs.
+    /// Returns the symbols of the vDSO. `None` is returned for a 32-bit process, or if the file was
+    /// written on a kernel other than the running kernel.
     fn vdso(&mut self, address: u64) -> Option<&Symbols> {
         if address <= u32::MAX.into() || !self.is_this_kernel() {
             return None;
         }
-        let read = || Symbols::vdso().ok();
+        let read = || Symbols::read_vdso().ok();
         self.vdso.get_or_insert_with(read).as_ref()
     }
 
-    /// The symbols of a file that a process has mapped. Where it was not found by way of one
-    /// process, it is looked for again by way of another, which may have another root.
-    fn file(&mut self, pid: i32, path: &Rc<str>, mapped: Identity) -> Option<&Symbols> {
+    /// Returns the symbols of a file that a process has mapped. If the file was not found by way of
+    /// one process, the file is searched for again by way of the next process, which may have
+    /// another root directory.
+    fn file_symbols(&mut self, pid: i32, path: &Rc<str>, mapped: Identity) -> Option<&Symbols> {
         let identity = match (mapped, self.build_ids.get(&**path)) {
-            (Identity::Build(id), _) => Identity::Build(id),
-            (_, Some(id)) => Identity::Build(id.as_slice().into()),
+            (Identity::BuildId(id), _) => Identity::BuildId(id),
+            (_, Some(id)) => Identity::BuildId(id.as_slice().into()),
             (mapped, None) => mapped,
         };
         let key = (path.clone(), identity);
-        if !matches!(self.files.get(&key), Some(Ok(_))) {
+        if !matches!(self.symbols.get(&key), Some(Ok(_))) {
             let (path, identity) = key.clone();
-            if self.failed.insert((pid, path, identity)) {
-                let found = Symbols::find_file(pid, &key.0, &key.1);
-                self.files.insert(key.clone(), found);
+            if self.tried_lookups.insert((pid, path, identity)) {
+                let found = Symbols::read_mapped_file(pid, &key.0, &key.1);
+                self.symbols.insert(key.clone(), found);
             }
         }
-        self.files.get(&key)?.as_ref().ok()
+        self.symbols.get(&key)?.as_ref().ok()
     }
 
-    /// Lines for people: what could not be named, and what to do.
-    fn missing(&self, frames: &[Frame]) -> Vec<String> {
+    /// Returns messages for the user: which functions have no names, and what the user can do.
+    fn missing_names(&self, frames: &[Frame]) -> Vec<String> {
         let mut lines = Vec::new();
         let unknown = |is_kernel: bool| {
             frames
@@ -447,7 +478,7 @@ impl Names {
             lines.push(match (&self.kernel, self.is_this_kernel()) {
                 (_, false) => format!(
                     "the file is of kernel {}, which does not run: its functions have no names",
-                    self.release
+                    self.kernel_release
                 ),
                 (Some(None), _) => "the kernel's symbols are hidden: read the file as root, or \
                                     sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"
@@ -457,15 +488,15 @@ impl Names {
                     .to_owned(),
             });
         }
-        let nameless = |another: bool| -> BTreeSet<(&str, &str)> {
-            let failed = self.files.iter().filter_map(|((file, _), symbols)| {
+        let failed_files = |another: bool| -> BTreeSet<(&str, &str)> {
+            let failed = self.symbols.iter().filter_map(|((file, _), symbols)| {
                 Some((&**file, symbols.as_ref().err().copied()?))
             });
             failed
                 .filter(|(_, why)| (*why == ANOTHER_BUILD) == another)
                 .collect()
         };
-        let (files, others) = (nameless(false), nameless(true));
+        let (files, other_builds) = (failed_files(false), failed_files(true));
         if !files.is_empty() {
             let list: Vec<String> = files
                 .iter()
@@ -476,8 +507,8 @@ impl Names {
                 list.join(", ")
             ));
         }
-        if !others.is_empty() {
-            let list: Vec<&str> = others.iter().map(|(file, _)| *file).collect();
+        if !other_builds.is_empty() {
+            let list: Vec<&str> = other_builds.iter().map(|(file, _)| *file).collect();
             lines.push(format!(
                 "no names of functions in {}: the file is another build than the one that ran",
                 list.join(", ")

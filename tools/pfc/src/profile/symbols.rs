@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names of functions, from the symbol tables of ELF files.
+//! Reads the names of functions from the symbol tables of ELF files.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,52 +11,60 @@ use std::rc::Rc;
 use object::elf::SHF_EXECINSTR;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SymbolKind};
 
-use super::files::{candidates, load, Identity, ANOTHER_BUILD, NOT_THERE};
+use super::files::{candidate_paths, read_mapped_file, Identity, ANOTHER_BUILD, NOT_FOUND};
 
-/// What has no name.
+/// The name of a function or an object that is not known.
 pub const UNKNOWN: &str = "[unknown]";
 
-/// Bytes of a vDSO at most.
-const LARGEST_VDSO: u64 = 1 << 20;
+/// The maximum size of a vDSO in bytes.
+const MAX_VDSO_SIZE: u64 = 1 << 20;
 
-/// Functions by address.
+/// The functions of an ELF file or a perf map, by address.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    /// Address, bytes or 0, name as it is in the file.
-    all: Vec<(u64, u64, Rc<str>)>,
-    /// In the file: offset, bytes, address.
+    /// The address of each function, its size (0 if the size is unknown), and its name without
+    /// demangling.
+    functions: Vec<(u64, u64, Rc<str>)>,
+    /// The segments of the ELF file: offset in the file, size in the file, address.
     segments: Vec<(u64, u64, u64)>,
 }
 
 impl Symbols {
-    pub fn new(mut all: Vec<(u64, u64, Rc<str>)>) -> Self {
-        // Of those at one address the largest; then what is not a local label.
-        all.sort_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
-        all.dedup_by_key(|s| s.0);
+    pub fn new(mut functions: Vec<(u64, u64, Rc<str>)>) -> Self {
+        // If several functions have the same address, the largest one is kept. Of functions with
+        // the same size, the first one is kept, so that a function precedes a local label.
+        functions.sort_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
+        functions.dedup_by_key(|s| s.0);
         Self {
-            all,
+            functions,
             segments: Vec::new(),
         }
     }
 
-    /// Reads the symbols of the ELF file that a process has mapped, or what is installed of its
-    /// symbols elsewhere. The file is looked for where the process finds it, if that is still
-    /// there, and then here.
+    /// Reads the symbols of the ELF file that a process has mapped. The file is searched for in the
+    /// root directory of the process, if the process still exists, and then in the root directory
+    /// of pfc.
     ///
     /// # Errors
     ///
-    /// The reason, in words; [`ANOTHER_BUILD`] if only other files have that path.
-    pub fn find_file(pid: i32, path: &str, identity: &Identity) -> Result<Self, &'static str> {
+    /// The reason, in words; [`ANOTHER_BUILD`] if a file with that path was found, but no file with
+    /// the given identity.
+    pub fn read_mapped_file(
+        pid: i32,
+        path: &str,
+        identity: &Identity,
+    ) -> Result<Self, &'static str> {
         let mut why = None;
-        // Without an identity only the path says which file it is.
+        // Without an identity, only the path itself is used, and not the paths in /proc/PID.
         let is_usable = |candidate: &PathBuf| {
             *identity != Identity::Any || candidate.as_path() == Path::new(path)
         };
-        for candidate in candidates(pid, path).filter(is_usable) {
+        for candidate in candidate_paths(pid, path).filter(is_usable) {
             let is_program = candidate.ends_with("exe") && !path.ends_with("exe");
-            match load(&candidate, identity).and_then(|bytes| Self::read(&bytes)) {
+            match read_mapped_file(&candidate, identity).and_then(|bytes| Self::parse_elf(&bytes)) {
                 Ok(symbols) => return Ok(symbols),
-                // The program is tried on the chance that it is meant.
+                // The program of the process is only a guess, so a failure to read the program is
+                // not reported.
                 Err(_) if is_program => {}
                 Err(e) if why != Some(ANOTHER_BUILD) => why = Some(e),
                 Err(_) => {}
@@ -65,59 +73,62 @@ impl Symbols {
         Err(why.unwrap_or("not a file"))
     }
 
-    /// Reads the symbols of an ELF file in memory.
+    /// Reads the symbols of an ELF file whose contents are `bytes`. If the file has no symbol
+    /// table, the symbols are read from an installed debug file, or else from the dynamic symbol
+    /// table.
     ///
     /// # Errors
     ///
-    /// The reason why the file has no symbols, in words.
-    pub fn read(bytes: &[u8]) -> Result<Self, &'static str> {
+    /// The reason, in words, why the file has no symbols.
+    pub fn parse_elf(bytes: &[u8]) -> Result<Self, &'static str> {
         let file = object::File::parse(bytes).map_err(|_| "it is no ELF file")?;
-        let mut symbols = Self::of(&file, false);
-        if symbols.all.is_empty() {
+        let mut symbols = Self::from_symbol_table(&file, false);
+        if symbols.functions.is_empty() {
             let id = file.build_id().ok().flatten();
-            let debug = id.and_then(debug_file);
-            if let Some(bytes) = debug.and_then(|p| load(&p, &Identity::Any).ok()) {
+            let debug = id.and_then(debug_file_path);
+            if let Some(bytes) = debug.and_then(|p| read_mapped_file(&p, &Identity::Any).ok()) {
                 if let Ok(file) = object::File::parse(&*bytes) {
-                    symbols.all = Self::of(&file, false).all;
+                    symbols.functions = Self::from_symbol_table(&file, false).functions;
                 }
             }
         }
-        if symbols.all.is_empty() {
-            symbols.all = Self::of(&file, true).all;
+        if symbols.functions.is_empty() {
+            symbols.functions = Self::from_symbol_table(&file, true).functions;
         }
         symbols.segments = file
             .segments()
             .map(|s| (s.file_range().0, s.file_range().1, s.address()))
             .collect();
-        match symbols.all.is_empty() {
+        match symbols.functions.is_empty() {
             true => Err("it is stripped"),
             false => Ok(symbols),
         }
     }
 
-    /// The vDSO, which the kernel maps into each process: this one's, without its file.
+    /// Reads the symbols of the vDSO from the memory of pfc, because the kernel maps the vDSO into
+    /// each process and there is no file of the vDSO.
     ///
     /// # Errors
     ///
-    /// The reason why it has no symbols, in words.
-    pub fn vdso() -> Result<Self, &'static str> {
-        let maps = fs::read_to_string("/proc/self/maps").map_err(|_| NOT_THERE)?;
+    /// The reason, in words, why the vDSO has no symbols.
+    pub fn read_vdso() -> Result<Self, &'static str> {
+        let maps = fs::read_to_string("/proc/self/maps").map_err(|_| NOT_FOUND)?;
         let line = maps.lines().find(|line| line.ends_with("[vdso]"));
         let range = line.and_then(|line| line.split_once(' ')?.0.split_once('-'));
         let hex = |text| u64::from_str_radix(text, 16).ok();
         let (start, end) = range
             .and_then(|(start, end)| Some((hex(start)?, hex(end)?)))
-            .ok_or(NOT_THERE)?;
-        let bytes = end.checked_sub(start).filter(|n| *n <= LARGEST_VDSO);
-        let mut image = vec![0; bytes.ok_or(NOT_THERE)? as usize];
-        let memory = fs::File::open("/proc/self/mem").map_err(|_| NOT_THERE)?;
+            .ok_or(NOT_FOUND)?;
+        let bytes = end.checked_sub(start).filter(|n| *n <= MAX_VDSO_SIZE);
+        let mut image = vec![0; bytes.ok_or(NOT_FOUND)? as usize];
+        let memory = fs::File::open("/proc/self/mem").map_err(|_| NOT_FOUND)?;
         memory
             .read_exact_at(&mut image, start)
             .map_err(|_| "it cannot be read")?;
-        Self::read(&image)
+        Self::parse_elf(&image)
     }
 
-    fn of(file: &object::File<'_>, dynamic: bool) -> Self {
+    fn from_symbol_table(file: &object::File<'_>, dynamic: bool) -> Self {
         let is_code = |section: &object::Section<'_, '_>| match section.flags() {
             SectionFlags::Elf { sh_flags } => sh_flags & u64::from(SHF_EXECINSTR) != 0,
             _ => false,
@@ -131,7 +142,8 @@ impl Symbols {
             let symbol = (s.address(), s.size(), name.into());
             match s.kind() {
                 SymbolKind::Text if s.is_definition() => functions.push(symbol),
-                // A function in assembler without .type, or a local label.
+                // The symbol is a function in assembler without a .type directive, or a local
+                // label.
                 SymbolKind::Unknown if s.section_index().is_some_and(|i| code.contains(&i)) => {
                     labels.push(symbol);
                 }
@@ -142,31 +154,33 @@ impl Symbols {
             true => file.dynamic_symbols().for_each(&mut take),
             false => file.symbols().for_each(&mut take),
         }
-        let mut this = Self::new(functions);
-        // Inside of a function it is a label of that function.
-        labels.retain(|(at, ..)| !this.is_inside(*at));
-        this.all.append(&mut labels);
-        Self::new(this.all)
+        let mut symbols = Self::new(functions);
+        // A symbol inside a function is a local label of that function.
+        labels.retain(|(at, ..)| !symbols.is_in_function(*at));
+        symbols.functions.append(&mut labels);
+        Self::new(symbols.functions)
     }
 
     /// Returns true if the address is in a function whose size is known.
-    fn is_inside(&self, address: u64) -> bool {
-        let above = self.all.partition_point(|s| s.0 <= address);
-        let function = above.checked_sub(1).and_then(|n| self.all.get(n));
+    fn is_in_function(&self, address: u64) -> bool {
+        let above = self.functions.partition_point(|s| s.0 <= address);
+        let function = above.checked_sub(1).and_then(|n| self.functions.get(n));
         function.is_some_and(|(start, bytes, _)| address - start < *bytes)
     }
 
-    /// Of an address in the file as it is when loaded.
+    /// Returns the function that contains an address, and the offset of the address in the
+    /// function. The address is an address of the ELF file or of the perf map.
     pub fn find(&self, address: u64) -> Option<(&Rc<str>, u64)> {
-        let above = self.all.partition_point(|s| s.0 <= address);
-        let (start, bytes, name) = self.all.get(above.checked_sub(1)?)?;
+        let above = self.functions.partition_point(|s| s.0 <= address);
+        let (start, bytes, name) = self.functions.get(above.checked_sub(1)?)?;
         let offset = address - start;
-        // Written in assembler, some say no size: up to the next.
+        // The size of some functions in assembler is unknown. A function of unknown size is taken
+        // to extend to the next function.
         (*bytes == 0 || offset < *bytes).then_some((name, offset))
     }
 
-    /// Of an offset in the file.
-    pub fn find_in_file(&self, offset: u64) -> Option<(&Rc<str>, u64)> {
+    /// Returns the function at an offset in the ELF file, and the offset in the function.
+    pub fn find_offset(&self, offset: u64) -> Option<(&Rc<str>, u64)> {
         let segment = self
             .segments
             .iter()
@@ -176,8 +190,8 @@ impl Symbols {
     }
 }
 
-/// Where packages of symbols put them.
-fn debug_file(id: &[u8]) -> Option<PathBuf> {
+/// Returns the path under which distributions install the debug file for a build ID.
+fn debug_file_path(id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;
     let mut path = format!("/usr/lib/debug/.build-id/{first:02x}/");
     for byte in rest {
@@ -187,7 +201,7 @@ fn debug_file(id: &[u8]) -> Option<PathBuf> {
     Some(path.into())
 }
 
-/// As it was in the source.
+/// Returns the name of a function as in its source code.
 pub fn demangle(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");
@@ -235,15 +249,15 @@ mod tests {
     #[test]
     fn r1_9_this_programs_own_functions_have_names() {
         let path = std::env::current_exe().expect("a path");
-        let find = |path: &str| Symbols::find_file(-1, path, &Identity::Any);
+        let find = |path: &str| Symbols::read_mapped_file(-1, path, &Identity::Any);
         let symbols = find(&path.to_string_lossy()).expect("symbols");
         assert!(symbols
-            .all
+            .functions
             .iter()
             .any(|s| s.2.contains("r1_9_this_program")));
-        let vdso = Symbols::vdso().expect("symbols");
-        assert!(vdso.all.iter().any(|s| s.2.contains("clock_gettime")));
+        let vdso = Symbols::read_vdso().expect("symbols");
+        assert!(vdso.functions.iter().any(|s| s.2.contains("clock_gettime")));
         assert!(find("/proc/self/maps").is_err());
-        assert_eq!(find("/nowhere").err(), Some(NOT_THERE));
+        assert_eq!(find("/nowhere").err(), Some(NOT_FOUND));
     }
 }

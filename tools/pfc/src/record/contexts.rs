@@ -1,70 +1,73 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts that sample: one for each thread or CPU, alike, each with its ring.
+//! The sampling contexts of a recording: one context for each thread or CPU, all with the same
+//! configuration, and each with its ring.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use perfmon::{sampled, Context, Message, Scope, Value};
+use perfmon::{sampling_pmd, Context, Message, RegisterValue, Scope};
 use ring::{Argument, Record, Ring};
 
-use super::pace::Pace;
+use super::freq::FreqController;
 use super::task_events::TaskEvents;
-use super::tasks::{now, numbers, BuildIds, Tasks};
-use crate::data::{Common, Encoder};
-use crate::stat::command::Crew;
-use crate::stat::counting::at;
-use crate::stat::short::{Causes, Shorts};
-use crate::stat::throttled::Throttled;
+use super::tasks::{now, numeric_entries, BuildIds, Tasks};
+use crate::data::{Encoder, SampleId};
+use crate::stat::command::FollowHandler;
+use crate::stat::counting::on_target;
+use crate::stat::short_counts::{ShortCauses, ShortCounts};
+use crate::stat::throttling::Throttling;
 
-/// Threads are looked at for their processes' names in /proc.
-fn process(thread: u32) -> u32 {
+/// Returns the process ID of a thread, from /proc. Returns the thread ID if the thread has exited.
+fn process_id(thread: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
     line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
 }
 
-/// A counter that samples.
+/// The sampling configuration of one PMD (data register).
 #[derive(Clone, Debug)]
 pub struct Sampler {
     pub pmd: u16,
-    /// To begin with.
+    /// The initial period, in events.
     pub period: u64,
-    /// Samples per second, where the period is to follow them.
+    /// The number of samples per second to which the period is adjusted; `None` if the period is
+    /// fixed.
     pub frequency: Option<u64>,
-    /// In its samples.
+    /// The ID that samples of this PMD contain.
     pub id: u64,
 }
 
-/// What each context is made of.
+/// The configuration that all contexts of a recording share.
 #[derive(Clone, Debug)]
-pub struct Recipe {
+pub struct ContextConfig {
     pub scope: Scope,
     pub format: &'static str,
     pub argument: Argument,
-    pub pmcs: Vec<Value>,
+    pub pmcs: Vec<RegisterValue>,
     pub samplers: Vec<Sampler>,
 }
 
-impl Recipe {
-    /// Written, not attached.
-    pub fn open(&self) -> io::Result<Context> {
+impl ContextConfig {
+    /// Creates a context and writes its registers, without attaching the context.
+    pub fn create_context(&self) -> io::Result<Context> {
         let context = Context::create_format(self.scope, self.format, &self.argument.to_bytes())?;
         context.write_pmcs(&self.pmcs)?;
         let pmds: Vec<_> = self
             .samplers
             .iter()
-            .map(|s| sampled(s.pmd, s.period, s.id))
+            .map(|s| sampling_pmd(s.pmd, s.period, s.id))
             .collect();
-        context.write(&pmds)?;
+        context.write_sampling_pmds(&pmds)?;
         Ok(context)
     }
 
-    /// Can it be had, of this thread or that CPU?
-    pub fn try_on(&self, target: u32) -> io::Result<()> {
-        at(self.scope, target, || {
-            let context = self.open()?;
+    /// Checks whether a context with this configuration can be created and attached to the target,
+    /// a thread or CPU. The context is closed again.
+    pub fn probe(&self, target: u32) -> io::Result<()> {
+        on_target(self.scope, target, || {
+            let context = self.create_context()?;
             context.load(target)?;
             Ring::open(&context)?;
             context.unload()
@@ -72,189 +75,202 @@ impl Recipe {
     }
 }
 
-struct Live {
+struct ActiveContext {
     context: Context,
     ring: Ring,
-    /// Those of [`Recipe::samplers`] that follow a frequency.
-    paces: Vec<Option<Pace>>,
-    /// Records, so far.
-    lost: u64,
-    ended: bool,
+    /// The frequency controller of each sampler in [`ContextConfig::samplers`]; `None` if the
+    /// period of the sampler is fixed.
+    controllers: Vec<Option<FreqController>>,
+    /// The number of lost records of the ring that have been added to [`Drained::lost`].
+    reported_lost: u64,
+    is_ended: bool,
 }
 
-impl Live {
-    /// Reads its messages: why it has ended before its target, if it has.
-    fn look(&mut self, scope: Scope) -> Causes {
-        while !self.ended {
-            match self.context.message() {
+impl ActiveContext {
+    /// Reads the messages of the context. Returns the causes if the context has ended before its
+    /// thread or CPU did.
+    fn read_messages(&mut self, scope: Scope) -> ShortCauses {
+        while !self.is_ended {
+            match self.context.read_message() {
                 Ok(None) => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => break,
                 Ok(Some(Message::Overflow { .. } | Message::Other(_))) => {}
                 Ok(Some(message)) => {
-                    self.ended = true;
-                    return Causes::of(message, scope);
+                    self.is_ended = true;
+                    return ShortCauses::from_message(message, scope);
                 }
-                // Without messages there is nothing to wait for; the ring stays.
-                Err(_) => self.ended = true,
+                // If messages cannot be read, the end of the context cannot be detected, so the
+                // context counts as ended. The ring of an ended context is still read.
+                Err(_) => self.is_ended = true,
             }
         }
-        Causes::NONE
+        ShortCauses::NONE
     }
 }
 
-/// What came out of the rings, until it is written.
+/// The contents of the rings that have been read and not been written to the file yet.
 #[derive(Default)]
-pub struct Harvest {
+pub struct Drained {
     pub records: Encoder,
     pub samples: u64,
     pub lost: u64,
-    /// Samples of idle CPUs or of processes outside of this pid name space.
-    pub outside: u64,
+    /// The number of samples of idle CPUs, or of processes outside of this PID namespace.
+    pub outside_namespace: u64,
 }
 
-/// All of them.
+/// All contexts of a recording, by thread ID or CPU number.
 pub struct Contexts {
-    recipe: Recipe,
-    live: BTreeMap<u32, Live>,
+    config: ContextConfig,
+    live: BTreeMap<u32, ActiveContext>,
     pub tasks: Tasks,
-    /// The kernel's records of processes, where it gives them.
-    events: Option<TaskEvents>,
-    pub harvest: Harvest,
-    /// Threads that could not be sampled, and why the first could not.
-    pub missed: usize,
-    pub trouble: Option<io::Error>,
-    /// Threads and CPUs that were not sampled to their end.
-    shorts: Shorts,
-    /// Storms of contexts that were closed; and what the files before this one told.
-    closed: Throttled,
-    told: Throttled,
-    /// Rings that are read only when a file is to be made.
-    is_recorder: bool,
-    is_broken: bool,
-    /// This program runs in a pid name space that is not the first one, so CPUs also run processes
-    /// without a number in it.
-    is_nested: bool,
+    /// The kernel's records of processes; `None` if the kernel refuses to open the perf events.
+    task_events: Option<TaskEvents>,
+    pub drained: Drained,
+    /// The number of threads that could not be sampled, and the error of the first of these
+    /// threads.
+    pub failed_threads: usize,
+    pub first_error: Option<io::Error>,
+    /// The threads and CPUs for which samples are missing, with the causes.
+    short_counts: ShortCounts,
+    /// The throttling of contexts that were closed, and the throttling that was reported for
+    /// earlier files.
+    closed_throttling: Throttling,
+    reported_throttling: Throttling,
+    /// True if the rings are overwritten, and are read only when a file is written.
+    is_flight_recorder: bool,
+    has_broken_ring: bool,
+    /// True if this program runs in a PID namespace other than the initial one. CPUs then also run
+    /// processes that have no ID in the PID namespace.
+    in_child_pid_namespace: bool,
 }
 
-/// The link of the first pid name space, by the kernel's PROC_PID_INIT_INO.
-const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+/// The target of the link /proc/self/ns/pid in the initial PID namespace; the number is the
+/// kernel's PROC_PID_INIT_INO.
+const INIT_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-fn is_nested() -> bool {
+fn in_child_pid_namespace() -> bool {
     let own = std::fs::read_link("/proc/self/ns/pid");
-    own.is_ok_and(|own| own.as_os_str() != FIRST_PID_NAMESPACE)
+    own.is_ok_and(|own| own.as_os_str() != INIT_PID_NAMESPACE)
 }
 
 impl Contexts {
-    pub fn new(recipe: Recipe, is_recorder: bool, stacks: bool) -> Self {
-        let id = recipe.samplers.first().map_or(0, |s| s.id);
-        let mut harvest = Harvest::default();
-        harvest.records.stacks = stacks;
+    pub fn new(config: ContextConfig, is_flight_recorder: bool, has_stacks: bool) -> Self {
+        let id = config.samplers.first().map_or(0, |s| s.id);
+        let mut drained = Drained::default();
+        drained.records.has_stacks = has_stacks;
         Self {
-            recipe,
+            config,
             live: BTreeMap::new(),
             tasks: Tasks::new(id),
-            events: None,
-            harvest,
-            missed: 0,
-            trouble: None,
-            shorts: Shorts::default(),
-            closed: Throttled::default(),
-            told: Throttled::default(),
-            is_recorder,
-            is_broken: false,
-            is_nested: is_nested(),
+            task_events: None,
+            drained,
+            failed_threads: 0,
+            first_error: None,
+            short_counts: ShortCounts::default(),
+            closed_throttling: Throttling::default(),
+            reported_throttling: Throttling::default(),
+            is_flight_recorder,
+            has_broken_ring: false,
+            in_child_pid_namespace: in_child_pid_namespace(),
         }
     }
 
-    /// Attached, not yet sampling.
-    pub fn load(&mut self, target: u32) -> io::Result<()> {
-        let recipe = &self.recipe;
-        let context = at(recipe.scope, target, || {
-            let context = recipe.open()?;
+    /// Creates a context and attaches the context to a thread or CPU, without starting the context.
+    pub fn attach(&mut self, target: u32) -> io::Result<()> {
+        let config = &self.config;
+        let context = on_target(config.scope, target, || {
+            let context = config.create_context()?;
             context.load(target)?;
             Ok(context)
         })?;
-        self.insert(target, context)
+        self.insert_attached(target, context)
     }
 
-    fn start_one(&self, target: u32) -> io::Result<()> {
+    fn start_context(&self, target: u32) -> io::Result<()> {
         match self.live.get(&target) {
-            Some(live) => at(self.recipe.scope, target, || live.context.start()),
+            Some(live) => on_target(self.config.scope, target, || live.context.start()),
             None => Ok(()),
         }
     }
 
-    /// All sample. A thread that has ended meanwhile is no fault.
+    /// Starts all contexts. A thread that has exited since its context was attached is not an
+    /// error.
     pub fn start(&self) -> io::Result<()> {
         for target in self.live.keys() {
-            match self.start_one(*target) {
-                Err(e) if crate::stat::counting::is_gone(&e) => {}
+            match self.start_context(*target) {
+                Err(e) if crate::stat::counting::is_esrch(&e) => {}
                 done => done?,
             }
         }
         Ok(())
     }
 
-    /// None samples any more.
+    /// Stops all contexts.
     pub fn stop(&self) {
         for (target, live) in &self.live {
-            // What has ended samples no more, either.
-            let _ = at(self.recipe.scope, *target, || live.context.stop());
+            // An error of the call means that the context has ended, and an ended context takes no
+            // samples.
+            let _ = on_target(self.config.scope, *target, || live.context.stop());
         }
     }
 
-    /// Those that have something to say.
-    pub fn files(&self) -> Vec<BorrowedFd<'_>> {
-        let live = self.live.values().filter(|live| !live.ended);
-        let mut files: Vec<_> = live.map(|live| live.context.as_fd()).collect();
-        files.extend(self.events.iter().flat_map(TaskEvents::files));
-        files
+    /// Returns the descriptors that become readable when a context has messages or data, or when a
+    /// ring of the kernel's records is half full.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let live = self.live.values().filter(|live| !live.is_ended);
+        let mut fds: Vec<_> = live.map(|live| live.context.as_fd()).collect();
+        fds.extend(self.task_events.iter().flat_map(TaskEvents::fds));
+        fds
     }
 
-    /// Reads messages, and the rings if they are not kept for later.
-    pub fn turn(&mut self) -> io::Result<()> {
+    /// Reads the messages of all contexts, and the kernel's records of processes. Unless the
+    /// recording is a flight recorder, this function also reads the rings of the contexts and
+    /// adjusts the periods.
+    pub fn poll(&mut self) -> io::Result<()> {
         let targets: Vec<u32> = self.live.keys().copied().collect();
         for target in targets {
             let Some(live) = self.live.get_mut(&target) else {
                 continue;
             };
-            let causes = live.look(self.recipe.scope);
-            self.shorts.add(target, causes);
-            if !self.is_recorder {
-                self.drain(target);
-                self.adjust(target)?;
+            let causes = live.read_messages(self.config.scope);
+            self.short_counts.add(target, causes);
+            if !self.is_flight_recorder {
+                self.drain_ring(target);
+                self.adjust_periods(target)?;
             }
         }
-        self.drain_events();
+        self.drain_task_events();
         Ok(())
     }
 
-    /// Reads the kernel's records of processes. The caller has read the samples before, so the
-    /// records that precede a sample are read with it.
-    fn drain_events(&mut self) {
-        if let Some(events) = &mut self.events {
+    /// Reads the kernel's records of processes. The caller has read the samples before. All records
+    /// that precede a sample have therefore been read when the sample is written.
+    fn drain_task_events(&mut self) {
+        if let Some(events) = &mut self.task_events {
             self.tasks.drain(events);
         }
     }
 
-    /// Reads all rings, whatever they are.
+    /// Reads all rings, including the rings of a flight recorder. While the rings are read, the
+    /// contexts of a flight recorder are paused. Contexts of a flight recorder that have ended are
+    /// closed.
     pub fn drain_all(&mut self) {
         let targets: Vec<u32> = self.live.keys().copied().collect();
         for target in &targets {
-            self.pause(*target, true);
+            self.set_paused(*target, true);
         }
         for target in &targets {
-            self.drain(*target);
+            self.drain_ring(*target);
         }
-        self.drain_events();
+        self.drain_task_events();
         for target in &targets {
-            self.pause(*target, false);
+            self.set_paused(*target, false);
         }
-        if self.is_recorder {
+        if self.is_flight_recorder {
             let ended: Vec<u32> = self
                 .live
                 .iter()
-                .filter(|(_, live)| live.ended)
+                .filter(|(_, live)| live.is_ended)
                 .map(|(target, _)| *target)
                 .collect();
             for target in ended {
@@ -266,15 +282,16 @@ impl Contexts {
     fn close(&mut self, target: u32) {
         if let Some(live) = self.live.remove(&target) {
             if let Ok(status) = live.context.status() {
-                self.closed.add(&status);
-                self.shorts.add(target, Causes::of_status(&status));
+                self.closed_throttling.add(&status);
+                self.short_counts
+                    .add(target, ShortCauses::from_status(&status));
             }
         }
     }
 
-    /// Storms since this was asked last.
-    pub fn take_throttled(&mut self) -> Throttled {
-        let mut all = self.closed;
+    /// Returns the throttling of all contexts since the last call.
+    pub fn take_throttling(&mut self) -> Throttling {
+        let mut all = self.closed_throttling;
         for status in self
             .live
             .values()
@@ -282,180 +299,189 @@ impl Contexts {
         {
             all.add(&status);
         }
-        let before = std::mem::replace(&mut self.told, all);
+        let before = std::mem::replace(&mut self.reported_throttling, all);
         all.since(&before)
     }
 
-    fn pause(&self, target: u32, paused: bool) {
-        if let (true, Some(live)) = (self.is_recorder, self.live.get(&target)) {
-            // While it is not paused the oldest records may go while they are read.
-            let _ = at(self.recipe.scope, target, || live.context.pause(paused));
+    fn set_paused(&self, target: u32, paused: bool) {
+        if let (true, Some(live)) = (self.is_flight_recorder, self.live.get(&target)) {
+            // Unless the context is paused, the kernel may overwrite the oldest records before pfc
+            // reads the records. An error of the call means that the context has ended.
+            let _ = on_target(self.config.scope, target, || live.context.pause(paused));
         }
     }
 
-    fn drain(&mut self, target: u32) {
+    fn drain_ring(&mut self, target: u32) {
         let Some(live) = self.live.get_mut(&target) else {
             return;
         };
-        let samplers = &self.recipe.samplers;
-        let first = samplers.first().map_or(0, |s| s.id);
-        let harvest = &mut self.harvest;
+        let samplers = &self.config.samplers;
+        let first_id = samplers.first().map_or(0, |s| s.id);
+        let drained = &mut self.drained;
         for record in live.ring.records() {
-            let common = |time| Common {
+            let sample_id = |time| SampleId {
                 time,
-                id: first,
-                ..Common::default()
+                id: first_id,
+                ..SampleId::default()
             };
             match record {
                 Record::Sample(mut sample) => {
-                    if self.is_nested && sample.pid == 0 {
+                    if self.in_child_pid_namespace && sample.pid == 0 {
                         (sample.pid, sample.tid) = (u32::MAX, u32::MAX);
-                        harvest.outside += 1;
+                        drained.outside_namespace += 1;
                     }
-                    self.tasks.seen(&sample);
-                    let which = samplers.iter().position(|s| s.id == sample.eventid);
-                    if let Some(pace) = which.and_then(|n| live.paces[n].as_mut()) {
-                        pace.sample(sample.time);
+                    self.tasks.handle_sample(&sample);
+                    let index = samplers.iter().position(|s| s.id == sample.eventid);
+                    if let Some(controller) = index.and_then(|n| live.controllers[n].as_mut()) {
+                        controller.add_sample(sample.time);
                     }
-                    let id = which.map_or(first, |_| sample.eventid);
-                    harvest.records.sample(&sample, id);
-                    harvest.samples += 1;
+                    let id = index.map_or(first_id, |_| sample.eventid);
+                    drained.records.sample(&sample, id);
+                    drained.samples += 1;
                 }
-                Record::Lost(lost) => harvest.records.lost(lost, &common(now())),
-                Record::Throttle(time) => harvest.records.throttle(true, &common(time)),
-                Record::Unthrottle(time) => harvest.records.throttle(false, &common(time)),
-                Record::Exec(time) => self.tasks.exec_of_thread(target, time),
-                // Of a later kernel side.
+                Record::Lost(lost) => drained.records.lost(lost, &sample_id(now())),
+                Record::Throttle(time) => drained.records.throttle(true, &sample_id(time)),
+                Record::Unthrottle(time) => drained.records.throttle(false, &sample_id(time)),
+                Record::Exec(time) => self.tasks.record_thread_exec(target, time),
+                // A kernel module that is newer than pfc may write records of an unknown type.
                 Record::Other { .. } => {}
             }
         }
-        self.tasks.check_all();
-        // The last that were lost are told by no record.
+        self.tasks.check_sampled();
+        // A loss after the last record in the ring is not reported by a record, only by the ring's
+        // count.
         let lost = live.ring.lost();
-        harvest.lost += lost.saturating_sub(live.lost);
-        live.lost = lost;
-        self.is_broken |= live.ring.is_broken();
+        drained.lost += lost.saturating_sub(live.reported_lost);
+        live.reported_lost = lost;
+        self.has_broken_ring |= live.ring.is_broken();
     }
 
-    /// Periods that are to be others.
-    fn adjust(&mut self, target: u32) -> io::Result<()> {
+    /// Writes new periods for the samplers whose period should change.
+    fn adjust_periods(&mut self, target: u32) -> io::Result<()> {
         let Some(live) = self.live.get_mut(&target) else {
             return Ok(());
         };
         let mut pmds = Vec::new();
-        for (sampler, pace) in self.recipe.samplers.iter().zip(&mut live.paces) {
-            if let Some(period) = pace.as_mut().and_then(Pace::adjust) {
-                pmds.push(sampled(sampler.pmd, period, sampler.id));
+        for (sampler, controller) in self.config.samplers.iter().zip(&mut live.controllers) {
+            if let Some(period) = controller.as_mut().and_then(FreqController::adjust) {
+                pmds.push(sampling_pmd(sampler.pmd, period, sampler.id));
             }
         }
-        if pmds.is_empty() || live.ended {
+        if pmds.is_empty() || live.is_ended {
             return Ok(());
         }
-        // Where it cannot be done while it runs, the period stays.
-        let _ = at(self.recipe.scope, target, || live.context.write(&pmds));
+        // If the write_sampling_pmds fails, the old period stays in effect.
+        let _ = on_target(self.config.scope, target, || {
+            live.context.write_sampling_pmds(&pmds)
+        });
         Ok(())
     }
 
-    /// Is there nobody left to sample?
-    pub fn is_over(&self) -> bool {
-        self.live.values().all(|live| live.ended)
+    /// Returns true if all contexts have ended.
+    pub fn all_ended(&self) -> bool {
+        self.live.values().all(|live| live.is_ended)
     }
 
-    /// Says what went wrong on the way.
-    pub fn finish(&mut self) {
+    /// Prints warnings about lost records, samples without a name, and threads or CPUs whose
+    /// sampling ended early.
+    pub fn print_problems(&mut self) {
         for (target, live) in &mut self.live {
-            let causes = live.look(self.recipe.scope);
-            self.shorts.add(*target, causes);
+            let causes = live.read_messages(self.config.scope);
+            self.short_counts.add(*target, causes);
             if let Ok(status) = live.context.status() {
-                self.shorts.add(*target, Causes::of_status(&status));
+                self.short_counts
+                    .add(*target, ShortCauses::from_status(&status));
             }
         }
-        if let lost @ 1.. = self.events.as_ref().map_or(0, |events| events.lost) {
+        if let lost @ 1.. = self.task_events.as_ref().map_or(0, |events| events.lost) {
             eprintln!("pfc: {lost} records of processes were lost: some names may be missing, or those of an earlier program");
         }
-        if self.harvest.outside > 0 {
+        if self.drained.outside_namespace > 0 {
             eprintln!(
                 "pfc: {} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)",
-                self.harvest.outside
+                self.drained.outside_namespace
             );
         }
-        if self.is_broken {
-            eprintln!("pfc: a ring held what is no record; is pfc as new as the module?");
+        if self.has_broken_ring {
+            eprintln!("pfc: a ring contained an invalid record: install pfc and the modules in the same version");
         }
-        for sentence in self.shorts.sentences(self.recipe.scope, "sampling") {
+        for sentence in self.short_counts.sentences(self.config.scope, "sampling") {
             eprintln!("pfc: {sentence}");
         }
     }
 }
 
-impl Crew for Contexts {
-    const LEAVING: bool = true;
+impl FollowHandler for Contexts {
+    const STOP_AT_EXIT: bool = true;
 
-    fn forked(&mut self, process: u32) {
-        // Where the kernel gives no records, /proc is read at the exec.
+    fn process_forked(&mut self, process: u32) {
+        // If the kernel refuses to give records of processes, /proc is read when the process calls
+        // exec.
         let time = now();
-        if self.open_events(Some(&[process])) {
-            self.tasks.there(process, time, &mut BuildIds::new());
+        if self.open_task_events(Some(&[process])) {
+            self.tasks.add_existing(process, time, &mut BuildIds::new());
         }
     }
 
-    fn open(&self) -> io::Result<Option<Context>> {
-        self.recipe.open().map(Some)
+    fn create_context(&self) -> io::Result<Option<Context>> {
+        self.config.create_context().map(Some)
     }
 
-    fn insert(&mut self, thread: u32, context: Context) -> io::Result<()> {
+    fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()> {
         let ring = Ring::open(&context)?;
-        let pace = |s: &Sampler| s.frequency.map(|f| Pace::new(f, s.period));
-        let live = Live {
+        let controller = |s: &Sampler| s.frequency.map(|f| FreqController::new(f, s.period));
+        let live = ActiveContext {
             ring,
-            paces: self.recipe.samplers.iter().map(pace).collect(),
+            controllers: self.config.samplers.iter().map(controller).collect(),
             context,
-            lost: 0,
-            ended: false,
+            reported_lost: 0,
+            is_ended: false,
         };
         self.live.insert(thread, live);
         Ok(())
     }
 
-    fn follow(&mut self, thread: u32) {
-        self.tasks.born(thread, now());
-        self.sample(thread);
+    fn attach_new_thread(&mut self, thread: u32) {
+        self.tasks.record_fork(thread, now());
+        self.attach_and_start(thread);
     }
 
-    fn begin(&mut self, thread: u32) {
-        self.tasks.exec(thread, now());
-        self.sample(thread);
+    fn command_executed(&mut self, thread: u32) {
+        self.tasks.record_exec(thread, now());
+        self.attach_and_start(thread);
     }
 
-    fn exec(&mut self, former: u32, now_thread: u32) -> io::Result<()> {
-        if former != now_thread {
-            self.end(now_thread)?;
-            if let Some(live) = self.live.remove(&former) {
-                self.live.insert(now_thread, live);
+    fn thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()> {
+        if former_tid != tid {
+            self.thread_exited(tid)?;
+            if let Some(live) = self.live.remove(&former_tid) {
+                self.live.insert(tid, live);
             }
         }
-        // What was sampled before is of the former program.
-        if !self.is_recorder {
-            self.drain(now_thread);
+        // The samples in the ring are of the old program, so the ring is read before the exec is
+        // recorded.
+        if !self.is_flight_recorder {
+            self.drain_ring(tid);
         }
-        self.tasks.exec(now_thread, now());
+        self.tasks.record_exec(tid, now());
         Ok(())
     }
 
-    fn leaving(&mut self, thread: u32) {
-        // The last moment at which its code can be known.
-        self.tasks.leaving(thread, now());
+    fn before_thread_exit(&mut self, thread: u32) {
+        // After the exit, the mappings of the process can no longer be read from /proc.
+        self.tasks.record_exit(thread, now());
     }
 
-    fn end(&mut self, thread: u32) -> io::Result<()> {
+    fn thread_exited(&mut self, thread: u32) -> io::Result<()> {
         if let Some(live) = self.live.get_mut(&thread) {
-            let causes = live.look(self.recipe.scope);
-            self.shorts.add(thread, causes);
-            // What it did last may be what is wanted.
-            live.ended = true;
+            let causes = live.read_messages(self.config.scope);
+            self.short_counts.add(thread, causes);
+            // The context is kept until the next file is written: a flight recorder also saves the
+            // last samples of threads that have exited.
+            live.is_ended = true;
         }
-        if !self.is_recorder {
-            self.drain(thread);
+        if !self.is_flight_recorder {
+            self.drain_ring(thread);
             self.close(thread);
         }
         Ok(())
@@ -463,52 +489,55 @@ impl Crew for Contexts {
 }
 
 impl Contexts {
-    fn sample(&mut self, thread: u32) {
-        let started = self.load(thread).and_then(|()| self.start_one(thread));
+    fn attach_and_start(&mut self, thread: u32) {
+        let started = self
+            .attach(thread)
+            .and_then(|()| self.start_context(thread));
         if let Err(error) = started {
             self.live.remove(&thread);
-            self.missed += 1;
-            self.trouble.get_or_insert(error);
+            self.failed_threads += 1;
+            self.first_error.get_or_insert(error);
         }
     }
 
-    /// Opens the kernel's records of the threads' processes, or of all processes, and reads from
-    /// /proc the names and mappings that exist before. Where the kernel gives no records, /proc is
-    /// read later as well.
-    pub fn watch(&mut self, threads: Option<&[u32]>) {
-        // Mappings and names from /proc get a time before all records. If a process changes while
-        // /proc is read, its record is newer and replaces them.
+    /// Opens the kernel's records for the processes of the given threads, or for all processes, and
+    /// reads the names and mappings that already exist from /proc. If the kernel refuses to give
+    /// records, /proc is also read later.
+    pub fn track_tasks(&mut self, threads: Option<&[u32]>) {
+        // Names and mappings from /proc get a time before all records of the kernel. If a process
+        // changes while /proc is read, the kernel's record is newer and replaces the contents of
+        // /proc.
         let time = now();
-        let processes = threads.map(processes);
-        self.open_events(processes.as_deref());
+        let processes = threads.map(process_ids);
+        self.open_task_events(processes.as_deref());
         let mut build_ids = BuildIds::new();
-        for pid in processes.unwrap_or_else(|| numbers("/proc")) {
-            self.tasks.there(pid, time, &mut build_ids);
+        for pid in processes.unwrap_or_else(|| numeric_entries("/proc")) {
+            self.tasks.add_existing(pid, time, &mut build_ids);
         }
     }
 
-    /// Opens the kernel's records of processes, or of all processes. Returns false if the kernel
-    /// refuses them.
-    fn open_events(&mut self, processes: Option<&[u32]>) -> bool {
+    /// Opens the kernel's records for the given processes, or for all processes. Returns false if
+    /// the kernel refuses to give records.
+    fn open_task_events(&mut self, processes: Option<&[u32]>) -> bool {
         let events = match processes {
-            None => TaskEvents::of_all(),
+            None => TaskEvents::open_all_tasks(),
             Some(processes) => {
-                let threads = |pid| numbers(&format!("/proc/{pid}/task"));
-                TaskEvents::of_threads(&processes.iter().flat_map(threads).collect::<Vec<u32>>())
+                let threads = |pid| numeric_entries(&format!("/proc/{pid}/task"));
+                TaskEvents::open_threads(&processes.iter().flat_map(threads).collect::<Vec<u32>>())
             }
         };
-        self.events = events.ok();
-        let is_open = self.events.is_some();
+        self.task_events = events.ok();
+        let is_open = self.task_events.is_some();
         if is_open {
-            self.tasks.set_kernel_tells();
+            self.tasks.use_kernel_records();
         }
         is_open
     }
 }
 
-/// The processes of these threads, each once.
-fn processes(threads: &[u32]) -> Vec<u32> {
-    let mut processes: Vec<u32> = threads.iter().map(|t| process(*t)).collect();
+/// Returns the process IDs of the given threads, without duplicates.
+fn process_ids(threads: &[u32]) -> Vec<u32> {
+    let mut processes: Vec<u32> = threads.iter().map(|t| process_id(*t)).collect();
     processes.sort_unstable();
     processes.dedup();
     processes

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc record`: samples of a command, threads or CPUs, in a file as perf record makes
-//! it.
+//! `pfc record`: samples a command, threads or CPUs, and writes the samples to a file in the format
+//! of `perf record`.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `contexts.rs` | the contexts of threads or CPUs, with their rings |
-//! | `pace.rs` | periods for a frequency |
-//! | `tasks.rs` | names of processes, and the code that they have mapped |
-//! | `task_events.rs` | the kernel's own records of processes |
-//! | `perf_event.rs` | perf_event_open(2), rings; unsafe |
+//! | `freq.rs` | computes sampling periods for a frequency |
+//! | `tasks.rs` | names of processes, and their executable mappings |
+//! | `task_events.rs` | the kernel's records of processes |
+//! | `perf_event.rs` | perf_event_open(2) and the rings of perf events; unsafe |
 
 mod contexts;
-mod pace;
+mod freq;
 mod perf_event;
 mod task_events;
 mod tasks;
@@ -26,158 +26,168 @@ use perfmon::Scope;
 use ring::Argument;
 use rustix::thread::gettid;
 
-use crate::cli::{RecordArgs, Whom};
+use crate::cli::{RecordArgs, TargetArgs};
 use crate::data::{self, Attribute, Writer};
-use crate::failure::Failure;
-use crate::stat::command::{beside, Child};
-use crate::stat::counting::{is_busy, is_gone};
-use crate::stat::events::{Event, Machine, What};
-use crate::stat::place::{place, Place, Plan};
-use crate::stat::wait::{Waiter, Wake};
-use crate::stat::{exit_code, refused, target, Target};
+use crate::error::Failure;
+use crate::stat::assign::{assign, Placement, Plan};
+use crate::stat::command::{spawn_beside, Child};
+use crate::stat::counting::{is_ebusy, is_esrch};
+use crate::stat::event_loop::{EventLoop, WakeReason};
+use crate::stat::events::{Event, EventSource, Machine};
+use crate::stat::{exit_code, select_target, syscall_failure, Target};
 pub use contexts::Contexts;
-use contexts::{Recipe, Sampler};
+use contexts::{ContextConfig, Sampler};
 pub use tasks::now;
 
-/// Rings are looked at so often at least.
-const TURN: Duration = Duration::from_millis(100);
-/// Samples per second, if nothing is said.
-const FREQUENCY: u64 = 4000;
-const PAGE: u64 = 4096;
-/// Between two words of progress.
-const SECOND: Duration = Duration::from_secs(1);
+/// The maximum time between two reads of the rings.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The number of samples per second if the user gives neither a frequency nor a period.
+const DEFAULT_FREQUENCY: u64 = 4000;
+const PAGE_SIZE: u64 = 4096;
+/// The time between two updates of the progress message.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// PERF_TYPE_*.
-const HARDWARE: u32 = 0;
-const SOFTWARE: u32 = 1;
-const RAW: u32 = 4;
+/// Types of events: PERF_TYPE_*.
+const TYPE_HARDWARE: u32 = 0;
+const TYPE_SOFTWARE: u32 = 1;
+const TYPE_RAW: u32 = 4;
 
 pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
-    let target = target(&args.whom, "record", !args.command.is_empty())?;
+    let target = select_target(&args.targets, "record", !args.command.is_empty())?;
     let scope = match target {
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    // From now on signals are heard, however long the rest takes.
-    let waiter = match args.switch_output || args.overwrite {
-        true => Waiter::with_switch()?,
-        false => Waiter::new()?,
+    // Signals are caught from the creation of the event loop on. The event loop is created before
+    // the contexts, because the preparation of the contexts may take long.
+    let event_loop = match args.switch_output || args.overwrite {
+        true => EventLoop::with_sigusr2()?,
+        false => EventLoop::new()?,
     };
     let (attributes, contexts) = prepare(device, args, scope, &target)?;
     let mut run = Run {
         args,
         contexts,
-        waiter,
+        event_loop,
         attributes,
-        path: file.unwrap_or(Path::new(data::DEFAULT)).to_owned(),
+        path: file.unwrap_or(Path::new(data::DEFAULT_FILE)).to_owned(),
         file: None,
-        files: 0,
-        turns: 0,
-        // A command has the terminal for itself.
-        progress: (io::stderr().is_terminal() && args.command.is_empty()).then(Instant::now),
+        nr_files: 0,
+        wakeups: 0,
+        // No progress is shown during a command, because the command may write to the terminal
+        // itself.
+        last_progress: (io::stderr().is_terminal() && args.command.is_empty()).then(Instant::now),
     };
     run.begin_file()?;
     let status = match &target {
-        Target::Command => run.command()?,
+        Target::Command => run.record_command()?,
         _ => {
-            attach(&mut run.contexts, &target, &args.whom)?;
-            run.others()?
+            attach(&mut run.contexts, &target, &args.targets)?;
+            run.record_targets()?
         }
     };
-    run.end()?;
+    run.finish()?;
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
 
-/// What is sampled, and contexts for it: none yet.
+/// Chooses the events, and makes an empty set of contexts for the events. No context is created
+/// yet.
 pub fn prepare(
     device: &Path,
     args: &RecordArgs,
     scope: Scope,
     target: &Target,
 ) -> Result<(Vec<Attribute>, Contexts), Failure> {
-    let machine = Machine::here(scope == Scope::System);
-    let (events, recipe) = recipe(device, args, scope, &machine, target)?;
-    let attributes = attributes(&events, &recipe, args);
+    let machine = Machine::read(scope == Scope::System);
+    let (events, config) = choose_config(device, args, scope, &machine, target)?;
+    let attributes = perf_attributes(&events, &config, args);
     Ok((
         attributes,
-        Contexts::new(recipe, args.overwrite, args.stacks),
+        Contexts::new(config, args.overwrite, args.stacks),
     ))
 }
 
-/// Contexts for threads or CPUs, not sampling yet.
-pub fn attach(contexts: &mut Contexts, target: &Target, whom: &Whom) -> Result<(), Failure> {
+/// Creates contexts and attaches the contexts to the threads or CPUs of `target`, without starting
+/// the contexts. If `target` is a command, no context is created, because the process of the
+/// command does not exist yet.
+pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Result<(), Failure> {
     match target {
         Target::Command => {}
         Target::Threads(threads) => {
-            contexts.watch(Some(threads));
+            contexts.track_tasks(Some(threads));
             for thread in threads {
-                match contexts.load(*thread) {
-                    // Of a process, some may have ended since it was looked at.
-                    Err(e) if is_gone(&e) && whom.threads.is_empty() => {}
-                    done => done.map_err(|e| refused(&format!("sample thread {thread}"), &e))?,
+                match contexts.attach(*thread) {
+                    // Some threads of a process may have exited since the threads of the process
+                    // were listed.
+                    Err(e) if is_esrch(&e) && args.threads.is_empty() => {}
+                    done => {
+                        done.map_err(|e| syscall_failure(&format!("sample thread {thread}"), &e))?
+                    }
                 }
             }
         }
         Target::Cpus(cpus) => {
-            contexts.watch(None);
+            contexts.track_tasks(None);
             for cpu in cpus {
                 contexts
-                    .load(*cpu)
-                    .map_err(|e| refused(&format!("sample CPU {cpu}"), &e))?;
+                    .attach(*cpu)
+                    .map_err(|e| syscall_failure(&format!("sample CPU {cpu}"), &e))?;
             }
         }
     }
     Ok(())
 }
 
-/// What is sampled, and how. Without anything said cycles, or time where there is no PMU
-/// to be had.
-fn recipe(
+/// Returns the events and the configuration of the contexts. If the user names no events, cycles
+/// are sampled. If there is no PMU, or the PMU is in use, the CPU time (task-clock) is sampled
+/// instead.
+fn choose_config(
     device: &Path,
     args: &RecordArgs,
     scope: Scope,
     machine: &Machine,
     target: &Target,
-) -> Result<(Vec<Event>, Recipe), Failure> {
-    let on = match target {
+) -> Result<(Vec<Event>, ContextConfig), Failure> {
+    let target_id = match target {
         Target::Cpus(cpus) => cpus[0],
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
     };
-    let named = |words: &[String]| -> Result<Vec<Event>, Failure> {
-        words.iter().map(|w| machine.event(w, device)).collect()
+    let resolve = |words: &[String]| -> Result<Vec<Event>, Failure> {
+        words.iter().map(|w| machine.resolve(w, device)).collect()
     };
-    let attempt = |events: Vec<Event>| -> Result<(Vec<Event>, Recipe), Failure> {
-        let plan = place(&events, &machine.map);
-        let recipe = plan_recipe(&events, &plan, args, scope, machine)?;
-        match recipe.try_on(on) {
-            Ok(()) => Ok((events, recipe)),
-            Err(e) => Err(advice(&e, recipe.format)),
+    let try_events = |events: Vec<Event>| -> Result<(Vec<Event>, ContextConfig), Failure> {
+        let plan = assign(&events, &machine.map);
+        let config = build_config(&events, &plan, args, scope, machine)?;
+        match config.probe(target_id) {
+            Ok(()) => Ok((events, config)),
+            Err(e) => Err(describe_error(&e, config.format)),
         }
     };
     if !args.events.is_empty() {
-        return attempt(named(&args.events)?);
+        return try_events(resolve(&args.events)?);
     }
     let clock = ["task-clock".to_owned()];
     if machine.vendor.is_some() {
-        let cycles = named(&["cycles".to_owned()])?;
-        let plan = place(&cycles, &machine.map);
-        let recipe = plan_recipe(&cycles, &plan, args, scope, machine)?;
-        match recipe.try_on(on) {
-            Ok(()) => return Ok((cycles, recipe)),
-            Err(e) if is_busy(&e) => {
-                eprintln!("pfc: the PMU is in somebody else's hands ('pfc doctor' says whose): time is sampled, not cycles");
+        let cycles = resolve(&["cycles".to_owned()])?;
+        let plan = assign(&cycles, &machine.map);
+        let config = build_config(&cycles, &plan, args, scope, machine)?;
+        match config.probe(target_id) {
+            Ok(()) => return Ok((cycles, config)),
+            Err(e) if is_ebusy(&e) => {
+                eprintln!("pfc: the PMU is in use ('pfc doctor' shows by which program): sampling time instead of cycles");
             }
-            Err(e) => return Err(advice(&e, recipe.format)),
+            Err(e) => return Err(describe_error(&e, config.format)),
         }
     }
-    attempt(named(&clock)?)
+    try_events(resolve(&clock)?)
 }
 
-/// A format that is not there is a module that is not loaded.
-fn advice(error: &io::Error, format: &str) -> Failure {
-    let there = Path::new(perfmon::DEVICE).exists();
+/// Returns the failure for an error of [`ContextConfig::probe`], with advice. A sampling format is
+/// missing if the module of the format is not loaded.
+fn describe_error(error: &io::Error, format: &str) -> Failure {
+    let has_device = Path::new(perfmon::DEVICE).exists();
     match (error.kind(), error.raw_os_error()) {
-        (io::ErrorKind::NotFound, _) if there => Failure::Refused(format!(
+        (io::ErrorKind::NotFound, _) if has_device => Failure::Refused(format!(
             "cannot record: there is no format '{format}'; load it: modprobe pfm_ring"
         )),
         (io::ErrorKind::OutOfMemory, _) => Failure::Refused(
@@ -188,28 +198,28 @@ fn advice(error: &io::Error, format: &str) -> Failure {
             "cannot record: the module perfcounters that is loaded cannot sample; load a newer one"
                 .to_owned(),
         ),
-        _ => refused("record", error),
+        _ => syscall_failure("record", error),
     }
 }
 
-fn plan_recipe(
+fn build_config(
     events: &[Event],
     plan: &Plan,
     args: &RecordArgs,
     scope: Scope,
     machine: &Machine,
-) -> Result<Recipe, Failure> {
+) -> Result<ContextConfig, Failure> {
     let mut samplers = Vec::new();
-    for ((event, place), id) in events.iter().zip(&plan.places).zip(1..) {
-        let pmd = match place {
-            Place::Pmd(pmd) => *pmd,
-            Place::NotCounted => {
+    for ((event, placement), id) in events.iter().zip(&plan.placements).zip(1..) {
+        let pmd = match placement {
+            Placement::Pmd(pmd) => *pmd,
+            Placement::NotCounted => {
                 return Err(Failure::Refused(
                     "there are more events than counters; take fewer at a time".to_owned(),
                 ))
             }
-            Place::NotSupported => {
-                let why = match (machine.is_soft_name(&event.name), &event.why) {
+            Placement::NotSupported => {
+                let why = match (machine.is_soft_name(&event.name), &event.reason) {
                     (true, _) => "load the kernel's own events: modprobe pfm_soft",
                     (false, Some(why)) if machine.vendor.is_some() => why.as_str(),
                     (false, _) => "there is no counter for it; 'pfc doctor' looks for the cause",
@@ -220,7 +230,7 @@ fn plan_recipe(
                 )));
             }
         };
-        let (period, frequency) = period(event, args);
+        let (period, frequency) = initial_period(event, args);
         samplers.push(Sampler {
             pmd,
             period,
@@ -232,7 +242,7 @@ fn plan_recipe(
         Scope::System => 128,
         Scope::Thread => 32,
     });
-    let mut argument = Argument::new(pages * PAGE);
+    let mut argument = Argument::new(pages * PAGE_SIZE);
     let format = match (args.overwrite, args.stacks) {
         (true, stacks) => {
             argument.flags = ring::BACKWARD | ring::OVERWRITE;
@@ -244,7 +254,7 @@ fn plan_recipe(
         (false, true) => "call-stack",
         (false, false) => "ring",
     };
-    Ok(Recipe {
+    Ok(ContextConfig {
         scope,
         format,
         argument,
@@ -253,49 +263,55 @@ fn plan_recipe(
     })
 }
 
-/// Counts between two samples, and the frequency that they are to follow.
-fn period(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
+/// Returns the initial period of an event, and the frequency to which the period is adjusted. The
+/// frequency is `None` if the period is fixed.
+fn initial_period(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
     if let Some(period) = args.period {
         return (period, None);
     }
-    let frequency = args.frequency.unwrap_or(FREQUENCY);
-    match event.what {
-        // Nanoseconds.
-        What::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
+    let frequency = args.frequency.unwrap_or(DEFAULT_FREQUENCY);
+    match event.source {
+        // The unit of the period is a nanosecond.
+        EventSource::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
             ((1_000_000_000 / frequency).max(1), None)
         }
-        // As if each came with each cycle; it follows soon.
-        What::Hardware(_) => ((mhz() * 1_000_000 / frequency).max(1000), Some(frequency)),
+        // The initial period would be right if the event occurred once in each cycle. The frequency
+        // controller corrects the period after the first samples.
+        EventSource::Hardware(_) => (
+            (cpu_mhz() * 1_000_000 / frequency).max(1000),
+            Some(frequency),
+        ),
         _ => (1, Some(frequency)),
     }
 }
 
-fn mhz() -> u64 {
+fn cpu_mhz() -> u64 {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("cpu MHz"));
     let value = line.and_then(|l| l.split_once(':')?.1.trim().parse::<f64>().ok());
     value.map_or(1000, |mhz| mhz as u64).clamp(100, 10_000)
 }
 
-/// As perf would have called them.
-fn attributes(events: &[Event], recipe: &Recipe, args: &RecordArgs) -> Vec<Attribute> {
+/// Returns the attributes of the events, with the types and codes that perf uses for the same
+/// events.
+fn perf_attributes(events: &[Event], config: &ContextConfig, args: &RecordArgs) -> Vec<Attribute> {
     let attribute = |(event, sampler): (&Event, &Sampler)| {
-        let (kind, config) = match event.what {
-            What::Soft(perfmon::CPU_CLOCK) => (SOFTWARE, 0),
-            What::Soft(perfmon::TASK_CLOCK) => (SOFTWARE, 1),
-            What::Soft(perfmon::PAGE_FAULTS) => (SOFTWARE, 2),
-            What::Soft(perfmon::CONTEXT_SWITCHES) => (SOFTWARE, 3),
-            What::Soft(perfmon::MIGRATIONS) => (SOFTWARE, 4),
-            What::Soft(perfmon::MAJOR_FAULTS) => (SOFTWARE, 6),
-            What::Hardware(code) => match generic(event.base()) {
-                Some(config) => (HARDWARE, config),
-                None => (RAW, code.select),
+        let (kind, config) = match event.source {
+            EventSource::Soft(perfmon::CPU_CLOCK) => (TYPE_SOFTWARE, 0),
+            EventSource::Soft(perfmon::TASK_CLOCK) => (TYPE_SOFTWARE, 1),
+            EventSource::Soft(perfmon::PAGE_FAULTS) => (TYPE_SOFTWARE, 2),
+            EventSource::Soft(perfmon::CONTEXT_SWITCHES) => (TYPE_SOFTWARE, 3),
+            EventSource::Soft(perfmon::MIGRATIONS) => (TYPE_SOFTWARE, 4),
+            EventSource::Soft(perfmon::MAJOR_FAULTS) => (TYPE_SOFTWARE, 6),
+            EventSource::Hardware(code) => match generic_hardware_event(event.base_name()) {
+                Some(generic) => (TYPE_HARDWARE, generic),
+                None => (TYPE_RAW, code.select),
             },
-            // PERF_COUNT_SW_DUMMY: perf knows none such.
-            _ => (SOFTWARE, 9),
+            // Events that perf does not know get the code PERF_COUNT_SW_DUMMY.
+            _ => (TYPE_SOFTWARE, 9),
         };
-        let modes = match event.what {
-            What::Hardware(code) => (code.user, code.kernel),
+        let modes = match event.source {
+            EventSource::Hardware(code) => (code.user, code.kernel),
             _ => (true, true),
         };
         Attribute {
@@ -304,7 +320,7 @@ fn attributes(events: &[Event], recipe: &Recipe, args: &RecordArgs) -> Vec<Attri
             config,
             period: match (args.period, args.frequency) {
                 (Some(period), _) => period,
-                (None, frequency) => frequency.unwrap_or(FREQUENCY),
+                (None, frequency) => frequency.unwrap_or(DEFAULT_FREQUENCY),
             },
             is_frequency: args.period.is_none(),
             exclude_user: !modes.0,
@@ -312,11 +328,11 @@ fn attributes(events: &[Event], recipe: &Recipe, args: &RecordArgs) -> Vec<Attri
             id: sampler.id,
         }
     };
-    events.iter().zip(&recipe.samplers).map(attribute).collect()
+    events.iter().zip(&config.samplers).map(attribute).collect()
 }
 
-/// PERF_COUNT_HW_*.
-fn generic(name: &str) -> Option<u64> {
+/// Returns the code of a generic hardware event of perf: PERF_COUNT_HW_*.
+fn generic_hardware_event(name: &str) -> Option<u64> {
     Some(match name {
         "cycles" | "cpu-cycles" => 0,
         "instructions" => 1,
@@ -330,20 +346,20 @@ fn generic(name: &str) -> Option<u64> {
     })
 }
 
-/// What a run needs.
+/// The state of a recording.
 struct Run<'a> {
     args: &'a RecordArgs,
     contexts: Contexts,
-    waiter: Waiter,
+    event_loop: EventLoop,
     attributes: Vec<Attribute>,
-    /// What was asked for.
+    /// The path that the user gave, or the default path.
     path: PathBuf,
-    /// The one that is written now; a flight recorder has none until it is read.
+    /// The file that is being written. A flight recorder has no open file until its rings are read.
     file: Option<Writer>,
-    files: usize,
-    turns: usize,
-    /// When it was last said how far it is, to somebody who waits.
-    progress: Option<Instant>,
+    nr_files: usize,
+    wakeups: usize,
+    /// The time of the last progress message; `None` if no progress is shown.
+    last_progress: Option<Instant>,
 }
 
 impl Run<'_> {
@@ -352,30 +368,31 @@ impl Run<'_> {
             return Ok(());
         }
         let path = match self.args.switch_output {
-            true => stamped(&self.path),
+            true => timestamped_path(&self.path),
             false => self.path.clone(),
         };
-        self.open(&path)
+        self.open_file(&path)
     }
 
-    fn open(&mut self, path: &Path) -> Result<(), Failure> {
-        let words: Vec<String> = std::env::args().collect();
-        let file = Writer::begin(path, &self.attributes, self.args.stacks, &words)
+    fn open_file(&mut self, path: &Path) -> Result<(), Failure> {
+        let argv: Vec<String> = std::env::args().collect();
+        let file = Writer::create(path, &self.attributes, self.args.stacks, &argv)
             .map_err(|e| Failure::Create(path.to_owned(), e))?;
         self.file = Some(file);
         Ok(())
     }
 
-    /// What came is written.
-    fn write(&mut self) -> Result<(), Failure> {
-        let is_kept = self.args.overwrite || self.args.switch_output;
+    /// Writes the records that were read from the rings to the open file.
+    fn write_records(&mut self) -> Result<(), Failure> {
+        let keeps_task_records = self.args.overwrite || self.args.switch_output;
         let contexts = &mut self.contexts;
-        if !is_kept {
-            // Files that follow need no records of processes.
-            let told = contexts.tasks.take();
-            contexts.harvest.records.bytes.extend(told);
+        if !keeps_task_records {
+            // All records are written to one file, so the records of processes are not needed
+            // again.
+            let records = contexts.tasks.take_records();
+            contexts.drained.records.bytes.extend(records);
         }
-        let bytes = &mut contexts.harvest.records.bytes;
+        let bytes = &mut contexts.drained.records.bytes;
         if let (Some(file), false) = (&mut self.file, bytes.is_empty()) {
             let done = file.write(bytes);
             bytes.clear();
@@ -384,135 +401,144 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The file is made whole.
+    /// Reads all rings, completes the file, and prints a summary. The file of a flight recorder is
+    /// opened by this function. `is_last` is false if the file was requested by SIGUSR2.
     fn finish_file(&mut self, is_last: bool) -> Result<(), Failure> {
         if self.args.overwrite {
             let path = match self.args.switch_output || !is_last {
-                true => stamped(&self.path),
+                true => timestamped_path(&self.path),
                 false => self.path.clone(),
             };
-            self.open(&path)?;
+            self.open_file(&path)?;
         }
         self.contexts.drain_all();
-        self.contexts.tasks.names();
-        self.write()?;
+        self.contexts.tasks.read_thread_names();
+        self.write_records()?;
         let Some(mut file) = self.file.take() else {
             return Ok(());
         };
         let path = file.path().to_owned();
         let bytes = file
-            .write(self.contexts.tasks.bytes())
+            .write(self.contexts.tasks.records())
             .and_then(|()| file.finish(&[]))
             .map_err(|e| Failure::Create(path.clone(), e))?;
-        let harvest = &mut self.contexts.harvest;
+        let drained = &mut self.contexts.drained;
         eprintln!(
             "[ pfc record: Captured and wrote {:.3} MB {} ({} samples), {} lost ]",
             bytes as f64 / f64::from(1 << 20),
             path.display(),
-            harvest.samples,
-            harvest.lost,
+            drained.samples,
+            drained.lost,
         );
-        (harvest.samples, harvest.lost) = (0, 0);
-        let throttled = self.contexts.take_throttled();
-        if !throttled.is_none() {
+        (drained.samples, drained.lost) = (0, 0);
+        let throttling = self.contexts.take_throttling();
+        if !throttling.is_none() {
             eprintln!(
-                "[ pfc record: {throttled}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfcounters/parameters ]"
+                "[ pfc record: {throttling}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfcounters/parameters ]"
             );
         }
-        self.files += 1;
+        self.nr_files += 1;
         Ok(())
     }
 
-    /// SIGUSR2: what there is goes to a file of its own.
-    fn switch(&mut self) -> Result<(), Failure> {
-        eprintln!("[ pfc record: dump data: file {} ]", self.files + 1);
+    /// Completes the current file and begins the next file, after SIGUSR2.
+    fn switch_file(&mut self) -> Result<(), Failure> {
+        eprintln!("[ pfc record: dump data: file {} ]", self.nr_files + 1);
         self.finish_file(false)?;
         self.begin_file()
     }
 
-    fn end(&mut self) -> Result<(), Failure> {
-        if self.progress.is_some() {
+    fn finish(&mut self) -> Result<(), Failure> {
+        if self.last_progress.is_some() {
             eprintln!();
         }
         eprintln!(
             "[ pfc record: Woken up {} times to write data ]",
-            self.turns
+            self.wakeups
         );
         self.finish_file(true)?;
-        self.contexts.finish();
-        if let (n @ 1.., Some(error)) = (self.contexts.missed, &self.contexts.trouble) {
-            let why = refused("record", error);
+        self.contexts.print_problems();
+        if let (n @ 1.., Some(error)) = (self.contexts.failed_threads, &self.contexts.first_error) {
+            let why = syscall_failure("record", error);
             eprintln!("pfc: {n} threads are missing; of the first: {why}");
         }
         Ok(())
     }
 
-    /// Waits, and does what is to be done each time.
-    fn turn(&mut self) -> Result<Wake, Failure> {
-        let until = Some(Instant::now() + TURN);
-        let wake = self.waiter.wait_for(until, &self.contexts.files())?;
-        self.contexts.turn()?;
-        if !self.contexts.harvest.records.bytes.is_empty() {
-            self.turns += 1;
+    /// Waits for a signal or for readable rings, reads the rings, and writes the records to the
+    /// file. Returns the reason why the wait ended.
+    fn wait_and_poll(&mut self) -> Result<WakeReason, Failure> {
+        let until = Some(Instant::now() + POLL_INTERVAL);
+        let wake = self.event_loop.wait_for(until, &self.contexts.fds())?;
+        self.contexts.poll()?;
+        if !self.contexts.drained.records.bytes.is_empty() {
+            self.wakeups += 1;
         }
-        self.write()?;
-        if wake == Wake::Switch {
-            self.switch()?;
+        self.write_records()?;
+        if wake == WakeReason::SwitchOutput {
+            self.switch_file()?;
         }
-        self.say_progress();
+        self.print_progress();
         Ok(wake)
     }
 
-    /// On a terminal, each second.
-    fn say_progress(&mut self) {
-        let harvest = &self.contexts.harvest;
-        if let Some(last) = self.progress.as_mut().filter(|t| t.elapsed() >= SECOND) {
+    /// Updates the progress message once per second, if progress is shown.
+    fn print_progress(&mut self) {
+        let drained = &self.contexts.drained;
+        if let Some(last) = self
+            .last_progress
+            .as_mut()
+            .filter(|t| t.elapsed() >= PROGRESS_INTERVAL)
+        {
             *last = Instant::now();
             eprint!(
                 "\r[ pfc record: {} samples, {} lost so far; Ctrl-C ends ] ",
-                harvest.samples, harvest.lost
+                drained.samples, drained.lost
             );
         }
     }
 
-    fn command(&mut self) -> Result<Option<ExitStatus>, Failure> {
-        let words = &self.args.command;
-        let alone = |contexts: &mut Contexts| -> Result<Child, Failure> {
-            let before = now();
-            let child = Child::alone(words, contexts)?;
-            contexts.tasks.exec(child.pid(), before);
+    fn record_command(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        let argv = &self.args.command;
+        let spawn_untraced = |contexts: &mut Contexts| -> Result<Child, Failure> {
+            let fork_time = now();
+            let child = Child::spawn_untraced(argv, contexts)?;
+            contexts.tasks.record_exec(child.pid(), fork_time);
             Ok(child)
         };
         let mut child = match self.args.no_inherit {
-            false => match Child::traced(words, &mut self.contexts) {
+            false => match Child::spawn_traced(argv, &mut self.contexts) {
                 Err(error) => {
                     eprintln!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
-                    alone(&mut self.contexts)?
+                    spawn_untraced(&mut self.contexts)?
                 }
                 child => child?,
             },
-            true => alone(&mut self.contexts)?,
+            true => spawn_untraced(&mut self.contexts)?,
         };
         loop {
-            if let Some(status) = child.look(&mut self.contexts)? {
-                self.contexts.turn()?;
+            if let Some(status) = child.handle_events(&mut self.contexts)? {
+                self.contexts.poll()?;
                 return Ok(Some(status));
             }
-            if self.turn()? == Wake::Terminated {
+            if self.wait_and_poll()? == WakeReason::Terminated {
                 child.signal(libc::SIGTERM);
             }
         }
     }
 
-    /// While the command runs, or until the user says so.
-    fn others(&mut self) -> Result<Option<ExitStatus>, Failure> {
-        self.contexts.start().map_err(|e| refused("record", &e))?;
-        let mut child = beside(&self.args.command)?;
+    /// Records threads or CPUs until the command exits, the user interrupts, or all threads have
+    /// exited.
+    fn record_targets(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        self.contexts
+            .start()
+            .map_err(|e| syscall_failure("record", &e))?;
+        let mut child = spawn_beside(&self.args.command)?;
         let mut status = None;
         loop {
-            match self.turn()? {
-                Wake::Interrupted | Wake::Terminated => break,
-                Wake::Child => {
+            match self.wait_and_poll()? {
+                WakeReason::Interrupted | WakeReason::Terminated => break,
+                WakeReason::Child => {
                     if let Some(child) = &mut child {
                         status = child.try_wait()?;
                         if status.is_some() {
@@ -520,9 +546,9 @@ impl Run<'_> {
                         }
                     }
                 }
-                Wake::Time | Wake::Ready | Wake::Switch => {
-                    // All threads have ended.
-                    if child.is_none() && self.contexts.is_over() {
+                WakeReason::Timeout | WakeReason::Ready | WakeReason::SwitchOutput => {
+                    // If the user gave no command, the recording ends when all contexts have ended.
+                    if child.is_none() && self.contexts.all_ended() {
                         break;
                     }
                 }
@@ -537,12 +563,13 @@ impl Run<'_> {
     }
 }
 
-/// As perf has it: the name, and the time to hundredths of a second.
-fn stamped(path: &Path) -> PathBuf {
+/// Returns the path with the current UTC time appended, as 16 digits from the year to hundredths of
+/// a second, in the format of perf's --switch-output.
+fn timestamped_path(path: &Path) -> PathBuf {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
-    let stamp: String = crate::time::utc(since.as_nanos() as u64, 2)
+    let stamp: String = crate::time::format_utc(since.as_nanos() as u64, 2)
         .chars()
         .filter(char::is_ascii_digit)
         .collect();

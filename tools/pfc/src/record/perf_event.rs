@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! perf_event_open(2) for events that count nothing and whose rings hold records of
-//! processes: fork, comm (with exec), exit, and executable mappings with their build ids.
+//! Opens perf events that count nothing, and maps their rings, with perf_event_open(2). The rings
+//! contain records of processes: fork, comm (also at an exec), exit, and executable mappings with
+//! build IDs.
 //!
-//! Such an event is of type software/dummy. It needs no PMU and never overflows.
+//! The events have the type software/dummy. A dummy event needs no PMU and never overflows.
 #![expect(unsafe_code, reason = "perf_event_open, mmap, ioctl")]
 
 use std::io;
@@ -11,21 +12,21 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const PAGE: usize = 4096;
-/// Bytes of a ring's data, a power of two.
-const DATA: usize = 128 << 10;
+const PAGE_SIZE: usize = 4096;
+/// The size of a ring's data in bytes, a power of two.
+const DATA_SIZE: usize = 128 << 10;
 
-/// `struct perf_event_attr`, as of PERF_ATTR_SIZE_VER7.
-const ATTRIBUTE_WORDS: usize = 16;
-const SOFTWARE: u64 = 1;
-const DUMMY: u64 = 9;
-/// PERF_SAMPLE_*: the fields that end each record, in this order.
-const FIELDS: u64 = TID | TIME | CPU | IDENTIFIER;
-const TID: u64 = 1 << 1;
-const TIME: u64 = 1 << 2;
-const CPU: u64 = 1 << 7;
-const IDENTIFIER: u64 = 1 << 16;
-/// Bits of `perf_event_attr`.
+/// The size of `struct perf_event_attr` in words of 8 bytes, as of PERF_ATTR_SIZE_VER7.
+const ATTR_WORDS: usize = 16;
+const TYPE_SOFTWARE: u64 = 1;
+const CONFIG_DUMMY: u64 = 9;
+/// The fields that end each record, in this order: PERF_SAMPLE_*.
+const SAMPLE_TYPE: u64 = SAMPLE_TID | SAMPLE_TIME | SAMPLE_CPU | SAMPLE_IDENTIFIER;
+const SAMPLE_TID: u64 = 1 << 1;
+const SAMPLE_TIME: u64 = 1 << 2;
+const SAMPLE_CPU: u64 = 1 << 7;
+const SAMPLE_IDENTIFIER: u64 = 1 << 16;
+/// Bits of the flags in `struct perf_event_attr`.
 const INHERIT: u64 = 1 << 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HV: u64 = 1 << 6;
@@ -39,32 +40,34 @@ const COMM_EXEC: u64 = 1 << 24;
 const CLOCK_ID: u64 = 1 << 25;
 const BUILD_ID: u64 = 1 << 34;
 
-/// PERF_FLAG_FD_CLOEXEC.
-const CLOEXEC: u64 = 8;
-/// PERF_EVENT_IOC_SET_OUTPUT.
+/// The flag PERF_FLAG_FD_CLOEXEC.
+const FLAG_FD_CLOEXEC: u64 = 8;
+/// The request PERF_EVENT_IOC_SET_OUTPUT.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 
 /// Byte offsets in `struct perf_event_mmap_page`.
-const HEAD: usize = 1024;
-const TAIL: usize = 1032;
+const DATA_HEAD: usize = 1024;
+const DATA_TAIL: usize = 1032;
 
-/// The tasks whose records an event has.
+/// The tasks for which an event writes records.
 #[derive(Clone, Copy, Debug)]
-pub enum Of {
-    /// All tasks, while they run on the event's CPU.
+pub enum TaskFilter {
+    /// The event writes records of all tasks, while the tasks run on the event's CPU.
     All,
-    /// A thread, with the threads and processes that it starts, while they run on the event's
-    /// CPU.
+    /// The event writes records of a thread, and of the threads and processes that the thread
+    /// starts, while they run on the event's CPU.
     Thread(u32),
 }
 
-/// Opens an event on a CPU. Its records get the times of CLOCK_MONOTONIC, as samples do.
+/// Opens a dummy event on a CPU. The records of the event have times of CLOCK_MONOTONIC, like
+/// samples of pfc.
 ///
 /// # Errors
 ///
-/// EACCES or EPERM: the caller may not use perf_event_open(2). ESRCH: there is no such thread.
-pub fn open(of: Of, cpu: u32) -> io::Result<OwnedFd> {
-    let mut attribute = [0_u64; ATTRIBUTE_WORDS];
+/// `EACCES` or `EPERM` if the caller may not use perf_event_open(2), `ESRCH` if the thread does not
+/// exist.
+pub fn open_dummy_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd> {
+    let mut attr = [0_u64; ATTR_WORDS];
     let flags = EXCLUDE_KERNEL
         | EXCLUDE_HV
         | MMAP
@@ -76,123 +79,134 @@ pub fn open(of: Of, cpu: u32) -> io::Result<OwnedFd> {
         | COMM_EXEC
         | CLOCK_ID
         | BUILD_ID;
-    attribute[0] = SOFTWARE | (((ATTRIBUTE_WORDS * 8) as u64) << 32);
-    attribute[1] = DUMMY;
-    attribute[3] = FIELDS;
-    attribute[5] = match of {
-        Of::All => flags,
-        Of::Thread(_) => flags | INHERIT,
+    attr[0] = TYPE_SOFTWARE | (((ATTR_WORDS * 8) as u64) << 32);
+    attr[1] = CONFIG_DUMMY;
+    attr[3] = SAMPLE_TYPE;
+    attr[5] = match filter {
+        TaskFilter::All => flags,
+        TaskFilter::Thread(_) => flags | INHERIT,
     };
-    // wakeup_watermark.
-    attribute[6] = (DATA / 2) as u64;
-    // clockid, in the upper half of this word.
-    attribute[11] = (libc::CLOCK_MONOTONIC as u64) << 32;
-    let thread = match of {
-        Of::All => -1,
-        Of::Thread(thread) => i64::from(thread),
+    // The field wakeup_watermark.
+    attr[6] = (DATA_SIZE / 2) as u64;
+    // The field clockid is the upper half of this word.
+    attr[11] = (libc::CLOCK_MONOTONIC as u64) << 32;
+    let thread = match filter {
+        TaskFilter::All => -1,
+        TaskFilter::Thread(thread) => i64::from(thread),
     };
-    // SAFETY: the kernel reads as many bytes of the array as its size field says, which is the
-    // size of the array.
+    // SAFETY: The kernel reads as many bytes of `attr` as the size field in its first word says.
+    // The size field is the size of the array, and the array is alive during the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            attribute.as_ptr(),
+            attr.as_ptr(),
             thread,
             i64::from(cpu),
             -1_i64,
-            CLOEXEC,
+            FLAG_FD_CLOEXEC,
         )
     };
     match i32::try_from(fd) {
-        // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+        // SAFETY: perf_event_open() has just returned this descriptor, so nothing else owns the
+        // descriptor.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// The ring of an event, mapped until it is dropped.
+/// The ring of an event. Dropping the `PerfRing` unmaps the ring.
 ///
 /// # Invariants
 ///
-/// `at` is a mapping of `PAGE + DATA` bytes that nothing else unmaps.
+/// `base` is the address of a mapping of `PAGE_SIZE + DATA_SIZE` bytes, which only `drop` unmaps.
 #[derive(Debug)]
-pub struct Ring {
+pub struct PerfRing {
     event: OwnedFd,
-    at: NonNull<u8>,
+    base: NonNull<u8>,
 }
 
-impl Ring {
+impl PerfRing {
     /// Maps the ring of an event.
     ///
     /// # Errors
     ///
-    /// EPERM: too much locked memory.
+    /// `EPERM` if the ring would exceed the limit of locked memory.
     pub fn new(event: OwnedFd) -> io::Result<Self> {
-        // SAFETY: no address is asked for, so no memory that exists is touched.
-        let at = unsafe {
+        // SAFETY: The address is null, so the kernel chooses an unused range, and no existing
+        // mapping is replaced.
+        let address = unsafe {
             libc::mmap(
                 null_mut(),
-                PAGE + DATA,
+                PAGE_SIZE + DATA_SIZE,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 event.as_raw_fd(),
                 0,
             )
         };
-        match NonNull::new(at.cast::<u8>()) {
-            // INVARIANT: it was mapped just now, and only `drop` unmaps it.
-            Some(mapped) if at != libc::MAP_FAILED => Ok(Self { event, at: mapped }),
+        match NonNull::new(address.cast::<u8>()) {
+            // INVARIANT: The range was mapped just now, and only `drop` unmaps the range.
+            Some(mapped) if address != libc::MAP_FAILED => Ok(Self {
+                event,
+                base: mapped,
+            }),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Has the records of another event on the same CPU written into this ring.
-    pub fn add(&self, other: &OwnedFd) -> io::Result<()> {
-        // SAFETY: this call takes a descriptor as its argument, and no address.
-        let done = unsafe { libc::ioctl(other.as_raw_fd(), SET_OUTPUT, self.event.as_raw_fd()) };
-        match done {
+    /// Makes the kernel write the records of another event on the same CPU into this ring.
+    pub fn redirect_output(&self, other: &OwnedFd) -> io::Result<()> {
+        // SAFETY: The argument of PERF_EVENT_IOC_SET_OUTPUT is a descriptor. The kernel accesses no
+        // memory of the caller during this ioctl.
+        let result = unsafe { libc::ioctl(other.as_raw_fd(), SET_OUTPUT, self.event.as_raw_fd()) };
+        match result {
             -1 => Err(io::Error::last_os_error()),
             _ => Ok(()),
         }
     }
 
-    fn word(&self, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset % 8 == 0 && offset < PAGE);
-        // SAFETY: by the invariant the first page is mapped; `offset` is HEAD or TAIL, which lie
-        // in it and are aligned. The kernel accesses these words atomically.
-        unsafe { self.at.add(offset).cast().as_ref() }
+    fn control_word(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset % 8 == 0 && offset < PAGE_SIZE);
+        // SAFETY: The first page at `base` is mapped, by the type invariant. `offset` is DATA_HEAD
+        // or DATA_TAIL, which are aligned and in the first page. The kernel accesses the words
+        // data_head and data_tail atomically.
+        unsafe { self.base.add(offset).cast().as_ref() }
     }
 
-    /// Takes all records out of the ring, as they are, and appends them to `to`.
-    pub fn read(&mut self, to: &mut Vec<u8>) {
+    /// Moves all records out of the ring, and appends the records to `output` without changes.
+    pub fn drain_to(&mut self, output: &mut Vec<u8>) {
         // Pairs with the kernel's barrier between the records and the head.
-        let head = self.word(HEAD).load(Ordering::Acquire);
-        let tail = self.word(TAIL).load(Ordering::Relaxed);
-        // The kernel's head is trusted no further than the ring's size.
-        let bytes = (head.wrapping_sub(tail) as usize).min(DATA);
-        let from = tail as usize % DATA;
-        let first = bytes.min(DATA - from);
-        for (from, bytes) in [(from, first), (0, bytes - first)] {
-            // SAFETY: by the invariant all data are mapped, and `from + bytes` is at most DATA.
-            // The kernel does not write between tail and head until the tail is moved.
-            let part =
-                unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(PAGE + from), bytes) };
-            to.extend_from_slice(part);
+        let head = self.control_word(DATA_HEAD).load(Ordering::Acquire);
+        let tail = self.control_word(DATA_TAIL).load(Ordering::Relaxed);
+        // The number of bytes is limited to the size of the ring, so that a wrong head causes no
+        // access outside of the mapping.
+        let bytes = (head.wrapping_sub(tail) as usize).min(DATA_SIZE);
+        let from = tail as usize % DATA_SIZE;
+        let until_wrap = bytes.min(DATA_SIZE - from);
+        for (from, bytes) in [(from, until_wrap), (0, bytes - until_wrap)] {
+            // SAFETY: The data at `base + PAGE_SIZE` are mapped, by the type invariant, and `from +
+            // bytes` is at most DATA_SIZE. The kernel does not write between tail and head until
+            // the tail is moved.
+            let part = unsafe {
+                std::slice::from_raw_parts(self.base.as_ptr().add(PAGE_SIZE + from), bytes)
+            };
+            output.extend_from_slice(part);
         }
         // Pairs with the kernel's barrier between the tail and the records that follow.
-        self.word(TAIL).store(head, Ordering::Release);
+        self.control_word(DATA_TAIL).store(head, Ordering::Release);
     }
 }
 
-impl AsFd for Ring {
+impl AsFd for PerfRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 }
 
-impl Drop for Ring {
+impl Drop for PerfRing {
     fn drop(&mut self) {
-        // SAFETY: by the invariant; no reference into the mapping outlives `self`.
-        let _ = unsafe { libc::munmap(self.at.as_ptr().cast(), PAGE + DATA) };
+        // SAFETY: `base` is a mapping of `PAGE_SIZE + DATA_SIZE` bytes, by the type invariant. No
+        // reference into the mapping outlives `self`.
+        let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), PAGE_SIZE + DATA_SIZE) };
     }
 }

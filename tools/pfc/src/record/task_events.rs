@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's own records of processes, read beside the samples: perf events (see
-//! `perf_event.rs`) of all CPUs, or of threads and what they start.
+//! The kernel's records of processes, which pfc reads in addition to the samples. The kernel writes
+//! these records for perf events (see `perf_event.rs`), which are open on all CPUs, for all tasks
+//! or for some threads and their descendants.
 //!
-//! A record is written at the moment of a fork, an exec, a change of a name, an exit, or a mapping
-//! of code. So names belong to the program that ran when a sample was taken, however short its
-//! life and whatever has become of its file since.
+//! The kernel writes a record at a fork, an exec, a change of a name, an exit, and an executable
+//! mapping. Names in a profile therefore belong to the program that ran when a sample was taken,
+//! even if the program ended soon or its file was replaced.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,141 +14,148 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::process::{getrlimit, Resource};
 
-use super::perf_event::{open, Of, Ring};
+use super::perf_event::{open_dummy_event, PerfRing, TaskFilter};
 use crate::data::Encoder;
-use crate::stat::cpus;
+use crate::stat::parse_cpu_list;
 
-/// PERF_RECORD_*.
+/// Types of records: PERF_RECORD_*.
 const LOST: u32 = 2;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
 const FORK: u32 = 7;
 const MMAP2: u32 = 10;
 
-/// Bytes of a record's header, and of the fields that end each record.
-const HEADER: usize = 8;
-const TRAILER: usize = 32;
+/// The size of a record's header in bytes, and the size of the fields that end each record.
+const HEADER_SIZE: usize = 8;
+const SAMPLE_ID_SIZE: usize = 32;
 
-/// Descriptors that are left for everything but events and contexts of threads.
-const SPARE_FILES: usize = 64;
+/// The number of file descriptors that are reserved for purposes other than perf events and
+/// contexts of threads.
+const RESERVED_FDS: usize = 64;
 
-/// Open events, with a ring for each CPU.
+/// A set of open perf events, with one ring for each CPU.
 #[derive(Debug)]
 pub struct TaskEvents {
-    rings: BTreeMap<u32, Ring>,
-    /// Events that write into another event's ring.
-    others: Vec<OwnedFd>,
-    of_all: bool,
-    /// Records for which a ring had no room.
+    rings: BTreeMap<u32, PerfRing>,
+    /// Events that write into the ring of another event.
+    redirected: Vec<OwnedFd>,
+    all_tasks: bool,
+    /// The number of records that the kernel dropped because a ring was full.
     pub lost: u64,
     buffer: Vec<u8>,
 }
 
 impl TaskEvents {
-    fn new(of_all: bool) -> Self {
+    fn new(all_tasks: bool) -> Self {
         Self {
             rings: BTreeMap::new(),
-            others: Vec::new(),
-            of_all,
+            redirected: Vec::new(),
+            all_tasks,
             lost: 0,
             buffer: Vec::new(),
         }
     }
 
-    /// Opens events of all tasks, on each CPU that is online.
+    /// Opens an event for all tasks on each CPU that is online.
     ///
     /// # Errors
     ///
-    /// EACCES or EPERM: the caller may not use perf_event_open(2) so.
-    pub fn of_all() -> io::Result<Self> {
-        let mut this = Self::new(true);
-        for cpu in online()? {
-            this.rings.insert(cpu, Ring::new(open(Of::All, cpu)?)?);
+    /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2) for all tasks.
+    pub fn open_all_tasks() -> io::Result<Self> {
+        let mut events = Self::new(true);
+        for cpu in online_cpus()? {
+            events
+                .rings
+                .insert(cpu, PerfRing::new(open_dummy_event(TaskFilter::All, cpu)?)?);
         }
-        Ok(this)
+        Ok(events)
     }
 
-    /// Opens events of threads, and of all threads and processes that they will start.
+    /// Opens events for the given threads, and for all threads and processes that the given threads
+    /// will start.
     ///
-    /// That takes a descriptor for each thread and CPU. Where these are too many, events of all
-    /// tasks are opened instead, if that is allowed.
+    /// An event is opened for each thread on each CPU. If the events of threads would exceed the
+    /// limit of open files, events for all tasks are opened instead.
     ///
     /// # Errors
     ///
-    /// EACCES or EPERM: the caller may not use perf_event_open(2). EMFILE: there are too many
-    /// threads.
-    pub fn of_threads(threads: &[u32]) -> io::Result<Self> {
-        let cpus = online()?;
-        let room = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let wanted = threads.len() * (cpus.len() + 1) + SPARE_FILES;
-        if wanted as u64 > room {
-            return Self::of_all().map_err(|_| io::Error::from_raw_os_error(libc::EMFILE));
+    /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2), `EMFILE` if there are too
+    /// many threads and events for all tasks could not be opened.
+    pub fn open_threads(threads: &[u32]) -> io::Result<Self> {
+        let cpus = online_cpus()?;
+        let fd_limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let needed_fds = threads.len() * (cpus.len() + 1) + RESERVED_FDS;
+        if needed_fds as u64 > fd_limit {
+            return Self::open_all_tasks().map_err(|_| io::Error::from_raw_os_error(libc::EMFILE));
         }
-        let mut this = Self::new(false);
+        let mut events = Self::new(false);
         for thread in threads {
-            this.add(*thread, &cpus)?;
+            events.add_thread(*thread, &cpus)?;
         }
-        Ok(this)
+        Ok(events)
     }
 
-    fn add(&mut self, thread: u32, cpus: &[u32]) -> io::Result<()> {
+    fn add_thread(&mut self, thread: u32, cpus: &[u32]) -> io::Result<()> {
         for cpu in cpus {
-            let event = match open(Of::Thread(thread), *cpu) {
-                // It has ended since it was listed.
+            let event = match open_dummy_event(TaskFilter::Thread(thread), *cpu) {
+                // The thread has exited since the threads of its process were listed.
                 Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
                 event => event?,
             };
             match self.rings.get(cpu) {
                 Some(ring) => {
-                    ring.add(&event)?;
-                    self.others.push(event);
+                    ring.redirect_output(&event)?;
+                    self.redirected.push(event);
                 }
                 None => {
-                    self.rings.insert(*cpu, Ring::new(event)?);
+                    self.rings.insert(*cpu, PerfRing::new(event)?);
                 }
             }
         }
         Ok(())
     }
 
-    /// Descriptors that are readable when a ring is half full. Events of threads are not among
-    /// them: they stay readable once their thread has ended.
-    pub fn files(&self) -> Vec<BorrowedFd<'_>> {
-        match self.of_all {
+    /// Returns descriptors that become readable when a ring is half full. Events for threads are
+    /// left out, because the descriptor of such an event stays readable after its thread has
+    /// exited.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        match self.all_tasks {
             true => self.rings.values().map(AsFd::as_fd).collect(),
             false => Vec::new(),
         }
     }
 
-    /// Takes the records out of the rings and appends them to `to`. Each gets the id of the
-    /// event `id`, for readers look for its fields in that event's attribute.
-    pub fn drain(&mut self, to: &mut Encoder, id: u64) {
+    /// Moves the records out of the rings and appends the records to `output`. Each record gets the
+    /// event ID `id`, because a reader of the file looks up the fields of a record in the attribute
+    /// of that event.
+    pub fn drain(&mut self, output: &mut Encoder, id: u64) {
         for ring in self.rings.values_mut() {
             self.buffer.clear();
-            ring.read(&mut self.buffer);
-            self.lost += copy(&self.buffer, to, id);
+            ring.drain_to(&mut self.buffer);
+            self.lost += copy_records(&self.buffer, output, id);
         }
     }
 }
 
-/// Copies the records of processes. The result is how many were lost before them.
-fn copy(mut bytes: &[u8], to: &mut Encoder, id: u64) -> u64 {
+/// Copies the records of processes from `bytes` to `output`. Returns the number of lost records
+/// that `bytes` reports.
+fn copy_records(mut bytes: &[u8], output: &mut Encoder, id: u64) -> u64 {
     let mut lost = 0;
-    while let Some(size) = word16(bytes, 6).map(usize::from) {
+    while let Some(size) = read_u16(bytes, 6).map(usize::from) {
         let Some((record, rest)) = bytes.split_at_checked(size) else {
             break;
         };
         bytes = rest;
-        if size < HEADER + TRAILER {
+        if size < HEADER_SIZE + SAMPLE_ID_SIZE {
             break;
         }
-        let pid = word32(record, HEADER);
-        match word32(record, 0) {
-            // A process that has no number in this pid name space, or none any more.
+        let pid = read_u32(record, HEADER_SIZE);
+        match read_u32(record, 0) {
+            // The process has no ID in this PID namespace, or has been reaped.
             Some(COMM | EXIT | FORK | MMAP2) if matches!(pid, None | Some(0 | u32::MAX)) => {}
-            Some(COMM | EXIT | FORK | MMAP2) => to.copy(record, id),
+            Some(COMM | EXIT | FORK | MMAP2) => output.copy_record(record, id),
             Some(LOST) => {
-                let count = record.get(HEADER + 8..HEADER + 16);
+                let count = record.get(HEADER_SIZE + 8..HEADER_SIZE + 16);
                 let count = count
                     .and_then(|b| b.try_into().ok())
                     .map(u64::from_ne_bytes);
@@ -159,27 +167,27 @@ fn copy(mut bytes: &[u8], to: &mut Encoder, id: u64) -> u64 {
     lost
 }
 
-fn word16(bytes: &[u8], at: usize) -> Option<u16> {
+fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-fn word32(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-fn online() -> io::Result<Vec<u32>> {
+fn online_cpus() -> io::Result<Vec<u32>> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-    cpus(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Common;
+    use crate::data::SampleId;
 
     #[test]
     fn r1_9_records_of_processes_are_copied_with_the_id() {
-        let common = |pid| Common {
+        let sample_id = |pid| SampleId {
             pid,
             tid: pid,
             time: 5,
@@ -187,49 +195,50 @@ mod tests {
             id: 77,
         };
         let mut from = Encoder::default();
-        from.comm("one", true, &common(10));
-        // No number here, and no record of a process.
-        from.fork((1, 1), &common(0));
-        from.throttle(true, &common(10));
-        from.lost(3, &common(10));
-        from.exit((1, 1), &common(10));
-        let mut wanted = Encoder::default();
-        wanted.comm(
+        from.comm("one", true, &sample_id(10));
+        // The process ID 0 stands for a process outside of the PID namespace. A throttle record
+        // does not describe a process.
+        from.fork((1, 1), &sample_id(0));
+        from.throttle(true, &sample_id(10));
+        from.lost(3, &sample_id(10));
+        from.exit((1, 1), &sample_id(10));
+        let mut expected = Encoder::default();
+        expected.comm(
             "one",
             true,
-            &Common {
+            &SampleId {
                 id: 2,
-                ..common(10)
+                ..sample_id(10)
             },
         );
-        wanted.exit(
+        expected.exit(
             (1, 1),
-            &Common {
+            &SampleId {
                 id: 2,
-                ..common(10)
+                ..sample_id(10)
             },
         );
         let mut to = Encoder::default();
-        assert_eq!(copy(&from.bytes, &mut to, 2), 3);
-        assert_eq!(to.bytes, wanted.bytes);
-        // A record that is cut short is left out.
+        assert_eq!(copy_records(&from.bytes, &mut to, 2), 3);
+        assert_eq!(to.bytes, expected.bytes);
+        // A truncated record is not copied.
         let mut to = Encoder::default();
-        copy(&from.bytes[..from.bytes.len() - 1], &mut to, 2);
-        assert!(to.bytes.len() < wanted.bytes.len());
-        copy(&[0; 64], &mut to, 2);
+        copy_records(&from.bytes[..from.bytes.len() - 1], &mut to, 2);
+        assert!(to.bytes.len() < expected.bytes.len());
+        copy_records(&[0; 64], &mut to, 2);
     }
 
     #[test]
     fn r1_9_events_of_a_thread_tell_its_name() {
-        let this = rustix::thread::gettid()
+        let tid = rustix::thread::gettid()
             .as_raw_nonzero()
             .get()
             .unsigned_abs();
-        let Ok(mut events) = TaskEvents::of_threads(&[this]) else {
-            // perf_event_open() is refused here.
+        let Ok(mut events) = TaskEvents::open_threads(&[tid]) else {
+            // The kernel refuses perf_event_open() on this machine, so the test is skipped.
             return;
         };
-        // The new thread names itself.
+        // The new thread sets its own name.
         let thread = std::thread::Builder::new().name("named-later".to_owned());
         let thread = thread.spawn(|| {}).expect("a thread");
         thread.join().expect("no panic");

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Records of processes: their names, and the code that they have mapped. Each file of samples
-//! has them.
+//! Records of processes, which each file of samples contains: the names of the processes and their
+//! executable mappings.
 //!
-//! The kernel's own records (`task_events.rs`) tell what happens after the start. /proc tells what
-//! was there before it.
+//! Names and mappings that exist at the start are read from /proc. The kernel's records
+//! (`task_events.rs`) describe all changes after the start.
 //!
-//! Where perf_event_open(2) is refused, /proc is read later as well: at each exec and before each
-//! exit of a traced thread, when a sample lies in no known mapping, and when the name or the
-//! program of a sampled process has changed. The last two are checked every 50 ms at most. New
-//! mappings are taken to exist since the exec, because libraries are mapped soon after it.
+//! If perf_event_open(2) is refused, /proc is also read later, in three cases:
+//!
+//! - at each exec, and before each exit of a traced thread;
+//! - when a sample is in no known mapping;
+//! - when a process has been sampled, to detect a new name or a new program.
+//!
+//! The second and the third read are each done at most once in 50 ms per process. A mapping that is
+//! read after the exec of its process is recorded as if it had existed since the exec, because
+//! libraries are mapped soon after the exec.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -21,84 +26,90 @@ use ring::Sample;
 
 use super::task_events::TaskEvents;
 use crate::data::record::Region;
-use crate::data::{middle, take_until, Common, Encoder, KERNEL};
-use crate::profile::{build_id, candidates, is_same_file, open_file};
+use crate::data::{middle_time, take_until, Encoder, SampleId, KERNEL_START};
+use crate::profile::{build_id, candidate_paths, is_same_file, open_regular};
 
-/// A process is not looked at again before.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// The minimum time between two reads of a process's mappings, and between two checks of its name
+/// and program.
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Bytes of records that are kept for the files of a flight recorder, and of --switch-output.
-const MOST_KEPT: usize = 64 << 20;
+/// The maximum size in bytes of the records that are kept for the next file of a flight recorder or
+/// of --switch-output.
+const MAX_RECORD_BYTES: usize = 64 << 20;
 
-/// Samples of one that has ended come no later.
-const LATE: Duration = Duration::from_secs(5);
-const MANY: usize = 1024;
+/// The time after which samples of a process that has ended are no longer expected. The time is
+/// measured from the last read of the process's mappings.
+const MAX_SAMPLE_DELAY: Duration = Duration::from_secs(5);
+const MIN_REAP_SIZE: usize = 1024;
 
 struct Process {
     name: String,
-    /// Its exec, or when it was first seen. Nanoseconds of CLOCK_MONOTONIC.
-    since: u64,
+    /// The time of the process's exec or fork, or the time when the process was first seen, in
+    /// nanoseconds of CLOCK_MONOTONIC.
+    start_time: u64,
     regions: BTreeMap<u64, Region>,
-    /// Names of the threads other than the first, and the time when each thread began.
+    /// The names of all threads but the first one, each with the time when the thread began.
     threads: BTreeMap<u32, (String, u64)>,
-    looked: Option<Instant>,
-    /// The device and inode of its program, and when these were asked for last.
-    program: Option<(u64, u64)>,
-    checked: Instant,
+    maps_read_at: Option<Instant>,
+    /// The device and inode of the process's program. The next field is the time when the name and
+    /// the program were last checked.
+    exe: Option<(u64, u64)>,
+    checked_at: Instant,
 }
 
 impl Process {
-    fn new(name: String, since: u64) -> Self {
+    fn new(name: String, start_time: u64) -> Self {
         Self {
             name,
-            since,
+            start_time,
             regions: BTreeMap::new(),
             threads: BTreeMap::new(),
-            looked: None,
-            program: None,
-            checked: Instant::now(),
+            maps_read_at: None,
+            exe: None,
+            checked_at: Instant::now(),
         }
     }
 
-    fn find(&self, address: u64) -> Option<&Region> {
+    fn find_region(&self, address: u64) -> Option<&Region> {
         let (_, region) = self.regions.range(..=address).next_back()?;
         (address < region.end).then_some(region)
     }
 }
 
-/// Build ids by device and inode: of files that many processes have mapped.
+/// Build IDs by device and inode of the file. Files that several processes have mapped are read
+/// only once.
 pub type BuildIds = HashMap<((u32, u32), u64), Vec<u8>>;
 
-/// All that were met.
+/// All known processes, and the records about the known processes.
 pub struct Tasks {
     processes: BTreeMap<u32, Process>,
-    /// Records that tell of them.
-    told: Encoder,
-    /// The kernel tells what happens after the start.
-    kernel_tells: bool,
+    /// The records that have been collected and not been taken yet.
+    records: Encoder,
+    /// True if the kernel's records describe all changes after the start.
+    has_kernel_records: bool,
     /// Processes whose program and name are to be checked.
-    unchecked: BTreeSet<u32>,
-    /// The first event's.
-    id: u64,
-    /// So many processes are looked through for those that are no more.
-    many: usize,
+    to_check: BTreeSet<u32>,
+    /// The ID of the first event, which all records contain.
+    event_id: u64,
+    /// The number of processes at which ended processes are searched for and removed.
+    reap_size: usize,
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Returns the time of CLOCK_MONOTONIC, in nanoseconds.
 pub fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     (now.tv_sec.unsigned_abs() * 1_000_000_000).wrapping_add(now.tv_nsec.unsigned_abs())
 }
 
-/// The numbers among a directory's names.
-pub fn numbers(path: &str) -> Vec<u32> {
+/// Returns the entries of a directory whose names are numbers.
+pub fn numeric_entries(path: &str) -> Vec<u32> {
     let all = fs::read_dir(path).into_iter().flatten().flatten();
     all.filter_map(|e| e.file_name().to_str()?.parse().ok())
         .collect()
 }
 
-/// Whose thread it is, and whose child that process.
-fn parents(thread: u32) -> Option<(u32, u32)> {
+/// Returns the process ID of a thread, and the ID of the parent process.
+fn process_and_parent(thread: u32) -> Option<(u32, u32)> {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     let number = |key: &str| {
         let line = status.lines().find_map(|l| l.strip_prefix(key))?;
@@ -107,280 +118,298 @@ fn parents(thread: u32) -> Option<(u32, u32)> {
     Some((number("Tgid:")?, number("PPid:")?))
 }
 
-fn name(path: &str) -> Option<String> {
+fn read_name(path: &str) -> Option<String> {
     let name = fs::read_to_string(path).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
 }
 
 impl Tasks {
-    /// What is told is told with the name of this event.
+    /// Makes a list of records that contain the event ID `id`. The first records are the mappings
+    /// of the kernel.
     pub fn new(id: u64) -> Self {
         let mut this = Self {
             processes: BTreeMap::new(),
-            told: Encoder::default(),
-            kernel_tells: false,
-            unchecked: BTreeSet::new(),
-            id,
-            many: MANY,
+            records: Encoder::default(),
+            has_kernel_records: false,
+            to_check: BTreeSet::new(),
+            event_id: id,
+            reap_size: MIN_REAP_SIZE,
         };
-        kernel(&mut this.told, id);
+        encode_kernel_maps(&mut this.records, id);
         this
     }
 
-    /// Records of all that is known.
-    pub fn bytes(&self) -> &[u8] {
-        &self.told.bytes
+    /// Returns the records that have been collected and not been taken yet.
+    pub fn records(&self) -> &[u8] {
+        &self.records.bytes
     }
 
     /// Takes the records that were added since the last call.
-    pub fn take(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.told.bytes)
+    pub fn take_records(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.records.bytes)
     }
 
-    /// Forgets those that are no more, whenever they have become twice as many.
-    fn tidy(&mut self) {
-        if self.processes.len() < self.many {
+    /// Removes processes that have ended, if the number of processes has reached `reap_size`. The
+    /// new `reap_size` is twice the number of the remaining processes, but at least
+    /// `MIN_REAP_SIZE`.
+    fn reap(&mut self) {
+        if self.processes.len() < self.reap_size {
             return;
         }
         self.processes.retain(|pid, process| {
-            // Its last samples may still be in a ring.
-            process.looked.is_some_and(|at| at.elapsed() < LATE)
+            // The last samples of a process may still be in a ring after the process has ended.
+            process
+                .maps_read_at
+                .is_some_and(|at| at.elapsed() < MAX_SAMPLE_DELAY)
                 || fs::exists(format!("/proc/{pid}")).unwrap_or(true)
         });
-        self.many = MANY.max(2 * self.processes.len());
+        self.reap_size = MIN_REAP_SIZE.max(2 * self.processes.len());
     }
 
-    /// Switches to the kernel's own records: only [`Self::there`] reads /proc after this call.
-    pub fn set_kernel_tells(&mut self) {
-        self.kernel_tells = true;
+    /// Switches to the kernel's records. From this call on, only [`Self::add_existing`] reads
+    /// /proc.
+    pub fn use_kernel_records(&mut self) {
+        self.has_kernel_records = true;
     }
 
-    /// Takes the kernel's records out of its rings.
+    /// Moves the kernel's records out of the rings. If the records exceed [`MAX_RECORD_BYTES`], the
+    /// older half is replaced.
     pub fn drain(&mut self, events: &mut TaskEvents) {
-        events.drain(&mut self.told, self.id);
-        if self.told.bytes.len() > MOST_KEPT {
-            self.shrink();
+        events.drain(&mut self.records, self.event_id);
+        if self.records.bytes.len() > MAX_RECORD_BYTES {
+            self.shrink_records();
         }
     }
 
-    /// Replaces the older half of the records by the present contents of /proc. Processes that have
-    /// ended lose their names; only the oldest samples of a flight recorder may be of those.
-    fn shrink(&mut self) {
-        let mut newer = std::mem::take(&mut self.told.bytes);
-        let time = middle(&newer);
+    /// Replaces the older half of the records by the present contents of /proc. Names and mappings
+    /// of processes that have ended are lost, so that samples of these processes in the next file
+    /// have no names.
+    fn shrink_records(&mut self) {
+        let mut newer = std::mem::take(&mut self.records.bytes);
+        let time = middle_time(&newer);
         take_until(&mut newer, time);
-        kernel(&mut self.told, self.id);
+        encode_kernel_maps(&mut self.records, self.event_id);
         let mut build_ids = BuildIds::new();
-        for pid in numbers("/proc") {
-            self.there(pid, time, &mut build_ids);
+        for pid in numeric_entries("/proc") {
+            self.add_existing(pid, time, &mut build_ids);
         }
-        self.told.bytes.append(&mut newer);
+        self.records.bytes.append(&mut newer);
     }
 
-    fn common(&self, pid: u32, tid: u32, time: u64) -> Common {
-        Common {
+    fn sample_id(&self, pid: u32, tid: u32, time: u64) -> SampleId {
+        SampleId {
             pid,
             tid,
             time,
             cpu: 0,
-            id: self.id,
+            id: self.event_id,
         }
     }
 
-    /// A process, with its threads, that was there before.
-    pub fn there(&mut self, pid: u32, time: u64, build_ids: &mut BuildIds) {
-        let Some(name) = name(&format!("/proc/{pid}/comm")) else {
+    /// Records the name, the threads and the mappings of a process that exists already. `time` is
+    /// the time of the records.
+    pub fn add_existing(&mut self, pid: u32, time: u64, build_ids: &mut BuildIds) {
+        let Some(name) = read_name(&format!("/proc/{pid}/comm")) else {
             return;
         };
-        let common = self.common(pid, pid, time);
-        self.told.comm(&name, false, &common);
+        let sample_id = self.sample_id(pid, pid, time);
+        self.records.comm(&name, false, &sample_id);
         let mut process = Process::new(name, time);
-        process.program = program(pid);
+        process.exe = exe_id(pid);
         self.processes.insert(pid, process);
-        for tid in numbers(&format!("/proc/{pid}/task")) {
+        for tid in numeric_entries(&format!("/proc/{pid}/task")) {
             if tid != pid {
-                self.thread(pid, tid);
+                self.read_thread_name(pid, tid);
             }
         }
-        self.look(pid, time, build_ids);
+        self.read_maps(pid, time, build_ids);
     }
 
-    /// Reads the name of a thread other than the first of its process. The name is taken to be as
-    /// old as the thread, because threads are named soon after they begin.
-    fn thread(&mut self, pid: u32, tid: u32) {
-        let Some(name) = name(&format!("/proc/{pid}/task/{tid}/comm")) else {
+    /// Reads the name of a thread other than the first one of its process, and records the name if
+    /// it has changed. The record gets the time when the thread began, because most threads are
+    /// named soon after they begin.
+    fn read_thread_name(&mut self, pid: u32, tid: u32) {
+        let Some(name) = read_name(&format!("/proc/{pid}/task/{tid}/comm")) else {
             return;
         };
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
         let known = process.threads.get(&tid);
-        let since = known.map_or(process.since, |(_, since)| *since);
+        let since = known.map_or(process.start_time, |(_, since)| *since);
         if known.is_none_or(|(known, _)| *known != name) {
             process.threads.insert(tid, (name.clone(), since));
-            // After the record of its fork, which gives it its parent's name.
-            let common = self.common(pid, tid, since + 1);
-            self.told.comm(&name, false, &common);
+            // The time is after the time of the fork record, which gives the thread the name of its
+            // parent.
+            let sample_id = self.sample_id(pid, tid, since + 1);
+            self.records.comm(&name, false, &sample_id);
         }
     }
 
-    /// A process is in its exec.
-    pub fn exec(&mut self, pid: u32, time: u64) {
-        if self.kernel_tells {
+    /// Records that the process has called exec, with its new name and mappings.
+    pub fn record_exec(&mut self, pid: u32, time: u64) {
+        if self.has_kernel_records {
             return;
         }
-        let name = name(&format!("/proc/{pid}/comm")).unwrap_or_default();
-        let common = self.common(pid, pid, time);
-        self.told.comm(&name, true, &common);
+        let name = read_name(&format!("/proc/{pid}/comm")).unwrap_or_default();
+        let sample_id = self.sample_id(pid, pid, time);
+        self.records.comm(&name, true, &sample_id);
         let mut process = Process::new(name, time);
-        process.program = program(pid);
+        process.exe = exe_id(pid);
         self.processes.insert(pid, process);
-        self.look(pid, time, &mut BuildIds::new());
+        self.read_maps(pid, time, &mut BuildIds::new());
     }
 
-    /// The context of a thread has recorded an exec. The thread may have had another number than
-    /// its process until then.
-    pub fn exec_of_thread(&mut self, thread: u32, time: u64) {
+    /// Records an exec that the context of a thread has reported. Before the exec, the thread ID
+    /// may have differed from the process ID.
+    pub fn record_thread_exec(&mut self, thread: u32, time: u64) {
         let mut all = self.processes.iter();
-        let own = all.find(|(pid, p)| **pid == thread || p.threads.contains_key(&thread));
-        let pid = own.map_or(thread, |(pid, _)| *pid);
-        self.exec(pid, time);
+        let owner = all.find(|(pid, p)| **pid == thread || p.threads.contains_key(&thread));
+        let pid = owner.map_or(thread, |(pid, _)| *pid);
+        self.record_exec(pid, time);
     }
 
-    /// A thread that is new, and has not run.
-    pub fn born(&mut self, thread: u32, time: u64) {
-        if self.kernel_tells {
+    /// Records a new thread, which has not run yet.
+    pub fn record_fork(&mut self, thread: u32, time: u64) {
+        if self.has_kernel_records {
             return;
         }
-        let Some((pid, parent)) = parents(thread) else {
+        let Some((pid, parent)) = process_and_parent(thread) else {
             return;
         };
-        let common = self.common(pid, thread, time);
+        let sample_id = self.sample_id(pid, thread, time);
         if pid != thread {
-            self.told.fork((pid, pid), &common);
+            self.records.fork((pid, pid), &sample_id);
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.threads.insert(thread, (process.name.clone(), time));
             }
             return;
         }
-        self.told.fork((parent, parent), &common);
-        // It has what its parent has, until its exec.
-        let (known, regions, program) = match self.processes.get(&parent) {
-            Some(p) => (p.name.clone(), p.regions.clone(), p.program),
+        self.records.fork((parent, parent), &sample_id);
+        // The new process has the mappings and the program of its parent until the new process
+        // calls exec.
+        let (known, regions, exe) = match self.processes.get(&parent) {
+            Some(p) => (p.name.clone(), p.regions.clone(), p.exe),
             None => (String::new(), BTreeMap::new(), None),
         };
-        // The parent may have changed its name since it was read.
-        let name = name(&format!("/proc/{pid}/comm")).unwrap_or_else(|| known.clone());
+        // The parent may have changed its name since the name was read.
+        let name = read_name(&format!("/proc/{pid}/comm")).unwrap_or_else(|| known.clone());
         if name != known {
-            let common = self.common(pid, pid, time + 1);
-            self.told.comm(&name, false, &common);
+            let sample_id = self.sample_id(pid, pid, time + 1);
+            self.records.comm(&name, false, &sample_id);
         }
         let mut process = Process::new(name, time);
-        (process.regions, process.program) = (regions, program);
-        self.tidy();
+        (process.regions, process.exe) = (regions, exe);
+        self.reap();
         self.processes.insert(pid, process);
     }
 
-    /// A thread that is about to end.
-    pub fn leaving(&mut self, thread: u32, time: u64) {
-        if self.kernel_tells {
+    /// Records that a thread is about to exit. The names or mappings that are still unknown are
+    /// read first.
+    pub fn record_exit(&mut self, thread: u32, time: u64) {
+        if self.has_kernel_records {
             return;
         }
-        let Some((pid, parent)) = parents(thread) else {
+        let Some((pid, parent)) = process_and_parent(thread) else {
             return;
         };
         match pid == thread {
-            true => self.look(pid, time, &mut BuildIds::new()),
-            false => self.thread(pid, thread),
+            true => self.read_maps(pid, time, &mut BuildIds::new()),
+            false => self.read_thread_name(pid, thread),
         }
         let parent = if pid == thread { parent } else { pid };
-        let common = self.common(pid, thread, time);
-        self.told.exit((parent, parent), &common);
+        let sample_id = self.sample_id(pid, thread, time);
+        self.records.exit((parent, parent), &sample_id);
     }
 
-    /// Reads the names of threads that have not ended.
-    pub fn names(&mut self) {
-        if self.kernel_tells {
+    /// Reads the names of all threads that have not exited.
+    pub fn read_thread_names(&mut self) {
+        if self.has_kernel_records {
             return;
         }
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
-            for tid in numbers(&format!("/proc/{pid}/task")) {
+            for tid in numeric_entries(&format!("/proc/{pid}/task")) {
                 if tid != pid {
-                    self.thread(pid, tid);
+                    self.read_thread_name(pid, tid);
                 }
             }
         }
     }
 
-    /// A sample is to be understood: its process, and what is mapped there.
-    pub fn seen(&mut self, sample: &Sample) {
+    /// Makes sure that the process of a sample, and the mapping of the sample's address, are
+    /// recorded.
+    pub fn handle_sample(&mut self, sample: &Sample) {
         let (pid, time) = (sample.pid, sample.time.saturating_sub(1));
-        if self.kernel_tells || matches!(pid, 0 | u32::MAX) {
+        if self.has_kernel_records || matches!(pid, 0 | u32::MAX) {
             return;
         }
         let process = self.processes.get(&pid);
         let Some(process) = process else {
-            self.tidy();
-            self.there(pid, time, &mut BuildIds::new());
-            // One that has gone is not looked for again.
-            let gone = || Process::new(String::new(), time);
-            self.processes.entry(pid).or_insert_with(gone);
+            self.reap();
+            self.add_existing(pid, time, &mut BuildIds::new());
+            // A process that has ended gets an empty entry, so that its /proc directory is not read
+            // again.
+            let ended = || Process::new(String::new(), time);
+            self.processes.entry(pid).or_insert_with(ended);
             return;
         };
-        let recently = process.looked.is_some_and(|at| at.elapsed() < PATIENCE);
-        let is_known = sample.ip >= KERNEL || process.find(sample.ip).is_some();
-        if process.checked.elapsed() >= PATIENCE {
-            self.unchecked.insert(pid);
+        let recently = process
+            .maps_read_at
+            .is_some_and(|at| at.elapsed() < MIN_READ_INTERVAL);
+        let is_known = sample.ip >= KERNEL_START || process.find_region(sample.ip).is_some();
+        if process.checked_at.elapsed() >= MIN_READ_INTERVAL {
+            self.to_check.insert(pid);
         }
         if !is_known && !recently {
-            self.look(pid, time, &mut BuildIds::new());
+            self.read_maps(pid, time, &mut BuildIds::new());
         }
     }
 
-    /// Checks the processes of the samples that were read. The caller has read a ring to its end, so
-    /// an exec that the ring has a record of is known: this finds what no ring has recorded.
-    pub fn check_all(&mut self) {
-        for pid in std::mem::take(&mut self.unchecked) {
-            self.check(pid, now());
+    /// Checks the name and the program of each process whose samples were read. The caller has read
+    /// a ring to its end, so that an exec that the ring reports is already known. The check of the
+    /// program finds an exec that no ring has reported.
+    pub fn check_sampled(&mut self) {
+        for pid in std::mem::take(&mut self.to_check) {
+            self.check_process(pid, now());
         }
     }
 
-    /// Records an exec or a change of the name since the last check of a process.
-    fn check(&mut self, pid: u32, time: u64) {
+    /// Records an exec or a new name, if the process has changed since its last check.
+    fn check_process(&mut self, pid: u32, time: u64) {
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
-        process.checked = Instant::now();
-        let Some(name) = name(&format!("/proc/{pid}/comm")) else {
+        process.checked_at = Instant::now();
+        let Some(name) = read_name(&format!("/proc/{pid}/comm")) else {
             return;
         };
-        let program = program(pid);
-        if program.is_some() && program != process.program {
-            self.exec(pid, time);
+        let exe = exe_id(pid);
+        if exe.is_some() && exe != process.exe {
+            self.record_exec(pid, time);
         } else if name != process.name {
             process.name.clone_from(&name);
-            let common = self.common(pid, pid, time);
-            self.told.comm(&name, false, &common);
+            let sample_id = self.sample_id(pid, pid, time);
+            self.records.comm(&name, false, &sample_id);
         }
     }
 
-    /// Tells of what a process has mapped and is not known yet.
-    fn look(&mut self, pid: u32, time: u64, build_ids: &mut BuildIds) {
+    /// Reads the executable mappings of a process, and records the mappings that are not known yet.
+    fn read_maps(&mut self, pid: u32, time: u64, build_ids: &mut BuildIds) {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let common = self.common(pid, pid, time);
+        let sample_id = self.sample_id(pid, pid, time);
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
-        process.looked = Some(Instant::now());
-        for mut region in maps.lines().filter_map(region) {
+        process.maps_read_at = Some(Instant::now());
+        for mut region in maps.lines().filter_map(parse_maps_line) {
             let known = process.regions.get(&region.start);
-            if known.is_some_and(|known| is_same(known, &region)) {
+            if known.is_some_and(|known| is_same_mapping(known, &region)) {
                 continue;
             }
             if region.inode != 0 {
                 let of_file = build_ids.entry((region.device, region.inode));
-                let id = of_file.or_insert_with(|| build_id_of(pid, &region));
+                let id = of_file.or_insert_with(|| region_build_id(pid, &region));
                 region.build_id.clone_from(id);
             }
             let overlaps = |r: &Region| r.start < region.end && region.start < r.end;
@@ -390,20 +419,20 @@ impl Tasks {
                 .filter(|r| overlaps(r))
                 .map(|r| r.start)
                 .collect();
-            // In the place of another it cannot have been there all the time.
+            // A mapping that replaces another mapping cannot have existed since the exec.
             let since = if others.is_empty() {
-                process.since
+                process.start_time
             } else {
                 time
             };
             for other in others {
                 process.regions.remove(&other);
             }
-            self.told.region(
+            self.records.mmap2(
                 &region,
-                &Common {
+                &SampleId {
                     time: since,
-                    ..common
+                    ..sample_id
                 },
             );
             process.regions.insert(region.start, region);
@@ -411,15 +440,15 @@ impl Tasks {
     }
 }
 
-/// The device and inode of a process's program.
-fn program(pid: u32) -> Option<(u64, u64)> {
+/// Returns the device and inode of a process's program.
+fn exe_id(pid: u32) -> Option<(u64, u64)> {
     let file = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
     Some((file.dev(), file.ino()))
 }
 
-/// Returns true for two reads of one mapping. The build id is not compared, because the device and
-/// inode imply it.
-fn is_same(one: &Region, other: &Region) -> bool {
+/// Returns true if both values are the same mapping, from two reads of /proc. Build IDs are not
+/// compared, because the device and inode imply the build ID.
+fn is_same_mapping(one: &Region, other: &Region) -> bool {
     (one.start, one.end, one.offset, one.device, one.inode)
         == (
             other.start,
@@ -431,18 +460,19 @@ fn is_same(one: &Region, other: &Region) -> bool {
         && one.path == other.path
 }
 
-/// Returns the build id of the file that a process has mapped. It is empty if the file has none, or
-/// if the file cannot be found.
-fn build_id_of(pid: u32, region: &Region) -> Vec<u8> {
-    let open = candidates(pid as i32, &region.path).find_map(|path| {
-        let file = open_file(&path).ok()?;
+/// Returns the build ID of the file that a process has mapped. The build ID is empty if the file
+/// has none, or if the file cannot be found.
+fn region_build_id(pid: u32, region: &Region) -> Vec<u8> {
+    let open = candidate_paths(pid as i32, &region.path).find_map(|path| {
+        let file = open_regular(&path).ok()?;
         is_same_file(&file, region.device, region.inode).then_some(file)
     });
     open.and_then(|file| build_id(&file)).unwrap_or_default()
 }
 
-/// A line of /proc/PID/maps, if it is code.
-fn region(line: &str) -> Option<Region> {
+/// Parses a line of /proc/PID/maps. Returns `None` if the mapping is not executable, or if it
+/// belongs to the kernel.
+fn parse_maps_line(line: &str) -> Option<Region> {
     let mut rest = line;
     let mut word = || {
         let (word, after) = rest.split_once(' ')?;
@@ -453,7 +483,7 @@ fn region(line: &str) -> Option<Region> {
     let is_code = word()?.as_bytes().get(2) == Some(&b'x');
     let offset = word()?;
     let (major, minor) = word()?.split_once(':')?;
-    // What is mapped of no file has neither name nor blank.
+    // In the line of an anonymous mapping, no blank and no path need follow the inode.
     let (inode, path) = rest.split_once(' ').unwrap_or((rest, ""));
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let path = path.trim_start().trim_end_matches(" (deleted)");
@@ -466,29 +496,31 @@ fn region(line: &str) -> Option<Region> {
         build_id: Vec::new(),
         path: if path.is_empty() { "//anon" } else { path }.to_owned(),
     };
-    // The page of old system calls is the kernel's.
-    (is_code && region.start < KERNEL).then_some(region)
+    // The vsyscall page is in the kernel's address range.
+    (is_code && region.start < KERNEL_START).then_some(region)
 }
 
-/// Where the kernel and its modules are, where that may be known.
-fn kernel(to: &mut Encoder, id: u64) {
-    let Some(start) = text_of_kernel() else {
+/// Encodes the mappings of the kernel and of its modules, if this user may read their addresses.
+fn encode_kernel_maps(output: &mut Encoder, id: u64) {
+    let Some(start) = kernel_text_start() else {
         return;
     };
-    let modules = modules();
-    // Where its text ends stands far back in a list that takes long to read. What runs
-    // between that and the modules, as BPF programs do, is the kernel's as well.
+    let modules = loaded_modules();
+    // The end of the kernel's text is not read from /proc/kallsyms, because the symbol is near the
+    // end of the list, and reading the list takes long. The range up to the first module is
+    // regarded as the kernel's, because BPF programs are also located between the kernel and the
+    // modules.
     let above = modules.iter().map(|m| m.1).filter(|at| *at > start);
     let end = above.min().unwrap_or(u64::MAX);
-    to.kernel(start, end, start, "[kernel.kallsyms]_text", id);
+    output.kernel_mmap(start, end, start, "[kernel.kallsyms]_text", id);
     for (name, at, size) in modules {
-        to.kernel(at, at.saturating_add(size), 0, &name, id);
+        output.kernel_mmap(at, at.saturating_add(size), 0, &name, id);
     }
 }
 
-/// Where the kernel's text begins, which is near the beginning of the list. `None`: that is
-/// hidden.
-fn text_of_kernel() -> Option<u64> {
+/// Returns the first address of the kernel's text, from a line near the beginning of
+/// /proc/kallsyms. Returns `None` if kernel addresses are hidden.
+fn kernel_text_start() -> Option<u64> {
     let file = fs::File::open("/proc/kallsyms").ok()?;
     let mut lines = BufReader::new(file).lines().map_while(Result::ok);
     let line = lines.find(|line| line.ends_with(" _text"))?;
@@ -496,15 +528,15 @@ fn text_of_kernel() -> Option<u64> {
     (at != 0).then_some(at)
 }
 
-/// Names in brackets, addresses and bytes of the modules.
-fn modules() -> Vec<(String, u64, u64)> {
+/// Returns the name in brackets, the address and the size in bytes of each module.
+fn loaded_modules() -> Vec<(String, u64, u64)> {
     let text = fs::read_to_string("/proc/modules").unwrap_or_default();
     let module = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, size, ..] = words[..] else {
             return None;
         };
-        // Last is the address, or a taint behind it.
+        // The address is the last word, or the word before the module's taint flags.
         let at = words.iter().rev().find_map(|w| w.strip_prefix("0x"))?;
         let at = u64::from_str_radix(at, 16).ok().filter(|at| *at != 0)?;
         Some((format!("[{name}]"), at, size.parse().ok()?))
@@ -518,8 +550,9 @@ mod tests {
 
     #[test]
     fn r1_9_code_is_found_in_maps() {
-        let code =
-            region("7f01a000-7f01f000 r-xp 00002000 fe:01 4711       /usr/lib/a b.so (deleted)");
+        let code = parse_maps_line(
+            "7f01a000-7f01f000 r-xp 00002000 fe:01 4711       /usr/lib/a b.so (deleted)",
+        );
         assert_eq!(
             code,
             Some(Region {
@@ -532,7 +565,7 @@ mod tests {
                 path: "/usr/lib/a b.so".to_owned(),
             })
         );
-        let anonymous = region("1000-2000 rwxp 00000000 00:00 0 ").expect("code");
+        let anonymous = parse_maps_line("1000-2000 rwxp 00000000 00:00 0 ").expect("code");
         assert_eq!(anonymous.path, "//anon");
         for line in [
             "1000-2000 rw-p 00000000 00:00 0 ",
@@ -541,7 +574,7 @@ mod tests {
             "1000",
             "x-y r-xp 0 0:0 0 z",
         ] {
-            assert_eq!(region(line), None, "{line}");
+            assert_eq!(parse_maps_line(line), None, "{line}");
         }
     }
 
@@ -557,14 +590,14 @@ mod tests {
             ..Sample::default()
         };
         let here = r1_9_a_process_is_told_of_once as *const () as u64;
-        tasks.seen(&sample(here));
-        let told = tasks.bytes().len();
-        assert!(tasks.processes[&pid].find(here).is_some());
-        assert_eq!(tasks.processes[&pid].since, 99);
-        tasks.seen(&sample(here));
-        tasks.seen(&sample(u64::MAX - 8192));
-        // It was looked at just now.
-        tasks.seen(&sample(1));
-        assert_eq!(tasks.bytes().len(), told);
+        tasks.handle_sample(&sample(here));
+        let records = tasks.records().len();
+        assert!(tasks.processes[&pid].find_region(here).is_some());
+        assert_eq!(tasks.processes[&pid].start_time, 99);
+        tasks.handle_sample(&sample(here));
+        tasks.handle_sample(&sample(u64::MAX - 8192));
+        // The mappings of the process were read less than 50 ms ago, so they are not read again.
+        tasks.handle_sample(&sample(1));
+        assert_eq!(tasks.records().len(), records);
     }
 }

@@ -12,132 +12,143 @@ use perfmon::Context;
 use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::thread::gettid;
 
-use super::process::{self, State};
-use crate::failure::Failure;
+use super::process::{self, WaitStatus};
+use crate::error::Failure;
 
 /// Attaches contexts to the threads that a [`Child`] follows, for counting or for sampling.
-pub trait Crew {
-    /// Each thread stops before it exits, and [`Crew::leaving`] is called.
-    const LEAVING: bool;
+pub trait FollowHandler {
+    /// True if each followed thread must stop before its exit, so that
+    /// [`FollowHandler::before_thread_exit`] can be called.
+    const STOP_AT_EXIT: bool;
 
     /// Creates a configured context that is not attached. Returns `None` if there is nothing to
     /// count.
-    fn open(&self) -> io::Result<Option<Context>>;
+    fn create_context(&self) -> io::Result<Option<Context>>;
 
-    /// Takes a context that the thread has attached to itself.
-    fn insert(&mut self, thread: u32, context: Context) -> io::Result<()>;
+    /// Takes over a context that the thread `thread` has attached to itself.
+    fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()>;
 
-    /// Attaches a context to a new thread, which has not run yet. The implementation records
-    /// failures itself.
-    fn follow(&mut self, thread: u32);
+    /// Attaches a context to a new thread, which has not run yet. The implementation of the trait
+    /// records a failure itself, because no error is returned.
+    fn attach_new_thread(&mut self, thread: u32);
 
-    /// Called when the command's process exists and has not executed its program yet.
-    fn forked(&mut self, _process: u32) {}
+    /// This function is called when the command's process exists and has not executed the command's
+    /// program yet.
+    fn process_forked(&mut self, _process: u32) {}
 
-    /// Called when the command's first thread executes its program.
-    fn begin(&mut self, thread: u32) {
-        self.follow(thread);
+    /// This function is called when the command's first thread executes the command's program.
+    fn command_executed(&mut self, thread: u32) {
+        self.attach_new_thread(thread);
     }
 
-    /// Called when the thread `former` of a process has called exec: it continues with the process
-    /// ID, `now`, as its thread ID.
-    fn exec(&mut self, former: u32, now: u32) -> io::Result<()>;
+    /// This function is called when the thread `former_tid` of a process has called exec. After
+    /// exec, the thread ID of the thread is `tid`, the process ID.
+    fn thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()>;
 
-    /// Called when a thread is about to exit, if [`Crew::LEAVING`] is set.
-    fn leaving(&mut self, _thread: u32) {}
+    /// This function is called when a followed thread is about to exit, if
+    /// [`FollowHandler::STOP_AT_EXIT`] is true.
+    fn before_thread_exit(&mut self, _thread: u32) {}
 
-    /// Called when a thread has exited.
-    fn end(&mut self, thread: u32) -> io::Result<()>;
+    /// This function is called when a followed thread has exited.
+    fn thread_exited(&mut self, thread: u32) -> io::Result<()>;
 }
 
-/// The process of the command.
+/// The process of a command that pfc has started.
 pub struct Child {
     pid: i32,
-    words: Vec<String>,
-    /// The read end of a pipe. If the program cannot be executed, it yields the reason; after a
-    /// successful exec it is at its end.
-    trouble: File,
-    /// The program has been executed, and is counted.
-    begun: bool,
-    /// Threads and children are followed with ptrace.
-    traced: bool,
-    /// The followed threads and processes, by id.
-    met: BTreeSet<i32>,
+    argv: Vec<String>,
+    /// The read end of the error pipe. If the program cannot be executed, the error pipe contains
+    /// the failed step and the errno. After a successful exec, the error pipe is empty.
+    error_pipe: File,
+    /// True if the program of the command has been executed, and its events are counted.
+    is_executed: bool,
+    /// True if threads and children of the command are followed with ptrace.
+    is_traced: bool,
+    /// The IDs of the threads and processes of the command that are followed.
+    followed: BTreeSet<i32>,
 }
 
 /// Starts a command that only determines for how long threads or CPUs are counted. Returns `None`
-/// if no command was given.
-pub fn beside(command: &[String]) -> Result<Option<std::process::Child>, Failure> {
-    let Some((program, words)) = command.split_first() else {
+/// if the user gave no command.
+pub fn spawn_beside(command: &[String]) -> Result<Option<std::process::Child>, Failure> {
+    let Some((program, arguments)) = command.split_first() else {
         return Ok(None);
     };
-    let child = Command::new(program).args(words).spawn();
+    let child = Command::new(program).args(arguments).spawn();
     child
         .map(Some)
         .map_err(|e| Failure::Command(program.clone(), e))
 }
 
-fn pipe() -> io::Result<(File, File)> {
+fn cloexec_pipe() -> io::Result<(File, File)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     Ok((read.into(), write.into()))
 }
 
-/// Last step of the new process: calls `before` and executes the program. If one of them fails,
-/// writes a byte for the failed step and the errno to `trouble`, and returns the exit status 127.
-fn exec(words: &[String], trouble: &mut File, before: impl FnOnce() -> io::Result<()>) -> i32 {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
-    let (stage, error) = match before() {
+/// Calls `prepare` and executes the command's program, as the last step of a new process. If
+/// `prepare` or exec fails, writes a byte for the failed step and the errno to `error_pipe`, and
+/// returns the exit status 127.
+fn exec_or_report(
+    argv: &[String],
+    error_pipe: &mut File,
+    prepare: impl FnOnce() -> io::Result<()>,
+) -> i32 {
+    let mut command = Command::new(&argv[0]);
+    command.args(&argv[1..]);
+    let (step, error) = match prepare() {
         Ok(()) => (b'x', command.exec()),
         Err(error) => (b'l', error),
     };
-    let number = error.raw_os_error().unwrap_or(libc::EINVAL);
-    let mut said = vec![stage];
-    said.extend(number.to_ne_bytes());
-    let _ = trouble.write_all(&said);
+    let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
+    let mut message = vec![step];
+    message.extend(errno.to_ne_bytes());
+    let _ = error_pipe.write_all(&message);
     127
 }
 
 impl Child {
-    /// Starts the command under ptrace. The new process waits until it is traced. Counting begins
-    /// at its exec.
-    pub fn traced<C: Crew>(words: &[String], crew: &mut C) -> io::Result<Self> {
-        let (trouble, mut theirs) = pipe()?;
-        let (mut wait, mut go) = pipe()?;
+    /// Starts the command under ptrace. The new process waits until pfc traces the process.
+    /// Counting begins when the new process calls exec.
+    pub fn spawn_traced<C: FollowHandler>(argv: &[String], handler: &mut C) -> io::Result<Self> {
+        let (error_pipe, mut write_end) = cloexec_pipe()?;
+        let (mut start_read, mut start_write) = cloexec_pipe()?;
         let pid = process::fork(|| {
-            exec(words, &mut theirs, || {
+            exec_or_report(argv, &mut write_end, || {
                 let mut byte = [0];
-                wait.read_exact(&mut byte)
+                start_read.read_exact(&mut byte)
             })
         })?;
-        if let Err(error) = process::seize(pid, C::LEAVING) {
+        if let Err(error) = process::seize(pid, C::STOP_AT_EXIT) {
             process::kill(pid, libc::SIGKILL);
             while process::wait_any()?.is_none_or(|(p, _)| p != pid) {
                 std::thread::yield_now();
             }
             return Err(error);
         }
-        crew.forked(pid.unsigned_abs());
-        go.write_all(&[0])?;
+        handler.process_forked(pid.unsigned_abs());
+        start_write.write_all(&[0])?;
         Ok(Self {
             pid,
-            words: words.to_vec(),
-            trouble,
-            begun: false,
-            traced: true,
-            met: BTreeSet::new(),
+            argv: argv.to_vec(),
+            error_pipe,
+            is_executed: false,
+            is_traced: true,
+            followed: BTreeSet::new(),
         })
     }
 
     /// Starts the command without ptrace. The new process attaches the context to itself, which
-    /// needs no privileges, and starts it as the last step before exec.
-    pub fn alone(words: &[String], crew: &mut impl Crew) -> Result<Self, Failure> {
-        let context = crew.open()?;
-        let (trouble, mut theirs) = pipe()?;
-        let (mut wait, mut go) = pipe()?;
+    /// needs no privileges, and starts the context as the last step before exec.
+    pub fn spawn_untraced(
+        argv: &[String],
+        handler: &mut impl FollowHandler,
+    ) -> Result<Self, Failure> {
+        let context = handler.create_context()?;
+        let (error_pipe, mut write_end) = cloexec_pipe()?;
+        let (mut start_read, mut start_write) = cloexec_pipe()?;
         let pid = process::fork(|| {
-            exec(words, &mut theirs, || {
-                wait.read_exact(&mut [0])?;
+            exec_or_report(argv, &mut write_end, || {
+                start_read.read_exact(&mut [0])?;
                 let Some(context) = &context else {
                     return Ok(());
                 };
@@ -145,31 +156,31 @@ impl Child {
                 context.start()
             })
         })?;
-        drop(theirs);
-        crew.forked(pid.unsigned_abs());
-        go.write_all(&[0])?;
+        drop(write_end);
+        handler.process_forked(pid.unsigned_abs());
+        start_write.write_all(&[0])?;
         if let Some(context) = context {
-            crew.insert(pid.unsigned_abs(), context)?;
+            handler.insert_attached(pid.unsigned_abs(), context)?;
         }
         let mut child = Self {
             pid,
-            words: words.to_vec(),
-            trouble,
-            begun: true,
-            traced: false,
-            met: BTreeSet::new(),
+            argv: argv.to_vec(),
+            error_pipe,
+            is_executed: true,
+            is_traced: false,
+            followed: BTreeSet::new(),
         };
-        // Waits until the program has been executed or has failed to start.
-        child.trouble()?;
+        // Waits until the program has been executed or exec has failed.
+        child.check_exec_error()?;
         Ok(child)
     }
 
-    /// Returns true if the program has been executed.
-    pub fn has_begun(&self) -> bool {
-        self.begun
+    /// Returns true if the program of the command has been executed.
+    pub fn is_executed(&self) -> bool {
+        self.is_executed
     }
 
-    /// The process ID of the command.
+    /// Returns the process ID of the command.
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
@@ -179,102 +190,107 @@ impl Child {
         process::kill(self.pid, signal);
     }
 
-    /// Reads the pipe to its end. Returns the error if the program could not be executed.
-    fn trouble(&mut self) -> Result<(), Failure> {
-        let mut said = Vec::new();
-        self.trouble.read_to_end(&mut said)?;
-        let [stage, number @ ..] = said.as_slice() else {
+    /// Reads the error pipe to its end. Returns an error if the program of the command could not be
+    /// executed.
+    fn check_exec_error(&mut self) -> Result<(), Failure> {
+        let mut message = Vec::new();
+        self.error_pipe.read_to_end(&mut message)?;
+        let [step, errno @ ..] = message.as_slice() else {
             return Ok(());
         };
-        let number = i32::from_ne_bytes(number.try_into().unwrap_or_default());
-        let error = io::Error::from_raw_os_error(number);
-        Err(match stage {
-            b'l' => super::refused("count the command", &error),
-            _ => Failure::Command(self.words[0].clone(), error),
+        let errno = i32::from_ne_bytes(errno.try_into().unwrap_or_default());
+        let error = io::Error::from_raw_os_error(errno);
+        Err(match step {
+            b'l' => super::syscall_failure("count the command", &error),
+            _ => Failure::Command(self.argv[0].clone(), error),
         })
     }
 
-    /// Handles all state changes of children since the last call. Returns `Some` when the command
-    /// has ended.
-    pub fn look(&mut self, crew: &mut impl Crew) -> Result<Option<ExitStatus>, Failure> {
-        while let Some((pid, state)) = process::wait_any()? {
-            if let Some(status) = self.step(pid, state, crew)? {
+    /// Handles all state changes of child processes and tracees since the last call. Returns the
+    /// exit status of the command if the command has exited, else `None`.
+    pub fn handle_events(
+        &mut self,
+        handler: &mut impl FollowHandler,
+    ) -> Result<Option<ExitStatus>, Failure> {
+        while let Some((pid, status)) = process::wait_any()? {
+            if let Some(status) = self.handle_status(pid, status, handler)? {
                 return Ok(Some(status));
             }
         }
         Ok(None)
     }
 
-    fn step(
+    fn handle_status(
         &mut self,
         pid: i32,
-        state: State,
-        crew: &mut impl Crew,
+        status: WaitStatus,
+        handler: &mut impl FollowHandler,
     ) -> Result<Option<ExitStatus>, Failure> {
         let thread = pid.unsigned_abs();
-        match state {
-            State::Exited(_) | State::Killed(_) => {
-                crew.end(thread)?;
-                self.met.remove(&pid);
+        match status {
+            WaitStatus::Exited(_) | WaitStatus::Killed(_) => {
+                handler.thread_exited(thread)?;
+                self.followed.remove(&pid);
                 if pid == self.pid {
-                    if !self.begun {
-                        self.trouble()?;
+                    if !self.is_executed {
+                        self.check_exec_error()?;
                     }
-                    return Ok(Some(ExitStatus::from_raw(match state {
-                        State::Exited(code) => i32::from(code) << 8,
-                        State::Killed(signal) => signal,
+                    return Ok(Some(ExitStatus::from_raw(match status {
+                        WaitStatus::Exited(code) => i32::from(code) << 8,
+                        WaitStatus::Killed(signal) => signal,
                         _ => 0,
                     })));
                 }
                 return Ok(None);
             }
-            _ if !self.traced => return Ok(None),
-            State::Exec if pid == self.pid && !self.begun => {
-                self.begun = true;
-                self.met.insert(pid);
-                crew.begin(thread);
+            _ if !self.is_traced => return Ok(None),
+            WaitStatus::Exec if pid == self.pid && !self.is_executed => {
+                self.is_executed = true;
+                self.followed.insert(pid);
+                handler.command_executed(thread);
             }
-            State::Exec => {
-                if let Ok(former) = process::former_thread(pid) {
-                    self.met.remove(&former);
-                    self.met.insert(pid);
-                    crew.exec(former.unsigned_abs(), thread)?;
+            WaitStatus::Exec => {
+                if let Ok(former_tid) = process::former_tid(pid) {
+                    self.followed.remove(&former_tid);
+                    self.followed.insert(pid);
+                    handler.thread_executed(former_tid.unsigned_abs(), thread)?;
                 }
             }
-            State::Stop(signal) => {
-                // The first event of a new thread or process is this stop, before it runs.
-                if self.begun && self.met.insert(pid) {
-                    crew.follow(thread);
+            WaitStatus::Stop(signal) => {
+                // The first event of a new thread or process is a stop, before the thread or
+                // process runs.
+                if self.is_executed && self.followed.insert(pid) {
+                    handler.attach_new_thread(thread);
                 }
-                if is_stop(signal) {
-                    gone_is_well(process::leave_stopped(pid))?;
+                if is_stop_signal(signal) {
+                    ignore_esrch(process::listen(pid))?;
                     return Ok(None);
                 }
             }
-            State::Leaving => crew.leaving(thread),
+            WaitStatus::Exiting => handler.before_thread_exit(thread),
             _ => {}
         }
-        let signal = match state {
-            State::Signal(signal) => signal,
+        let signal = match status {
+            WaitStatus::Signal(signal) => signal,
             _ => 0,
         };
-        gone_is_well(process::resume(pid, signal))?;
+        ignore_esrch(process::resume(pid, signal))?;
         Ok(None)
     }
 }
 
-fn is_stop(signal: i32) -> bool {
+fn is_stop_signal(signal: i32) -> bool {
     matches!(
         signal,
         libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU
     )
 }
 
-/// Ignores ESRCH. A tracee may be killed at any moment; [`process::wait_any`] reports its end
-/// later.
-fn gone_is_well(done: io::Result<()>) -> io::Result<()> {
-    match done {
-        Err(e) if super::counting::is_gone(&e) => Ok(()),
-        done => done,
+/// Ignores the error ESRCH, which ptrace returns if the tracee has been killed. A tracee may be
+/// killed at any time; [`process::wait_any`] reports the exit of the tracee later.
+fn ignore_esrch(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(e) if super::counting::is_esrch(&e) => Ok(()),
+        result => result,
     }
 }

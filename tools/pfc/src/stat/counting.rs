@@ -1,138 +1,154 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The contexts of a run: one per thread or CPU, all configured alike.
+//! The monitoring contexts of a run of `pfc stat`: one context per thread or CPU, all with the same
+//! configuration.
 
 use std::collections::BTreeMap;
 use std::io;
 
-use perfmon::{on_cpu, Context, Pmd, Scope, SetDesc, Value, EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
+use perfmon::{
+    on_cpu, Context, Pmd, RegisterValue, Scope, SetDesc, EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH,
+};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 
-use super::command::Crew;
+use super::assign::{Placement, Plan};
+use super::command::FollowHandler;
 use super::estimate::Sums;
-use super::place::{Place, Plan};
-use super::short::{Causes, Shorts};
-use super::throttled::Throttled;
+use super::short_counts::{ShortCauses, ShortCounts};
+use super::throttling::Throttling;
 
-/// Default length of an event set's turn, in nanoseconds.
-pub const TURN: u64 = 1_000_000;
+/// Default time for which an event set is loaded before the next event set is loaded, in
+/// nanoseconds.
+pub const DEFAULT_SET_TIMEOUT_NS: u64 = 1_000_000;
 
-/// The register or registers from which a count is read.
+/// The PMD (data register) or PMDs from which the count of an event is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A PMD that counts in every event set. Its values in all sets are added up.
-    Every(u16),
-    /// A PMD of one event set, as (set, PMD). It counts only while its set is active.
-    In(u16, u16),
+pub enum CountSource {
+    /// A PMD that counts in every event set. The values of the PMD in all event sets are added up.
+    AllSets(u16),
+    /// A PMD that counts only while its event set is active, as (set, PMD).
+    OneSet(u16, u16),
 }
 
 /// The threshold of `--cascade`: other events are counted after `count` events of one kind.
 #[derive(Clone, Debug)]
 pub struct Threshold {
-    /// The PMCs that select the event of the threshold.
-    pub pmcs: Vec<Value>,
+    /// The PMCs (control registers) that select the event of the `--cascade` threshold.
+    pub pmcs: Vec<RegisterValue>,
     pub pmd: u16,
     pub count: u64,
 }
 
 /// The configuration that all contexts of a run share.
 #[derive(Clone, Debug)]
-pub struct Recipe {
+pub struct ContextConfig {
     pub scope: Scope,
-    pub pmcs: Vec<Value>,
-    /// One for each event that is counted, in the order of the events. The last one is that of
-    /// [`Self::clock`], if there is a clock.
-    pub sources: Vec<Source>,
-    /// The PMD that measures the counted time.
-    pub clock: Option<u16>,
-    /// The number of event sets that take turns; 1 if there are no turns.
-    pub sets: u16,
-    /// Length of a turn in nanoseconds.
-    pub turn: u64,
-    /// If present, event set 0 counts the event of the threshold, and the other sets follow it.
+    pub pmcs: Vec<RegisterValue>,
+    /// The source of each event that is counted, in the order of the events. If the machine has a
+    /// clock PMD, the last source is [`Self::clock_pmd`].
+    pub sources: Vec<CountSource>,
+    /// The PMD that measures for how long events are counted, if the machine has such a PMD.
+    pub clock_pmd: Option<u16>,
+    /// The number of event sets that are loaded in turn; 1 if there is only one event set.
+    pub nr_sets: u16,
+    /// The time for which an event set is loaded before the next event set is loaded, in
+    /// nanoseconds.
+    pub set_timeout_ns: u64,
+    /// The threshold of `--cascade`. If there is a threshold, event set 0 counts the event of the
+    /// threshold, and the other event sets are loaded after the threshold is reached.
     pub threshold: Option<Threshold>,
 }
 
-impl Recipe {
-    /// Makes the configuration for a plan. `clock` is the PMD that measures the counted time, if
-    /// there is one.
-    pub fn new(scope: Scope, plan: &Plan, clock: Option<u16>) -> Self {
-        let source = |(n, place): (usize, &Place)| match place {
-            Place::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT && plan.nr_sets > 1 => {
-                Some(Source::In(plan.sets.get(n).copied().unwrap_or(0), *pmd))
-            }
-            Place::Pmd(pmd) => Some(Source::Every(*pmd)),
+impl ContextConfig {
+    /// Makes the configuration of the contexts for a plan of registers. `clock_pmd` is the PMD that
+    /// measures for how long events are counted, if the machine has such a PMD.
+    pub fn new(scope: Scope, plan: &Plan, clock_pmd: Option<u16>) -> Self {
+        let source_of = |(n, placement): (usize, &Placement)| match placement {
+            Placement::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT && plan.nr_sets > 1 => Some(
+                CountSource::OneSet(plan.sets.get(n).copied().unwrap_or(0), *pmd),
+            ),
+            Placement::Pmd(pmd) => Some(CountSource::AllSets(*pmd)),
             _ => None,
         };
-        let mut sources: Vec<Source> = plan.places.iter().enumerate().filter_map(source).collect();
-        let clock = clock.filter(|_| !sources.is_empty());
-        sources.extend(clock.map(Source::Every));
+        let mut sources: Vec<CountSource> = plan
+            .placements
+            .iter()
+            .enumerate()
+            .filter_map(source_of)
+            .collect();
+        let clock_pmd = clock_pmd.filter(|_| !sources.is_empty());
+        sources.extend(clock_pmd.map(CountSource::AllSets));
         Self {
             scope,
             pmcs: plan.pmcs.clone(),
             sources,
-            clock,
-            sets: plan.nr_sets.max(1),
-            turn: TURN,
+            clock_pmd,
+            nr_sets: plan.nr_sets.max(1),
+            set_timeout_ns: DEFAULT_SET_TIMEOUT_NS,
             threshold: None,
         }
     }
 
-    /// Returns true if there is nothing to count. No context is created then.
+    /// Returns true if there is nothing to count, so that no context is needed.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// The id of the first event set that is not the threshold's.
-    fn first(&self) -> u16 {
+    /// Returns the ID of the first event set that does not count the event of the threshold.
+    fn first_set(&self) -> u16 {
         u16::from(self.threshold.is_some())
     }
 
-    fn ids(&self) -> std::ops::Range<u16> {
-        self.first()..self.first() + self.sets
+    fn set_ids(&self) -> std::ops::Range<u16> {
+        self.first_set()..self.first_set() + self.nr_sets
     }
 
-    /// Creates a context and writes its registers, without attaching it.
-    pub fn open(&self) -> io::Result<Context> {
+    /// Creates a context and writes its registers, without attaching the context.
+    pub fn create_context(&self) -> io::Result<Context> {
         let context = Context::create(self.scope)?;
-        self.make_sets(&context)?;
-        let here = |v: &Value| v.of(v.set + self.first());
-        let pmcs: Vec<Value> = self.pmcs.iter().map(here).collect();
+        self.create_sets(&context)?;
+        let in_set = |v: &RegisterValue| v.in_set(v.set + self.first_set());
+        let pmcs: Vec<RegisterValue> = self.pmcs.iter().map(in_set).collect();
         context.write_pmcs(&pmcs)?;
         let mut zeroes: Vec<(u16, u16)> = Vec::new();
         for source in &self.sources {
             match source {
-                Source::Every(pmd) => zeroes.extend(self.ids().map(|set| (set, *pmd))),
-                Source::In(set, pmd) => zeroes.push((set + self.first(), *pmd)),
+                CountSource::AllSets(pmd) => zeroes.extend(self.set_ids().map(|set| (set, *pmd))),
+                CountSource::OneSet(set, pmd) => zeroes.push((set + self.first_set(), *pmd)),
             }
         }
         zeroes.sort_unstable();
         zeroes.dedup();
-        let zeroes: Vec<Value> = zeroes
+        let zeroes: Vec<RegisterValue> = zeroes
             .iter()
-            .map(|(set, pmd)| Value::new(*pmd, 0).of(*set))
+            .map(|(set, pmd)| RegisterValue::new(*pmd, 0).in_set(*set))
             .collect();
         context.write_pmds(&zeroes)?;
         Ok(context)
     }
 
-    fn make_sets(&self, context: &Context) -> io::Result<()> {
-        if self.ids() == (0..1) {
+    fn create_sets(&self, context: &Context) -> io::Result<()> {
+        if self.set_ids() == (0..1) {
             return Ok(());
         }
-        let timed = |set_id| SetDesc {
+        let set_desc = |set_id| SetDesc {
             set_id,
-            set_flags: if self.sets > 1 { TIME_SWITCH } else { 0 },
-            set_timeout: if self.sets > 1 { self.turn } else { 0 },
+            set_flags: if self.nr_sets > 1 { TIME_SWITCH } else { 0 },
+            set_timeout: if self.nr_sets > 1 {
+                self.set_timeout_ns
+            } else {
+                0
+            },
             ..SetDesc::default()
         };
-        let mut sets: Vec<SetDesc> = self.ids().map(timed).collect();
+        let mut sets: Vec<SetDesc> = self.set_ids().map(set_desc).collect();
         if let Some(threshold) = &self.threshold {
-            // The last set is followed by the first one behind the threshold's.
+            // After the last event set, the kernel loads the first event set that does not count
+            // the event of the threshold.
             if let Some(last) = sets.last_mut() {
-                (last.set_flags, last.set_id_next) = (last.set_flags | EXPL_NEXT, self.first());
+                (last.set_flags, last.set_id_next) = (last.set_flags | EXPL_NEXT, self.first_set());
             }
             sets.push(SetDesc {
                 set_flags: OVFL_SWITCH,
@@ -140,7 +156,7 @@ impl Recipe {
             });
             context.create_sets(&mut sets)?;
             context.write_pmcs(&threshold.pmcs)?;
-            return context.write(&[Pmd {
+            return context.write_sampling_pmds(&[Pmd {
                 reg_num: threshold.pmd,
                 reg_value: threshold.count.wrapping_neg(),
                 reg_ovfl_switch_cnt: 1,
@@ -150,60 +166,64 @@ impl Recipe {
         context.create_sets(&mut sets)
     }
 
-    /// Reads a context. The values are in the order of the sources.
-    fn read(&self, context: &Context) -> io::Result<Vec<Sums>> {
-        let (mut every, mut turns) = (Vec::new(), Vec::new());
+    /// Reads the counts of a context. The counts are in the order of the configuration's sources.
+    fn read_sums(&self, context: &Context) -> io::Result<Vec<Sums>> {
+        let (mut all_sets, mut one_set) = (Vec::new(), Vec::new());
         for source in &self.sources {
             match source {
-                Source::Every(pmd) => every.extend(self.ids().map(|set| (set, *pmd))),
-                Source::In(set, pmd) => turns.push((set + self.first(), *pmd)),
+                CountSource::AllSets(pmd) => all_sets.extend(self.set_ids().map(|set| (set, *pmd))),
+                CountSource::OneSet(set, pmd) => one_set.push((set + self.first_set(), *pmd)),
             }
         }
-        let values = context.read_sets(&every)?;
-        let mut whole = values.chunks(usize::from(self.sets));
-        let runs = context.read_runs(&turns)?;
+        let values = context.read_set_pmds(&all_sets)?;
+        let mut values_by_pmd = values.chunks(usize::from(self.nr_sets));
+        let runs = context.read_runs(&one_set)?;
         let mut runs = runs.iter();
-        let sums = |source: &Source| match source {
-            Source::Every(_) => {
-                let sets = whole.next().unwrap_or(&[]);
+        let sums = |source: &CountSource| match source {
+            CountSource::AllSets(_) => {
+                let sets = values_by_pmd.next().unwrap_or(&[]);
                 let value = sets.iter().fold(0, |all: u64, v| all.wrapping_add(v.value));
-                Sums::whole(value).short(match sets.iter().any(|v| v.is_short) {
-                    true => Causes::SHORT,
-                    false => Causes::NONE,
+                Sums::from_value(value).with_causes(match sets.iter().any(|v| v.is_short) {
+                    true => ShortCauses::SHORT,
+                    false => ShortCauses::NONE,
                 })
             }
-            Source::In(..) => runs.next().map(Sums::of_runs).unwrap_or_default(),
+            CountSource::OneSet(..) => runs.next().map(Sums::from_runs).unwrap_or_default(),
         };
         let sums: Vec<Sums> = self.sources.iter().map(sums).collect();
-        if causes(&sums).is_none() {
+        if all_causes(&sums).is_none() {
             return Ok(sums);
         }
-        let why = Causes::of_status(&context.status()?);
-        let told = |sum: &Sums| match sum.short.is_none() {
+        let status_causes = ShortCauses::from_status(&context.status()?);
+        let with_causes = |sum: &Sums| match sum.causes.is_none() {
             true => *sum,
-            false => sum.short(why),
+            false => sum.with_causes(status_causes),
         };
-        Ok(sums.iter().map(told).collect())
+        Ok(sums.iter().map(with_causes).collect())
     }
 
-    /// Creates a context, attaches it to this thread or CPU, and detaches it again. Returns an
-    /// error if that is not possible.
-    pub fn try_on(&self, target: u32) -> io::Result<()> {
-        self.at(target, || {
-            let context = self.open()?;
+    /// Creates a context, attaches the context to the thread or CPU `target`, and detaches the
+    /// context again. Returns an error if the context cannot be created or attached.
+    pub fn try_attach(&self, target: u32) -> io::Result<()> {
+        self.on_target(target, || {
+            let context = self.create_context()?;
             context.load(target)?;
             context.unload()
         })
     }
 
-    fn at<T>(&self, target: u32, work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        at(self.scope, target, work)
+    fn on_target<T>(&self, target: u32, work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        on_target(self.scope, target, work)
     }
 }
 
-/// Calls `work`, for a CPU's context on that CPU, as the kernel requires. If the CPU is offline,
-/// its context has ended; the call is then made on any CPU.
-pub fn at<T>(scope: Scope, target: u32, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+/// Calls `work`. If `target` is a CPU, `work` runs on that CPU, because the kernel requires so for
+/// the context of a CPU. If the CPU is offline, its context has ended, and `work` runs on any CPU.
+pub fn on_target<T>(
+    scope: Scope,
+    target: u32,
+    mut work: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
     match scope {
         Scope::Thread => work(),
         Scope::System => match on_cpu(target, &mut work) {
@@ -213,93 +233,95 @@ pub fn at<T>(scope: Scope, target: u32, mut work: impl FnMut() -> io::Result<T>)
     }
 }
 
-/// A context that is or was attached.
-struct Live {
+/// A context that is attached to a thread or CPU, or that was attached and has ended.
+struct AttachedContext {
     context: Context,
-    /// `Some` after the context has ended. Names the causes if it ended before its target did.
-    ended: Option<Causes>,
+    /// `Some` after the context has ended, with the causes if the context ended before its thread
+    /// or CPU did.
+    end_causes: Option<ShortCauses>,
 }
 
-impl From<Context> for Live {
+impl From<Context> for AttachedContext {
     fn from(context: Context) -> Self {
         Self {
             context,
-            ended: None,
+            end_causes: None,
         }
     }
 }
 
-impl Live {
-    /// Reads the context's messages and returns the causes that they name. These contexts request
-    /// no messages about overflows, so each message says why the context has ended.
-    fn look(&mut self, scope: Scope) -> io::Result<Causes> {
-        while let Some(message) = self.context.message()? {
-            let causes = self.ended.unwrap_or_default();
-            self.ended = Some(causes.and(Causes::of(message, scope)));
+impl AttachedContext {
+    /// Reads the messages of the context and returns the causes that the messages name. The
+    /// contexts of `pfc stat` request no messages about overflows, so each read_message says why the
+    /// context has ended.
+    fn read_messages(&mut self, scope: Scope) -> io::Result<ShortCauses> {
+        while let Some(read_message) = self.context.read_message()? {
+            let causes = self.end_causes.unwrap_or_default();
+            self.end_causes = Some(causes.union(ShortCauses::from_message(read_message, scope)));
         }
-        Ok(self.ended.unwrap_or_default())
+        Ok(self.end_causes.unwrap_or_default())
     }
 }
 
-/// The attached contexts by thread or CPU, and the sums of those that were removed.
-pub struct Group {
-    recipe: Recipe,
-    live: BTreeMap<u32, Live>,
-    ended: Vec<Sums>,
-    /// The event set that the next context starts with.
-    begin: u16,
+/// The attached contexts by thread or CPU, and the sums of the contexts that were removed.
+pub struct ContextGroup {
+    config: ContextConfig,
+    contexts: BTreeMap<u32, AttachedContext>,
+    ended_sums: Vec<Sums>,
+    /// The event set with which the next context starts.
+    next_set: u16,
     /// Number of threads that could not be counted.
-    pub lost: usize,
-    /// Threads and CPUs whose counts are short.
-    pub shorts: Shorts,
+    pub nr_uncounted: usize,
+    /// Threads and CPUs for which counts are missing.
+    pub short_counts: ShortCounts,
     /// Throttling of the contexts that were removed.
-    throttled: Throttled,
+    throttled: Throttling,
 }
 
-impl Group {
-    pub fn new(recipe: Recipe) -> Self {
+impl ContextGroup {
+    pub fn new(config: ContextConfig) -> Self {
         Self {
-            ended: vec![Sums::default(); recipe.sources.len()],
-            begin: 0,
-            live: BTreeMap::new(),
-            recipe,
-            lost: 0,
-            shorts: Shorts::default(),
-            throttled: Throttled::default(),
+            ended_sums: vec![Sums::default(); config.sources.len()],
+            next_set: 0,
+            contexts: BTreeMap::new(),
+            config,
+            nr_uncounted: 0,
+            short_counts: ShortCounts::default(),
+            throttled: Throttling::default(),
         }
     }
 
-    /// Creates a context and attaches it to a thread or CPU, without starting it.
-    pub fn load(&mut self, target: u32) -> io::Result<()> {
-        if self.recipe.is_empty() {
+    /// Creates a context and attaches the context to a thread or CPU, without starting the context.
+    pub fn attach(&mut self, target: u32) -> io::Result<()> {
+        if self.config.is_empty() {
             return Ok(());
         }
-        let context = self.recipe.at(target, || {
-            let context = self.recipe.open()?;
-            context.load_set(target, self.begin)?;
+        let context = self.config.on_target(target, || {
+            let context = self.config.create_context()?;
+            context.load_set(target, self.next_set)?;
             Ok(context)
         })?;
-        // Each context starts with another set, so that the beginnings of threads are not all
-        // counted by the same events.
-        if self.recipe.threshold.is_none() {
-            self.begin = (self.begin + 1) % self.recipe.sets;
+        // Each context starts with another event set than the previous context, so that the
+        // beginnings of all threads are not counted by the same events.
+        if self.config.threshold.is_none() {
+            self.next_set = (self.next_set + 1) % self.config.nr_sets;
         }
-        self.live.insert(target, context.into());
+        self.contexts.insert(target, context.into());
         Ok(())
     }
 
-    fn start_one(&self, target: u32) -> io::Result<()> {
-        match self.live.get(&target) {
-            Some(live) => self.recipe.at(target, || live.context.start()),
+    fn start_target(&self, target: u32) -> io::Result<()> {
+        match self.contexts.get(&target) {
+            Some(attached) => self.config.on_target(target, || attached.context.start()),
             None => Ok(()),
         }
     }
 
-    /// Starts all contexts. Threads that have exited are skipped.
+    /// Starts all contexts. The context of a thread that has exited is not started.
     pub fn start(&self) -> io::Result<()> {
-        for target in self.live.keys() {
-            match self.start_one(*target) {
-                Err(e) if is_gone(&e) => {}
+        for target in self.contexts.keys() {
+            match self.start_target(*target) {
+                Err(e) if is_esrch(&e) => {}
                 done => done?,
             }
         }
@@ -308,131 +330,145 @@ impl Group {
 
     /// Stops all contexts.
     pub fn stop(&self) {
-        for (target, live) in &self.live {
-            // A context that has ended does not count either, so its error is ignored.
-            let _ = self.recipe.at(*target, || live.context.stop());
+        for (target, attached) in &self.contexts {
+            // A context that has ended does not count, so the error of stopping an ended context is
+            // ignored.
+            let _ = self.config.on_target(*target, || attached.context.stop());
         }
     }
 
-    /// Returns the sums so far, in the order of the recipe's sources.
+    /// Returns the sums of all contexts so far, in the order of the configuration's sources.
     pub fn read(&mut self) -> io::Result<Vec<Sums>> {
-        let mut sums = self.ended.clone();
-        for (target, live) in &self.live {
+        let mut sums = self.ended_sums.clone();
+        for (target, attached) in &self.contexts {
             let values = self
-                .recipe
-                .at(*target, || self.recipe.read(&live.context))?;
-            self.shorts.add(*target, causes(&values));
-            add(&mut sums, &values);
+                .config
+                .on_target(*target, || self.config.read_sums(&attached.context))?;
+            self.short_counts.add(*target, all_causes(&values));
+            add_sums(&mut sums, &values);
         }
-        // Messages are read after the values: if a context ended before its values were read, they
-        // are marked as short.
-        let early = self.look()?;
-        Ok(sums.into_iter().map(|sum| sum.short(early)).collect())
+        // The messages of the contexts are read after the values. If a context ended before its
+        // values were read, the values are therefore marked as short.
+        let early_causes = self.early_end_causes()?;
+        Ok(sums
+            .into_iter()
+            .map(|sum| sum.with_causes(early_causes))
+            .collect())
     }
 
-    /// Returns the causes for which contexts ended before their targets did.
-    fn look(&mut self) -> io::Result<Causes> {
-        let running = self.live.values().filter(|live| live.ended.is_none());
+    /// Returns the causes for which contexts ended before their threads or CPUs did.
+    fn early_end_causes(&mut self) -> io::Result<ShortCauses> {
+        let running = self
+            .contexts
+            .values()
+            .filter(|attached| attached.end_causes.is_none());
         let mut fds: Vec<PollFd<'_>> = running
-            .map(|live| PollFd::new(&live.context, PollFlags::IN))
+            .map(|attached| PollFd::new(&attached.context, PollFlags::IN))
             .collect();
-        let nr = retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))?;
-        if nr > 0 {
-            for (target, live) in &mut self.live {
-                let causes = live.look(self.recipe.scope)?;
-                self.shorts.add(*target, causes);
+        let nr_ready = retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))?;
+        if nr_ready > 0 {
+            for (target, attached) in &mut self.contexts {
+                let causes = attached.read_messages(self.config.scope)?;
+                self.short_counts.add(*target, causes);
             }
         }
-        let ended = self.live.values().filter_map(|live| live.ended);
-        Ok(ended.fold(Causes::NONE, Causes::and))
+        let ended = self
+            .contexts
+            .values()
+            .filter_map(|attached| attached.end_causes);
+        Ok(ended.fold(ShortCauses::NONE, ShortCauses::union))
     }
 
-    /// Returns the throttling of all contexts. Only contexts with a threshold can be throttled,
-    /// because the others request no overflows.
-    pub fn throttled(&self) -> io::Result<Throttled> {
-        let mut all = self.throttled;
-        if self.recipe.threshold.is_some() {
-            for live in self.live.values() {
-                all.add(&live.context.status()?);
+    /// Returns the throttling of all contexts of the run, added up. Only contexts with a threshold
+    /// can be throttled, because other contexts request no overflows.
+    pub fn throttled(&self) -> io::Result<Throttling> {
+        let mut total = self.throttled;
+        if self.config.threshold.is_some() {
+            for attached in self.contexts.values() {
+                total.add(&attached.context.status()?);
             }
         }
-        Ok(all)
+        Ok(total)
     }
 }
 
-impl Crew for Group {
-    const LEAVING: bool = false;
+impl FollowHandler for ContextGroup {
+    const STOP_AT_EXIT: bool = false;
 
-    fn open(&self) -> io::Result<Option<Context>> {
-        match self.recipe.is_empty() {
+    fn create_context(&self) -> io::Result<Option<Context>> {
+        match self.config.is_empty() {
             true => Ok(None),
-            false => self.recipe.open().map(Some),
+            false => self.config.create_context().map(Some),
         }
     }
 
-    fn insert(&mut self, thread: u32, context: Context) -> io::Result<()> {
-        self.live.insert(thread, context.into());
+    fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()> {
+        self.contexts.insert(thread, context.into());
         Ok(())
     }
 
-    fn follow(&mut self, thread: u32) {
-        let started = self.load(thread).and_then(|()| self.start_one(thread));
+    fn attach_new_thread(&mut self, thread: u32) {
+        let started = self.attach(thread).and_then(|()| self.start_target(thread));
         if started.is_err() {
-            self.live.remove(&thread);
-            self.lost += 1;
+            self.contexts.remove(&thread);
+            self.nr_uncounted += 1;
         }
     }
 
-    fn exec(&mut self, former: u32, now: u32) -> io::Result<()> {
-        if former != now {
-            self.end(now)?;
-            if let Some(context) = self.live.remove(&former) {
-                self.live.insert(now, context);
+    fn thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()> {
+        if former_tid != tid {
+            self.thread_exited(tid)?;
+            if let Some(context) = self.contexts.remove(&former_tid) {
+                self.contexts.insert(tid, context);
             }
         }
         Ok(())
     }
 
-    /// Adds the counts of a thread that has exited to the sums, and closes its context.
-    fn end(&mut self, thread: u32) -> io::Result<()> {
-        if let Some(mut live) = self.live.remove(&thread) {
-            let values = self.recipe.read(&live.context)?;
-            let early = live.look(self.recipe.scope)?;
-            let values: Vec<Sums> = values.iter().map(|sum| sum.short(early)).collect();
-            self.shorts.add(thread, causes(&values));
-            add(&mut self.ended, &values);
-            if self.recipe.threshold.is_some() {
-                self.throttled.add(&live.context.status()?);
+    /// Adds the counts of a thread that has exited to the sums, and closes the context of the
+    /// thread.
+    fn thread_exited(&mut self, thread: u32) -> io::Result<()> {
+        if let Some(mut attached) = self.contexts.remove(&thread) {
+            let values = self.config.read_sums(&attached.context)?;
+            let early_causes = attached.read_messages(self.config.scope)?;
+            let values: Vec<Sums> = values
+                .iter()
+                .map(|sum| sum.with_causes(early_causes))
+                .collect();
+            self.short_counts.add(thread, all_causes(&values));
+            add_sums(&mut self.ended_sums, &values);
+            if self.config.threshold.is_some() {
+                self.throttled.add(&attached.context.status()?);
             }
         }
         Ok(())
     }
 }
 
-/// ESRCH: the thread has exited.
-pub fn is_gone(error: &io::Error) -> bool {
+/// Returns true for ESRCH, which means that the thread has exited.
+pub fn is_esrch(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// EEXIST: the thread already has a context.
-pub fn has_context(error: &io::Error) -> bool {
+/// Returns true for EEXIST, which means that the thread already has a context.
+pub fn is_eexist(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EEXIST)
 }
 
-/// EBUSY: the registers are used by perf, by the watchdog or by contexts of the other scope, or no
-/// PMU description is registered.
-pub fn is_busy(error: &io::Error) -> bool {
+/// Returns true for EBUSY. EBUSY means that perf, the watchdog or contexts of the other scope use
+/// the registers, or that no PMU description is registered.
+pub fn is_ebusy(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ResourceBusy
 }
 
-fn add(sums: &mut [Sums], values: &[Sums]) {
+fn add_sums(sums: &mut [Sums], values: &[Sums]) {
     for (sum, value) in sums.iter_mut().zip(values) {
         *sum = sum.plus(value);
     }
 }
 
-/// Returns all causes for which any of the values is short.
-fn causes(values: &[Sums]) -> Causes {
-    let all = values.iter().map(|sums| sums.short);
-    all.fold(Causes::NONE, Causes::and)
+/// Returns the union of the causes for which counts are missing in `values`.
+fn all_causes(values: &[Sums]) -> ShortCauses {
+    let all = values.iter().map(|sums| sums.causes);
+    all.fold(ShortCauses::NONE, ShortCauses::union)
 }

@@ -1,42 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Derived metrics, as `perf stat` prints them: instructions per cycle, rates, percentages.
+//! Computes derived metrics, as `perf stat` prints them: instructions per cycle, rates,
+//! percentages.
 
 use super::events::Event;
 
-/// The counts of a run, from which metrics are derived. Events are found by their names without
-/// modes.
-pub struct Counted<'a> {
+/// The counts of a run, from which metrics are derived. An event is found by its name without its
+/// modes, for example without `:u`.
+pub struct RunCounts<'a> {
     pub events: &'a [Event],
-    /// The counts, not multiplied by [`Event::scale`]. `None` if the event was not counted.
+    /// The count of each event, not multiplied by [`Event::scale`]; `None` if the event was not
+    /// counted.
     pub values: &'a [Option<f64>],
-    /// Elapsed time in seconds.
+    /// The elapsed time of the run of `pfc stat` in seconds.
     pub elapsed: f64,
 }
 
-impl Counted<'_> {
-    /// Returns the count of the first of these events that was counted in the same modes, if it is
-    /// above 0.
-    fn of(&self, names: &[&str], modes: &str) -> Option<f64> {
+impl RunCounts<'_> {
+    /// Returns the count of the first event that has one of the names `names` and was counted in
+    /// the modes `modes`. Returns `None` if no event has one of the names and the modes, or if the
+    /// count is 0.
+    fn count_of(&self, names: &[&str], modes: &str) -> Option<f64> {
         let pairs = self.events.iter().zip(self.values);
         pairs
-            .filter(|(event, _)| &event.name[event.base().len()..] == modes)
-            .find_map(|(event, value)| value.filter(|_| names.contains(&event.base())))
+            .filter(|(event, _)| &event.name[event.base_name().len()..] == modes)
+            .find_map(|(event, value)| value.filter(|_| names.contains(&event.base_name())))
             .filter(|value| *value > 0.0)
     }
 
-    /// Returns the CPU time in seconds, from the first of `task-clock` and `cpu-clock`.
-    fn clock(&self) -> Option<f64> {
+    /// Returns the CPU time in seconds, from the first event that is `task-clock` or `cpu-clock`.
+    fn cpu_seconds(&self) -> Option<f64> {
         let pairs = self.events.iter().zip(self.values);
         let clock = |(event, value): (&Event, &Option<f64>)| {
-            value.filter(|_| matches!(event.base(), "task-clock" | "cpu-clock"))
+            value.filter(|_| matches!(event.base_name(), "task-clock" | "cpu-clock"))
         };
         Some(pairs.filter_map(clock).next()? * 1e-9).filter(|s| *s > 0.0)
     }
 
-    /// Returns the metric for an event and its count, with the metric's unit.
+    /// Returns the derived metric for an event with the count `value`, and the unit of the metric.
     pub fn derive(&self, event: &Event, value: f64) -> Option<(f64, String)> {
-        let base = event.base();
+        let base = event.base_name();
         let modes = &event.name[base.len()..];
         let percent = |whole: Option<f64>, of: &str| {
             let whole = whole?;
@@ -46,18 +49,18 @@ impl Counted<'_> {
             "task-clock" | "cpu-clock" => {
                 (self.elapsed > 0.0).then(|| (value * 1e-9 / self.elapsed, "CPUs utilized".into()))
             }
-            "cycles" | "cpu-cycles" => Some((value * 1e-9 / self.clock()?, "GHz".into())),
+            "cycles" | "cpu-cycles" => Some((value * 1e-9 / self.cpu_seconds()?, "GHz".into())),
             "instructions" => {
-                let cycles = self.of(&["cycles", "cpu-cycles"], modes)?;
+                let cycles = self.count_of(&["cycles", "cpu-cycles"], modes)?;
                 Some((value / cycles, "insn per cycle".into()))
             }
             "branch-misses" => percent(
-                self.of(&["branches", "branch-instructions"], modes),
+                self.count_of(&["branches", "branch-instructions"], modes),
                 "branches",
             ),
-            "cache-misses" => percent(self.of(&["cache-references"], modes), "cache refs"),
+            "cache-misses" => percent(self.count_of(&["cache-references"], modes), "cache refs"),
             _ if event.unit.is_empty() => {
-                let rate = value / self.clock()?;
+                let rate = value / self.cpu_seconds()?;
                 Some(match rate {
                     r if r >= 1e9 => (r * 1e-9, "G/sec".into()),
                     r if r >= 1e6 => (r * 1e-6, "M/sec".into()),
@@ -71,7 +74,7 @@ impl Counted<'_> {
 }
 
 /// Returns the mean, and its standard error in percent of the mean, as perf prints it.
-pub fn mean(values: &[f64]) -> (f64, f64) {
+pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     if values.len() < 2 || mean == 0.0 {
@@ -84,14 +87,14 @@ pub fn mean(values: &[f64]) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::events::What;
+    use super::super::events::EventSource;
     use super::*;
 
     #[test]
     fn r1_16_a_mean_has_its_error() {
-        assert_eq!(mean(&[5.0]), (5.0, 0.0));
-        assert_eq!(mean(&[0.0, 0.0]), (0.0, 0.0));
-        let (mean, error) = mean(&[9.0, 10.0, 11.0]);
+        assert_eq!(mean_and_error(&[5.0]), (5.0, 0.0));
+        assert_eq!(mean_and_error(&[0.0, 0.0]), (0.0, 0.0));
+        let (mean, error) = mean_and_error(&[9.0, 10.0, 11.0]);
         assert_eq!(mean, 10.0);
         assert!((error - 5.7735).abs() < 1e-3, "{error}");
     }
@@ -100,13 +103,13 @@ mod tests {
     fn r1_16_derived_of_the_same_modes() {
         let event = |name: &str| Event {
             name: name.to_owned(),
-            what: What::Missing,
+            source: EventSource::Missing,
             unit: String::new(),
             scale: 1.0,
-            why: None,
+            reason: None,
         };
         let events = ["task-clock", "cycles:u", "cycles:k", "instructions:u"].map(event);
-        let counted = Counted {
+        let counted = RunCounts {
             events: &events,
             values: &[Some(2e9), Some(4e9), Some(1e9), Some(1e9)],
             elapsed: 4.0,

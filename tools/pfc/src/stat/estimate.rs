@@ -1,41 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Scaling and error bars for events that were counted part of the time.
+//! Computes scaled counts and error bars for events that were counted for a part of the time.
 //!
-//! The turns of an event set are a sample of the whole time. The count of a turn is assumed to be
-//! proportional to the length of the turn, apart from an error that differs from turn to turn. The
-//! ratio estimator of sampling theory (Cochran, Sampling Techniques, chapter 6) gives the total and
-//! its variance. The part that was counted has no error.
+//! A turn of an event set is a time for which the event set is loaded. The turns of an event set
+//! are a sample of the whole time. The count of a turn is assumed to be proportional to the length
+//! of the turn, apart from an error that differs from turn to turn. The ratio estimator of sampling
+//! theory (Cochran, Sampling Techniques, chapter 6) gives the total count and its variance. The
+//! count for the part of the time in which the event was counted has no error.
 //!
-//! Turns follow each other in a fixed order, not at random. If the program changes slowly, the true
-//! error is smaller than the estimated one. If it changes in step with the turns, the estimate is
-//! wrong however many turns there are.
+//! The turns of the event sets follow each other in a fixed order, not at random. If the behaviour
+//! of the program changes slowly, the true error is smaller than the estimated error. If the
+//! behaviour of the program changes in step with the turns, the estimate is wrong for any number of
+//! turns.
 
 use perfmon::Runs;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::short::Causes;
+use super::short_counts::ShortCauses;
 
 /// The percentage of true values that lie within the error bars.
 pub const CONFIDENCE: f64 = 99.0;
 
-/// A count, and sums over the turns of its event set. Sums can be added and subtracted.
+/// The count of an event, and sums over the turns of its event set: the times for which the set is
+/// loaded. Two `Sums` can be added and subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub value: u64,
-    /// The length of all turns, in nanoseconds.
+    /// The total length of all turns of the event set, in nanoseconds.
     pub time: u64,
     pub runs: u64,
     time2: u128,
     value2: u128,
     value_time: u128,
-    /// Reasons why counts are missing.
-    pub short: Causes,
+    /// The reasons why counts are missing in the value.
+    pub causes: ShortCauses,
 }
 
 impl Sums {
-    /// Makes the sums of an event that is counted all the time, and has no turns.
-    pub const fn whole(value: u64) -> Self {
+    /// Makes the sums of an event that is counted all the time, and whose event set therefore has
+    /// no turns.
+    pub const fn from_value(value: u64) -> Self {
         Self {
             value,
             time: 0,
@@ -43,63 +47,64 @@ impl Sums {
             time2: 0,
             value2: 0,
             value_time: 0,
-            short: Causes::NONE,
+            causes: ShortCauses::NONE,
         }
     }
 
-    /// Returns these sums with further reasons why counts are missing.
-    pub fn short(self, causes: Causes) -> Self {
+    /// Returns the sums with additional reasons why counts are missing.
+    pub fn with_causes(self, causes: ShortCauses) -> Self {
         Self {
-            short: self.short.and(causes),
+            causes: self.causes.union(causes),
             ..self
         }
     }
 
-    pub fn of_runs(runs: &Runs) -> Self {
-        let wide = |[low, high]: [u64; 2]| u128::from(low) | (u128::from(high) << 64);
+    pub fn from_runs(runs: &Runs) -> Self {
+        let to_u128 = |[low, high]: [u64; 2]| u128::from(low) | (u128::from(high) << 64);
         Self {
             value: runs.value,
             time: runs.time,
             runs: runs.runs,
-            time2: wide(runs.time2),
-            value2: wide(runs.value2),
-            value_time: wide(runs.value_time),
-            short: match runs.reg_flags & perfmon::SHORT {
-                0 => Causes::NONE,
-                _ => Causes::SHORT,
+            time2: to_u128(runs.time2),
+            value2: to_u128(runs.value2),
+            value_time: to_u128(runs.value_time),
+            causes: match runs.reg_flags & perfmon::SHORT {
+                0 => ShortCauses::NONE,
+                _ => ShortCauses::SHORT,
             },
         }
     }
 
-    fn with(&self, other: &Self, add: fn(u128, u128) -> u128) -> Self {
-        let short = |a: u64, b: u64| add(a.into(), b.into()) as u64;
+    fn combine(&self, other: &Self, op: fn(u128, u128) -> u128) -> Self {
+        let to_u64 = |a: u64, b: u64| op(a.into(), b.into()) as u64;
         Self {
-            value: short(self.value, other.value),
-            time: short(self.time, other.time),
-            runs: short(self.runs, other.runs),
-            time2: add(self.time2, other.time2),
-            value2: add(self.value2, other.value2),
-            value_time: add(self.value_time, other.value_time),
-            // The causes are kept in a difference, too: once a context has ended early, its counts
-            // are missing in every later interval.
-            short: self.short.and(other.short),
+            value: to_u64(self.value, other.value),
+            time: to_u64(self.time, other.time),
+            runs: to_u64(self.runs, other.runs),
+            time2: op(self.time2, other.time2),
+            value2: op(self.value2, other.value2),
+            value_time: op(self.value_time, other.value_time),
+            // A difference keeps the causes, too: once a context has ended early, its counts are
+            // missing in every later interval.
+            causes: self.causes.union(other.causes),
         }
     }
 
     pub fn plus(&self, other: &Self) -> Self {
-        self.with(other, u128::wrapping_add)
+        self.combine(other, u128::wrapping_add)
     }
 
-    /// Returns the difference to earlier sums.
+    /// Returns the difference between `self` and earlier sums of the same event.
     pub fn since(&self, before: &Self) -> Self {
-        self.with(before, u128::wrapping_sub)
+        self.combine(before, u128::wrapping_sub)
     }
 
-    /// Estimates the count for a total time in nanoseconds.
+    /// Estimates the count for the time `total`, in nanoseconds.
     pub fn estimate(&self, total: u64) -> Estimate {
         let (value, time, total) = (self.value as f64, self.time as f64, total as f64);
         if self.time == 0 || total <= time {
-            // Either everything was counted, or nothing; in the second case nothing is known.
+            // The event was counted all the time or was never counted. If the event was never
+            // counted, the true count is not known.
             let share = if self.time == 0 { 0.0 } else { 1.0 };
             return Estimate {
                 value,
@@ -110,16 +115,16 @@ impl Sums {
         let ratio = value / time;
         let share = time / total;
         let n = self.runs as f64;
-        // Sum of the squared deviations of all turns from the ratio.
+        // `squares` is the sum of the squared deviations of all turns from the ratio.
         let squares = self.value2 as f64 - 2.0 * ratio * self.value_time as f64
             + ratio * ratio * self.time2 as f64;
-        // The sum is negative if an interval contains a part of a turn: the differences of squares
-        // are then not the squares of the turns in the interval.
+        // `squares` can be negative if an interval contains a part of a turn: in that case, the
+        // differences of squares are not the squares of the turns in the interval.
         let adds_up = squares >= -1e-6 * self.value2 as f64;
         let error = (self.runs > 1 && adds_up).then(|| {
             let variance = squares.max(0.0) / (n - 1.0);
             let sigma = (total / time) * ((1.0 - share) * n * variance).sqrt();
-            skewed(sigma * quantile(n - 1.0), ratio * total)
+            lengthen_if_skewed(sigma * t_quantile(n - 1.0), ratio * total)
         });
         Estimate {
             value: ratio * total,
@@ -131,10 +136,11 @@ impl Sums {
 
 /// Lengthens the error bar of a skewed count.
 ///
-/// Counts are not negative, and bursts make their distribution skewed. A sample without the bursts
-/// has both too small a value and too small an error. The result is the upper half of the bar on a
-/// logarithmic scale, value * (exp(error / value) - 1), to the second order.
-fn skewed(error: f64, value: f64) -> f64 {
+/// Counts are not negative, and bursts of events make the distribution of counts skewed. If no turn
+/// contains a burst, both the estimated value and the estimated error are too small. The longer
+/// error bar is the upper half of a bar on a logarithmic scale, value * (exp(error / value)
+/// - 1), to the second order.
+fn lengthen_if_skewed(error: f64, value: f64) -> f64 {
     match value > 0.0 {
         true => error * (1.0 + error / value / 2.0),
         false => error,
@@ -143,19 +149,21 @@ fn skewed(error: f64, value: f64) -> f64 {
 
 /// Returns the half length of an error bar in standard deviations, for a number of degrees of
 /// freedom.
-fn quantile(freedom: f64) -> f64 {
-    let both = 0.5 + CONFIDENCE / 200.0;
-    StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(both))
+fn t_quantile(degrees_of_freedom: f64) -> f64 {
+    let probability = 0.5 + CONFIDENCE / 200.0;
+    StudentsT::new(0.0, 1.0, degrees_of_freedom)
+        .map_or(f64::INFINITY, |t| t.inverse_cdf(probability))
 }
 
-/// The estimated count for the whole time.
+/// The estimated count of the event for the whole time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub value: f64,
-    /// The fraction of the time in which the event was counted; 1 is all.
+    /// The fraction of the time in which the event was counted; 1 means all of the time.
     pub share: f64,
-    /// Half length of the error bar: in [`CONFIDENCE`] percent of cases the true value is not
-    /// farther away. `None` if it is not known.
+    /// Half length of the error bar: in [`CONFIDENCE`] percent of all cases, the distance between
+    /// `value` and the true value is at most `error`. The value is `None` if the error is not
+    /// known.
     pub error: Option<f64>,
 }
 
@@ -174,7 +182,7 @@ mod tests {
                 time2: t * t,
                 value2: v * v,
                 value_time: t * v,
-                short: Causes::NONE,
+                causes: ShortCauses::NONE,
             });
         }
         all
@@ -202,8 +210,8 @@ mod tests {
         assert_eq!(b.since(&a), sums(&[(5, 50), (6, 9)]));
     }
 
-    /// A third of turns with random errors is counted. The true sum must lie within the error bars
-    /// as often as [`CONFIDENCE`] says.
+    /// The test counts events in one third of the turns, with random errors. The true sum must lie
+    /// within the error bars as often as [`CONFIDENCE`] says.
     #[test]
     fn r1_12_the_bars_are_as_long_as_they_say() {
         let mut state = 1u64;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Event names: perf's generic names, soft registers, counter pages, raw codes and libpfm4's names.
-//! The kernel module knows registers and codes only; names are resolved here.
+//! Resolves event names: perf's generic names, soft registers, counter pages, raw codes and
+//! libpfm4's names. The kernel module knows registers and codes only, so pfc resolves the names.
 
 use std::path::Path;
 
 use perfcounters::{Counters, State};
 use perfmon::Map;
 
-use crate::failure::Failure;
-use crate::units::Measure;
+use crate::error::Failure;
+use crate::units::ScaledUnit;
 
 /// The vendor of the processor's PMU description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,29 +18,31 @@ pub enum Vendor {
     Amd,
 }
 
-/// The properties of the machine on which the meaning of event names depends.
+/// Properties of the machine on which the meaning of event names depends.
 pub struct Machine {
     pub map: Map,
     pub vendor: Option<Vendor>,
-    /// The CPU family, like the model from `/proc/cpuinfo`; 0 if it is not found.
+    /// The CPU family, which is read from `/proc/cpuinfo` as the model is; 0 if the family is not
+    /// found.
     pub family: u32,
     pub model: u32,
-    /// The process has CAP_PERFMON or CAP_SYS_ADMIN: it may count the kernel and other users'
-    /// threads.
-    pub privileged: bool,
-    /// CPUs are counted instead of threads.
-    pub system_wide: bool,
+    /// True if this process has CAP_PERFMON or CAP_SYS_ADMIN, and may therefore count the kernel
+    /// and other users' threads.
+    pub is_privileged: bool,
+    /// True if CPUs are counted instead of threads.
+    pub is_system_wide: bool,
 }
 
-/// The event of a hardware counter.
+/// The code of an event that a hardware counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Code {
-    /// Event select, unit mask and the other bits of the PMC, without modes.
+pub struct EventCode {
+    /// Event select, unit mask and the other bits of the PMC (control register), without the bits
+    /// of user and kernel mode.
     pub select: u64,
     /// The number of the Intel fixed counter that counts the same event.
     pub fixed: Option<u16>,
-    /// No general counter can count the event.
-    pub only_fixed: bool,
+    /// True if no general counter can count the event.
+    pub is_fixed_only: bool,
     /// A bit mask of the general counters that can count the event.
     pub counters: u64,
     pub user: bool,
@@ -49,66 +51,66 @@ pub struct Code {
 
 /// The source of an event's count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    Hardware(Code),
-    /// A soft register: a PMD of the kernel's own events.
+pub enum EventSource {
+    Hardware(EventCode),
+    /// A soft register: a PMD (data register) that counts software events of the kernel.
     Soft(u16),
     /// An instance of the counter pages, by its number.
     Instance(u32),
-    /// The event is not available.
+    /// The event is not available on this machine.
     Missing,
 }
 
-/// An event of the command line.
+/// An event that the user named on the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// The name that is shown.
+    /// The name of the event in the output.
     pub name: String,
-    pub what: What,
+    pub source: EventSource,
     pub unit: String,
-    /// The factor that converts a count to that unit.
+    /// The factor by which a count is multiplied to get the value in `unit`.
     pub scale: f64,
-    /// The reason why the event is not available, if it is known.
-    pub why: Option<String>,
+    /// The reason why the event is not available, if the reason is known.
+    pub reason: Option<String>,
 }
 
 impl Event {
-    fn new(name: &str, what: What) -> Self {
+    fn new(name: &str, source: EventSource) -> Self {
         Self {
             name: name.to_owned(),
-            what,
+            source,
             unit: String::new(),
             scale: 1.0,
-            why: None,
+            reason: None,
         }
     }
 
-    /// Returns the name without modes.
-    pub fn base(&self) -> &str {
-        modes(&self.name).0
+    /// Returns the name of the event without modes, such as `:u`.
+    pub fn base_name(&self) -> &str {
+        split_modes(&self.name).0
     }
 }
 
 /// Bits of a raw code that do not select the event: user, kernel, interrupt and enable.
-const NOT_CODE: u64 = (1 << 16) | (1 << 17) | (1 << 20) | (1 << 22);
+const NON_EVENT_BITS: u64 = (1 << 16) | (1 << 17) | (1 << 20) | (1 << 22);
 
-const fn code(select: u64) -> Code {
-    Code {
+const fn event_code(select: u64) -> EventCode {
+    EventCode {
         select,
         fixed: None,
-        only_fixed: false,
+        is_fixed_only: false,
         counters: u64::MAX,
         user: false,
         kernel: false,
     }
 }
 
-/// Makes the code of a raw event select. On Intel it also finds the fixed counter for the event;
-/// codes with event number 0 are for fixed counters only.
-fn coded(select: u64, vendor: Vendor) -> Code {
-    let mut code = code(select & !NOT_CODE);
+/// Makes the event code for a raw event select. On Intel, the code also has the fixed counter for
+/// the event. On Intel, codes with event number 0 are for fixed counters only.
+fn raw_event_code(select: u64, vendor: Vendor) -> EventCode {
+    let mut event_code = event_code(select & !NON_EVENT_BITS);
     if vendor == Vendor::Intel {
-        (code.fixed, code.only_fixed) = match code.select {
+        (event_code.fixed, event_code.is_fixed_only) = match event_code.select {
             0x00c0 => (Some(0), false),
             0x003c => (Some(1), false),
             0x0300 => (Some(2), true),
@@ -116,17 +118,23 @@ fn coded(select: u64, vendor: Vendor) -> Code {
             _ => (None, false),
         };
     }
-    code
+    event_code
 }
 
-/// Resolves perf's generic names. Returns `Some(None)` if this machine cannot count the event, and
-/// `None` if the name is not a generic one.
-fn generic(name: &str, vendor: Option<Vendor>, family: u32, map: &Map) -> Option<Option<Code>> {
+/// Resolves one of perf's generic names. Returns `Some(None)` if this machine cannot count the
+/// event, and `None` if the name is not a generic name.
+fn resolve_generic(
+    name: &str,
+    vendor: Option<Vendor>,
+    family: u32,
+    map: &Map,
+) -> Option<Option<EventCode>> {
     use Vendor::{Amd, Intel};
-    // AMD's Zen and later. Earlier families have other cache events.
-    let zen = family >= 0x17;
-    // The event for reference cycles exists since PerfMonV2.
-    let v2 = map.hardware.as_ref().is_some_and(|d| d.name == "amd-v2");
+    // AMD's families from 0x17 on are Zen and later processors. Earlier families of AMD's
+    // processors have other cache events.
+    let is_zen = family >= 0x17;
+    // AMD's event for reference cycles exists since PerfMonV2.
+    let has_perfmon_v2 = map.hardware.as_ref().is_some_and(|d| d.name == "amd-v2");
     let select = match (name, vendor) {
         ("cycles" | "cpu-cycles", Some(Intel)) => 0x3c,
         ("cycles" | "cpu-cycles", Some(Amd)) => 0x76,
@@ -136,13 +144,13 @@ fn generic(name: &str, vendor: Option<Vendor>, family: u32, map: &Map) -> Option
         ("branch-misses", Some(Intel)) => 0xc5,
         ("branch-misses", Some(Amd)) => 0xc3,
         ("cache-references", Some(Intel)) => 0x4f2e,
-        ("cache-references", Some(Amd)) if zen => 0xff60,
+        ("cache-references", Some(Amd)) if is_zen => 0xff60,
         ("cache-references", Some(Amd)) => 0x077d,
         ("cache-misses", Some(Intel)) => 0x412e,
-        ("cache-misses", Some(Amd)) if zen => 0x0964,
+        ("cache-misses", Some(Amd)) if is_zen => 0x0964,
         ("cache-misses", Some(Amd)) => 0x077e,
         ("ref-cycles", Some(Intel)) => 0x0300,
-        ("ref-cycles", Some(Amd)) if v2 => 0x1_0000_0120,
+        ("ref-cycles", Some(Amd)) if has_perfmon_v2 => 0x1_0000_0120,
         ("bus-cycles", Some(Intel)) => 0x013c,
         (
             "cycles"
@@ -159,23 +167,24 @@ fn generic(name: &str, vendor: Option<Vendor>, family: u32, map: &Map) -> Option
         ) => return Some(None),
         _ => return None,
     };
-    Some(vendor.map(|vendor| coded(select, vendor)))
+    Some(vendor.map(|vendor| raw_event_code(select, vendor)))
 }
 
-/// Converts libpfm4's spellings of perf's names, `INSTRUCTIONS` and `perf::instructions`. Returns
-/// `None` if the name has another form.
-fn in_lower_case(name: &str) -> Option<String> {
-    let plain = name.strip_prefix("perf::");
-    let is_loud = name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c == '-');
-    (plain.is_some() || is_loud).then(|| plain.unwrap_or(name).to_ascii_lowercase())
+/// Converts libpfm4's spellings of perf's names, such as `INSTRUCTIONS` and `perf::instructions`,
+/// to perf's spelling. Returns `None` if the name is not one of libpfm4's spellings of perf's
+/// names.
+fn normalize_perf_name(name: &str) -> Option<String> {
+    let stripped = name.strip_prefix("perf::");
+    let is_upper_case = name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c == '-');
+    (stripped.is_some() || is_upper_case).then(|| stripped.unwrap_or(name).to_ascii_lowercase())
 }
 
-/// Returns the soft register for one of perf's names.
-fn soft(name: &str, system_wide: bool) -> Option<u16> {
+/// Returns the number of the soft register for one of perf's software events.
+fn soft_register(name: &str, is_system_wide: bool) -> Option<u16> {
     Some(match name {
         "cpu-clock" => perfmon::CPU_CLOCK,
-        // A CPU has no task clock, so its clock takes the place.
-        "task-clock" if system_wide => perfmon::CPU_CLOCK,
+        // A CPU has no task clock, so the CPU clock is counted in place of the task clock.
+        "task-clock" if is_system_wide => perfmon::CPU_CLOCK,
         "task-clock" => perfmon::TASK_CLOCK,
         "context-switches" | "cs" => perfmon::CONTEXT_SWITCHES,
         "page-faults" | "faults" => perfmon::PAGE_FAULTS,
@@ -185,9 +194,9 @@ fn soft(name: &str, system_wide: bool) -> Option<u16> {
     })
 }
 
-/// Splits a word into the name and the modes at its end, (user, kernel). The modes are `None` if
-/// there are none.
-fn modes(word: &str) -> (&str, Option<(bool, bool)>) {
+/// Splits a word into the name and the modes at its end, as (user, kernel). The modes are `None` if
+/// the word has no modes.
+fn split_modes(word: &str) -> (&str, Option<(bool, bool)>) {
     let (mut name, mut user, mut kernel) = (word, false, false);
     while let Some((before, last)) = name.rsplit_once(':') {
         if last.is_empty() || !last.chars().all(|c| matches!(c, 'u' | 'k')) {
@@ -202,9 +211,10 @@ fn modes(word: &str) -> (&str, Option<(bool, bool)>) {
 
 impl Machine {
     /// Reads the properties of this machine.
-    pub fn here(system_wide: bool) -> Self {
-        // If the module is not loaded, the map has no registers.
-        let map = Map::read().unwrap_or_default().of_all_cpus();
+    pub fn read(is_system_wide: bool) -> Self {
+        // If the module perfcounters is not loaded, the machine's map of registers has no
+        // registers.
+        let map = Map::read().unwrap_or_default().common_to_all_cpus();
         let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
             name if name.starts_with("amd") => Some(Vendor::Amd),
@@ -223,31 +233,34 @@ impl Machine {
             vendor,
             family: number("cpu family"),
             model: number("model"),
-            privileged: privileged(),
-            system_wide,
+            is_privileged: is_privileged(),
+            is_system_wide,
         }
     }
 
-    /// Returns true if the word names a soft register or a counter page instance, available or not.
+    /// Returns true if the word names a soft register or an instance of the counter pages, even if
+    /// the register or instance is not available.
     pub fn is_soft_name(&self, word: &str) -> bool {
-        word.starts_with("counter:") || soft(modes(word).0, self.system_wide).is_some()
+        word.starts_with("counter:")
+            || soft_register(split_modes(word).0, self.is_system_wide).is_some()
     }
 
-    fn has_soft(&self, number: u16) -> bool {
-        let other = match self.system_wide {
+    fn has_soft_register(&self, number: u16) -> bool {
+        let other_scope = match self.is_system_wide {
             true => "thread",
             false => "system-wide",
         };
         self.map
             .pmd(number)
-            .is_some_and(|r| r.is_counter && r.scope != other)
+            .is_some_and(|r| r.is_counter && r.scope != other_scope)
     }
 
-    /// Returns the events that perf stat counts by default, without those that are not available.
-    /// Hardware events are kept if there is no PMU at all, and shown as not supported.
+    /// Returns the events that perf stat counts by default, without events that are not available.
+    /// If the machine has no PMU, the hardware events are included in the result, and are shown as
+    /// not supported.
     pub fn default_events(&self) -> Vec<Event> {
         let names = [
-            if self.system_wide {
+            if self.is_system_wide {
                 "cpu-clock"
             } else {
                 "task-clock"
@@ -262,84 +275,85 @@ impl Machine {
         ];
         names
             .iter()
-            .filter_map(|name| self.event(name, Path::new("")).ok())
+            .filter_map(|name| self.resolve(name, Path::new("")).ok())
             .filter(|event| {
                 let no_pmu = self.vendor.is_none() && !self.is_soft_name(&event.name);
-                event.what != What::Missing || no_pmu
+                event.source != EventSource::Missing || no_pmu
             })
             .collect()
     }
 
-    /// Resolves a word of `-e`. `device` is the device of the counter pages.
-    pub fn event(&self, word: &str, device: &Path) -> Result<Event, Failure> {
+    /// Resolves an event name of the option `-e`. `device` is the device of the counter pages.
+    pub fn resolve(&self, word: &str, device: &Path) -> Result<Event, Failure> {
         if let Some(name) = word.strip_prefix("counter:") {
-            return self.instance(word, name, device);
+            return self.resolve_instance(word, name, device);
         }
-        let (name, asked) = modes(word);
+        let (name, requested) = split_modes(word);
         if name.is_empty() {
             return Err(Failure::Refused(format!(
                 "no event name in '{word}'; see pfc stat --help"
             )));
         }
-        let plain = in_lower_case(name);
-        let name = plain.as_deref().unwrap_or(name);
-        if let Some(number) = soft(name, self.system_wide) {
-            let what = match self.has_soft(number) {
-                true => What::Soft(number),
-                false => What::Missing,
+        let normalized = normalize_perf_name(name);
+        let name = normalized.as_deref().unwrap_or(name);
+        if let Some(number) = soft_register(name, self.is_system_wide) {
+            let source = match self.has_soft_register(number) {
+                true => EventSource::Soft(number),
+                false => EventSource::Missing,
             };
-            let mut event = Event::new(word, what);
+            let mut event = Event::new(word, source);
             if matches!(number, perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) {
                 (event.unit, event.scale) = ("msec".to_owned(), 1e-6);
             }
             return Ok(event);
         }
-        let found = match generic(name, self.vendor, self.family, &self.map) {
-            Some(found) => found.ok_or_else(|| self.unknown("")),
-            None => self.by_code(word, name)?,
+        let resolved = match resolve_generic(name, self.vendor, self.family, &self.map) {
+            Some(resolved) => resolved.ok_or_else(|| self.missing_reason("")),
+            None => self.resolve_code(word, name)?,
         };
-        let found = found.and_then(|code| self.countable(code));
-        Ok(self.with_modes(word, found, asked))
+        let resolved = resolved.and_then(|code| self.with_counters(code));
+        Ok(self.with_modes(word, resolved, requested))
     }
 
-    /// Returns the reason for a name that was not found: this processor has no such event, or there
-    /// is no PMU.
-    fn unknown(&self, hint: &str) -> String {
+    /// Returns the reason why an event name was not found: the processor has no such event, or the
+    /// machine has no PMU.
+    fn missing_reason(&self, hint: &str) -> String {
         match self.vendor {
             Some(_) => format!("no such event on this processor{hint}"),
             None => "this machine has no usable PMU".to_owned(),
         }
     }
 
-    /// Resolves a raw code or one of libpfm4's names. The inner error is the reason why the event
-    /// is not available; the outer one ends the program.
-    fn by_code(&self, word: &str, name: &str) -> Result<Result<Code, String>, Failure> {
+    /// Resolves a raw code or one of libpfm4's names. An error of the inner `Result` is the reason
+    /// why the event is not available. An error of the outer `Result` ends `pfc`.
+    fn resolve_code(&self, word: &str, name: &str) -> Result<Result<EventCode, String>, Failure> {
         let Some(vendor) = self.vendor else {
-            return Ok(Err(self.unknown("")));
+            return Ok(Err(self.missing_reason("")));
         };
-        let cores = self.map.hardware.as_ref().map_or(0, |d| d.cores.len());
-        if cores > 1 {
+        let nr_core_types = self.map.hardware.as_ref().map_or(0, |d| d.cores.len());
+        if nr_core_types > 1 {
             return Ok(Err(
                 "the code may select another event on the other core type".to_owned(),
             ));
         }
         let hex = name.strip_prefix('r').filter(|h| !h.is_empty());
         if let Some(Ok(raw)) = hex.map(|h| u64::from_str_radix(h, 16)) {
-            return Ok(Ok(coded(raw, vendor)));
+            return Ok(Ok(raw_event_code(raw, vendor)));
         }
         let event = match libpfm::encode(name) {
             Ok(event) => event,
             Err(error) if error.is_not_found() => {
                 let hint = "; pfc pmu lists the libpfm4 tables that are searched";
-                return Ok(Err(self.unknown(hint)));
+                return Ok(Err(self.missing_reason(hint)));
             }
             Err(error) => return Err(Failure::Refused(format!("'{word}': libpfm4: {error}"))),
         };
-        let code = coded(event.select, vendor);
-        let whole = match (event.kind, event.has_more) {
+        let code = raw_event_code(event.select, vendor);
+        let result = match (event.kind, event.has_more) {
             (libpfm::Kind::Core, false) => Ok(code),
-            // If the second register is known, countable() returns an error with its name.
-            (libpfm::Kind::Core, true) => self.countable(code).and(Err(
+            // An event that needs a second register is not supported. If the second register is
+            // known, with_counters() returns an error with the name of that register.
+            (libpfm::Kind::Core, true) => self.with_counters(code).and(Err(
                 "it needs a second register, which is not programmed".to_owned(),
             )),
             (libpfm::Kind::System, _) => {
@@ -349,90 +363,92 @@ impl Machine {
                 Err("the cores of this processor do not count it".to_owned())
             }
         };
-        Ok(whole)
+        Ok(result)
     }
 
-    /// Adds the mask of the counters that can count the event. Returns the reason if no counter
-    /// alone can.
-    fn countable(&self, code: Code) -> Result<Code, String> {
-        use perfmon::constraints::{lacking_of_amd, lacking_of_intel, of_amd, of_intel, Lacking};
+    /// Adds to an event code the mask of the counters that can count the event. Returns the reason
+    /// as an error if no single counter can count the event.
+    fn with_counters(&self, code: EventCode) -> Result<EventCode, String> {
+        use perfmon::constraints::{
+            amd_counters, amd_missing, intel_counters, intel_missing, Missing,
+        };
         let (lacking, counters) = match self.vendor {
             Some(Vendor::Intel) => (
-                lacking_of_intel(self.family, self.model, code.select),
-                of_intel(self.family, self.model, code.select),
+                intel_missing(self.family, self.model, code.select),
+                intel_counters(self.family, self.model, code.select),
             ),
             Some(Vendor::Amd) => (
-                lacking_of_amd(self.family, code.select),
-                of_amd(self.family, code.select),
+                amd_missing(self.family, code.select),
+                amd_counters(self.family, code.select),
             ),
             None => (None, u64::MAX),
         };
         match lacking {
-            Some(Lacking::Register(name)) => Err(format!(
+            Some(Missing::Register(name)) => Err(format!(
                 "it needs a second register, {name}, which is not programmed"
             )),
-            Some(Lacking::Merge) => {
+            Some(Missing::Merge) => {
                 Err("it needs two counters merged into one, which is not programmed".to_owned())
             }
             None if counters == 0 => Err("no counter of a core can count it".to_owned()),
-            None => Ok(Code { counters, ..code }),
+            None => Ok(EventCode { counters, ..code }),
         }
     }
 
-    /// Makes the event with its modes. As in perf, an event without modes counts user and kernel
-    /// mode. If the user may not count the kernel, it counts user mode only, and `:u` is appended
-    /// to the name.
+    /// Makes an event with the modes in which the event is counted. As in perf, an event without
+    /// modes counts user and kernel mode. If the user may not count the kernel, an event without
+    /// modes counts user mode only, and `:u` is appended to its name.
     fn with_modes(
         &self,
         word: &str,
-        found: Result<Code, String>,
-        asked: Option<(bool, bool)>,
+        resolved: Result<EventCode, String>,
+        requested: Option<(bool, bool)>,
     ) -> Event {
-        let (user, kernel) = asked.unwrap_or((true, self.privileged));
-        let name = match asked {
-            None if !self.privileged => format!("{word}:u"),
+        let (user, kernel) = requested.unwrap_or((true, self.is_privileged));
+        let name = match requested {
+            None if !self.is_privileged => format!("{word}:u"),
             _ => word.to_owned(),
         };
-        match found {
+        match resolved {
             Ok(code) => {
-                let code = Code {
+                let code = EventCode {
                     user,
                     kernel,
                     ..code
                 };
-                Event::new(&name, What::Hardware(code))
+                Event::new(&name, EventSource::Hardware(code))
             }
-            Err(why) => Event {
-                why: Some(why),
-                ..Event::new(&name, What::Missing)
+            Err(reason) => Event {
+                reason: Some(reason),
+                ..Event::new(&name, EventSource::Missing)
             },
         }
     }
 
-    fn instance(&self, word: &str, name: &str, device: &Path) -> Result<Event, Failure> {
+    fn resolve_instance(&self, word: &str, name: &str, device: &Path) -> Result<Event, Failure> {
         let catalogue = Counters::open_path(device)?.catalogue()?;
         let instance = catalogue
             .find(name)
             .filter(|i| i.state == State::Live)
             .ok_or_else(|| Failure::no_match(name))?;
-        let what = match self.has_soft(perfmon::INSTANCE) {
-            true => What::Instance(instance.number),
-            false => What::Missing,
+        let source = match self.has_soft_register(perfmon::INSTANCE) {
+            true => EventSource::Instance(instance.number),
+            false => EventSource::Missing,
         };
-        let coin = Measure::inside(instance).coin();
+        let raw_unit = ScaledUnit::of_instance(instance).raw_unit();
         Ok(Event {
-            unit: if matches!(coin.as_str(), "-" | "events") {
+            unit: if matches!(raw_unit.as_str(), "-" | "events") {
                 String::new()
             } else {
-                coin
+                raw_unit
             },
-            ..Event::new(word, what)
+            ..Event::new(word, source)
         })
     }
 }
 
 /// Returns true if this process has CAP_PERFMON or CAP_SYS_ADMIN.
-pub fn privileged() -> bool {
+pub fn is_privileged() -> bool {
     use rustix::thread::{capabilities, CapabilitySet};
     capabilities(None).is_ok_and(|c| {
         c.effective
@@ -444,7 +460,7 @@ pub fn privileged() -> bool {
 pub mod tests {
     use super::*;
 
-    /// Makes a machine with this number of general counters and, for Intel, three fixed ones.
+    /// Makes a machine with `general` general counters and, for Intel, three fixed counters.
     pub fn machine(vendor: Vendor, general: u16, soft: bool) -> Machine {
         let mut text = String::new();
         text.push_str(match vendor {
@@ -482,18 +498,18 @@ pub mod tests {
             vendor: Some(vendor),
             family: 0x17,
             model: 0,
-            privileged: true,
-            system_wide: false,
+            is_privileged: true,
+            is_system_wide: false,
         }
     }
 
     fn named(machine: &Machine, word: &str) -> Event {
-        machine.event(word, Path::new("")).expect(word)
+        machine.resolve(word, Path::new("")).expect(word)
     }
 
-    fn hardware(event: &Event) -> Code {
-        match event.what {
-            What::Hardware(code) => code,
+    fn hardware(event: &Event) -> EventCode {
+        match event.source {
+            EventSource::Hardware(code) => code,
             _ => panic!("{event:?}"),
         }
     }
@@ -506,9 +522,9 @@ pub mod tests {
         assert_eq!((cycles.select, cycles.fixed), (0x3c, Some(1)));
         let cycles = hardware(&named(&amd, "cpu-cycles"));
         assert_eq!((cycles.select, cycles.fixed), (0x76, None));
-        assert!(hardware(&named(&intel, "ref-cycles")).only_fixed);
+        assert!(hardware(&named(&intel, "ref-cycles")).is_fixed_only);
         assert_eq!(hardware(&named(&amd, "ref-cycles")).select, 0x1_0000_0120);
-        assert_eq!(named(&amd, "bus-cycles").what, What::Missing);
+        assert_eq!(named(&amd, "bus-cycles").source, EventSource::Missing);
     }
 
     #[test]
@@ -530,10 +546,10 @@ pub mod tests {
             modes(&machine, "cycles:uk"),
             (true, true, "cycles:uk".into())
         );
-        machine.privileged = false;
+        machine.is_privileged = false;
         assert_eq!(modes(&machine, "cycles"), (true, false, "cycles:u".into()));
-        assert!(machine.event(":u", Path::new("")).is_err());
-        assert_eq!(named(&machine, "cycles").base(), "cycles");
+        assert!(machine.resolve(":u", Path::new("")).is_err());
+        assert_eq!(named(&machine, "cycles").base_name(), "cycles");
     }
 
     #[test]
@@ -541,7 +557,7 @@ pub mod tests {
         let machine = machine(Vendor::Intel, 4, false);
         assert_eq!(
             hardware(&named(&machine, "r5301c2")).select,
-            0x01_01c2 & !NOT_CODE
+            0x01_01c2 & !NON_EVENT_BITS
         );
         assert_eq!(hardware(&named(&machine, "r20c0")).fixed, None);
         assert_eq!(hardware(&named(&machine, "rc0")).fixed, Some(0));
@@ -555,21 +571,21 @@ pub mod tests {
         (machine.family, machine.model) = (6, 0x5e);
         for word in ["r1b7", "r1bb:u", "r5301cd", "r1c6"] {
             let event = named(&machine, word);
-            assert_eq!(event.what, What::Missing, "{word}");
-            let why = event.why.expect(word);
+            assert_eq!(event.source, EventSource::Missing, "{word}");
+            let why = event.reason.expect(word);
             assert!(why.contains("second register"), "{why}");
         }
-        assert!(named(&machine, "r2cd").why.is_none());
+        assert!(named(&machine, "r2cd").reason.is_none());
     }
 
     #[test]
     fn r1_16_names_of_the_kernels_own_registers() {
         let with = machine(Vendor::Intel, 4, true);
         let without = machine(Vendor::Intel, 4, false);
-        assert_eq!(named(&with, "cs").what, What::Soft(258));
-        assert_eq!(named(&with, "faults:u").what, What::Soft(259));
+        assert_eq!(named(&with, "cs").source, EventSource::Soft(258));
+        assert_eq!(named(&with, "faults:u").source, EventSource::Soft(259));
         assert_eq!(named(&with, "task-clock").unit, "msec");
-        assert_eq!(named(&without, "cs").what, What::Missing);
+        assert_eq!(named(&without, "cs").source, EventSource::Missing);
         assert_eq!(with.default_events().len(), 8);
         assert_eq!(without.default_events().len(), 4);
     }

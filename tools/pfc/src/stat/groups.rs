@@ -1,48 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The syntax `{a,b},c`: events in braces are a group and share an event set.
+//! Parses the syntax `{a,b},c` of `-e`, in which events in braces are a group and share an event
+//! set.
 
 use super::events::Event;
-use crate::failure::Failure;
+use crate::error::Failure;
 
-/// Parses words that were split at commas. Returns each event with the number of its group.
-pub fn parse(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Failure> {
-    let wrong = |word: &str| {
+/// Parses the event names of `-e`, which were split at commas. Returns each event name with the
+/// number of the event's group, if the event is in a group.
+pub fn parse_groups(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Failure> {
+    let invalid = |word: &str| {
         Failure::Refused(format!(
             "invalid braces in '{word}'; write a group as {{cycles,instructions}}"
         ))
     };
-    let (mut all, mut group, mut nr) = (Vec::new(), None, 0);
+    let (mut all, mut group, mut nr_groups) = (Vec::new(), None, 0);
     for word in words {
         let mut name = word.as_str();
         if let Some(rest) = name.strip_prefix('{') {
             if group.is_some() {
-                return Err(wrong(word));
+                return Err(invalid(word));
             }
-            group = Some(nr);
-            nr += 1;
+            group = Some(nr_groups);
+            nr_groups += 1;
             name = rest;
         }
-        let (name, ends) = match name.strip_suffix('}') {
+        let (name, closes_group) = match name.strip_suffix('}') {
             Some(name) => (name, true),
             None => (name, false),
         };
-        if name.is_empty() || name.contains(['{', '}']) || (ends && group.is_none()) {
-            return Err(wrong(word));
+        if name.is_empty() || name.contains(['{', '}']) || (closes_group && group.is_none()) {
+            return Err(invalid(word));
         }
         all.push((name.to_owned(), group));
-        if ends {
+        if closes_group {
             group = None;
         }
     }
     match (group, words.last()) {
-        (Some(_), Some(word)) => Err(wrong(word)),
+        (Some(_), Some(word)) => Err(invalid(word)),
         _ => Ok(all),
     }
 }
 
 /// Makes the error for a group that does not fit in one event set.
-pub fn not_together(
+pub fn group_too_large(
     events: &[Event],
     groups: &[Option<usize>],
     group: usize,
@@ -68,7 +70,7 @@ mod tests {
     fn r1_12_groups_have_braces() {
         let parse = |text: &str| {
             let words: Vec<String> = text.split(',').map(str::to_owned).collect();
-            super::parse(&words).map(|all| {
+            super::parse_groups(&words).map(|all| {
                 let group = |(w, g): (String, Option<usize>)| match g {
                     Some(g) => format!("{w}:{g}"),
                     None => w,

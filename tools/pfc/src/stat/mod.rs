@@ -2,35 +2,36 @@
 
 //! `pfc stat`: counts events for a command, for threads or for CPUs, like `perf stat`.
 //!
-//! A run has four steps: parse the events, place them on registers, attach one context per thread
-//! or CPU, and print. If there are more events than counters, they are placed in several event sets
-//! that take turns, and the values are scaled with an error bar.
+//! A run of `pfc stat` has four steps: parse the events, assign the events to registers, attach one
+//! context per thread or CPU, and print the counts. If there are more events than counters, the
+//! events are assigned to several event sets, which are loaded in turn, and the counts are scaled
+//! with an error bar.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `events.rs` | event names: perf's, soft registers, counter pages, raw codes, libpfm4 |
 //! | `groups.rs` | the `{a,b}` syntax: events that must share an event set |
-//! | `place.rs` | assigns events to PMDs and event sets |
+//! | `assign.rs` | assigns events to PMDs and event sets |
 //! | `counting.rs` | the contexts of a run: creation, attach, reading |
 //! | `estimate.rs` | scaling and error bars for events that counted part of the time |
 //! | `command.rs`, `process.rs` | starts a command, follows its children (ptrace, unsafe) |
-//! | `wait.rs` | one wait for children, signals and the interval timer |
-//! | `short.rs`, `throttled.rs` | why counts are missing; time without samples |
+//! | `event_loop.rs` | one wait for children, signals and the interval timer |
+//! | `short_counts.rs`, `throttling.rs` | why counts are missing; time without samples |
 //! | `report.rs`, `row.rs`, `derived.rs` | output: table, CSV, JSON; derived metrics such as IPC |
 
+pub mod assign;
 pub mod command;
 pub mod counting;
 mod derived;
 pub mod estimate;
+pub mod event_loop;
 pub mod events;
 mod groups;
-pub mod place;
 mod process;
 mod report;
 mod row;
-pub mod short;
-pub mod throttled;
-pub mod wait;
+pub mod short_counts;
+pub mod throttling;
 
 use std::io;
 use std::path::Path;
@@ -40,111 +41,116 @@ use std::time::{Duration, Instant};
 use perfmon::Scope;
 use rustix::thread::gettid;
 
-use crate::cli::{StatArgs, Whom};
-use crate::failure::Failure;
-use crate::out::Out;
-use crate::rights;
+use crate::cli::{StatArgs, TargetArgs};
+use crate::error::Failure;
+use crate::output::Out;
+use crate::permissions;
+use assign::{assign, assign_sets, Placement, Plan};
 use command::Child;
-use counting::{has_context, is_gone, Group, Threshold, TURN};
-pub use counting::{is_busy, Recipe};
+pub use counting::{is_ebusy, ContextConfig};
+use counting::{is_eexist, is_esrch, ContextGroup, Threshold, DEFAULT_SET_TIMEOUT_NS};
 use estimate::Sums;
+use event_loop::{EventLoop, LiveThreads, WakeReason};
 use events::{Event, Machine};
-use place::{place, spread, Place, Plan};
 use report::Report;
-use wait::{Alive, Waiter, Wake};
 
 /// The tasks or CPUs that a run counts.
 pub enum Target {
-    /// The command, from its exec on, and its children unless `--no-inherit` is given.
+    /// The command that the user gave, from its exec on, and its children unless `--no-inherit` is
+    /// given.
     Command,
-    /// Existing threads, by id, until the command exits (without one: until all of them have
-    /// exited) or the user interrupts.
+    /// Existing threads, which are given by their IDs. Counting of existing threads ends when the
+    /// command exits or the user interrupts. Without a command, counting ends when all of the
+    /// threads have exited.
     Threads(Vec<u32>),
-    /// CPUs, by number, until the command exits or the user interrupts.
+    /// CPUs, by number. Counting ends when the command exits or the user interrupts.
     Cpus(Vec<u32>),
 }
 
-/// The result of one run (`-r` makes several).
+/// The result of one run; the option `-r` makes several runs.
 pub struct Counts {
-    /// The values are in the order of the recipe's sources.
+    /// The sums of each source, in the order of the configuration's sources.
     pub values: Vec<Sums>,
     pub elapsed: Duration,
-    /// User and system time of the children that were reaped in this run, in seconds, from
+    /// User and system time of the children that were reaped during the run, in seconds, from
     /// `getrusage(RUSAGE_CHILDREN)`.
     pub times: (f64, f64),
 }
 
 pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
-    let target = target(&args.whom, "count", !args.command.is_empty())?;
+    let target = select_target(&args.targets, "count", !args.command.is_empty())?;
     let scope = match target {
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    let machine = Machine::here(scope == Scope::System);
+    let machine = Machine::read(scope == Scope::System);
     let (events, groups) = match args.events.is_empty() {
         true => (machine.default_events(), Vec::new()),
-        false => groups::parse(&args.events)?
+        false => groups::parse_groups(&args.events)?
             .into_iter()
-            .map(|(word, group)| Ok((machine.event(&word, device)?, group)))
+            .map(|(word, group)| Ok((machine.resolve(&word, device)?, group)))
             .collect::<Result<Vec<_>, Failure>>()?
             .into_iter()
             .unzip(),
     };
-    let clock = clock(&machine, scope);
-    let plan = spread(&events, &groups, &machine.map)
-        .map_err(|(group, event)| groups::not_together(&events, &groups, group, event))?;
+    let clock = clock_pmd(&machine, scope);
+    let plan = assign_sets(&events, &groups, &machine.map)
+        .map_err(|(group, event)| groups::group_too_large(&events, &groups, group, event))?;
     let threshold = match &args.cascade {
-        Some(word) => Some(threshold(word, &machine, device)?),
+        Some(word) => Some(parse_threshold(word, &machine, device)?),
         None => None,
     };
-    let recipe = |plan: &Plan| Recipe {
-        turn: args.turn.map_or(TURN, |ms| ms * 1_000_000),
+    let config_of = |plan: &Plan| ContextConfig {
+        set_timeout_ns: args
+            .turn
+            .map_or(DEFAULT_SET_TIMEOUT_NS, |ms| ms * 1_000_000),
         threshold: threshold.clone(),
-        ..Recipe::new(scope, plan, clock)
+        ..ContextConfig::new(scope, plan, clock)
     };
-    let plan = available(plan, &target, &recipe)?;
-    advise(&events, &plan, &machine, args.verbose);
-    let recipe = recipe(&plan);
+    let plan = available_plan(plan, &target, &config_of)?;
+    print_missing(&events, &plan, &machine, args.verbose);
+    let config = config_of(&plan);
     let out = match file {
-        Some(_) => Out::stream(file)?,
+        Some(_) => Out::open_stream(file)?,
         None => Out::stderr(),
     };
-    let mut report = Report::new(args, title(args, &target), &events, &plan, &recipe, out);
-    let mut run = Run {
+    let mut report = Report::new(args, title(args, &target), &events, &plan, &config, out);
+    let mut session = Session {
         args,
         target,
-        waiter: Waiter::new()?,
-        follow: !args.no_inherit,
-        interrupted: false,
+        event_loop: EventLoop::new()?,
+        follows_children: !args.no_inherit,
+        is_interrupted: false,
     };
-    let (mut all, mut status) = (Vec::new(), None);
+    let (mut counts_of_runs, mut status) = (Vec::new(), None);
     for _ in 0..args.repeat {
-        let mut group = Group::new(recipe.clone());
-        let (counts, ended) = run.once(&mut group, &mut report)?;
-        if group.lost > 0 {
+        let mut group = ContextGroup::new(config.clone());
+        let (counts, exit_status) = session.run_once(&mut group, &mut report)?;
+        if group.nr_uncounted > 0 {
             eprintln!(
                 "pfc: {} threads were not counted: too many at once, or permission denied",
-                group.lost
+                group.nr_uncounted
             );
         }
-        for sentence in group.shorts.sentences(scope, "counting") {
+        for sentence in group.short_counts.sentences(scope, "counting") {
             eprintln!("pfc: {sentence}");
         }
         let throttled = group.throttled()?;
         if !throttled.is_none() {
             eprintln!("pfc: the event of --cascade was {throttled}; its count is complete");
         }
-        all.push(counts);
-        status = ended;
-        if run.is_interrupted()? {
+        counts_of_runs.push(counts);
+        status = exit_status;
+        if session.check_interrupted()? {
             break;
         }
     }
-    report.end(&all)?;
+    report.print_runs(&counts_of_runs)?;
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
 
-/// Returns the exit status of the command, or 128 plus the number of the signal that killed it.
+/// Returns the exit status of the command, or 128 plus the number of the signal that killed the
+/// command.
 pub fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status
@@ -155,28 +161,28 @@ pub fn exit_code(status: ExitStatus) -> ExitCode {
 }
 
 /// Parses `--cascade EVENT=N`: events are counted only after `N` events of that kind.
-fn threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, Failure> {
-    let wrong = || {
+fn parse_threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, Failure> {
+    let invalid = || {
         Failure::Refused(format!(
             "invalid threshold '{word}'; use EVENT=COUNT, for example branch-misses=1000"
         ))
     };
-    let (name, count) = word.rsplit_once('=').ok_or_else(wrong)?;
-    let count: u64 = count.replace('_', "").parse().map_err(|_| wrong())?;
+    let (name, count) = word.rsplit_once('=').ok_or_else(invalid)?;
+    let count: u64 = count.replace('_', "").parse().map_err(|_| invalid())?;
     if count == 0 || count > i64::MAX as u64 {
-        return Err(wrong());
+        return Err(invalid());
     }
-    let event = machine.event(name, device)?;
-    let why = event.why.clone();
-    let plan = place(&[event], &machine.map);
-    match plan.places.first() {
-        Some(Place::Pmd(pmd)) => Ok(Threshold {
+    let event = machine.resolve(name, device)?;
+    let reason = event.reason.clone();
+    let plan = assign(&[event], &machine.map);
+    match plan.placements.first() {
+        Some(Placement::Pmd(pmd)) => Ok(Threshold {
             pmcs: plan.pmcs,
             pmd: *pmd,
             count,
         }),
-        _ => Err(Failure::Refused(match why {
-            Some(why) => format!("cannot count '{name}': {why}"),
+        _ => Err(Failure::Refused(match reason {
+            Some(reason) => format!("cannot count '{name}': {reason}"),
             None => {
                 format!("no register counts '{name}' on this machine; pfc pmu lists the registers")
             }
@@ -184,8 +190,9 @@ fn threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, 
     }
 }
 
-/// Returns the PMD that measures for how long events were counted, if the machine has it.
-fn clock(machine: &Machine, scope: Scope) -> Option<u16> {
+/// Returns the PMD (data register) that measures for how long events are counted, if the machine
+/// has such a PMD.
+fn clock_pmd(machine: &Machine, scope: Scope) -> Option<u16> {
     let number = match scope {
         Scope::Thread => perfmon::TASK_CLOCK,
         Scope::System => perfmon::CPU_CLOCK,
@@ -193,72 +200,76 @@ fn clock(machine: &Machine, scope: Scope) -> Option<u16> {
     machine.map.pmd(number).map(|r| r.number)
 }
 
-/// Returns the plan if its registers are available, which is tried once on this thread or on the
-/// first CPU. If the PMU is in use, returns the plan without hardware registers.
-fn available(
+/// Returns the plan if its registers are available, which is tested by attaching a context to this
+/// thread or to the first CPU. If the PMU is in use, returns the plan without hardware registers.
+fn available_plan(
     plan: Plan,
     target: &Target,
-    recipe: &dyn Fn(&Plan) -> Recipe,
+    config_of: &dyn Fn(&Plan) -> ContextConfig,
 ) -> Result<Plan, Failure> {
-    let on = match target {
+    let target_id = match target {
         Target::Cpus(cpus) => cpus[0],
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
     };
-    let attempt = |plan: &Plan| match plan.is_empty() {
-        // There is nothing to count, but the device must exist nevertheless.
+    let try_plan = |plan: &Plan| match plan.is_empty() {
+        // The plan has no events to count, but the device `/dev/perfmon` must exist also without
+        // events.
         true => std::fs::metadata(perfmon::DEVICE).map(drop),
-        false => recipe(plan).try_on(on),
+        false => config_of(plan).try_attach(target_id),
     };
-    let error = match attempt(&plan) {
+    let error = match try_plan(&plan) {
         Ok(()) => return Ok(plan),
-        // This thread is itself monitored by another program. That says nothing about the threads
-        // to be counted.
-        Err(error) if has_context(&error) && matches!(target, Target::Threads(_)) => {
+        // Another program monitors the thread of pfc, so the test of the plan failed. The registers
+        // may still be available on the threads to be counted.
+        Err(error) if is_eexist(&error) && matches!(target, Target::Threads(_)) => {
             return Ok(plan);
         }
         Err(error) => error,
     };
-    if !is_busy(&error) || !plan.hardware {
-        return Err(refused("count", &error));
+    if !is_ebusy(&error) || !plan.uses_hardware {
+        return Err(syscall_failure("count", &error));
     }
     eprintln!("pfc: the PMU is in use by perf, the NMI watchdog or another context; hardware events are not counted; see pfc doctor");
     let plan = plan.without_hardware();
-    attempt(&plan).map_err(|e| refused("count", &e))?;
+    try_plan(&plan).map_err(|e| syscall_failure("count", &e))?;
     Ok(plan)
 }
 
 /// Prints which events cannot be counted and what to do, one line for each reason.
-fn advise(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
-    use place::Place::NotSupported;
-    let missing = |soft: bool| {
-        events.iter().zip(&plan.places).any(|(event, place)| {
-            *place == NotSupported && soft == machine.is_soft_name(&event.name)
-        })
+fn print_missing(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
+    use assign::Placement::NotSupported;
+    let is_missing = |soft: bool| {
+        events
+            .iter()
+            .zip(&plan.placements)
+            .any(|(event, placement)| {
+                *placement == NotSupported && soft == machine.is_soft_name(&event.name)
+            })
     };
-    if missing(false) && machine.vendor.is_none() {
+    if is_missing(false) && machine.vendor.is_none() {
         eprintln!(
             "pfc: this machine has no usable PMU; hardware events are not counted; see pfc doctor"
         );
-    } else if missing(false) {
-        say_why(events, plan, machine, verbose);
+    } else if is_missing(false) {
+        print_missing_reasons(events, plan, machine, verbose);
     }
-    if missing(true) && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
+    if is_missing(true) && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
         eprintln!("pfc: some of these events exist for threads only; drop -a and -C to count them");
-    } else if missing(true) {
+    } else if is_missing(true) {
         eprintln!("pfc: no software events are available; load them: modprobe pfm_soft");
     }
-    if plan.too_many {
+    if plan.has_uncounted {
         eprintln!("pfc: more counter:NAME events than registers; count at most four at a time");
     }
 }
 
-/// Prints why the processor cannot count some events: one line per event with `-v`, otherwise only
-/// their number.
-fn say_why(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
-    let all = events.iter().zip(&plan.places);
+/// Prints why the processor cannot count some events: one line per event with `-v`, and without
+/// `-v` one line with the number of events that cannot be counted.
+fn print_missing_reasons(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
+    let all = events.iter().zip(&plan.placements);
     let missing: Vec<&Event> = all
-        .filter(|(event, place)| {
-            **place == Place::NotSupported && !machine.is_soft_name(&event.name)
+        .filter(|(event, placement)| {
+            **placement == Placement::NotSupported && !machine.is_soft_name(&event.name)
         })
         .map(|(event, _)| event)
         .collect();
@@ -269,41 +280,43 @@ fn say_why(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
         );
     }
     for event in missing {
-        let why = event.why.as_deref();
-        let why = why.unwrap_or("no counter of this processor can count it");
-        eprintln!("pfc: '{}': {why}", event.base());
+        let reason = event.reason.as_deref();
+        let reason = reason.unwrap_or("no counter of this processor can count it");
+        eprintln!("pfc: '{}': {reason}", event.base_name());
     }
 }
 
-/// Makes the error for a failed system call. `what` says what could not be done; advice is added.
-pub fn refused(what: &str, error: &io::Error) -> Failure {
+/// Makes the error for a failed system call. `action` is the action that failed. The message of the
+/// error also has advice.
+pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
     use io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
     let device = perfmon::DEVICE;
-    let todo = match (error.kind(), error.raw_os_error()) {
+    let remedy = match (error.kind(), error.raw_os_error()) {
         (NotFound, _) => format!("{device}: no such device; load the module: modprobe perfcounters"),
         (_, Some(libc::EACCES)) => {
-            format!("{device}: permission denied; {}", rights::remedy(device, true))
+            format!("{device}: permission denied; {}", permissions::remedy(device, true))
         }
         (PermissionDenied, _) => "permission denied; kernel mode, CPUs and other users' tasks need CAP_PERFMON; kernel threads cannot be counted; try EVENT:u with your own command".to_owned(),
         (ResourceBusy, _) => "the PMU is in use; see pfc doctor".to_owned(),
-        _ if is_gone(error) => "no such thread".to_owned(),
-        _ if has_context(error) => "the thread already has a context; end the program that uses it".to_owned(),
+        _ if is_esrch(error) => "no such thread".to_owned(),
+        _ if is_eexist(error) => "the thread already has a context; end the program that uses it".to_owned(),
         _ => format!("{error}; see pfc doctor"),
     };
-    Failure::Refused(format!("cannot {what}: {todo}"))
+    Failure::Refused(format!("cannot {action}: {remedy}"))
 }
 
-/// Returns the threads or CPUs that the options select. `what` is the verb for error messages;
-/// `command` says whether a command was given, which is the target if no option is.
-pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure> {
+/// Returns the threads or CPUs that the options select. `verb` is the verb of error messages about
+/// missing options, such as "count". `has_command` says whether the user gave a command, which is
+/// the target if no option selects threads or CPUs.
+pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
         let list = args.cpus.as_ref().unwrap_or(&online);
-        return match cpus(list.trim()) {
-            Some(wanted) => {
-                let there = cpus(online.trim()).unwrap_or_default();
-                match wanted.iter().find(|cpu| !there.contains(cpu)) {
-                    None => Ok(Target::Cpus(wanted)),
+        return match parse_cpu_list(list.trim()) {
+            Some(cpu_list) => {
+                let online_cpus = parse_cpu_list(online.trim()).unwrap_or_default();
+                match cpu_list.iter().find(|cpu| !online_cpus.contains(cpu)) {
+                    None => Ok(Target::Cpus(cpu_list)),
                     Some(cpu) => Err(Failure::Refused(format!(
                         "CPU {cpu} is not online; online CPUs: {}",
                         online.trim()
@@ -319,9 +332,9 @@ pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure>
         return Ok(Target::Threads(args.threads.clone()));
     }
     if args.processes.is_empty() {
-        return match command {
+        return match has_command {
             false => Err(Failure::Refused(format!(
-                "nothing to {what}; give a command, -p, -t, -C or -a, see --help"
+                "nothing to {verb}; give a command, -p, -t, -C or -a, see --help"
             ))),
             true => Ok(Target::Command),
         };
@@ -338,8 +351,8 @@ pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure>
 }
 
 /// Parses a list of CPUs such as `0,2-3` into ascending numbers without duplicates. Returns `None`
-/// if it is not such a list, or has a number above 65,535.
-pub fn cpus(list: &str) -> Option<Vec<u32>> {
+/// if the text is not a list of CPUs, or has a number above 65,535.
+pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
     let mut all = std::collections::BTreeSet::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -352,65 +365,68 @@ pub fn cpus(list: &str) -> Option<Vec<u32>> {
     Some(all.into_iter().collect())
 }
 
-/// Returns the target in perf's words, for the title of the output.
+/// Returns the counted target in perf's words, for the title of the output.
 fn title(args: &StatArgs, target: &Target) -> String {
     match args
         .cascade
         .as_deref()
         .and_then(|word| word.rsplit_once('='))
     {
-        Some((event, count)) => format!("{}, each after {count} {event}", whose(args, target)),
-        None => whose(args, target),
+        Some((event, count)) => {
+            format!("{}, each after {count} {event}", target_title(args, target))
+        }
+        None => target_title(args, target),
     }
 }
 
-fn whose(args: &StatArgs, target: &Target) -> String {
-    let list = |numbers: &[u32]| {
+fn target_title(args: &StatArgs, target: &Target) -> String {
+    let join = |numbers: &[u32]| {
         let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
         words.join(",")
     };
     match target {
         Target::Command => format!("'{}'", args.command.join(" ")),
-        Target::Cpus(_) if args.whom.cpus.is_none() => "'system wide'".to_owned(),
-        Target::Cpus(cpus) => format!("'CPU(s) {}'", list(cpus)),
-        Target::Threads(_) if !args.whom.threads.is_empty() => {
-            format!("thread id '{}'", list(&args.whom.threads))
+        Target::Cpus(_) if args.targets.cpus.is_none() => "'system wide'".to_owned(),
+        Target::Cpus(cpus) => format!("'CPU(s) {}'", join(cpus)),
+        Target::Threads(_) if !args.targets.threads.is_empty() => {
+            format!("thread id '{}'", join(&args.targets.threads))
         }
-        Target::Threads(_) => format!("process id '{}'", list(&args.whom.processes)),
+        Target::Threads(_) => format!("process id '{}'", join(&args.targets.processes)),
     }
 }
 
-/// State that is kept over the runs of one invocation.
-struct Run<'a> {
+/// State that is kept over all runs of one invocation of `pfc stat`.
+struct Session<'a> {
     args: &'a StatArgs,
     target: Target,
-    waiter: Waiter,
-    follow: bool,
-    interrupted: bool,
+    event_loop: EventLoop,
+    follows_children: bool,
+    is_interrupted: bool,
 }
 
-/// The timer of `-I`: when the next interval is due.
-struct Ticks {
-    every: Option<Duration>,
-    begun: Instant,
-    next: Option<Instant>,
+/// The timer of `-I`, which knows when the next interval is due.
+struct IntervalTimer {
+    interval: Option<Duration>,
+    started_at: Instant,
+    next_due: Option<Instant>,
 }
 
-impl Ticks {
-    fn begin(args: &StatArgs) -> Self {
-        let every = args.interval.map(Duration::from_millis);
-        let begun = Instant::now();
+impl IntervalTimer {
+    fn start(args: &StatArgs) -> Self {
+        let interval = args.interval.map(Duration::from_millis);
+        let started_at = Instant::now();
         Self {
-            every,
-            begun,
-            next: every.map(|t| begun + t),
+            interval,
+            started_at,
+            next_due: interval.map(|t| started_at + t),
         }
     }
 
-    fn tick(&mut self, group: &mut Group, report: &mut Report<'_>) -> Result<(), Failure> {
-        report.interval(group.read()?, self.begun.elapsed())?;
-        // If more than one interval has passed, the missed ones are left out.
-        if let (Some(every), Some(next)) = (self.every, &mut self.next) {
+    fn tick(&mut self, group: &mut ContextGroup, report: &mut Report<'_>) -> Result<(), Failure> {
+        report.print_interval(group.read()?, self.started_at.elapsed())?;
+        // If more than one interval has passed since the last print, the missed intervals are left
+        // out.
+        if let (Some(every), Some(next)) = (self.interval, &mut self.next_due) {
             while *next <= Instant::now() {
                 *next += every;
             }
@@ -419,51 +435,53 @@ impl Ticks {
     }
 }
 
-impl Run<'_> {
-    /// Handles pending signals. Returns true if SIGINT or SIGTERM has arrived since the program
-    /// began.
-    fn is_interrupted(&mut self) -> io::Result<bool> {
+impl Session<'_> {
+    /// Handles pending signals. Returns true if SIGINT or SIGTERM has arrived since the start of
+    /// `pfc stat`.
+    fn check_interrupted(&mut self) -> io::Result<bool> {
         loop {
-            match self.waiter.wait(Some(Instant::now()))? {
-                Wake::Interrupted | Wake::Terminated => self.interrupted = true,
-                Wake::Child | Wake::Switch | Wake::Ready => {}
-                Wake::Time => return Ok(self.interrupted),
+            match self.event_loop.wait(Some(Instant::now()))? {
+                WakeReason::Interrupted | WakeReason::Terminated => self.is_interrupted = true,
+                WakeReason::Child | WakeReason::SwitchOutput | WakeReason::Ready => {}
+                WakeReason::Timeout => return Ok(self.is_interrupted),
             }
         }
     }
 
-    /// Makes one run. Returns its counts, and the exit status of the command if there is one.
-    fn once(
+    /// Makes one run. Returns the counts of the run, and the exit status of the command if the user
+    /// gave a command.
+    fn run_once(
         &mut self,
-        group: &mut Group,
+        group: &mut ContextGroup,
         report: &mut Report<'_>,
     ) -> Result<(Counts, Option<ExitStatus>), Failure> {
-        let before = process::children_times();
+        let before = process::reaped_children_times();
         let (elapsed, status) = match &self.target {
-            Target::Command => self.command(group, report)?,
+            Target::Command => self.run_command(group, report)?,
             Target::Threads(threads) => {
                 for thread in threads {
-                    match group.load(*thread) {
+                    match group.attach(*thread) {
                         // Threads of a process may have exited since its task directory was read.
-                        Err(e) if is_gone(&e) && self.args.whom.threads.is_empty() => {}
-                        done => done.map_err(|e| refused(&format!("count thread {thread}"), &e))?,
+                        Err(e) if is_esrch(&e) && self.args.targets.threads.is_empty() => {}
+                        done => done
+                            .map_err(|e| syscall_failure(&format!("count thread {thread}"), &e))?,
                     }
                 }
-                self.others(group, report)?
+                self.run_targets(group, report)?
             }
             Target::Cpus(cpus) => {
                 for cpu in cpus {
                     group
-                        .load(*cpu)
-                        .map_err(|e| refused(&format!("count CPU {cpu}"), &e))?;
+                        .attach(*cpu)
+                        .map_err(|e| syscall_failure(&format!("count CPU {cpu}"), &e))?;
                 }
-                self.others(group, report)?
+                self.run_targets(group, report)?
             }
         };
-        let after = process::children_times();
+        let after = process::reaped_children_times();
         let values = group.read()?;
         if self.args.interval.is_some() {
-            report.interval(values.clone(), elapsed)?;
+            report.print_interval(values.clone(), elapsed)?;
         }
         let counts = Counts {
             values,
@@ -473,69 +491,73 @@ impl Run<'_> {
         Ok((counts, status))
     }
 
-    fn command(
+    fn run_command(
         &mut self,
-        group: &mut Group,
+        group: &mut ContextGroup,
         report: &mut Report<'_>,
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
-        let words = &self.args.command;
-        let mut child = match self.follow {
-            true => match Child::traced(words, group) {
+        let argv = &self.args.command;
+        let mut child = match self.follows_children {
+            true => match Child::spawn_traced(argv, group) {
                 Err(error) => {
                     eprintln!("pfc: cannot follow children and threads: {error}; check sysctl kernel.yama.ptrace_scope");
-                    self.follow = false;
-                    Child::alone(words, group)?
+                    self.follows_children = false;
+                    Child::spawn_untraced(argv, group)?
                 }
                 child => child?,
             },
-            false => Child::alone(words, group)?,
+            false => Child::spawn_untraced(argv, group)?,
         };
-        let mut ticks = Ticks::begin(self.args);
+        let mut timer = IntervalTimer::start(self.args);
         loop {
-            let begun = child.has_begun();
-            if let Some(status) = child.look(group)? {
-                return Ok((ticks.begun.elapsed(), Some(status)));
+            let was_executed = child.is_executed();
+            if let Some(status) = child.handle_events(group)? {
+                return Ok((timer.started_at.elapsed(), Some(status)));
             }
-            if child.has_begun() && !begun {
-                ticks = Ticks::begin(self.args);
+            if child.is_executed() && !was_executed {
+                timer = IntervalTimer::start(self.args);
             }
-            match self.waiter.wait(ticks.next)? {
-                Wake::Time => ticks.tick(group, report)?,
-                Wake::Terminated => {
-                    self.interrupted = true;
+            match self.event_loop.wait(timer.next_due)? {
+                WakeReason::Timeout => timer.tick(group, report)?,
+                WakeReason::Terminated => {
+                    self.is_interrupted = true;
                     child.signal(libc::SIGTERM);
                 }
-                // The terminal sends SIGINT to the command as well.
-                Wake::Interrupted => self.interrupted = true,
-                Wake::Child | Wake::Switch | Wake::Ready => {}
+                // The terminal sends SIGINT to pfc and to the command.
+                WakeReason::Interrupted => self.is_interrupted = true,
+                WakeReason::Child | WakeReason::SwitchOutput | WakeReason::Ready => {}
             }
         }
     }
 
     /// Counts threads or CPUs until the command exits or the user interrupts. Without a command,
-    /// counting of threads ends when all of them have exited. A command that still runs is killed.
-    fn others(
+    /// counting of threads ends when all of the threads have exited. A command that still runs at
+    /// the end of counting is killed.
+    fn run_targets(
         &mut self,
-        group: &mut Group,
+        group: &mut ContextGroup,
         report: &mut Report<'_>,
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
-        let mut ticks = Ticks::begin(self.args);
-        group.start().map_err(|e| refused("count", &e))?;
-        let mut child = command::beside(&self.args.command)?;
-        let mut alive = match &self.target {
-            Target::Threads(threads) if child.is_none() => Some(Alive::new(threads)),
+        let mut timer = IntervalTimer::start(self.args);
+        group.start().map_err(|e| syscall_failure("count", &e))?;
+        let mut child = command::spawn_beside(&self.args.command)?;
+        let mut live_threads = match &self.target {
+            Target::Threads(threads) if child.is_none() => Some(LiveThreads::new(threads)),
             _ => None,
         };
         let mut status = None;
-        while !alive.as_mut().is_some_and(Alive::is_over) {
-            let threads = alive.as_ref().map_or(Vec::new(), Alive::files);
-            match self.waiter.wait_for(ticks.next, &threads)? {
-                Wake::Time => ticks.tick(group, report)?,
-                Wake::Interrupted | Wake::Terminated => {
-                    self.interrupted = true;
+        while !live_threads
+            .as_mut()
+            .is_some_and(LiveThreads::have_all_exited)
+        {
+            let threads = live_threads.as_ref().map_or(Vec::new(), LiveThreads::fds);
+            match self.event_loop.wait_for(timer.next_due, &threads)? {
+                WakeReason::Timeout => timer.tick(group, report)?,
+                WakeReason::Interrupted | WakeReason::Terminated => {
+                    self.is_interrupted = true;
                     break;
                 }
-                Wake::Child => {
+                WakeReason::Child => {
                     if let Some(child) = &mut child {
                         status = child.try_wait()?;
                         if status.is_some() {
@@ -543,11 +565,11 @@ impl Run<'_> {
                         }
                     }
                 }
-                Wake::Switch | Wake::Ready => {}
+                WakeReason::SwitchOutput | WakeReason::Ready => {}
             }
         }
         group.stop();
-        let elapsed = ticks.begun.elapsed();
+        let elapsed = timer.started_at.elapsed();
         if let (Some(mut child), None) = (child, status) {
             let _ = child.kill();
             status = child.wait().ok();
@@ -562,10 +584,10 @@ mod tests {
 
     #[test]
     fn r1_6_lists_of_cpus() {
-        assert_eq!(cpus("0,2-3"), Some(vec![0, 2, 3]));
-        assert_eq!(cpus("3-4,4,1"), Some(vec![1, 3, 4]));
+        assert_eq!(parse_cpu_list("0,2-3"), Some(vec![0, 2, 3]));
+        assert_eq!(parse_cpu_list("3-4,4,1"), Some(vec![1, 3, 4]));
         for wrong in ["", "a", "3-2", "1-", "-1", "0,,1", "0-99999"] {
-            assert_eq!(cpus(wrong), None, "{wrong}");
+            assert_eq!(parse_cpu_list(wrong), None, "{wrong}");
         }
     }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Starts and traces processes by system calls that have no safe wrapper here. The crate nix wraps
-//! most of them, but it cannot represent the signals that the threads of the C library use
-//! internally, and a tracer must pass on every signal.
+//! Starts and traces processes by system calls for which the crates of pfc have no safe wrapper.
+//! The crate nix wraps ptrace() and most other system calls of this module, but nix cannot
+//! represent the signals that the threads of the C library use internally, and a tracer must pass
+//! on every signal.
 #![expect(unsafe_code, reason = "fork, ptrace, wait for any child, rusage")]
 
 use std::io;
@@ -10,53 +11,53 @@ use std::ptr;
 
 use libc::{c_int, c_long, c_uint, c_void, pid_t};
 
-/// The event that a tracee stopped for, or how it ended.
+/// The event that has stopped a tracee, or the way in which the tracee has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum WaitStatus {
     Exited(u8),
     Killed(i32),
-    /// A signal is about to be delivered.
+    /// A signal is about to be delivered to the tracee.
     Signal(i32),
     /// PTRACE_EVENT_STOP: the tracee is newly attached, or its whole process has been stopped.
     Stop(i32),
-    /// PTRACE_EVENT_EXEC.
+    /// PTRACE_EVENT_EXEC: the tracee has executed a new program.
     Exec,
     /// The tracee has created a thread or a process.
     Forked,
-    /// PTRACE_EVENT_EXIT: the tracee is about to exit. Its memory still exists.
-    Leaving,
+    /// PTRACE_EVENT_EXIT: the tracee is about to exit, and its memory still exists.
+    Exiting,
 }
 
-fn checked(result: c_long) -> io::Result<c_long> {
+fn check_result(result: c_long) -> io::Result<c_long> {
     match result {
         -1 => Err(io::Error::last_os_error()),
         result => Ok(result),
     }
 }
 
-/// Runs `child` in a new process and exits with the status that it returns. The caller must be the
-/// only thread of the process.
+/// Runs `child` in a new process, which then exits with the status that `child` returns. The
+/// calling thread must be the only thread of its process.
 pub fn fork(child: impl FnOnce() -> i32) -> io::Result<pid_t> {
     // SAFETY: The process has one thread, so no other thread can hold a lock at the fork that the
     // child needs. The signal handlers of this program only write to a pipe.
     match unsafe { libc::fork() } {
         0 => {
             let status = child();
-            // SAFETY: _exit() is always sound to call. It does not return, and runs none of the
-            // exit handlers that the parent has registered.
+            // SAFETY: _exit() is always sound to call. _exit() does not return, and runs none of
+            // the exit handlers that the parent has registered.
             unsafe { libc::_exit(status) }
         }
-        pid => checked(pid.into()).map(|_| pid),
+        pid => check_result(pid.into()).map(|_| pid),
     }
 }
 
-/// Returns the next state change of a child or tracee. `None` if there is none, or if there are no
-/// children.
-pub fn wait_any() -> io::Result<Option<(pid_t, State)>> {
+/// Returns the next state change of a child or tracee. Returns `None` if no state change is
+/// pending, or if there are no children.
+pub fn wait_any() -> io::Result<Option<(pid_t, WaitStatus)>> {
     let mut status: c_int = 0;
     // SAFETY: waitpid() writes to `status` only, which is a local variable.
     let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::__WALL) };
-    match checked(pid.into()) {
+    match check_result(pid.into()) {
         Ok(0) => Ok(None),
         Ok(_) => Ok(Some((pid, decode(status)))),
         Err(e) if e.raw_os_error() == Some(libc::ECHILD) => Ok(None),
@@ -64,20 +65,20 @@ pub fn wait_any() -> io::Result<Option<(pid_t, State)>> {
     }
 }
 
-fn decode(status: c_int) -> State {
+fn decode(status: c_int) -> WaitStatus {
     if libc::WIFEXITED(status) {
-        return State::Exited(libc::WEXITSTATUS(status) as u8);
+        return WaitStatus::Exited(libc::WEXITSTATUS(status) as u8);
     }
     if libc::WIFSIGNALED(status) {
-        return State::Killed(libc::WTERMSIG(status));
+        return WaitStatus::Killed(libc::WTERMSIG(status));
     }
     let signal = libc::WSTOPSIG(status);
     match status >> 16 {
-        libc::PTRACE_EVENT_EXEC => State::Exec,
-        libc::PTRACE_EVENT_EXIT => State::Leaving,
-        libc::PTRACE_EVENT_STOP => State::Stop(signal),
-        0 => State::Signal(signal),
-        _ => State::Forked,
+        libc::PTRACE_EVENT_EXEC => WaitStatus::Exec,
+        libc::PTRACE_EVENT_EXIT => WaitStatus::Exiting,
+        libc::PTRACE_EVENT_STOP => WaitStatus::Stop(signal),
+        0 => WaitStatus::Signal(signal),
+        _ => WaitStatus::Forked,
     }
 }
 
@@ -92,14 +93,18 @@ fn ptrace(request: c_uint, pid: pid_t, data: usize) -> io::Result<()> {
             ptr::without_provenance_mut::<c_void>(data),
         )
     };
-    checked(result).map(|_| ())
+    check_result(result).map(|_| ())
 }
 
-/// Traces a process and all threads and processes that it creates. With `leaving`, each of them
-/// stops before it exits.
-pub fn seize(pid: pid_t, leaving: bool) -> io::Result<()> {
-    let leaving = if leaving { libc::PTRACE_O_TRACEEXIT } else { 0 };
-    let options = leaving
+/// Traces a process and all threads and processes that the process creates. If `stop_at_exit` is
+/// true, each tracee stops before its exit.
+pub fn seize(pid: pid_t, stop_at_exit: bool) -> io::Result<()> {
+    let stop_at_exit = if stop_at_exit {
+        libc::PTRACE_O_TRACEEXIT
+    } else {
+        0
+    };
+    let options = stop_at_exit
         | libc::PTRACE_O_TRACECLONE
         | libc::PTRACE_O_TRACEFORK
         | libc::PTRACE_O_TRACEVFORK
@@ -107,18 +112,19 @@ pub fn seize(pid: pid_t, leaving: bool) -> io::Result<()> {
     ptrace(libc::PTRACE_SEIZE, pid, options as usize)
 }
 
-/// Continues a stopped tracee. Delivers a signal if `signal` is not 0.
+/// Continues a stopped tracee. Delivers the signal `signal` to the tracee if `signal` is not 0.
 pub fn resume(pid: pid_t, signal: i32) -> io::Result<()> {
     ptrace(libc::PTRACE_CONT, pid, signal as usize)
 }
 
-/// Keeps a tracee stopped after SIGSTOP and the like, until it gets SIGCONT.
-pub fn leave_stopped(pid: pid_t) -> io::Result<()> {
+/// Keeps a tracee stopped after a stop signal such as SIGSTOP, until the tracee gets SIGCONT.
+pub fn listen(pid: pid_t) -> io::Result<()> {
     ptrace(libc::PTRACE_LISTEN, pid, 0)
 }
 
-/// Returns the id that a thread had before its exec. The thread must be stopped in [`State::Exec`].
-pub fn former_thread(pid: pid_t) -> io::Result<pid_t> {
+/// Returns the ID that a thread had before its exec. The thread must be stopped with the status
+/// [`WaitStatus::Exec`].
+pub fn former_tid(pid: pid_t) -> io::Result<pid_t> {
     let mut message: libc::c_ulong = 0;
     // SAFETY: PTRACE_GETEVENTMSG writes one unsigned long to `message`, a local variable of that
     // type.
@@ -130,7 +136,7 @@ pub fn former_thread(pid: pid_t) -> io::Result<pid_t> {
             &mut message as *mut libc::c_ulong,
         )
     };
-    checked(result)?;
+    check_result(result)?;
     Ok(message as pid_t)
 }
 
@@ -141,7 +147,7 @@ pub fn kill(pid: pid_t, signal: i32) {
 }
 
 /// Returns the user and system time, in seconds, of all children that were reaped.
-pub fn children_times() -> (f64, f64) {
+pub fn reaped_children_times() -> (f64, f64) {
     // SAFETY: `rusage` consists of integers, for which zero is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: getrusage() writes to `usage` only, a local variable of that type.

@@ -1,48 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The output of `pfc stat`: perf stat's columns, CSV and JSON.
+//! Prints the output of `pfc stat`: text with the columns of perf stat, CSV or JSON.
 
 use std::io::Write;
 use std::time::Duration;
 
-use super::counting::{Recipe, Source};
-use super::derived::{mean, Counted};
+use super::assign::{Placement, Plan};
+use super::counting::{ContextConfig, CountSource};
+use super::derived::{mean_and_error, RunCounts};
 use super::estimate::{Estimate, Sums};
-use super::events::{Event, What};
-use super::place::{Place, Plan};
+use super::events::{Event, EventSource};
 use super::row::Row;
-use super::short::Causes;
+use super::short_counts::ShortCauses;
 use super::Counts;
 use crate::cli::StatArgs;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 
-/// The format of the output.
-enum Form {
-    People,
+/// The format of the output of `pfc stat`.
+enum OutputFormat {
+    Text,
     Csv(String),
     Json,
 }
 
-/// Prints the counts of runs and intervals.
+/// Prints the counts of the runs and intervals of `pfc stat`.
 pub struct Report<'a> {
-    form: Form,
+    format: OutputFormat,
     title: String,
     events: &'a [Event],
     plan: &'a Plan,
-    clock: Option<usize>,
-    sources: Vec<Source>,
-    /// Counts of events with turns are scaled to the whole time.
-    scaled: bool,
-    /// The smallest fraction of the time for which a value is printed, `--refuse-below`.
-    least: f64,
+    clock_index: Option<usize>,
+    sources: Vec<CountSource>,
+    /// Counts of events that were counted for a part of the time are scaled to the whole time.
+    is_scaled: bool,
+    /// The smallest fraction of the time for which a value is printed, from the option
+    /// `--refuse-below`.
+    min_share: f64,
     out: Out,
-    /// The sums at the end of the previous interval.
-    last: Vec<Sums>,
+    /// The sums of all sources at the end of the previous interval.
+    last_sums: Vec<Sums>,
     last_time: Duration,
-    begun: bool,
-    intervals: bool,
-    times: bool,
+    has_begun: bool,
+    prints_intervals: bool,
+    prints_times: bool,
 }
 
 impl<'a> Report<'a> {
@@ -51,63 +52,65 @@ impl<'a> Report<'a> {
         title: String,
         events: &'a [Event],
         plan: &'a Plan,
-        recipe: &Recipe,
+        config: &ContextConfig,
         out: Out,
     ) -> Self {
-        let form = match &args.separator {
-            Some(separator) => Form::Csv(separator.replace("\\t", "\t")),
-            None if args.json => Form::Json,
-            None => Form::People,
+        let format = match &args.separator {
+            Some(separator) => OutputFormat::Csv(separator.replace("\\t", "\t")),
+            None if args.json => OutputFormat::Json,
+            None => OutputFormat::Text,
         };
         Self {
-            form,
+            format,
             title,
             events,
             plan,
-            // The clock is the last source.
-            clock: recipe.clock.map(|_| recipe.sources.len() - 1),
-            sources: recipe.sources.clone(),
-            scaled: !args.no_scale,
-            least: args.refuse_below.unwrap_or(0.0) / 100.0,
+            // The clock is the last source of the configuration.
+            clock_index: config.clock_pmd.map(|_| config.sources.len() - 1),
+            sources: config.sources.clone(),
+            is_scaled: !args.no_scale,
+            min_share: args.refuse_below.unwrap_or(0.0) / 100.0,
             out,
-            last: vec![Sums::default(); recipe.sources.len()],
+            last_sums: vec![Sums::default(); config.sources.len()],
             last_time: Duration::ZERO,
-            begun: false,
-            intervals: args.interval.is_some(),
-            times: !args.command.is_empty(),
+            has_begun: false,
+            prints_intervals: args.interval.is_some(),
+            prints_times: !args.command.is_empty(),
         }
     }
 
-    /// Prints the counts since the previous call. `at` is the time since the beginning.
-    pub fn interval(&mut self, sums: Vec<Sums>, at: Duration) -> Result<(), Failure> {
+    /// Prints the counts of the interval since the previous call. `elapsed` is the time since the
+    /// beginning of the run.
+    pub fn print_interval(&mut self, sums: Vec<Sums>, elapsed: Duration) -> Result<(), Failure> {
         let since = |(now, before): (&Sums, &Sums)| now.since(before);
-        let values: Vec<Sums> = sums.iter().zip(&self.last).map(since).collect();
+        let values: Vec<Sums> = sums.iter().zip(&self.last_sums).map(since).collect();
         let counts = Counts {
             values,
-            elapsed: at.saturating_sub(self.last_time),
+            elapsed: elapsed.saturating_sub(self.last_time),
             times: (0.0, 0.0),
         };
-        (self.last, self.last_time) = (sums, at);
-        if !self.begun && matches!(self.form, Form::People) {
+        (self.last_sums, self.last_time) = (sums, elapsed);
+        if !self.has_begun && matches!(self.format, OutputFormat::Text) {
             writeln!(
                 self.out,
                 "# {:>13} {:>18} {:<4} events",
                 "time", "counts", "unit"
             )?;
         }
-        self.begun = true;
-        self.lines(&[counts], Some(at))?;
+        self.has_begun = true;
+        self.print_rows(&[counts], Some(elapsed))?;
         self.out.flush()?;
         Ok(())
     }
 
-    /// Prints the counts of all runs. With `-I` they have been printed already.
-    pub fn end(&mut self, runs: &[Counts]) -> Result<(), Failure> {
-        if self.intervals {
+    /// Prints the counts of all runs of `pfc stat`. With `-I`, the counts have been printed
+    /// already, so nothing is printed.
+    pub fn print_runs(&mut self, runs: &[Counts]) -> Result<(), Failure> {
+        if self.prints_intervals {
             return self.out.finish();
         }
-        let people = matches!(self.form, Form::People);
-        if people {
+        let is_text = matches!(self.format, OutputFormat::Text);
+        if is_text {
             let many = match runs.len() {
                 1 => String::new(),
                 n => format!(" ({n} runs)"),
@@ -118,16 +121,16 @@ impl<'a> Report<'a> {
                 self.title
             )?;
         }
-        self.lines(runs, None)?;
-        if people {
-            self.times(runs)?;
+        self.print_rows(runs, None)?;
+        if is_text {
+            self.print_times(runs)?;
         }
         self.out.finish()
     }
 
-    fn times(&mut self, runs: &[Counts]) -> Result<(), Failure> {
+    fn print_times(&mut self, runs: &[Counts]) -> Result<(), Failure> {
         let seconds: Vec<f64> = runs.iter().map(|r| r.elapsed.as_secs_f64()).collect();
-        let (elapsed, noise) = mean(&seconds);
+        let (elapsed, noise) = mean_and_error(&seconds);
         if runs.len() > 1 {
             writeln!(
                 self.out,
@@ -137,92 +140,103 @@ impl<'a> Report<'a> {
             return Ok(());
         }
         writeln!(self.out, "\n {elapsed:>17.9} seconds time elapsed\n")?;
-        if let (true, [run]) = (self.times, runs) {
+        if let (true, [run]) = (self.prints_times, runs) {
             writeln!(self.out, " {:>17.9} seconds user", run.times.0)?;
             writeln!(self.out, " {:>17.9} seconds sys\n", run.times.1)?;
         }
         Ok(())
     }
 
-    fn lines(&mut self, runs: &[Counts], at: Option<Duration>) -> Result<(), Failure> {
-        let rows = self.rows(runs);
-        let mut named = 0;
+    fn print_rows(&mut self, runs: &[Counts], elapsed: Option<Duration>) -> Result<(), Failure> {
+        let rows = self.make_rows(runs);
+        let mut nr_named = 0;
         for row in &rows {
-            if let (Some(share), Err(_), None, true) = (row.refused, row.value, at, named < NAMED) {
-                named += 1;
+            if let (Some(share), Err(_), None, true) =
+                (row.refused_share, row.value, elapsed, nr_named < MAX_NAMED)
+            {
+                nr_named += 1;
                 eprintln!(
                     "pfc: {} was counted in {:.2}% of the time, which is 0 or below --refuse-below; no value is printed; use fewer events",
                     row.event.name,
                     100.0 * share
                 );
             }
-            let line = match &self.form {
-                Form::People => row.people(at, runs.len() > 1),
-                Form::Csv(separator) => row.csv(separator, at),
-                Form::Json => row.json(at),
+            let line = match &self.format {
+                OutputFormat::Text => row.format_text(elapsed, runs.len() > 1),
+                OutputFormat::Csv(separator) => row.format_csv(separator, elapsed),
+                OutputFormat::Json => row.format_json(elapsed),
             };
             writeln!(self.out, "{line}")?;
         }
-        let refused = rows.iter().filter(|row| row.refused.is_some()).count();
-        if refused > NAMED && at.is_none() {
+        let refused = rows
+            .iter()
+            .filter(|row| row.refused_share.is_some())
+            .count();
+        if refused > MAX_NAMED && elapsed.is_none() {
             eprintln!(
                 "pfc: no value is printed for {} more events, for the same reason",
-                refused - NAMED
+                refused - MAX_NAMED
             );
         }
         Ok(())
     }
 }
 
-/// The number of events up to which a message names each event that was counted too little.
-const NAMED: usize = 10;
+/// Maximum number of events for which a message says that the event was counted for too little of
+/// the time.
+const MAX_NAMED: usize = 10;
 
-/// Returns the length of the turns of all event sets, in nanoseconds.
-fn all_turns(sources: &[Source], sums: &[Sums]) -> u64 {
-    let mut seen = std::collections::BTreeMap::new();
+/// Returns the sum of the times for which each event set was loaded, in nanoseconds.
+fn total_set_time(sources: &[CountSource], sums: &[Sums]) -> u64 {
+    let mut set_times = std::collections::BTreeMap::new();
     for (source, sums) in sources.iter().zip(sums) {
-        if let Source::In(set, _) = source {
-            seen.entry(*set).or_insert(sums.time);
+        if let CountSource::OneSet(set, _) = source {
+            set_times.entry(*set).or_insert(sums.time);
         }
     }
-    seen.values().sum()
+    set_times.values().sum()
 }
 
 impl<'a> Report<'a> {
-    fn rows(&self, runs: &[Counts]) -> Vec<Row<'a>> {
-        let mut at = 0;
+    fn make_rows(&self, runs: &[Counts]) -> Vec<Row<'a>> {
+        let mut nr_sources = 0;
         let columns: Vec<Result<usize, &'static str>> = self
             .plan
-            .places
+            .placements
             .iter()
-            .map(|place| match place {
-                Place::Pmd(_) => {
-                    at += 1;
-                    Ok(at - 1)
+            .map(|placement| match placement {
+                Placement::Pmd(_) => {
+                    nr_sources += 1;
+                    Ok(nr_sources - 1)
                 }
-                Place::NotCounted => Err("<not counted>"),
-                Place::NotSupported => Err("<not supported>"),
+                Placement::NotCounted => Err("<not counted>"),
+                Placement::NotSupported => Err("<not supported>"),
             })
             .collect();
-        let mut cells: Vec<Option<Cell>> = Vec::new();
+        let mut cells: Vec<Option<CombinedCount>> = Vec::new();
         for (event, column) in self.events.iter().zip(&columns) {
-            cells.push(column.ok().map(|column| self.cell(event, column, runs)));
+            cells.push(
+                column
+                    .ok()
+                    .map(|column| self.combine_runs(event, column, runs)),
+            );
         }
         let values: Vec<Option<f64>> = cells
             .iter()
             .map(|cell| {
                 cell.as_ref()
-                    .filter(|c| !c.refused(self.least))
+                    .filter(|c| !c.is_refused(self.min_share))
                     .map(|c| c.value)
             })
             .collect();
-        let elapsed = average(runs, |r| r.elapsed.as_secs_f64());
-        let run_ns = match self.clock {
-            Some(column) => average(runs, |r| r.values[column].value as f64),
-            // No register measures the time, so the whole elapsed time is assumed.
+        let elapsed = mean_of(runs, |r| r.elapsed.as_secs_f64());
+        let run_ns = match self.clock_index {
+            Some(column) => mean_of(runs, |r| r.values[column].value as f64),
+            // No register measures for how long events are counted, so the whole elapsed time is
+            // assumed.
             None => elapsed * 1e9,
         };
-        let counted = Counted {
+        let counted = RunCounts {
             events: self.events,
             values: &values,
             elapsed,
@@ -230,7 +244,9 @@ impl<'a> Report<'a> {
         let row = |(n, event): (usize, &'a Event)| {
             let cell = cells[n].as_ref();
             let share = cell.map_or(0.0, |c| c.share);
-            let refused = cell.filter(|c| c.refused(self.least)).map(|c| c.share);
+            let refused = cell
+                .filter(|c| c.is_refused(self.min_share))
+                .map(|c| c.share);
             Row {
                 event,
                 value: match refused {
@@ -238,18 +254,20 @@ impl<'a> Report<'a> {
                     None => columns[n].map(|_| values[n].unwrap_or_default()),
                 },
                 run_ns: columns[n].map_or(0, |_| (run_ns * share) as u64),
-                share: cell.filter(|c| c.in_turns).map(|c| c.share),
-                error: cell.filter(|c| c.in_turns && self.scaled).map(|c| c.error),
-                refused,
+                share: cell.filter(|c| c.is_multiplexed).map(|c| c.share),
+                error: cell
+                    .filter(|c| c.is_multiplexed && self.is_scaled)
+                    .map(|c| c.error),
+                refused_share: refused,
                 noise: cell.filter(|_| runs.len() > 1).map(|c| c.noise),
-                // Counts of different turns are of different times. They can be compared only if
-                // they are scaled.
+                // Counts of different event sets are from different times. Counts of different
+                // event sets can be compared only if the counts are scaled.
                 derived: values[n]
-                    .filter(|_| self.scaled || !cell.is_some_and(|c| c.in_turns))
+                    .filter(|_| self.is_scaled || !cell.is_some_and(|c| c.is_multiplexed))
                     .and_then(|value| counted.derive(event, value)),
-                short: columns[n].map_or(Causes::NONE, |column| {
-                    let of = runs.iter().map(|run| run.values[column].short);
-                    of.fold(Causes::NONE, Causes::and)
+                causes: columns[n].map_or(ShortCauses::NONE, |column| {
+                    let short = runs.iter().map(|run| run.values[column].causes);
+                    short.fold(ShortCauses::NONE, ShortCauses::union)
                 }),
             }
         };
@@ -257,15 +275,15 @@ impl<'a> Report<'a> {
     }
 
     /// Combines the values of one event in all runs.
-    fn cell(&self, event: &Event, column: usize, runs: &[Counts]) -> Cell {
-        let in_turns = matches!(self.sources.get(column), Some(Source::In(..)));
+    fn combine_runs(&self, event: &Event, column: usize, runs: &[Counts]) -> CombinedCount {
+        let is_multiplexed = matches!(self.sources.get(column), Some(CountSource::OneSet(..)));
         let estimates: Vec<Estimate> = runs
             .iter()
             .map(|run| {
                 let sums = &run.values[column];
-                let value = match event.what {
-                    // The value of a counter page instance is signed; it may fall.
-                    What::Instance(_) => sums.value as i64 as f64,
+                let value = match event.source {
+                    // The value of a counter page instance is signed, because the value may fall.
+                    EventSource::Instance(_) => sums.value as i64 as f64,
                     _ => sums.value as f64,
                 };
                 let whole = Estimate {
@@ -273,11 +291,11 @@ impl<'a> Report<'a> {
                     share: 1.0,
                     error: Some(0.0),
                 };
-                match in_turns {
+                match is_multiplexed {
                     false => whole,
                     true => {
-                        let scaled = sums.estimate(all_turns(&self.sources, &run.values));
-                        match self.scaled {
+                        let scaled = sums.estimate(total_set_time(&self.sources, &run.values));
+                        match self.is_scaled {
                             true => scaled,
                             false => Estimate { value, ..scaled },
                         }
@@ -285,43 +303,44 @@ impl<'a> Report<'a> {
                 }
             })
             .collect();
-        // A run in which the event set had no turn says nothing about the event.
-        let known = || estimates.iter().filter(|e| e.share > 0.0);
-        let (value, noise) = match known().count() {
+        // A run in which the event set was never loaded says nothing about the event.
+        let counted = || estimates.iter().filter(|e| e.share > 0.0);
+        let (value, noise) = match counted().count() {
             0 => (0.0, 0.0),
-            _ => mean(&known().map(|e| e.value).collect::<Vec<_>>()),
+            _ => mean_and_error(&counted().map(|e| e.value).collect::<Vec<_>>()),
         };
-        let errors: Option<Vec<f64>> = known().map(|e| e.error).collect();
-        Cell {
+        let errors: Option<Vec<f64>> = counted().map(|e| e.error).collect();
+        CombinedCount {
             value,
             noise,
             share: estimates.iter().map(|e| e.share).sum::<f64>() / estimates.len() as f64,
-            // The error of the mean of independent runs.
+            // The runs are independent, so the error of the mean over the runs is computed from the
+            // sum of the squared errors.
             error: errors
                 .map(|all| all.iter().map(|e| e * e).sum::<f64>().sqrt() / all.len().max(1) as f64),
-            in_turns,
+            is_multiplexed,
         }
     }
 }
 
-fn average(runs: &[Counts], of: impl Fn(&Counts) -> f64) -> f64 {
-    mean(&runs.iter().map(of).collect::<Vec<_>>()).0
+fn mean_of(runs: &[Counts], of: impl Fn(&Counts) -> f64) -> f64 {
+    mean_and_error(&runs.iter().map(of).collect::<Vec<_>>()).0
 }
 
-/// The numbers of an event.
-struct Cell {
+/// The values of one event, combined over all runs of `pfc stat -r`.
+struct CombinedCount {
     value: f64,
-    /// Standard error in percent of the mean.
+    /// Standard error of the mean over several runs, in percent of the mean.
     noise: f64,
     share: f64,
     error: Option<f64>,
-    in_turns: bool,
+    is_multiplexed: bool,
 }
 
-impl Cell {
-    /// Returns true if the event was counted in too little of the time.
-    fn refused(&self, least: f64) -> bool {
-        self.in_turns && (self.share < least || self.share == 0.0)
+impl CombinedCount {
+    /// Returns true if the event was counted for too little of the time to print its value.
+    fn is_refused(&self, min_share: f64) -> bool {
+        self.is_multiplexed && (self.share < min_share || self.share == 0.0)
     }
 }
 
@@ -332,29 +351,29 @@ mod tests {
     fn event(name: &str, unit: &str, scale: f64) -> Event {
         Event {
             name: name.to_owned(),
-            what: What::Soft(256),
+            source: EventSource::Soft(256),
             unit: unit.to_owned(),
             scale,
-            why: None,
+            reason: None,
         }
     }
 
-    fn report<'a>(events: &'a [Event], plan: &'a Plan, sources: &[Source]) -> Report<'a> {
+    fn report<'a>(events: &'a [Event], plan: &'a Plan, sources: &[CountSource]) -> Report<'a> {
         Report {
-            form: Form::People,
+            format: OutputFormat::Text,
             title: String::new(),
             events,
             plan,
-            clock: sources.len().checked_sub(1),
+            clock_index: sources.len().checked_sub(1),
             sources: sources.to_vec(),
-            scaled: true,
-            least: 0.0,
+            is_scaled: true,
+            min_share: 0.0,
             out: Out::stderr(),
-            last: Vec::new(),
+            last_sums: Vec::new(),
             last_time: Duration::ZERO,
-            begun: false,
-            intervals: false,
-            times: false,
+            has_begun: false,
+            prints_intervals: false,
+            prints_times: false,
         }
     }
 
@@ -366,19 +385,23 @@ mod tests {
             event("x", "", 1.0),
         ];
         let plan = Plan {
-            places: vec![Place::Pmd(257), Place::Pmd(258), Place::NotCounted],
+            placements: vec![
+                Placement::Pmd(257),
+                Placement::Pmd(258),
+                Placement::NotCounted,
+            ],
             ..Plan::default()
         };
         let run = |clock, switches| Counts {
-            values: [clock, switches, clock].map(Sums::whole).to_vec(),
+            values: [clock, switches, clock].map(Sums::from_value).to_vec(),
             elapsed: Duration::from_secs(2),
             times: (0.0, 0.0),
         };
-        let sources = [257, 258, 257].map(Source::Every);
+        let sources = [257, 258, 257].map(CountSource::AllSets);
         let report = report(&events, &plan, &sources);
         let lines = |runs: &[Counts], at| -> Vec<String> {
-            let rows = report.rows(runs);
-            rows.iter().map(|r| r.csv(",", at)).collect()
+            let rows = report.make_rows(runs);
+            rows.iter().map(|r| r.format_csv(",", at)).collect()
         };
         assert_eq!(
             lines(&[run(1_000_000_000, 7)], None),
@@ -406,13 +429,13 @@ mod tests {
             event("c", "", 1.0),
         ];
         let plan = Plan {
-            places: vec![Place::Pmd(0), Place::Pmd(0), Place::Pmd(1)],
+            placements: vec![Placement::Pmd(0), Placement::Pmd(0), Placement::Pmd(1)],
             sets: vec![0, 1, 1],
             nr_sets: 2,
             ..Plan::default()
         };
-        let turn = |value: u64, time: u64| {
-            Sums::of_runs(&perfmon::Runs {
+        let set_run = |value: u64, time: u64| {
+            Sums::from_runs(&perfmon::Runs {
                 runs: 1,
                 time,
                 time2: [time * time, 0],
@@ -424,40 +447,40 @@ mod tests {
         };
         let run = Counts {
             values: vec![
-                turn(1000, 100).plus(&turn(1000, 100)),
-                turn(30, 300).plus(&turn(36, 300)),
-                turn(7, 600),
-                Sums::whole(800),
+                set_run(1000, 100).plus(&set_run(1000, 100)),
+                set_run(30, 300).plus(&set_run(36, 300)),
+                set_run(7, 600),
+                Sums::from_value(800),
             ],
             elapsed: Duration::from_secs(1),
             times: (0.0, 0.0),
         };
         let sources = [
-            Source::In(0, 0),
-            Source::In(1, 0),
-            Source::In(1, 1),
-            Source::Every(257),
+            CountSource::OneSet(0, 0),
+            CountSource::OneSet(1, 0),
+            CountSource::OneSet(1, 1),
+            CountSource::AllSets(257),
         ];
         let mut report = report(&events, &plan, &sources);
-        let people = |report: &Report<'_>| -> Vec<String> {
-            let lines = report.rows(std::slice::from_ref(&run));
+        let text_lines = |report: &Report<'_>| -> Vec<String> {
+            let lines = report.make_rows(std::slice::from_ref(&run));
             lines
                 .iter()
                 .map(|r| {
-                    r.people(None, false)
+                    r.format_text(None, false)
                         .split_whitespace()
                         .collect::<Vec<_>>()
                         .join(" ")
                 })
                 .collect()
         };
-        let lines = people(&report);
+        let lines = text_lines(&report);
         assert_eq!(lines[0], "8,000 a (25.00%, +- 0.00%)");
         assert!(lines[1].starts_with("88 b (75.00%, +- "), "{}", lines[1]);
         assert_eq!(lines[2], "9 c (75.00%, +- ?)");
-        report.least = 0.3;
-        assert_eq!(people(&report)[0], "<not counted> a (25.00%)");
-        report.scaled = false;
-        assert_eq!(people(&report)[1], "66 b (75.00%)");
+        report.min_share = 0.3;
+        assert_eq!(text_lines(&report)[0], "<not counted> a (25.00%)");
+        report.is_scaled = false;
+        assert_eq!(text_lines(&report)[1], "66 b (75.00%)");
     }
 }

@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One line of the output of `pfc stat`, as text, CSV or JSON.
+//! Formats one line of the output of `pfc stat`, as text, CSV or JSON.
 
 use std::time::Duration;
 
 use super::estimate::CONFIDENCE;
 use super::events::Event;
-use super::short::Causes;
+use super::short_counts::ShortCauses;
 
-/// The line of one event.
+/// The values of one event, for one line of the output.
 pub struct Row<'a> {
     pub event: &'a Event,
     /// The count, not multiplied by [`Event::scale`], or the text that is printed in its place.
     pub value: Result<f64, &'static str>,
     /// The time in which the event was counted, in nanoseconds.
     pub run_ns: u64,
-    /// The fraction of the time in which the event was counted, if its event set had turns.
+    /// The fraction of the time in which the event was counted, if there were several event sets.
     pub share: Option<f64>,
-    /// The half length of the error bar, if the value was scaled. The inner `None` means that it is
-    /// not known.
+    /// The half length of the error bar, if the value was scaled. The inner `None` means that the
+    /// length of the error bar is not known.
     pub error: Option<Option<f64>>,
-    /// The fraction of the time, if it is too small for the value to be printed.
-    pub refused: Option<f64>,
+    /// The fraction of the time in which the event was counted, if the fraction is too small for
+    /// the value to be printed.
+    pub refused_share: Option<f64>,
     /// Standard error over several runs, in percent of the mean.
     pub noise: Option<f64>,
     pub derived: Option<(f64, String)>,
-    /// Reasons why counts are missing in the value.
-    pub short: Causes,
+    /// The reasons why counts are missing in the value.
+    pub causes: ShortCauses,
 }
 
 impl Row<'_> {
     /// Formats a value in the event's unit, without thousands separators.
-    fn number(&self, value: f64) -> String {
+    fn format_value(&self, value: f64) -> String {
         let value = value * self.event.scale;
         match self.event.scale == 1.0 {
             true => format!("{value:.0}"),
@@ -39,13 +40,13 @@ impl Row<'_> {
         }
     }
 
-    pub fn people(&self, at: Option<Duration>, repeated: bool) -> String {
+    pub fn format_text(&self, elapsed: Option<Duration>, repeated: bool) -> String {
         let value = match self.value {
-            Ok(value) => thousands(&self.number(value)),
+            Ok(value) => add_thousands_separators(&self.format_value(value)),
             Err(word) => word.to_owned(),
         };
-        let mut line = match at {
-            Some(at) => format!("{:>15.9} ", at.as_secs_f64()),
+        let mut line = match elapsed {
+            Some(elapsed) => format!("{:>15.9} ", elapsed.as_secs_f64()),
             None => String::new(),
         };
         let unit = &self.event.unit;
@@ -65,17 +66,21 @@ impl Row<'_> {
             if self.derived.is_none() && self.noise.is_none() {
                 line.push_str(&" ".repeat(28));
             }
-            line.push_str(&format!("  ({:.2}%{})", 100.0 * share, self.bar()));
+            line.push_str(&format!(
+                "  ({:.2}%{})",
+                100.0 * share,
+                self.format_error_bar()
+            ));
         }
         let line = line.trim_end();
-        match self.short.is_none() {
+        match self.causes.is_none() {
             true => line.to_owned(),
             false => format!("{line}  (short)"),
         }
     }
 
-    /// Formats the error bar, in percent of the value; in counts if the value is 0.
-    fn bar(&self) -> String {
+    /// Formats the error bar in percent of the value, or in counts if the value is 0.
+    fn format_error_bar(&self) -> String {
         match (self.error, self.value) {
             (Some(Some(error)), Ok(value)) if value > 0.0 => {
                 format!(", +- {:.2}%", 100.0 * error / value)
@@ -90,12 +95,16 @@ impl Row<'_> {
         100.0 * self.share.unwrap_or(1.0)
     }
 
-    /// Formats perf's CSV fields: the time with `-I`, value, unit, event, standard error with `-r`,
-    /// run time, percentage of the time, derived metric and its unit.
-    pub fn csv(&self, separator: &str, at: Option<Duration>) -> String {
+    /// Formats the line as CSV with the fields of perf's CSV: the time with `-I`, value, unit,
+    /// event, standard error with `-r`, run time, percentage of the time, derived metric and its
+    /// unit.
+    pub fn format_csv(&self, separator: &str, elapsed: Option<Duration>) -> String {
         let mut fields = Vec::new();
-        fields.extend(at.map(|at| format!("{:.9}", at.as_secs_f64())));
-        fields.push(self.value.map_or_else(str::to_owned, |v| self.number(v)));
+        fields.extend(elapsed.map(|elapsed| format!("{:.9}", elapsed.as_secs_f64())));
+        fields.push(
+            self.value
+                .map_or_else(str::to_owned, |v| self.format_value(v)),
+        );
         fields.push(self.event.unit.clone());
         fields.push(self.event.name.clone());
         fields.extend(self.noise.map(|noise| format!("{noise:.2}%")));
@@ -108,18 +117,19 @@ impl Row<'_> {
             }
             None => fields.extend([String::new(), String::new()]),
         }
-        // Fields that perf does not have: half length of the error bar, and why the count is short.
-        if self.error.is_some() || !self.short.is_none() {
+        // pfc appends fields that perf does not have: the half length of the error bar, and the
+        // causes for which counts are missing.
+        if self.error.is_some() || !self.causes.is_none() {
             let error = self.error.flatten();
-            fields.push(error.map_or_else(String::new, |e| self.number(e)));
+            fields.push(error.map_or_else(String::new, |e| self.format_value(e)));
         }
-        if !self.short.is_none() {
-            fields.push(self.short.names().join("+"));
+        if !self.causes.is_none() {
+            fields.push(self.causes.names().join("+"));
         }
         fields.join(separator)
     }
 
-    pub fn json(&self, at: Option<Duration>) -> String {
+    pub fn format_json(&self, elapsed: Option<Duration>) -> String {
         let value = match self.value {
             Ok(value) => format!("{:.6}", value * self.event.scale),
             Err(word) => word.to_owned(),
@@ -131,8 +141,8 @@ impl Row<'_> {
             "event-runtime": self.run_ns,
             "pcnt-running": self.percent(),
         });
-        if let Some(at) = at {
-            line["interval"] = at.as_secs_f64().into();
+        if let Some(elapsed) = elapsed {
+            line["interval"] = elapsed.as_secs_f64().into();
         }
         if let Some(error) = self.error {
             line["error-bar"] = error.map(|e| e * self.event.scale).into();
@@ -145,15 +155,15 @@ impl Row<'_> {
             line["metric-value"] = format!("{value:.6}").into();
             line["metric-unit"] = unit.clone().into();
         }
-        if !self.short.is_none() {
-            line["short"] = self.short.names().into();
+        if !self.causes.is_none() {
+            line["short"] = self.causes.names().into();
         }
         line.to_string()
     }
 }
 
-/// Inserts thousands separators: 1234567.89 becomes 1,234,567.89.
-fn thousands(number: &str) -> String {
+/// Inserts thousands separators into a number: 1234567.89 becomes 1,234,567.89.
+fn add_thousands_separators(number: &str) -> String {
     let (sign, digits) = match number.strip_prefix('-') {
         Some(rest) => ("-", rest),
         None => ("", number),
@@ -171,25 +181,25 @@ fn thousands(number: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::events::What;
+    use super::super::events::EventSource;
     use super::*;
 
     #[test]
     fn r1_16_thousands_are_marked() {
-        assert_eq!(thousands("1"), "1");
-        assert_eq!(thousands("-123"), "-123");
-        assert_eq!(thousands("1234567.89"), "1,234,567.89");
-        assert_eq!(thousands("-1000"), "-1,000");
+        assert_eq!(add_thousands_separators("1"), "1");
+        assert_eq!(add_thousands_separators("-123"), "-123");
+        assert_eq!(add_thousands_separators("1234567.89"), "1,234,567.89");
+        assert_eq!(add_thousands_separators("-1000"), "-1,000");
     }
 
     #[test]
     fn r9_6_a_short_count_is_marked_in_each_form() {
         let event = Event {
             name: "cycles".to_owned(),
-            what: What::Missing,
+            source: EventSource::Missing,
             unit: String::new(),
             scale: 1.0,
-            why: None,
+            reason: None,
         };
         let row = |short| Row {
             event: &event,
@@ -197,18 +207,23 @@ mod tests {
             run_ns: 5,
             share: None,
             error: None,
-            refused: None,
+            refused_share: None,
             noise: None,
             derived: None,
-            short,
+            causes: short,
         };
-        let whole = row(Causes::NONE);
-        let short = row(Causes::EVICTED.and(Causes::FAULT));
-        assert!(!whole.people(None, false).contains("short"));
-        assert!(short.people(None, false).ends_with("cycles  (short)"));
-        assert_eq!(whole.csv(",", None), "7,,cycles,5,100.00,,");
-        assert_eq!(short.csv(",", None), "7,,cycles,5,100.00,,,,fault+evicted");
-        assert!(!whole.json(None).contains("short"));
-        assert!(short.json(None).contains(r#""short":["fault","evicted"]"#));
+        let whole = row(ShortCauses::NONE);
+        let short = row(ShortCauses::EVICTED.union(ShortCauses::FAULT));
+        assert!(!whole.format_text(None, false).contains("short"));
+        assert!(short.format_text(None, false).ends_with("cycles  (short)"));
+        assert_eq!(whole.format_csv(",", None), "7,,cycles,5,100.00,,");
+        assert_eq!(
+            short.format_csv(",", None),
+            "7,,cycles,5,100.00,,,,fault+evicted"
+        );
+        assert!(!whole.format_json(None).contains("short"));
+        assert!(short
+            .format_json(None)
+            .contains(r#""short":["fault","evicted"]"#));
     }
 }

@@ -5,7 +5,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use perftrace_reader::{ALL_USERS, BYTES_MAX, BYTES_MIN, FIELDS_MAX, NAME_MAX, SHARED, WAIT};
 
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// Arguments of `pfc trace`.
 #[derive(Debug, Args)]
@@ -92,7 +92,7 @@ Exit status: 2 some programs, which are named, did not detach; all stay attached
 
 /// Arguments that select events, and how they are buffered.
 #[derive(Debug, Args)]
-pub struct Wanted {
+pub struct ConfigArgs {
     /// Globs for names of markers [all except those of the kernel]
     #[arg(short, long = "event", value_name = "GLOBS", value_delimiter = ',')]
     pub events: Vec<String>,
@@ -103,13 +103,13 @@ pub struct Wanted {
     #[arg(long, value_name = "WHICH,...", value_delimiter = ',')]
     pub kernel: Vec<Kernel>,
     /// Size of each buffer, for example 64K [16K; 1M with --shared]
-    #[arg(short, long, value_name = "BYTES", value_parser = size)]
+    #[arg(short, long, value_name = "BYTES", value_parser = parse_size)]
     pub size: Option<u32>,
     /// Block threads while a buffer is full, so that no event is lost
     #[arg(long, conflicts_with = "shared")]
     pub wait: bool,
     /// Longest wait in milliseconds before the event is lost; or "inf" [10000]
-    #[arg(long, value_name = "MS", requires = "wait", value_parser = patience)]
+    #[arg(long, value_name = "MS", requires = "wait", value_parser = parse_timeout)]
     pub blocking_timeout: Option<u32>,
     /// Share one buffer per CPU among programs that allow it, without protection
     #[arg(long)]
@@ -143,10 +143,10 @@ pub enum Format {
 #[derive(Debug, Args)]
 pub struct StartArgs {
     /// Name of the trace
-    #[arg(value_name = "NAME", value_parser = name)]
+    #[arg(value_name = "NAME", value_parser = parse_name)]
     pub name: String,
     #[command(flatten)]
-    pub wanted: Wanted,
+    pub config: ConfigArgs,
     /// Keep the newest events in memory; the trace continues after pfc has exited
     #[arg(long, conflicts_with_all = ["wait", "output", "format", "command"])]
     pub flight: bool,
@@ -162,7 +162,7 @@ pub struct StartArgs {
 #[derive(Debug, Args)]
 pub struct StopArgs {
     /// Name of the trace
-    #[arg(value_name = "NAME", value_parser = name)]
+    #[arg(value_name = "NAME", value_parser = parse_name)]
     pub name: String,
 }
 
@@ -170,7 +170,7 @@ pub struct StopArgs {
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
     /// Name of the trace
-    #[arg(value_name = "NAME", value_parser = name)]
+    #[arg(value_name = "NAME", value_parser = parse_name)]
     pub name: String,
     /// Output format; without -o written to NAME, standard output or NAME.json
     #[arg(long, value_name = "FORMAT", default_value = "ctf")]
@@ -181,11 +181,11 @@ pub struct SnapshotArgs {
 #[derive(Debug, Args)]
 pub struct LiveArgs {
     /// Name of an existing trace [create a new one]
-    #[arg(value_name = "NAME", value_parser = name,
+    #[arg(value_name = "NAME", value_parser = parse_name,
           conflicts_with_all = ["events", "filter", "kernel", "size", "wait", "shared", "all_users"])]
     pub name: Option<String>,
     #[command(flatten)]
-    pub wanted: Wanted,
+    pub config: ConfigArgs,
 }
 
 /// Arguments of `pfc trace list`.
@@ -207,8 +207,9 @@ pub struct ReleaseArgs {
     pub timeout: u32,
 }
 
-impl Wanted {
-    /// Returns the globs in the kernel's format: names with single blanks between them.
+impl ConfigArgs {
+    /// Returns the globs for names of markers in the kernel's format: one string, with a blank
+    /// between two globs.
     pub fn markers(&self) -> Result<String, Failure> {
         let mut globs: Vec<&str> = self.events.iter().map(String::as_str).collect();
         if let Some(bad) = globs
@@ -251,8 +252,9 @@ impl Wanted {
     }
 }
 
-/// Parses a timeout. The kernel takes all ones as "no limit".
-fn patience(word: &str) -> Result<u32, String> {
+/// Parses the value of `--blocking-timeout`. The value "inf" becomes `u32::MAX`, which means "no
+/// limit" to the kernel.
+fn parse_timeout(word: &str) -> Result<u32, String> {
     match word {
         "inf" => Ok(u32::MAX),
         _ => match word.parse() {
@@ -262,15 +264,15 @@ fn patience(word: &str) -> Result<u32, String> {
     }
 }
 
-fn name(word: &str) -> Result<String, String> {
-    let well = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
+fn parse_name(word: &str) -> Result<String, String> {
+    let is_valid = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
     match word.len() {
-        1.. if word.len() < NAME_MAX && word.bytes().all(well) => Ok(word.to_owned()),
+        1.. if word.len() < NAME_MAX && word.bytes().all(is_valid) => Ok(word.to_owned()),
         _ => Err("expected at most 63 letters, digits and _.-".to_owned()),
     }
 }
 
-fn size(word: &str) -> Result<u32, String> {
+fn parse_size(word: &str) -> Result<u32, String> {
     let (digits, unit) = match word.as_bytes().last() {
         Some(b'K' | b'k') => (&word[..word.len() - 1], 1 << 10),
         Some(b'M' | b'm') => (&word[..word.len() - 1], 1 << 20),
@@ -289,9 +291,9 @@ mod tests {
 
     #[test]
     fn r3_2_sizes_are_powers_of_two() {
-        assert_eq!(size("4096"), Ok(4096));
-        assert_eq!(size("64K"), Ok(65536));
-        assert_eq!(size("4m"), Ok(4 << 20));
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("64K"), Ok(65536));
+        assert_eq!(parse_size("4m"), Ok(4 << 20));
         for bad in [
             "",
             "K",
@@ -304,22 +306,22 @@ mod tests {
             "64Kü",
             "é",
         ] {
-            assert!(size(bad).is_err(), "{bad}");
+            assert!(parse_size(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn r9_2_how_long_a_thread_waits() {
-        assert_eq!(patience("1"), Ok(1));
-        assert_eq!(patience("inf"), Ok(u32::MAX));
+        assert_eq!(parse_timeout("1"), Ok(1));
+        assert_eq!(parse_timeout("inf"), Ok(u32::MAX));
         for bad in ["0", "", "-1", "4294967295", "1s", "Inf"] {
-            assert!(patience(bad).is_err(), "{bad}");
+            assert!(parse_timeout(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn r3_11_globs_are_joined() {
-        let mut wanted = Wanted {
+        let mut config = ConfigArgs {
             events: vec!["a:*".to_owned(), "b:c".to_owned()],
             filter: None,
             kernel: vec![Kernel::Syscalls],
@@ -329,15 +331,15 @@ mod tests {
             shared: true,
             all_users: true,
         };
-        let all = wanted.markers().expect("they fit");
+        let all = config.markers().expect("they fit");
         assert_eq!(all, "a:* b:c kernel:sys_enter kernel:sys_exit");
-        assert_eq!(wanted.flags(), SHARED | ALL_USERS);
-        wanted.events.clear();
-        wanted.kernel = vec![Kernel::Sched];
-        assert_eq!(wanted.markers().expect("they fit"), "* kernel:sched_switch");
-        wanted.events = vec!["x".repeat(240)];
-        assert!(wanted.markers().is_err());
-        wanted.events = vec!["a b".to_owned()];
-        assert!(wanted.markers().is_err());
+        assert_eq!(config.flags(), SHARED | ALL_USERS);
+        config.events.clear();
+        config.kernel = vec![Kernel::Sched];
+        assert_eq!(config.markers().expect("they fit"), "* kernel:sched_switch");
+        config.events = vec!["x".repeat(240)];
+        assert!(config.markers().is_err());
+        config.events = vec!["a b".to_owned()];
+        assert!(config.markers().is_err());
     }
 }

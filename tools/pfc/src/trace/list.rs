@@ -6,29 +6,29 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use perftrace_reader::{
-    Clock, Description, Device, Info, Task, ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED,
-    UNSTABLE, WAIT,
+    Clock, Device, Info, MarkerInfo, ProcessInfo, ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED,
+    SHARED, UNSTABLE, WAIT,
 };
 use serde_json::{json, Value};
 
-use crate::failure::Failure;
-use crate::out::Out;
-use crate::table::{Lean, Table};
+use crate::error::Failure;
+use crate::output::Out;
+use crate::table::{Align, Table};
 use crate::time;
 use crate::trace::args::ListArgs;
-use crate::trace::summary::size;
+use crate::trace::summary::format_size;
 
 /// Maximum number of processes that are named in the line of a marker.
-const NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
     if args.markers {
-        return markers(&device, args.json, out);
+        return print_markers(&device, args.json, out);
     }
     let traces = device.traces()?;
     if args.json {
-        let list: Vec<Value> = traces.iter().map(object).collect();
+        let list: Vec<Value> = traces.iter().map(trace_json).collect();
         writeln!(out, "{}", json!({"traces": list}))?;
         return Ok(());
     }
@@ -36,29 +36,29 @@ pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
         eprintln!("pfc: there are no traces; create one with pfc trace start NAME");
         return Ok(());
     }
-    table(&traces).print(out)?;
+    traces_table(&traces).print(out)?;
     Ok(())
 }
 
-fn table(traces: &[Info]) -> Table {
+fn traces_table(traces: &[Info]) -> Table {
     let mut table = Table::new()
-        .column("NAME", Lean::Left)
-        .column("USER", Lean::Right)
-        .column("SINCE", Lean::Left)
-        .column("BUFFER", Lean::Right)
-        .column("PROCESSES", Lean::Right)
-        .column("MEMORY", Lean::Right)
-        .column("LOST", Lean::Right)
-        .column("MODE", Lean::Left)
-        .column("MARKERS", Lean::Left);
+        .with_column("NAME", Align::Left)
+        .with_column("USER", Align::Right)
+        .with_column("SINCE", Align::Left)
+        .with_column("BUFFER", Align::Right)
+        .with_column("PROCESSES", Align::Right)
+        .with_column("MEMORY", Align::Right)
+        .with_column("LOST", Align::Right)
+        .with_column("MODE", Align::Left)
+        .with_column("MARKERS", Align::Left);
     for info in traces {
         let cells = vec![
             info.name.clone(),
             info.uid.to_string(),
-            time::utc(began(info), 0),
-            size(info.bytes.into()),
+            time::format_utc(created_ns(info), 0),
+            format_size(info.bytes.into()),
             info.nr_processes.to_string(),
-            size(info.memory),
+            format_size(info.memory),
             info.lost.to_string(),
             modes(info).join(","),
             match info.markers.as_str() {
@@ -66,19 +66,23 @@ fn table(traces: &[Info]) -> Table {
                 globs => globs.to_owned(),
             },
         ];
-        table.row(cells, None);
+        table.add_row(cells, None);
     }
     table
 }
 
 /// Returns the time at which the trace was created, in nanoseconds since 1970.
-fn began(info: &Info) -> u64 {
+fn created_ns(info: &Info) -> u64 {
     Clock::new(info).realtime(info.began)
 }
 
 fn modes(info: &Info) -> Vec<&'static str> {
-    let disk = if info.is(FLIGHT) { "flight" } else { "stream" };
-    let others = [
+    let mode = if info.has_flag(FLIGHT) {
+        "flight"
+    } else {
+        "stream"
+    };
+    let flags = [
         (WAIT, "wait"),
         (SHARED, "shared"),
         (FILTERED, "filter"),
@@ -87,14 +91,14 @@ fn modes(info: &Info) -> Vec<&'static str> {
         (ALL_USERS, "all-users"),
         (UNSTABLE, "unstable-clock"),
     ];
-    let others = others.iter().filter(|(flag, _)| info.is(*flag));
-    [disk]
+    let flags = flags.iter().filter(|(flag, _)| info.has_flag(*flag));
+    [mode]
         .into_iter()
-        .chain(others.map(|(_, word)| *word))
+        .chain(flags.map(|(_, word)| *word))
         .collect()
 }
 
-fn object(info: &Info) -> Value {
+fn trace_json(info: &Info) -> Value {
     json!({
         "name": info.name,
         "slot": info.slot,
@@ -103,7 +107,7 @@ fn object(info: &Info) -> Value {
         "markers": info.markers,
         "bytes": info.bytes,
         "khz": info.khz,
-        "began_ns": began(info),
+        "began_ns": created_ns(info),
         "processes": info.nr_processes,
         "memory": info.memory,
         "lost": info.lost,
@@ -114,70 +118,79 @@ fn object(info: &Info) -> Value {
     })
 }
 
-/// The processes that have a marker, by the marker's name and fields.
-type Kinds = BTreeMap<(String, String), Vec<(u64, Option<Task>)>>;
+/// The processes that have a marker, with the marker's name and fields as the key.
+type MarkersByName = BTreeMap<(String, String), Vec<(u64, Option<ProcessInfo>)>>;
 
-fn markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
-    let kinds = kinds(device.markers()?, |key| device.process(key));
+fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
+    let groups = group_markers(device.markers()?, |key| device.process(key));
     if json {
-        let list: Vec<Value> = kinds.iter().map(|(kind, who)| marker(kind, who)).collect();
+        let list: Vec<Value> = groups
+            .iter()
+            .map(|(kind, processes)| marker_json(kind, processes))
+            .collect();
         writeln!(out, "{}", json!({"markers": list}))?;
         return Ok(());
     }
-    if kinds.is_empty() {
+    if groups.is_empty() {
         eprintln!("pfc: no running program that you may trace has markers");
         return Ok(());
     }
     let mut table = Table::new()
-        .column("MARKER", Lean::Left)
-        .column("PROCESSES", Lean::Right)
-        .column("OF", Lean::Left)
-        .column("FIELDS", Lean::Left);
-    for ((name, fields), who) in &kinds {
+        .with_column("MARKER", Align::Left)
+        .with_column("PROCESSES", Align::Right)
+        .with_column("OF", Align::Left)
+        .with_column("FIELDS", Align::Left);
+    for ((name, fields), processes) in &groups {
         let cells = vec![
             name.clone(),
-            who.len().to_string(),
-            names(who),
+            processes.len().to_string(),
+            process_names(processes),
             fields.clone(),
         ];
-        table.row(cells, None);
+        table.add_row(cells, None);
     }
     table.print(out)?;
     Ok(())
 }
 
-fn kinds(all: Vec<Description>, process: impl Fn(u64) -> Option<Task>) -> Kinds {
-    let mut tasks: BTreeMap<u64, Option<Task>> = BTreeMap::new();
-    let mut kinds = Kinds::new();
+fn group_markers(
+    all: Vec<MarkerInfo>,
+    process: impl Fn(u64) -> Option<ProcessInfo>,
+) -> MarkersByName {
+    let mut tasks: BTreeMap<u64, Option<ProcessInfo>> = BTreeMap::new();
+    let mut groups = MarkersByName::new();
     for marker in all.into_iter().filter(|m| m.refs > 0) {
         let key = marker.key;
         let task = tasks.entry(key).or_insert_with(|| process(key));
-        let who = kinds.entry((marker.name, marker.fields)).or_default();
-        who.push((key, task.clone()));
+        let processes = groups.entry((marker.name, marker.fields)).or_default();
+        processes.push((key, task.clone()));
     }
-    kinds
+    groups
 }
 
-/// Returns the names of the first processes.
-fn names(who: &[(u64, Option<Task>)]) -> String {
-    let known = who.iter().filter_map(|(_, task)| task.as_ref());
-    let mut words: Vec<String> = known
-        .take(NAMED)
+/// Returns the names and ids of the first processes, at most [`MAX_NAMED`].
+fn process_names(processes: &[(u64, Option<ProcessInfo>)]) -> String {
+    let tasks = processes.iter().filter_map(|(_, task)| task.as_ref());
+    let mut words: Vec<String> = tasks
+        .take(MAX_NAMED)
         .map(|task| format!("{}/{}", task.comm.escape_debug(), task.pid))
         .collect();
-    if who.len() > NAMED && !words.is_empty() {
+    if processes.len() > MAX_NAMED && !words.is_empty() {
         words.push("...".to_owned());
     }
     words.join(" ")
 }
 
-fn marker((name, fields): &(String, String), who: &[(u64, Option<Task>)]) -> Value {
-    let process = |(key, task): &(u64, Option<Task>)| match task {
+fn marker_json(
+    (name, fields): &(String, String),
+    processes: &[(u64, Option<ProcessInfo>)],
+) -> Value {
+    let process = |(key, task): &(u64, Option<ProcessInfo>)| match task {
         Some(task) => json!({"key": key, "pid": task.pid, "uid": task.uid, "name": task.comm}),
         None => json!({"key": key}),
     };
-    let who: Vec<Value> = who.iter().map(process).collect();
-    json!({"name": name, "fields": fields, "processes": who})
+    let processes: Vec<Value> = processes.iter().map(process).collect();
+    json!({"name": name, "fields": fields, "processes": processes})
 }
 
 #[cfg(test)]
@@ -197,18 +210,18 @@ mod tests {
             ..Info::default()
         };
         assert_eq!(modes(&info), ["flight", "keep"]);
-        let json = object(&info);
+        let json = trace_json(&info);
         assert_eq!(json["began_ns"], 3_000_000_000_u64);
         assert_eq!((&json["name"], &json["lost"]), (&json!("box"), &json!(4)));
     }
 
     #[test]
     fn r3_8_markers_of_several_processes_are_one() {
-        let one = |key, name: &str, refs| Description {
+        let one = |key, name: &str, refs| MarkerInfo {
             key,
             name: name.to_owned(),
             refs,
-            ..Description::default()
+            ..MarkerInfo::default()
         };
         let all = vec![
             one(5, "a:b", 1),
@@ -217,16 +230,16 @@ mod tests {
             one(7, "a:d", 0),
         ];
         let task = |key| {
-            (key == 6).then(|| Task {
+            (key == 6).then(|| ProcessInfo {
                 pid: 60,
                 comm: "app".to_owned(),
-                ..Task::default()
+                ..ProcessInfo::default()
             })
         };
-        let kinds = kinds(all, task);
-        let counts: Vec<usize> = kinds.values().map(Vec::len).collect();
+        let groups = group_markers(all, task);
+        let counts: Vec<usize> = groups.values().map(Vec::len).collect();
         assert_eq!(counts, [2, 1]);
-        let first = kinds.values().next().expect("two");
-        assert_eq!(names(first), "app/60");
+        let first = groups.values().next().expect("two");
+        assert_eq!(process_names(first), "app/60");
     }
 }

@@ -5,30 +5,30 @@
 //! | file | contents |
 //! |---|---|
 //! | `args.rs` | the command line |
-//! | `make.rs` | creates a trace: markers, filter, a message if nothing matches |
-//! | `sink.rs` | the output: its format and its place |
-//! | `recorder.rs` | writes events until the trace ends |
-//! | `summary.rs` | progress messages, the summary, and what is missing |
+//! | `create.rs` | creates a trace, and warns if no running program has a marker for the trace |
+//! | `sink.rs` | the output of a trace, with its format and path |
+//! | `recorder.rs` | writes the events of a trace to the output until the trace ends |
+//! | `summary.rs` | progress messages, and the summary with the reasons why events are missing |
 //! | `list.rs` | lists traces and markers |
-//! | `wake.rs` | programs that started before the module was loaded, or outlive it |
+//! | `arm.rs` | `pfc trace arm` and `pfc trace release` |
 
 pub mod args;
+mod arm;
+mod create;
 mod list;
-mod make;
 mod recorder;
 mod sink;
 mod summary;
-mod wake;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use perftrace_reader::{Device, Reader, Source, FLIGHT, KEEP};
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
+use crate::stat::event_loop::EventLoop;
 use crate::stat::exit_code;
-use crate::stat::wait::Waiter;
 use crate::trace::args::{Format, LiveArgs, SnapshotArgs, StartArgs, TraceArgs, TraceCommand};
 use crate::trace::recorder::Recorder;
 use crate::trace::sink::Sink;
@@ -37,7 +37,7 @@ pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     match &args.command {
         TraceCommand::Start(args) => return start(args, file),
         TraceCommand::Stop(args) => {
-            Device::open()?.take(&args.name)?.end()?;
+            Device::open()?.open_trace(&args.name)?.end()?;
             eprintln!("[ pfc trace: trace '{}' has ended ]", args.name);
         }
         TraceCommand::Snapshot(args) => snapshot(args, file)?,
@@ -47,32 +47,33 @@ pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
             list::run(args, &mut out)?;
             out.finish()?;
         }
-        TraceCommand::Arm => wake::arm()?,
-        TraceCommand::Release(args) => wake::release(args)?,
+        TraceCommand::Arm => arm::arm()?,
+        TraceCommand::Release(args) => arm::release(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn start(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     if args.flight {
-        make::make(&args.name, &args.wanted, FLIGHT | KEEP)?;
+        create::create_trace(&args.name, &args.config, FLIGHT | KEEP)?;
         let name = &args.name;
         eprintln!("[ pfc trace: '{name}' keeps the newest events; pfc trace snapshot {name} writes them, pfc trace stop {name} ends it ]");
         return Ok(ExitCode::SUCCESS);
     }
-    // Signals are caught from here on, so that none is missed during the setup.
-    let waiter = Waiter::new()?;
-    let trace = make::make(&args.name, &args.wanted, 0)?;
+    // The event loop catches signals. The event loop is made first, so that no signal is missed
+    // during the setup of the trace.
+    let event_loop = EventLoop::new()?;
+    let trace = create::create_trace(&args.name, &args.config, 0)?;
     let sink = Sink::open(args.format, file, &args.name, &trace.info()?)?;
-    let recorder = Recorder::new(trace, sink, waiter)?;
+    let recorder = Recorder::new(trace, sink, event_loop)?;
     let status = recorder.run(&args.command)?;
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
 
 fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
-    let trace = Device::open()?.take(&args.name)?;
+    let trace = Device::open()?.open_trace(&args.name)?;
     let info = trace.info()?;
-    if !info.is(FLIGHT) {
+    if !info.has_flag(FLIGHT) {
         return Err(Failure::Refused(format!(
             "trace '{}' is not a flight recorder; its events are written by the pfc trace start that created it",
             args.name
@@ -80,31 +81,31 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
     }
     let mut sink = Sink::open(args.format, file, &args.name, &info)?;
     let mut reader = Reader::new(&info);
-    let read = reader
-        .round(&trace, sink.output.as_mut())
-        .map_err(|e| sink.blame(e));
+    let result = reader
+        .read_round(&trace, sink.output.as_mut())
+        .map_err(|e| sink.to_failure(e));
     sink.output
         .finish()
-        .map_err(|e| sink.blame(perftrace_reader::Error::Write(e)))?;
-    read?;
-    summary::say(&reader.totals(), &trace.info()?, &sink);
+        .map_err(|e| sink.to_failure(perftrace_reader::Error::Write(e)))?;
+    result?;
+    summary::print_summary(&reader.totals(), &trace.info()?, &sink);
     Ok(())
 }
 
 fn live(args: &LiveArgs, file: Option<&Path>) -> Result<(), Failure> {
-    let waiter = Waiter::new()?;
+    let event_loop = EventLoop::new()?;
     let trace = match &args.name {
-        Some(name) => Device::open()?.take(name)?,
+        Some(name) => Device::open()?.open_trace(name)?,
         None => {
             let name = format!("live-{}", std::process::id());
-            make::make(&name, &args.wanted, 0)?
+            create::create_trace(&name, &args.config, 0)?
         }
     };
     let info = trace.info()?;
     let sink = Sink::open(Format::Text, file, &info.name, &info)?;
-    let recorder = Recorder::new(trace, sink, waiter)?;
+    let recorder = Recorder::new(trace, sink, event_loop)?;
     match &args.name {
-        Some(_) => recorder.look().map(|_| ()),
+        Some(_) => recorder.follow().map(|_| ()),
         None => recorder.run(&[]).map(|_| ()),
     }
 }

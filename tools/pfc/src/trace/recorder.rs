@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writes the events of a trace until it ends.
+//! Writes the events of a trace to the output until the trace ends.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
@@ -10,51 +10,54 @@ use std::time::{Duration, Instant};
 use perftrace_reader::{Error, Reader, Source, Trace};
 use rustix::process::{kill_process, Pid, Signal};
 
-use crate::failure::Failure;
-use crate::stat::command::beside;
-use crate::stat::wait::{Waiter, Wake};
+use crate::error::Failure;
+use crate::stat::command::spawn_beside;
+use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::trace::sink::Sink;
 use crate::trace::summary;
 
-/// Maximum time between two reads of the buffers.
-const TURN: Duration = Duration::from_millis(100);
-/// Delay after a wakeup that found no events, so that the loop does not spin.
-const PAUSE: Duration = Duration::from_millis(1);
-/// Time in which threads that were in the middle of an event at the end of the trace complete it.
-const SETTLE: Duration = Duration::from_millis(10);
-/// Maximum number of rounds without a pause at the end, in case a program goes on writing.
-const ROUNDS: usize = 64;
+/// Maximum time between two reads of the buffers of a trace.
+const MAX_READ_INTERVAL: Duration = Duration::from_millis(100);
+/// Delay after the trace was readable but had no events, so that the loop does not spin.
+const EMPTY_WAKEUP_DELAY: Duration = Duration::from_millis(1);
+/// Time to wait after the end of a trace, so that threads can complete events that they were
+/// writing when the trace ended.
+const SETTLE_TIME: Duration = Duration::from_millis(10);
+/// Maximum number of reads without a pause after the end of a trace, in case a program continues to
+/// write events.
+const MAX_ROUNDS: usize = 64;
 /// Time between two progress messages.
-const SECOND: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads a trace and writes its events to an output.
 pub struct Recorder {
     trace: Trace,
     reader: Reader,
     sink: Sink,
-    waiter: Waiter,
-    /// The time of the last progress message; `None` if no progress is printed.
-    progress: Option<Instant>,
+    event_loop: EventLoop,
+    /// The time of the last progress message; `None` if no progress messages are printed.
+    last_progress: Option<Instant>,
 }
 
 impl Recorder {
-    pub fn new(trace: Trace, sink: Sink, waiter: Waiter) -> Result<Self, Failure> {
+    pub fn new(trace: Trace, sink: Sink, event_loop: EventLoop) -> Result<Self, Failure> {
         let reader = Reader::new(&trace.info()?);
-        // Events on standard output and progress messages would be mixed on a terminal.
+        // If the events go to standard output, no progress messages are printed: events and
+        // progress messages would be mixed on the terminal.
         let progress = !sink.is_stdout() && io::stderr().is_terminal();
         Ok(Self {
             trace,
             reader,
             sink,
-            waiter,
-            progress: progress.then(Instant::now),
+            event_loop,
+            last_progress: progress.then(Instant::now),
         })
     }
 
-    /// Records until a signal arrives, the command ends, or another program ends the trace. Returns
-    /// the command's exit status.
+    /// Records the trace until a signal arrives, the command ends, or another program ends the
+    /// trace. Returns the exit status of the recorded command.
     pub fn run(mut self, command: &[String]) -> Result<Option<ExitStatus>, Failure> {
-        let mut child = match beside(command) {
+        let mut child = match spawn_beside(command) {
             Ok(child) => child,
             Err(failure) => {
                 self.sink.discard();
@@ -62,61 +65,63 @@ impl Recorder {
             }
         };
         if child.is_some() {
-            // The command may use the terminal, so no progress is printed.
-            self.progress = None;
+            // The recorded command may use the terminal, so no progress messages are printed.
+            self.last_progress = None;
         }
-        let mut done = self.until_end(child.as_mut());
-        // If the trace has ended already, the call fails.
+        let mut result = self.read_until_end(child.as_mut());
+        // The call of `end` fails if the trace has already ended, so its result is ignored.
         let _ = self.trace.end();
-        if done.is_ok() {
-            done = self.drain();
+        if result.is_ok() {
+            result = self.drain();
         }
-        // Finish the output after errors as well: it may hold events that are not written yet.
-        let done = done.and(self.finish());
-        // The command goes on if another program has ended the trace, or after a write error.
+        // The output is finished after errors as well: the output may hold events that are not
+        // written yet.
+        let result = result.and(self.finish());
+        // The command may still run: a trace that another program ends and a write error do not end
+        // the command.
         let status = child.as_mut().map(Child::wait).transpose()?;
-        done?;
+        result?;
         Ok(status)
     }
 
-    /// Records a trace that another program has created, and does not end it.
-    pub fn look(mut self) -> Result<(), Failure> {
-        self.until_end(None)?;
+    /// Records a trace that another program has created, and does not end the trace.
+    pub fn follow(mut self) -> Result<(), Failure> {
+        self.read_until_end(None)?;
         self.drain()?;
         self.finish()
     }
 
-    fn until_end(&mut self, mut child: Option<&mut Child>) -> Result<(), Failure> {
-        let mut told = false;
+    fn read_until_end(&mut self, mut child: Option<&mut Child>) -> Result<(), Failure> {
+        let mut was_signalled = false;
         loop {
-            let until = Some(Instant::now() + TURN);
-            let wake = self.waiter.wait_for(until, &[self.trace.as_fd()])?;
-            let read = self.round()?;
-            self.say_progress();
+            let until = Some(Instant::now() + MAX_READ_INTERVAL);
+            let wake = self.event_loop.wait_for(until, &[self.trace.as_fd()])?;
+            let nr_events = self.read_buffers()?;
+            self.print_progress();
             match (wake, &mut child) {
-                // The terminal has sent the signal to the command as well. A second one kills the
-                // command.
-                (Wake::Interrupted, Some(_)) if !told => told = true,
-                (Wake::Terminated, Some(child)) if !told => {
-                    told = true;
+                // The terminal has sent SIGINT to both pfc and the command, so pfc does not end the
+                // command. A second signal to pfc kills the command.
+                (WakeReason::Interrupted, Some(_)) if !was_signalled => was_signalled = true,
+                (WakeReason::Terminated, Some(child)) if !was_signalled => {
+                    was_signalled = true;
                     terminate(child);
                 }
-                (Wake::Interrupted | Wake::Terminated, Some(child)) => {
+                (WakeReason::Interrupted | WakeReason::Terminated, Some(child)) => {
                     let _ = child.kill();
                     return Ok(());
                 }
-                (Wake::Interrupted | Wake::Terminated, None) => return Ok(()),
-                (Wake::Child, Some(child)) => {
+                (WakeReason::Interrupted | WakeReason::Terminated, None) => return Ok(()),
+                (WakeReason::Child, Some(child)) => {
                     if child.try_wait()?.is_some() {
                         return Ok(());
                     }
                 }
-                (Wake::Ready, _) => {
+                (WakeReason::Ready, _) => {
                     if self.trace.has_ended()? {
                         return Ok(());
                     }
-                    if read == 0 {
-                        std::thread::sleep(PAUSE);
+                    if nr_events == 0 {
+                        std::thread::sleep(EMPTY_WAKEUP_DELAY);
                     }
                 }
                 _ => {}
@@ -124,40 +129,49 @@ impl Recorder {
         }
     }
 
-    fn round(&mut self) -> Result<usize, Failure> {
-        let done = self.reader.round(&self.trace, self.sink.output.as_mut());
-        done.map_err(|e| self.sink.blame(e))
+    fn read_buffers(&mut self) -> Result<usize, Failure> {
+        let result = self
+            .reader
+            .read_round(&self.trace, self.sink.output.as_mut());
+        result.map_err(|e| self.sink.to_failure(e))
     }
 
-    /// Reads what is left in the buffers when the recording ends.
+    /// Reads the events that are left in the buffers when the recording ends.
     fn drain(&mut self) -> Result<(), Failure> {
         for _ in 0..2 {
-            for _ in 0..ROUNDS {
-                if self.round()? == 0 {
+            for _ in 0..MAX_ROUNDS {
+                if self.read_buffers()? == 0 {
                     break;
                 }
             }
-            std::thread::sleep(SETTLE);
+            std::thread::sleep(SETTLE_TIME);
         }
         Ok(())
     }
 
     fn finish(&mut self) -> Result<(), Failure> {
-        if self.progress.is_some() {
+        if self.last_progress.is_some() {
             eprint!("\r\x1b[K");
         }
-        let done = self.sink.output.finish();
-        done.map_err(|e| self.sink.blame(Error::Write(e)))?;
-        summary::say(&self.reader.totals(), &self.trace.info()?, &self.sink);
+        let result = self.sink.output.finish();
+        result.map_err(|e| self.sink.to_failure(Error::Write(e)))?;
+        summary::print_summary(&self.reader.totals(), &self.trace.info()?, &self.sink);
         Ok(())
     }
 
     /// Prints a progress message every second, if standard error is a terminal.
-    fn say_progress(&mut self) {
-        if let Some(last) = self.progress.as_mut().filter(|t| t.elapsed() >= SECOND) {
+    fn print_progress(&mut self) {
+        if let Some(last) = self
+            .last_progress
+            .as_mut()
+            .filter(|t| t.elapsed() >= PROGRESS_INTERVAL)
+        {
             *last = Instant::now();
             let bytes = self.sink.output.bytes();
-            eprint!("{}", summary::progress(&self.reader.totals(), bytes));
+            eprint!(
+                "{}",
+                summary::progress_message(&self.reader.totals(), bytes)
+            );
         }
     }
 }
@@ -165,7 +179,7 @@ impl Recorder {
 fn terminate(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // wait() was not called for the child yet, so no other process has its id.
+        // wait() was not called for the child yet, so no other process has the id of the child.
         let _ = kill_process(pid, Signal::TERM);
     }
 }

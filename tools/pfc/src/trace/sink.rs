@@ -1,108 +1,115 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The output of a trace: its format and its place.
+//! The output of a trace, with its format and path.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use perftrace_reader::output::{About, Ctf, Output, Perfetto, Text};
+use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
 use perftrace_reader::{Error, Info};
 use rustix::system::uname;
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::trace::args::Format;
 
-/// An output and its place.
+/// The output of a trace, with its format and path.
 pub struct Sink {
     pub output: Box<dyn Output>,
     /// The path of the output; `None` for standard output.
-    pub place: Option<PathBuf>,
+    pub path: Option<PathBuf>,
     format: Format,
 }
 
 impl Sink {
-    /// Creates the output.
+    /// Creates the output of a trace.
     pub fn open(
         format: Format,
         file: Option<&Path>,
         name: &str,
         info: &Info,
     ) -> Result<Self, Failure> {
-        let about = About::new(info, environment(name));
-        let place = match (file, format) {
+        let about = TraceProperties::new(info, trace_environment(name));
+        let path = match (file, format) {
             (Some(file), _) => Some(file.to_owned()),
             (None, Format::Ctf) => Some(PathBuf::from(name)),
             (None, Format::Perfetto) => Some(PathBuf::from(format!("{name}.json"))),
             (None, Format::Text) => None,
         };
-        let output = output(format, place.as_deref(), about).map_err(|e| match &place {
-            Some(place) if e.kind() == ErrorKind::DirectoryNotEmpty => Failure::Refused(format!(
+        let output = create_output(format, path.as_deref(), about).map_err(|e| match &path {
+            Some(path) if e.kind() == ErrorKind::DirectoryNotEmpty => Failure::Refused(format!(
                 "{} is not empty; a trace needs its own directory, choose another one with -o",
-                place.display()
+                path.display()
             )),
-            Some(place) => Failure::Create(place.clone(), e),
+            Some(path) => Failure::Create(path.clone(), e),
             None => Failure::Write(e),
         })?;
         Ok(Self {
             output,
-            place,
+            path,
             format,
         })
     }
 
-    /// Converts an error of the reader. Write errors get the path of the output.
-    pub fn blame(&self, error: Error) -> Failure {
-        match (error, &self.place) {
-            (Error::Write(e), Some(place)) => Failure::Create(place.clone(), e),
+    /// Converts an error of the reader to an error of `pfc`. The result for a write error contains
+    /// the path of the output.
+    pub fn to_failure(&self, error: Error) -> Failure {
+        match (error, &self.path) {
+            (Error::Write(e), Some(path)) => Failure::Create(path.clone(), e),
             (error, _) => error.into(),
         }
     }
 
     /// Returns whether the output is standard output.
     pub fn is_stdout(&self) -> bool {
-        self.place.is_none()
+        self.path.is_none()
     }
 
-    /// Removes the output if it is an empty CTF directory, after the command could not be started.
+    /// Removes the directory of a CTF trace that holds no events. The recorder discards its output
+    /// if the command could not be started.
     pub fn discard(self) {
-        if let (Some(place), Format::Ctf) = (&self.place, self.format) {
-            let _ = fs::remove_file(place.join("metadata"));
-            let _ = fs::remove_dir(place);
+        if let (Some(path), Format::Ctf) = (&self.path, self.format) {
+            let _ = fs::remove_file(path.join("metadata"));
+            let _ = fs::remove_dir(path);
         }
     }
 }
 
-fn output(format: Format, place: Option<&Path>, about: About) -> io::Result<Box<dyn Output>> {
-    let file = |place: &Path| {
+fn create_output(
+    format: Format,
+    path: Option<&Path>,
+    about: TraceProperties,
+) -> io::Result<Box<dyn Output>> {
+    let file = |path: &Path| {
         let mut options = File::options();
-        options.write(true).create(true).truncate(true).open(place)
+        options.write(true).create(true).truncate(true).open(path)
     };
-    Ok(match (format, place) {
-        (Format::Ctf, Some(place)) => Box::new(Ctf::create(place, &about)?),
+    Ok(match (format, path) {
+        (Format::Ctf, Some(path)) => Box::new(Ctf::create(path, &about)?),
         (Format::Ctf, None) => return Err(ErrorKind::InvalidInput.into()),
-        (Format::Perfetto, Some(place)) => Box::new(Perfetto::new(file(place)?, about)?),
+        (Format::Perfetto, Some(path)) => Box::new(Perfetto::new(file(path)?, about)?),
         (Format::Perfetto, None) => {
             let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
             Box::new(Perfetto::new(stdout, about)?)
         }
-        (Format::Text, Some(place)) => {
-            let to: Box<dyn Write> = Box::new(BufWriter::new(file(place)?));
+        (Format::Text, Some(path)) => {
+            let to: Box<dyn Write> = Box::new(BufWriter::new(file(path)?));
             Box::new(Text::new(to, about.clock, false))
         }
         (Format::Text, None) => {
-            let colour =
-                io::stdout().is_terminal() && Out::stream(None).is_ok_and(|o| o.is_coloured());
+            let has_colour =
+                io::stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
             let to: Box<dyn Write> = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
-            Box::new(Text::new(to, about.clock, colour))
+            Box::new(Text::new(to, about.clock, has_colour))
         }
     })
 }
 
-/// Returns a description of the tracer and of the system, for readers of the trace.
-fn environment(name: &str) -> Vec<(String, String)> {
+/// Returns the description of the tracer and of the system that the output contains for readers of
+/// the trace.
+fn trace_environment(name: &str) -> Vec<(String, String)> {
     let system = uname();
     let words = [
         ("tracer_name", "pfc".to_owned()),

@@ -1,62 +1,64 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Progress messages, and the summary at the end with what is missing.
+//! Progress messages, and the summary at the end of a recording with the reasons why events are
+//! missing.
 
 use perfcounters::Unit;
 use perftrace_reader::{Info, Totals, UNSTABLE};
 
 use crate::trace::sink::Sink;
-use crate::units::Measure;
+use crate::units::ScaledUnit;
 
-/// Formats a number of bytes for people.
-pub fn size(bytes: u64) -> String {
-    let measure = Measure {
+/// Formats a number of bytes with a unit such as KB or MB.
+pub fn format_size(bytes: u64) -> String {
+    let unit = ScaledUnit {
         unit: Unit::Bytes,
         exponent: 0,
     };
-    measure.amount(bytes as f64)
+    unit.format_amount(bytes as f64)
 }
 
-/// Returns the progress message.
-pub fn progress(totals: &Totals, bytes: u64) -> String {
+/// Returns the progress message of a recording, with its numbers of events and bytes.
+pub fn progress_message(totals: &Totals, bytes: u64) -> String {
     format!(
         "\r[ pfc trace: {} events, {} lost, {} so far; Ctrl-C stops ]\x1b[K",
         totals.events,
         totals.lost,
-        size(bytes)
+        format_size(bytes)
     )
 }
 
 /// Prints the summary at the end of a recording.
-pub fn say(totals: &Totals, info: &Info, sink: &Sink) {
-    if let Some(place) = &sink.place {
+pub fn print_summary(totals: &Totals, info: &Info, sink: &Sink) {
+    if let Some(path) = &sink.path {
         eprintln!(
             "[ pfc trace: {} events, {} in {} ]",
             totals.events,
-            size(sink.output.bytes()),
-            place.display()
+            format_size(sink.output.bytes()),
+            path.display()
         );
     }
-    for line in missing(totals, info) {
+    for line in missing_messages(totals, info) {
         eprintln!("pfc: {line}");
     }
 }
 
-/// Returns a line for each reason why something is missing.
-fn missing(totals: &Totals, info: &Info) -> Vec<String> {
-    // The kernel's count includes losses that no record has reported yet.
+/// Returns a line for each reason why events, bytes or times are missing or wrong.
+fn missing_messages(totals: &Totals, info: &Info) -> Vec<String> {
+    // The kernel's count of lost events includes losses that no record in the buffers has reported
+    // yet.
     let lost = totals.lost.max(info.lost);
     let cut = totals.cut.saturating_add(info.cut);
     let lines = [
         (lost, "events were lost because buffers were full; use a larger buffer (-s), fewer events (-e, -f) or --wait"),
         (cut, "bytes were invalid and were skipped; a program has overwritten its buffer"),
-        (totals.disorder, "events had impossible times; they have the time of the event before"),
+        (totals.bad_times, "events had impossible times; they have the time of the event before"),
         (info.dropped, "ended processes were dropped before they were read, because there were too many"),
         (info.no_memory, "buffers could not be allocated; their events are lost, and are not in the lost count"),
         (info.denied, "processes changed privileges or owner, and you may not trace them any longer; their later events are missing"),
     ];
     let counted = lines.iter().filter(|(count, _)| *count > 0);
-    let unstable = info.is(UNSTABLE).then(|| {
+    let unstable = info.has_flag(UNSTABLE).then(|| {
         "the kernel has marked the time stamp counter unstable; times of different CPUs may disagree"
             .to_owned()
     });
@@ -72,11 +74,11 @@ mod tests {
 
     #[test]
     fn r3_7_what_is_missing_is_said() {
-        assert!(missing(&Totals::default(), &Info::default()).is_empty());
+        assert!(missing_messages(&Totals::default(), &Info::default()).is_empty());
         let totals = Totals {
             lost: 3,
             cut: 8,
-            disorder: 1,
+            bad_times: 1,
             ..Totals::default()
         };
         let info = Info {
@@ -91,11 +93,11 @@ mod tests {
             flags: UNSTABLE,
             ..Info::default()
         };
-        assert_eq!(missing(&Totals::default(), &unstable).len(), 1);
-        let lines = missing(&totals, &info);
+        assert_eq!(missing_messages(&Totals::default(), &unstable).len(), 1);
+        let lines = missing_messages(&totals, &info);
         let first: Vec<&str> = lines.iter().filter_map(|l| l.split(' ').next()).collect();
         assert_eq!(first, ["5", "24", "1", "2", "4", "6"]);
-        let line = progress(&totals, 2048);
+        let line = progress_message(&totals, 2048);
         assert!(line.contains("0 events, 3 lost, 2 KiB"), "{line}");
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state of `pfc watch`: which rows are shown, their order, and the effect of keys. It is
-//! independent of the terminal; `view.rs` draws it.
+//! The state of the screen of `pfc watch`: which rows are shown, their order, and the effect of
+//! keys. The state is independent of the terminal; `view.rs` draws the state.
 
 use std::time::Duration;
 
@@ -23,19 +23,19 @@ pub enum Sort {
 /// The destination of typed characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// No text is typed: keys are commands.
+    /// No text is typed: each key is a command.
     Keys,
-    /// The filter: only names that contain the text are shown.
+    /// The filter: only instances whose names contain the typed text are shown.
     Filter,
-    /// The search: the cursor moves to the next name that contains the text.
+    /// The search: the cursor moves to the next instance whose name contains the typed text.
     Find,
 }
 
-/// The state of the screen.
+/// The state of the screen of `pfc watch`.
 pub struct App {
     pub frame: Frame,
-    /// Error message, if the last attempt to take a frame failed.
-    pub trouble: Option<String>,
+    /// The error message of the last attempt to take a frame, if that attempt failed.
+    pub error: Option<String>,
     pub sort: Sort,
     pub reversed: bool,
     pub prompt: Prompt,
@@ -43,19 +43,20 @@ pub struct App {
     pub find: String,
     pub paused: bool,
     pub help: bool,
-    /// The selected instance is shown with all details.
+    /// True if a box shows all details of the selected instance.
     pub detail: bool,
     pub hide_zero: bool,
     pub hide_dormant: bool,
     pub interval: Duration,
     pub quit: bool,
-    /// The number of the instance under the cursor. The cursor stays on it when rows move.
+    /// The number of the instance under the cursor. The cursor stays on the same instance when rows
+    /// move.
     pub selected: Option<u32>,
     /// Index of the first row on the screen.
     pub top: usize,
     /// The number of rows that fit on the screen, set by [`App::scroll`].
     pub height: usize,
-    /// The shown rows in their order, as indices into the rows of the frame.
+    /// The shown rows in sort order, as indices into the rows of the frame.
     order: Vec<usize>,
 }
 
@@ -63,7 +64,7 @@ impl App {
     pub fn new(interval: Duration) -> Self {
         Self {
             frame: Frame::default(),
-            trouble: None,
+            error: None,
             sort: Sort::Rate,
             reversed: false,
             prompt: Prompt::Keys,
@@ -83,19 +84,19 @@ impl App {
         }
     }
 
-    /// Replaces the frame.
-    pub fn show(&mut self, frame: Frame) {
-        self.trouble = None;
+    /// Replaces the shown frame by a new one.
+    pub fn set_frame(&mut self, frame: Frame) {
+        self.error = None;
         self.frame = frame;
-        self.arrange();
+        self.update_order();
     }
 
-    /// Returns the rows that the filters let through, in their order.
+    /// Returns the rows that match the filters, in sort order.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &Row> + '_ {
         self.order.iter().map(|n| &self.frame.rows[*n])
     }
 
-    /// Returns the row under the cursor, if it is shown.
+    /// Returns the row under the cursor, if that row is shown.
     pub fn selected_row(&self) -> Option<&Row> {
         self.rows().find(|row| Some(row.number) == self.selected)
     }
@@ -103,7 +104,7 @@ impl App {
     /// Scrolls so that the row under the cursor is among the `height` rows on the screen.
     pub fn scroll(&mut self, height: usize) {
         self.height = height.max(1);
-        if let Some(at) = self.position() {
+        if let Some(at) = self.selected_index() {
             self.top = self.top.clamp(at.saturating_sub(self.height - 1), at);
         } else if self.selected.is_none() {
             self.top = 0;
@@ -111,23 +112,23 @@ impl App {
         self.top = self.top.min(self.order.len().saturating_sub(self.height));
     }
 
-    /// Handles a key.
-    pub fn key(&mut self, key: KeyEvent) {
+    /// Changes the state as the pressed key demands.
+    pub fn handle_key(&mut self, key: KeyEvent) {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             self.quit |= key.code == KeyCode::Char('c');
             return;
         }
         if self.prompt == Prompt::Keys {
-            self.command(key.code);
+            self.handle_command(key.code);
         } else {
-            self.typed(key.code);
+            self.handle_text(key.code);
         }
-        self.arrange();
+        self.update_order();
     }
 
-    fn command(&mut self, code: KeyCode) {
+    fn handle_command(&mut self, code: KeyCode) {
         if self.help {
-            // Any key closes the help.
+            // Any key closes the help box.
             self.help = false;
             return;
         }
@@ -146,19 +147,19 @@ impl App {
             KeyCode::Char('d') => self.hide_dormant = !self.hide_dormant,
             KeyCode::Char('+' | '=') => self.step_interval(true),
             KeyCode::Char('-') => self.step_interval(false),
-            KeyCode::Enter => self.detail = !self.detail && self.select_something(),
-            KeyCode::Down | KeyCode::Char('j') => self.walk(1),
-            KeyCode::Up | KeyCode::Char('k') => self.walk(-1),
-            KeyCode::PageDown => self.walk(self.height as isize),
-            KeyCode::PageUp => self.walk(-(self.height as isize)),
-            KeyCode::Home | KeyCode::Char('g') => self.go(0),
-            KeyCode::End | KeyCode::Char('G') => self.go(usize::MAX),
+            KeyCode::Enter => self.detail = !self.detail && self.select_any(),
+            KeyCode::Down | KeyCode::Char('j') => self.move_cursor(1),
+            KeyCode::Up | KeyCode::Char('k') => self.move_cursor(-1),
+            KeyCode::PageDown => self.move_cursor(self.height as isize),
+            KeyCode::PageUp => self.move_cursor(-(self.height as isize)),
+            KeyCode::Home | KeyCode::Char('g') => self.select_index(0),
+            KeyCode::End | KeyCode::Char('G') => self.select_index(usize::MAX),
             _ => {}
         }
     }
 
     /// Handles a key while a filter or a search text is typed.
-    fn typed(&mut self, code: KeyCode) {
+    fn handle_text(&mut self, code: KeyCode) {
         let text = match self.prompt {
             Prompt::Find => &mut self.find,
             _ => &mut self.filter,
@@ -183,7 +184,7 @@ impl App {
         }
     }
 
-    /// Sorts the rows. Selecting the current order again reverses it.
+    /// Sorts the rows. If the user selects the current sort order again, the order is reversed.
     fn sort_by(&mut self, sort: Sort) {
         self.reversed = self.sort == sort && !self.reversed;
         self.sort = sort;
@@ -207,54 +208,55 @@ impl App {
         }
     }
 
-    fn position(&self) -> Option<usize> {
+    fn selected_index(&self) -> Option<usize> {
         let selected = self.selected?;
         self.rows().position(|row| row.number == selected)
     }
 
-    fn select_something(&mut self) -> bool {
-        if self.position().is_none() {
-            self.go(self.top);
+    fn select_any(&mut self) -> bool {
+        if self.selected_index().is_none() {
+            self.select_index(self.top);
         }
         self.selected.is_some()
     }
 
-    fn walk(&mut self, by: isize) {
-        match self.position() {
-            Some(at) => self.go(at.saturating_add_signed(by)),
-            None => self.go(self.top),
+    fn move_cursor(&mut self, delta: isize) {
+        match self.selected_index() {
+            Some(at) => self.select_index(at.saturating_add_signed(delta)),
+            None => self.select_index(self.top),
         }
     }
 
-    fn go(&mut self, to: usize) {
-        let to = to.min(self.order.len().saturating_sub(1));
-        let selected = self.rows().nth(to).map(|row| row.number);
+    fn select_index(&mut self, index: usize) {
+        let index = index.min(self.order.len().saturating_sub(1));
+        let selected = self.rows().nth(index).map(|row| row.number);
         self.selected = selected;
     }
 
-    /// Moves the cursor to the next match. `way` is 1 for a match after the cursor, -1 for one
-    /// before it and 0 for one at the cursor or after it.
-    fn find_next(&mut self, way: isize) {
+    /// Moves the cursor to the next row whose name contains the search text. `direction` is 1 for a
+    /// row after the cursor, -1 for a row before the cursor, and 0 for a row at or after the
+    /// cursor.
+    fn find_next(&mut self, direction: isize) {
         let len = self.order.len();
-        let from = self.position().unwrap_or(0);
-        let wanted = self.find.to_lowercase();
-        let hit = (0..len)
-            .map(|step| match way {
+        let from = self.selected_index().unwrap_or(0);
+        let text = self.find.to_lowercase();
+        let found = (0..len)
+            .map(|step| match direction {
                 -1 => (from + 2 * len - 1 - step) % len,
                 0 => (from + step) % len,
                 _ => (from + 1 + step) % len,
             })
             .find(|at| {
                 let row = &self.frame.rows[self.order[*at]];
-                row.name.to_lowercase().contains(&wanted)
+                row.name.to_lowercase().contains(&text)
             });
-        if let Some(at) = hit {
-            self.go(at);
+        if let Some(at) = found {
+            self.select_index(at);
         }
     }
 
-    /// Selects and sorts the rows to be shown.
-    fn arrange(&mut self) {
+    /// Selects and sorts the rows that are shown.
+    fn update_order(&mut self) {
         let rows = &self.frame.rows;
         let filter = self.filter.to_lowercase();
         self.order = (0..rows.len())
@@ -270,9 +272,9 @@ impl App {
             let (a, b) = (&rows[*a], &rows[*b]);
             let by_name = a.name.cmp(&b.name);
             match sort {
-                Sort::Rate => b.busyness().total_cmp(&a.busyness()).then(by_name),
+                Sort::Rate => b.sort_rate().total_cmp(&a.sort_rate()).then(by_name),
                 Sort::Name => by_name,
-                Sort::Total => b.bulk().total_cmp(&a.bulk()).then(by_name),
+                Sort::Total => b.sort_total().total_cmp(&a.sort_total()).then(by_name),
             }
         });
         if self.reversed {

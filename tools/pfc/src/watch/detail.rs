@@ -7,15 +7,20 @@ use ratatui::text::{Line, Span};
 
 use perfcounters::{Kind, Since};
 
-use crate::units::{bucket_bounds, Measure};
+use crate::units::{bucket_bounds, ScaledUnit};
 use crate::watch::sampler::Row;
-use crate::watch::view::Look;
+use crate::watch::view::Theme;
 
-/// Length of the longest bar in cells.
-const BAR: usize = 30;
+/// Length of the longest bar in cells of the terminal.
+const MAX_BAR: usize = 30;
 
-/// Returns the lines of the box.
-pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<Line<'static>> {
+/// Returns the lines of the box with the details of one instance.
+pub fn detail_lines(
+    row: &Row,
+    cpus: &[(u32, bool)],
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if !row.help.is_empty() {
         lines.push(Line::from(row.help.clone()));
@@ -25,108 +30,118 @@ pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<L
         "number {}  {}  {}  {state}, incarnation {}",
         row.number,
         row.kind_name,
-        row.inside.coin(),
+        row.instance_unit.raw_unit(),
         row.incarnation
     )));
     let rate = row
         .rate
-        .map_or("-".to_owned(), |rate| row.measure.rate(rate));
+        .map_or("-".to_owned(), |rate| row.value_unit.format_rate(rate));
     let since = match row.since {
-        Since::Birth => " (since it was added)",
-        Since::Before | Since::Unknown => "",
+        Since::Created => " (since it was added)",
+        Since::EarlierSnapshot | Since::Unknown => "",
     };
     lines.push(Line::from(format!(
         "{rate} per second{since}, {} in total",
-        row.measure.value(row.total)
+        row.value_unit.format_value(row.total)
     )));
     lines.push(Line::default());
     if !row.buckets.is_empty() {
-        buckets(row, &mut lines, look);
+        add_buckets(row, &mut lines, theme);
     } else {
-        per_cpu(row, cpus, width, &mut lines, look);
+        add_cpus(row, cpus, width, &mut lines, theme);
     }
     lines
 }
 
-fn per_cpu(
+fn add_cpus(
     row: &Row,
     cpus: &[(u32, bool)],
     width: usize,
     lines: &mut Vec<Line<'static>>,
-    look: Look,
+    theme: Theme,
 ) {
     let level = matches!(row.kind, Kind::Gauge | Kind::Peak);
-    let what = if level { "value" } else { "in this interval" };
-    lines.push(title(format!("{:>8}  {what}", "CPU")));
+    let heading = if level { "value" } else { "in this interval" };
+    lines.push(title_line(format!("{:>8}  {heading}", "CPU")));
     let cells: Vec<(String, String, i64)> = cpus
         .iter()
         .zip(&row.per_cpu)
         .map(|((cpu, on), value)| {
             let off = if *on { "" } else { " off" };
-            (format!("{cpu}{off}"), row.measure.value(*value), *value)
+            (
+                format!("{cpu}{off}"),
+                row.value_unit.format_value(*value),
+                *value,
+            )
         })
         .collect();
-    // With more CPUs than this, several share a line and have no bars.
-    const MANY: usize = 16;
-    if cells.len() <= MANY {
-        let most = row.per_cpu.iter().map(|v| v.unsigned_abs()).max();
+    // The maximum number of CPUs for which each CPU has a line and a bar. If there are more CPUs
+    // than this maximum, a line shows the values of several CPUs without bars.
+    const MAX_WITH_BARS: usize = 16;
+    if cells.len() <= MAX_WITH_BARS {
+        let max = row.per_cpu.iter().map(|v| v.unsigned_abs()).max();
         for (cpu, text, value) in &cells {
             let head = format!("{cpu:>8}  {text:>12}  ");
-            lines.push(bar(head, value.unsigned_abs(), most.unwrap_or(0), look));
+            lines.push(bar_line(
+                head,
+                value.unsigned_abs(),
+                max.unwrap_or(0),
+                theme,
+            ));
         }
         return;
     }
-    let each = cells.iter().map(|(c, t, _)| c.len() + t.len() + 4).max();
-    let to_a_line = (width.saturating_sub(6) / each.unwrap_or(1)).max(1);
+    let cell_width = cells.iter().map(|(c, t, _)| c.len() + t.len() + 4).max();
+    let to_a_line = (width.saturating_sub(6) / cell_width.unwrap_or(1)).max(1);
     for part in cells.chunks(to_a_line) {
         let mut text = String::new();
         for (cpu, value, _) in part {
-            let each = each.unwrap_or(1).saturating_sub(cpu.len() + 3);
-            text.push_str(&format!("{cpu}: {value:<each$} "));
+            let cell_width = cell_width.unwrap_or(1).saturating_sub(cpu.len() + 3);
+            text.push_str(&format!("{cpu}: {value:<cell_width$} "));
         }
         lines.push(Line::from(text));
     }
 }
 
-fn buckets(row: &Row, lines: &mut Vec<Line<'static>>, look: Look) {
-    lines.push(title(
+fn add_buckets(row: &Row, lines: &mut Vec<Line<'static>>, theme: Theme) {
+    lines.push(title_line(
         "      from    to           in this interval".to_owned(),
     ));
-    let used = |n: &i64| *n != 0;
-    let first = row.buckets.iter().position(used);
-    let last = row.buckets.iter().rposition(used);
+    let is_nonzero = |n: &i64| *n != 0;
+    let first = row.buckets.iter().position(is_nonzero);
+    let last = row.buckets.iter().rposition(is_nonzero);
     let (Some(first), Some(last)) = (first, last) else {
         lines.push(Line::from("nothing in this interval"));
         return;
     };
-    let most = row.buckets.iter().map(|n| n.unsigned_abs()).max();
+    let max = row.buckets.iter().map(|n| n.unsigned_abs()).max();
     for b in first..=last {
         let n = row.buckets[b];
         let (from, to) = bucket_bounds(b, row.buckets.len());
         let head = format!(
             "{:>10} .. {:<10} {n:>8}  ",
-            edge(row.inside, from),
-            edge(row.inside, to)
+            format_bound(row.instance_unit, from),
+            format_bound(row.instance_unit, to)
         );
-        lines.push(bar(head, n.unsigned_abs(), most.unwrap_or(0), look));
+        lines.push(bar_line(head, n.unsigned_abs(), max.unwrap_or(0), theme));
     }
 }
 
-fn edge(measure: Measure, bound: Option<i64>) -> String {
-    bound.map_or(String::new(), |value| measure.amount(value as f64))
+fn format_bound(unit: ScaledUnit, bound: Option<i64>) -> String {
+    bound.map_or(String::new(), |value| unit.format_amount(value as f64))
 }
 
-fn bar(head: String, value: u64, most: u64, look: Look) -> Line<'static> {
-    let cells = match most {
+fn bar_line(head: String, value: u64, max: u64, theme: Theme) -> Line<'static> {
+    let cells = match max {
         0 => 0,
-        most => (value as f64 / most as f64 * BAR as f64).ceil() as usize,
+        max => (value as f64 / max as f64 * MAX_BAR as f64).ceil() as usize,
     };
     Line::from(vec![
         Span::raw(head),
-        Span::styled("█".repeat(cells), look.bar()),
+        Span::styled("█".repeat(cells), theme.bar()),
     ])
 }
 
-fn title(text: String) -> Line<'static> {
+fn title_line(text: String) -> Line<'static> {
     Line::styled(text, Style::new().add_modifier(Modifier::BOLD))
 }

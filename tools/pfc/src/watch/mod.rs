@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc watch`: shows rates, updated at an interval.
+//! `pfc watch`: shows the rates of counters, updated at an interval.
 //!
-//! The sampler turns counters into frames, one per interval. They are shown in two ways:
+//! The sampler computes a frame per interval from the counters. A frame is shown as lines of text
+//! or on the screen:
 //!
 //! ```text
 //!   sampler: counters -> Frame --> plain: lines of text
 //!                              `-> app: state of the screen --> view, bars, detail: drawing
-//!                                  term: keys, interval, terminal
+//!                                  terminal: keys, interval, terminal
 //! ```
 
 mod app;
@@ -15,7 +16,7 @@ mod bars;
 mod detail;
 mod plain;
 mod sampler;
-mod term;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -23,14 +24,14 @@ mod view;
 use std::path::Path;
 
 use crate::cli::WatchArgs;
-use crate::failure::Failure;
-use crate::out::Out;
-use crate::watch::view::Look;
+use crate::error::Failure;
+use crate::output::Out;
+use crate::watch::view::Theme;
 
 pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure> {
     if args.plain || !out.is_terminal() {
         return plain::run(device, args, out);
     }
     let colour = out.is_coloured();
-    term::run(device, args, Look { colour })
+    terminal::run(device, args, Theme { colour })
 }

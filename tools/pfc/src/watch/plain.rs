@@ -1,53 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The plain output: for each interval a table of the busiest instances.
+//! The plain output of `pfc watch`: prints a table of the busiest instances for each interval.
 
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cli::WatchArgs;
-use crate::failure::Failure;
-use crate::out::{Out, Style};
-use crate::table::{Lean, Table};
+use crate::error::Failure;
+use crate::output::{Out, Style};
+use crate::table::{Align, Table};
 use crate::time;
 use crate::watch::sampler::{Frame, Row, Sampler};
 
 pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure> {
     let mut sampler = Sampler::open(device, args.select.pattern())?;
     if sampler.is_empty() {
-        return Err(Failure::no_match(&args.select.words()));
+        return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     let interval = Duration::from_millis(args.interval);
     let mut due = Instant::now();
-    let mut done = 0;
-    while args.count.is_none_or(|count| done < count) {
-        // The next point in time is counted from the last one, not from now, so that delays do not
-        // add up.
+    let mut nr_tables = 0;
+    while args.count.is_none_or(|count| nr_tables < count) {
+        // The interval is added to the time at which the last table was due, not to the current
+        // time, so that delays do not add up.
         due = (due + interval).max(Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let frame = sampler.frame()?;
-        if done > 0 {
+        if nr_tables > 0 {
             writeln!(out)?;
         }
-        print(&frame, args.lines, out)?;
+        print_frame(&frame, args.lines, out)?;
         out.flush()?;
-        done += 1;
+        nr_tables += 1;
     }
     Ok(())
 }
 
-/// Prints one table, below a line about the interval.
-fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
+/// Prints the table of one frame, below a line about the interval.
+fn print_frame(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
     let mut rows: Vec<&Row> = frame.rows.iter().collect();
     rows.sort_by(|a, b| {
-        let busy = b.busyness().total_cmp(&a.busyness());
+        let busy = b.sort_rate().total_cmp(&a.sort_rate());
         busy.then_with(|| a.name.cmp(&b.name))
     });
     let shown = rows.len().min(lines);
     let mut head = format!(
         "{}  {:.3} s  generation {}  {shown} of {} instances",
-        time::clock(frame.realtime_ns),
+        time::format_time_of_day(frame.realtime_ns),
         frame.seconds,
         frame.generation,
         rows.len(),
@@ -61,10 +61,10 @@ fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
     writeln!(out, "{}", out.paint(Style::Dim, &head))?;
 
     let mut table = Table::new()
-        .column("NAME", Lean::Left)
-        .column("PER SECOND", Lean::Right)
-        .column("TOTAL", Lean::Right)
-        .column("", Lean::Left);
+        .with_column("NAME", Align::Left)
+        .with_column("PER SECOND", Align::Right)
+        .with_column("TOTAL", Align::Right)
+        .with_column("", Align::Left);
     for row in rows.into_iter().take(lines) {
         let note = match (row.live, row.is_new()) {
             (false, _) => "dormant",
@@ -78,11 +78,12 @@ fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
         };
         let cells = vec![
             row.name.clone(),
-            row.rate.map_or("-".into(), |rate| row.measure.rate(rate)),
-            row.measure.value(row.total),
+            row.rate
+                .map_or("-".into(), |rate| row.value_unit.format_rate(rate)),
+            row.value_unit.format_value(row.total),
             note.to_owned(),
         ];
-        table.row(cells, style);
+        table.add_row(cells, style);
     }
     table.print(out)?;
     Ok(())

@@ -6,26 +6,26 @@ use std::path::{Path, PathBuf};
 
 use perfcounters::{Change, Counters, Error, Kind, Pattern, Since, Snapshot, State};
 
-use crate::units::Measure;
+use crate::units::ScaledUnit;
 
 /// The changes of all selected instances in one interval.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
     pub generation: u64,
-    /// Time of the frame: CLOCK_REALTIME in nanoseconds.
+    /// Time of the frame in nanoseconds, by CLOCK_REALTIME.
     pub realtime_ns: u64,
-    /// Measured length of the interval in seconds; 0 in the empty frame before the first one.
+    /// Measured length of the interval in seconds; 0 in the empty frame before the first snapshot.
     pub seconds: f64,
     /// The CPUs, in the order of the rows' `per_cpu`, each with `true` if it is online.
     pub cpus: Vec<(u32, bool)>,
-    /// The values of each CPU were read with no update of that CPU in between.
+    /// True if the values of each CPU were read without an update of that CPU in between.
     pub consistent: bool,
-    /// The module was loaded again since the last frame.
+    /// True if the module was loaded again since the last frame.
     pub reloaded: bool,
     pub rows: Vec<Row>,
 }
 
-/// The values of one instance.
+/// The values of one instance in one interval.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub number: u32,
@@ -33,18 +33,21 @@ pub struct Row {
     pub help: String,
     pub kind: Kind,
     pub kind_name: std::borrow::Cow<'static, str>,
-    pub measure: Measure,
-    /// The unit of a histogram's bucket bounds. For other kinds it is the same as `measure`.
-    pub inside: Measure,
+    pub value_unit: ScaledUnit,
+    /// The unit of a histogram's bucket bounds. If the instance is not a histogram, `instance_unit`
+    /// is the same as `value_unit`.
+    pub instance_unit: ScaledUnit,
     pub live: bool,
     pub incarnation: u32,
     pub since: Since,
-    /// Change per second. `None` for a peak, and without an earlier value or time since then.
+    /// The change of the instance's value per second. The rate is `None` for a peak, if there is no
+    /// earlier value, or if no time has passed since the earlier value.
     pub rate: Option<f64>,
     pub total: i64,
-    /// The change on each CPU in the interval; for gauges and peaks, the value.
+    /// The change on each CPU in the interval; for gauges and peaks, the value on each CPU.
     pub per_cpu: Vec<i64>,
-    /// The change of each bucket in the interval. Empty if the instance is not a histogram.
+    /// The change of each bucket in the interval. The vector is empty if the instance is not a
+    /// histogram.
     pub buckets: Vec<i64>,
 }
 
@@ -63,8 +66,8 @@ impl Row {
             help: instance.help.clone(),
             kind: instance.kind,
             kind_name: instance.kind_name(),
-            measure: Measure::of(instance),
-            inside: Measure::inside(instance),
+            value_unit: ScaledUnit::of_value(instance),
+            instance_unit: ScaledUnit::of_instance(instance),
             live: instance.state == State::Live,
             incarnation: instance.incarnation,
             since: change.since(),
@@ -80,17 +83,17 @@ impl Row {
 
     /// Returns true if the current incarnation of the instance began in the interval.
     pub fn is_new(&self) -> bool {
-        self.since == Since::Birth
+        self.since == Since::Created
     }
 
-    /// A sort key: the absolute rate, weighted by unit.
-    pub fn busyness(&self) -> f64 {
-        self.measure.weight() * self.rate.unwrap_or(0.0).abs()
+    /// Returns a sort key: the absolute rate, weighted by unit.
+    pub fn sort_rate(&self) -> f64 {
+        self.value_unit.sort_weight() * self.rate.unwrap_or(0.0).abs()
     }
 
-    /// A sort key: the absolute total, weighted by unit.
-    pub fn bulk(&self) -> f64 {
-        self.measure.weight() * (self.total as f64).abs()
+    /// Returns a sort key: the absolute total, weighted by unit.
+    pub fn sort_total(&self) -> f64 {
+        self.value_unit.sort_weight() * (self.total as f64).abs()
     }
 }
 
@@ -99,33 +102,33 @@ pub struct Sampler {
     device: PathBuf,
     pattern: Pattern,
     counters: Counters,
-    last: Snapshot,
+    last_snapshot: Snapshot,
 }
 
 impl Sampler {
     /// Opens the counters and takes the first snapshot.
     pub fn open(device: &Path, pattern: Pattern) -> Result<Self, Error> {
         let mut counters = Counters::open_path(device)?;
-        let last = counters.snapshot_any(&pattern)?;
+        let last_snapshot = counters.snapshot_any(&pattern)?;
         Ok(Self {
             device: device.into(),
             pattern,
             counters,
-            last,
+            last_snapshot,
         })
     }
 
     /// Returns true if the last snapshot has no instances.
     pub fn is_empty(&self) -> bool {
-        self.last.selection().is_empty()
+        self.last_snapshot.selection().is_empty()
     }
 
-    /// Takes a snapshot and returns the changes since the last one. Opens the counters again if the
-    /// module was reloaded.
+    /// Takes a snapshot and returns the changes since the last snapshot. Opens the counters again
+    /// if the module was reloaded.
     pub fn frame(&mut self) -> Result<Frame, Error> {
         let mut reloaded = false;
         let now = match self.counters.snapshot_any(&self.pattern) {
-            Err(Error::OtherBoot) => {
+            Err(Error::Reloaded) => {
                 self.counters = Counters::open_path(&self.device)?;
                 reloaded = true;
                 self.counters.snapshot_any(&self.pattern)?
@@ -138,7 +141,8 @@ impl Sampler {
             seconds: now
                 .stamp()
                 .monotonic_ns
-                .saturating_sub(self.last.stamp().monotonic_ns) as f64
+                .saturating_sub(self.last_snapshot.stamp().monotonic_ns)
+                as f64
                 / 1e9,
             cpus: now
                 .cpus()
@@ -148,11 +152,11 @@ impl Sampler {
             consistent: now.stamp().consistent,
             reloaded,
             rows: now
-                .since(&self.last)
+                .since(&self.last_snapshot)
                 .map(|change| Row::new(&change))
                 .collect(),
         };
-        self.last = now;
+        self.last_snapshot = now;
         Ok(frame)
     }
 }

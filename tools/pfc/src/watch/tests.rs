@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the screen, without a terminal.
+//! Tests of the screen of `pfc watch`, without a terminal.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use ratatui::Terminal;
 
 use crate::watch::app::App;
 use crate::watch::sampler::Sampler;
-use crate::watch::view::{draw, Look};
+use crate::watch::view::{draw, Theme};
 
-/// A fake counter device, a sampler of it, and a screen of a given size.
-struct Rig {
+/// A fake counter device, a sampler of the device, and a screen of a given size.
+struct TestScreen {
     fake: Fake,
     sampler: Sampler,
     app: App,
     terminal: Terminal<TestBackend>,
 }
 
-impl Rig {
+impl TestScreen {
     fn new(cpus: u32, names: &[&str], (width, height): (u16, u16)) -> Self {
         let (mut fake, path) = Fake::in_memory(cpus, 1).expect("memory");
         for name in names {
@@ -38,22 +38,22 @@ impl Rig {
         }
     }
 
-    fn add(&self, name: &str, cpu: u32, delta: i64) {
+    fn count(&self, name: &str, cpu: u32, delta: i64) {
         let n = self.fake.find(name).expect("known");
         self.fake.cpu(cpu).adjust(n, delta);
     }
 
-    fn look(&mut self) -> &mut Self {
-        // A rate needs some time between two snapshots.
+    fn sample(&mut self) -> &mut Self {
+        // To compute a rate, some time must pass between two snapshots.
         std::thread::sleep(Duration::from_millis(2));
         let frame = self.sampler.frame().expect("quiet");
-        self.app.show(frame);
+        self.app.set_frame(frame);
         self
     }
 
-    fn keys(&mut self, keys: &str) -> &mut Self {
+    fn type_keys(&mut self, keys: &str) -> &mut Self {
         for c in keys.chars() {
-            self.key(match c {
+            self.press(match c {
                 '\n' => KeyCode::Enter,
                 '\x1b' => KeyCode::Esc,
                 '\x08' => KeyCode::Backspace,
@@ -66,22 +66,22 @@ impl Rig {
         self
     }
 
-    fn key(&mut self, code: KeyCode) {
-        self.app.key(KeyEvent::new(code, KeyModifiers::NONE));
+    fn press(&mut self, code: KeyCode) {
+        self.app.handle_key(KeyEvent::new(code, KeyModifiers::NONE));
     }
 
-    fn screen(&mut self) -> String {
-        let look = Look { colour: true };
+    fn render(&mut self) -> String {
+        let theme = Theme { colour: true };
         let app = &mut self.app;
         self.terminal
-            .draw(|screen| draw(screen, app, look))
+            .draw(|screen| draw(screen, app, theme))
             .expect("memory");
         self.terminal.backend().to_string()
     }
 
     /// Returns the first word of each row on the screen.
     fn names(&mut self) -> Vec<String> {
-        let screen = self.screen();
+        let screen = self.render();
         let rows = screen.lines().skip(2).take(self.app.height);
         rows.map(|l| {
             l.trim_matches('"')
@@ -97,13 +97,13 @@ impl Rig {
 
 #[test]
 fn pfc_watch_shows_the_busiest_first_with_bars() {
-    let mut rig = Rig::new(2, &["a", "b", "c"], (80, 8));
-    rig.look();
-    rig.add("b", 0, 100);
-    rig.add("b", 1, 50);
-    rig.add("c", 1, 7);
-    assert_eq!(rig.look().names(), ["b", "c", "a"]);
-    let screen = rig.screen();
+    let mut rig = TestScreen::new(2, &["a", "b", "c"], (80, 8));
+    rig.sample();
+    rig.count("b", 0, 100);
+    rig.count("b", 1, 50);
+    rig.count("c", 1, 7);
+    assert_eq!(rig.sample().names(), ["b", "c", "a"]);
+    let screen = rig.render();
     assert!(screen.contains("3 instances  2 CPUs"), "{screen}");
     assert!(screen.contains("████ ▄▄▄▄"), "{screen}");
     assert!(screen.contains("···· ████"), "{screen}");
@@ -113,28 +113,31 @@ fn pfc_watch_shows_the_busiest_first_with_bars() {
 
 #[test]
 fn pfc_watch_sorts_filters_and_finds() {
-    let mut rig = Rig::new(1, &["x/one", "x/two", "y/three"], (60, 10));
-    rig.look();
-    rig.add("y/three", 0, 5);
-    rig.add("x/two", 0, 50);
-    rig.look();
-    assert_eq!(rig.keys("n").names(), ["x/one", "x/two", "y/three"]);
-    assert_eq!(rig.keys("n").names(), ["y/three", "x/two", "x/one"]);
-    assert_eq!(rig.keys("t").names(), ["x/two", "y/three", "x/one"]);
-    assert_eq!(rig.keys("/X/\n").names(), ["x/two", "x/one"]);
-    assert!(rig.screen().contains("2 of 3 instances"));
-    assert_eq!(rig.keys("/o\x08o\n").names(), ["x/one"].map(|_| "x/one"));
-    assert_eq!(rig.keys("\x1b").names().len(), 3);
-    assert_eq!(rig.keys("z").names(), ["x/two", "y/three"]);
-    rig.keys("zfthree");
-    assert!(rig.screen().contains("find: three"));
-    rig.keys("\n\x1b");
+    let mut rig = TestScreen::new(1, &["x/one", "x/two", "y/three"], (60, 10));
+    rig.sample();
+    rig.count("y/three", 0, 5);
+    rig.count("x/two", 0, 50);
+    rig.sample();
+    assert_eq!(rig.type_keys("n").names(), ["x/one", "x/two", "y/three"]);
+    assert_eq!(rig.type_keys("n").names(), ["y/three", "x/two", "x/one"]);
+    assert_eq!(rig.type_keys("t").names(), ["x/two", "y/three", "x/one"]);
+    assert_eq!(rig.type_keys("/X/\n").names(), ["x/two", "x/one"]);
+    assert!(rig.render().contains("2 of 3 instances"));
+    assert_eq!(
+        rig.type_keys("/o\x08o\n").names(),
+        ["x/one"].map(|_| "x/one")
+    );
+    assert_eq!(rig.type_keys("\x1b").names().len(), 3);
+    assert_eq!(rig.type_keys("z").names(), ["x/two", "y/three"]);
+    rig.type_keys("zfthree");
+    assert!(rig.render().contains("find: three"));
+    rig.type_keys("\n\x1b");
     let row = rig.app.selected_row().expect("found");
     assert_eq!(row.name, "y/three");
-    // Keys while typing are text, not commands.
-    rig.keys("/q");
+    // While a search text is typed, keys are text and not commands.
+    rig.type_keys("/q");
     assert!(!rig.app.quit);
-    rig.keys("\x1bq");
+    rig.type_keys("\x1bq");
     assert!(rig.app.quit);
 }
 
@@ -142,39 +145,39 @@ fn pfc_watch_sorts_filters_and_finds() {
 fn pfc_watch_follows_the_cursor_and_scrolls() {
     let names: Vec<String> = (0..50).map(|n| format!("n/{n:02}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut rig = Rig::new(1, &names, (60, 13));
-    rig.look().keys("n");
+    let mut rig = TestScreen::new(1, &names, (60, 13));
+    rig.sample().type_keys("n");
     assert_eq!(rig.names().len(), 10);
-    rig.keys("↓↓↓");
-    rig.screen();
+    rig.type_keys("↓↓↓");
+    rig.render();
     assert_eq!(rig.app.selected_row().expect("a row").name, "n/02");
-    rig.keys("⇣");
+    rig.type_keys("⇣");
     assert!(rig.names().contains(&"n/12".to_owned()));
-    rig.keys("G");
+    rig.type_keys("G");
     assert_eq!(rig.names().last().expect("rows"), "n/49");
-    // The cursor stays on its instance when the order changes.
-    rig.add("n/49", 0, 9);
-    rig.look().keys("r");
+    // The cursor stays on its instance when the order of the rows changes.
+    rig.count("n/49", 0, 9);
+    rig.sample().type_keys("r");
     assert_eq!(rig.names()[0], "n/49");
     assert_eq!(rig.app.selected_row().expect("a row").name, "n/49");
     // The cursor on the first row cannot move up.
-    rig.keys("↑↑g↑");
+    rig.type_keys("↑↑g↑");
     assert_eq!(rig.app.selected_row().expect("a row").name, "n/49");
 }
 
 #[test]
 fn pfc_watch_shows_what_came_what_went_and_who_is_offline() {
-    let mut rig = Rig::new(2, &["stays", "goes"], (80, 8));
-    rig.look();
+    let mut rig = TestScreen::new(2, &["stays", "goes"], (80, 8));
+    rig.sample();
     let goes = rig.fake.find("goes").expect("known");
-    rig.add("goes", 0, 3);
-    rig.look();
+    rig.count("goes", 0, 3);
+    rig.sample();
     rig.fake.del(goes).expect("live");
     rig.fake.add_counter("comes").expect("room");
     rig.fake.set_online(1, false);
-    rig.add("stays", 0, 1);
-    rig.look();
-    let screen = rig.screen();
+    rig.count("stays", 0, 1);
+    rig.sample();
+    let screen = rig.render();
     let row = |name: &str| {
         let row = screen.lines().find(|l| l.starts_with(&format!("\"{name}")));
         row.expect("a row").to_owned()
@@ -183,16 +186,16 @@ fn pfc_watch_shows_what_came_what_went_and_who_is_offline() {
     assert!(row("stays").contains("████ xxxx"), "{screen}");
     assert!(row("comes").contains('0'));
     assert!(screen.contains("1 of 2 CPUs online"), "{screen}");
-    assert_eq!(rig.keys("d").names().len(), 2);
+    assert_eq!(rig.type_keys("d").names().len(), 2);
 }
 
 #[test]
 fn pfc_watch_shows_an_instance_in_full() {
-    let mut rig = Rig::new(3, &["a"], (80, 24));
-    rig.look();
-    rig.add("a", 2, 77);
-    rig.look().keys("\n");
-    let screen = rig.screen();
+    let mut rig = TestScreen::new(3, &["a"], (80, 24));
+    rig.sample();
+    rig.count("a", 2, 77);
+    rig.sample().type_keys("\n");
+    let screen = rig.render();
     for part in [
         "┌ a ─",
         "number 1  counter  events  live, incarnation 1",
@@ -201,39 +204,39 @@ fn pfc_watch_shows_an_instance_in_full() {
     ] {
         assert!(screen.contains(part), "{part} in\n{screen}");
     }
-    rig.keys("\x1b?");
-    assert!(rig.screen().contains("sort by rate, name, total"));
-    rig.keys("x");
-    assert!(!rig.screen().contains("┌"));
+    rig.type_keys("\x1b?");
+    assert!(rig.render().contains("sort by rate, name, total"));
+    rig.type_keys("x");
+    assert!(!rig.render().contains("┌"));
 }
 
 #[test]
 fn pfc_watch_fits_any_terminal() {
     let long = "x".repeat(127);
-    let mut rig = Rig::new(200, &[&long, "größe/日本"], (1, 1));
-    rig.look();
-    rig.add(&long, 199, i64::MAX);
-    rig.look();
+    let mut rig = TestScreen::new(200, &[&long, "größe/日本"], (1, 1));
+    rig.sample();
+    rig.count(&long, 199, i64::MAX);
+    rig.sample();
     for keys in ["", "↓\n", "\x1b\x1b?", "x/abc"] {
-        rig.keys(keys);
+        rig.type_keys(keys);
         for width in [1, 2, 5, 13, 40, 80, 200, 500] {
             for height in [1, 2, 3, 5, 24, 60] {
                 rig.terminal.backend_mut().resize(width, height);
-                rig.screen();
+                rig.render();
             }
         }
     }
-    rig.keys("\x1b");
+    rig.type_keys("\x1b");
     rig.terminal.backend_mut().resize(80, 24);
-    // A long name keeps its beginning and its end.
-    assert!(rig.screen().contains("x…x"));
+    // A long name is shortened in the middle: its beginning and its end are shown.
+    assert!(rig.render().contains("x…x"));
 }
 
 #[test]
 fn pfc_watch_without_instances_says_what_to_do() {
-    let mut rig = Rig::new(1, &[], (80, 6));
-    rig.look().keys("↓\n⇣fq\x1b");
-    assert!(rig.screen().contains("load a provider"));
-    rig.app.trouble = Some("the module has gone".into());
-    assert!(rig.screen().contains("the module has gone"));
+    let mut rig = TestScreen::new(1, &[], (80, 6));
+    rig.sample().type_keys("↓\n⇣fq\x1b");
+    assert!(rig.render().contains("load a provider"));
+    rig.app.error = Some("the module has gone".into());
+    assert!(rig.render().contains("the module has gone"));
 }

@@ -10,22 +10,22 @@ use ratatui::Frame as Screen;
 
 use crate::time;
 use crate::watch::app::{App, Prompt, Sort};
-use crate::watch::bars::{bars, bars_width};
+use crate::watch::bars::{bars_width, draw_bars};
 use crate::watch::detail;
 use crate::watch::sampler::Row;
 
-const RATE: usize = 11;
-const TOTAL: usize = 13;
+const RATE_WIDTH: usize = 11;
+const TOTAL_WIDTH: usize = 13;
 /// Smallest width of the column of names.
-const NAME_MIN: usize = 12;
+const MIN_NAME_WIDTH: usize = 12;
 
 /// The styles of the screen, with or without colours.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct Theme {
     pub colour: bool,
 }
 
-impl Look {
+impl Theme {
     pub fn bar(self) -> Style {
         self.tint(Color::Cyan)
     }
@@ -42,7 +42,7 @@ impl Look {
         }
     }
 
-    fn trouble(self) -> Style {
+    fn error(self) -> Style {
         self.tint(Color::Red).add_modifier(Modifier::BOLD)
     }
 
@@ -55,8 +55,8 @@ impl Look {
     }
 }
 
-/// Draws the whole screen.
-pub fn draw(screen: &mut Screen<'_>, app: &mut App, look: Look) {
+/// Draws the whole screen of `pfc watch`.
+pub fn draw(screen: &mut Screen<'_>, app: &mut App, theme: Theme) {
     let [head, titles, body, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
@@ -66,22 +66,22 @@ pub fn draw(screen: &mut Screen<'_>, app: &mut App, look: Look) {
     .areas(screen.area());
     app.scroll(body.height as usize);
     let columns = Columns::fit(app, body.width as usize);
-    screen.render_widget(heading(app, head.width as usize, look), head);
+    screen.render_widget(heading_line(app, head.width as usize, theme), head);
     screen.render_widget(titles_line(app, &columns), titles);
-    screen.render_widget(table(app, &columns, body, look), body);
-    screen.render_widget(footer(app, look), foot);
+    screen.render_widget(table_widget(app, &columns, body, theme), body);
+    screen.render_widget(footer_line(app, theme), foot);
     if app.detail {
         if let Some(row) = app.selected_row() {
-            let lines = detail::lines(row, &app.frame.cpus, body.width as usize, look);
+            let lines = detail::detail_lines(row, &app.frame.cpus, body.width as usize, theme);
             popup(screen, body, &row.name, lines);
         }
     }
     if app.help {
-        popup(screen, screen.area(), "Keys", help());
+        popup(screen, screen.area(), "Keys", help_lines());
     }
 }
 
-/// Widths of the columns. The bars get the space that the others leave.
+/// Widths of the columns, in cells. The bars get the space that the other columns leave.
 struct Columns {
     name: usize,
     bars: usize,
@@ -90,11 +90,11 @@ struct Columns {
 impl Columns {
     fn fit(app: &App, width: usize) -> Self {
         let longest = app.rows().map(|r| r.name.chars().count()).max();
-        let longest = longest.unwrap_or(0).max(NAME_MIN);
-        let rest = width.saturating_sub(RATE + TOTAL + 4);
-        // The names get at most two thirds of the space between the columns of numbers and the
-        // edge.
-        let name = longest.min((rest * 2 / 3).max(NAME_MIN)).min(rest);
+        let longest = longest.unwrap_or(0).max(MIN_NAME_WIDTH);
+        let rest = width.saturating_sub(RATE_WIDTH + TOTAL_WIDTH + 4);
+        // The column of names gets at most two thirds of the space that the columns of numbers
+        // leave.
+        let name = longest.min((rest * 2 / 3).max(MIN_NAME_WIDTH)).min(rest);
         Self {
             name,
             bars: rest.saturating_sub(name + 2),
@@ -102,7 +102,7 @@ impl Columns {
     }
 }
 
-fn heading(app: &App, width: usize, look: Look) -> Line<'static> {
+fn heading_line(app: &App, width: usize, theme: Theme) -> Line<'static> {
     let frame = &app.frame;
     let online = frame.cpus.iter().filter(|(_, on)| *on).count();
     let cpus = match frame.cpus.len() {
@@ -115,8 +115,8 @@ fn heading(app: &App, width: usize, look: Look) -> Line<'static> {
         all => format!("{shown} of {all} instances"),
     };
     let mut parts = vec![
-        format!("pfc {}", time::clock(frame.realtime_ns)),
-        format!("every {}", duration(app.interval.as_millis() as u64)),
+        format!("pfc {}", time::format_time_of_day(frame.realtime_ns)),
+        format!("every {}", format_duration(app.interval.as_millis() as u64)),
         instances,
         cpus,
         format!("generation {}", frame.generation),
@@ -130,7 +130,8 @@ fn heading(app: &App, width: usize, look: Look) -> Line<'static> {
     } else {
         ""
     };
-    // If the terminal is too narrow, the parts at the end are left out: they matter least.
+    // If the terminal is too narrow, the last parts of the heading are left out, because the last
+    // parts matter least.
     while parts.len() > 1 && parts.join("  ").len() + notice.len() > width {
         parts.pop();
     }
@@ -141,13 +142,13 @@ fn heading(app: &App, width: usize, look: Look) -> Line<'static> {
     if !notice.is_empty() {
         spans.push(Span::styled(
             notice,
-            look.notice().add_modifier(Modifier::BOLD),
+            theme.notice().add_modifier(Modifier::BOLD),
         ));
     }
     Line::from(spans)
 }
 
-fn duration(ms: u64) -> String {
+fn format_duration(ms: u64) -> String {
     match ms {
         ms if ms % 1000 == 0 => format!("{} s", ms / 1000),
         ms if ms > 1000 => format!("{:.1} s", ms as f64 / 1000.0),
@@ -167,66 +168,67 @@ fn titles_line(app: &App, columns: &Columns) -> Line<'static> {
     };
     let cpus: String = cpus.chars().take(columns.bars).collect();
     let text = format!(
-        "{:<name$} {:>RATE$} {:>TOTAL$}  {cpus}",
+        "{:<name$} {:>RATE_WIDTH$} {:>TOTAL_WIDTH$}  {cpus}",
         title("NAME", Sort::Name),
         title("/SECOND", Sort::Rate),
         title("TOTAL", Sort::Total),
         name = columns.name,
     );
     let style = Style::new().add_modifier(Modifier::REVERSED);
-    let all = columns.name + RATE + TOTAL + 4 + columns.bars;
+    let all = columns.name + RATE_WIDTH + TOTAL_WIDTH + 4 + columns.bars;
     Line::styled(format!("{text:<all$}"), style)
 }
 
-fn table(app: &App, columns: &Columns, area: Rect, look: Look) -> Paragraph<'static> {
+fn table_widget(app: &App, columns: &Columns, area: Rect, theme: Theme) -> Paragraph<'static> {
     if app.rows().len() == 0 {
-        let why = if app.frame.rows.is_empty() {
+        let message = if app.frame.rows.is_empty() {
             "There are no instances; load a provider, such as pfc_sched."
         } else {
             "Nothing matches; Esc clears the filter, z and d show zero and dormant instances."
         };
-        return Paragraph::new(why).style(look.dim());
+        return Paragraph::new(message).style(theme.dim());
     }
     let lines: Vec<Line<'static>> = app
         .rows()
         .skip(app.top)
         .take(area.height as usize)
-        .map(|row| line(row, app, columns, look))
+        .map(|row| row_line(row, app, columns, theme))
         .collect();
     Paragraph::new(lines)
 }
 
-fn line(row: &Row, app: &App, columns: &Columns, look: Look) -> Line<'static> {
+fn row_line(row: &Row, app: &App, columns: &Columns, theme: Theme) -> Line<'static> {
     let style = match (row.live, row.is_new() && app.frame.seconds > 0.0) {
-        (false, _) => look.dim(),
-        (true, true) => look.notice(),
+        (false, _) => theme.dim(),
+        (true, true) => theme.notice(),
         (true, false) => Style::new(),
     };
     let rate = match (row.live, row.rate) {
         (false, _) => "dormant".to_owned(),
-        (true, Some(rate)) => row.measure.rate(rate),
+        (true, Some(rate)) => row.value_unit.format_rate(rate),
         (true, None) => "-".to_owned(),
     };
     let text = format!(
-        "{:<name$} {:>RATE$} {:>TOTAL$}  ",
-        cut(&row.name, columns.name),
+        "{:<name$} {:>RATE_WIDTH$} {:>TOTAL_WIDTH$}  ",
+        shorten(&row.name, columns.name),
         rate,
-        total(row),
+        format_total(row),
         name = columns.name,
     );
     let online: Vec<bool> = app.frame.cpus.iter().map(|(_, on)| *on).collect();
     let width = bars_width(row.per_cpu.len(), columns.bars);
-    let bar_style = if row.live { look.bar() } else { look.dim() };
+    let bar_style = if row.live { theme.bar() } else { theme.dim() };
     let line = Line::from(vec![
         Span::styled(text, style),
-        Span::styled(bars(&row.per_cpu, &online, width), bar_style),
+        Span::styled(draw_bars(&row.per_cpu, &online, width), bar_style),
     ]);
     if Some(row.number) == app.selected {
-        let all = columns.name + RATE + TOTAL + 4 + columns.bars;
+        let all = columns.name + RATE_WIDTH + TOTAL_WIDTH + 4 + columns.bars;
         let pad = all.saturating_sub(line.width());
         let mut spans = line.spans;
         spans.push(Span::raw(" ".repeat(pad)));
-        // The colours of the parts are dropped, so that the cursor is one unbroken bar.
+        // The colours of the columns are dropped in the row under the cursor, so that the cursor is
+        // one unbroken bar.
         let spans = spans.into_iter().map(|s| Span::raw(s.content));
         Line::from_iter(spans).style(Style::new().add_modifier(Modifier::REVERSED))
     } else {
@@ -234,18 +236,19 @@ fn line(row: &Row, app: &App, columns: &Columns, look: Look) -> Line<'static> {
     }
 }
 
-/// Formats the total: exactly if it fits into the column, otherwise rounded.
-fn total(row: &Row) -> String {
-    let exact = row.measure.value(row.total);
-    if exact.len() <= TOTAL {
+/// Formats the total of a row. The total of a row is exact if the exact number fits into the
+/// column, and otherwise rounded.
+fn format_total(row: &Row) -> String {
+    let exact = row.value_unit.format_value(row.total);
+    if exact.len() <= TOTAL_WIDTH {
         exact
     } else {
-        row.measure.amount(row.total as f64)
+        row.value_unit.format_amount(row.total as f64)
     }
 }
 
-/// Shortens a name to this width. Its middle is left out.
-fn cut(name: &str, width: usize) -> String {
+/// Shortens a name to at most `width` characters, and leaves out its middle.
+fn shorten(name: &str, width: usize) -> String {
     let len = name.chars().count();
     if len <= width {
         return name.to_owned();
@@ -257,13 +260,13 @@ fn cut(name: &str, width: usize) -> String {
     format!("{begin}…{end}")
 }
 
-fn footer(app: &App, look: Look) -> Line<'static> {
-    if let Some(trouble) = &app.trouble {
-        return Line::styled(trouble.clone(), look.trouble());
+fn footer_line(app: &App, theme: Theme) -> Line<'static> {
+    if let Some(error) = &app.error {
+        return Line::styled(error.clone(), theme.error());
     }
     match app.prompt {
-        Prompt::Filter => prompt("show only: ", &app.filter, "  Enter keeps, Esc clears"),
-        Prompt::Find => prompt("find: ", &app.find, "  Enter next, Esc ends"),
+        Prompt::Filter => prompt_line("show only: ", &app.filter, "  Enter keeps, Esc clears"),
+        Prompt::Find => prompt_line("find: ", &app.find, "  Enter next, Esc ends"),
         Prompt::Keys => match app.selected_row() {
             Some(row) if !row.help.is_empty() => Line::from(format!("{}: {}", row.name, row.help)),
             _ if !app.filter.is_empty() => {
@@ -271,13 +274,13 @@ fn footer(app: &App, look: Look) -> Line<'static> {
             }
             _ => Line::styled(
                 "q quit  ? help  / filter  f find  r n t sort  z zeroes  space pause  Enter more",
-                look.dim(),
+                theme.dim(),
             ),
         },
     }
 }
 
-fn prompt(what: &'static str, text: &str, hint: &'static str) -> Line<'static> {
+fn prompt_line(what: &'static str, text: &str, hint: &'static str) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     Line::from(vec![
         Span::styled(what, bold),
@@ -287,14 +290,15 @@ fn prompt(what: &'static str, text: &str, hint: &'static str) -> Line<'static> {
     ])
 }
 
-/// Draws a box in the middle of an area, as large as its text if that fits.
-fn popup(screen: &mut Screen<'_>, inside: Rect, title: &str, lines: Vec<Line<'static>>) {
+/// Draws a box in the middle of an area. The box is as large as its text, if the area is large
+/// enough.
+fn popup(screen: &mut Screen<'_>, outer: Rect, title: &str, lines: Vec<Line<'static>>) {
     let widest = lines.iter().map(Line::width).max().unwrap_or(0);
-    let width = (widest.max(title.chars().count() + 2) as u16 + 4).min(inside.width);
-    let height = (lines.len() as u16 + 2).min(inside.height);
+    let width = (widest.max(title.chars().count() + 2) as u16 + 4).min(outer.width);
+    let height = (lines.len() as u16 + 2).min(outer.height);
     let area = Rect {
-        x: inside.x + (inside.width - width) / 2,
-        y: inside.y + (inside.height - height) / 2,
+        x: outer.x + (outer.width - width) / 2,
+        y: outer.y + (outer.height - height) / 2,
         width,
         height,
     };
@@ -305,7 +309,7 @@ fn popup(screen: &mut Screen<'_>, inside: Rect, title: &str, lines: Vec<Line<'st
     screen.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-fn help() -> Vec<Line<'static>> {
+fn help_lines() -> Vec<Line<'static>> {
     [
         "r  n  t     sort by rate, name, total; again: in reverse",
         "/           show only names with this text; Enter keeps, Esc clears",

@@ -13,7 +13,7 @@ use engine::spec::Spec;
 use fake::Fake;
 use serde_json::Value;
 
-/// A fake device. Each test has its own.
+/// A fake counter device. Each test has a device of its own.
 pub struct Device {
     pub fake: Fake,
     pub path: PathBuf,
@@ -35,9 +35,9 @@ impl Device {
         Self { fake, path }
     }
 
-    /// Makes a device with two CPUs and one or more instances of most kinds; one of them is
-    /// dormant.
-    pub fn usual() -> Self {
+    /// Makes a device with two CPUs and one or more instances of most kinds. One of the instances
+    /// is dormant.
+    pub fn with_instances() -> Self {
         let mut this = Self::new(2);
         let switches = this.add("sched/context_switches", Kind::Counter, Unit::Events, 0, 1);
         let bytes = this.add("block/sda1/read_bytes", Kind::Counter, Unit::Bytes, 0, 1);
@@ -45,7 +45,7 @@ impl Device {
         let peak = this.add("sched/latency_max", Kind::Peak, Unit::Seconds, -9, 1);
         let latency = this.add("block/sda1/latency", Kind::Histogram, Unit::Seconds, -9, 8);
         this.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
-        let gone = this.add("block/sdb/reads", Kind::Counter, Unit::Events, 0, 1);
+        let deleted = this.add("block/sdb/reads", Kind::Counter, Unit::Events, 0, 1);
         let (zero, one) = (this.fake.cpu(0), this.fake.cpu(1));
         zero.adjust(switches, 40);
         one.adjust(switches, 2);
@@ -54,8 +54,8 @@ impl Device {
         one.adjust(peak, 12_345);
         zero.add(latency + 3, 5);
         one.add(latency + 7, 1);
-        zero.adjust(gone, 9);
-        this.fake.del(gone).expect("live");
+        zero.adjust(deleted, 9);
+        this.fake.del(deleted).expect("live");
         this
     }
 
@@ -78,8 +78,8 @@ impl Device {
         command
     }
 
-    pub fn run(&self, args: &[&str]) -> Run {
-        Run::of(self.command(args).output().expect("pfc runs"))
+    pub fn run(&self, args: &[&str]) -> RunResult {
+        RunResult::from_output(self.command(args).output().expect("pfc runs"))
     }
 
     pub fn spawn(&self, args: &[&str]) -> Child {
@@ -97,26 +97,27 @@ impl Drop for Device {
     }
 }
 
-pub struct Run {
-    pub code: Option<i32>,
+pub struct RunResult {
+    pub exit_status: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Run {
-    pub fn of(output: Output) -> Self {
+impl RunResult {
+    pub fn from_output(output: Output) -> Self {
         Self {
-            code: output.status.code(),
+            exit_status: output.status.code(),
             out: String::from_utf8(output.stdout).expect("text"),
             err: String::from_utf8(output.stderr).expect("text"),
         }
     }
 
-    /// Returns the standard output. Fails if the exit status is not 0 or there are error messages.
+    /// Returns the standard output of `pfc`. Fails if the exit status of `pfc` is not 0 or if there
+    /// are error messages.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(
-            (self.code, self.err.as_str()),
+            (self.exit_status, self.err.as_str()),
             (Some(0), ""),
             "{}",
             self.out
@@ -131,39 +132,43 @@ impl Run {
     }
 }
 
-pub fn pfc(args: &[&str]) -> Run {
+pub fn pfc(args: &[&str]) -> RunResult {
     let output = Command::new(env!("CARGO_BIN_EXE_pfc")).args(args).output();
-    Run::of(output.expect("pfc runs"))
+    RunResult::from_output(output.expect("pfc runs"))
 }
 
-/// Checks that `pfc` refuses this command line: exit status 2, no output, and an error message that
-/// contains `word`.
-pub fn refused(args: &[&str], word: &str) {
+/// Checks that `pfc` refuses the command line `args`, with exit status 2, no output, and an error
+/// message that contains `word`.
+pub fn assert_refused(args: &[&str], word: &str) {
     let run = pfc(args);
-    assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{args:?}");
+    assert_eq!(
+        (run.exit_status, run.out.as_str()),
+        (Some(2), ""),
+        "{args:?}"
+    );
     assert!(run.err.contains(word), "{args:?}: {}", run.err);
     assert!(!run.err.contains("panicked"), "{args:?}: {}", run.err);
 }
 
 /// Sends a signal to a child process.
-pub fn send(child: &Child, signal: &str) {
+pub fn send_signal(child: &Child, signal: &str) {
     let command = format!("kill -{signal} {}", child.id());
     let status = Command::new("sh").args(["-c", &command]).status();
     assert!(status.expect("sh runs").success(), "{command}");
 }
 
-/// A child process that is killed when the test ends, also if it fails.
-pub struct Guard(pub Child);
+/// A child process that is killed when the test ends, also if the test fails.
+pub struct KillOnDrop(pub Child);
 
-impl Drop for Guard {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Returns the time to wait for slow machines: the number of seconds multiplied by the environment
-/// variable PATIENCE, if it is set.
+/// Returns the time to wait for something on a slow machine: `seconds`, multiplied by the
+/// environment variable PATIENCE if PATIENCE is set.
 #[allow(dead_code, reason = "not all tests wait")]
 pub fn patience(seconds: u64) -> Duration {
     let times = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of differences between two reads.
+//! Tests of differences between the values of two reads.
 
 use super::*;
 use crate::abi::{NR_LATENCIES, NR_VALUES, RSCHEDCNT};
@@ -35,7 +35,7 @@ fn r4_5_switches_are_blocks_and_preemptions() {
     let task = task([0, 0, 0, 9, 32, 5, 2, 0, 0, 0, 390]);
     assert_eq!(task.switches(), 39);
     assert_eq!(task.involuntary(), 7);
-    assert_eq!(task.switch(), 10.0);
+    assert_eq!(task.avg_switch(), 10.0);
     assert_eq!(task.values[RSCHEDCNT], 9);
     let full = self::task([u64::MAX; NR_VALUES]);
     assert_eq!(full.switches(), u64::MAX);
@@ -44,15 +44,19 @@ fn r4_5_switches_are_blocks_and_preemptions() {
 #[test]
 fn r4_4_the_average_latency_is_of_wakeups() {
     let mut task = task([0, 0, 0, 0, 4, 0, 0, 600, 0, 0, 0]);
-    assert_eq!((task.wakeups(), task.latency()), (4, 150.0));
+    assert_eq!((task.wakeups(), task.avg_latency()), (4, 150.0));
     task.latencies = [1, 2, 0, 0, 0, 0, 0, 3];
     assert_eq!(task.wakeups(), 4, "they are not counted");
     task.flags = TASK_LATENCIES;
-    assert_eq!((task.wakeups(), task.latency()), (6, 100.0));
+    assert_eq!((task.wakeups(), task.avg_latency()), (6, 100.0));
     task.latencies = [0; NR_LATENCIES];
-    assert_eq!(task.latency(), 600.0, "a wait that is not over is one wait");
+    assert_eq!(
+        task.avg_latency(),
+        600.0,
+        "a wait that is not over is one wait"
+    );
     task.values[SCHLATACCUM] = 0;
-    assert_eq!(task.latency(), 0.0);
+    assert_eq!(task.avg_latency(), 0.0);
     task.latencies = [u64::MAX; NR_LATENCIES];
     assert_eq!(task.wakeups(), u64::MAX);
 }
@@ -70,15 +74,15 @@ fn r4_6_ticks_become_microseconds() {
 
 #[test]
 fn r4_5_differences_pass_the_end_of_a_count() {
-    assert_eq!(grown(5, 3), 2);
-    assert_eq!(grown(2, u64::MAX - 1), 4);
-    assert_eq!(grown(3, 5), 0, "it was read while it changed");
+    assert_eq!(delta(5, 3), 2);
+    assert_eq!(delta(2, u64::MAX - 1), 4);
+    assert_eq!(delta(3, 5), 0, "it was read while it changed");
     let before = task([u64::MAX; NR_VALUES]);
     let mut now = task([9; NR_VALUES]);
     now.counted += 100;
-    let more = now.since(Some(&before));
-    assert_eq!(more.values, [10; NR_VALUES]);
-    assert_eq!(more.counted, 100);
+    let increments = now.since(Some(&before));
+    assert_eq!(increments.values, [10; NR_VALUES]);
+    assert_eq!(increments.counted, 100);
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn r4_4_a_task_that_ends_meanwhile_comes_once() {
     ended.flags = crate::abi::TASK_ENDED;
     let mut other = task([3; NR_VALUES]);
     other.began = 9;
-    let tasks = latest(vec![task([1; NR_VALUES]), ended.clone(), other.clone()]);
+    let tasks = latest_per_task(vec![task([1; NR_VALUES]), ended.clone(), other.clone()]);
     assert_eq!(tasks, [ended, other]);
 }
 
@@ -120,8 +124,8 @@ fn r4_9_cpus_add_up() {
         *value = n as u64;
     }
     assert_eq!(cpu.total(), 1 + 2 + 3);
-    assert_eq!(cpu.of(CpuValue::Softirq), 6);
-    assert_eq!(Cpu::sum(&[cpu, cpu]).of(CpuValue::NetRxCount), 34);
+    assert_eq!(cpu.get(CpuValue::Softirq), 6);
+    assert_eq!(Cpu::sum(&[cpu, cpu]).get(CpuValue::NetRxCount), 34);
     assert_eq!(Cpu::sum(&[cpu, cpu]).since(&cpu), cpu);
     let full = Cpu {
         values: [u64::MAX; NR_CPU_VALUES],

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names and units in PCP's form.
+//! Converts names and units to the form of Performance Co-Pilot (PCP).
 //!
-//! A metric's name in PCP consists of words joined by dots, each `[A-Za-z][A-Za-z0-9_]*`. The name
-//! of an instance can be any text. Characters that PCP does not allow are encoded in hex, so that
-//! different instances have different metrics and the name can be decoded:
+//! A metric's name in PCP consists of words that are joined by dots. Each word matches
+//! `[A-Za-z][A-Za-z0-9_]*`. The name of an instance of the counter pages can be any text.
+//! Characters that PCP does not allow in names are encoded, so that different instances have
+//! different metrics, and the name of the instance can be decoded:
 //!
 //! - `/` becomes a dot, and each part between slashes becomes a word.
-//! - A byte that is not an ASCII letter, digit or `_` is encoded by its value, as `_x2d_`. A `_`
-//!   before an `x` is encoded as well, because it would look like such a byte.
+//! - A byte that is not an ASCII letter, digit or `_` is encoded by its hexadecimal value, for
+//!   example as `_x2d_`. A `_` before an `x` is encoded as well, because an encoded byte begins
+//!   with `_x`.
 //! - A word that does not begin with a letter, or begins with `x_`, gets the prefix `x_`.
 
 use std::collections::HashSet;
 
 use perfcounters::{Instance, Unit};
 
-/// The size of a string in the file, including its NUL.
-pub const STRING_MAX: usize = 256;
+/// Size of a string in the file in bytes, including its NUL.
+pub const MAX_STRING: usize = 256;
 
 /// Encodes one part of an instance's name as a word of a metric's name.
-fn word(part: &str, to: &mut String) {
+fn encode_word(part: &str, to: &mut String) {
     let mut body = String::with_capacity(part.len());
     let bytes = part.as_bytes();
     for (n, &byte) in bytes.iter().enumerate() {
@@ -38,76 +40,81 @@ fn word(part: &str, to: &mut String) {
     to.push_str(&body);
 }
 
-/// Returns true if the text is a word that needs no encoding.
+/// Returns true if the text is a word of a PCP name that needs no encoding.
 pub fn is_word(text: &str) -> bool {
-    let mut same = String::new();
-    word(text, &mut same);
-    same == text
+    let mut encoded = String::new();
+    encode_word(text, &mut encoded);
+    encoded == text
 }
 
-/// Makes the names of metrics, without the prefix `mmv.`.
-pub struct Names {
-    /// Names of instances that are also the path prefix of another instance. In PCP a metric with a
-    /// value cannot have metrics below it.
-    inner: HashSet<String>,
+/// Makes the names of metrics from the names of instances, without the prefix `mmv.`.
+pub struct MetricNames {
+    /// Path prefixes of the names of all instances. In PCP a metric with a value cannot have
+    /// metrics below its name. The metric of an instance whose name is a path prefix of another
+    /// name therefore gets an additional word.
+    prefixes: HashSet<String>,
 }
 
-impl Names {
-    /// Collects the path prefixes of these instances.
-    pub fn of<'a>(instances: impl Iterator<Item = &'a Instance>) -> Self {
-        let mut inner = HashSet::new();
+impl MetricNames {
+    /// Collects the path prefixes of the names of `instances`.
+    pub fn new<'a>(instances: impl Iterator<Item = &'a Instance>) -> Self {
+        let mut prefixes = HashSet::new();
         for instance in instances {
             let name = instance.name.as_str();
             for (slash, _) in name.match_indices('/').rev() {
-                // If this prefix is known, its own prefixes are as well.
-                if !inner.insert(name[..slash].to_owned()) {
+                // If a path prefix is in the set already, its shorter prefixes are in the set as
+                // well.
+                if !prefixes.insert(name[..slash].to_owned()) {
                     break;
                 }
             }
         }
-        Self { inner }
+        Self { prefixes }
     }
 
-    /// Returns the name for an instance: `prefix` and its encoded name. The words `x_self` and
-    /// `x_long` are never the encoding of a part.
-    pub fn metric(&self, prefix: &str, instance: &Instance) -> String {
+    /// Returns the name of the metric for an instance: `prefix` and the encoded name of the
+    /// instance. The words `x_self` and `x_long` are never the encoding of a part of an instance's
+    /// name.
+    pub fn metric_name(&self, prefix: &str, instance: &Instance) -> String {
         let mut name = prefix.to_owned();
         for part in instance.name.split('/') {
             name.push('.');
-            word(part, &mut name);
+            encode_word(part, &mut name);
         }
-        if self.inner.contains(&instance.name) {
+        if self.prefixes.contains(&instance.name) {
             name.push_str(".x_self");
         }
-        if name.len() >= STRING_MAX {
+        if name.len() >= MAX_STRING {
             name = format!("{prefix}.x_long.n{}", instance.number);
         }
         name
     }
 }
 
-/// Returns PCP's packed unit, and the factor by which values are multiplied because PCP has no
-/// scale of that size. Returns `None` if PCP has no such unit. The metric then has no dimension,
-/// and its help text names the unit.
-pub fn units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
+/// Returns PCP's packed unit for a unit and its exponent, and the factor by which values must be
+/// multiplied to have PCP's unit. The factor is above 1 if PCP has no scale for the exponent.
+/// Returns `None` if PCP cannot represent the unit. A metric whose unit PCP cannot represent has no
+/// dimension, and its help text names the unit.
+pub fn pcp_units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
     let up = |by: i8| u32::try_from(by).ok().and_then(|n| 10i64.checked_pow(n));
     match unit {
         Unit::None => (exponent == 0).then_some((0, 1)),
         Unit::Bytes => Some((SPACE, up(exponent)?)),
         Unit::Seconds => {
-            // PCP has nano-, micro- and milliseconds and seconds. The next finer one is used.
+            // PCP has nanoseconds, microseconds, milliseconds and seconds. If the exponent of the
+            // unit has another value, the next finer unit of PCP is used.
             let scale = i8::min((exponent.checked_add(9)?).div_euclid(3), 3);
             let scale_at = u32::try_from(scale).ok()?;
             Some((TIME | (scale_at << 12), up(exponent - (scale * 3 - 9))?))
         }
-        // PCP has one dimension for everything that is counted.
+        // PCP has a single dimension for all kinds of counts.
         _ => (-8..8)
             .contains(&exponent)
             .then_some((COUNT | ((u32::from(exponent as u8) & 15) << 8), 1)),
     }
 }
 
-/// The dimensions of `pmUnits`, each with exponent 1.
+/// The dimensions of PCP's `pmUnits`, each with exponent 1.
 const SPACE: u32 = 1 << 28;
 const TIME: u32 = 1 << 24;
 const COUNT: u32 = 1 << 20;
@@ -134,8 +141,8 @@ mod tests {
         }
     }
 
-    /// Decodes a metric's name by the rules of the module's description.
-    fn back(metric: &str) -> Option<String> {
+    /// Decodes a metric's name by the encoding rules of the module `names`.
+    fn decode(metric: &str) -> Option<String> {
         let mut parts = Vec::new();
         for word in metric.split('.') {
             let mut rest = word.strip_prefix("x_").unwrap_or(word);
@@ -154,7 +161,7 @@ mod tests {
         Some(parts.join("/"))
     }
 
-    fn valid(metric: &str) -> bool {
+    fn is_valid(metric: &str) -> bool {
         metric.split('.').all(|w| {
             w.starts_with(|c: char| c.is_ascii_alphabetic())
                 && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -163,7 +170,7 @@ mod tests {
 
     #[test]
     fn pfc_mmv_usual_names_are_kept() {
-        let names = Names::of(std::iter::empty());
+        let names = MetricNames::new(std::iter::empty());
         for (name, metric) in [
             ("sched/context_switches", "p.sched.context_switches"),
             ("block/sda1/read_bytes", "p.block.sda1.read_bytes"),
@@ -171,15 +178,16 @@ mod tests {
             ("net/br-lan.7/rx_x", "p.net.br_x2d_lan_x2e_7.rx_x5f_x"),
             ("xx", "p.xx"),
         ] {
-            assert_eq!(names.metric("p", &instance(name)), metric);
+            assert_eq!(names.metric_name("p", &instance(name)), metric);
         }
     }
 
     #[test]
     fn pfc_mmv_every_name_is_valid_and_can_be_had_back() {
-        // All names of up to five of these, which are the ones that the rules treat specially.
+        // The test encodes all names of up to five elements of `letters`. `letters` has all
+        // characters that the encoding rules treat specially.
         let letters = ["x", "_", "/", "-", "5", "f", "x_", "_x2d_", "é"];
-        let names = Names::of(std::iter::empty());
+        let names = MetricNames::new(std::iter::empty());
         let mut seen = HashSet::new();
         for mut n in 0..10usize.pow(5) {
             let mut name = String::new();
@@ -187,10 +195,10 @@ mod tests {
                 name.extend(letters.get((n % 10).wrapping_sub(1)).copied());
                 n /= 10;
             }
-            let metric = names.metric("p", &instance(&name));
-            assert!(valid(&metric), "{name}: {metric}");
+            let metric = names.metric_name("p", &instance(&name));
+            assert!(is_valid(&metric), "{name}: {metric}");
             let inside = metric.strip_prefix("p.").expect("the prefix");
-            assert_eq!(back(inside).as_deref(), Some(name.as_str()), "{metric}");
+            assert_eq!(decode(inside).as_deref(), Some(name.as_str()), "{metric}");
             seen.insert((metric, name));
         }
         let metrics: HashSet<_> = seen.iter().map(|(metric, _)| metric).collect();
@@ -200,14 +208,14 @@ mod tests {
     #[test]
     fn pfc_mmv_a_name_with_others_below_and_one_too_long() {
         let all = ["disk", "disk/a/b", "disk/", "other"].map(instance);
-        let names = Names::of(all.iter());
-        let metrics: Vec<_> = all.iter().map(|i| names.metric("p", i)).collect();
+        let names = MetricNames::new(all.iter());
+        let metrics: Vec<_> = all.iter().map(|i| names.metric_name("p", i)).collect();
         assert_eq!(
             metrics,
             ["p.disk.x_self", "p.disk.a.b", "p.disk.x_", "p.other"]
         );
         let long = instance(&"-".repeat(127));
-        assert_eq!(names.metric("p", &long), "p.x_long.n7");
+        assert_eq!(names.metric_name("p", &long), "p.x_long.n7");
     }
 
     #[test]
@@ -232,7 +240,7 @@ mod tests {
             (Unit::None, 0, Some((0, 1))),
             (Unit::None, 1, None),
         ] {
-            assert_eq!(units(unit, exponent), want, "{unit:?} {exponent}");
+            assert_eq!(pcp_units(unit, exponent), want, "{unit:?} {exponent}");
         }
     }
 }

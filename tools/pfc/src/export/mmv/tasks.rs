@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The file of the busiest tasks. It has one indom, whose instances are the tasks.
+//! The file of the busiest tasks for Performance Co-Pilot (PCP). The file has one instance domain
+//! (indom), whose instances are the tasks.
 //!
-//! pmdammv reads all files again when one is replaced, so this file is replaced at most every
-//! [`SETTLED`]. A task that is not among the busiest any longer stays in the file until then, and
-//! its values are updated. A task that has ended keeps its last values.
+//! pmdammv reads all files again when one file is replaced, so the file of tasks is replaced at
+//! most once per [`MIN_REPLACE_INTERVAL`]. A task that is not among the busiest any longer stays in
+//! the file until the next replacement, and its values are updated. A task that has exited keeps
+//! its last values in the file.
 
 use std::fs;
 use std::io;
@@ -12,42 +14,43 @@ use std::time::{Duration, Instant};
 
 use perfcounters::Unit;
 
-use crate::export::tasks::{Tasks, Value, TOTALS, VALUES};
+use crate::export::tasks::{TaskMetric, TaskScrape, TASK_METRICS, TOTAL_METRICS};
 
-use super::names::units;
-use super::page::{Indom, Metric, Page, Semantics, STRIDE};
-use super::plan::Planned;
-use super::{Bridge, Live, AGAIN};
+use super::encode::{FileContents, Indom, Metric, Semantics, VALUE_STRIDE};
+use super::layout::FileLayout;
+use super::names::pcp_units;
+use super::{Exporter, MappedFile, RESCAN_DELAY};
 
-/// The part of the file's name after the exporter's name.
+/// The part of the file's name that follows the exporter's name and a dot.
 pub const SUFFIX: &str = "tasks";
 
-const CLUSTER: u32 = 1022;
-/// The serial number of the indom in this cluster.
-const TASKS: u32 = 1;
-/// The item numbers of the first metric of each task, and of the first sum over all tasks.
-const EACH: u32 = 1;
-const ALL: u32 = 512;
-const SETTLED: Duration = Duration::from_secs(10);
+const TASK_CLUSTER: u32 = 1022;
+/// The serial number of the indom of tasks in the cluster of task metrics.
+const TASK_INDOM: u32 = 1;
+/// The item number of the first metric of each task, and the item number of the first sum over all
+/// tasks.
+const FIRST_TASK_ITEM: u32 = 1;
+const FIRST_TOTAL_ITEM: u32 = 512;
+const MIN_REPLACE_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub struct File {
-    pub live: Live,
-    /// ID and name of the tasks, in the order of the values.
+pub struct TaskFile {
+    pub mapped: MappedFile,
+    /// The ID and the name of each task, in the order of the values.
     members: Vec<(u32, String)>,
-    since: Instant,
+    created_at: Instant,
 }
 
-impl Bridge {
-    pub(super) fn put_tasks(&mut self, tasks: &Tasks, generation: u64) -> io::Result<()> {
-        let settled = |file: &File| file.since.elapsed() < SETTLED;
-        if !self.tasks.as_ref().is_some_and(settled) {
+impl Exporter {
+    pub(super) fn update_tasks(&mut self, tasks: &TaskScrape, generation: u64) -> io::Result<()> {
+        let is_recent = |file: &TaskFile| file.created_at.elapsed() < MIN_REPLACE_INTERVAL;
+        if !self.tasks.as_ref().is_some_and(is_recent) {
             let members: Vec<(u32, String)> = tasks.busiest().map(|t| (t.pid, t.name())).collect();
-            let same = match &self.tasks {
+            let is_unchanged = match &self.tasks {
                 Some(file) => file.members == members,
                 None => members.is_empty(),
             };
-            if !same {
+            if !is_unchanged {
                 self.replace_tasks(tasks, members, generation | 1)?;
             }
         }
@@ -59,49 +62,50 @@ impl Bridge {
 
     fn replace_tasks(
         &mut self,
-        tasks: &Tasks,
+        tasks: &TaskScrape,
         members: Vec<(u32, String)>,
         generation: u64,
     ) -> io::Result<()> {
         let old = self.tasks.take();
-        // PCP does not allow an indom without instances. Without tasks there is no file.
+        // PCP does not allow an indom without instances, so no file is written if there are no
+        // tasks.
         if !members.is_empty() {
-            let file = File {
-                live: self.prepare(plan(&self.name, &members), generation)?,
+            let file = TaskFile {
+                mapped: self.create_file(plan_file(&self.name, &members), generation)?,
                 members,
-                since: Instant::now(),
+                created_at: Instant::now(),
             };
             file.store(tasks);
-            self.tasks = Some(File {
-                live: self.publish(file.live)?,
+            self.tasks = Some(TaskFile {
+                mapped: self.publish(file.mapped)?,
                 ..file
             });
         }
         if let Some(old) = old {
             if self.tasks.is_none() {
-                fs::remove_file(&old.live.path)?;
+                fs::remove_file(&old.mapped.path)?;
             }
-            old.live.retire();
+            old.mapped.retire();
         }
-        self.announce = Some(Instant::now() + AGAIN);
+        self.touch_at = Some(Instant::now() + RESCAN_DELAY);
         Ok(())
     }
 }
 
-impl File {
-    fn store(&self, tasks: &Tasks) {
+impl TaskFile {
+    fn store(&self, tasks: &TaskScrape) {
         let all = &tasks.all;
-        let shared = &self.live.shared;
+        let mapping = &self.mapped.mapping;
         let totals = tasks.totals().map(|(_, sum)| sum);
-        let singles = std::iter::once(all.len() as u64).chain(totals);
-        let mut words = self.live.values.iter();
-        for (value, word) in singles.zip(&mut words) {
-            shared.store(*word, value);
+        let totals = std::iter::once(all.len() as u64).chain(totals);
+        let mut words = self.mapped.values.iter();
+        for (value, word) in totals.zip(&mut words) {
+            mapping.store(*word, value);
         }
-        for (value, first) in VALUES.iter().zip(words) {
+        for (value, first) in TASK_METRICS.iter().zip(words) {
             for (n, (pid, _)) in self.members.iter().enumerate() {
                 if let Ok(at) = all.binary_search_by_key(pid, |t| t.pid) {
-                    shared.store(first + n * STRIDE, value.get(&all[at], tasks.khz));
+                    mapping.store(first + n * VALUE_STRIDE, value.get(&all[at], tasks.khz));
                 }
             }
         }
@@ -109,9 +113,10 @@ impl File {
 }
 
 /// Plans the file with the metrics `NAME.tasks.*`.
-fn plan(name: &str, members: &[(u32, String)]) -> Planned {
-    let unit = |unit, exponent| units(unit, exponent).map_or(0, |u| u.0);
-    // PCP's own agent for processes names its instances like this: the ID identifies the task.
+fn plan_file(name: &str, members: &[(u32, String)]) -> FileLayout {
+    let unit = |unit, exponent| pcp_units(unit, exponent).map_or(0, |u| u.0);
+    // The names of the tasks have the form that PCP's agent for processes uses, in which the ID
+    // identifies the task.
     let instance = |(pid, name): &(u32, String)| (*pid, format!("{pid:06} {name}"));
     let mut metrics = vec![Metric {
         item: 0,
@@ -122,11 +127,11 @@ fn plan(name: &str, members: &[(u32, String)]) -> Planned {
         short: "Number of accounted tasks".to_owned(),
         long: "Number of accounted tasks, of which the busiest are exported".to_owned(),
     }];
-    let metric = |(value, item): (&Value, u32), below, indom| Metric {
+    let metric = |(value, item): (&TaskMetric, u32), infix, indom| Metric {
         item,
-        name: format!("{name}.tasks.{below}{}", value.name),
+        name: format!("{name}.tasks.{infix}{}", value.name),
         semantics: Semantics::Counter,
-        units: match value.time {
+        units: match value.is_time {
             true => unit(Unit::Seconds, -9),
             false => unit(Unit::Events, 0),
         },
@@ -134,14 +139,24 @@ fn plan(name: &str, members: &[(u32, String)]) -> Planned {
         short: value.help.to_owned(),
         long: value.help.to_owned(),
     };
-    metrics.extend(TOTALS.iter().zip(ALL..).map(|v| metric(v, "all.", None)));
-    metrics.extend(VALUES.iter().zip(EACH..).map(|v| metric(v, "", Some(0))));
-    Planned {
+    metrics.extend(
+        TOTAL_METRICS
+            .iter()
+            .zip(FIRST_TOTAL_ITEM..)
+            .map(|v| metric(v, "all.", None)),
+    );
+    metrics.extend(
+        TASK_METRICS
+            .iter()
+            .zip(FIRST_TASK_ITEM..)
+            .map(|v| metric(v, "", Some(0))),
+    );
+    FileLayout {
         suffix: SUFFIX.to_owned(),
-        page: Page {
-            cluster: CLUSTER,
+        contents: FileContents {
+            cluster: TASK_CLUSTER,
             indoms: vec![Indom {
-                serial: TASKS,
+                serial: TASK_INDOM,
                 instances: members.iter().map(instance).collect(),
             }],
             metrics,

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The permission to watch a thread of another process. The permission is checked when a context is
+//! attached to the thread, and again when the thread's credentials or its dumpability have changed.
+//!
+//! The kernel does not notify modules when credentials or dumpability change. The module therefore
+//! looks for such a change:
+//!
+//! - when the thread is switched in and when it has executed a program. The check may sleep, so a
+//!   worker makes it soon afterwards.
+//! - before each `read()` of the context and each ioctl except `PERFMON_UNLOAD`. The system call
+//!   makes the check itself.
+//!
+//! Two kinds of callers cannot lose the permission: a caller with `CAP_PERFMON` whose context does
+//! not block the thread, and a process that monitors its own threads, even if another process
+//! shares the file of the context.
+
+use engine::ring::EXEC;
+use kernel::cred::Credential;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::task::Task;
+
+use crate::contexts::{Context, State};
+use crate::sys::access::{self, AccessSnapshot};
+use crate::sys::{nmi, sched};
+use crate::target::Target;
+
+/// A permission to watch a thread that can be lost, and what it was granted for.
+pub(crate) struct Permission {
+    /// The credentials of the process that attached the context.
+    cred: ARef<Credential>,
+    /// The credentials and the dumpability of the thread when the permission was checked.
+    seen: AccessSnapshot,
+}
+
+impl Permission {
+    /// Checks that the caller may watch a thread and, if `blocks`, that the caller may stop it.
+    /// Returns `None` if the permission cannot be lost.
+    ///
+    /// Context: may sleep; no lock of the module is held.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` if the caller has no permission, `ESRCH` if the thread has exited, `EINTR`,
+    /// `ENOMEM`.
+    pub(crate) fn check(task: &Task, blocks: bool) -> Result<Option<Self>> {
+        if !blocks && access::has_perfmon_noaudit() {
+            return Ok(None);
+        }
+        // The snapshot is taken before the check, so that a change during the check is noticed
+        // later.
+        let seen = AccessSnapshot::of(task)?;
+        access::check_access(task, blocks)?;
+        if sched::is_of_caller(task) {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            cred: access::of_caller(),
+            seen,
+        }))
+    }
+}
+
+impl State {
+    /// Returns whether the thread's credentials or dumpability have changed since the permission
+    /// was checked.
+    fn is_permission_stale(&self) -> bool {
+        match (&self.permission, &self.thread) {
+            (Some(watch), Some(thread)) => !watch.seen.is_unchanged(thread),
+            _ => false,
+        }
+    }
+}
+
+impl Context {
+    /// Queues a worker that checks the permission again, if the credentials or the dumpability of
+    /// the current thread have changed. The current thread is the context's thread. Any context but
+    /// NMI.
+    #[inline]
+    pub(crate) fn recheck_if_changed(&self, state: &mut State) {
+        if state.permission.is_some() {
+            self.recheck_revocable(state);
+        }
+    }
+
+    /// Implements [`recheck_if_changed`](Self::recheck_if_changed) for contexts whose permission
+    /// can be lost. Most contexts monitor threads of the process that attached them, and do not
+    /// call this function.
+    #[inline(never)]
+    fn recheck_revocable(&self, state: &mut State) {
+        if state.is_permission_stale() {
+            state.recheck_pending = true;
+            self.notifier.queue_work();
+        }
+    }
+
+    /// Called when the current thread, the target of the context, has executed a program. If the
+    /// context is started, writes an `EXEC` record into its ring: samples before this record belong
+    /// to the former program. Then calls [`recheck_if_changed`](Self::recheck_if_changed). Does
+    /// nothing if the context is not attached to `target` any more.
+    pub(crate) fn executed(&self, target: Target) {
+        let mut state = self.state.lock();
+        if state.target == target {
+            if state.started {
+                self.write_ring_record(&mut state, EXEC, nmi::now());
+            }
+            self.recheck_if_changed(&mut state);
+        }
+    }
+
+    /// Checks the permission again if the thread's credentials or dumpability have changed. Called
+    /// before a system call uses the context. If the permission is lost, the context ends. Returns
+    /// `EINTR` or `ENOMEM` if the check could not be made.
+    pub(crate) fn recheck_now(&self) -> Result {
+        let in_doubt = self.state.lock().is_permission_stale();
+        match in_doubt {
+            true => self.recheck_permission(),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks whether the process that attached the context may still watch its thread, and ends
+    /// the context if not.
+    ///
+    /// Context: may sleep; no lock of the module is held.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`, `ENOMEM` if the check could not be made.
+    pub(crate) fn recheck_permission(&self) -> Result {
+        let (task, by) = {
+            let state = self.state.lock();
+            match (state.target, &state.thread, &state.permission) {
+                (Target::Thread(_), Some(task), Some(watch)) => (task.clone(), watch.cred.clone()),
+                _ => return Ok(()),
+            }
+        };
+        let seen = AccessSnapshot::of(&task)?;
+        // Check only the permission to watch the thread. A blocked thread checks the permission to
+        // stop it: see `Notifier::block_thread()`.
+        let may = match access::check_access_as(&by, &task, false) {
+            // The thread is exiting, so the context will end.
+            Err(error) if error == ESRCH => return Ok(()),
+            Err(error) if error != EPERM => return Err(error),
+            answer => answer.is_ok(),
+        };
+        // The credentials or the dumpability changed during the check. The permission will be
+        // checked again, because the old snapshot is kept.
+        if may && !seen.is_unchanged(&task) {
+            return Ok(());
+        }
+        let target = Target::Thread(sched::address(&task));
+        // Another process may have attached the context meanwhile.
+        let is_that = |state: &State| {
+            let watch = state.permission.as_ref();
+            state.target == target && watch.is_some_and(|watch| core::ptr::eq(&*watch.cred, &*by))
+        };
+        if may {
+            let mut seen = Some(seen);
+            let mut state = self.state.lock();
+            if is_that(&state) {
+                if let Some(watch) = &mut state.permission {
+                    seen = seen.map(|seen| core::mem::replace(&mut watch.seen, seen));
+                }
+            }
+            // The unused `AccessSnapshot` is dropped without the lock.
+            drop(state);
+            drop(seen);
+            return Ok(());
+        }
+        let mut place = None;
+        self.with_state(&mut |state| {
+            if is_that(state) {
+                self.end_state(state);
+                place = state.thread_entry.take();
+            }
+        });
+        self.notifier.wake_blocked();
+        drop(place);
+        Ok(())
+    }
+}

@@ -1,0 +1,607 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Keyed counters: tables that map the key of a *thing* (a device, an interface) to an *entry*, the
+//! instances of the thing. An entry is found by key in any context, and created in process context.
+//!
+//! ```text
+//!   probe (any context)                     worker (process context)
+//!     find(key) -> entry: count               create(key): perf_add() its instances
+//!     none: request(key), count as missed     publish the entry
+//! ```
+//!
+//! The provider counts the events of a thing that has no entry yet as missed: no event is lost
+//! silently. If an entry cannot be allocated, a later event requests the entry again.
+//!
+//! The size of the table is fixed, so that creating devices cannot exhaust memory. A thing for
+//! which the table has no free bucket gets no instances. The events of the thing are counted as
+//! missed, and a line is logged once.
+
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::pin::Pin;
+use core::ptr::{null_mut, NonNull};
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::{KBox, KVec};
+use kernel::bindings;
+use kernel::error::code::{ENOMEM, ENOSPC};
+use kernel::error::Result;
+use kernel::fmt;
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::types::Opaque;
+
+use super::shim;
+
+/// The maximum number of entries in a table.
+const MAX_ENTRIES: usize = 1024;
+/// Number of buckets in a table. At most one bucket in four holds an entry, so that a free bucket
+/// is usually within [`MAX_PROBES`].
+const NR_BUCKETS: usize = 4 * MAX_ENTRIES;
+/// Maximum number of buckets that are searched for one key.
+const MAX_PROBES: usize = 64;
+/// Maximum number of requests for entries that wait for the worker at the same time.
+const MAX_PENDING: usize = 32;
+/// The time for which no entry is requested after a failed allocation, in nanoseconds.
+const PAUSE_NS: u64 = 1_000_000_000;
+/// State of a bucket whose entry was dropped. Searches continue past such a bucket.
+const DELETED: u64 = 1;
+/// States of a bucket whose entry was removed but not dropped. No search finds a removed entry, but
+/// a probe that found the entry before its removal may still use it. `remove` sets `REMOVING`; the
+/// worker sets `REMOVED` before it waits for the probes.
+const REMOVING: u64 = 2;
+const REMOVED: u64 = 3;
+/// States of [`KeyedCounters::full`] and [`KeyedCounters::refused`]: a log line is due, or was
+/// logged.
+const LOG_DUE: u32 = 1;
+const LOGGED: u32 = 2;
+
+/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context but NMI.
+#[inline]
+fn now_ns() -> u64 {
+    // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
+    // read.
+    (unsafe { bindings::ktime_get() }) as u64
+}
+
+/// The key of a thing: a short text and a number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    hash: u64,
+    text: [u8; 32],
+    number: u32,
+}
+
+impl Key {
+    const NONE: Self = Self {
+        hash: 0,
+        text: [0; 32],
+        number: 0,
+    };
+
+    /// Creates a key. The text ends at its first NUL.
+    #[inline]
+    pub fn new(text: &[u8; 32], number: u32) -> Self {
+        let mut key = Self {
+            hash: 0xcbf2_9ce4_8422_2325,
+            text: [0; 32],
+            number,
+        };
+        for (to, from) in key.text.iter_mut().zip(text) {
+            if *from == 0 {
+                break;
+            }
+            *to = *from;
+            key.hash = (key.hash ^ u64::from(*from)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        key.hash = (key.hash ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        key.hash ^= key.hash >> 29;
+        // The values 0 to 3 are states of a bucket or a request, so a hash must not have them.
+        key.hash |= 4;
+        key
+    }
+
+    /// Creates a key that has a number only.
+    #[inline]
+    pub fn number_only(number: u32) -> Self {
+        Self::new(&[0; 32], number)
+    }
+
+    /// Returns the text of the key, in a form that is valid in an instance's name.
+    #[inline]
+    pub fn text(&self) -> Text<'_> {
+        Text(self.text.split(|b| *b == 0).next().unwrap_or(&[]))
+    }
+
+    /// Returns the number of the key.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+/// Formats bytes from the kernel as UTF-8 without control characters. Invalid bytes, control
+/// characters and backslashes are written as `\xNN`, so that different texts stay different.
+#[derive(Clone, Copy)]
+pub struct Text<'a>(pub(super) &'a [u8]);
+
+impl fmt::Display for Text<'_> {
+    #[inline]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c.is_control() || c == '\\' {
+                    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                        f.write_fmt(kernel::prelude::fmt!("\\x{byte:02x}"))?;
+                    }
+                } else {
+                    f.write_char(c)?;
+                }
+            }
+            for byte in chunk.invalid() {
+                f.write_fmt(kernel::prelude::fmt!("\\x{byte:02x}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A bucket of the table. `hash` is 0 (free), `DELETED`, `REMOVING`, `REMOVED`, or the hash of the
+/// entry's key.
+struct Bucket<R> {
+    hash: Atomic<u64>,
+    entry: UnsafeCell<*mut Entry<R>>,
+}
+
+struct Entry<R> {
+    key: Key,
+    value: R,
+}
+
+/// A request to the worker to create an entry.
+struct PendingKey {
+    /// 0 if the request is free, 1 while it is written, otherwise the hash of the complete key.
+    state: Atomic<u64>,
+    key: UnsafeCell<Key>,
+}
+
+/// A thing that was announced while removed entries were not dropped yet, and whose entry is
+/// created later.
+struct DeferredKey {
+    key: Key,
+    /// The text that is used in the names of the thing's instances.
+    name: Key,
+}
+
+/// Guard of the lock under which network interfaces are announced and removed (the RTNL mutex).
+struct RtnlLock(());
+
+impl RtnlLock {
+    /// Takes the RTNL mutex. Called in process context; the caller does not hold the mutex.
+    #[inline]
+    fn lock() -> Self {
+        // SAFETY: The caller is in process context and does not hold the mutex. Drop releases the
+        // mutex.
+        unsafe { shim::pfc_rtnl_lock() };
+        Self(())
+    }
+}
+
+impl Drop for RtnlLock {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `lock` has taken the mutex, which is released once.
+        unsafe { shim::pfc_rtnl_unlock() };
+    }
+}
+
+/// A table of entries whose values are of type `R`.
+///
+/// # Invariants
+///
+/// - A bucket's `entry` is written before its `hash` is published, and is freed a grace period
+///   after the hash was replaced.
+/// - Only one thread at a time inserts and removes. In a table whose things are announced
+///   ([`add`](Self::add)) that thread is the holder of the RTNL mutex; in a table whose entries are
+///   requested ([`request`](Self::request)) that thread is the worker.
+/// - Only the worker frees entries. The worker frees the entries of all buckets that it has found
+///   in state [`REMOVING`], after one grace period.
+/// - `deferred` is accessed by the holder of the RTNL mutex only.
+#[repr(C)]
+pub struct KeyedCounters<R> {
+    // `work` is the first field, because the worker gets the address of `work` and casts it to the
+    // table.
+    work: Opaque<bindings::work_struct>,
+    create: fn(&Key) -> Result<R>,
+    /// The plural noun that names the things in log lines.
+    plural: &'static str,
+    buckets: KVec<Bucket<R>>,
+    pending: [PendingKey; MAX_PENDING],
+    /// The number of buckets that hold a key.
+    nr_entries: Atomic<usize>,
+    /// The number of buckets that are in state [`REMOVING`] or [`REMOVED`].
+    nr_removing: Atomic<usize>,
+    /// The things whose entries are created after the removed entries are dropped, in the order of
+    /// their announcements, and the number of these things.
+    deferred: UnsafeCell<KVec<DeferredKey>>,
+    nr_deferred: Atomic<usize>,
+    /// States of two log lines: a thing found no bucket, and an entry could not be created.
+    full: Atomic<u32>,
+    refused: Atomic<u32>,
+    /// The time before which no entry is requested, because the last entry could not be allocated.
+    /// In nanoseconds of CLOCK_MONOTONIC.
+    retry_after: Atomic<u64>,
+    _values: PhantomData<R>,
+}
+
+// SAFETY: Entries are shared as `&R` and dropped by the worker. All fields of a table change only
+// by the protocol of the type's invariants.
+unsafe impl<R: Send + Sync> Send for KeyedCounters<R> {}
+// SAFETY: Fields are changed by the protocol of the type's invariants only, and entries are shared
+// as `&R`.
+unsafe impl<R: Send + Sync> Sync for KeyedCounters<R> {}
+
+impl<R: Send + Sync> KeyedCounters<R> {
+    /// Creates an empty table. `plural` names the things of the table in log lines, and `create`
+    /// adds the instances of a new entry. Called in process context.
+    #[inline]
+    pub fn new(plural: &'static str, create: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
+        let mut buckets = KVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
+        for _ in 0..NR_BUCKETS {
+            let bucket = Bucket {
+                hash: Atomic::new(0),
+                entry: UnsafeCell::new(null_mut()),
+            };
+            buckets.push(bucket, GFP_KERNEL)?;
+        }
+        // The memory for the table is allocated before the table is built. If the allocation failed
+        // later, the table would be dropped, and drop uses the work, which is not initialised yet.
+        let memory = KBox::new_uninit(GFP_KERNEL)?;
+        let this = KBox::into_pin(KBox::write(
+            memory,
+            Self {
+                work: Opaque::uninit(),
+                create,
+                plural,
+                buckets,
+                pending: [const {
+                    PendingKey {
+                        state: Atomic::new(0),
+                        key: UnsafeCell::new(Key::NONE),
+                    }
+                }; MAX_PENDING],
+                nr_entries: Atomic::new(0),
+                nr_removing: Atomic::new(0),
+                deferred: UnsafeCell::new(KVec::new()),
+                nr_deferred: Atomic::new(0),
+                full: Atomic::new(0),
+                refused: Atomic::new(0),
+                retry_after: Atomic::new(0),
+                _values: PhantomData,
+            },
+        ));
+        // SAFETY: The table is pinned and `work` is its first field; drop cancels the work.
+        unsafe { shim::pfc_work_init(this.work.get(), Self::run) };
+        Ok(this)
+    }
+
+    /// Returns the entry of a key. Callable in any context, but only in a tracepoint probe: a
+    /// removed entry is dropped after all probes that may use it have returned.
+    #[inline]
+    pub fn find(&self, key: &Key) -> Option<&R> {
+        self.find_entry(key)
+            .ok()
+            .flatten()
+            .map(|entry| &entry.value)
+    }
+
+    /// Returns the entry of a key, `Err` if the key is not in the table, or `Ok(None)` if the key
+    /// is in the table but its entry could not be created.
+    #[inline]
+    fn find_entry(&self, key: &Key) -> Result<Option<&Entry<R>>, ()> {
+        for bucket in self.probe_sequence(key) {
+            // Pairs with the release in `insert`: the entry is complete.
+            let hash = bucket.hash.load(Acquire);
+            if hash == 0 {
+                break;
+            }
+            if hash == key.hash {
+                // SAFETY: By the type's invariants the entry was written before the hash was
+                // published, and is not freed while this probe runs.
+                match unsafe { bucket.entry.get().read().as_ref() } {
+                    None => return Ok(None),
+                    Some(entry) if entry.key == *key => return Ok(Some(entry)),
+                    Some(_) => {}
+                }
+            }
+        }
+        Err(())
+    }
+
+    #[inline]
+    fn probe_sequence(&self, key: &Key) -> impl Iterator<Item = &Bucket<R>> {
+        let start = (key.hash >> 20) as usize;
+        (0..MAX_PROBES).filter_map(move |i| self.buckets.get(start.wrapping_add(i) % NR_BUCKETS))
+    }
+
+    /// Returns whether the table has a free bucket for an entry of this key. Callable in any
+    /// context.
+    #[inline]
+    fn has_room(&self, key: &Key) -> bool {
+        self.nr_entries.load(Relaxed) < MAX_ENTRIES
+            && self
+                .probe_sequence(key)
+                .any(|bucket| bucket.hash.load(Relaxed) <= DELETED)
+    }
+
+    /// Requests the log line about a thing that found no bucket. Callable in any context but NMI,
+    /// and without a run-queue lock.
+    #[cold]
+    fn note_full(&self) {
+        if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_DUE, Relaxed).is_ok() {
+            // SAFETY: `new` has initialised the work.
+            unsafe { shim::pfc_work_queue(self.work.get()) };
+        }
+    }
+
+    /// Requests an entry. Callable in any context but NMI, and without a run-queue lock.
+    #[inline]
+    pub fn request(&self, key: &Key) {
+        if self.find_entry(key).is_ok() || now_ns() < self.retry_after.load(Relaxed) {
+            return;
+        }
+        // Without a free bucket for the entry, instances would be added only to be removed again.
+        if !self.has_room(key) {
+            return self.note_full();
+        }
+        for pending in &self.pending {
+            // Pairs with the release in `run`: the worker has read the key of a request that is
+            // free.
+            match pending.state.load(Acquire) {
+                hash if hash == key.hash => return,
+                // Full: pairs with itself in another call of `request`, so that only one call takes
+                // the request.
+                0 if pending.state.cmpxchg(0, 1, Full).is_ok() => {
+                    // SAFETY: In state 1 only the caller that has set the state accesses the key.
+                    unsafe { pending.key.get().write(*key) };
+                    // Pairs with the worker's acquire in `run`.
+                    pending.state.store(key.hash, Release);
+                    // SAFETY: `new` has initialised the work.
+                    unsafe { shim::pfc_work_queue(self.work.get()) };
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Creates and publishes the entry of a thing that was announced, if the table has room. The
+    /// names of the entry's instances contain `name`. The reason for a missing entry is logged
+    /// once. Returns `ENOMEM` if a later call may succeed.
+    ///
+    /// Context: process context. The caller holds the RTNL mutex, which serialises callers.
+    ///
+    /// If removed entries are not dropped yet, the worker creates the new entry later, as a removed
+    /// entry may have the same instance names. `add` must not wait for the worker. The worker waits
+    /// for probes, and a SCHED_FIFO thread that has preempted a probe prolongs that wait. During
+    /// the wait all changes of interfaces on the machine would wait for the RTNL mutex.
+    #[inline]
+    pub fn add(&self, key: &Key, name: &Key) -> Result {
+        if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
+            return self.try_insert(key, || (self.create)(name));
+        }
+        // SAFETY: The caller holds the RTNL mutex, and by the type's invariant only the holder of
+        // the mutex accesses `deferred`.
+        let deferred = unsafe { &mut *self.deferred.get() };
+        if deferred.len() >= MAX_ENTRIES {
+            self.note_full();
+            return Ok(());
+        }
+        let (key, name) = (*key, *name);
+        deferred.push(DeferredKey { key, name }, GFP_KERNEL)?;
+        self.nr_deferred.store(deferred.len(), Relaxed);
+        // The work is queued here as well as in `remove`, because the worker may have dropped the
+        // removed entries before the new entry was added to `deferred`.
+        // SAFETY: `new` has initialised the work.
+        unsafe { shim::pfc_work_queue(self.work.get()) };
+        Ok(())
+    }
+
+    /// Creates the deferred entries. If further entries were removed, the deferred entries are left
+    /// to the next run of the worker. Called by the worker.
+    fn add_deferred(&self) {
+        // `add` increments `nr_deferred` before it queues the work, so that the next run of the
+        // worker sees the new count.
+        if self.nr_deferred.load(Relaxed) == 0 {
+            return;
+        }
+        let _rtnl = RtnlLock::lock();
+        if self.nr_removing.load(Relaxed) != 0 {
+            return;
+        }
+        // SAFETY: The RTNL mutex is held, and by the type's invariant only the holder of the mutex
+        // accesses `deferred`.
+        let deferred = unsafe { &mut *self.deferred.get() };
+        for DeferredKey { key, name } in deferred.drain_all() {
+            // If the allocation fails, the thing stays without an entry, because it is announced
+            // only once.
+            let _ = self.try_insert(&key, || (self.create)(&name));
+        }
+        self.nr_deferred.store(0, Relaxed);
+    }
+
+    /// Creates and publishes an entry. The caller has checked that no entry is being removed.
+    #[inline]
+    fn try_insert(&self, key: &Key, create: impl FnOnce() -> Result<R>) -> Result {
+        if !self.has_room(key) {
+            self.note_full();
+            return Ok(());
+        }
+        match create() {
+            Ok(value) => self.insert(key, Some(value)),
+            Err(error) => {
+                if self.refused.cmpxchg(0, LOGGED, Relaxed).is_ok() {
+                    kernel::pr_notice!(
+                        "cannot add counters for {}, first for {} {} (error {}); those without are counted together\n",
+                        self.plural,
+                        key.text(),
+                        key.number(),
+                        error.to_errno()
+                    );
+                }
+                // ENOMEM may be temporary. Other errors are permanent: the key is inserted without
+                // an entry.
+                match error {
+                    ENOMEM => Err(ENOMEM),
+                    _ => self.insert(key, None),
+                }
+            }
+        }
+    }
+
+    /// Publishes an entry, or a key without an entry. Returns `ENOSPC` if the table has no room;
+    /// callers check for room before.
+    #[inline]
+    fn insert(&self, key: &Key, value: Option<R>) -> Result {
+        let entry = match value {
+            Some(value) => KBox::into_raw(KBox::new(Entry { key: *key, value }, GFP_KERNEL)?),
+            None => null_mut(),
+        };
+        for bucket in self.probe_sequence(key) {
+            // Pairs with the worker's release in `drop_removed`: the worker has read the old entry.
+            let hash = bucket.hash.load(Acquire);
+            if hash <= DELETED {
+                // SAFETY: The bucket has no published hash, so no search reads `entry`, and the
+                // worker has waited for earlier readers.
+                unsafe { bucket.entry.get().write(entry) };
+                // Pairs with the acquire in `find_entry`.
+                bucket.hash.store(key.hash, Release);
+                self.nr_entries.add(1, Relaxed);
+                return Ok(());
+            }
+        }
+        if let Some(entry) = NonNull::new(entry) {
+            // SAFETY: The pointer is from `into_raw` above, and was never published.
+            drop(unsafe { KBox::from_raw(entry.as_ptr()) });
+        }
+        Err(ENOSPC)
+    }
+
+    /// Removes an entry. The worker drops the entry after all probes that may use it have returned.
+    /// Called in process context, with the RTNL mutex held.
+    #[inline]
+    pub fn remove(&self, key: &Key) {
+        if self.nr_deferred.load(Relaxed) != 0 {
+            // SAFETY: The caller holds the RTNL mutex, and by the type's invariant only the holder
+            // of the mutex accesses `deferred`.
+            let deferred = unsafe { &mut *self.deferred.get() };
+            if let Some(at) = deferred.iter().position(|deferred| deferred.key == *key) {
+                let _ = deferred.remove(at);
+                self.nr_deferred.store(deferred.len(), Relaxed);
+                return;
+            }
+        }
+        for bucket in self.probe_sequence(key) {
+            if bucket.hash.load(Relaxed) != key.hash {
+                continue;
+            }
+            // SAFETY: Only the holder of the RTNL mutex writes entries of this table, by the type's
+            // invariant.
+            let entry = unsafe { bucket.entry.get().read() };
+            // SAFETY: The pointer is null or to an entry that is not dropped, because the worker
+            // drops only entries of buckets in state `REMOVED`.
+            if unsafe { entry.as_ref() }.is_some_and(|entry| entry.key != *key) {
+                continue;
+            }
+            self.nr_removing.add(1, Relaxed);
+            bucket.hash.store(REMOVING, Relaxed);
+            // SAFETY: `new` has initialised the work.
+            unsafe { shim::pfc_work_queue(self.work.get()) };
+            return;
+        }
+    }
+
+    /// Drops the entries that were removed, after one wait for the probes. Called by the worker.
+    fn drop_removed(&self) {
+        // `remove` increments `nr_removing` before it queues the work, so that the next run of the
+        // worker sees the new count.
+        if self.nr_removing.load(Relaxed) == 0 {
+            return;
+        }
+        for bucket in &self.buckets {
+            let _ = bucket.hash.cmpxchg(REMOVING, REMOVED, Relaxed);
+        }
+        // SAFETY: The worker is in process context and holds no lock that a probe could need.
+        unsafe { shim::pfc_tracepoint_sync() };
+        let is_removed = |bucket: &&Bucket<R>| bucket.hash.load(Relaxed) == REMOVED;
+        for bucket in self.buckets.iter().filter(is_removed) {
+            // SAFETY: In state `REMOVED` only the worker accesses the entry.
+            let entry = unsafe { bucket.entry.get().read() };
+            if let Some(entry) = NonNull::new(entry) {
+                // SAFETY: The pointer is from `into_raw` in `insert`. No search finds a removed
+                // entry, and the probes that had found the entry have returned.
+                drop(unsafe { KBox::from_raw(entry.as_ptr()) });
+            }
+            // Pairs with the acquire in `insert`: the worker has read the old entry.
+            bucket.hash.store(DELETED, Release);
+            self.nr_entries.add(usize::MAX, Relaxed);
+            self.nr_removing.add(usize::MAX, Relaxed);
+        }
+    }
+
+    /// Runs the worker of a table: drops removed entries, and creates deferred and requested
+    /// entries.
+    ///
+    /// # Safety
+    ///
+    /// Called only by the kernel, with the work that `new` has initialised.
+    unsafe extern "C" fn run(work: *mut bindings::work_struct) {
+        // SAFETY: The work is the first field of a pinned table, which lives until drop has
+        // cancelled the work.
+        let this = unsafe { &*work.cast::<Self>() };
+        this.drop_removed();
+        this.add_deferred();
+        for pending in &this.pending {
+            // Pairs with the release in `request`.
+            if pending.state.load(Acquire) <= 1 {
+                continue;
+            }
+            // SAFETY: The request holds a complete key, which is not written until the state is 0
+            // again.
+            let key = unsafe { pending.key.get().read() };
+            if this.find_entry(&key).is_err() {
+                if this.try_insert(&key, || (this.create)(&key)) == Err(ENOMEM) {
+                    this.retry_after
+                        .store(now_ns().saturating_add(PAUSE_NS), Relaxed);
+                }
+            }
+            // Pairs with the acquire in `request`.
+            pending.state.store(0, Release);
+        }
+        if this.full.cmpxchg(LOG_DUE, LOGGED, Relaxed).is_ok() {
+            kernel::pr_notice!(
+                "limit of {} {} reached; all others are counted together\n",
+                MAX_ENTRIES,
+                this.plural
+            );
+        }
+    }
+}
+
+impl<R> Drop for KeyedCounters<R> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `new` has initialised the work. No probe queues the work again, as a provider's
+        // probes are detached before its state is dropped.
+        unsafe { bindings::cancel_work_sync(self.work.get()) };
+        for bucket in &self.buckets {
+            // SAFETY: `&mut self` and the cancelled work exclude all other accesses.
+            let entry = unsafe { bucket.entry.get().read() };
+            if bucket.hash.load(Relaxed) > DELETED && !entry.is_null() {
+                // SAFETY: The pointer is from `into_raw` in `insert`, and is dropped once.
+                drop(unsafe { KBox::from_raw(entry) });
+            }
+        }
+    }
+}

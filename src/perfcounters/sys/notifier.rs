@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The notifier: wakes the readers of a context, and defers work of the context to interrupts, a
+//! timer, a worker or the return of the context's thread to user mode.
+
+use core::ptr::NonNull;
+
+use kernel::bindings;
+use kernel::error::{to_result, Result};
+use kernel::ffi::{c_int, c_void};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::access::Process;
+use super::{sched, shim};
+use crate::contexts::Context;
+use crate::target::Target;
+
+/// A `struct pfm_notifier` (`sys/shim/sampling.c`), which belongs to a context or to a trace. A
+/// trace only uses the functions that wake and wait.
+///
+/// # Invariants
+///
+/// `raw` is a valid notifier that `self` owns. If a context is attached to the notifier, the
+/// notifier is a field of that context.
+pub(crate) struct Notifier {
+    raw: NonNull<shim::Notifier>,
+}
+
+// SAFETY: The C functions of the notifier do their own locking, and any thread may free it in
+// process context.
+unsafe impl Send for Notifier {}
+// SAFETY: The C functions of the notifier do their own locking, and any thread may call them.
+unsafe impl Sync for Notifier {}
+
+impl Notifier {
+    /// Creates a notifier without a context. Returns `ENOMEM` if memory is short. May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: The callee may allocate, as the caller is in process context.
+        let raw = unsafe { shim::pfm_notifier_new() };
+        // INVARIANT: `raw` was just created, and no context is attached.
+        Ok(Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+        })
+    }
+
+    /// Attaches the context of which the notifier is a field: deferred work is done for this
+    /// context. Called once, before any other thread can reach the context. The context must not
+    /// move afterwards.
+    pub(crate) fn attach(&self, context: &Context) {
+        let context: *const Context = context;
+        // SAFETY: `raw` is valid by the type's invariant. The notifier is dropped with its context,
+        // and its drop waits until no callback runs.
+        unsafe { shim::pfm_notifier_attach(self.raw.as_ptr(), context.cast()) }
+    }
+
+    /// Wakes the readers, and a thread that [`block_thread`](Self::block_thread) made sleep, and
+    /// sends SIGIO, as soon as interrupts are on. Callable in any context.
+    #[inline]
+    pub(crate) fn wake_readers(&self) {
+        // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
+        unsafe { shim::pfm_notifier_wake_readers(self.raw.as_ptr()) }
+    }
+
+    /// Queues a call of [`Context::deferred_work`] on this CPU, in hard interrupt context, as soon
+    /// as interrupts are on. Callable in any context.
+    #[inline]
+    pub(crate) fn queue_work(&self) {
+        // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
+        unsafe { shim::pfm_notifier_queue_work(self.raw.as_ptr()) }
+    }
+
+    /// Queues a worker that checks whether the user may still monitor the context's thread.
+    /// Callable in any context but NMI; caller holds no lock of this module.
+    pub(crate) fn queue_permission_check(&self) {
+        // SAFETY: `raw` is valid by the type's invariant.
+        unsafe { shim::pfm_notifier_queue_permission_check(self.raw.as_ptr()) }
+    }
+
+    /// Starts the timer, which calls [`Context::deferred_work`] on this CPU after `nanoseconds`. A
+    /// timer that is already started gets the new expiry. Called with interrupts off and not in an
+    /// NMI.
+    #[inline]
+    pub(crate) fn start_timer(&self, nanoseconds: u64) {
+        // SAFETY: `raw` is valid by the type's invariant; the caller is not in an NMI.
+        unsafe { shim::pfm_notifier_start_timer(self.raw.as_ptr(), nanoseconds) }
+    }
+
+    /// Cancels the timer, without waiting for a callback that runs. Called with interrupts off and
+    /// not in an NMI.
+    #[inline]
+    pub(crate) fn cancel_timer(&self) {
+        // SAFETY: `raw` is valid by the type's invariant; the caller is not in an NMI.
+        unsafe { shim::pfm_notifier_cancel_timer(self.raw.as_ptr()) }
+    }
+
+    /// Makes the current thread sleep on its way to user mode, until [`resume`](Self::resume) or a
+    /// signal. Callable in any context.
+    ///
+    /// At first, and then once a second, the thread checks that the process `asker` still may stop
+    /// it. If `asker` may not stop the thread, the context ends and the thread continues.
+    pub(crate) fn block_thread(&self, asker: &Process) {
+        // SAFETY: `raw` is valid by the type's invariant; `asker` holds a reference to its `struct
+        // pid`.
+        unsafe { shim::pfm_notifier_block_thread(self.raw.as_ptr(), asker.as_ptr()) }
+    }
+
+    /// Allows a thread that [`block_thread`](Self::block_thread) made sleep to continue. The thread
+    /// continues when [`wake_blocked`](Self::wake_blocked) or [`wake_readers`](Self::wake_readers)
+    /// wakes it, at the latest a second later. Callable in any context.
+    pub(crate) fn resume(&self) {
+        // SAFETY: `raw` is valid by the type's invariant; the callee only writes a flag.
+        unsafe { shim::pfm_notifier_resume(self.raw.as_ptr()) }
+    }
+
+    /// Wakes a thread that [`block_thread`](Self::block_thread) made sleep. Preemption may be off,
+    /// but the caller holds no lock of this module.
+    pub(crate) fn wake_blocked(&self) {
+        // SAFETY: `raw` is valid by the type's invariant.
+        unsafe { shim::pfm_notifier_wake_blocked(self.raw.as_ptr()) }
+    }
+
+    /// Drops a reference to the context after an RCU grace period, when no lookup that found the
+    /// context is still using it. Called in process context.
+    ///
+    /// # Safety
+    ///
+    /// A context is attached to the notifier. The caller has given up one reference to the context
+    /// by `Arc::into_raw`.
+    pub(crate) unsafe fn free_context(&self) {
+        // SAFETY: `raw` is valid by the type's invariant, and by the function's requirement the
+        // callee owns the reference.
+        unsafe { shim::pfm_notifier_free_context(self.raw.as_ptr()) }
+    }
+
+    /// Sleeps until `ready` returns true. `ready` is called at once and at each wakeup of the
+    /// readers. Returns `ERESTARTSYS` if a signal is pending. Called in process context.
+    pub(crate) fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
+        let function = ready_callback(&ready);
+        // SAFETY: `raw` is valid by the type's invariant. `function` takes a pointer to `ready`,
+        // which lives until the call returns.
+        to_result(unsafe {
+            shim::pfm_notifier_wait(self.raw.as_ptr(), function, (&raw mut ready).cast())
+        })
+    }
+
+    /// Sleeps as [`wait`](Self::wait) does, but at most for `nanoseconds`. Returns whether `ready`
+    /// returned true.
+    pub(crate) fn wait_for(
+        &self,
+        mut ready: impl FnMut() -> bool,
+        nanoseconds: u64,
+    ) -> Result<bool> {
+        let function = ready_callback(&ready);
+        // SAFETY: `raw` is valid by the type's invariant. `function` takes a pointer to `ready`,
+        // which lives until the call returns.
+        let rc = unsafe {
+            let arg = (&raw mut ready).cast();
+            shim::pfm_notifier_wait_for(self.raw.as_ptr(), function, arg, nanoseconds)
+        };
+        to_result(rc)?;
+        Ok(rc != 0)
+    }
+
+    /// Adds the caller of poll() to the readers.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of `file_operations.poll`. The notifier lives as long as `file` is
+    /// open.
+    pub(super) unsafe fn poll(
+        &self,
+        file: *mut bindings::file,
+        table: *mut bindings::poll_table_struct,
+    ) {
+        // SAFETY: `raw` is valid by the type's invariant, and the arguments are valid by the
+        // function's requirement.
+        unsafe { shim::pfm_notifier_poll(self.raw.as_ptr(), file, table) }
+    }
+
+    /// Adds or removes a receiver of SIGIO.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of `file_operations.fasync`.
+    pub(super) unsafe fn fasync(&self, fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
+        // SAFETY: `raw` is valid by the type's invariant, and the arguments are valid by the
+        // function's requirement.
+        unsafe { shim::pfm_notifier_fasync(self.raw.as_ptr(), fd, file, on) }
+    }
+}
+
+/// Returns a C function that calls a closure of type `F` by its address.
+fn ready_callback<F: FnMut() -> bool>(_: &F) -> unsafe extern "C" fn(*mut c_void) -> bool {
+    /// # Safety
+    ///
+    /// `ready` points to an `F` that nothing else uses during the call.
+    unsafe extern "C" fn call<F: FnMut() -> bool>(ready: *mut c_void) -> bool {
+        // SAFETY: By the function's requirement `ready` points to an `F` that nothing else uses.
+        unsafe { (*ready.cast::<F>())() }
+    }
+    call::<F>
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant `self` owns `raw`, and `raw` is no longer used. The
+        // callee waits for callbacks that run.
+        unsafe { shim::pfm_notifier_free(self.raw.as_ptr()) }
+    }
+}
+
+/// Drops the reference that a call of [`Notifier::free_context`] has passed on.
+///
+/// # Safety
+///
+/// Called only by `sys/shim/sampling.c`, in a worker, once for each call of
+/// [`Notifier::free_context`].
+#[no_mangle]
+unsafe extern "C" fn pfm_context_put(context: *const c_void) {
+    // SAFETY: The pointer is from `Arc::into_raw`, by the requirement of
+    // [`Notifier::free_context`].
+    drop(unsafe { Arc::from_raw(context.cast::<Context>()) });
+}
+
+/// Ends a context whose thread sleeps after [`Notifier::block_thread`], because the user of the
+/// context may not stop that thread any more.
+///
+/// # Safety
+///
+/// Called only by `sys/shim/sampling.c`, in the sleeping thread, inside an RCU read-side critical
+/// section, with the context that is attached to the notifier.
+#[no_mangle]
+unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
+    let _preempt = sched::NoPreempt::new();
+    // SAFETY: [`Notifier::free_context`] clears the pointer before it starts the grace period after
+    // which the context is freed. The caller read the pointer inside an RCU read-side critical
+    // section.
+    unsafe { (*context.cast::<Context>()).end(Target::Thread(sched::current())) };
+}
+
+/// Checks again whether the user of a context may monitor the context's thread.
+///
+/// # Safety
+///
+/// Called only by `sys/shim/sampling.c`, in a worker, with the context that is attached to the
+/// notifier.
+#[no_mangle]
+unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
+    // SAFETY: The notifier is a field of the context, and its drop cancels this work and waits for
+    // it. After an error the check is made again when the thread is next switched to.
+    let _ = unsafe { (*context.cast::<Context>()).recheck_permission() };
+}
+
+/// Handles the irq_work of a notifier, or the timer if `timer` is set.
+///
+/// # Safety
+///
+/// Called only by `sys/shim/sampling.c`, with interrupts off, with the context that is attached to
+/// the notifier.
+#[no_mangle]
+unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {
+    // SAFETY: The notifier is a field of the context, and its drop waits for the irq_work and the
+    // timer.
+    unsafe { (*context.cast::<Context>()).deferred_work(timer) }
+}

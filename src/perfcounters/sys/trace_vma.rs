@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Mappings of `/dev/perftrace` in traced processes.
+//!
+//! A process maps two pieces: the read-only piece (control page, marker words, filters) and the
+//! buffers. Page faults insert the pages of both pieces.
+
+use kernel::bindings;
+use kernel::error::{from_result, to_result};
+use kernel::ffi::{c_int, c_ulong, c_void};
+use kernel::prelude::*;
+
+use engine::trace::map;
+
+use super::buffers::PAGE;
+use super::costs::CostTimer;
+use super::file::Ops;
+use super::process::Mm;
+use super::shim;
+use super::trace::{opened, Role};
+use crate::costs::SelfStat;
+use crate::tracing::{self, children};
+
+pub(super) static VM_OPS: Ops<bindings::vm_operations_struct> =
+    Ops(bindings::vm_operations_struct {
+        open: Some(vma_open),
+        close: Some(vma_close),
+        fault: Some(fault),
+        ..pin_init::zeroed()
+    });
+
+/// Maps the read-only piece or the buffers. The file offset selects the piece, and the mapping must
+/// cover the whole piece. Returns `EINVAL` for any other offset or length, and if the file does not
+/// belong to a process that attached with this address space.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.mmap` of `/dev/perftrace`.
+pub(super) unsafe extern "C" fn mmap(
+    file: *mut bindings::file,
+    vma: *mut bindings::vm_area_struct,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: The kernel calls this operation only for files that `open` has set up.
+        let role = unsafe { opened(file) }.role();
+        let Some(Role::Process(attached)) = role.as_deref() else {
+            return Err(EINVAL);
+        };
+        // SAFETY: The area is being set up, and only this call uses the area.
+        let (pgoff, length, mm) = unsafe {
+            let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
+            (
+                (*vma).vm_pgoff as u64,
+                bounds.vm_end.wrapping_sub(bounds.vm_start) as u64,
+                (*vma).vm_mm,
+            )
+        };
+        let writable = pgoff == map::BUFFERS / PAGE as u64;
+        let bytes = match writable {
+            true => tracing::attached::mapped_bytes(),
+            false => map::READ_BYTES,
+        };
+        if !(writable || pgoff == 0) || length != bytes || !attached.mm.is_at(mm) {
+            return Err(EINVAL);
+        }
+        // SAFETY: The area is being set up, and `VM_OPS` is static.
+        to_result(unsafe { shim::pt_vma(vma, &VM_OPS.0, writable) })?;
+        let first = tracing::attached::base(attached.key) / PAGE as u64;
+        // SAFETY: The area is being set up and is in no tree yet, so its offset may be changed.
+        unsafe { (*vma).vm_pgoff = (pgoff.wrapping_add(first)) as c_ulong };
+        // SAFETY: The area is a mapping of this device that is being set up, and has its final
+        // bounds and offset.
+        unsafe {
+            set_key(vma, attached.key);
+            count_mapping(vma, attached.key, true);
+        }
+        Ok(0)
+    })
+}
+
+/// Returns the key of the process that an area belongs to; 0 if that process could not be traced.
+///
+/// # Safety
+///
+/// `vma` is a mapping of this device.
+unsafe fn key_of(vma: *const bindings::vm_area_struct) -> u64 {
+    // SAFETY: By the function's requirement `vma` is valid, and its private data is a key.
+    unsafe { (*vma).vm_private_data as u64 }
+}
+
+/// Stores the key of the process that an area belongs to.
+///
+/// # Safety
+///
+/// `vma` is a mapping of this device that is being set up or copied.
+unsafe fn set_key(vma: *mut bindings::vm_area_struct, key: u64) {
+    // SAFETY: By the function's requirement `vma` is valid, and nothing else accesses its private
+    // data.
+    unsafe { (*vma).vm_private_data = key as *mut c_void };
+}
+
+/// Counts an area that was added to a process (`more`) or removed from the process, and updates the
+/// address of the mapped piece.
+///
+/// # Safety
+///
+/// `vma` is a mapping of this device.
+unsafe fn count_mapping(vma: *const bindings::vm_area_struct, key: u64, more: bool) {
+    // SAFETY: By the function's requirement `vma` is valid. The bounds of an area do not change
+    // during a call of one of its `vm_operations_struct`.
+    let (pgoff, at, end) = unsafe {
+        let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
+        (
+            (*vma).vm_pgoff as u64,
+            bounds.vm_start as u64,
+            bounds.vm_end as u64,
+        )
+    };
+    let from = tracing::attached::offset_within(pgoff.wrapping_mul(PAGE as u64));
+    let piece = usize::from(from >= map::BUFFERS);
+    let bytes = match piece {
+        0 => map::READ_BYTES,
+        _ => tracing::attached::mapped_bytes(),
+    };
+    let whole = end.wrapping_sub(at) == bytes;
+    tracing::attached::count_mapping(key, piece, at, whole, more);
+}
+
+/// Counts a new area. A copy that fork() makes in another address space gets the key of a new
+/// process, which inherits the markers of its parent.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `vm_operations_struct.open` of a mapping of this device.
+unsafe extern "C" fn vma_open(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: The area is a mapping of this device that was split, moved or copied; its address
+    // space is locked for writing.
+    unsafe {
+        shim::pt_wipe_on_fork(vma);
+        let mm = (*vma).vm_mm as usize;
+        let mut key = key_of(vma);
+        if key != 0 && !tracing::attached::is_of(key, mm) {
+            key = children::create_child(key, mm);
+            set_key(vma, key);
+        }
+        count_mapping(vma, key, true);
+    }
+}
+
+/// Uncounts an area that is removed.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `vm_operations_struct.close` of a mapping of this device.
+unsafe extern "C" fn vma_close(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: The area is a mapping of this device.
+    unsafe { count_mapping(vma, key_of(vma), false) }
+}
+
+#[no_mangle]
+extern "C" fn pt_announce() {
+    if let Some(mm) = Mm::of_current() {
+        children::announce(&mm);
+    }
+}
+
+#[no_mangle]
+extern "C" fn pt_shared_thread(parent: u32) {
+    children::mark_shared_thread(parent);
+}
+
+#[no_mangle]
+extern "C" fn pt_count_missed(mm: usize) {
+    children::count_missed(mm);
+}
+
+/// Sets up the pages of a process that was created by fork() and accesses its mappings for the
+/// first time. Returns false if a task other than the child, such as a kernel thread, accesses the
+/// mappings. If memory is short, the process is no longer traced.
+fn attach_child(key: u64) -> bool {
+    match children::attach_child(key) {
+        Ok(false) | Err(ESRCH) => {}
+        // SAFETY: The caller is in process context, and `attach_child()` has refused kernel
+        // threads, so the current task returns to user mode.
+        Ok(true) if unsafe { shim::pt_queue_announce() } == 0 => {}
+        Err(EFAULT) => return false,
+        _ => children::abandon(key),
+    }
+    true
+}
+
+/// Handles a page fault: inserts the page of the faulting address.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of this device.
+unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
+    // SAFETY: The kernel passes the fault, which is valid during the call.
+    let (vma, pgoff) = unsafe {
+        let at = &(*vmf).__bindgen_anon_1;
+        (at.vma, at.pgoff)
+    };
+    // SAFETY: The area is a mapping of this device, and holds its file.
+    let (role, key) = unsafe { (opened((*vma).vm_file).role(), key_of(vma)) };
+    let Some(Role::Process(attached)) = role.as_deref() else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
+    if !attach_child(key) {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    }
+    let nobodys = attached.placeholder.address();
+    // SAFETY: The fault is being handled. The page is a whole page in the direct map, and
+    // `pt_vma()` has set `VM_MIXEDMAP`, so that pages can be inserted.
+    let put = |page: usize| unsafe { shim::pt_insert(vmf, page) };
+    let place =
+        tracing::attached::offset_within((pgoff as u64).wrapping_mul(PAGE as u64)) / PAGE as u64;
+    tracing::attached::fault(Some(key), place, nobodys, put)
+        .unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Deferred work of perfmon that belongs to no single context: the periodic reading of counters
+//! before they wrap, the delayed detaching of probes, suspend and resume.
+
+use kernel::error::{to_result, Result};
+
+use super::shim;
+use crate::session;
+
+#[no_mangle]
+extern "C" fn pfm_wrap_timer_work() {
+    session::sync_all_cpus();
+}
+
+#[no_mangle]
+extern "C" fn pfm_idle_work() {
+    session::detach_idle_probes();
+}
+
+/// Queues [`session::detach_idle_probes`], which detaches the scheduler's probes if no thread is
+/// monitored, after `milliseconds`. The delay saves the cost of attaching the probes again if a
+/// thread is soon monitored.
+pub(crate) fn queue_idle_work(milliseconds: u32) {
+    // SAFETY: [`Workqueues`] exists as long as a context exists.
+    unsafe { shim::pfm_idle_queue(milliseconds) }
+}
+
+/// The workqueues of perfmon. Drop cancels the delayed work, finishes the queued work and detaches
+/// the scheduler's probes.
+pub(crate) struct Workqueues(());
+
+impl Workqueues {
+    /// Creates the workqueues. Returns `ENOMEM` if memory is short.
+    pub(crate) fn create() -> Result<Self> {
+        // SAFETY: The callee is called once, and drop destroys the workqueues.
+        to_result(unsafe { shim::pfm_work_start() })?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Workqueues {
+    fn drop(&mut self) {
+        // SAFETY: `create` has created the workqueues. No file is open, so that no more work is
+        // queued.
+        unsafe { shim::pfm_work_end() }
+        session::detach_idle_probes();
+    }
+}
+
+/// Unloads the contexts of this CPU before the machine suspends (`suspend`), and loads the contexts
+/// again when the machine resumes.
+///
+/// # Safety
+///
+/// Called only by `sys/shim/pmu.c`, on the last online CPU, with interrupts off.
+unsafe extern "C" fn suspend_or_resume(suspend: bool) {
+    session::suspend_or_resume(suspend);
+}
+
+/// The periodic work that reads all counters before they wrap. At most one `WrapTimer` exists. Drop
+/// stops the work, but does not wait for a call in progress.
+pub(crate) struct WrapTimer(());
+
+impl WrapTimer {
+    /// Starts the periodic work, with a period of `milliseconds`.
+    pub(crate) fn start(milliseconds: u32) -> Self {
+        // SAFETY: [`Workqueues`] exists as long as a context exists, and drop stops the periodic
+        // work.
+        unsafe { shim::pfm_wrap_timer_start(milliseconds) }
+        Self(())
+    }
+}
+
+impl Drop for WrapTimer {
+    fn drop(&mut self) {
+        // SAFETY: `start` has started the periodic work.
+        unsafe { shim::pfm_wrap_timer_stop() }
+    }
+}
+
+/// The registered callbacks of suspend and resume; drop unregisters them.
+pub(crate) struct Power(());
+
+impl Power {
+    /// Registers the callbacks of suspend and resume.
+    pub(crate) fn register() -> Self {
+        // SAFETY: The callee is called once. `suspend_or_resume` is a function of this module, and
+        // drop unregisters the callback.
+        unsafe { shim::pfm_power_register(suspend_or_resume) };
+        Self(())
+    }
+}
+
+impl Drop for Power {
+    fn drop(&mut self) {
+        // SAFETY: `register` has registered the callbacks, which are unregistered once.
+        unsafe { shim::pfm_power_unregister() }
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Markers of processes: their names and fields, and their conversion from and to `struct
+//! perftrace_marker`.
+
+use core::cmp::Ordering;
+
+use engine::filter;
+use engine::trace::{Marker, Zero};
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KVec;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A registered marker, which never changes.
+pub(crate) struct RegisteredMarker {
+    /// The name of the marker, `provider:event`.
+    pub(crate) name: KVec<u8>,
+    /// The fields of the marker, as text.
+    pub(super) fields: KVec<u8>,
+}
+
+impl RegisteredMarker {
+    /// Copies a marker that a process registers. Returns `EINVAL` for an invalid name or invalid
+    /// fields, or `ENOMEM`. May sleep.
+    pub(crate) fn new(marker: &Marker) -> Result<Self> {
+        let (name, fields) = texts(marker)?;
+        Ok(Self {
+            name: copy(name)?,
+            fields: copy(fields)?,
+        })
+    }
+
+    /// Returns the size of the marker in memory in bytes, including its entries in the lists of a
+    /// process.
+    pub(super) fn memory(&self) -> usize {
+        let texts = self.name.len().wrapping_add(self.fields.len());
+        let beside = size_of::<(Arc<Self>, u32, u16)>();
+        texts.wrapping_add(size_of::<Self>()).wrapping_add(beside)
+    }
+
+    /// Compares the marker with a name and fields, by name first.
+    pub(super) fn cmp(&self, name: &[u8], fields: &[u8]) -> Ordering {
+        let by_name = (*self.name).cmp(name);
+        by_name.then_with(|| (*self.fields).cmp(fields))
+    }
+
+    /// Returns the marker as `struct perftrace_marker`.
+    pub(crate) fn marker(&self, number: usize) -> Marker {
+        marker(&self.name, &self.fields, number)
+    }
+}
+
+/// Returns a marker as `struct perftrace_marker`.
+pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
+    let mut marker = Marker {
+        number: number as u32,
+        ..Marker::ZERO
+    };
+    for (to, byte) in marker.name.iter_mut().zip(name) {
+        *to = *byte;
+    }
+    for (to, byte) in marker.fields.iter_mut().zip(fields) {
+        *to = *byte;
+    }
+    marker
+}
+
+/// Returns the name and the fields of a marker. Returns `EINVAL` if the name or the fields are
+/// invalid, or if the name is that of a kernel marker.
+fn texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
+    let name = filter::text(&marker.name).ok_or(EINVAL)?;
+    let fields = filter::text(&marker.fields).ok_or(EINVAL)?;
+    let kernels = name.starts_with(b"kernel:");
+    if kernels || !filter::check_name(name) || !filter::check_fields(fields) {
+        return Err(EINVAL);
+    }
+    Ok((name, fields))
+}
+
+/// Returns a copy of `bytes`, or `ENOMEM`.
+fn copy(bytes: &[u8]) -> Result<KVec<u8>> {
+    let mut copy = KVec::with_capacity(bytes.len(), GFP_KERNEL_ACCOUNT)?;
+    copy.extend_from_slice(bytes, GFP_KERNEL_ACCOUNT)?;
+    Ok(copy)
+}

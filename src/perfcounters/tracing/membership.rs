@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Adding processes to traces and setting the bits of their markers, for new traces, processes and
+//! markers.
+//!
+//! Permission is checked, and names are matched with globs, without holding `TRACING`.
+
+use engine::trace::flag;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+use kernel::task::Task;
+
+use super::ends::MAX_PER_HOLD;
+use super::glob_cache::{GlobCache, TraceGlobs};
+use super::marker::RegisteredMarker;
+use super::process::Process;
+use super::trace::{search, PermissionCheck, Trace};
+use super::Tracing;
+use crate::sys::account::Charge;
+use crate::sys::lock::TRACING;
+use crate::sys::process::is_dying;
+
+/// The result of [`Tracing::set_cached_bits`]: the marker to continue from, the marker whose name
+/// must be matched, or the end.
+enum CacheScan {
+    Pending(usize),
+    Unmatched(usize, Arc<RegisteredMarker>),
+    Done,
+}
+
+/// A permission check of a trace, and the leader of the process to check.
+type PermissionQuery = (PermissionCheck, ARef<Task>);
+
+impl Tracing {
+    /// Adds a process to a trace. The caller has checked the permission.
+    fn join(&mut self, id: u64, key: u64) {
+        let generations = self.generations;
+        let Some((trace, process)) = self.trace_and_process(id, key) else {
+            return;
+        };
+        let Some(slot) = trace.slot.filter(|_| trace.may_join(process)) else {
+            return;
+        };
+        let generation = generations.get(slot).copied().unwrap_or(0);
+        // Unmap the placeholder pages of writers that have accessed the slot before.
+        process.unmap_slot(slot);
+        process.set_in(slot, true);
+        process.begin_slot(slot, trace.process_view(generation));
+    }
+
+    /// Returns a copy of a trace's globs; `None` if the process is not in the trace.
+    fn globs_of(&mut self, id: u64, key: u64) -> Option<TraceGlobs> {
+        let (trace, process) = self.trace_and_process(id, key)?;
+        trace.has_live(process).then(|| trace.trace_globs())
+    }
+
+    /// Sets the bits of a process's markers by the cache, beginning with marker `from`. Stops at
+    /// the first name that is not in the cache.
+    fn set_cached_bits(&mut self, wishes: &TraceGlobs, key: u64, from: usize) -> CacheScan {
+        let Some((trace, process)) = self.trace_and_process(wishes.id, key) else {
+            return CacheScan::Done;
+        };
+        let mut number = from;
+        while let Some(known) = process.markers.get(number) {
+            let Some(has) = trace.glob_cache.find(&known.name) else {
+                return CacheScan::Unmatched(number, known.clone());
+            };
+            set_wanted(trace, process, wishes, (number, has));
+            number = number.wrapping_add(1);
+            if number.wrapping_sub(from) >= MAX_PER_HOLD {
+                return CacheScan::Pending(number);
+            }
+        }
+        CacheScan::Done
+    }
+
+    /// Sets a marker's bit and adds the result of the match to the cache. If the cache is too
+    /// small, returns the size of a larger table and an empty charge of the user.
+    fn store_match(
+        &mut self,
+        wishes: &TraceGlobs,
+        key: u64,
+        known: &RegisteredMarker,
+        answer: (usize, bool),
+    ) -> Option<(usize, Charge)> {
+        let (trace, process) = self.trace_and_process(wishes.id, key)?;
+        set_wanted(trace, process, wishes, answer);
+        let larger = trace.glob_cache.put(&known.name, answer.1)?;
+        Some((larger, trace.payer().empty()))
+    }
+
+    /// Returns the key of the next process and, if that process can join the trace, the permission
+    /// check to make.
+    fn next_process(&self, id: u64, after: u64) -> Option<(u64, Option<PermissionQuery>)> {
+        let trace = self.traces.iter().find(|trace| trace.id == id)?;
+        if !trace.is_on() {
+            return None;
+        }
+        let process = self.next_process_where(after, |_| true)?;
+        let may = trace
+            .may_join(process)
+            .then(|| permission_query((trace, process)));
+        Some((process.key, may.flatten()))
+    }
+
+    /// Returns the process with the lowest key above `after` that `wanted` accepts.
+    pub(super) fn next_process_where(
+        &self,
+        after: u64,
+        wanted: impl Fn(&Process) -> bool,
+    ) -> Option<&Process> {
+        let from = search(&self.processes, after.wrapping_add(1), |process| {
+            process.key
+        });
+        let (Ok(place) | Err(place)) = from;
+        let mut rest = self.processes.iter().skip(place);
+        rest.find(|process| wanted(process))
+            .map(|process| &**process)
+    }
+}
+
+/// Adds a new process, or a child after its first access, to all traces whose makers have
+/// permission. `TRACING` is not held.
+pub(crate) fn join_traces(key: u64) {
+    let mut after = 0u64;
+    loop {
+        let could = |trace: &Trace, process: &Process| trace.may_join(process);
+        let found = TRACING
+            .lock()
+            .trace_of(key, after, could)
+            .map(permission_query);
+        let Some((asks, leader)) = found.flatten() else {
+            return;
+        };
+        after = asks.id;
+        if asks.allows(&leader) {
+            TRACING.lock().join(asks.id, key);
+            set_all_marker_bits(asks.id, key);
+        }
+    }
+}
+
+/// Returns the permission check to make for a trace and a process; `None` if the process has ended.
+fn permission_query((trace, process): (&Trace, &Process)) -> Option<PermissionQuery> {
+    Some((trace.permission_check(), process.leader()?.clone()))
+}
+
+/// Sets the bits of a new marker for all traces that the process is in. `TRACING` is not held.
+pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker) {
+    let mut after = 0u64;
+    loop {
+        let all = TRACING.lock();
+        let found = all.trace_of(key, after, |trace, process| trace.has_live(process));
+        let said = |trace: &Trace| (trace.trace_globs(), trace.glob_cache.find(&known.name));
+        let Some((wishes, said)) = found.map(|(trace, _)| said(trace)) else {
+            return;
+        };
+        drop(all);
+        after = wishes.id;
+        match said {
+            Some(has) => {
+                let mut all = TRACING.lock();
+                if let Some((trace, process)) = all.trace_and_process(wishes.id, key) {
+                    set_wanted(trace, process, &wishes, (number, has));
+                }
+            }
+            None => match_marker(&wishes, key, number, known),
+        }
+    }
+}
+
+/// Adds processes to a new trace, one at a time, until the caller is killed. `TRACING` is not held.
+/// No process is missed for lack of memory: only the cache of matches is allocated, and matching
+/// works without the cache.
+pub(super) fn add_processes(id: u64) {
+    let mut after = 0u64;
+    loop {
+        let next = TRACING.lock().next_process(id, after);
+        let Some((key, could)) = next.filter(|_| !is_dying()) else {
+            return;
+        };
+        after = key;
+        if could.is_some_and(|(asks, leader)| asks.allows(&leader)) {
+            TRACING.lock().join(id, key);
+            set_all_marker_bits(id, key);
+        }
+    }
+}
+
+/// Sets the bits of all markers of a process in a trace. Names are matched without `TRACING`.
+pub(super) fn set_all_marker_bits(id: u64, key: u64) {
+    let Some(wishes) = TRACING.lock().globs_of(id, key) else {
+        return;
+    };
+    let mut number = 0usize;
+    loop {
+        let told = TRACING.lock().set_cached_bits(&wishes, key, number);
+        number = match told {
+            CacheScan::Pending(number) => number,
+            CacheScan::Unmatched(number, known) => {
+                match_marker(&wishes, key, number, &known);
+                number.wrapping_add(1)
+            }
+            CacheScan::Done => return,
+        };
+    }
+}
+
+/// Matches a marker's name with a trace's globs, without `TRACING`, and adds the result to the
+/// cache.
+fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &RegisteredMarker) {
+    let answer = (number, wishes.matches(&known.name));
+    let larger = TRACING.lock().store_match(wishes, key, known, answer);
+    let Some((larger, payer)) = larger else {
+        return;
+    };
+    let made = GlobCache::new(larger, &payer);
+    let mut all = TRACING.lock();
+    let Ok(trace) = all.trace(wishes.id) else {
+        return;
+    };
+    let before = match made {
+        Ok(made) => {
+            let before = trace.glob_cache.grow(made);
+            trace.glob_cache.put(&known.name, answer.1);
+            Some(before)
+        }
+        Err(_) => {
+            trace.glob_cache.fix_size();
+            None
+        }
+    };
+    drop(all);
+    drop(before);
+}
+
+/// Sets or clears a marker's bit for a trace.
+fn set_wanted(trace: &Trace, process: &Process, wishes: &TraceGlobs, (number, has): (usize, bool)) {
+    // A call that has paused or resumed the trace since the globs were copied sets the bits of the
+    // markers itself.
+    let same = wishes.is_paused() == trace.has_flag(flag::PAUSED);
+    if let Some(slot) = trace.slot.filter(|_| same && trace.has_live(process)) {
+        process.set_wanted(number, slot, has && !wishes.is_paused());
+    }
+}

@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu-skylake
+ * timeout: 120
+ *
+ * Effects of a context on others:
+ *  - starting, stopping and closing a context interrupts no CPU without need;
+ *  - event sets that are switched too often are limited, as sampling is;
+ *  - an administrator's context evicts a user's context that has the registers or the thread it
+ *    needs;
+ *  - an evicted context does not keep the PMU reserved, and a stopped counter is disabled.
+ */
+#include "costs.h"
+#include "sets.h"
+#include <sys/stat.h>
+
+#define MS	1000000ULL
+#define NR_STARTS	50
+
+/* Returns the number of interrupts of kind @kind on both CPUs. */
+static __u64 nr_interrupts(const char *kind)
+{
+	FILE *f = fopen("/proc/interrupts", "r");
+	char line[400], *pos;
+	__u64 sum = 0;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		pos = strstr(line, kind);
+		if (!pos)
+			continue;
+		pos += strlen(kind);
+		for (int cpu = 0; cpu < 2; cpu++)
+			sum += strtoull(pos, &pos, 10);
+	}
+	if (f)
+		fclose(f);
+	return sum;
+}
+
+/* Starts and stops the context of a sleeping thread: no CPU needs to be interrupted. */
+static void test_sleeping_target(void)
+{
+	int fd = pfm_create(0), i, rc = 0;
+	pid_t child = fork();
+	__u64 before;
+
+	if (!child)
+		for (;;)
+			pause();
+	wait_until(task_state(child) == 'S');
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, child), 0, "1.6 sleeping thread: load succeeds");
+	before = nr_interrupts("CAL:");
+	for (i = 0; i < NR_STARTS; i++)
+		rc |= pfm_start(fd) | pfm_stop(fd);
+	before = nr_interrupts("CAL:") - before;
+	is(rc, 0, "1.6 sleeping thread: its context is started and stopped %d times", NR_STARTS);
+	if (!ok(before < NR_STARTS / 2, "1.6 sleeping thread: start and stop send no IPIs"))
+		note("%llu IPIs", before);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(fd);
+}
+
+/* After PERFMON_START, the context of a thread that runs on CPU 1 counts. */
+static void test_running_target(void)
+{
+	volatile __u64 *rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+				      MAP_SHARED | MAP_ANONYMOUS, -1, 0), before;
+	int fd = pfm_create(0), i, uncounted = 0;
+	pid_t child = fork();
+
+	if (!child) {
+		pin_to_cpu(1);
+		for (;;) {
+			spin(100);
+			++*rounds;
+		}
+	}
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, child), 0, "1.6 thread that runs on another CPU: load succeeds");
+	for (i = 0; i < NR_STARTS; i++) {
+		wait_until(*rounds > 1000);
+		before = pfm_read_pmd(fd, 0);
+		pfm_start(fd);
+		*rounds = 0;
+		wait_until(*rounds > 100);
+		uncounted += pfm_read_pmd(fd, 0) == before;
+		pfm_stop(fd);
+	}
+	is(uncounted, 0, "1.6 thread that runs on another CPU: counted after each start");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(fd);
+}
+
+/*
+ * Counts the calling thread NR_STARTS times, each time with a new context, from open to close.
+ * Returns the number of function calls by IPI on both CPUs meanwhile.
+ */
+static __u64 count_self_repeatedly(int *rc)
+{
+	__u64 before = nr_interrupts("CAL:");
+
+	for (int i = 0; i < NR_STARTS; i++) {
+		int fd = pfm_create(0);
+
+		pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+		*rc |= pfm_load(fd, this_thread()) | pfm_start(fd) | pfm_stop(fd) | pfm_unload(fd);
+		close(fd);
+	}
+	return nr_interrupts("CAL:") - before;
+}
+
+/*
+ * A thread counts itself again and again. Such self-monitoring interrupts no other CPU and waits
+ * for no grace period.
+ */
+static void test_repeated_self(void)
+{
+	__u64 min = ~0ULL, closes = 0, grace_periods = 0, start;
+	int i, fd, rc = 0;
+
+	/*
+	 * If each context sent one IPI, there would be at least NR_STARTS IPIs. The kernel sends
+	 * some IPIs itself, so the attempt with the fewest IPIs is judged.
+	 */
+	for (i = 0; i < 10 && min >= NR_STARTS; i++) {
+		__u64 calls = count_self_repeatedly(&rc);
+
+		min = calls < min ? calls : min;
+	}
+	is(rc, 0, "1.6 a thread counts itself %d times, with a new context each", NR_STARTS);
+	if (!ok(min < NR_STARTS,
+		"1.6 a thread that counts itself sends fewer IPIs than one per context"))
+		note("%llu IPIs", min);
+	/* On a busy machine either loop may wait for a CPU, so there are up to ten attempts. */
+	for (int try = 0, waits = true; try < 10 && waits; try++) {
+		start = now_ns();
+		for (i = 0; i < NR_STARTS; i++) {
+			fd = pfm_create(0);
+			close(fd);
+		}
+		closes = now_ns() - start;
+		start = now_ns();
+		for (i = 0; i < NR_STARTS; i++)
+			syscall(SYS_membarrier, 1 /* MEMBARRIER_CMD_GLOBAL */, 0, 0);
+		grace_periods = now_ns() - start;
+		waits = closes >= grace_periods / 3;
+	}
+	note("%d closes in %llu us, as many grace periods in %llu us", NR_STARTS, closes / 1000,
+	     grace_periods / 1000);
+	ok(closes < grace_periods / 3,
+	   "1.6 closing a context takes less than a third of a grace period");
+}
+
+static __u64 perfmon_cycle_ns(void)
+{
+	__u64 began = now_ns();
+	int fd = pfm_create(0);
+
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	if (pfm_load(fd, this_thread()) || pfm_start(fd) || pfm_stop(fd) || pfm_unload(fd))
+		bail("a context of oneself");
+	close(fd);
+	return now_ns() - began;
+}
+
+static __u64 perf_cycle_ns(void)
+{
+	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
+					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
+	__u64 began = now_ns();
+	int fd = perf_open(&attr, -1);
+
+	if (fd < 0 || ioctl(fd, PERF_EVENT_IOC_ENABLE, 0) || ioctl(fd, PERF_EVENT_IOC_DISABLE, 0))
+		bail("perf_event_open");
+	close(fd);
+	return now_ns() - began;
+}
+
+/*
+ * Compares the time to set up and close a context of the calling thread with the time for a perf
+ * event. The two times are measured often and in alternation, and the shortest ones are compared.
+ */
+static void test_cost_against_perf(void)
+{
+	__u64 perfmon_ns = ~0ULL, perf_ns = ~0ULL, t;
+
+	for (int i = 0; i < 4 * NR_STARTS; i++) {
+		t = perfmon_cycle_ns();
+		perfmon_ns = t < perfmon_ns ? t : perfmon_ns;
+		t = perf_cycle_ns();
+		perf_ns = t < perf_ns ? t : perf_ns;
+	}
+	note("open to close: %llu us, perf's %llu us", perfmon_ns / 1000, perf_ns / 1000);
+	ok(perfmon_ns < 4 * perf_ns,
+	   "1.6 counting oneself takes less time than four events of perf");
+}
+
+/*
+ * Two sets with a timeout of 10 us. The limit of sampling applies to set switches as well, so the
+ * switches take less than a fifth of the thread's time.
+ */
+static void test_short_timeouts(void)
+{
+	int fd = pfm_create(0);
+	__u64 start, late, timer_ns, share;
+
+	pfm_set_limits("100000", "5");
+	set_create_timed(fd, 0, 10000);
+	set_create_timed(fd, 1, 10000);
+	set_pmc(fd, 0, 0, pfm_instructions(SKYLAKE));
+	set_pmc(fd, 1, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, this_thread()), 0, "1.12 two sets with a timeout of 10 us: load succeeds");
+	pfm_start(fd);
+	start = now_ns();
+	timer_ns = cost_total("timers/time");
+	late = cost_total("sets/late");
+	while (now_ns() - start < 500 * MS)
+		spin(1000);
+	timer_ns = cost_total("timers/time") - timer_ns;
+	late = cost_total("sets/late") - late;
+	pfm_stop(fd);
+	share = timer_ns * 100 / (now_ns() - start);
+	note("%llu %% of the time in timers; %llu and %llu runs, %llu late", share,
+	     set_info(fd, 0).set_runs, set_info(fd, 1).set_runs, late);
+	ok(share < 20,
+	   "1.12 two sets with a timeout of 10 us: timers take less than a fifth of the time");
+	ok(late > 0, "1.12 two sets with a timeout of 10 us: late switches are counted");
+	ok(set_info(fd, 1).set_runs > 10,
+	   "1.12 two sets with a timeout of 10 us: set 1 ran more than ten times");
+	close(fd);
+	pfm_set_limits("100000", "25");
+}
+
+/* Returns the reg_flags that PERFMON_READ_PMDS sets for PMD (data register) @number. */
+static __u32 pmd_flags(int fd, __u16 number)
+{
+	struct pfarg_pmd pmd = { .reg_num = number };
+
+	if (set_call(fd, PERFMON_READ_PMDS, &pmd, sizeof(pmd)))
+		bail("read of a PMD");
+	return pmd.reg_flags;
+}
+
+static bool page_has_pmd(const struct perfmon_self *page, __u16 number)
+{
+	for (__u32 i = 0; i < page->nr; i++)
+		if (page->counters[i].pmd == number)
+			return true;
+	return false;
+}
+
+/*
+ * A user's context uses all PMCs (control registers). An administrator's context on the CPU needs
+ * one of these PMCs.
+ */
+static void test_evicted(void)
+{
+	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				  -1, 0);
+	pid_t child;
+	int fd, rc, status;
+
+	child = fork();
+	if (!child) {
+		const struct perfmon_self *page;
+		struct pfarg_ovfl_msg msg;
+		int mine, good = 0;
+		bool whole;
+
+		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
+			_exit(100);
+		mine = pfm_create(0);
+		for (int i = 0; i < 4; i++)
+			pfm_write_pmc(mine, i, pfm_instructions(SKYLAKE));
+		rc = pfm_load(mine, this_thread());
+		page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, mine, PERFMON_SELF_OFFSET);
+		if (page == MAP_FAILED)
+			_exit(101);
+		pfm_start(mine);
+		whole = !pmd_flags(mine, 0) && page_has_pmd(page, 0);
+		*step = 1;
+		wait_until(*step == 11);
+		whole &= !pmd_flags(mine, 0) && page_has_pmd(page, 0);
+		step[1] = whole;
+		*step = 12;
+		wait_until(*step == 2);
+		good |= !rc && pfm_read_message(mine, &msg, 1000) &&
+			msg.msg_type == PFM_MSG_EVICTED;
+		good |= (pfm_read_pmd(mine, 0) > 0) << 1;
+		good |= (pfm_start(mine) == -ESRCH) << 2;
+		good |= (whole && pmd_flags(mine, 0) == PERFMON_REGFL_SHORT) << 5;
+		good |= (whole && !page_has_pmd(page, 0)) << 6;
+		pfm_unload(mine);
+		good |= (pfm_load(mine, this_thread()) == -EBUSY) << 3;
+		*step = 3;
+		wait_until(*step == 4);
+		good |= (!pfm_load(mine, this_thread()) && !pfm_start(mine)) << 4;
+		_exit(good);
+	}
+	wait_until(*step == 1);
+	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, 1), -EINVAL,
+	   "9.2 eviction: an administrator's load on another CPU is EINVAL");
+	*step = 11;
+	wait_until(*step == 12);
+	is(step[1], 1, "9.2 eviction: a load with EINVAL does not end the user's context");
+	rc = pfm_load(fd, 0);
+	*step = 2;
+	is(rc, 0, "9.2 eviction: an administrator's CPU context gets the user's PMC");
+	wait_until(*step == 3);
+	close(fd);
+	*step = 4;
+	waitpid(child, &status, 0);
+	status = WEXITSTATUS(status);
+	ok(status & 1, "9.2 eviction: the user reads PFM_MSG_EVICTED");
+	ok(status & 2, "9.6 eviction: the user can read the counts up to then");
+	ok(status & 4, "9.6 eviction: the user's start is ESRCH");
+	ok(status & 8, "9.2 eviction: the user's load is EBUSY while the PMC is in use");
+	ok(status & 16, "9.2 eviction: the user's load succeeds after the administrator's close");
+	ok(status & 32, "9.6 eviction: the user's PMD has PERFMON_REGFL_SHORT");
+	ok(status & 64, "9.6 eviction: the user's self page does not list the PMD");
+	munmap((void *)step, 4096);
+}
+
+/* A context that was evicted does not reserve the PMU again when its registers are written. */
+static void test_dead_context(void)
+{
+	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
+					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
+	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				  -1, 0);
+	int mine, perf, fd, status;
+	pid_t child;
+
+	child = fork();
+	if (!child) {
+		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
+			_exit(100);
+		mine = pfm_create(0);
+		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
+		if (pfm_load(mine, this_thread()))
+			_exit(101);
+		*step = 1;
+		wait_until(*step == 2);
+		status = pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE)) == 0;
+		status |= (pfm_start(mine) == -ESRCH) << 1;
+		*step = 3;
+		wait_until(*step == 4);
+		_exit(status);
+	}
+	wait_until(*step == 1);
+	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, 0), 0, "9.2 evicted context: an administrator's CPU context takes its PMC");
+	close(fd);
+	*step = 2;
+	wait_until(*step == 3);
+	perf = perf_open(&attr, -1);
+	ok(perf >= 0, "9.2 evicted context: perf can use the PMU after the user has written a PMC");
+	if (perf >= 0)
+		close(perf);
+	*step = 4;
+	waitpid(child, &status, 0);
+	is(WEXITSTATUS(status), 3, "9.2 evicted context: the PMC is written, start is ESRCH");
+	munmap((void *)step, 4096);
+}
+
+/*
+ * A user's context is loaded on a thread. An administrator's context then displaces the user's
+ * context.
+ */
+static void test_displaced(void)
+{
+	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				  -1, 0);
+	pid_t child;
+	int fd, status;
+
+	child = fork();
+	if (!child) {
+		struct pfarg_ovfl_msg msg;
+		int mine, good = 0;
+
+		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
+			_exit(100);
+		mine = pfm_create(0);
+		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
+		good |= !pfm_load(mine, this_thread()) && !pfm_start(mine);
+		*step = 1;
+		wait_until(*step == 2);
+		good |= (pfm_read_message(mine, &msg, 1000) &&
+			 msg.msg_type == PFM_MSG_EVICTED) << 1;
+		pfm_unload(mine);
+		good |= (pfm_load(mine, this_thread()) == -EEXIST) << 2;
+		*step = 3;
+		wait_until(*step == 4);
+		_exit(good);
+	}
+	wait_until(*step == 1);
+	fd = pfm_create(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, child), 0,
+	   "9.2 thread taken over: an administrator loads on a thread with a user's context");
+	pfm_start(fd);
+	*step = 2;
+	wait_until(*step == 3);
+	ok(pfm_read_pmd(fd, 0) > 0, "9.2 thread taken over: the administrator's context counts it");
+	*step = 4;
+	waitpid(child, &status, 0);
+	status = WEXITSTATUS(status);
+	ok(status & 1, "9.2 thread taken over: the user's context was loaded and started before");
+	ok(status & 2, "9.2 thread taken over: the user reads PFM_MSG_EVICTED");
+	ok(status & 4, "9.2 thread taken over: the user's load is EEXIST");
+	close(fd);
+	munmap((void *)step, 4096);
+}
+
+/*
+ * The only context with hardware registers belongs to a user. An administrator's context without
+ * hardware registers displaces the user's context from the thread, so that perf can use the PMU.
+ */
+static void test_pmu_is_freed(void)
+{
+	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
+					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
+	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				  -1, 0);
+	pid_t child;
+	int fd, perf;
+
+	child = fork();
+	if (!child) {
+		int mine;
+
+		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
+			_exit(100);
+		mine = pfm_create(0);
+		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
+		if (pfm_load(mine, this_thread()) || pfm_start(mine))
+			_exit(101);
+		*step = 1;
+		wait_until(*step == 2);
+		_exit(0);
+	}
+	wait_until(*step == 1);
+	perf = perf_open(&attr, -1);
+	ok(perf < 0,
+	   "9.2 last hardware context: perf's event fails while a user's context has the PMU");
+	if (perf >= 0)
+		close(perf);
+	fd = pfm_create(0);
+	is(pfm_load(fd, child), 0,
+	   "9.2 last hardware context: an administrator's context without registers evicts it");
+	perf = perf_open(&attr, -1);
+	ok(perf >= 0, "9.2 last hardware context: perf's event opens after the eviction");
+	if (perf >= 0)
+		close(perf);
+	*step = 2;
+	waitpid(child, NULL, 0);
+	close(fd);
+	munmap((void *)step, 4096);
+}
+
+/* A stopped counter is disabled in its own PMC as well, not only in the global control register. */
+static void test_stopped_pmc(void)
+{
+	int fd = pfm_create(0);
+
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, this_thread()), 0, "1.4 PMC enable bit: load succeeds");
+	pfm_start(fd);
+	spin(1000);
+	ok(msr_raw("rd 0x186") & PFM_ENABLE, "1.4 PMC enable bit: set while the context counts");
+	pfm_stop(fd);
+	is(msr_raw("rd 0x186") & PFM_ENABLE, 0, "1.4 PMC enable bit: clear after the stop");
+	close(fd);
+}
+
+int main(void)
+{
+	plan(5 + 1 + 3 + 4 + 8 + 2 + 5 + 3 + 3 + 3);
+	pin_to_cpu(0);
+	load_sampling_modules(SKYLAKE);
+	pc_open(&costs_pc);
+	if (chmod("/dev/perfmon", 0666))
+		bail("chmod");
+	msr_raw_load();
+	test_sleeping_target();
+	test_running_target();
+	test_repeated_self();
+	test_cost_against_perf();
+	test_short_timeouts();
+	test_evicted();
+	test_displaced();
+	test_pmu_is_freed();
+	test_dead_context();
+	test_stopped_pmc();
+	pc_close(&costs_pc);
+	chmod("/dev/perfmon", 0600);
+	return finish();
+}

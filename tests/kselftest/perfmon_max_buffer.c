@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: large_memory
+ * worlds: stock
+ * timeout: 120
+ *
+ * Sampling buffers and rings of the largest size (1 GiB). A size of more than 1 GiB is refused.
+ */
+#include "memory.h"
+#include "sampling.h"
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#define MAX_SIZE	(1ULL << 30)
+
+/* Maps the buffer. Returns true if the first and last bytes of the buffer can be read. */
+static bool is_mapped(int fd, size_t bytes)
+{
+	volatile char *mem = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	bool readable = mem != MAP_FAILED && mem[bytes - 1] == 0 && mem[0] + 1;
+
+	if (mem != MAP_FAILED)
+		munmap((void *)mem, bytes);
+	return readable;
+}
+
+static void test_max_size(const char *what, int fd, size_t bytes)
+{
+	long long before;
+
+	if (!ok(fd >= 0, "9.4 %s of 1 GiB is created", what))
+		note("%s", strerror(-fd));
+	before = meminfo("MemFree:") / 1024;
+	ok(is_mapped(fd, bytes), "9.4 %s of 1 GiB can be read to its end", what);
+	close(fd);
+	wait_until(meminfo("MemFree:") / 1024 > before + 1000000);
+	ok(meminfo("MemFree:") / 1024 > before + 1000000,
+	   "9.1 the memory of %s of 1 GiB is free after close", what);
+}
+
+/*
+ * Returns the CPU time in ms of a child that maps the buffer. If @killed_at >= 0, the child is
+ * killed when it has used that many ms.
+ */
+static long mapping_time(int fd, long killed_at)
+{
+	struct rusage used;
+	struct timespec now;
+	clockid_t clock;
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	if (!child) {
+		mmap(NULL, MAX_SIZE, PROT_READ, MAP_SHARED, fd, 0);
+		_exit(0);
+	}
+	if (killed_at >= 0 && !clock_getcpuclockid(child, &clock)) {
+		while (!clock_gettime(clock, &now) && task_state(child) != 'Z' &&
+		       now.tv_sec * 1000 + now.tv_nsec / 1000000 < killed_at)
+			sched_yield();
+		kill(child, SIGKILL);
+	}
+	wait4(child, NULL, 0, &used);
+	return (used.ru_stime.tv_sec + used.ru_utime.tv_sec) * 1000 +
+	       (used.ru_stime.tv_usec + used.ru_utime.tv_usec) / 1000;
+}
+
+/* A process that is killed in mmap() ends without mapping the rest of the buffer. */
+static void test_killed_in_mmap(void)
+{
+	int fd = pfm_create_default(0, MAX_SIZE);
+	long whole = mapping_time(fd, -1), part = mapping_time(fd, whole / 8);
+
+	ok(part < whole / 2, "9.2 SIGKILL ends mmap() of a buffer of 1 GiB early");
+	note("%ld ms of %ld", part, whole);
+	close(fd);
+}
+
+int main(void)
+{
+	plan(6 + 1 + 2 + 1);
+	insmod("perfcounters", "");
+	insmod("pfm_soft", "");
+	insmod("pfm_default", "");
+	insmod("pfm_ring", "");
+	test_max_size("a buffer", pfm_create_default(0, MAX_SIZE), MAX_SIZE);
+	test_max_size("a ring", pfm_create_ring(0, "ring", MAX_SIZE, 0), MAX_SIZE + 4096);
+	test_killed_in_mmap();
+	is(pfm_create_default(0, MAX_SIZE + 8), -EINVAL,
+	   "9.4 a buffer of 1 GiB and 8 bytes is EINVAL");
+	is(pfm_create_ring(0, "ring", 2 * MAX_SIZE, 0), -EINVAL, "9.4 a ring of 2 GiB is EINVAL");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 no memory is charged to any user at the end");
+	return finish();
+}

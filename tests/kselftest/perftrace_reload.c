@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: probes
+ * worlds: stock debug
+ * timeout: 300
+ *
+ * Tests libperftrace while the module is loaded and unloaded. A program that started before the
+ * module is traced after PERFTRACE_WAKE is set in its wake file. Running programs close the device
+ * on PERFTRACE_RELEASE, so that the module can be unloaded, and are traced again by the next
+ * module. PERFTRACE_RELEASE needs CAP_SYS_MODULE.
+ */
+#include "perftrace.h"
+#include <sys/epoll.h>
+#include <sys/stat.h>
+
+#define WAKE_DIR	"/run/perftrace"
+#define WAKE_FILE	WAKE_DIR "/wake"
+#define USER		1000
+#define PROGRAMS	4
+
+/*
+ * Kinds of traced programs. A BUSY program writes an event each millisecond, and a FORKED program
+ * does so in a child of fork(). An IDLE program sleeps in epoll_wait() and writes an event only
+ * after the test has woken it. A LOCKED program is an IDLE program that has called mlockall().
+ */
+enum { BUSY, FORKED, IDLE, LOCKED };
+
+static struct shared {
+	struct {
+		pid_t pid, first;
+		__u64 events;
+		int ready, interrupted, poked;
+	} programs[PROGRAMS];
+	int stop;
+} *shared;
+
+static void write_wake_file(__u32 word)
+{
+	static __u32 words[PERFTRACE_NR_MARKERS];
+	int fd = open(WAKE_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+
+	for (int i = 0; i < PERFTRACE_NR_MARKERS; i++)
+		words[i] = word;
+	if (fd < 0 || ftruncate(fd, PERFTRACE_READ_BYTES) ||
+	    pwrite(fd, words, sizeof(words), PERFTRACE_WORDS) != sizeof(words))
+		bail(WAKE_FILE);
+	close(fd);
+}
+
+static void write_event_of(int n)
+{
+	PERFTRACE(late, event, (u32, program, n), (u64, number, shared->programs[n].events));
+	__atomic_add_fetch(&shared->programs[n].events, 1, __ATOMIC_RELAXED);
+}
+
+static void run_busy(int n)
+{
+	while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
+		write_event_of(n);
+		usleep(1000);
+	}
+	_exit(0);
+}
+
+static void run_idle(int n)
+{
+	struct epoll_event got;
+	int fd = epoll_create1(EPOLL_CLOEXEC);
+
+	while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
+		if (epoll_wait(fd, &got, 1, shared->programs[n].poked ? 1 : 2000) < 0)
+			shared->programs[n].interrupted = errno;
+		if (shared->programs[n].poked)
+			write_event_of(n);
+	}
+	_exit(0);
+}
+
+static void run_program(int n)
+{
+	shared = perftrace_map_inherited(sizeof(*shared));
+	if (n == FORKED && fork())
+		pause();
+	if (n == LOCKED && mlockall(MCL_FUTURE))
+		_exit(97);
+	shared->programs[n].pid = getpid();
+	shared->programs[n].ready = 1;
+	if (n == IDLE || n == LOCKED)
+		run_idle(n);
+	run_busy(n);
+}
+
+static void start_program(int n)
+{
+	char name[] = { '0' + n, 0 };
+
+	shared->programs[n].first = perftrace_spawn(name);
+	wait_until(__atomic_load_n(&shared->programs[n].ready, __ATOMIC_ACQUIRE));
+}
+
+/* Number of records that were read, by program. */
+static __u64 nr_records[PROGRAMS];
+
+static void add_record(const struct perftrace_record *record, __u32 cpu)
+{
+	const __u32 *fields = (const void *)(record + 1);
+
+	(void)cpu;
+	if (record->marker < PERFTRACE_LOST && record->words == 4 && fields[0] < PROGRAMS)
+		nr_records[fields[0]]++;
+}
+
+/* Returns true if the trace gets an event of program @n within three seconds. */
+static bool is_seen(int fd, int n)
+{
+	memset(nr_records, 0, sizeof(nr_records));
+	for (int i = 0; i < 3000 && !nr_records[n]; i++) {
+		usleep(1000);
+		perftrace_drain(fd, add_record);
+	}
+	return nr_records[n];
+}
+
+static int release_on(int fd, int wake, __u32 flags, __u32 size, __u32 *left)
+{
+	struct perftrace_release release = { size, flags, wake, 77 };
+	int rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
+
+	*left = release.left;
+	return rc;
+}
+
+/*
+ * Calls PERFTRACE_RELEASE on a new file, then closes the file. If processes still use the device,
+ * the close cancels the release request to these processes.
+ */
+static int release_with(int wake, __u32 flags, __u32 size)
+{
+	int fd = open_trace_device(), rc;
+	__u32 left;
+
+	rc = release_on(fd, wake, flags, size, &left);
+	close(fd);
+	return rc;
+}
+
+static int release_file(const char *path, int how)
+{
+	int fd = open(path, how | O_CLOEXEC), rc;
+
+	if (fd < 0)
+		bail(path);
+	rc = release_with(fd, 0, sizeof(struct perftrace_release));
+	close(fd);
+	return rc;
+}
+
+static int resume(void)
+{
+	return release_with(-1, PERFTRACE_RESUME, sizeof(struct perftrace_release));
+}
+
+/*
+ * Repeats PERFTRACE_RELEASE for some seconds, until at most @max processes still use the device.
+ * Returns the number of processes that still use the device, or a negative errno.
+ */
+static int release_all(__u32 max)
+{
+	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = open_trace_device(), rc;
+	__u32 left = 0;
+
+	for (int i = 0; i < 5000; i++) {
+		rc = release_on(fd, wake, 0, sizeof(struct perftrace_release), &left);
+		if (rc || left <= max)
+			break;
+		usleep(1000);
+	}
+	close(fd);
+	close(wake);
+	return rc ? rc : (int)left;
+}
+
+static int as_user(void)
+{
+	return in_child({
+		if (setresgid(USER, USER, USER) || setresuid(USER, USER, USER))
+			_exit(99);
+		_exit(-release_with(-1, 0, sizeof(struct perftrace_release)));
+	});
+}
+
+/*
+ * Retries rmmod for a second: the last files of the device may not be released yet, and task work
+ * of the programs may still be running.
+ */
+static int rmmod_soon(void)
+{
+	int rc = -EBUSY;
+
+	rmmod("test_driver");
+	for (int i = 0; i < 1000 && rc; i++) {
+		usleep(1000);
+		rc = rmmod("perfcounters");
+	}
+	return rc;
+}
+
+static void test_started_before_module(void)
+{
+	int slot, fd;
+
+	for (int n = BUSY; n <= FORKED; n++)
+		start_program(n);
+	trace_load();
+	fd = trace_create("late", "late:*", 0, 0, &slot);
+	usleep(50000);
+	perftrace_drain(fd, add_record);
+	is(nr_records[BUSY] + nr_records[FORKED], 0,
+	   "3.8 late attach: programs that started before the module are not traced at once");
+	write_wake_file(PERFTRACE_WAKE | 1 << 16);
+	ok(is_seen(fd, BUSY), "3.8 late attach: a program is traced after PERFTRACE_WAKE is set");
+	ok(is_seen(fd, FORKED),
+	   "3.8 late attach: a child of fork() is traced after PERFTRACE_WAKE is set");
+	start_program(IDLE);
+	is(release_all(0), -EBUSY, "3.8 release: EBUSY while there is a trace");
+	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0,
+	   "3.11 end: the trace that delays the release ends");
+	close(fd);
+}
+
+static void test_release_errors(void)
+{
+	char path[] = "/tmp/shortXXXXXX";
+	const __u32 size = sizeof(struct perftrace_release);
+	int fd = mkstemp(path), pipe_fds[2];
+
+	is(as_user(), EPERM, "9.3 release: a user without CAP_SYS_MODULE gets EPERM");
+	is(release_with(-1, 0, size - 1), -EINVAL, "3.8 release: another structure size is EINVAL");
+	is(release_with(-1, 2, size), -EINVAL, "3.8 release: an unknown flag is EINVAL");
+	is(release_with(fd, PERFTRACE_RESUME, size), -EINVAL,
+	   "3.8 resume: with a wake file is EINVAL");
+	is(release_with(-2, 0, size), -EBADF, "3.8 release: wake descriptor -2 is EBADF");
+	is(release_file(WAKE_FILE, O_RDWR), -EINVAL,
+	   "3.8 release: a wake file that is open for writing is EINVAL");
+	if (ftruncate(fd, PERFTRACE_READ_BYTES - 1))
+		bail("ftruncate");
+	is(release_file(path, O_RDONLY), -EINVAL,
+	   "9.4 release: a wake file that is one byte too short is EINVAL");
+	is(release_file("/tmp", O_RDONLY), -EINVAL,
+	   "3.8 release: a directory as wake file is EINVAL");
+	is(release_file(DEVICE, O_RDONLY), -EINVAL,
+	   "3.8 release: the device as wake file is EINVAL");
+	if (pipe(pipe_fds))
+		bail("pipe");
+	is(release_with(pipe_fds[0], 0, size), -EINVAL,
+	   "3.8 release: a pipe as wake file is EINVAL");
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	close(fd);
+	unlink(path);
+}
+
+static void test_release(void)
+{
+	struct perftrace_create create = make_trace("none", "", 0, 0);
+	struct perftrace_attach attach;
+	__u64 before;
+	int fd;
+
+	write_wake_file(0);
+	is(release_all(0), 0, "3.8 release: all programs let go of the device");
+	fd = open_trace_device();
+	is(try_attach(fd, 0, &attach), -ENODEV, "3.8 release: attaching is ENODEV afterwards");
+	close(fd);
+	is(try_open_trace(PERFTRACE_CREATE, &create), -ENODEV,
+	   "3.8 release: creating a trace is ENODEV afterwards");
+	is(resume(), 0, "3.8 resume: succeeds after all programs have let go");
+	fd = open_trace_device();
+	is(try_attach(fd, 0, &attach), 0, "3.8 resume: a process can attach again");
+	close(fd);
+	is(release_all(0), 0, "3.8 release: all programs let go after a resume, too");
+	is(rmmod_soon(), 0, "1.1 rmmod: perfcounters.ko unloads while programs with markers run");
+	before = __atomic_load_n(&shared->programs[BUSY].events, __ATOMIC_RELAXED);
+	usleep(100000);
+	ok(__atomic_load_n(&shared->programs[BUSY].events, __ATOMIC_RELAXED) > before,
+	   "3.8 release: a busy program keeps running after rmmod");
+	ok(!kill(shared->programs[IDLE].pid, 0),
+	   "3.8 release: a sleeping program keeps running after rmmod");
+	is(shared->programs[IDLE].interrupted, EINTR,
+	   "3.8 release: epoll_wait() of the sleeping program returned EINTR");
+}
+
+static void test_next_module(void)
+{
+	int slot, fd;
+
+	load_modules("");
+	fd = trace_create("again", "late:*", 0, 0, &slot);
+	shared->programs[IDLE].poked = 1;
+	write_wake_file(PERFTRACE_WAKE | 2 << 16);
+	for (int n = BUSY; n < IDLE; n++)
+		ok(is_seen(fd, n), "3.8 reload: program %d is traced by the next module", n);
+	ok(is_seen(fd, IDLE) || is_seen(fd, IDLE),
+	   "3.8 reload: a sleeping program is traced at its next event");
+	write_wake_file(0);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
+	close(fd);
+}
+
+static void test_not_released(void)
+{
+	int slot, fd;
+
+	kill(shared->programs[BUSY].pid, SIGSTOP);
+	start_program(LOCKED);
+	is(release_all(2), 2,
+	   "3.8 release: a stopped program and one with locked memory remain attached");
+	is(rmmod("test_driver"), 0,
+	   "1.1 rmmod: test_driver.ko unloads while programs are attached");
+	is(rmmod("perfcounters"), -EAGAIN,
+	   "1.1 rmmod: perfcounters.ko is EAGAIN while programs are attached");
+	is(resume(), 0, "3.8 resume: succeeds while programs are still attached");
+	kill(shared->programs[BUSY].pid, SIGCONT);
+	fd = trace_create("stays", "late:*", 0, 0, &slot);
+	ok(is_seen(fd, BUSY), "3.8 resume: a program that was still attached is still traced");
+	write_wake_file(PERFTRACE_WAKE | 3 << 16);
+	ok(is_seen(fd, FORKED),
+	   "3.8 resume: a program that had let go is traced again after PERFTRACE_WAKE");
+	trace_ioctl(fd, PERFTRACE_END, NULL);
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		run_program(argv[1][0] - '0');
+	restart_untraced(argv);
+	plan(34);
+	shared = perftrace_map_shared(sizeof(*shared));
+	unload_modules();
+	mkdir(WAKE_DIR, 0755);
+	write_wake_file(0);
+	test_started_before_module();
+	test_release_errors();
+	test_release();
+	test_next_module();
+	test_not_released();
+	shared->stop = 1;
+	for (int n = 0; n < PROGRAMS; n++) {
+		kill(shared->programs[n].pid, SIGKILL);
+		kill(shared->programs[n].first, SIGKILL);
+	}
+	while (wait(NULL) > 0)
+		;
+	unlink(WAKE_FILE);
+	return finish();
+}

@@ -1,0 +1,174 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: pmu-skylake pmu-unequal
+# timeout: 300
+# shellcheck disable=SC2012,SC2016,SC2046,SC2086,SC2317,SC2329,SC3043
+#
+# pfc reports counts that are incomplete and samples that were not taken, as text, CSV and JSON. In
+# the guest pmu-unequal CPU 1 has counters 0 to 3 and CPU 0 has counters 0 to 7. pfc uses the
+# counters that all known CPUs have. A CPU that goes online later may lack some of these counters,
+# and a thread is not counted on that CPU. A context ends early when a context of an administrator
+# takes its registers.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+program=/tests/pfc_follow
+parameters=/sys/module/perfcounters/parameters
+eight=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
+
+# nr_marked_is FORM CAUSE NR: succeeds if NR counts are marked as short, as the format FORM marks
+# them.
+nr_marked_is() {
+	case $1 in
+	people) nr=$(grep -c '(short)$' words) ;;
+	csv) nr=$(grep -c ",$2\$" words) ;;
+	json) nr=$(grep -c "\"short\":\[\"$2\"\]" words) ;;
+	esac
+	[ "$nr" = "$3" ] || { echo "$nr are marked, want $3"; return 1; }
+}
+format_options() { # FORM
+	case $1 in
+	csv) echo -x, ;;
+	json) echo --json ;;
+	esac
+}
+
+# The description is loaded while CPU 1 is offline, so it does not contain the counters of CPU 1.
+load_for_cpu0() {
+	rmmod pfm_intel 2>/dev/null
+	echo 0 >/sys/devices/system/cpu/cpu1/online
+	insmod /modules/pfm_intel.ko
+}
+online="echo 1 >/sys/devices/system/cpu/cpu1/online"
+
+# Events use all eight counters. CPU 1, which lacks the last four, stays offline in
+# test_cpu1_offline() and goes online in test_cpu1_online().
+test_cpu1_offline() { # FORM
+	load_for_cpu0
+	taskset -c 0 pfc stat $(format_options $1) -e $eight $program spin 1000000 2>words
+	rc=$?
+	cat words
+	[ $rc = 0 ] && nr_marked_is $1 elsewhere 0 && ! grep -qE "ended early|omitted" words
+}
+test_cpu1_online() { # FORM
+	load_for_cpu0
+	taskset -c 0 pfc stat $(format_options $1) -e $eight sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7" 2>words
+	rc=$?
+	cat words
+	[ $rc = 7 ] && nr_marked_is $1 elsewhere 8 && grep -qE "^pfc: counting thread [0-9]+ omitted the time on CPUs that lack some of the registers; " words
+}
+test_record() {
+	load_for_cpu0
+	taskset -c 0 pfc record -c 100000 -e $eight -o x sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7" 2>words
+	rc=$?
+	cat words
+	[ $rc = 7 ] && grep -qE "^pfc: sampling thread [0-9]+ omitted the time on CPUs that lack some of the registers; " words
+}
+# The description contains both CPUs. The eight events are multiplexed on the counters that both
+# CPUs have, whichever CPU the program is on.
+test_multiplexed() { # FORM
+	pfc stat $(format_options $1) -e $eight sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000; exit 7" 2>words
+	rc=$?
+	cat words
+	[ $rc = 7 ] && nr_marked_is $1 elsewhere 0 && ! grep -qE "ended early|omitted|not counted" words
+}
+# Each CPU executes 2,000,000 instructions of the loop, and 1/8 of them are branches.
+test_all_cpus() {
+	pfc stat -a -x, -e branches:u sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000" 2>words
+	rc=$?
+	cat words
+	count=$(sed -n 's/^\([0-9]*\),.*branches:u.*/\1/p' words)
+	[ $rc = 0 ] && [ "${count:-0}" -ge 500000 ] && ! grep -q "not counted" words
+}
+
+# Counts a program of an unprivileged user. Meanwhile an administrator counts on all CPUs.
+run_evicted() { # FORM COMMAND
+	rm -f begun over
+	su nobody -s /bin/sh -c "$2 sh -c 'echo >begun; until [ -e over ]; do $program spin 100000; done; exit 7'" 2>words &
+	user=$!
+	within 60 test -e begun && pfc stat -a -e instructions:u true
+	rc=$?
+	echo >over
+	wait $user
+	status=$?
+	cat words
+	[ $rc = 0 ] && [ $status = 7 ] && { [ -z "$1" ] || nr_marked_is $1 evicted 1; }
+}
+test_stat_evicted() { # FORM
+	run_evicted $1 "pfc stat $(format_options $1) -e instructions:u" &&
+		grep -qE "^pfc: counting (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator took the registers; " words
+}
+test_record_evicted() {
+	run_evicted "" "pfc record -c 100000 -e instructions:u -o x" &&
+		grep -qE "^pfc: sampling (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator took the registers; " words
+}
+
+# The loop has $periods periods, and a few more are outside of it. Each period is a sample or is
+# lost.
+periods=10000
+[ -z "${LONG:-}" ] || periods=40000
+test_lost_samples() {
+	echo 0 >$parameters/max_sample_percent
+	echo 1000 >$parameters/max_sample_rate
+	pfc record -c 10000 -e instructions:u -o x $program spin $((periods * 5000)) 2>words
+	rc=$?
+	cat words
+	samples=$(sed -n 's/.*(\([0-9]*\) samples), .*/\1/p' words)
+	lost=$(sed -n 's/.* samples), \([0-9]*\) lost .*/\1/p' words)
+	echo "$samples samples, $lost lost"
+	[ $rc = 0 ] && [ "$lost" -gt 0 ] && [ $((samples + lost)) -ge $periods ] && [ $((samples + lost)) -le $((periods + 100)) ]
+}
+test_throttled_report() {
+	times=$(sed -n 's/^\[ pfc record: throttled \([0-9]*\) times, for \([0-9.]*\) ms: .*/\1/p' words)
+	ms=$(sed -n 's/^\[ pfc record: throttled \([0-9]*\) times, for \([0-9]*\)\.[0-9]* ms: .*/\2/p' words)
+	echo "$times times, $ms ms"
+	[ "${times:-0}" -gt 0 ] && [ "${ms:-0}" -gt 0 ]
+}
+test_throttled_in_file() {
+	pfc report -i x >table
+	grep '^#' table
+	grep -qx "# Throttled: $times times" table && pfc report --json -i x | grep -q "\"throttled\":$times"
+}
+cd /tmp || exit 1
+unload_modules
+case $PMU in
+unequal)
+	plan 11
+	insmod /modules/perfcounters.ko
+	insmod /modules/pfm_soft.ko
+	insmod /modules/pfm_ring.ko
+	for form in people csv json; do
+		check "9.6 pfc stat, $form: no count is marked short on a CPU with all registers" test_cpu1_offline $form
+		check "9.6 pfc stat, $form: counts are marked short on a CPU that lacks a register" test_cpu1_online $form
+	done
+	check "9.6 pfc record: it reports time on a CPU that lacks registers" test_record
+	rmmod pfm_intel
+	insmod /modules/pfm_intel.ko
+	for form in people csv json; do
+		check "9.6 pfc stat, $form: on CPUs that differ, events run by turns on common counters" test_multiplexed $form
+	done
+	check "9.6 pfc stat -a: CPUs that differ are all counted" test_all_cpus
+	;;
+*)
+	plan 7
+	insmod /modules/perfcounters.ko
+	insmod /modules/pfm_intel.ko
+	insmod /modules/pfm_soft.ko
+	insmod /modules/pfm_ring.ko
+	chmod 666 /dev/perfmon
+	mkdir -m 777 here && cd here || exit 1
+	for form in people csv json; do
+		check "9.6 pfc stat, $form: a count is marked short after an eviction" test_stat_evicted $form
+	done
+	check "9.6 pfc record: it reports that sampling ended by an eviction" test_record_evicted
+	check "9.6 pfc record: each period is a sample or is lost" test_lost_samples
+	check "9.6 pfc record: it reports how often and for how long it was throttled" test_throttled_report
+	check "9.6 pfc report: the file has the number of throttlings" test_throttled_in_file
+	cd /tmp && rm -r here
+	;;
+esac
+rm -f x words table said
+unload_modules
+exit $failed

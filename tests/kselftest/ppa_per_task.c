@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: probes
+ * worlds: stock debug
+ * timeout: 600
+ *
+ * Tests tasks that are accounted individually, by /proc/ppa and its files.
+ */
+#include "ppa.h"
+#include <dirent.h>
+#include <grp.h>
+
+#define PPACTL	"/proc/ppa/ppactl"
+#define SIGNALS	5
+
+static int dev;
+static struct ppa_info info;
+
+/*
+ * Contents of the file rawppa: the values of each group of CPUs, then the values of the whole task.
+ */
+struct rawppa {
+	int groups;
+	bool latencies;
+	__u64 values[MAX_CPUS][PPA_NR_VALUES];
+	__u64 runq;
+	__u32 signals[PPA_NR_SIGNALS];
+	__u64 lengths[PPA_NR_LATENCIES];
+};
+
+static const char *task_path(int pid, const char *name)
+{
+	static char path[64];
+
+	snprintf(path, sizeof(path), "/proc/ppa/%d/%s", pid, name);
+	return path;
+}
+
+static int write_entry(int pid, const char *values)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%d %s", pid, values);
+	return ppa_write(PPACTL, text);
+}
+
+static bool has_files(int pid)
+{
+	return !access(task_path(pid, "ppa"), F_OK);
+}
+
+/*
+ * Returns true if the files of task @pid are removed within five seconds. A kernel worker removes
+ * the files.
+ */
+static bool files_are_gone(int pid)
+{
+	int i;
+
+	for (i = 0; i < 500 && has_files(pid); i++)
+		usleep(10000);
+	return !has_files(pid);
+}
+
+static int active_levels(void)
+{
+	return ppa_info(dev).levels;
+}
+
+/* Returns true if accounting stops within five seconds of its last use. */
+static bool has_stopped(void)
+{
+	int i;
+
+	for (i = 0; i < 500 && active_levels(); i++)
+		usleep(10000);
+	return !active_levels();
+}
+
+/*
+ * Reads the file rawppa of task @pid, which has @groups groups of CPUs. Returns 0, a negative
+ * errno, or the size of the file if it is not the expected size.
+ */
+static int read_rawppa(int pid, int groups, bool latencies, struct rawppa *raw)
+{
+	static char bytes[sizeof(*raw) + 1];
+	const size_t values = groups * sizeof(raw->values[0]), lengths = sizeof(raw->lengths);
+	const char *pos = bytes;
+	ssize_t got, total = 0;
+	int fd;
+
+	memset(raw, 0, sizeof(*raw));
+	fd = open(task_path(pid, "rawppa"), O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	while ((got = read(fd, bytes + total, sizeof(bytes) - total)) > 0)
+		total += got;
+	close(fd);
+	if (got < 0)
+		return -errno;
+	if ((size_t)total != values + 8 + sizeof(raw->signals) + (latencies ? lengths : 0))
+		return total;
+	memcpy(raw->values, pos, values);
+	pos += values;
+	memcpy(&raw->runq, pos, 8);
+	pos += 8;
+	memcpy(raw->signals, pos, sizeof(raw->signals));
+	if (latencies)
+		memcpy(raw->lengths, pos + sizeof(raw->signals), lengths);
+	return 0;
+}
+
+static __u64 sum_over_groups(const struct rawppa *raw, int groups, int value)
+{
+	__u64 sum = 0;
+
+	while (groups--)
+		sum += raw->values[groups][value];
+	return sum;
+}
+
+static void ignore_signal(int sig)
+{
+	(void)sig;
+}
+
+static volatile __u64 sink;
+
+/*
+ * Starts a child that stops, works on CPU 0 and then on CPU 1, and stops again. The child then
+ * makes system calls until it is killed.
+ */
+static int start_worker(void)
+{
+	struct timespec pause = { .tv_nsec = 1000000 };
+	int pid, cpu, i;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid)
+		return pid;
+	signal(SIGUSR1, ignore_signal);
+	raise(SIGSTOP);
+	for (cpu = 0; cpu < 2; cpu++) {
+		pin_to_cpu(cpu);
+		for (i = 0; i < 20000000; i++)
+			sink += i;
+		for (i = 0; i < 1000; i++)
+			syscall(SYS_getppid);
+		for (i = 0; i < 10; i++)
+			nanosleep(&pause, NULL);
+	}
+	for (i = 0; i < SIGNALS; i++)
+		raise(SIGUSR1);
+	raise(SIGSTOP);
+	for (;;)
+		pause.tv_sec = syscall(SYS_getppid);
+}
+
+static void test_bad_input(void)
+{
+	int pid = getpid();
+
+	is(write_entry(pid, "1 0 0"), -EINVAL, "4.7 ppactl: too few values are EINVAL");
+	is(write_entry(pid, "1 0 0 1 1"), -EINVAL, "4.7 ppactl: too many values are EINVAL");
+	is(write_entry(pid, "1 0 0 1x"), -EINVAL,
+	   "4.7 ppactl: a value that is not a number is EINVAL");
+	is(write_entry(pid, "2 0 0 1"), -EINVAL, "4.7 ppactl: a flag of 2 is EINVAL");
+	is(write_entry(pid, "0 1 0 1"), -EINVAL,
+	   "4.7 ppactl: latencies without the first flag are EINVAL");
+	is(write_entry(pid, "1 0 0 0"), -EINVAL, "4.7 ppactl: groups of 0 CPUs are EINVAL");
+	is(write_entry(pid, "1 0 1 1"), -EOPNOTSUPP, "4.7 ppactl: timers are EOPNOTSUPP");
+	is(write_entry(0, "1 0 0 1"), -ESRCH, "4.7 ppactl: pid 0 is ESRCH");
+	is(write_entry(0x7fffffff, "1 0 0 1"), -ESRCH,
+	   "4.7 ppactl: a pid that does not exist is ESRCH");
+	is(write_entry(pid, "0 0 0 1"), 0,
+	   "4.7 ppactl: turning off a task that is not accounted succeeds");
+	ok(!has_files(pid) && !active_levels(),
+	   "4.7 ppactl: failed calls account no task and turn nothing on");
+}
+
+/* Checks the values of a task whose work is known, by group of CPUs. */
+static void test_known_work(void)
+{
+	int pid = start_worker(), i, status;
+	struct ppa_task t, other;
+	static struct rawppa r;
+	char text[512];
+	unsigned long long v[16], blocked;
+	double latency, duration;
+
+	waitpid(pid, &status, WUNTRACED);
+	is(write_entry(pid, "1 1 0 1"), 0, "4.7 one task: accounting is turned on");
+	ok(has_files(pid), "4.3 one task: it has files in /proc/ppa");
+	ok(read_file(task_path(pid, "ppactl"), text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
+	   "4.7 one task: its own ppactl has its four values");
+	ok(read_file("/proc/sys/kernel/ppa", text, sizeof(text)) && text[0] == '0',
+	   "4.7 one task: the settings of all tasks are still off");
+	ok(read_file(PPACTL, text, sizeof(text)) && atoi(text) == pid && !strchr(text, '\n')[1],
+	   "4.7 one task: it is the only one in /proc/ppa/ppactl");
+	is(ppa_get_task(dev, getpid(), &other), -ENODATA,
+	   "4.1 one task: PPA_GETTASK of another one is ENODATA");
+	blocked = voluntary_switches(pid);
+	kill(pid, SIGCONT);
+	waitpid(pid, &status, WUNTRACED);
+	/* The task may still be about to stop. The time of a stopped task does not change. */
+	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
+		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0]);
+	blocked = voluntary_switches(pid) - blocked;
+	is(read_rawppa(pid, info.nr_cpus, true, &r), 0,
+	   "4.4 rawppa: has all CPUs, run-queue time, signals and latencies");
+	is(ppa_get_task(dev, pid, &t), 0, "4.4 one task: PPA_GETTASK succeeds");
+	for (i = 0; i < PPA_NR_VALUES && sum_over_groups(&r, info.nr_cpus, i) == t.values[i]; i++)
+		;
+	is(i, PPA_NR_VALUES, "4.4 rawppa: the groups add up to the values of PPA_GETTASK");
+	for (i = 0; i < 2; i++)
+		note("CPU %d: %.2f ms, %.2f in %llu calls, %llu interrupts, blocked %llu", i,
+		     ticks_to_ms(r.values[i][PPA_SCHEDACCUM], &info),
+		     ticks_to_ms(r.values[i][PPA_SCACCUM], &info),
+		     r.values[i][PPA_SYSCALLCNT], r.values[i][PPA_INTCNT],
+		     r.values[i][PPA_SCHEDOUTCNT]);
+	ok(r.values[0][PPA_SYSCALLCNT] >= 1000 && r.values[0][PPA_SYSCALLCNT] < 1100,
+	   "4.4 rawppa: 1,000 to 1,099 system calls on CPU 0");
+	ok(r.values[1][PPA_SYSCALLCNT] >= 1000 && r.values[1][PPA_SYSCALLCNT] < 1100,
+	   "4.4 rawppa: 1,000 to 1,099 system calls on CPU 1");
+	/*
+	 * A sleep may be over before the task has blocked. Migrations and stops block the task,
+	 * too.
+	 */
+	note("it has blocked %llu times", blocked);
+	ok(r.values[0][PPA_SCHEDOUTCNT] >= 5 && r.values[1][PPA_SCHEDOUTCNT] >= 5 &&
+	   r.values[0][PPA_SCHEDOUTCNT] + r.values[1][PPA_SCHEDOUTCNT] + 2 >= blocked &&
+	   r.values[0][PPA_SCHEDOUTCNT] + r.values[1][PPA_SCHEDOUTCNT] <= blocked + 2,
+	   "4.4 rawppa: blocked on both CPUs, as often as the kernel counts, within 2");
+	ok(r.values[0][PPA_SCHEDACCUM] > r.values[0][PPA_SCACCUM] &&
+	   r.values[1][PPA_SCHEDACCUM] > r.values[1][PPA_SCACCUM],
+	   "4.5 rawppa: system time is below all time on both CPUs");
+	is(r.signals[SIGUSR1], SIGNALS, "4.4 rawppa: all signals are counted");
+	is(r.runq, t.runq, "4.4 rawppa: run-queue time is that of PPA_GETTASK");
+	for (v[0] = i = 0; i < PPA_NR_LATENCIES; i++)
+		v[0] += r.lengths[i];
+	ok(v[0] + 4 >= blocked && v[0] < blocked + 20,
+	   "4.4 rawppa: one latency for each wakeup: %llu", v[0]);
+	ok(read_file(task_path(pid, "ppa"), text, sizeof(text)), "4.3 ppa file: can be read");
+	printf("# %.*s\n", (int)strcspn(text, "\n"), text);
+	i = sscanf(text, "All results in micro seconds ([v2.0]) %llu cycles/usec %llu CPUs active\n"
+		   "Usr Sys Int Total\n%llu %llu %llu %llu\n"
+		   "Rescheds Scho Prmpt-Pri Prmpt-Exp Avg-Latency\n%llu %llu %llu %llu %lf\n"
+		   "Sys-Idle Avg-Ctxt-Dur\n%llu %lf\n", &v[0], &v[1], &v[2], &v[3], &v[4],
+		   &v[5], &v[6], &v[7], &v[8], &v[9], &latency, &v[10], &duration);
+	if (i != 13)
+		printf("# %s\n", text);
+	is(i, 13, "4.3 ppa file: has the 13 values of PPA (2006)");
+	is(v[0], info.khz / 1000, "4.6 ppa file: ticks of a microsecond");
+	is(v[1], sysconf(_SC_NPROCESSORS_ONLN), "4.3 ppa file: number of CPUs online");
+	is(v[2] + v[3], v[5], "4.5 ppa file: user and system time add up to the total");
+	is(v[5], t.values[PPA_SCHEDACCUM] * 1000 / info.khz,
+	   "4.3 ppa file: the total is that of PPA_GETTASK");
+	is(v[7], t.values[PPA_SCHEDOUTCNT], "4.3 ppa file: blocked as often as in PPA_GETTASK");
+	ok(latency > 0 && duration > 0 && v[10] > 0,
+	   "4.3 ppa file: idle time, latency and time of a switch are above 0: %.3f us, %.3f us",
+	   latency, duration);
+	/* After the histogram of latencies is turned off, the other values are kept. */
+	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1\n"), 0,
+	   "4.7 ppactl of a task: latencies are turned off");
+	is(read_rawppa(pid, info.nr_cpus, false, &r), 0,
+	   "4.4 rawppa: no latencies after they were turned off");
+	is(sum_over_groups(&r, info.nr_cpus, PPA_SCHEDACCUM), t.values[PPA_SCHEDACCUM],
+	   "4.7 ppactl of a task: its time is kept when latencies are turned off");
+	/* A change of the groups of CPUs resets the values to 0. */
+	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1000"), 0,
+	   "4.7 ppactl of a task: all CPUs become one group");
+	is(read_rawppa(pid, 1, false, &r), 0, "4.4 rawppa: has one group after that");
+	ok(r.values[0][PPA_SCHEDACCUM] < t.values[PPA_SCHEDACCUM],
+	   "4.7 ppactl of a task: its time restarts when groups are changed");
+	kill(pid, SIGCONT);
+	wait_until(read_rawppa(pid, 1, false, &r) ||
+		   (ticks_to_ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 &&
+						      r.values[0][PPA_SYSCALLCNT] > 100));
+	is(read_rawppa(pid, 1, false, &r), 0, "4.4 rawppa: can be read while the task runs");
+	ok(ticks_to_ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 && r.values[0][PPA_SCACCUM] &&
+	   r.values[0][PPA_SYSCALLCNT] > 100,
+	   "4.1 one task: its time and system calls are counted after a restart");
+	/* The end of the task removes its files, but not its record. */
+	kill_child(pid);
+	ok(files_are_gone(pid), "4.3 one task: its files are removed when it ends");
+	is(active_levels(), 15, "4.4 one task: accounting stays on until its record is read");
+	{
+		static struct ppa_task tasks[64];
+		int nr;
+
+		/* waitpid() may return before the task's last context switch is over. */
+		wait_until((nr = ppa_tasks(dev, tasks, 64)) != 1 ||
+			   tasks[0].flags & PPA_TASK_ENDED);
+		is(nr, 1, "4.4 ended task: one record is read");
+		is(tasks[0].pid, pid, "4.4 ended task: the record has its pid");
+		ok(tasks[0].flags & PPA_TASK_ENDED,
+		   "4.4 ended task: the record is marked as ended");
+	}
+	ok(has_stopped(), "4.7 one task: accounting is off once its record was read");
+}
+
+static int try_open(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+static void test_unprivileged(void)
+{
+	int pid = getpid(), status, own_child, ready[2];
+	char byte, number[12];
+
+	if (pipe(ready))
+		bail("pipe");
+	write_entry(pid, "1 0 0 1");
+	fflush(stdout);
+	own_child = fork();
+	if (!own_child) {
+		int fd;
+
+		status = 0;
+		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
+		    setresuid(1000, 1000, 1000))
+			_exit(100);
+		status |= try_open(PPACTL, O_WRONLY) == -EACCES &&
+			  try_open(PPACTL, O_RDONLY) == -EACCES;
+		status |= (try_open(task_path(pid, "ppactl"), O_WRONLY) == -EACCES) << 1;
+		fd = open(task_path(pid, "ppa"), O_RDONLY);
+		status |= (read(fd, &byte, 1) < 0 && errno == EPERM) << 2;
+		fd = open(task_path(pid, "rawppa"), O_RDONLY);
+		status |= (read(fd, &byte, 1) < 0 && errno == EPERM) << 3;
+		_exit(status);
+	}
+	waitpid(own_child, &status, 0);
+	is(WEXITSTATUS(status), 15, "4.7 unprivileged: another user can neither read nor set");
+	fflush(stdout);
+	own_child = fork();
+	if (!own_child) {
+		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
+		    setresuid(1000, 1000, 1000))
+			_exit(100);
+		/*
+		 * A process that has changed its user is not dumpable until it executes a program.
+		 */
+		snprintf(number, sizeof(number), "%d", ready[1]);
+		execl("/proc/self/exe", "ppa_per_task", "self", number, NULL);
+		_exit(101);
+	}
+	close(ready[1]);
+	/* The executed program has blocked SIGUSR1, and waits for this signal. */
+	if (read(ready[0], &byte, 1) != 1)
+		note("no byte from the executed program");
+	close(ready[0]);
+	write_entry(own_child, "1 0 0 1");
+	kill(own_child, SIGUSR1);
+	waitpid(own_child, &status, 0);
+	is(WEXITSTATUS(status), 0, "4.3 unprivileged: a task can read its own rawppa");
+	write_entry(pid, "0 0 0 1");
+	ok(files_are_gone(pid) && files_are_gone(own_child),
+	   "4.7 unprivileged: the files of both tasks are removed");
+	ppa_write(SETTINGS, "0 0 0 1");
+	is(active_levels(), 0, "4.7 settings: turning accounting off drops unread records");
+}
+
+/* Accounts one task individually while all tasks are accounted. */
+static void test_with_all_accounted(void)
+{
+	static struct rawppa r;
+	struct ppa_task t;
+	int self = getpid();
+	long long blocked;
+
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.7 all tasks: accounting is turned on");
+	is(write_entry(self, "1 1 0 2"), 0, "4.7 one of all tasks: is given values of its own");
+	is(read_rawppa(self, (info.nr_cpus + 1) / 2, true, &r), 0,
+	   "4.7 one of all tasks: rawppa has its groups of two CPUs");
+	is(ppa_get_task(dev, 1, &t), 0, "4.7 all tasks: PPA_GETTASK of another one succeeds");
+	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 all tasks: another one has no latencies");
+	is(write_entry(self, "0 0 0 1"), 0, "4.7 one of all tasks: loses the values of its own");
+	ok(files_are_gone(self), "4.7 one of all tasks: has no files without values of its own");
+	blocked = voluntary_switches(self);
+	wait_until(voluntary_switches(self) > blocked);
+	is(ppa_get_task(dev, self, &t), 0,
+	   "4.7 one of all tasks: is accounted without values of its own");
+	ok(!(t.flags & PPA_TASK_LATENCIES),
+	   "4.7 one of all tasks: has no latencies without values of its own");
+	is(write_entry(self, "1 1 0 1"), 0,
+	   "4.7 one of all tasks: is given values of its own again");
+	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.7 all tasks: accounting is turned off");
+	is(ppa_get_task(dev, 1, &t), -ENODATA,
+	   "4.7 all tasks: PPA_GETTASK of another one is ENODATA when off");
+	is(read_rawppa(self, info.nr_cpus, true, &r), 0,
+	   "4.7 one task: still accounted when accounting of all tasks is off");
+	is(ppa_write(LEVELS, "1"), 0, "4.7 levels: reduced to the scheduler");
+	wait_until(!read_rawppa(self, info.nr_cpus, true, &r) &&
+		   sum_over_groups(&r, info.nr_cpus, PPA_SCHEDOUTCNT));
+	is(read_rawppa(self, info.nr_cpus, true, &r), 0,
+	   "4.7 one task: still accounted when levels were changed");
+	is(sum_over_groups(&r, info.nr_cpus, PPA_SYSCALLCNT), 0,
+	   "4.7 one task: no system calls are counted without their level");
+	ok(sum_over_groups(&r, info.nr_cpus, PPA_SCHEDOUTCNT) > 0,
+	   "4.7 one task: its blocks are counted without the other levels");
+	ppa_write(LEVELS, "15");
+	is(write_entry(self, "0 0 0 1"), 0, "4.7 one task: accounting is turned off");
+	ok(files_are_gone(self), "4.7 one task: its files are removed when it is turned off");
+	ok(has_stopped(), "4.7 accounting: off once no task uses it");
+}
+
+/*
+ * Tasks start and end, with and without entries in /proc/ppa, while two readers read all entries.
+ */
+static void test_many_tasks(int times)
+{
+	int readers[2], i, rc = 0, busy = 0;
+	static struct rawppa r;
+
+	fflush(stdout);
+	for (i = 0; i < 2; i++) {
+		readers[i] = fork();
+		if (readers[i])
+			continue;
+		for (;;) {
+			DIR *dir = opendir("/proc/ppa");
+			struct dirent *entry;
+			char text[512];
+
+			while (dir && (entry = readdir(dir))) {
+				int pid = atoi(entry->d_name);
+
+				read_rawppa(pid, info.nr_cpus, false, &r);
+				read_file(task_path(pid, "ppa"), text, sizeof(text));
+				read_file(task_path(pid, "ppactl"), text, sizeof(text));
+			}
+			if (dir)
+				closedir(dir);
+		}
+	}
+	for (i = 0; i < times; i++) {
+		int pid = fork(), n;
+
+		if (!pid) {
+			for (n = 0; n < 100000; n++)
+				sink += n;
+			if (i % 2)
+				_exit(0);
+			pause();
+		}
+		n = write_entry(pid, i % 3 ? "1 0 0 1" : "1 1 0 3");
+		/*
+		 * ESRCH: the child has already ended, which is expected of every second one. EBUSY:
+		 * files of an earlier task with this pid remain.
+		 */
+		if (n == -EBUSY)
+			busy++;
+		else if (n != -ESRCH || !(i % 2))
+			rc |= n;
+		if (i % 5 == 0)
+			rc |= ppa_write(SETTINGS, i % 2 ? "1 0 0 1" : "0 0 0 1");
+		if (i % 4 == 0)
+			write_entry(pid, "0 0 0 1");
+		kill_child(pid);
+	}
+	is(rc, 0, "4.7 storm of tasks: setting %d of them individually succeeds", times);
+	is(busy, 0, "4.7 storm of tasks: no EBUSY by files of an earlier task");
+	for (i = 0; i < 2; i++)
+		kill_child(readers[i]);
+	ppa_write(SETTINGS, "0 0 0 1");
+	ok(read_file(PPACTL, (char *)&r, sizeof(r)) && !*(char *)&r,
+	   "4.7 storm of tasks: none is left in ppactl");
+}
+
+/* The parent of a task may have waited for it before the task does its last context switch. */
+static void test_reaped(void)
+{
+	static struct ppa_task tasks[512];
+	int missing = 0, twice = 0, ended = 0, i, n, k, nr;
+
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0,
+	   "4.7 reaped tasks: accounting of all tasks is turned on");
+	for (i = 0; i < scale_down(gate_or_long(150, 500)); i++) {
+		int pid = fork();
+
+		if (!pid)
+			_exit(0);
+		waitpid(pid, NULL, 0);
+		nr = ppa_tasks(dev, tasks, 512);
+		for (n = 0; n < nr; n++) {
+			missing += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
+			ended += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
+			/*
+			 * Check this task only: other tasks may end during the read, and their
+			 * records are then returned twice.
+			 */
+			for (k = 0; k < n && tasks[n].pid == (__u32)pid; k++)
+				twice += tasks[k].pid == tasks[n].pid &&
+					 tasks[k].began == tasks[n].began;
+		}
+	}
+	is(missing, 0, "4.1 reaped tasks: no task but the kernel's has pid 0");
+	is(twice, 0, "4.1 reaped tasks: none is returned twice (%d had ended)", ended);
+	ppa_write(SETTINGS, "0 0 0 1");
+	wait_until(ppa_tasks(dev, tasks, 512) <= 0);
+}
+
+/* Unloads the module while a file is open and a task is accounted. */
+static void test_unload(void)
+{
+	int pid = getpid(), fd;
+	char byte;
+
+	write_entry(pid, "1 1 0 1");
+	fd = open(task_path(pid, "ppa"), O_RDONLY | O_CLOEXEC);
+	ok(fd >= 0 && read(fd, &byte, 1) == 1, "4.3 rmmod: a file of /proc/ppa is open before it");
+	close(dev);
+	is(rmmod("perfcounters"), 0, "4.7 rmmod: succeeds while a task is accounted");
+	ok(read(fd, &byte, 1) < 0, "4.3 rmmod: reading the open file fails afterwards");
+	close(fd);
+	ok(access("/proc/ppa", F_OK) < 0, "4.3 rmmod: /proc/ppa is removed");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "self")) {
+		static struct rawppa r;
+		sigset_t set;
+		int sig;
+
+		sigemptyset(&set);
+		sigaddset(&set, SIGUSR1);
+		sigprocmask(SIG_BLOCK, &set, NULL);
+		if (argc > 2 && write(atoi(argv[2]), "x", 1) != 1)
+			return 1;
+		sigwait(&set, &sig);
+		return read_rawppa(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
+	}
+	plan(11 + 38 + 4 + 20 + 3 + 3 + 4);
+	unload_modules();
+	ppa_write("/proc/sys/kernel/modprobe", "\n");
+	insmod("perfcounters", "");
+	dev = ppa_open();
+	info = ppa_info(dev);
+	test_bad_input();
+	test_known_work();
+	test_unprivileged();
+	test_with_all_accounted();
+	test_many_tasks(scale_down(gate_or_long(20, 90)));
+	test_reaped();
+	test_unload();
+	return finish();
+}

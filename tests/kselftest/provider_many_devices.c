@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * timeout: 300
+ *
+ * Tests more interfaces and disks than there are entries for. Instances are added until no entry is
+ * left. The kernel log reports once that the other devices are counted together, and no instance is
+ * added any more.
+ */
+#include "provider.h"
+
+/* The number of interfaces and disks as text, for shell commands. */
+#define NR_DEVICES_TEXT	"1100"
+#define NR_DEVICES	1100
+
+/* The limit of entries, MAX_ENTRIES in src/perfcounters/sys/keyed_counters.rs. */
+#define MAX_ENTRIES	1024
+
+static int count_live(const char *prefix, const char *suffix)
+{
+	int nr = 0;
+
+	for (__u32 n = 1; n < pc.h->nr_slots; n++) {
+		const char *name = (const char *)pc.desc[n].name;
+		size_t bytes = strlen(name), end = strlen(suffix);
+
+		nr += pc.desc[n].state == PERFCOUNTERS_LIVE && bytes > end &&
+		      !strncmp(name, prefix, strlen(prefix)) && !strcmp(name + bytes - end, suffix);
+	}
+	return nr;
+}
+
+static void shell(const char *command)
+{
+	if (system(command))
+		bail(command);
+}
+
+/* Unloads a provider. Returns the time of the unload. */
+static __u64 unload_time(const char *provider)
+{
+	struct timespec from, to;
+
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	is(rmmod(provider), 0, "9.4 %s: rmmod succeeds", provider);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	return (to.tv_sec - from.tv_sec) * 1000000000LL + to.tv_nsec - from.tv_nsec;
+}
+
+static void run_and_close(const char *driver)
+{
+	shell(driver);
+	pc_close(&pc);
+}
+
+static void test_interfaces(void)
+{
+	int log;
+	__u64 changes, few, many;
+
+	load_provider("pfc_net");
+	few = unload_time("pfc_net");
+	errno = -insmod("pfc_net", "");
+	if (errno)
+		bail("insmod pfc_net");
+	log = klog_open();
+	shell("ip link set lo up; modprobe dummy numdummies=" NR_DEVICES_TEXT);
+	is(count_live("net/", "/rx_bytes"), MAX_ENTRIES,
+	   "9.4 %d interfaces: %d of them have instances", NR_DEVICES, MAX_ENTRIES);
+	is(klog_count(log, "reached; all others are counted together"), 1,
+	   "9.4 interfaces without instances: the log reports them once");
+	changes = pc.h->gen2;
+	shell("ping -c 3 127.0.0.1 >/dev/null");
+	ok(pc.h->gen2 == changes && total_by_name("net/lo/rx_packets") >= 3,
+	   "9.4 interfaces with instances: still counted, and no instance is added");
+	close(log);
+	many = unload_time("pfc_net");
+	ok(many < 100 * few,
+	   "9.4 pfc_net: rmmod does not wait for each of %d entries (%llu us, %llu with few)",
+	   MAX_ENTRIES, many / 1000, few / 1000);
+	run_and_close("rmmod dummy");
+}
+
+/* Reads a block from each disk. Returns the number of disks that could be read. */
+static int read_disks(void)
+{
+	void *block = aligned_alloc(4096, 4096);
+	int done = 0;
+	char path[30];
+
+	for (int i = 0; i < NR_DEVICES; i++) {
+		int fd;
+
+		snprintf(path, sizeof(path), "/dev/nullb%d", i);
+		fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+		done += fd >= 0 && read(fd, block, 4096) == 4096;
+		close(fd);
+	}
+	free(block);
+	return done;
+}
+
+static void test_disks(void)
+{
+	int log, have;
+	__u64 changes;
+	__s64 unnamed;
+
+	load_provider("pfc_block");
+	log = klog_open();
+	shell("modprobe null_blk nr_devices=" NR_DEVICES_TEXT
+	      " submit_queues=1 hw_queue_depth=1 gb=1");
+	is(read_disks(), NR_DEVICES, "9.4 %d disks: a block of each is read", NR_DEVICES);
+	/*
+	 * Instances of some disks are requested at once, the instances of the other disks are
+	 * requested with the next requests to these disks.
+	 */
+	do {
+		have = count_live("block/nullb", "/reads");
+		read_disks();
+		sleep_ms(100);
+	} while (count_live("block/nullb", "/reads") != have);
+	ok(have > 400 && have < NR_DEVICES,
+	   "9.4 disks: as many have instances as there are slots for (%d)", have);
+	is(klog_count(log, "cannot add counters for disks"), 1,
+	   "9.4 disks without instances: the log reports them once");
+	changes = pc.h->gen2;
+	unnamed = total_by_name("block/unnamed");
+	read_disks();
+	is(pc.h->gen2 - changes, 0, "9.4 disks: no further instance is added");
+	ok(total_by_name("block/unnamed") - unnamed >= NR_DEVICES - have,
+	   "9.4 disks without instances: counted in block/unnamed");
+	close(log);
+	unload_time("pfc_block");
+	run_and_close("rmmod null_blk");
+}
+
+int main(void)
+{
+	plan(gate_or_long(6, 12));
+	test_interfaces();
+	/* Long runs only: the kernel takes long to add and remove 1,100 disks. */
+	if (is_long_run())
+		test_disks();
+	return finish();
+}

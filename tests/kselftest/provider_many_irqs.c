@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * timeout: 240
+ *
+ * Tests pfc_irq with many interrupt lines. Lines get instances until no entry is left. After that
+ * no instance is added, the log reports once that the other lines are counted together, and no
+ * interrupt is lost.
+ */
+#include "provider.h"
+
+/* The limit of entries, MAX_ENTRIES in src/perfcounters/sys/keyed_counters.rs. */
+#define MAX_ENTRIES	1024
+
+/* Entries that are left for the lines of devices, which may have interrupts as well. */
+#define NR_OTHER_LINES	30
+
+static long first, lines;
+
+static struct line_sums {
+	__s64 counted;		/* sum of the test's lines that have instances */
+	__s64 unnamed;
+	__s64 min, max;		/* smallest, largest count of a line with an instance */
+	int instances, others;
+} now;
+
+static void read_instances(void)
+{
+	now = (struct line_sums) { .min = INT64_MAX, .unnamed = total_by_name("irq/unnamed") };
+	for (__u32 n = 1; n < pc.h->nr_slots; n++) {
+		const char *name = (const char *)pc.desc[n].name;
+		__s64 value = pc_total(&pc, n);
+		long irq;
+
+		if (pc.desc[n].state != PERFCOUNTERS_LIVE || sscanf(name, "irq/%ld/", &irq) != 1)
+			continue;
+		if (irq < first || irq >= first + lines) {
+			now.others++;
+			continue;
+		}
+		now.instances++;
+		now.counted += value;
+		if (value < now.min)
+			now.min = value;
+		if (value > now.max)
+			now.max = value;
+	}
+}
+
+static void raise_interrupts(int times)
+{
+	char text[20];
+
+	snprintf(text, sizeof(text), "%d", times);
+	write_file("/sys/module/irq_lines/parameters/fire", text);
+}
+
+/*
+ * Raises interrupts until @want lines have an instance, or until their number has not changed in 20
+ * rounds. Returns the number of interrupts on each line.
+ */
+static int raise_until_instances(int want)
+{
+	int fired = 0;
+
+	for (int unchanged = 0; unchanged < 20 && now.instances < want; fired++) {
+		int old = now.instances;
+
+		raise_interrupts(1);
+		sleep_ms(20);
+		read_instances();
+		unchanged = now.instances == old ? unchanged + 1 : 0;
+	}
+	return fired;
+}
+
+static void test_lines(int nr)
+{
+	int log, want;
+	struct line_sums before;
+	char text[40];
+	__u64 changes;
+
+	snprintf(text, sizeof(text), "lines=%d", nr);
+	load_provider("pfc_irq");
+	log = klog_open();
+	errno = -insmod("irq_lines", text);
+	if (errno)
+		bail("insmod lines");
+	read_file("/sys/module/irq_lines/parameters/first", text, sizeof(text));
+	first = atol(text);
+	lines = nr;
+	read_instances();
+	want = nr < MAX_ENTRIES ? nr : MAX_ENTRIES;
+	raise_until_instances(want);
+	ok(now.instances <= want && now.instances + now.others >= want &&
+	   (nr > MAX_ENTRIES || now.instances == want),
+	   "9.4 %d lines: as many as there is room for have instances (%d, and %d others)", nr,
+	   now.instances, now.others);
+	do {
+		changes = pc.h->gen2;
+		read_instances();
+	} while (pc.h->gen2 != changes);
+	before = now;
+	for (int i = 0; i < 50; i++) {
+		raise_interrupts(1);
+		sleep_ms(10);
+	}
+	read_instances();
+	/*
+	 * The only lines that may get an instance here are those of devices, at their first
+	 * interrupt.
+	 */
+	is(pc.h->gen2 - changes, now.others - before.others,
+	   "9.4 %d lines: no further instance is added", nr);
+	is(now.counted - before.counted, 50LL * before.instances,
+	   "9.4 %d lines: each line with an instance counts its interrupts", nr);
+	ok(now.unnamed - before.unnamed >= 50LL * (nr - before.instances) &&
+	   now.unnamed - before.unnamed <= 50LL * (nr - before.instances) + 1000,
+	   "9.4 %d lines: all other lines are counted in irq/unnamed (%lld)", nr,
+	   now.unnamed - before.unnamed);
+	is(klog_count(log, "reached; all others are counted together"), nr > MAX_ENTRIES,
+	   "9.4 %d lines: messages in the log about missing room: %s", nr,
+	   nr > MAX_ENTRIES ? "one" : "none");
+	close(log);
+	is(rmmod("pfc_irq"), 0, "9.4 %d lines: pfc_irq unloads", nr);
+	is(rmmod("irq_lines"), 0, "9.4 %d lines: irq_lines.ko unloads", nr);
+	pc_close(&pc);
+}
+
+int main(void)
+{
+	plan(gate_or_long(2, 3) * 7);
+	if (is_long_run())
+		test_lines(900);
+	test_lines(MAX_ENTRIES - NR_OTHER_LINES);
+	test_lines(2000);
+	return finish();
+}

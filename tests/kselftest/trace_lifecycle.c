@@ -1,0 +1,585 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: probes
+ * worlds: stock debug
+ * timeout: 600
+ *
+ * Tests the lifetime of traced processes: events that were committed before their writer was
+ * killed; exit, exec, fork, and mappings that a process changes; the records of ended processes,
+ * and how long they are kept; and the module, which stays loaded while it is in use.
+ */
+#include "memory.h"
+#include "trace.h"
+#include <sys/prctl.h>
+
+#define FIELDS	"number:u64"
+
+/* Memory that is shared with children. */
+static struct {
+	volatile __u64 committed, ready;
+	volatile __u64 key;
+} *shared;
+
+/*
+ * Attaches this process and registers a marker that the trace in @slot selects. Returns the number
+ * of the marker.
+ */
+static int child_attach(struct traced_process *t, int slot, const char *event)
+{
+	int marker;
+
+	pin_to_cpu(0);
+	traced_open(t, 0);
+	marker = marker_register(t, event, FIELDS);
+	if (marker < 0 || !wait_wanted(t, marker, slot, true))
+		_exit(99);
+	shared->key = t->attach.key;
+	return marker;
+}
+
+/*
+ * Writes events until the process is killed. Stores the number of committed events after each
+ * event.
+ */
+static void write_until_killed(int slot)
+{
+	struct traced_process t;
+	int marker = child_attach(&t, slot, "life:x");
+
+	shared->ready = 1;
+	for (__u64 n = 0;; n++) {
+		while (!write_number(&t, slot, 0, marker, n))
+			pause();
+		shared->committed = n + 1;
+	}
+}
+
+static void test_killed(void)
+{
+	int slot, fd = trace_create("killed", "life:*", 0, 1 << 20, &slot), status;
+	int rounds = scale_down(gate_or_long(60, 200)), whole = 0, max = 0;
+
+	srandom(1);
+	for (int i = 0; i < rounds; i++) {
+		struct event_stats stats = { 0 };
+		pid_t pid;
+		__u64 committed;
+
+		shared->committed = 0;
+		shared->ready = 0;
+		pid = fork();
+		if (!pid) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			write_until_killed(slot);
+		}
+		while (!shared->ready && !waitpid(pid, &status, WNOHANG))
+			usleep(100);
+		/*
+		 * Kill the writer at a random moment, but the first time after more than 100
+		 * events.
+		 */
+		usleep(random() % 3000);
+		if (!i)
+			wait_until(shared->committed > 100);
+		kill(pid, SIGKILL);
+		waitpid(pid, &status, 0);
+		committed = shared->committed;
+		trace_drain(fd, shared->key, &stats);
+		/* One more event may have been committed than was stored in shared->committed. */
+		if (!stats.broken && !stats.gaps && !stats.lost_records &&
+		    (stats.events == committed || stats.events == committed + 1) &&
+		    (!stats.events || (!stats.first && stats.last == stats.events - 1)))
+			whole++;
+		else
+			note("%llu were committed, %llu are read", committed, stats.events);
+		if ((int)stats.events > max)
+			max = stats.events;
+	}
+	is(whole, rounds, "3.1 killed writer: each committed event is read, and nothing else");
+	ok(max > 100,
+	   "3.1 killed writer: once after more than 100 events (up to %d events)", max);
+	trace_drain(fd, 1, &(struct event_stats) { 0 });
+	is(trace_info(fd).nr_processes, 0,
+	   "3.8 killed writer: its process is removed after it was read");
+	is(trace_info(fd).memory, 0,
+	   "3.2 killed writer: its buffers are freed after they were read");
+	close(fd);
+}
+
+/* Tests that losses after the last event of a process are reported by a read without any bytes. */
+static void test_lost_after_last_event(void)
+{
+	int slot, fd = trace_create("lost", "life:*", 0, 0, &slot), status, rc, start[2];
+	struct perftrace_read r = first_buffer;
+	struct event_stats stats = { 0 };
+	pid_t pid;
+	char byte;
+
+	if (pipe(start))
+		bail("pipe");
+	shared->ready = 0;
+	pid = fork();
+	if (!pid) {
+		struct traced_process t;
+		int marker;
+
+		traced_open(&t, 0);
+		marker = marker_register(&t, "life:lost", FIELDS);
+		write_number(&t, slot, 0, marker, 0);
+		shared->ready = 1;
+		if (read(start[0], &byte, 1) == 1)
+			get_buffer(&t, slot, 0)->lost += 5;
+		raise(SIGKILL);
+	}
+	while (!shared->ready && !waitpid(pid, &status, WNOHANG))
+		usleep(100);
+	trace_drain(fd, 0, &stats);
+	is(stats.events, 1, "3.3 late losses: all events of the buffer are read before");
+	if (write(start[1], "x", 1) != 1)
+		bail("pipe");
+	waitpid(pid, &status, 0);
+	rc = trace_read_next(fd, &r);
+	ok(!rc && !r.bytes && r.lost == 5, "3.3 late losses: reported without any bytes");
+	r = first_buffer;
+	is(trace_read_next(fd, &r), -ENOENT, "3.3 late losses: reported once");
+	is(trace_info(fd).nr_processes, 0,
+	   "3.3 late losses: the process is removed after they were read");
+	close(start[0]);
+	close(start[1]);
+	close(fd);
+}
+
+static void test_ended(void)
+{
+	struct perftrace_process p;
+	struct perftrace_describe d;
+	struct perftrace_read r = first_buffer;
+	struct traced_process t;
+	int slot, fd = trace_create("ended", "life:*", 0, 0, &slot);
+
+	in_child(write_number(&t, slot, 0, child_attach(&t, slot, "life:ended"), 5));
+	p.key = shared->key;
+	d.key = shared->key;
+	d.number = 0;
+	is(trace_ioctl(fd, PERFTRACE_PROCESS, &p), 0,
+	   "3.1 ended process: PERFTRACE_PROCESS succeeds");
+	is(p.flags, PERFTRACE_ENDED,
+	   "3.1 ended process: PERFTRACE_PROCESS reports PERFTRACE_ENDED");
+	ok(!trace_ioctl(fd, PERFTRACE_DESCRIBE, &d) && !strcmp(d.marker.name, "life:ended"),
+	   "3.8 ended process: PERFTRACE_DESCRIBE returns its marker");
+	ok(!trace_read_next(fd, &r) && r.key == shared->key && r.bytes == 24,
+	   "3.1 ended process: its events are read");
+	is(trace_ioctl(fd, PERFTRACE_PROCESS, &p), 0,
+	   "3.1 ended process: PERFTRACE_PROCESS still succeeds after its events were read");
+	is(trace_read_next(fd, &r), -ENOENT, "3.1 ended process: no other buffer has anything");
+	r = first_buffer;
+	trace_read_next(fd, &r);
+	is(trace_ioctl(fd, PERFTRACE_PROCESS, &p), -ENOENT,
+	   "3.8 ended process: ENOENT when reading starts again");
+	d.number = 0;
+	d.key = 0;
+	is(trace_ioctl(fd, PERFTRACE_NEXT_MARKER, &d), -ENOENT,
+	   "3.8 ended process: its markers are ENOENT when reading starts again");
+	close(fd);
+}
+
+/*
+ * Tests a process in two traces. Each trace forgets the process when a reader of that trace starts
+ * again.
+ */
+static void test_two_traces(void)
+{
+	int slots[2], fds[2], marker;
+	struct perftrace_process p;
+	struct perftrace_read r = first_buffer;
+	struct traced_process t;
+
+	fds[0] = trace_create("two0", "life:two", 0, 0, slots);
+	fds[1] = trace_create("two1", "life:two", 0, 0, slots + 1);
+	in_child(marker = child_attach(&t, slots[1], "life:two");
+		 write_number(&t, slots[0], 0, marker, 0);
+		 write_number(&t, slots[1], 0, marker, 0));
+	p.key = shared->key;
+	ok(!trace_read_next(fds[1], &r) && r.bytes == 24,
+	   "3.11 process in two traces: one trace is read");
+	trace_drain(fds[0], 0, &(struct event_stats) { 0 });
+	trace_drain(fds[0], 0, &(struct event_stats) { 0 });
+	is(trace_ioctl(fds[0], PERFTRACE_PROCESS, &p), -ENOENT,
+	   "3.8 process in two traces: the trace whose reader started again has forgotten it");
+	is(trace_ioctl(fds[1], PERFTRACE_PROCESS, &p), 0,
+	   "3.8 process in two traces: the other trace still has it");
+	close(fds[0]);
+	close(fds[1]);
+}
+
+/*
+ * Runs in a child of a traced process that has written one event. The child is traced without a
+ * call and without opening a file, at the addresses and with the marker numbers of its parent.
+ * Returns 0, or the number of the check that fails.
+ */
+static int check_forked_child(struct traced_process *t, int slot, int marker)
+{
+	struct traced_process self = *t;
+	int n;
+
+	/* The first access of the child to its mappings makes it a separate traced process. */
+	if (t->control->version != PERFTRACE_VERSION || t->control->key == t->attach.key ||
+	    t->control->pid != getpid())
+		return 1;
+	if (!is_wanted(t, marker, slot) || !(t->control->slots[slot].generation & 1))
+		return 2;
+	if (get_buffer(t, slot, 0)->head)
+		return 3;
+	/* A slot without a trace must not show the parent's data, either. */
+	if (get_buffer(t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost)
+		return 7;
+	self.attach.key = t->control->key;
+	write_number(&self, slot, 0, marker, 2000);
+	/*
+	 * The file of the parent also works for the child. Another file of the child attaches to
+	 * the traced process of the child.
+	 */
+	n = marker_register(&self, "life:more", FIELDS);
+	if (n <= marker || !wait_wanted(&self, n, slot, true))
+		return 4;
+	self.fd = open_trace_device();
+	if (try_attach(self.fd, 0, &self.attach) || self.attach.key != t->control->key ||
+	    self.attach.control != (unsigned long)t->control)
+		return 5;
+	write_number(&self, slot, 0, n, 2001);
+	/* A child of this child becomes a separate traced process in the same way. */
+	return in_child(_exit(t->control->key == self.attach.key || !is_wanted(t, n, slot) ||
+			      t->control->pid != getpid())) ? 6 : 0;
+}
+
+static void test_fork(const char *how, bool keep)
+{
+	struct event_stats own = { 0 }, theirs = { 0 }, total = { 0 };
+	struct perftrace_read r = first_buffer;
+	struct traced_process t;
+	int slot, fd = trace_create("forks", "life:*", 0, 0, &slot), marker;
+
+	traced_open(&t, 0);
+	marker = marker_register(&t, "life:fork", FIELDS);
+	write_number(&t, slot, 0, marker, 0);
+	get_buffer(&t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost = 77;
+	/* The kernel allows MADV_KEEPONFORK, which must have no effect here. */
+	if (keep && (madvise(t.buffers, t.attach.bytes, MADV_KEEPONFORK) ||
+		     madvise((void *)t.control, PERFTRACE_READ_BYTES, MADV_KEEPONFORK)))
+		bail("MADV_KEEPONFORK");
+	is(in_child(_exit(check_forked_child(&t, slot, marker))), 0,
+	   "3.1 %sfork: a child is a process of its own at its first access", how);
+	write_number(&t, slot, 0, marker, 1);
+	while (!trace_read_next(fd, &r))
+		count_records(r.key == t.attach.key ? &own : &theirs, read_buffer, r.bytes, 1, 0);
+	is(theirs.events, 2, "3.1 %sfork: the child's events are read", how);
+	ok(own.events == 2 && !own.gaps && !own.broken,
+	   "3.1 %sfork: the child does not write into its parent's buffers", how);
+	write_number(&t, slot, 0, marker, 2);
+	is(trace_drain(fd, 0, &total), 1, "3.1 %sfork: the parent's later events are read", how);
+	traced_close(&t);
+	close(fd);
+}
+
+/*
+ * Tests a parent that exits before its child writes the first event, as the parent of a daemon
+ * does.
+ */
+static void test_parent_ended(void)
+{
+	struct event_stats stats = { 0 };
+	int slot, fd = trace_create("outlives", "life:*", 0, 0, &slot), start[2];
+
+	if (pipe2(start, O_CLOEXEC))
+		bail("pipe2");
+	in_child({
+		struct traced_process t;
+		int marker = child_attach(&t, slot, "life:daemon");
+		char byte;
+
+		if (fork())
+			_exit(0);
+		close(start[1]);
+		read(start[0], &byte, 1);
+		write_number(&t, slot, 0, marker, 0);
+		write_number(&t, slot, 0, marker, 1);
+	});
+	close(start[0]);
+	close(start[1]);
+	wait_until(trace_drain(fd, 0, &stats) >= 0 && stats.events == 2);
+	is(stats.events, 2, "3.8 daemon: a child has its markers after its parent has ended");
+	close(fd);
+}
+
+/*
+ * Tests a child of clone() that is called directly, not by the C library. The child has no files
+ * and no path to the device.
+ */
+static void test_bare_clone(void)
+{
+	struct event_stats stats = { 0 };
+	int slot, fd = trace_create("alone", "life:*", 0, 0, &slot);
+	struct traced_process t;
+	int marker, status;
+	pid_t pid;
+
+	traced_open(&t, 0);
+	marker = marker_register(&t, "life:alone", FIELDS);
+	pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (!pid) {
+		if (chroot("/proc") || chdir("/") || syscall(SYS_close_range, 0, ~0U, 0))
+			_exit(1);
+		write_number(&t, slot, 0, marker, 0);
+		_exit(!(t.control->pid == getpid() && t.control->key != t.attach.key));
+	}
+	waitpid(pid, &status, 0);
+	is(status, 0, "3.8 bare clone(): a child without files and device is traced");
+	trace_drain(fd, 0, &stats);
+	is(stats.events, 1, "3.8 bare clone(): the child's event is read");
+	traced_close(&t);
+	close(fd);
+}
+
+/* Tests that the charge for children is given back, however many children there were. */
+static void test_many_children(void)
+{
+	struct traced_process t;
+	int marker, done = 0;
+	__u64 before;
+
+	traced_open(&t, 0);
+	for (int i = 0; i < 100; i++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), "life:many%d", i);
+		marker = marker_register(&t, name, FIELDS);
+	}
+	before = charged_bytes(0);
+	for (int i = 0; i < 300; i++)
+		done += !in_child(_exit(i & 1 ? !t.control->version : charged_bytes(0) <= before));
+	is(done, 300,
+	   "3.8 many children: 300 are charged, one after the other (marker %d)", marker);
+	wait_until(charged_bytes(0) == before);
+	is(charged_bytes(0), before, "3.8 many children: their charge is given back");
+	traced_close(&t);
+}
+
+static void test_exec(char *self)
+{
+	char number[12];
+	struct traced_process t;
+	struct event_stats old = { 0 }, total = { 0 };
+	int slot, fd = trace_create("execs", "life:*", 0, 0, &slot);
+	__u64 key;
+
+	snprintf(number, sizeof(number), "%d", slot);
+	is(in_child(write_number(&t, slot, 0, child_attach(&t, slot, "life:old"), 1);
+		    execl(self, self, "again", number, NULL)), 0,
+	   "3.1 exec: the executed program attaches");
+	is(trace_drain(fd, 0, &total), 2, "3.1 exec: buffers of both programs are read");
+	key = shared->key;
+	trace_drain(fd, key, &old);
+	is(total.events, 2, "3.1 exec: each program has one event");
+	close(fd);
+}
+
+/* Changes that a process may make to its mappings. The process continues, or gets a signal. */
+static void unmap_half(struct traced_process *t, int slot)
+{
+	(void)slot;
+	munmap(t->buffers + t->attach.bytes / 2, t->attach.bytes / 2);
+}
+
+static void unmap_buffer(struct traced_process *t, int slot)
+{
+	munmap(get_buffer(t, slot, 0), 8192);
+}
+
+static void unmap_read(struct traced_process *t, int slot)
+{
+	(void)slot;
+	munmap((void *)t->control, PERFTRACE_READ_BYTES);
+}
+
+static void unmap_all(struct traced_process *t, int slot)
+{
+	unmap_half(t, slot);
+	unmap_read(t, slot);
+	munmap(t->buffers, t->attach.bytes / 2);
+}
+
+static void remap_buffers(struct traced_process *t, int slot)
+{
+	void *p = mremap(t->buffers, t->attach.bytes, t->attach.bytes, MREMAP_MAYMOVE |
+			 MREMAP_FIXED, t->buffers + 2 * t->attach.bytes);
+
+	(void)slot;
+	if (p != MAP_FAILED)
+		*(volatile __u64 *)((char *)p + t->attach.bytes / 2 + 8192) = 1;
+}
+
+static void remap_larger(struct traced_process *t, int slot)
+{
+	char *p = mremap(t->buffers, t->attach.bytes, 2 * t->attach.bytes, MREMAP_MAYMOVE);
+
+	(void)slot;
+	if (p != MAP_FAILED)
+		*(volatile __u64 *)(p + t->attach.bytes) = 1;
+}
+
+static void map_buffer_twice(struct traced_process *t, int slot)
+{
+	char *p = mremap(get_buffer(t, slot, 0), 0, 8192, MREMAP_MAYMOVE);
+
+	if (p != MAP_FAILED)
+		*(volatile __u64 *)p = 1;
+}
+
+static void madvise_buffers(struct traced_process *t, int slot)
+{
+	static const int advices[] = { MADV_DONTNEED, MADV_FREE, MADV_REMOVE, MADV_DOFORK,
+				   MADV_KEEPONFORK, MADV_PAGEOUT, MADV_COLD };
+
+	for (int i = 0; i < 7; i++)
+		madvise(get_buffer(t, slot, 0), 8192, advices[i]);
+	mlock(get_buffer(t, slot, 0), 8192);
+	in_child((void)*(volatile char *)get_buffer(t, slot, 0));
+}
+
+static void protect_buffer(struct traced_process *t, int slot)
+{
+	mprotect(get_buffer(t, slot, 0), 8192, PROT_READ);
+}
+
+static void close_file(struct traced_process *t, int slot)
+{
+	(void)slot;
+	close(t->fd);
+}
+
+static void test_unmapped_pieces(void)
+{
+	static const struct {
+		const char *what;
+		void (*change)(struct traced_process *t, int slot);
+	} cases[] = {
+		{ "half of the buffers unmapped", unmap_half },
+		{ "one buffer unmapped", unmap_buffer },
+		{ "first piece unmapped", unmap_read },
+		{ "everything unmapped", unmap_all },
+		{ "buffers moved", remap_buffers },
+		{ "mapping of buffers enlarged", remap_larger },
+		{ "one buffer mapped twice", map_buffer_twice },
+		{ "all kinds of madvise()", madvise_buffers },
+		{ "one buffer made read-only", protect_buffer },
+		{ "file closed", close_file },
+		{ NULL, NULL },
+	};
+
+	for (int i = 0; cases[i].what; i++) {
+		struct event_stats stats = { 0 };
+		struct traced_process t;
+		int slot, fd = trace_create("apart", "life:*", 0, 0, &slot);
+
+		in_child(int m = child_attach(&t, slot, "life:apart");
+			 write_number(&t, slot, 0, m, 0);
+			 cases[i].change(&t, slot);
+			 write_number(&t, slot, 0, m, 1));
+		trace_drain(fd, 0, &stats);
+		ok(stats.events && !stats.first && !stats.broken,
+		   "3.7 %s: events written before are read (%llu events)", cases[i].what,
+		   stats.events);
+		trace_drain(fd, 0, &stats);
+		if (trace_info(fd).nr_processes)
+			note("the process was not removed");
+		close(fd);
+	}
+}
+
+/* Writes until the buffer is full. */
+static void fill_buffer(int slot)
+{
+	static char fields[1000];
+	struct traced_process t;
+	int marker = child_attach(&t, slot, "life:dropped");
+
+	while (write_event(&t, slot, 0, marker, fields, sizeof(fields)))
+		;
+}
+
+/*
+ * Tests that the oldest processes are dropped when a trace that is not read has more ended
+ * processes than it can keep.
+ */
+static void test_dropped(void)
+{
+	int slot, fd = trace_create("dropped", "life:*", 0, 1 << 20, &slot), rounds = 0;
+	struct perftrace_info info;
+	struct event_stats stats = { 0 };
+
+	do {
+		in_child(fill_buffer(slot));
+		info = trace_info(fd);
+	} while (!info.dropped && ++rounds < 1000);
+	ok(info.dropped > 0, "3.2 limit of ended processes: one is dropped after %d processes",
+	   rounds);
+	ok(info.memory < 256 << 20,
+	   "3.2 limit of ended processes: less than 256 MiB are kept (%llu MiB)",
+	   info.memory >> 20);
+	ok(trace_drain(fd, 0, &stats) == (int)info.nr_processes && !stats.broken,
+	   "3.2 limit of ended processes: all others are read (%llu)", info.nr_processes);
+	close(fd);
+}
+
+static void test_module_in_use(void)
+{
+	struct perftrace_create open = make_trace("kept", "", 0, 0);
+	struct traced_process t;
+	int slot, fd;
+
+	/* The test driver is unloaded, so that only user tracing uses the module. */
+	rmmod("test_driver");
+	traced_open(&t, 0);
+	is(rmmod("perfcounters"), -EAGAIN, "3.1 rmmod: EAGAIN while a process is traced");
+	close(t.fd);
+	is(rmmod("perfcounters"), -EAGAIN,
+	   "3.1 rmmod: EAGAIN while a process has only its mappings");
+	munmap((void *)t.control, PERFTRACE_READ_BYTES);
+	munmap(t.buffers, t.attach.bytes);
+	fd = trace_create("kept", "", PERFTRACE_KEEP, 0, &slot);
+	is(rmmod("perfcounters"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is open");
+	close(fd);
+	is(rmmod("perfcounters"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is kept");
+	fd = try_open_trace(PERFTRACE_OPEN, &open);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
+	close(fd);
+	wait_until(rmmod("perfcounters") != -EAGAIN);
+	ok(!is_loaded("perfcounters"), "3.11 rmmod: succeeds after the trace has ended");
+	ok(access(DEVICE, F_OK), "3.11 rmmod: removes the device");
+}
+
+int main(int argc, char **argv)
+{
+	struct traced_process t;
+
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (argc > 2)
+		return !write_number(&t, atoi(argv[2]), 0,
+				     child_attach(&t, atoi(argv[2]), "life:new"), 2);
+	trace_load();
+	plan(54);
+	test_killed();
+	test_lost_after_last_event();
+	test_ended();
+	test_two_traces();
+	test_fork("", false);
+	test_fork("MADV_KEEPONFORK: ", true);
+	test_parent_ended();
+	test_bare_clone();
+	test_many_children();
+	test_exec(argv[0]);
+	test_unmapped_pieces();
+	test_dropped();
+	test_module_in_use();
+	return finish();
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: probes
+ * worlds: stock
+ * timeout: 200
+ *
+ * Tests which processes a user can trace. A trace must apply the kernel's check for reading
+ * /proc/PID/maps, both when a trace attaches to a process and after the process has changed.
+ */
+#include "capabilities.h"
+#include "trace.h"
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define FIELDS	"number:u64"
+
+static void set_ids(int user, int saved, int capability)
+{
+	prctl(PR_SET_KEEPCAPS, 1);
+	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, saved))
+		_exit(97);
+	drop_capabilities_except(capability);
+	/*
+	 * A change of the user makes a process undumpable, as the execution of a set-uid program
+	 * does. PR_SET_DUMPABLE reverts that.
+	 */
+	prctl(PR_SET_DUMPABLE, 1);
+}
+
+enum credentials { USER, OTHER, CAPABLE, SAVED_ROOT, UNDUMPABLE, IN_USER_NAMESPACE, IN_LANDLOCK,
+ROOT, BARE_ROOT, NAMESPACE_ROOT, NR_CREDENTIALS };
+
+static const char * const names[NR_CREDENTIALS] = {
+	"a user", "another user", "one with a capability", "one whose saved user is root",
+	"one that is not dumpable", "one in a user name space", "one in a Landlock domain",
+	"root", "root without capabilities", "root of other name spaces without capabilities",
+};
+
+static void set_credentials(enum credentials cred)
+{
+	switch (cred) {
+	case USER:
+		set_ids(1000, 1000, -1);
+		break;
+	case OTHER:
+		set_ids(1001, 1001, -1);
+		break;
+	case CAPABLE:
+		set_ids(1000, 1000, CAP_NET_RAW);
+		break;
+	case SAVED_ROOT:
+		set_ids(1000, 0, -1);
+		break;
+	case UNDUMPABLE:
+		set_ids(1000, 1000, -1);
+		prctl(PR_SET_DUMPABLE, 0);
+		break;
+	case IN_USER_NAMESPACE:
+		set_ids(1000, 1000, -1);
+		if (unshare(CLONE_NEWUSER))
+			_exit(96);
+		prctl(PR_SET_DUMPABLE, 1);
+		break;
+	case IN_LANDLOCK:
+		set_ids(1000, 1000, -1);
+		enter_landlock_domain();
+		break;
+	case BARE_ROOT:
+		drop_capabilities_except(-1);
+		break;
+	case NAMESPACE_ROOT:
+		if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC))
+			_exit(94);
+		drop_capabilities_except(-1);
+		break;
+	default:
+		break;
+	}
+}
+
+/* State of a target: requests to the process, and their results. */
+static struct target {
+	volatile __u64 key;
+	volatile int ready, write, written, hide;
+} *targets;
+
+/*
+ * Runs a target process, which writes the number of a request as an event, or becomes undumpable,
+ * on request.
+ */
+static void run_target(struct target *self, enum credentials cred)
+{
+	struct traced_process t;
+	int marker;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	pin_to_cpu(0);
+	set_credentials(cred);
+	traced_open(&t, 0);
+	marker = marker_register(&t, "rights:x", FIELDS);
+	self->key = t.attach.key;
+	self->ready = 1;
+	for (;;) {
+		if (self->hide) {
+			prctl(PR_SET_DUMPABLE, 0);
+			self->hide = 0;
+		}
+		if (self->write != self->written) {
+			for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
+				if (is_wanted(&t, marker, slot))
+					write_number(&t, slot, 0, marker, self->write);
+			self->written = self->write;
+		}
+		usleep(1000);
+	}
+}
+
+static pid_t start_target(struct target *target, enum credentials cred)
+{
+	int status = 0;
+	pid_t pid;
+
+	memset(target, 0, sizeof(*target));
+	fflush(stdout);
+	pid = fork();
+	if (!pid)
+		run_target(target, cred);
+	wait_until(target->ready || waitpid(pid, &status, WNOHANG) == pid);
+	if (!target->ready)
+		bail("a target ended");
+	return pid;
+}
+
+static void request_write(struct target *target)
+{
+	target->write = target->written + 1;
+	wait_until(target->written == target->write);
+}
+
+/* Returns true if a marker of the process is listed. */
+static bool is_listed(int fd, __u64 key)
+{
+	struct perftrace_describe next = { .key = key };
+
+	return !trace_ioctl(fd, PERFTRACE_NEXT_MARKER, &next) && next.key == key;
+}
+
+#define MAPS_READABLE	1
+#define EVENTS		2
+#define MARKERS		4
+
+/*
+ * Tries to trace all targets with the credentials @cred, and stores a byte of results for each
+ * target.
+ */
+static void try_targets(enum credentials cred, const pid_t *pids, unsigned char *answers)
+{
+	int slot, fd, device;
+	char name[16];
+
+	set_credentials(cred);
+	snprintf(name, sizeof(name), "rights%d", cred);
+	device = open_trace_device();
+	fd = trace_create(name, "rights:*", 0, 1 << 14, &slot);
+	for (int i = 0; i < NR_CREDENTIALS; i++) {
+		struct event_stats stats = { 0 };
+		char maps[40];
+		int file;
+
+		snprintf(maps, sizeof(maps), "/proc/%d/maps", pids[i]);
+		file = open(maps, O_RDONLY);
+		answers[i] = file >= 0 ? MAPS_READABLE : 0;
+		close(file);
+		request_write(&targets[i]);
+		trace_drain(fd, targets[i].key, &stats);
+		answers[i] |= stats.events == 1 ? EVENTS : 0;
+		answers[i] |= is_listed(device, targets[i].key) ? MARKERS : 0;
+	}
+	_exit(0);
+}
+
+static int expected_euid(enum credentials cred)
+{
+	return cred == OTHER ? 1001 : cred < ROOT ? 1000 : 0;
+}
+
+static void test_matrix(unsigned char (*answers)[NR_CREDENTIALS])
+{
+	static const enum credentials tracers[] = {
+		USER, OTHER, IN_USER_NAMESPACE, IN_LANDLOCK, ROOT, BARE_ROOT, NAMESPACE_ROOT,
+	};
+	pid_t pids[NR_CREDENTIALS];
+
+	for (int i = 0; i < NR_CREDENTIALS; i++)
+		pids[i] = start_target(&targets[i], i);
+	for (unsigned int t = 0; t < sizeof(tracers) / sizeof(*tracers); t++) {
+		enum credentials who = tracers[t];
+		int wrong = 0, events = 0, status;
+		pid_t pid;
+
+		fflush(stdout);
+		pid = fork();
+		if (!pid)
+			try_targets(who, pids, answers[who]);
+		waitpid(pid, &status, 0);
+		for (int i = 0; i < NR_CREDENTIALS; i++) {
+			unsigned char a = answers[who][i];
+			/* Processes of other users can only be traced with PERFTRACE_ALL_USERS. */
+			bool may = a & MAPS_READABLE && expected_euid(i) == expected_euid(who);
+
+			events += !!(a & EVENTS);
+			if (!!(a & EVENTS) != may || !!(a & MARKERS) != !!(a & MAPS_READABLE)) {
+				note("%s, %s: the kernel says %d; events %d, markers %d",
+				     names[who], names[i], a & MAPS_READABLE, !!(a & EVENTS),
+				     !!(a & MARKERS));
+				wrong++;
+			}
+		}
+		ok(!status && !wrong,
+		   "9.3 %s: traces the processes that the kernel lets it read, and no others",
+		   names[who]);
+		note("that are %d", events);
+	}
+	for (int i = 0; i < NR_CREDENTIALS; i++)
+		kill_child(pids[i]);
+}
+
+/* Tests a target that becomes undumpable while it is traced. */
+static void test_target_undumpable(__u32 flags)
+{
+	const char *kind = flags & PERFTRACE_FLIGHT ? "a flight recorder" : "a trace";
+	struct target *target = &targets[0];
+	struct event_stats stats = { 0 };
+	int status;
+	pid_t pid, reader;
+
+	pid = start_target(target, USER);
+	fflush(stdout);
+	reader = fork();
+	if (!reader) {
+		int slot, fd, good = 0;
+
+		set_credentials(USER);
+		fd = trace_create("changes", "rights:*", flags, 1 << 14, &slot);
+		request_write(target);
+		good |= trace_drain(fd, target->key, &stats) == 1 && stats.events == 1;
+		target->hide = 1;
+		wait_until(!target->hide);
+		request_write(target);
+		memset(&stats, 0, sizeof(stats));
+		good |= (trace_drain(fd, target->key, &stats) <= 0 && !stats.events) << 1;
+		good |= (trace_info(fd).denied == 1) << 2;
+		request_write(target);
+		good |= (trace_drain(fd, target->key, &stats) <= 0) << 3;
+		_exit(good);
+	}
+	waitpid(reader, &status, 0);
+	status = WEXITSTATUS(status);
+	ok(status & 1, "9.3 %s: has the process at first", kind);
+	ok(status & 2, "9.3 %s: does not have the events of an undumpable process", kind);
+	ok(status & 4, "9.6 %s: counts an undumpable process as denied", kind);
+	ok(status & 8, "9.3 %s: an undumpable process is removed", kind);
+	kill_child(pid);
+}
+
+/* Tests a target that becomes undumpable and exits before its events are read. */
+static void test_undumpable_and_ended(void)
+{
+	struct target *target = &targets[0];
+	int status;
+	pid_t pid, reader;
+
+	pid = start_target(target, USER);
+	fflush(stdout);
+	reader = fork();
+	if (!reader) {
+		struct event_stats stats = { 0 };
+		int slot, fd, good = 0;
+
+		set_credentials(USER);
+		fd = trace_create("ends", "rights:*", 0, 1 << 14, &slot);
+		request_write(target);
+		target->hide = 1;
+		wait_until(!target->hide);
+		request_write(target);
+		/* Ask the parent to kill the target. */
+		target->ready = 2;
+		wait_until(target->ready == 3);
+		good |= trace_drain(fd, target->key, &stats) <= 0 && !stats.events;
+		good |= (trace_info(fd).denied == 1) << 1;
+		_exit(good);
+	}
+	wait_until(target->ready == 2);
+	kill_child(pid);
+	target->ready = 3;
+	waitpid(reader, &status, 0);
+	status = WEXITSTATUS(status);
+	ok(status & 1, "9.3 undumpable process that has ended: its events are not read");
+	ok(status & 2, "9.6 undumpable process that has ended: it is counted as denied");
+}
+
+int main(void)
+{
+	unsigned char (*answers)[NR_CREDENTIALS] = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+							MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	plan(7 + 2 * 4 + 2);
+	targets = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	trace_load();
+	test_matrix(answers);
+	test_target_undumpable(0);
+	test_target_undumpable(PERFTRACE_FLIGHT);
+	test_undumpable_and_ended();
+	return finish();
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: probes
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * Tests PERFTRACE_RELEASE while another thread of the traced process keeps moving the control pages
+ * away and private memory to their address. The private memory must not change, and the process
+ * must release the device when the thread stops.
+ */
+#include "trace.h"
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#define ROUNDS	gate_or_long(20, 100)
+#define MAGIC	0x6d696e65
+#define BYTES	PERFTRACE_READ_BYTES
+
+static struct {
+	volatile int ready, stop;
+	volatile unsigned long moves, failed, lost;
+} *shared;
+
+static struct traced_process self;
+
+static char *map_pages(int prot)
+{
+	char *p = mmap(NULL, BYTES, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		_exit(96);
+	return p;
+}
+
+static void move_pages(char *from, char *to)
+{
+	if (mremap(from, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
+		shared->failed++;
+}
+
+static void *move_pages_away_and_back(void *unused)
+{
+	char *first_piece = (char *)self.control, *own_pages = map_pages(PROT_READ | PROT_WRITE);
+	char *other = map_pages(PROT_NONE);
+
+	(void)unused;
+	pin_to_cpu(1);
+	*(volatile __u32 *)own_pages = MAGIC;
+	shared->ready = 1;
+	while (!shared->stop) {
+		move_pages(first_piece, other);
+		move_pages(own_pages, first_piece);
+		shared->lost += *(volatile __u32 *)first_piece != MAGIC;
+		move_pages(first_piece, own_pages);
+		shared->lost += *(volatile __u32 *)own_pages != MAGIC;
+		*(volatile __u32 *)own_pages = MAGIC;
+		move_pages(other, first_piece);
+		shared->moves++;
+	}
+	return NULL;
+}
+
+static void traced_child(void)
+{
+	pthread_t thread;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	pin_to_cpu(0);
+	traced_open(&self, 0);
+	if (pthread_create(&thread, NULL, move_pages_away_and_back, NULL))
+		_exit(95);
+	for (;;)
+		pause();
+}
+
+/* Returns the number of processes that still use the device, or a negative errno. */
+static int count_attached(int fd)
+{
+	struct perftrace_release release = { sizeof(release), 0, -1, 0 };
+	int rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
+
+	return rc ? rc : (int)release.left;
+}
+
+int main(void)
+{
+	struct perftrace_release resume = { sizeof(resume), PERFTRACE_RESUME, -1, 0 };
+	int left = 0;
+
+	plan(4);
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	trace_load();
+	for (int i = 0; i < ROUNDS && !left; i++) {
+		pid_t pid;
+		int fd;
+
+		shared->ready = 0;
+		shared->stop = 0;
+		pid = fork();
+		if (!pid)
+			traced_child();
+		wait_until(shared->ready);
+		fd = open_trace_device();
+		for (int ms = 0; ms < 10 && count_attached(fd); ms++)
+			usleep(1000);
+		shared->stop = 1;
+		wait_until((left = count_attached(fd)) == 0);
+		if (trace_ioctl(fd, PERFTRACE_RELEASE, &resume))
+			bail("PERFTRACE_RESUME");
+		close(fd);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
+	ok(shared->moves,
+	   "3.8 release: a thread moves the mapping meanwhile (%lu times)", shared->moves);
+	is(shared->failed, 0, "3.8 release: no move of a mapping fails");
+	is(shared->lost, 0,
+	   "3.8 release: other memory at the address of the mapping does not change");
+	is(left, 0, "3.8 release: the process lets go when the thread has stopped");
+	return finish();
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The fast path of an event. The fast path is taken if only one trace records the event, the trace
+//! has no filter, the buffer is not shared with other processes, and the buffer has room. Records
+//! are written forwards or, in flight recorders, backwards. All other events take the slow path
+//! (`slow_path.rs`).
+//!
+//! ```text
+//! thread                                  kernel: a trace ends, the next one begins in its slot
+//! A: slot.generation                      D: clears its bit in all marker words
+//! B: the marker's word                    E: generation even; unmaps the buffers
+//! C: generation again, in the sequence    F: generation odd;  G: sets marker words
+//! ```
+//!
+//! In the table above, a thread that reads a word of G at B and the generation of F at A writes
+//! into the buffers of F, or sees at C that the generation has changed. x86 keeps the order of
+//! loads and the order of stores; nothing else orders the loads and stores of this path. A pairs
+//! with E and F, B with D and G, C with E and F. Whether the generation is even is not checked: no
+//! word has the bit between D and G, so a thread that reads the same even number at A and C has
+//! seen no such word at B.
+//!
+//! The sequence ends with the store of `head`. If the thread is preempted, migrated or interrupted
+//! by a signal before that, the kernel clears `rseq_cs` and lets the thread start again at the top.
+//! After the sequence the thread clears `rseq_cs` itself, because this code may be unmapped before
+//! the kernel reads `rseq_cs` again.
+#![expect(unsafe_code, reason = "a restartable sequence")]
+
+use core::arch::asm;
+
+use crate::abi::{FILTERED, FLIGHT, SHARED};
+use crate::site::Site;
+use crate::state::CURRENT;
+
+/// The flags of a trace that select the path. `PERFTRACE_WAIT` is not one of these flags, because
+/// it matters only if there is no room.
+const PATH_FLAGS: u32 = FLIGHT | SHARED | FILTERED;
+
+/// Emits the restartable sequence. `$mode` checks the trace's flags. `$end` computes the next
+/// `head` in r9 and checks it against the limit. `$fields` stores the fields. Instructions that run
+/// only after a failure or an interruption are in another section.
+///
+/// | register | contents |
+/// |---|---|
+/// | rdi | the site, of which the first 12 bytes are read |
+/// | rsi, r11 | the fields, or their address and their number of words |
+/// | r9 | the trace; later the next `head` |
+/// | rdx | its slot; later the upper half of the time; then a loop counter |
+/// | r10 | the generation; `head`; the record's offset in the records |
+/// | r8 | the offset of this thread's struct rseq from fs |
+/// | rcx | the CPU; later the buffer |
+/// | rax | the marker's word; the record's first word; its time; at the end 0 if not written |
+macro_rules! fast_path {
+    ($site:expr, $first:expr, $second:expr, [$($mode:literal),*], [$($end:literal),*], [$($fields:literal),*]) => {{
+        let done: u64;
+        // SAFETY: By the invariant of `Trace`, r9 points to a trace with a live slot and live
+        // buffers, and the CPU number is compared with the number of buffers. The record does not
+        // go beyond `limit`, which the kernel and the slow path keep inside the records and outside
+        // the records that have not been read. The caller guarantees that the site and its word are
+        // live.
+        unsafe {
+            asm!(
+                rseq_descriptor!(),
+                "2:",
+                "mov r9, qword ptr [rip + {current}]",
+                "mov rdx, [r9 + 8]",
+                "mov r10d, [rdx]",                  // A
+                "mov rax, [rdi]",
+                "mov eax, [rax]",                   // B
+                "cmp eax, [r9]",                    // this trace, and no other
+                "jne 8f",
+                $($mode,)*
+                "jne 8f",
+                "mov rcx, qword ptr [rip + perftrace_thread@GOTTPOFF]",
+                "mov r8, fs:[rcx]",
+                "mov eax, [rdi + 8]",
+                "or rax, fs:[rcx + 8]",
+                "test r8, r8",
+                "jz 8f",
+                "lea rcx, [rip + 92b]",
+                "mov fs:[r8 + 8], rcx",
+                "3:",
+                "mov ecx, fs:[r8 + 4]",             // cpu_id
+                "cmp r10d, [rdx]",                  // C
+                "jne 7f",
+                "cmp ecx, [r9 + 4]",
+                "jae 7f",
+                "imul rcx, [r9 + 24]",
+                "add rcx, [r9 + 16]",
+                "mov r10, [rcx]",
+                $($end,)*
+                "mov [rcx + r10 + 4096], rax",
+                "rdtsc",
+                "shl rdx, 32",
+                "or rax, rdx",
+                "mov [rcx + r10 + 4104], rax",
+                $($fields,)*
+                "mov [rcx], r9",
+                "4:",
+                "mov qword ptr fs:[r8 + 8], 0",
+                ".pushsection __rseq_failure, \"ax\"",
+                rseq_abort_handler!(),
+                "jmp 2b",
+                "7:",
+                "mov qword ptr fs:[r8 + 8], 0",
+                "8:",
+                "xor eax, eax",
+                "jmp 9f",
+                ".popsection",
+                "9:",
+                flight = const FLIGHT,
+                path_flags = const PATH_FLAGS,
+                current = sym CURRENT,
+                in("rdi") $site,
+                in("rsi") $first,
+                in("r11") $second,
+                out("rax") done,
+                out("rcx") _,
+                out("rdx") _,
+                out("r8") _,
+                out("r9") _,
+                out("r10") _,
+                options(nostack),
+            );
+        }
+        done != 0
+    }};
+}
+
+/// Writes forwards: the record is written if the next `head` is not above `limit`.
+macro_rules! forwards {
+    ($site:expr, $first:expr, $second:expr, $end:literal, [$($fields:literal),*]) => {
+        fast_path!(
+            $site,
+            $first,
+            $second,
+            ["test dword ptr [rdx + 4], {path_flags} /* not {flight} */"],
+            [$end, "cmp r9, [rcx + 8]", "ja 7f", "and r10d, [rdx + 8]"],
+            [$($fields),*]
+        )
+    };
+}
+
+/// Writes an event without fields. Returns false if the event was not written.
+///
+/// # Safety
+///
+/// `site` is live, its invariants hold, and its record has no words of fields.
+#[inline(always)]
+pub(crate) unsafe fn event_0(site: *const Site) -> bool {
+    forwards!(site, 0u64, 0u64, "lea r9, [r10 + 16]", [])
+}
+
+/// Writes an event with 8 bytes of fields. Returns false if the event was not written.
+///
+/// # Safety
+///
+/// `site` is live, its invariants hold, and its record has one word of fields.
+#[inline(always)]
+pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
+    let unused = 0u64;
+    forwards!(
+        site,
+        first,
+        unused,
+        "lea r9, [r10 + 24]",
+        ["mov [rcx + r10 + 4112], rsi"]
+    )
+}
+
+/// Writes an event with 16 bytes of fields. Returns false if the event was not written.
+///
+/// # Safety
+///
+/// `site` is live, its invariants hold, and its record has two words of fields.
+#[inline(always)]
+pub(crate) unsafe fn event_2(site: *const Site, first: u64, second: u64) -> bool {
+    forwards!(
+        site,
+        first,
+        second,
+        "lea r9, [r10 + 32]",
+        ["mov [rcx + r10 + 4112], rsi", "mov [rcx + r10 + 4120], r11"]
+    )
+}
+
+/// Writes an event with `words` words of fields, at least one. Returns false if the event was not
+/// written. The loop that copies the fields counts in rdx, which is unused at that point.
+///
+/// # Safety
+///
+/// `site` is live, its invariants hold, and its record has `words` words of fields, which can be
+/// read at `fields`.
+#[inline(always)]
+pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) -> bool {
+    forwards!(
+        site,
+        fields,
+        words,
+        "lea r9, [r10 + r11 * 8 + 16]",
+        [
+            "lea r10, [rcx + r10 + 4104]",
+            "mov rdx, r11",
+            "6:",
+            "mov rax, [rsi + rdx * 8 - 8]",
+            "mov [r10 + rdx * 8], rax",
+            "dec rdx",
+            "jnz 6b",
+            "mov rax, r9"
+        ]
+    )
+}
+
+/// Writes backwards: the record is written if the next `head` is not below `limit`, after `reserve`
+/// has been lowered to it. If an interrupted attempt has already lowered `reserve` that far, the
+/// record takes the slow path.
+///
+/// The values are compared as signed, and each `head` of a flight recorder is below 0. A limit of 0
+/// therefore sends every record to the slow path, as it does in buffers that are written forwards.
+/// A thread that has lost an event may store the limit 0 late, in the buffer of the next trace.
+macro_rules! backwards {
+    ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
+        fast_path!(
+            $site,
+            $first,
+            $second,
+            ["mov ecx, [rdx + 4]", "and ecx, {path_flags}", "cmp ecx, {flight}"],
+            [
+                $($begin,)*
+                "cmp r9, [rcx + 8]",
+                "jl 7f",
+                "cmp r9, [rcx + 16]",
+                "jge 7f",
+                "mov [rcx + 16], r9",
+                "mov r10, r9",
+                "and r10d, [rdx + 8]"
+            ],
+            [$($fields),*]
+        )
+    };
+}
+
+/// Writes an event with 16 bytes of fields into a flight recorder. Returns false if the event was
+/// not written.
+///
+/// # Safety
+///
+/// `site` is live, its invariants hold, and its record has two words of fields.
+#[inline(always)]
+pub(crate) unsafe fn flight_2(site: *const Site, first: u64, second: u64) -> bool {
+    backwards!(
+        site,
+        first,
+        second,
+        ["lea r9, [r10 - 32]"],
+        ["mov [rcx + r10 + 4112], rsi", "mov [rcx + r10 + 4120], r11"]
+    )
+}
+
+/// Writes an event with `words` words of fields, at least one, into a flight recorder. Returns
+/// false if the event was not written.
+///
+/// # Safety
+///
+/// `site` is live, its invariants hold, and its record has `words` words of fields, which can be
+/// read at `fields`.
+#[inline(always)]
+pub(crate) unsafe fn flight(site: *const Site, fields: *const u64, words: usize) -> bool {
+    backwards!(
+        site,
+        fields,
+        words,
+        ["lea r9, [r11 * 8 + 16]", "neg r9", "add r9, r10"],
+        [
+            "lea r10, [rcx + r10 + 4104]",
+            "mov rdx, r11",
+            "6:",
+            "mov rax, [rsi + rdx * 8 - 8]",
+            "mov [r10 + rdx * 8], rax",
+            "dec rdx",
+            "jnz 6b",
+            "mov eax, 1"
+        ]
+    )
+}

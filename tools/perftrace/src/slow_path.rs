@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The slow path of an event, which handles several traces, filters, flight recorders, shared
+//! buffers, the end of a buffer, a full buffer, and threads without restartable sequences.
+//!
+//! An update is computed from plain loads, and [`Update::commit`] carries the update out only if
+//! the loaded words have not changed. The time is read after `head`. If `head` is unchanged at the
+//! commit, no other record was committed in between, so times do not decrease along a buffer.
+
+use core::ptr::null;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::abi::{self, Buffer, Slot, FILTERED, FLIGHT, HEAD_WORDS, SHARED, WAIT};
+use crate::commit::{Exclusion, Update};
+use crate::device::{self, WaitResult};
+use crate::filter;
+use crate::registry;
+use crate::site::Site;
+use crate::state::{self, Trace, CURRENT};
+use crate::thread;
+
+/// Number of passes in which a thread without restartable sequences searches for a free buffer.
+const MAX_PASSES: u32 = 100;
+/// Number of attempts in a shared buffer until the event is lost, and of attempts to count a loss
+/// in a restartable sequence.
+const MAX_TRIES: u32 = 1000;
+/// Number of words of a `LOST` record.
+const LOST_WORDS: u64 = 3;
+
+/// The result of an attempt to write a record.
+enum Outcome {
+    Done,
+    /// The caller has to try again, because the state has changed or only a record that precedes
+    /// the event was written.
+    Retry,
+    /// The buffer has no room until the reader has read beyond this `tail`.
+    Full(u64),
+    /// Other threads own all buffers. `AllOwned` occurs only without restartable sequences.
+    AllOwned,
+    /// No buffer is free, and waiting might not end because this thread owns a buffer. The thread
+    /// is in a signal handler that has interrupted its own write, and handlers of other threads may
+    /// wait for that buffer. `CannotWait` is also returned if the thread has unregistered its
+    /// restartable sequence.
+    CannotWait,
+}
+
+/// Writes an event with these fields into each trace that records the marker. If the marker's word
+/// announces a device, the function first attaches to the device.
+#[cold]
+#[inline(never)]
+pub(crate) fn write(site: &Site, fields: &[u64]) {
+    let mut traces = site.enabled_traces();
+    if traces & abi::WAKE != 0 {
+        registry::attach_on_wake(traces);
+        traces = site.enabled_traces();
+    }
+    let mut rest = traces;
+    while rest != 0 {
+        let number = rest.trailing_zeros();
+        rest &= rest - 1;
+        if let Some(trace) = state::trace(number) {
+            write_to(trace, number, site, fields);
+        }
+    }
+    if traces.is_power_of_two() {
+        if let Some(trace) = state::trace(traces.trailing_zeros()) {
+            let trace = &raw const *trace as *mut Trace;
+            // Relaxed: the contents of the trace were set before any marker was enabled.
+            if CURRENT.load(Relaxed) != trace {
+                CURRENT.store(trace, Relaxed);
+            }
+        }
+    }
+}
+
+/// The parts of a record for one trace that stay the same in all attempts.
+struct Record<'a> {
+    trace: &'a Trace,
+    number: u32,
+    slot: &'a Slot,
+    generation: u32,
+    flags: u32,
+    mask: u64,
+    /// The first word of the record: the marker's number, the size in words, and the thread id.
+    header: u64,
+    key: u64,
+    fields: &'a [u64],
+}
+
+fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
+    let slot = trace.slot();
+    let mut deadline = device::Deadline::new();
+    let mut tries = 0u32;
+    loop {
+        // The generation and the marker's word are the loads A and B of the fast path; the updates
+        // do load C. Acquire: pairs with the kernel's stores to the slot and the words, whose order
+        // `fast_path.rs` describes.
+        let generation = slot.generation.load(Acquire);
+        if site.enabled_traces() & trace.bit.load(Relaxed) == 0 || generation & 1 == 0 {
+            return;
+        }
+        let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
+        let thread = thread::thread_id();
+        if flags & FILTERED != 0 {
+            // A filter that is being changed gives an arbitrary result. The generation changes,
+            // too, so a record that the filter accepts is not committed.
+            let accepted = state::filter(number as usize).is_some_and(|filter| {
+                let thread = (thread.unwrap_or(0) >> 32) as u32;
+                let process = state::process_id();
+                filter::accepts(filter, site, fields, thread, process)
+            });
+            if !accepted {
+                return;
+            }
+        }
+        let header_words = HEAD_WORDS + usize::from(flags & SHARED != 0);
+        let words = (header_words + fields.len()) as u64;
+        let marker = u64::from(site.header.load(Relaxed) & 0xffff);
+        let record = Record {
+            trace,
+            number,
+            slot,
+            generation,
+            flags,
+            mask: u64::from(mask),
+            header: marker | (words << 16) | thread.unwrap_or(0),
+            key: state::control().map_or(0, |control| control.key.load(Relaxed)),
+            fields,
+        };
+        if thread.is_none() {
+            return record.drop_event_vfork();
+        }
+        match record.try_write() {
+            (Outcome::Done, _) => return,
+            // Another process may change the counts of a shared buffer at any time, so the number
+            // of attempts is limited.
+            (Outcome::Retry, cpu) if flags & SHARED != 0 && tries >= MAX_TRIES => {
+                return record.drop_event(cpu);
+            }
+            (Outcome::Retry, _) => tries = tries.saturating_add(1),
+            (Outcome::AllOwned, _) if flags & WAIT != 0 && !deadline.has_passed(slot.wait_ms()) => {
+                device::sleep_1ms();
+            }
+            (Outcome::Full(tail), cpu) if flags & WAIT != 0 && record.fits() => {
+                match device::wait_for_room(number, cpu, tail) {
+                    WaitResult::Retry => {}
+                    // Without the device's file descriptor the kernel cannot wake this thread, so
+                    // the thread polls.
+                    WaitResult::Unknown if record.may_poll(cpu, tail, &mut deadline) => {
+                        device::sleep_1ms()
+                    }
+                    WaitResult::Unknown | WaitResult::NoRoom => return record.drop_event(cpu),
+                }
+            }
+            (Outcome::Full(_) | Outcome::AllOwned | Outcome::CannotWait, cpu) => {
+                return record.drop_event(cpu);
+            }
+        }
+    }
+}
+
+impl Record<'_> {
+    fn words(&self) -> u64 {
+        (self.header >> 16) & 0xffff
+    }
+
+    /// Returns true if the thread may continue to poll for room, if the thread cannot wait in the
+    /// kernel. A wait that has timed out is recorded in `stalled`, so that no other event waits at
+    /// the same position before the reader has read.
+    fn may_poll(&self, cpu: u32, tail: u64, deadline: &mut device::Deadline) -> bool {
+        let Some(buffer) = self.trace.buffer(cpu) else {
+            return false;
+        };
+        let position = tail.wrapping_add(1);
+        // Relaxed: `stalled` is a hint. `stalled` contains the position at which a wait has timed
+        // out, so a stale value does not match.
+        if buffer.stalled.load(Relaxed) == position {
+            return false;
+        }
+        let timed_out = deadline.has_passed(self.slot.wait_ms());
+        if timed_out {
+            buffer.stalled.store(position, Relaxed);
+        }
+        !timed_out
+    }
+
+    /// Returns true if the record fits into an empty buffer and does not exceed the maximum size of
+    /// a record.
+    fn fits(&self) -> bool {
+        let bytes = self.words() * 8;
+        bytes <= abi::RECORD_MAX as u64 && bytes <= self.mask + 1
+    }
+
+    /// Makes one attempt to write the record into a buffer to which the thread has exclusive
+    /// access. Returns also the CPU to which the buffer belongs.
+    fn try_write(&self) -> (Outcome, u32) {
+        match thread::rseq_offset() {
+            Some(rseq) => {
+                let cpu = thread::rseq_cpu(rseq);
+                let outcome = match self.trace.buffer(cpu) {
+                    Some(buffer) => self.write(buffer, cpu, Exclusion::Rseq(rseq)),
+                    // The CPU number of a thread that has unregistered its sequence is not valid.
+                    None => Outcome::CannotWait,
+                };
+                (outcome, cpu)
+            }
+            None => self.try_write_owned(),
+        }
+    }
+
+    /// Makes an attempt without restartable sequences, in the buffer of this CPU or else in any
+    /// buffer that has no owner. This thread may already own buffers, if its signal handler
+    /// interrupted a write.
+    fn try_write_owned(&self) -> (Outcome, u32) {
+        let thread = (self.header >> 32) as u32;
+        let nr_cpus = self.trace.nr_cpus().max(1);
+        let this_cpu = device::current_cpu() % nr_cpus;
+        for _ in 0..MAX_PASSES {
+            for n in 0..nr_cpus {
+                let cpu = (this_cpu + n) % nr_cpus;
+                let Some(buffer) = self.trace.buffer(cpu) else {
+                    continue;
+                };
+                // Acquire: pairs with the Release in `release()` of the previous owner, whose
+                // record is complete.
+                let acquired = buffer.owner.compare_exchange(0, thread, Acquire, Relaxed);
+                if acquired.is_ok() {
+                    let outcome = self.write(buffer, cpu, Exclusion::Owner);
+                    release(&buffer.owner);
+                    return (outcome, cpu);
+                }
+            }
+            device::sched_yield();
+        }
+        // Signal handlers of several threads may wait for each other's buffers, so a thread that
+        // owns a buffer must not wait.
+        let owns = |cpu| {
+            let buffer = self.trace.buffer(cpu);
+            // Relaxed: only this thread stores its own id.
+            buffer.is_some_and(|buffer| buffer.owner.load(Relaxed) == thread)
+        };
+        match (0..nr_cpus).any(owns) {
+            true => (Outcome::CannotWait, this_cpu),
+            false => (Outcome::AllOwned, this_cpu),
+        }
+    }
+
+    /// Writes one record: the event, or a pad or `LOST` record that has to precede it.
+    fn write(&self, buffer: &Buffer, cpu: u32, exclusion: Exclusion) -> Outcome {
+        // The commit compares `head` and `lost` again. Acquire on `tail`: pairs with the kernel's
+        // store after it has copied records, which may be overwritten from then on.
+        let head = buffer.head.load(Relaxed);
+        let lost = buffer.lost.load(Relaxed);
+        let size = self.mask + 1;
+        if !self.fits() {
+            return Outcome::Full(0);
+        }
+        let bytes = self.words() * 8;
+        let update = |at: u64, value: u64| Update {
+            dst: records(buffer).wrapping_add((at & self.mask) as usize / 8),
+            backwards: u64::from(self.flags & FLIGHT != 0),
+            value,
+            ..self.update(buffer, cpu, head, lost)
+        };
+        if self.flags & FLIGHT != 0 {
+            // The buffer is filled downwards, and `floor` is the lower end of the current pass over
+            // the buffer.
+            let floor = head.wrapping_sub(1) & !self.mask;
+            let to_end = head.wrapping_sub(floor);
+            if to_end < bytes {
+                return self.write_pad(update(floor, floor), to_end, exclusion);
+            }
+            let begin = head.wrapping_sub(bytes);
+            if !self.write_event(update(begin, begin), exclusion) {
+                return Outcome::Retry;
+            }
+            let limit = begin.wrapping_sub(1) & !self.mask;
+            if buffer.limit.load(Relaxed) != limit {
+                let update = Update {
+                    head: begin,
+                    backwards: 0,
+                    target: &buffer.limit,
+                    ..update(begin, limit)
+                };
+                // If this update fails, the next event on the slow path sets the limit.
+                update.commit(exclusion);
+            }
+            return Outcome::Done;
+        }
+        let told = buffer.told.load(Relaxed);
+        let limit = buffer.limit.load(Relaxed);
+        let tail = buffer.tail.load(Acquire);
+        let room = tail.wrapping_add(size).wrapping_sub(head);
+        let to_end = size - (head & self.mask);
+        let (bytes, lost_due) = match lost == told {
+            true => (bytes, false),
+            // A `LOST` record is written only if there is also room for the event and pads. With
+            // less room, each event would need another `LOST` record.
+            false if room >= LOST_WORDS * 8 + 2 * bytes || room == size => (LOST_WORDS * 8, true),
+            false => return Outcome::Full(tail),
+        };
+        if to_end < bytes {
+            return match to_end <= room {
+                true => self.write_pad(update(head, head.wrapping_add(to_end)), to_end, exclusion),
+                false => Outcome::Full(tail),
+            };
+        }
+        if bytes > room {
+            return Outcome::Full(tail);
+        }
+        let end = head.wrapping_add(bytes);
+        if lost_due {
+            if self.write_lost_record(update(head, end), exclusion) {
+                // If the process is killed before this store, the loss is reported twice.
+                buffer.told.store(lost, Relaxed);
+            }
+            return Outcome::Retry;
+        }
+        if !self.write_event(update(head, end), exclusion) {
+            return Outcome::Retry;
+        }
+        if end > limit {
+            // `tail` only grows, so this limit is at worst too low. An update stores the limit and
+            // fails if a thread has lost an event meanwhile, because the limit of 0 that this
+            // thread stores must not be overwritten.
+            let used = end.wrapping_sub(tail);
+            let max = if used > size / 2 { size } else { size / 2 };
+            let pass_end = (end | self.mask).wrapping_add(1);
+            let limit = tail.wrapping_add(max).min(pass_end);
+            let update = Update {
+                head: end,
+                target: &buffer.limit,
+                ..update(head, limit)
+            };
+            update.commit(exclusion);
+            if used > size / 2 {
+                let _ = device::notify(self.number, cpu);
+            }
+        }
+        Outcome::Done
+    }
+
+    /// Returns an update that writes no words and stores 0 in `head`. Callers override fields of
+    /// the update.
+    fn update<'a>(&'a self, buffer: &'a Buffer, cpu: u32, head: u64, lost: u64) -> Update<'a> {
+        Update {
+            slot: self.slot,
+            buffer,
+            head,
+            lost,
+            generation: self.generation,
+            cpu,
+            dst: records(buffer),
+            first: null(),
+            first_words: 0,
+            second: null(),
+            second_words: 0,
+            backwards: 0,
+            value: 0,
+            target: &buffer.head,
+        }
+    }
+
+    fn write_event(&self, update: Update<'_>, exclusion: Exclusion) -> bool {
+        let first = [self.header, device::timestamp(), self.key];
+        let first_words = self.words() - self.fields.len() as u64;
+        let update = Update {
+            first: first.as_ptr(),
+            first_words: first_words.min(first.len() as u64),
+            second: self.fields.as_ptr(),
+            second_words: self.fields.len() as u64,
+            ..update
+        };
+        update.commit(exclusion)
+    }
+
+    /// Fills the rest of the buffer, up to its end, with a pad.
+    fn write_pad(&self, update: Update<'_>, bytes: u64, exclusion: Exclusion) -> Outcome {
+        let first = [u64::from(abi::PAD) | ((bytes / 8) << 16) | self.thread_bits()];
+        let update = Update {
+            first: first.as_ptr(),
+            first_words: 1,
+            ..update
+        };
+        update.commit(exclusion);
+        Outcome::Retry
+    }
+
+    /// Writes a `LOST` record, which has the number of events that were lost before the next event.
+    fn write_lost_record(&self, update: Update<'_>, exclusion: Exclusion) -> bool {
+        let header = u64::from(abi::LOST) | (LOST_WORDS << 16) | self.thread_bits();
+        let first = [header, device::timestamp(), update.lost];
+        let update = Update {
+            first: first.as_ptr(),
+            first_words: LOST_WORDS,
+            ..update
+        };
+        update.commit(exclusion)
+    }
+
+    fn thread_bits(&self) -> u64 {
+        self.header & !0xffff_ffff
+    }
+
+    /// Counts the event as lost, because the buffer had no room. The next event that finds room is
+    /// preceded by a `LOST` record.
+    fn drop_event(&self, cpu: u32) {
+        let Some((cpu, lost)) = self
+            .count_lost_rseq()
+            .or_else(|| self.count_lost_atomic(cpu))
+        else {
+            return;
+        };
+        let Some(buffer) = self.trace.buffer(cpu).filter(|_| self.flags & FLIGHT == 0) else {
+            return;
+        };
+        // A limit of 0 is at worst too low, as it sends the next event to the slow path. A late
+        // store of the limit is also harmless if the buffer belongs to a flight recorder by now.
+        buffer.limit.store(0, Relaxed);
+        if lost == buffer.told.load(Relaxed) {
+            let _ = device::notify(self.number, cpu);
+        }
+    }
+
+    /// Counts the event as lost in another process that shares this memory and has no restartable
+    /// sequence, such as a child of vfork(). The next thread that writes into the buffer reports
+    /// the loss.
+    fn drop_event_vfork(&self) {
+        let lost = self.count_lost_atomic(device::current_cpu());
+        let buffer = lost.and_then(|(cpu, _)| self.trace.buffer(cpu));
+        if let Some(buffer) = buffer.filter(|_| self.flags & FLIGHT == 0) {
+            buffer.limit.store(0, Relaxed);
+        }
+    }
+
+    /// Counts a loss without a restartable sequence. Returns the CPU in whose buffer the loss was
+    /// counted, and the count before. Relaxed: each update compares the count again. The addition
+    /// is atomic because another process may change it at the same time.
+    fn count_lost_atomic(&self, cpu: u32) -> Option<(u32, u64)> {
+        // The CPU number of a thread that has unregistered its restartable sequence is not valid,
+        // so CPU 0 is used.
+        let cpu = self.trace.buffer(cpu).map_or(0, |_| cpu);
+        let buffer = self.trace.buffer(cpu)?;
+        // A thread that is interrupted after this check may still count in the next trace of the
+        // slot.
+        let unchanged = self.slot.generation.load(Acquire) == self.generation;
+        unchanged.then(|| (cpu, buffer.lost.fetch_add(1, Relaxed)))
+    }
+
+    /// Counts a loss on the thread's CPU in a restartable sequence, so that the loss is not counted
+    /// in the next trace of this slot. Returns the CPU and the count before. Returns `None` if the
+    /// thread has no restartable sequence or no buffer, if the buffer has changed in each attempt,
+    /// or if the trace has ended.
+    fn count_lost_rseq(&self) -> Option<(u32, u64)> {
+        let rseq = thread::rseq_offset()?;
+        for _ in 0..MAX_TRIES {
+            let cpu = thread::rseq_cpu(rseq);
+            let buffer = self.trace.buffer(cpu)?;
+            // Relaxed: the restartable sequence compares `head` and `lost` again.
+            let (head, lost) = (buffer.head.load(Relaxed), buffer.lost.load(Relaxed));
+            let update = Update {
+                value: lost.wrapping_add(1),
+                target: &buffer.lost,
+                ..self.update(buffer, cpu, head, lost)
+            };
+            if update.commit(Exclusion::Rseq(rseq)) {
+                return Some((cpu, lost));
+            }
+            // Acquire: pairs with the kernel's store of the next generation, as in `write_to`.
+            if self.slot.generation.load(Acquire) != self.generation {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+fn records(buffer: &Buffer) -> *mut u64 {
+    (&raw const *buffer)
+        .cast::<u8>()
+        .wrapping_add(abi::RECORDS)
+        .cast::<u64>()
+        .cast_mut()
+}
+
+fn release(owner: &AtomicU32) {
+    // Release: pairs with the compare-and-exchange of the next owner.
+    owner.store(0, Release);
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Errors that end `pfc`, with their messages, advice for the user, and exit statuses.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use perfcounters::Error;
+
+use crate::permissions;
+
+/// An error that ends `pfc`.
+#[derive(Debug)]
+pub enum Failure {
+    /// No instance matches the patterns. The text of the variant is printed after the words
+    /// "nothing matches".
+    NoMatch(String),
+    /// The counters could not be read.
+    Counters(Error),
+    /// Process accounting (`/dev/ppa`) could not be read.
+    Accounting(ppa::Error),
+    /// A trace does not exist or could not be read, or `/dev/perftrace` could not be used.
+    Tracing(perftrace_reader::Error),
+    /// The output could not be written.
+    Write(io::Error),
+    /// The output file could not be created or written.
+    Create(PathBuf, io::Error),
+    /// The request of the user is impossible, or the user lacks a permission. The text of the
+    /// variant is the whole error message.
+    Refused(String),
+    /// The HTTP server of `pfc export` could not listen on its address.
+    Listen(SocketAddr, io::Error),
+    /// The command that the user gave could not be executed.
+    Command(String, io::Error),
+    /// The terminal could not be used.
+    Terminal(io::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Counters(error)
+    }
+}
+
+impl From<ppa::Error> for Failure {
+    fn from(error: ppa::Error) -> Self {
+        Self::Accounting(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMatch(what) => write!(f, "nothing matches{what}"),
+            Self::Counters(error) => f.write_str(&counters_message(error)),
+            Self::Accounting(error) => f.write_str(&accounting_message(error)),
+            Self::Tracing(error) => f.write_str(&tracing_message(error)),
+            Self::Write(e) => write!(f, "cannot write: {e}"),
+            Self::Create(path, e) => {
+                let hint = match e.kind() {
+                    ErrorKind::PermissionDenied => "; its directory must be writable, too",
+                    _ => "",
+                };
+                write!(f, "cannot write to {}: {e}{hint}", path.display())
+            }
+            Self::Refused(why) => f.write_str(why),
+            Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),
+            Self::Command(program, e) => match e.kind() {
+                ErrorKind::NotFound => {
+                    write!(f, "cannot run '{program}': command not found")
+                }
+                ErrorKind::PermissionDenied => {
+                    write!(
+                        f,
+                        "cannot run '{program}': permission denied, or not an executable file"
+                    )
+                }
+                _ => write!(f, "cannot run '{program}': {e}"),
+            },
+            Self::Terminal(e) => write!(f, "cannot use this terminal: {e}; try --plain"),
+        }
+    }
+}
+
+impl Failure {
+    /// Makes the error for patterns that match no instance.
+    pub fn no_match(words: &str) -> Self {
+        Self::NoMatch(if words.is_empty() {
+            ": there are no live instances; load a provider, such as pfc_sched, or try --all".into()
+        } else {
+            format!(" '{words}'; pfc list --all shows all names")
+        })
+    }
+
+    /// Prints the error message to standard error and returns the exit status of `pfc`.
+    pub fn report(&self) -> ExitCode {
+        match self {
+            // A pipe that its reader has closed is a success, as in `pfc list | head -1`.
+            Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            _ => eprintln!("pfc: {self}"),
+        }
+        ExitCode::from(match self {
+            Self::NoMatch(_) => 1,
+            // Shells use the same exit statuses: 127 if a command is not found, 126 if a command
+            // cannot be executed.
+            Self::Command(_, e) if e.kind() == ErrorKind::NotFound => 127,
+            Self::Command(..) => 126,
+            _ => 2,
+        })
+    }
+}
+
+/// Returns the message for an error of the counter pages, with advice.
+fn counters_message(error: &Error) -> String {
+    match error {
+        Error::Open(path, e) => {
+            let remedy = match e.kind() {
+                ErrorKind::NotFound => {
+                    "load the module: modprobe perfcounters (build it first: make)"
+                }
+                ErrorKind::PermissionDenied => "only root and group perfcounters may open it",
+                _ => "check that the module is loaded: lsmod | grep perfcounters",
+            };
+            // The returned message does not have the text "(os error 2)" that `io::Error` appends.
+            let reason = match e.kind() {
+                ErrorKind::NotFound => "no such device".to_owned(),
+                ErrorKind::PermissionDenied => "permission denied".to_owned(),
+                _ => e.to_string(),
+            };
+            format!("{}: {reason}; {remedy}", path.display())
+        }
+        Error::Version(_) => format!("{error}; use the pfc that was built with the module"),
+        Error::NotCounters(_) | Error::Corrupt(_) => {
+            format!("{error}; check --device, and that pfc is as new as the module")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Returns the message for an error of process accounting, with advice.
+fn accounting_message(error: &ppa::Error) -> String {
+    use ppa::Error;
+    match error {
+        Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
+            "{}: no such device; load the module: modprobe perfcounters (build it first: make)",
+            ppa::DEVICE
+        ),
+        Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => format!(
+            "{}: permission denied; this needs root or CAP_PERFMON",
+            ppa::DEVICE
+        ),
+        Error::Open(_) => {
+            format!("{error}; check that the module is loaded: lsmod | grep perfcounters")
+        }
+        Error::Read(path, e) if e.kind() == ErrorKind::PermissionDenied => format!(
+            "{path}: permission denied; all tasks and CPUs need root or CAP_PERFMON; \
+             for one of your own tasks use pfc ppa PID"
+        ),
+        Error::NotAccounted(_) => {
+            format!("{error}; turn accounting on for all tasks with pfc ppa on, or for one with pfc ppa on PID")
+        }
+        Error::Read(_, e) if e.raw_os_error() == Some(rustix::io::Errno::NODATA.raw_os_error()) => {
+            "accounting is off; turn it on with pfc ppa on".to_owned()
+        }
+        Error::Denied(_) => {
+            format!("{error}; this needs root, the owner of the task, or CAP_PERFMON")
+        }
+        Error::Version(_) | Error::Corrupt(_) => {
+            format!("{error}; use the pfc that was built with the module")
+        }
+        Error::Read(..) | Error::NoTask(_) => error.to_string(),
+    }
+}
+
+/// Returns the message for an error of tracing, with advice.
+fn tracing_message(error: &perftrace_reader::Error) -> String {
+    use perftrace_reader::{Error, DEVICE};
+    match error {
+        Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
+            "{DEVICE}: no such device; load the module: modprobe perfcounters (build it first: make)"
+        ),
+        Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
+            format!("{DEVICE}: permission denied; {}", permissions::remedy(DEVICE, true))
+        }
+        Error::Open(_) => format!("{error}; check that the module is loaded: lsmod | grep perfcounters"),
+        Error::NoTrace(_) => format!("{error}, or it belongs to another user; see pfc trace list"),
+        Error::Exists(name) => format!("{error}; choose another name, or end it: pfc trace stop {name}"),
+        Error::TooManyTraces | Error::TracesExist => format!("{error}; list them with pfc trace list, end one with pfc trace stop NAME"),
+        Error::Busy => format!("{error}, perhaps the pfc trace that created it; only a flight recorder (--flight) can be read by several processes, one after the other"),
+        Error::Denied(_) => format!("{error}; run this as root"),
+        Error::Filter(_) | Error::Corrupt(_) => {
+            format!("{error}; use the pfc that was built with the module")
+        }
+        Error::Invalid(_) | Error::Call(..) | Error::Write(_) => error.to_string(),
+    }
+}

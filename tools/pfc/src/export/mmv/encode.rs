@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Encodes a file of memory-mapped values in version 2 of the format that mmv(5) describes. A file
+//! has a header, a table of contents, and sections for instance domains ("indoms"), instances,
+//! metrics, values and strings. The length of every section is a multiple of eight bytes.
+
+use super::names::MAX_STRING;
+
+/// The size of the header and of one entry of each section, in bytes.
+const HEADER_BYTES: usize = 40;
+const TOC_BYTES: usize = 16;
+const INDOM_BYTES: usize = 32;
+const INSTANCE_BYTES: usize = 24;
+const METRIC_BYTES: usize = 48;
+const VALUE_BYTES: usize = 32;
+
+/// Indices of the words in the header that contain the generation numbers.
+pub const GENERATION_1: usize = 1;
+pub const GENERATION_2: usize = 2;
+
+/// Flags of the file: metric names do not begin with the name of the file (1), and values are
+/// invalid after the process that writes the file has exited (2).
+const FLAGS: u32 = 1 | 2;
+const NO_INDOM: u32 = u32::MAX;
+const TYPE_S64: u32 = 2;
+
+/// The meaning of a metric's value, as in the field `pmDesc.sem` of PCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Semantics {
+    Counter = 1,
+    Instant = 3,
+}
+
+/// An instance domain (indom) of PCP: the set of objects, such as CPUs or buckets, for each of
+/// which a metric has a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Indom {
+    pub serial: u32,
+    pub instances: Vec<(u32, String)>,
+}
+
+/// A metric of PCP, which has one value, or one value for each instance of its indom.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    pub item: u32,
+    pub name: String,
+    pub semantics: Semantics,
+    pub units: u32,
+    /// The index of the metric's indom in [`FileContents::indoms`]; `None` for a metric with one
+    /// value.
+    pub indom: Option<usize>,
+    pub short: String,
+    pub long: String,
+}
+
+/// The contents of one file for PCP, before the file is encoded.
+#[derive(Clone, Debug, Default)]
+pub struct FileContents {
+    pub cluster: u32,
+    pub indoms: Vec<Indom>,
+    pub metrics: Vec<Metric>,
+}
+
+/// An encoded file, with the index of the word that holds the first value of each metric.
+pub struct EncodedFile {
+    pub bytes: Vec<u8>,
+    pub values: Vec<usize>,
+}
+
+/// The distance between two values of a metric, in 64-bit words.
+pub const VALUE_STRIDE: usize = VALUE_BYTES / 8;
+
+impl FileContents {
+    /// Returns the number of values of a metric.
+    pub fn width(&self, metric: &Metric) -> usize {
+        let indom = metric.indom.and_then(|n| self.indoms.get(n));
+        indom.map_or(1, |indom| indom.instances.len())
+    }
+
+    /// Encodes the contents as a file in which all values are 0. `generation` must not be 0, and
+    /// must differ from the generation of any earlier file with the same name.
+    pub fn encode(&self, generation: u64, process: u32) -> EncodedFile {
+        let instances: usize = self.indoms.iter().map(|i| i.instances.len()).sum();
+        let values: usize = self.metrics.iter().map(|m| self.width(m)).sum();
+        // Each section, in the order of the file, has a type, a number of entries and the size of
+        // an entry.
+        let mut sections = vec![
+            (1, self.indoms.len(), INDOM_BYTES),
+            (2, instances, INSTANCE_BYTES),
+            (3, self.metrics.len(), METRIC_BYTES),
+            (4, values, VALUE_BYTES),
+            (5, instances + 3 * self.metrics.len(), MAX_STRING),
+        ];
+        sections.retain(|section| section.1 > 0);
+        let start = HEADER_BYTES + TOC_BYTES * sections.len();
+        let indoms_at = start;
+        let instances_at = indoms_at + INDOM_BYTES * self.indoms.len();
+        let metrics_at = instances_at + INSTANCE_BYTES * instances;
+        let values_at = metrics_at + METRIC_BYTES * self.metrics.len();
+        let mut strings = StringTable {
+            offset: values_at + VALUE_BYTES * values,
+            bytes: Vec::new(),
+        };
+
+        let mut out = ByteWriter::default();
+        out.0.extend(b"MMV\0");
+        out.u32(2);
+        out.u64(generation);
+        out.u64(generation);
+        out.u32(sections.len() as u32);
+        out.u32(FLAGS);
+        out.u32(process);
+        out.u32(self.cluster);
+        let mut offset = start;
+        for (kind, count, size) in sections {
+            out.u32(kind);
+            out.u32(count as u32);
+            out.u64(offset as u64);
+            offset += count * size;
+        }
+        // The offset in the file of the first instance of each indom.
+        let mut firsts = Vec::new();
+        let mut first = instances_at;
+        for indom in &self.indoms {
+            firsts.push(first);
+            out.u32(indom.serial);
+            out.u32(indom.instances.len() as u32);
+            out.u64(first as u64);
+            out.u64(0);
+            out.u64(0);
+            first += INSTANCE_BYTES * indom.instances.len();
+        }
+        for (n, indom) in self.indoms.iter().enumerate() {
+            for (id, name) in &indom.instances {
+                out.u64((indoms_at + INDOM_BYTES * n) as u64);
+                out.u32(0);
+                out.u32(*id);
+                out.u64(strings.add(name));
+            }
+        }
+        for metric in &self.metrics {
+            let indom = metric.indom.and_then(|n| self.indoms.get(n));
+            out.u64(strings.add(&metric.name));
+            out.u32(metric.item);
+            out.u32(TYPE_S64);
+            out.u32(metric.semantics as u32);
+            out.u32(metric.units);
+            out.u32(indom.map_or(NO_INDOM, |indom| indom.serial));
+            out.u32(0);
+            out.u64(strings.add(&metric.short));
+            out.u64(strings.add(&metric.long));
+        }
+        let mut words = Vec::new();
+        for (n, metric) in self.metrics.iter().enumerate() {
+            words.push(out.0.len() / 8);
+            for instance in 0..self.width(metric) {
+                let of = metric.indom.and_then(|n| firsts.get(n));
+                out.u64(0);
+                out.u64(0);
+                out.u64((metrics_at + METRIC_BYTES * n) as u64);
+                out.u64(of.map_or(0, |first| (first + INSTANCE_BYTES * instance) as u64));
+            }
+        }
+        out.0.append(&mut strings.bytes);
+        EncodedFile {
+            bytes: out.0,
+            values: words,
+        }
+    }
+}
+
+#[derive(Default)]
+struct ByteWriter(Vec<u8>);
+
+impl ByteWriter {
+    fn u32(&mut self, value: u32) {
+        self.0.extend(value.to_ne_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.0.extend(value.to_ne_bytes());
+    }
+}
+
+struct StringTable {
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+impl StringTable {
+    /// Appends a string and returns its offset in the file. A string that is longer than
+    /// [`MAX_STRING`] with its NUL is truncated at a character boundary.
+    fn add(&mut self, text: &str) -> u64 {
+        let offset = self.offset + self.bytes.len();
+        let max = text.len().min(MAX_STRING - 1);
+        let len = (0..=max).rev().find(|n| text.is_char_boundary(*n));
+        let text = &text[..len.unwrap_or(0)];
+        let end = self.bytes.len() + MAX_STRING;
+        self.bytes.extend(text.bytes());
+        self.bytes.resize(end, 0);
+        offset as u64
+    }
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Assigns metrics to files, and gives each metric its number in Performance Co-Pilot (PCP).
+//!
+//! A metric's number in PCP consists of a cluster and an item. Memory-mapped values can use 2,047
+//! clusters, and a cluster has 1,024 items. The cluster and the item of a metric are computed from
+//! the number of the instance, which is below 65,536. A metric keeps its number as long as its
+//! instance exists, even if other instances are added or removed. The clusters are:
+//!
+//! | cluster | metrics |
+//! |---|---|
+//! | 1022 | `NAME.tasks.*`: the busiest tasks (`tasks.rs`) |
+//! | 1023 | `NAME.control.*`: time and generation of the values |
+//! | 1024 + number / 1024 | `NAME.all.*`: totals over all CPUs; each bucket of a histogram |
+//! | 1088 + number / 1024 | `NAME.percpu.*`: the value of each CPU; not for histograms |
+//!
+//! Each file contains metrics of one cluster and at most [`MAX_VALUES`] values. PCP ignores files
+//! with more values, and searches a file from its beginning for every value that PCP reads.
+
+use perfcounters::{Instance, Kind, Reading, Snapshot, Unit};
+
+use super::encode::{FileContents, Indom, Metric, Semantics};
+use super::names::{pcp_units, MetricNames};
+
+/// Maximum number of metrics of one cluster.
+const ITEMS_PER_CLUSTER: u32 = 1024;
+const CONTROL_CLUSTER: u32 = 1023;
+const ALL_CLUSTER: u32 = 1024;
+const PERCPU_CLUSTER: u32 = ALL_CLUSTER + 64;
+/// Maximum number of values in a file, which is the limit of pmdammv. 10,000 values are sufficient
+/// for one metric with 8,192 CPUs.
+const MAX_VALUES: usize = 10_000;
+/// The serial number of the instance domain (indom) of CPUs. The indom of the buckets of a
+/// histogram with n buckets has the serial number 1 + n.
+const CPU_INDOM: u32 = 1;
+
+/// The kind of a metric's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueKind {
+    All,
+    PerCpu,
+    /// The time when the values were read, in nanoseconds since 1970.
+    Time,
+    /// The generation number of the set of instances.
+    Generation,
+}
+
+/// The source of a metric's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueSource {
+    pub number: u32,
+    pub kind: ValueKind,
+    /// The factor by which values are multiplied to get PCP's unit; see [`pcp_units`].
+    pub factor: i64,
+}
+
+impl ValueSource {
+    /// Returns the values of the metric, in the order of its indom.
+    pub fn values(&self, snapshot: &Snapshot) -> Vec<u64> {
+        let stamp = snapshot.stamp();
+        let reading = snapshot.reading(self.number);
+        let values: Vec<i64> = match (self.kind, reading) {
+            (ValueKind::Time, _) => return vec![stamp.realtime_ns],
+            (ValueKind::Generation, _) => return vec![stamp.generation],
+            (ValueKind::All, Some(reading)) => reading.combined(),
+            (ValueKind::PerCpu, Some(reading)) => per_cpu(&reading),
+            (_, None) => Vec::new(),
+        };
+        let scaled = |value: i64| value.wrapping_mul(self.factor) as u64;
+        values.into_iter().map(scaled).collect()
+    }
+}
+
+fn per_cpu(reading: &Reading<'_>) -> Vec<i64> {
+    reading
+        .per_cpu()
+        .filter_map(|(_, slots)| slots.first().copied())
+        .collect()
+}
+
+/// A file that is to be written, with the sources of its values.
+#[derive(Debug)]
+pub struct FileLayout {
+    /// The part of the file's name that follows the exporter's name and a dot.
+    pub suffix: String,
+    pub contents: FileContents,
+    /// The source of the values of each metric in `contents`.
+    pub sources: Vec<ValueSource>,
+}
+
+/// Returns the layouts of the files for the selected instances of a snapshot. With `sum`, the files
+/// contain only totals over all CPUs.
+pub fn plan_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<FileLayout> {
+    let names = MetricNames::new(snapshot.selection().instances());
+    let cpus = Indom {
+        serial: CPU_INDOM,
+        instances: snapshot
+            .cpus()
+            .iter()
+            .map(|cpu| (*cpu, format!("cpu{cpu}")))
+            .collect(),
+    };
+    let mut files = vec![plan_control_file(name)];
+    for (kind, scope, base) in [
+        (ValueKind::All, "all", ALL_CLUSTER),
+        (ValueKind::PerCpu, "percpu", PERCPU_CLUSTER),
+    ] {
+        let mut file: Option<FileLayout> = None;
+        let mut nr_values = 0;
+        // Instances of an unknown kind are left out, because the rule for adding up their values is
+        // not known.
+        let instances = snapshot.selection().instances();
+        for instance in instances.filter(|i| i.unknown_kind.is_none()) {
+            let is_histogram = instance.kind == Kind::Histogram;
+            let indom = match kind {
+                ValueKind::PerCpu if sum || is_histogram => continue,
+                ValueKind::PerCpu => Some(cpus.clone()),
+                _ => is_histogram.then(|| bucket_indom(instance.slots)),
+            };
+            let width = indom.as_ref().map_or(1, |i| i.instances.len());
+            let cluster = base + instance.number / ITEMS_PER_CLUSTER;
+            let is_same_cluster = file.as_ref().is_some_and(|f| f.contents.cluster == cluster);
+            if !is_same_cluster || nr_values + width > MAX_VALUES {
+                files.extend(file.take());
+                nr_values = 0;
+            }
+            nr_values += width;
+            let file = file.get_or_insert_with(|| FileLayout {
+                // The number of the file's first instance makes the suffix unique, because an
+                // instance is in only one file with the same scope (all CPUs or each CPU).
+                suffix: format!("{scope}.{}", instance.number),
+                contents: FileContents {
+                    cluster,
+                    ..FileContents::default()
+                },
+                sources: Vec::new(),
+            });
+            let prefix = format!("{name}.{scope}");
+            file.add(kind, names.metric_name(&prefix, instance), instance, indom);
+        }
+        files.extend(file);
+    }
+    files
+}
+
+impl FileLayout {
+    fn add(&mut self, kind: ValueKind, name: String, instance: &Instance, indom: Option<Indom>) {
+        let indoms = &mut self.contents.indoms;
+        let indom = indom.map(|indom| match indoms.iter().position(|i| *i == indom) {
+            Some(index) => index,
+            None => {
+                indoms.push(indom);
+                indoms.len() - 1
+            }
+        });
+        // The value of a histogram's bucket is a count, independent of the histogram's unit.
+        let is_histogram = instance.kind == Kind::Histogram;
+        let known_units = match is_histogram {
+            true => pcp_units(Unit::Events, 0),
+            false => pcp_units(instance.unit, instance.exponent),
+        };
+        let (units, factor) = known_units.unwrap_or((0, 1));
+        self.contents.metrics.push(Metric {
+            item: instance.number % ITEMS_PER_CLUSTER,
+            name,
+            semantics: match instance.kind {
+                Kind::Counter | Kind::Time | Kind::Histogram => Semantics::Counter,
+                Kind::Gauge | Kind::Peak => Semantics::Instant,
+            },
+            units,
+            indom,
+            short: match instance.help.as_str() {
+                "" => instance.name.clone(),
+                help => help.to_owned(),
+            },
+            long: long_help(instance, known_units.is_some() && !is_histogram),
+        });
+        self.sources.push(ValueSource {
+            number: instance.number,
+            kind,
+            factor,
+        });
+    }
+}
+
+/// Returns the long help text of a metric: the name, kind, unit and help text of the instance.
+fn long_help(instance: &Instance, unit_known: bool) -> String {
+    let kind = instance.kind_name();
+    let mut text = format!("{}: {kind}, {}", instance.name, instance.unit.name());
+    if instance.exponent != 0 && !unit_known {
+        text.push_str(&format!(" * 10^{}", instance.exponent));
+    }
+    if !instance.help.is_empty() {
+        text.push_str(&format!(". {}", instance.help));
+    }
+    text
+}
+
+/// Makes the indom of a histogram's buckets. The name of a bucket is the range of its values.
+fn bucket_indom(slots: u16) -> Indom {
+    let last = slots.saturating_sub(1);
+    let bucket = |n: u16| match n {
+        0 => "<=0".to_owned(),
+        n if n == last => format!(">={}", 1u64 << (n - 1)),
+        n => format!("{}-{}", 1u64 << (n - 1), (1u64 << n) - 1),
+    };
+    Indom {
+        serial: CPU_INDOM + u32::from(slots),
+        instances: (0..slots).map(|n| (u32::from(n), bucket(n))).collect(),
+    }
+}
+
+/// Plans the control file, which has the time and the generation of the values. Clients see by the
+/// time in the control file how old the values are.
+fn plan_control_file(name: &str) -> FileLayout {
+    let metric = |item, word, units, long: &str| Metric {
+        item,
+        name: format!("{name}.control.{word}"),
+        semantics: Semantics::Instant,
+        units,
+        indom: None,
+        short: long.to_owned(),
+        long: long.to_owned(),
+    };
+    let ns = pcp_units(Unit::Seconds, -9).map_or(0, |u| u.0);
+    let source = |kind| ValueSource {
+        number: 0,
+        kind,
+        factor: 1,
+    };
+    FileLayout {
+        suffix: "control".into(),
+        contents: FileContents {
+            cluster: CONTROL_CLUSTER,
+            indoms: Vec::new(),
+            metrics: vec![
+                metric(
+                    1,
+                    "time",
+                    ns,
+                    "Time at which the values were read, since 1970",
+                ),
+                metric(2, "generation", 0, "Generation of the set of instances"),
+            ],
+        },
+        sources: vec![source(ValueKind::Time), source(ValueKind::Generation)],
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The executable mappings of each process and of the kernel.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use super::files::Identity;
+
+/// A mapping, without its start address.
+#[derive(Clone, Debug)]
+pub struct Region {
+    pub end: u64,
+    /// The offset of the start of the mapping in its file.
+    pub offset: u64,
+    pub object: Rc<str>,
+    pub identity: Identity,
+}
+
+/// The mappings of a process or of the kernel, by start address.
+#[derive(Clone, Debug, Default)]
+pub struct AddressSpace(BTreeMap<u64, Region>);
+
+impl AddressSpace {
+    /// Adds a mapping. The overlapped parts of earlier mappings are removed.
+    pub fn insert(&mut self, start: u64, region: Region) {
+        let below = self.0.range(..region.end).rev();
+        let overlapping: Vec<u64> = below
+            .take_while(|(_, r)| r.end > start)
+            .map(|(s, _)| *s)
+            .collect();
+        for other in overlapping {
+            if let Some(old) = self.0.remove(&other) {
+                // The parts of the earlier mapping on both sides of the new mapping are kept.
+                if other < start {
+                    let mut left = old.clone();
+                    left.end = start;
+                    self.0.insert(other, left);
+                }
+                if old.end > region.end {
+                    let mut right = old.clone();
+                    right.offset = right.offset.wrapping_add(region.end.wrapping_sub(other));
+                    self.0.insert(region.end, right);
+                }
+            }
+        }
+        self.0.insert(start, region);
+    }
+
+    /// Returns the mapping that contains an address, and the offset of the address in the mapped
+    /// file.
+    pub fn find(&self, address: u64) -> Option<(&Region, u64)> {
+        let (start, region) = self.0.range(..=address).next_back()?;
+        let at = address.wrapping_sub(*start).wrapping_add(region.offset);
+        (address < region.end).then_some((region, at))
+    }
+}
+
+/// The names of all threads and the mappings of all processes, according to the records so far.
+#[derive(Default)]
+pub struct Processes {
+    /// The mappings of each process. A child process shares the mappings of its parent until the
+    /// mappings of either process change.
+    address_spaces: HashMap<i32, Rc<AddressSpace>>,
+    names: HashMap<(i32, i32), Rc<str>>,
+    pub kernel: AddressSpace,
+}
+
+impl Processes {
+    pub fn comm(&mut self, pid: i32, tid: i32, name: &str, exec: bool) {
+        if exec {
+            self.address_spaces.remove(&pid);
+        }
+        self.names.insert((pid, tid), name.into());
+    }
+
+    pub fn fork(&mut self, (pid, tid): (i32, i32), (parent, parent_thread): (i32, i32)) {
+        let name = self.names.get(&(parent, parent_thread));
+        if let Some(name) = name.or(self.names.get(&(parent, parent))).cloned() {
+            self.names.insert((pid, tid), name);
+        }
+        if pid != parent {
+            let space = self.address_spaces.get(&parent).cloned();
+            self.address_spaces.insert(pid, space.unwrap_or_default());
+        }
+    }
+
+    pub fn insert_mapping(&mut self, pid: i32, start: u64, region: Region) {
+        Rc::make_mut(self.address_spaces.entry(pid).or_default()).insert(start, region);
+    }
+
+    /// Returns the name of a thread. If the name is unknown, returns the name of its process; if
+    /// both are unknown, returns the thread ID after a colon, as perf does. The name of process 0
+    /// is "swapper".
+    pub fn thread_name(&mut self, pid: i32, tid: i32) -> Rc<str> {
+        if pid == 0 {
+            return "swapper".into();
+        }
+        let known = self.names.get(&(pid, tid));
+        if let Some(name) = known.or(self.names.get(&(pid, pid))) {
+            return name.clone();
+        }
+        let name: Rc<str> = format!(":{tid}").into();
+        self.names.insert((pid, tid), name.clone());
+        name
+    }
+
+    pub fn find(&self, pid: i32, address: u64) -> Option<(&Region, u64)> {
+        self.address_spaces.get(&pid)?.find(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(end: u64, offset: u64, object: &str) -> Region {
+        Region {
+            end,
+            offset,
+            object: object.into(),
+            identity: Identity::Any,
+        }
+    }
+
+    #[test]
+    fn r1_9_a_mapping_goes_where_another_comes() {
+        let mut space = AddressSpace::default();
+        space.insert(0x1000, region(0x5000, 0x100, "a"));
+        space.insert(0x2000, region(0x3000, 0, "b"));
+        let find =
+            |space: &AddressSpace, at| space.find(at).map(|(r, o)| (r.object.to_string(), o));
+        assert_eq!(find(&space, 0x1fff), Some(("a".into(), 0x10ff)));
+        assert_eq!(find(&space, 0x2004), Some(("b".into(), 4)));
+        assert_eq!(find(&space, 0x3000), Some(("a".into(), 0x2100)));
+        assert_eq!(find(&space, 0x5000), None);
+        assert_eq!(find(&space, 0xfff), None);
+        space.insert(0, region(u64::MAX, 0, "all"));
+        assert_eq!(find(&space, 0x2004), Some(("all".into(), 0x2004)));
+        assert_eq!(space.0.len(), 1);
+    }
+
+    #[test]
+    fn r1_9_a_child_has_what_its_parent_has_until_its_exec() {
+        let mut processes = Processes::default();
+        processes.comm(1, 1, "sh", true);
+        processes.insert_mapping(1, 0x1000, region(0x2000, 0, "sh"));
+        processes.fork((2, 2), (1, 1));
+        assert!(processes.find(2, 0x1000).is_some());
+        assert_eq!(&*processes.thread_name(2, 2), "sh");
+        processes.comm(2, 2, "ls", true);
+        assert!(processes.find(2, 0x1000).is_none() && processes.find(1, 0x1000).is_some());
+        assert_eq!(&*processes.thread_name(2, 5), "ls");
+        assert_eq!(&*processes.thread_name(7, 8), ":8");
+        assert_eq!(&*processes.thread_name(0, 0), "swapper");
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Waits with a single call of poll() for children, signals, readable files and a point in time.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::{pidfd_open, Pid, PidfdFlags};
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::low_level::pipe;
+
+/// The event that ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeReason {
+    Child,
+    Interrupted,
+    Terminated,
+    /// SIGUSR2 has arrived. Only an event loop that was made by [`EventLoop::with_sigusr2`] catches
+    /// SIGUSR2.
+    SwitchOutput,
+    /// A file for which the caller waits is readable.
+    Ready,
+    Timeout,
+}
+
+/// Descriptors of threads (pidfds), by which the caller finds out when the last thread has exited.
+pub struct LiveThreads {
+    pidfds: Vec<OwnedFd>,
+    /// True if no pidfd could be opened for some of the threads, in which case the exit of the last
+    /// thread is not detected.
+    is_partial: bool,
+}
+
+impl LiveThreads {
+    pub fn new(threads: &[u32]) -> Self {
+        // This flag of pidfd_open() is PIDFD_THREAD, for which rustix has no name.
+        let thread = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+        let mut live_threads = Self {
+            pidfds: Vec::new(),
+            is_partial: false,
+        };
+        for pid in threads.iter().filter_map(|t| Pid::from_raw(*t as i32)) {
+            match pidfd_open(pid, thread) {
+                Ok(fd) => live_threads.pidfds.push(fd),
+                Err(rustix::io::Errno::SRCH) => {}
+                Err(_) => live_threads.is_partial = true,
+            }
+        }
+        live_threads
+    }
+
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.pidfds.iter().map(AsFd::as_fd).collect()
+    }
+
+    /// Drops the pidfds of threads that have exited. Returns true if all threads of the set have
+    /// exited.
+    pub fn have_all_exited(&mut self) -> bool {
+        let mut fds: Vec<PollFd<'_>> = self
+            .pidfds
+            .iter()
+            .map(|fd| PollFd::new(fd, PollFlags::IN))
+            .collect();
+        // If poll() fails, no thread is regarded as exited. The caller's next wait reports the
+        // failure of poll().
+        let _ = poll(&mut fds, Some(&Timespec::default()));
+        let mut has_exited: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        has_exited.reverse();
+        self.pidfds.retain(|_| !has_exited.pop().unwrap_or(false));
+        self.pidfds.is_empty() && !self.is_partial
+    }
+}
+
+fn register_signal(signal: i32, wake: WakeReason) -> io::Result<(UnixStream, WakeReason)> {
+    let (read_end, write_end) = UnixStream::pair()?;
+    read_end.set_nonblocking(true)?;
+    pipe::register(signal, write_end)?;
+    Ok((read_end, wake))
+}
+
+/// Waits for signals, for readable files and for points in time. The signals SIGCHLD, SIGINT and
+/// SIGTERM are caught from the creation of an event loop on.
+pub struct EventLoop {
+    signals: Vec<(UnixStream, WakeReason)>,
+}
+
+impl EventLoop {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            signals: vec![
+                register_signal(SIGCHLD, WakeReason::Child)?,
+                register_signal(SIGINT, WakeReason::Interrupted)?,
+                register_signal(SIGTERM, WakeReason::Terminated)?,
+            ],
+        })
+    }
+
+    /// Makes an event loop that also catches SIGUSR2.
+    pub fn with_sigusr2() -> io::Result<Self> {
+        let mut event_loop = Self::new()?;
+        event_loop
+            .signals
+            .push(register_signal(SIGUSR2, WakeReason::SwitchOutput)?);
+        Ok(event_loop)
+    }
+
+    /// Waits for a signal, or until the time `until`.
+    pub fn wait(&mut self, until: Option<Instant>) -> io::Result<WakeReason> {
+        self.wait_for(until, &[])
+    }
+
+    /// Waits for a signal, until the time `until`, or until one of `files` is readable. Pending
+    /// signals are reported before readable files.
+    pub fn wait_for(
+        &mut self,
+        until: Option<Instant>,
+        files: &[BorrowedFd<'_>],
+    ) -> io::Result<WakeReason> {
+        loop {
+            let timeout = until.map(|t| t.saturating_duration_since(Instant::now()));
+            let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+            let mut fds: Vec<PollFd<'_>> = self
+                .signals
+                .iter()
+                .map(|(stream, _)| stream.as_fd())
+                .chain(files.iter().copied())
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .collect();
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(0) => return Ok(WakeReason::Timeout),
+                Err(rustix::io::Errno::INTR) => continue,
+                done => done?,
+            };
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            for ((stream, wake), ready) in self.signals.iter_mut().zip(ready) {
+                if ready {
+                    // All pending bytes of the signal's pipe are dropped, because the caller
+                    // handles all signals of one kind in one pass.
+                    let mut seen = [0; 64];
+                    while stream.read(&mut seen).is_ok_and(|n| n > 0) {}
+                    return Ok(*wake);
+                }
+            }
+            return Ok(WakeReason::Ready);
+        }
+    }
+}

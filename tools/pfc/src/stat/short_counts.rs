@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Short counts: records why counts are missing, and for which threads or CPUs.
+
+use std::collections::BTreeMap;
+
+use perfmon::{status, Message, Scope, Status};
+
+/// A set of reasons why counts are missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShortCauses(u8);
+
+impl ShortCauses {
+    /// The empty set: no counts are missing.
+    pub const NONE: Self = Self(0);
+    /// The context ended because a CPU does not have all registers of the context.
+    pub const FAULT: Self = Self(1);
+    /// The context ended because an administrator's context needed its registers.
+    pub const EVICTED: Self = Self(2);
+    /// The context ended because its CPU was taken offline.
+    pub const OFFLINE: Self = Self(4);
+    /// A value is marked as short, but no message has given the reason.
+    pub const SHORT: Self = Self(8);
+    /// The thread ran for some time on CPUs that lack some registers of the context, and was not
+    /// counted there.
+    pub const ELSEWHERE: Self = Self(16);
+
+    /// Each cause with its name in CSV and JSON, and a sentence in which `{}` stands for the thread
+    /// or CPU.
+    const ALL: [(Self, &'static str, &'static str); 5] = [
+        (
+            Self::FAULT,
+            "fault",
+            "counting {} ended early: a CPU lacks some of the registers; use CPUs of one kind (taskset)",
+        ),
+        (
+            Self::EVICTED,
+            "evicted",
+            "counting {} ended early: a program of the administrator took the registers; count again after it has ended",
+        ),
+        (
+            Self::OFFLINE,
+            "offline",
+            "counting {} ended early: the CPU went offline",
+        ),
+        (
+            Self::SHORT,
+            "short",
+            "counting {} ended early: unknown reason; see the kernel log",
+        ),
+        (
+            Self::ELSEWHERE,
+            "elsewhere",
+            "counting {} omitted the time on CPUs that lack some of the registers; use CPUs of one kind (taskset)",
+        ),
+    ];
+
+    /// Returns the cause that a message of a context names, if the context has ended before its
+    /// thread or CPU did.
+    pub fn from_message(message: Message, scope: Scope) -> Self {
+        match message {
+            Message::Fault => Self::FAULT,
+            Message::Evicted => Self::EVICTED,
+            Message::End if scope == Scope::System => Self::OFFLINE,
+            Message::End | Message::Overflow { .. } | Message::Other(_) => Self::NONE,
+        }
+    }
+
+    /// Returns the cause that the status of a context names.
+    pub fn from_status(status: &Status) -> Self {
+        match status.elsewhere != 0 || status.flags & status::ELSEWHERE != 0 {
+            true => Self::ELSEWHERE,
+            false => Self::NONE,
+        }
+    }
+
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// Returns the union of two sets of causes. [`Self::SHORT`] is dropped if there is a more
+    /// precise cause.
+    pub fn union(self, other: Self) -> Self {
+        let all = self.0 | other.0;
+        match all & !Self::SHORT.0 {
+            0 => Self(all),
+            precise => Self(precise),
+        }
+    }
+
+    fn contains(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Returns the names of the causes in the set, as CSV and JSON have them.
+    pub fn names(self) -> Vec<&'static str> {
+        let all = Self::ALL.iter().filter(|(cause, ..)| self.contains(*cause));
+        all.map(|(_, name, _)| *name).collect()
+    }
+}
+
+/// The threads or CPUs for which counts are missing, with the causes.
+#[derive(Clone, Debug, Default)]
+pub struct ShortCounts {
+    targets: BTreeMap<u32, ShortCauses>,
+}
+
+impl ShortCounts {
+    pub fn add(&mut self, target: u32, causes: ShortCauses) {
+        if !causes.is_none() {
+            let causes_of_target = self.targets.entry(target).or_default();
+            *causes_of_target = causes_of_target.union(causes);
+        }
+    }
+
+    /// Returns a sentence for each cause for which counts are missing. `activity` is the activity
+    /// that each sentence names, such as "counting".
+    pub fn sentences(&self, scope: Scope, activity: &str) -> Vec<String> {
+        let sentence = |(cause, _, text): &(ShortCauses, &str, &str)| {
+            let affected = self.targets.iter().filter(|(_, c)| c.contains(*cause));
+            let targets: Vec<u32> = affected.map(|(target, _)| *target).collect();
+            let kind = match scope {
+                Scope::Thread => "thread",
+                Scope::System => "CPU",
+            };
+            let subject = match targets.as_slice() {
+                [] => return None,
+                [one] => format!("{kind} {one}"),
+                [first, ..] => format!("{} {kind}s ({first} and others)", targets.len()),
+            };
+            let text = text.replace("{}", &subject);
+            Some(text.replacen("counting", activity, 1))
+        };
+        ShortCauses::ALL.iter().filter_map(sentence).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r9_6_each_cause_has_a_name_and_a_sentence() {
+        let mut shorts = ShortCounts::default();
+        assert!(shorts.sentences(Scope::Thread, "counting").is_empty());
+        shorts.add(7, ShortCauses::NONE);
+        shorts.add(12, ShortCauses::EVICTED);
+        let sentences = shorts.sentences(Scope::Thread, "counting");
+        assert_eq!(sentences.len(), 1);
+        assert!(
+            sentences[0].starts_with("counting thread 12 ended early: "),
+            "{sentences:?}"
+        );
+        shorts.add(13, ShortCauses::EVICTED.union(ShortCauses::FAULT));
+        let sentences = shorts.sentences(Scope::System, "sampling");
+        assert!(
+            sentences[0].starts_with("sampling CPU 13 ended early: "),
+            "{sentences:?}"
+        );
+        assert!(
+            sentences[1].starts_with("sampling 2 CPUs (12 and others) ended"),
+            "{sentences:?}"
+        );
+        assert_eq!(
+            ShortCauses::EVICTED.union(ShortCauses::FAULT).names(),
+            ["fault", "evicted"]
+        );
+        assert_eq!(
+            ShortCauses::SHORT.union(ShortCauses::NONE).names(),
+            ["short"]
+        );
+        assert_eq!(
+            ShortCauses::SHORT.union(ShortCauses::EVICTED).names(),
+            ["evicted"]
+        );
+    }
+
+    #[test]
+    fn r9_6_time_elsewhere_is_a_cause() {
+        let causes = |flags, elsewhere| {
+            ShortCauses::from_status(&Status {
+                flags,
+                elsewhere,
+                ..Status::default()
+            })
+        };
+        assert!(causes(status::STARTED, 0).is_none());
+        assert_eq!(causes(status::STARTED, 1), ShortCauses::ELSEWHERE);
+        assert_eq!(causes(status::ELSEWHERE, 0), ShortCauses::ELSEWHERE);
+        assert_eq!(
+            ShortCauses::SHORT.union(ShortCauses::ELSEWHERE).names(),
+            ["elsewhere"]
+        );
+        let mut shorts = ShortCounts::default();
+        shorts.add(5, ShortCauses::ELSEWHERE);
+        let sentences = shorts.sentences(Scope::Thread, "sampling");
+        assert!(sentences[0].starts_with("sampling thread 5 omitted the time "));
+    }
+
+    #[test]
+    fn r9_6_an_end_is_early_for_a_cpu_only() {
+        assert!(ShortCauses::from_message(Message::End, Scope::Thread).is_none());
+        assert_eq!(
+            ShortCauses::from_message(Message::End, Scope::System),
+            ShortCauses::OFFLINE
+        );
+        assert_eq!(
+            ShortCauses::from_message(Message::Fault, Scope::Thread),
+            ShortCauses::FAULT
+        );
+        assert_eq!(
+            ShortCauses::from_message(Message::Evicted, Scope::Thread),
+            ShortCauses::EVICTED
+        );
+        assert!(ShortCauses::from_message(Message::Other(9), Scope::System).is_none());
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc trace arm` and `pfc trace release`. `pfc trace arm` announces the device to programs that
+//! started before the module was loaded. `pfc trace release` makes all programs release the device,
+//! so that the module can be unloaded.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use perftrace_reader::{Device, Error, DEVICE, NR_MARKERS, READ_BYTES, WAKE, WORDS};
+use rustix::fs::OFlags;
+
+use crate::error::Failure;
+use crate::trace::args::ReleaseArgs;
+
+/// The wake file: programs map this file if there is no device.
+const WAKE_FILE: &str = "/run/perftrace/wake";
+/// Offset in the wake file of a counter of calls of `arm`. The counter lies between the words of
+/// markers and the filters.
+const ARM_COUNT_OFFSET: u64 = 0x8000;
+/// Mask of the counter of calls of `arm`. In a marker's word, the counter lies between the bits of
+/// traces and `WAKE`.
+const ARM_COUNT_MASK: u32 = 0x7fff;
+/// Time between two checks whether all programs have released the device.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Announces the device `/dev/perftrace` to running programs. Programs that found no device when
+/// they started attach to the device at their next event.
+pub fn arm() -> Result<(), Failure> {
+    Device::open()?.resume()?;
+    let file = open_wake_file()?;
+    let mut count = [0; 4];
+    let written = file
+        .read_exact_at(&mut count, ARM_COUNT_OFFSET)
+        .and_then(|()| {
+            let next = u32::from_ne_bytes(count).wrapping_add(1) & ARM_COUNT_MASK;
+            file.write_all_at(&next.to_ne_bytes(), ARM_COUNT_OFFSET)?;
+            set_marker_words(&file, WAKE | (next << 16))
+        });
+    written.map_err(wake_file_failure)
+}
+
+/// Makes all programs release the device `/dev/perftrace`. If some programs have not released the
+/// device within the timeout, the device is announced to all programs again, and the error names
+/// the programs that hold the device.
+pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
+    let file = open_wake_file()?;
+    set_marker_words(&file, 0).map_err(wake_file_failure)?;
+    let device = match Device::open() {
+        Err(Error::Open(e)) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        device => device?,
+    };
+    let wake = File::open(WAKE_FILE).map_err(wake_file_failure)?;
+    let deadline = Instant::now() + Duration::from_secs(args.timeout.into());
+    let mut nr_attached = device.release(&wake)?;
+    while nr_attached != 0 && Instant::now() < deadline {
+        std::thread::sleep(POLL_INTERVAL);
+        nr_attached = device.release(&wake)?;
+    }
+    if nr_attached == 0 {
+        return Ok(());
+    }
+    let users = device_users();
+    device.resume()?;
+    drop(device);
+    // Lets the programs that have released the device attach to the device again.
+    arm()?;
+    Err(Failure::Refused(format!(
+        "{nr_attached} traced programs did not detach within {} s: they are stopped, or have locked \
+         all of their memory (mlockall); processes that use {DEVICE}: {}",
+        args.timeout,
+        users.join(", ")
+    )))
+}
+
+/// Opens the wake file, or creates the wake file with its full size. Root may write the wake file,
+/// and all users may read it.
+fn open_wake_file() -> Result<File, Failure> {
+    let folder = Path::new(WAKE_FILE).parent().unwrap_or(Path::new("/"));
+    let made = DirBuilder::new().mode(0o755).create(folder);
+    made.or_else(|e| match e.kind() {
+        ErrorKind::AlreadyExists => Ok(()),
+        _ => Err(wake_file_failure(e)),
+    })?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).mode(0o644);
+    options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    let file = options.open(WAKE_FILE).map_err(wake_file_failure)?;
+    let bytes = file.metadata().map_err(wake_file_failure)?.len();
+    // Programs have mapped the wake file, so the wake file is never made shorter.
+    if bytes < READ_BYTES {
+        file.set_len(READ_BYTES).map_err(wake_file_failure)?;
+    }
+    Ok(file)
+}
+
+/// Stores `word` in the words of all markers in the wake file.
+fn set_marker_words(file: &File, word: u32) -> io::Result<()> {
+    file.write_all_at(&word.to_ne_bytes().repeat(NR_MARKERS), WORDS)
+}
+
+fn wake_file_failure(error: io::Error) -> Failure {
+    let hint = match error.kind() {
+        ErrorKind::PermissionDenied => "; run this as root",
+        _ => "",
+    };
+    Failure::Refused(format!("{WAKE_FILE}: {error}{hint}"))
+}
+
+/// Returns the ids and names of the processes that have the device open or mapped.
+fn device_users() -> Vec<String> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = all
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != std::process::id() && has_device(*pid))
+        .collect();
+    pids.sort_unstable();
+    let name = |pid: &u32| {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{pid} ({})", comm.trim_end())
+    };
+    pids.iter().map(name).collect()
+}
+
+fn has_device(pid: u32) -> bool {
+    let mapped = fs::read_to_string(format!("/proc/{pid}/maps"))
+        .is_ok_and(|maps| maps.lines().any(|line| line.ends_with(DEVICE)));
+    let open = || {
+        let all = fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut all = all.into_iter().flatten().flatten();
+        all.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == Path::new(DEVICE)))
+    };
+    mapped || open()
+}
