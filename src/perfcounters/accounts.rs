@@ -181,10 +181,13 @@ impl Accounts {
             return rejected;
         }
         count(&self.nr_tasks, 1);
-        // The task has exited. If its last sched_switch came before the insertion, no probe will
-        // remove this record; remove it here. If that switch is still to come, either side may win:
-        // take() gives the record to one of them only.
-        if task.has_ended() {
+        // If the task's last sched_switch came before the insertion, no probe will remove this
+        // record; remove it here. If that switch is still to come, either side may win: take()
+        // gives the record to one of them only. A CPU may still use the record for a dead task, but
+        // with preemption off until the task's last switch, so the grace period waits for that. A
+        // task that is exiting but not dead keeps its record, which its CPU uses with preemption
+        // on.
+        if task.is_dead() {
             if let Some(record) = self.index.take(task.address()) {
                 count(&self.nr_tasks, u64::MAX);
                 self.spent.push(record);

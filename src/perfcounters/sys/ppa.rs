@@ -166,7 +166,8 @@ impl Here {
     pub(crate) fn task<'a>(&self) -> Option<&'a Record> {
         // SAFETY: A record is freed a grace period after it was taken out of the index: by the
         // task's last switch, which has replaced it here, or by `Accounts::change()`, which has run
-        // `look_again()` on this CPU.
+        // `look_again()` on this CPU, or by `Accounts::enter()` for a dead task, which has
+        // preemption off until its last switch.
         unsafe { (self.task.load_relaxed() as *const Record).as_ref() }
     }
 

@@ -36,12 +36,13 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         // SAFETY: `create` has created the files. The callee waits for readers and writers of the
-        // global ones, and for the worker, which these can no longer queue.
+        // global ones, and for the worker, which these can no longer queue. Files of single tasks
+        // and probes still can.
         unsafe { shim::ppa_files_close() };
         files::stop_for_good();
         entries::remove_all();
-        // SAFETY: No task is selected any more. An exiting task can have queued the worker only
-        // before the probes were detached.
+        // SAFETY: `remove_all()` has waited for writers of the files of single tasks, and the
+        // probes are detached, so that nothing queues the worker any more.
         unsafe { shim::ppa_wait_for_worker() };
         // SAFETY: No task has files any more, and the worker does not run.
         unsafe { shim::ppa_files_remove() };

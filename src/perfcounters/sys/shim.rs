@@ -265,6 +265,7 @@ extern "C" {
     pub(crate) fn ppa_here_of(cpu: c_uint) -> usize;
     pub(crate) fn ppa_in_call(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_has_ended(task: *mut bindings::task_struct) -> bool;
+    pub(crate) fn ppa_is_dead(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_yields(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_who(
         task: *mut bindings::task_struct,

@@ -153,6 +153,13 @@ impl TaskRef<'_> {
         unsafe { shim::ppa_has_ended(self.0.as_ptr()) }
     }
 
+    /// Returns whether the task has turned preemption off for its last switch (`TASK_DEAD`), or
+    /// that switch is over.
+    pub(crate) fn is_dead(&self) -> bool {
+        // SAFETY: The task is valid by the type's invariant.
+        unsafe { shim::ppa_is_dead(self.0.as_ptr()) }
+    }
+
     /// Returns whether the current task is in a call of sched_yield().
     #[inline]
     pub(crate) fn yields(&self) -> bool {

@@ -19,6 +19,7 @@ void ppa_set_here(unsigned int cpu, void *here);
 unsigned long ppa_here_of(unsigned int cpu);
 bool ppa_in_call(struct task_struct *task);
 bool ppa_has_ended(struct task_struct *task);
+bool ppa_is_dead(struct task_struct *task);
 bool ppa_yields(struct task_struct *task);
 struct ppa_who {
 	u32 uid, pid, tgid, ppid;

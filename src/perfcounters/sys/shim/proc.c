@@ -272,8 +272,9 @@ void ppa_files_close(void)
 }
 
 /*
- * Cancels the worker and the publisher, and waits for them. While accounting is on, its probes may
- * queue the worker again: see ppa_wait_for_worker().
+ * Cancels the worker and the publisher, and waits for them. Until accounting is stopped and the
+ * files of all tasks are removed, probes and writers of these files may queue the worker again: see
+ * ppa_wait_for_worker().
  */
 void ppa_files_rest(void)
 {
