@@ -243,8 +243,12 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
     Ok(missing)
 }
 
-/// Reads or writes the four values of `kernel.ppa`. See [`Wanted::new`] for errors.
+/// Reads or writes the four values of `kernel.ppa`. A write is `EPERM` without `CAP_PERFMON`; see
+/// [`Wanted::new`] for other errors.
 pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
+    if write {
+        rights::may_account()?;
+    }
     let mut all = ACCOUNTING.lock();
     if !write {
         *values = all.wanted.values();
@@ -274,8 +278,12 @@ pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     Ok(())
 }
 
-/// Reads or writes `kernel.ppa_levels`. `EINVAL` for an invalid value.
+/// Reads or writes `kernel.ppa_levels`. A write is `EPERM` without `CAP_PERFMON`, and `EINVAL` for
+/// an invalid value.
 pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
+    if write {
+        rights::may_account()?;
+    }
     let mut all = ACCOUNTING.lock();
     if !write {
         *value = all.levels as i32;
@@ -463,9 +471,7 @@ pub(crate) fn forget(told: &[Told]) {
 /// not accounted, `EAGAIN` if its values kept changing.
 pub(crate) fn tell_one(pid: u32) -> Result<Told> {
     let task = sched::find(pid).ok_or(ESRCH)?;
-    if !rights::may_watch(&task) && !rights::is_perfmon_capable() {
-        return Err(EPERM);
-    }
+    rights::may_read(&task)?;
     let all = ACCOUNTING.lock();
     let accounts = all.accounts().ok_or_else(nothing)?;
     for _ in 0..ROUNDS {

@@ -145,7 +145,7 @@ impl Entries {
 /// files of an older entry with this number are being removed, `ENOSPC` if [`MOST`] is reached,
 /// `ENOMEM`, or an error of [`Wanted::new`].
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
-    rights::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    rights::may_account()?;
     let wanted = Wanted::new(values)?;
     let task = proc::find(pid).ok_or(ESRCH)?;
     if sched::has_ended(&task) {
@@ -266,25 +266,30 @@ fn change(all: &mut Accounting, id: usize, wanted: Wanted) -> Result {
     done
 }
 
-/// Returns the four values of an entry.
+/// Returns the four values of an entry. `ESRCH` if it does not exist, `EPERM` as for [`read`].
 pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
-    Ok(ACCOUNTING.lock().entries.find(id)?.wanted.values())
+    let all = ACCOUNTING.lock();
+    let entry = all.entries.find(id)?;
+    rights::may_read(&entry.task)?;
+    Ok(entry.wanted.values())
 }
 
 /// Sets the four values of an entry. `EPERM` without `CAP_PERFMON`; see [`set`] for other errors.
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
-    rights::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    rights::may_account()?;
     let wanted = Wanted::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
 
-/// Calls `each` with the PID and the four values of each entry.
-pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
+/// Calls `each` with the PID and the four values of each entry. `EPERM` without `CAP_PERFMON`.
+pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
+    rights::may_account()?;
     for entry in ACCOUNTING.lock().entries.there() {
         if !entry.gone && !entry.has_ended() {
             each(entry.pid, entry.wanted.values());
         }
     }
+    Ok(())
 }
 
 /// Removes the entries that are gone or whose tasks have exited. Stops accounting before the last
@@ -331,9 +336,7 @@ struct Had {
 fn read(id: usize) -> Result<Had> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
-    if !rights::may_watch(&entry.task) && !rights::is_perfmon_capable() {
-        return Err(EPERM);
-    }
+    rights::may_read(&entry.task)?;
     let accounts = all.accounts().ok_or_else(nothing)?;
     let nr = Record::groups(entry.wanted.scaling);
     let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;

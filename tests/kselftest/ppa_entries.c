@@ -288,16 +288,6 @@ static void known_work(void)
 	ok(stopped(), "4.7 one task: accounting is off once its record was read");
 }
 
-static int opens(const char *path, int flags)
-{
-	int fd = open(path, flags | O_CLOEXEC);
-
-	if (fd < 0)
-		return -errno;
-	close(fd);
-	return 0;
-}
-
 static void as_nobody(void)
 {
 	int pid = getpid(), status, own, ready[2];
@@ -315,9 +305,9 @@ static void as_nobody(void)
 		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
-		status |= opens(ENTRIES, O_WRONLY) == -EACCES &&
-			  opens(ENTRIES, O_RDONLY) == -EACCES;
-		status |= (opens(path_of(pid, "ppactl"), O_WRONLY) == -EACCES) << 1;
+		fd = open(ENTRIES, O_RDONLY);
+		status |= set(pid, "1 0 0 1") == -EPERM && read(fd, &byte, 1) < 0 && errno == EPERM;
+		status |= (ppa_write(path_of(pid, "ppactl"), "1 0 0 1") == -EPERM) << 1;
 		fd = open(path_of(pid, "ppa"), O_RDONLY);
 		status |= (read(fd, &byte, 1) < 0 && errno == EPERM) << 2;
 		fd = open(path_of(pid, "rawppa"), O_RDONLY);

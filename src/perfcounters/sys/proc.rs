@@ -16,7 +16,7 @@ use kernel::seq_print;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
-use super::shim;
+use super::{rights, shim};
 use crate::{accounting as files, entries};
 
 /// The files; drop removes them, and those of all tasks.
@@ -110,7 +110,7 @@ extern "C" fn ppa_worker() {
     entries::tidy();
 }
 
-/// Shows `/proc/rawsysppa`: the values of all CPUs, in binary.
+/// Shows `/proc/rawsysppa`: the values of all CPUs, in binary. `EPERM` without `CAP_PERFMON`.
 ///
 /// # Safety
 ///
@@ -118,6 +118,7 @@ extern "C" fn ppa_worker() {
 #[no_mangle]
 unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     from_result(|| {
+        rights::may_account()?;
         files::each_cpu(&mut |values: [u64; NR_CPU_VALUES]| {
             // SAFETY: seq_file's structure is valid during the call, and the array has that size.
             unsafe {
@@ -241,8 +242,8 @@ unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) 
 unsafe extern "C" fn ppa_show_entries(seq: *mut bindings::seq_file) -> c_int {
     // SAFETY: seq_file's structure is valid during the call.
     let seq = unsafe { SeqFile::from_raw(seq) };
-    entries::each(&mut |pid, [a, b, c, d]| {
+    let print = &mut |pid, [a, b, c, d]: [i32; 4]| {
         seq_print!(seq, "{pid}\t{a}\t{b}\t{c}\t{d}\n");
-    });
-    0
+    };
+    from_result(|| entries::each(print).map(|()| 0))
 }

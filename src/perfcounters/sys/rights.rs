@@ -65,6 +65,30 @@ pub(crate) fn is_perfmon_capable() -> bool {
     }
 }
 
+/// Checks whether the caller may read everything of accounting and control it. Each file of
+/// accounting requires this, except that a task's values may also be read by callers that
+/// [`may_read`] the task.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
+pub(crate) fn may_account() -> Result {
+    is_perfmon_capable().then_some(()).ok_or(EPERM)
+}
+
+/// Checks whether the caller may read the values of a task's accounting.
+///
+/// # Errors
+///
+/// `EPERM` if ptrace's rule does not let the caller read the task, and the caller has neither
+/// `CAP_PERFMON` nor `CAP_SYS_ADMIN`.
+pub(crate) fn may_read(task: &Task) -> Result {
+    match may_watch(task) {
+        true => Ok(()),
+        false => may_account(),
+    }
+}
+
 /// Returns whether the caller may monitor the kernel, CPUs and threads of other users, without an
 /// audit record. Used for a preference, or where a check of another right follows a denial.
 pub(crate) fn has_perfmon() -> bool {

@@ -13,6 +13,7 @@
 #include <linux/debugfs.h>
 #include <linux/hashtable.h>
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/seq_file.h>
 #include <linux/sizes.h>
@@ -25,8 +26,19 @@
 #include "ppa.h"
 
 static unsigned int user_kb;
-module_param(user_kb, uint, 0644);
-MODULE_PARM_DESC(user_kb, "Kilobytes of memory that contexts and traces of one user may have; 0: a 64th of all, 32 MB at least");
+
+/* The mode of a parameter's file lets root write without a capability, so this checks one. */
+static int set_user_kb(const char *text, const struct kernel_param *param)
+{
+	if (THIS_MODULE->state == MODULE_STATE_LIVE && !capable(CAP_SYS_RESOURCE))
+		return -EPERM;
+	return param_set_uint(text, param);
+}
+
+static const struct kernel_param_ops user_kb_ops = { .set = set_user_kb, .get = param_get_uint };
+module_param_cb(user_kb, &user_kb_ops, &user_kb, 0644);
+__MODULE_PARM_TYPE(user_kb, "uint");
+MODULE_PARM_DESC(user_kb, "Kilobytes of memory that contexts, traces and accounted tasks of one user may have; 0: a 64th of all, 32 MB at least");
 
 /*
  * An account: of a user, with @space 0, or of a user namespace that root owns, by its inode number.

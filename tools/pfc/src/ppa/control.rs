@@ -60,7 +60,7 @@ impl Control {
         Ok(())
     }
 
-    /// Returns the ids of the individually accounted tasks; `None` if the caller is not root.
+    /// Returns the ids of the individually accounted tasks; `None` without CAP_PERFMON.
     fn tasks(&self) -> Option<Vec<u32>> {
         let text = fs::read_to_string(&self.tasks).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
@@ -90,7 +90,7 @@ fn refused(path: &Path, error: &io::Error) -> Failure {
                 "{path}: no such file; load the module: modprobe perfcounters (build it first: make)"
             )
         }
-        ErrorKind::PermissionDenied => format!("{path}: permission denied; this needs root"),
+        ErrorKind::PermissionDenied => format!("{path}: permission denied; this needs CAP_PERFMON"),
         _ => format!("{path}: {error}"),
     })
 }
@@ -148,7 +148,7 @@ fn lines(info: &Info, own: Option<&[u32]>) -> Vec<(&'static str, String)> {
         tasks.push_str(&format!(", {} refused for lack of memory", info.refused));
     }
     let own = match own {
-        None => "unknown (needs root)".to_owned(),
+        None => "unknown (needs CAP_PERFMON)".to_owned(),
         Some([]) => "none".to_owned(),
         Some(pids) => {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
