@@ -6,6 +6,7 @@
 use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KBox, KVVec, KVec};
+use kernel::pr_warn_once;
 use kernel::prelude::*;
 
 use crate::accounts::{count, level, Accounts};
@@ -27,6 +28,8 @@ const PAST: u64 = 1 << 62;
 /// Position after the tasks that have ended were moved to `unread`. A reader gets only those: tasks
 /// that end later are for the next pass, which otherwise might never end.
 const LAST: u64 = PAST + 1;
+/// Bit of the flags of `PPA_GETINFO`: `PPA_UNSTABLE`.
+const UNSTABLE: u32 = 8;
 /// Maximum number of tasks that one read returns.
 const AT_ONCE: usize = 256;
 /// Maximum number of passes over the task list when accounting starts. Each pass finds tasks that
@@ -322,6 +325,9 @@ pub(crate) fn info() -> Info {
     };
     info.flags = u32::from(all.wanted.on) | u32::from(all.wanted.latencies) << 1;
     if let Some(accounts) = all.accounts() {
+        if accounts.clock.is_unstable() {
+            info.flags |= UNSTABLE;
+        }
         info.levels = accounts.levels;
         info.nr_tasks = accounts.nr_tasks.load_relaxed();
         info.nr_ended = accounts.nr_ended.load_relaxed();
@@ -533,6 +539,20 @@ pub(crate) fn cpu_comes(here: bool) {
     }
 }
 
+/// Notes that the machine is being suspended (`going`), or has resumed. The time in between is not
+/// counted.
+///
+/// Context: on the only CPU that is online, interrupts off.
+pub(crate) fn sleep(going: bool) {
+    let _preempt = NoPreempt::new();
+    let Some(here) = Here::get() else { return };
+    let now = here.clock.now();
+    match going {
+        true => here.words.suspend(now),
+        false => here.words.resume(now),
+    }
+}
+
 /// Stops accounting when the module is unloaded or could not be loaded.
 pub(crate) fn stop_for_good() {
     let mut all = ACCOUNTING.lock();
@@ -558,6 +578,9 @@ pub(crate) fn publish() {
     let mut all = ACCOUNTING.lock();
     let Accounting { on, totals, .. } = &mut *all;
     if let (Some(probes), Some(totals)) = (on, totals) {
+        if probes.state().clock.is_unstable() {
+            pr_warn_once!("accounting: the kernel has marked the TSC unstable; times may be wrong until accounting is turned off and on\n");
+        }
         totals.publish(probes.state());
         proc::queue_publisher(totals::PERIOD);
     }

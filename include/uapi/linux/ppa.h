@@ -125,7 +125,7 @@ enum ppa_cpu_value {
  * @version: PPA_VERSION
  * @khz: ticks per millisecond
  * @levels: PPA_LEVEL_* that are measured; 0 while accounting is off
- * @flags: the first three values of /proc/sys/kernel/ppa, as bits 0 to 2
+ * @flags: the first three values of /proc/sys/kernel/ppa, as bits 0 to 2, and PPA_UNSTABLE
  * @scaling: the fourth value of /proc/sys/kernel/ppa: CPUs per group
  * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
  * @nr_groups: number of groups of CPUs
@@ -152,6 +152,9 @@ struct ppa_info {
 };
 
 #define PPA_VERSION	1
+
+/* Bit of ppa_info.flags: the clock is a time stamp counter that was found unstable meanwhile. */
+#define PPA_UNSTABLE	0x08
 
 #define PPA_GETINFO	_IOR('A', 0xa0, struct ppa_info)
 /*

@@ -47,6 +47,10 @@ pub const LEVEL_SYSCALL: u32 = 0x04;
 /// again.
 pub const LEVEL_SWITCH: u32 = 0x08;
 
+/// Bit of [`Info::flags`]: ticks are of a time stamp counter that the kernel has marked unstable
+/// since accounting was turned on.
+pub const UNSTABLE: u32 = 0x08;
+
 /// Flag of a task: it is a kernel thread.
 pub const TASK_KERNEL: u32 = 0x01;
 /// Flag of a task: it has ended.
@@ -135,7 +139,7 @@ pub struct Info {
     pub khz: u32,
     /// Levels that are measured now (`LEVEL_*`); 0 if accounting is off.
     pub levels: u32,
-    /// The first three values of `/proc/sys/kernel/ppa`, as bits.
+    /// The first three values of `/proc/sys/kernel/ppa`, as bits, and [`UNSTABLE`].
     pub flags: u32,
     /// The fourth value: CPUs per group.
     pub scaling: u32,

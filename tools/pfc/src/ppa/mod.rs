@@ -141,4 +141,10 @@ fn warn(info: &Info, tasks: usize) {
             info.refused
         );
     }
+    if info.flags & ppa::UNSTABLE != 0 {
+        eprintln!(
+            "pfc: the kernel has marked the time stamp counter unstable; times may be wrong until \
+             accounting is turned off and on"
+        );
+    }
 }
