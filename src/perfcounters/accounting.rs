@@ -183,11 +183,17 @@ impl Accounting {
         probes.state().heres.publish();
         Accounts::attach(&mut probes)?;
         let accounts = probes.state();
+        let mut refused = 0;
         for _ in 0..ADOPTIONS {
-            if !on || adopt(accounts)? == 0 {
+            let added = match on {
+                true => adopt(accounts, &mut refused)?,
+                false => 0,
+            };
+            if added == 0 {
                 break;
             }
         }
+        count(&accounts.refused, refused);
         self.entries.account(accounts)?;
         accounts.begin();
         self.on = Some(probes);
@@ -217,10 +223,11 @@ impl Accounting {
     }
 }
 
-/// Creates records for tasks that have none. Returns the number of tasks without a record at the
-/// begin.
-fn adopt(accounts: &Accounts) -> Result<usize> {
-    let mut missing = 0usize;
+/// Creates records for tasks that have none. Returns the number of tasks that got one. Sets
+/// `refused` to the number of tasks that got none: their user is at its limit, or memory is short.
+fn adopt(accounts: &Accounts, refused: &mut u64) -> Result<usize> {
+    let (mut missing, mut added) = (0usize, 0usize);
+    *refused = 0;
     ppa::each_task(&mut |task| {
         missing = missing.wrapping_add(usize::from(!accounts.knows(task)));
     });
@@ -234,7 +241,13 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
             return;
         }
         if let Some(mut record) = blanks.pop() {
-            record.fill(task);
+            if record.fill(task).is_err() {
+                *refused = refused.wrapping_add(1);
+                // Not freed inside the RCU read-side critical section.
+                let _ = blanks.push_within_capacity(record);
+                return;
+            }
+            added = added.wrapping_add(1);
             record.words.set_out(false, latencies, accounts.clock.now());
             if let Some(rejected) = accounts.enter_found(record, task) {
                 // Not freed inside the RCU read-side critical section. It takes the room of its
@@ -243,7 +256,7 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
             }
         }
     });
-    Ok(missing)
+    Ok(added)
 }
 
 /// Reads or writes the four values of `kernel.ppa`. A write is `EPERM` without `CAP_PERFMON`; see

@@ -10,8 +10,9 @@
 //! Some probes run under the run-queue lock or in hard interrupts. The frequent ones (switch,
 //! wakeup, system call, interrupt) take no lock and allocate nothing. Three rare ones do more:
 //!
-//! - `task_newtask` allocates the record of the new task, in process context, and inserts it under
-//!   `index_lock`, a raw spinlock that is taken with interrupts off;
+//! - `task_newtask` allocates the record of the new task, in process context, charges the user of
+//!   the task under `users_lock`, and inserts the record under `index_lock`, a raw spinlock that is
+//!   taken with interrupts off;
 //! - the last `sched_switch` of a task removes its record under `index_lock`;
 //! - `sched_process_exit` queues a worker if the task is accounted individually.
 
@@ -75,7 +76,7 @@ pub(crate) struct Accounts {
     ended_bytes: Word,
     /// Number of records of ended tasks that were dropped.
     pub(crate) lost: Word,
-    /// Number of new tasks that got no record for lack of memory.
+    /// Number of tasks that got no record for lack of memory, or by the limit of their user.
     pub(crate) refused: Word,
 }
 
@@ -157,7 +158,7 @@ impl Accounts {
         probes.attach::<TaskNew<'_>>()
     }
 
-    /// Creates and inserts the record of a task. May sleep. `ENOMEM`.
+    /// Creates and inserts the record of a task. May sleep. `ENOMEM`, `EDQUOT`.
     pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
         let latencies = self.latencies.load_relaxed() != 0;
         let record = Record::new(task, calling, self.scaling, latencies, self.clock.now())
@@ -224,7 +225,8 @@ impl Accounts {
         self.heres.of(cpu).map(|here| &here.words)
     }
 
-    /// Gives a task a new record of its own settings. May sleep. `ENOMEM`.
+    /// Gives a task a new record of its own settings. May sleep. `ENOMEM`, or `EDQUOT` if the user
+    /// of the task would exceed `user_kb`.
     pub(crate) fn account(&self, task: TaskRef<'_>, scaling: u32, latencies: bool) -> Result {
         let mut record = Record::new(task, false, scaling, latencies, self.clock.now())?;
         record.own = true;
@@ -233,13 +235,19 @@ impl Accounts {
     }
 
     /// Ends the individual accounting of a task. If all tasks are accounted, it gets a new record
-    /// with the common settings. May sleep. `ENOMEM`.
+    /// with the common settings, unless its user would exceed `user_kb`. May sleep. `ENOMEM`.
     pub(crate) fn release(&self, task: TaskRef<'_>) -> Result {
         let latencies = self.latencies.load_relaxed() != 0;
         let record = match self.everyone && !task.has_ended() {
             true => {
                 let now = self.clock.now();
-                Some(Record::new(task, false, self.scaling, latencies, now)?)
+                match Record::new(task, false, self.scaling, latencies, now) {
+                    Err(error) if error == EDQUOT => {
+                        count(&self.refused, 1);
+                        None
+                    }
+                    record => Some(record?),
+                }
             }
             false => None,
         };

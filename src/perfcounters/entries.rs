@@ -16,7 +16,7 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use crate::accounting::{each_cpu, nothing, Accounting, Wanted, ROUNDS};
-use crate::accounts::Accounts;
+use crate::accounts::{count, Accounts};
 use crate::sys::lock::{ACCOUNTING, ENTRIES};
 use crate::sys::ppa::{self, Clock};
 use crate::sys::proc::{self, Directory};
@@ -98,12 +98,17 @@ impl Entries {
         }
     }
 
-    /// Starts to account the tasks of all entries, after accounting was started again.
+    /// Starts to account the tasks of all entries, after accounting was started again. A task whose
+    /// user would exceed `user_kb` is not accounted, so that one user cannot stop accounting.
     pub(crate) fn account(&self, accounts: &Accounts) -> Result {
         self.there()
-            .try_for_each(|entry| match entry.gone || entry.has_ended() {
-                true => Ok(()),
-                false => entry.account(accounts),
+            .filter(|entry| !entry.gone && !entry.has_ended())
+            .try_for_each(|entry| match entry.account(accounts) {
+                Err(error) if error == EDQUOT => {
+                    count(&accounts.refused, 1);
+                    Ok(())
+                }
+                done => done,
             })
     }
 
@@ -143,7 +148,8 @@ impl Entries {
 ///
 /// `EPERM` without `CAP_PERFMON`, `ESRCH` if the task does not exist or exits, `EBUSY` while the
 /// files of an older entry with this number are being removed, `ENOSPC` if [`MOST`] is reached,
-/// `ENOMEM`, or an error of [`Wanted::new`].
+/// `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`, or an error of
+/// [`Wanted::new`].
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
     rights::may_account()?;
     let wanted = Wanted::new(values)?;

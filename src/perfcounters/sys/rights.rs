@@ -13,6 +13,7 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use super::shim;
+use super::task::TaskRef;
 
 /// A mount of procfs for internal use, which exists while the module is loaded. A check opens a
 /// file of a process there, so that the kernel's own ptrace and security-module checks decide.
@@ -107,6 +108,17 @@ pub(crate) fn of_caller() -> ARef<Credential> {
     // SAFETY: The callee returns a reference, never null, which is given to the result;
     // `Credential` is a transparent wrapper of the structure.
     unsafe { ARef::from_raw(NonNull::new_unchecked(shim::pfm_rights_of_caller()).cast()) }
+}
+
+/// Returns the credentials of a task. Any context but NMI.
+pub(crate) fn of_task(task: TaskRef<'_>) -> ARef<Credential> {
+    // SAFETY: The task is valid by the invariant of `TaskRef`. The callee returns a reference,
+    // never null, which is given to the result; `Credential` is a transparent wrapper of the
+    // structure.
+    unsafe {
+        let cred = bindings::get_task_cred(task.as_ptr());
+        ARef::from_raw(NonNull::new_unchecked(cred.cast_mut()).cast())
+    }
 }
 
 /// Returns whether the caller may load and unload modules (`CAP_SYS_MODULE`).

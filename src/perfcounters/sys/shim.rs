@@ -124,6 +124,7 @@ extern "C" {
     pub(crate) fn pfm_release(msr: u32);
     pub(crate) fn pfm_rights_of_caller() -> *mut bindings::cred;
     pub(crate) fn pfm_account_is_free() -> bool;
+    pub(crate) fn pfm_account_is_free_of(cred: *const bindings::cred) -> bool;
     pub(crate) fn pfm_account_bytes() -> u64;
     pub(crate) fn pfm_account_add(cred: *const bindings::cred, more: Amount, most: u64) -> c_int;
     pub(crate) fn pfm_account_sub(cred: *const bindings::cred, less: Amount);

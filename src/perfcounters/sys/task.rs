@@ -67,6 +67,11 @@ impl TaskRef<'_> {
         self.0.as_ptr() as usize
     }
 
+    /// Returns the pointer, for C.
+    pub(super) fn as_ptr(&self) -> *mut bindings::task_struct {
+        self.0.as_ptr()
+    }
+
     /// Returns the id of the thread in the initial PID namespace; 0 for an idle task.
     #[inline(always)]
     pub fn pid(&self) -> u32 {

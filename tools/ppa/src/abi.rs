@@ -153,7 +153,8 @@ pub struct Info {
     pub nr_ended: u64,
     /// Tasks that have ended and were dropped, because there were too many.
     pub lost: u64,
-    /// Tasks that could not be accounted for lack of memory.
+    /// Tasks that could not be accounted, because memory was short or their user had reached the
+    /// limit `user_kb`.
     pub refused: u64,
     /// The current time in ticks.
     pub now: u64,

@@ -173,15 +173,17 @@ static void shrink_all(const struct cred *cred, struct pfm_amount less,
 
 /*
  * Charges @more to a user, see the top of this file. Returns -EDQUOT if one of the accounts would
- * exceed @most, or -ENOMEM; then no account is charged. Process context.
+ * exceed @most, or -ENOMEM; then no account is charged. Does not sleep; not under a run-queue
+ * lock.
  */
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 {
 	struct account account = account_of_user(cred);
 	struct user_namespace *ns;
+	unsigned long flags;
 	int error = 0;
 
-	spin_lock(&users_lock);
+	spin_lock_irqsave(&users_lock, flags);
 	for (ns = cred->user_ns; ns; account = account_of_owner(ns), ns = ns->parent) {
 		if (!was_told(cred, ns, account))
 			error = grow(account, more, most);
@@ -190,22 +192,36 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 	}
 	if (error)
 		shrink_all(cred, more, ns);
-	spin_unlock(&users_lock);
+	spin_unlock_irqrestore(&users_lock, flags);
 	return error;
 }
 
-/* Undoes pfm_account_add() for the same credentials. Process context. */
+/*
+ * Undoes pfm_account_add() for the same credentials. Also called by RCU, in a softirq. Not under a
+ * run-queue lock.
+ */
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 {
-	spin_lock(&users_lock);
+	unsigned long flags;
+
+	spin_lock_irqsave(&users_lock, flags);
 	shrink_all(cred, less, NULL);
-	spin_unlock(&users_lock);
+	spin_unlock_irqrestore(&users_lock, flags);
 }
 
 /* Returns true if the caller is exempt from the limit of memory, by CAP_SYS_RESOURCE. */
 bool pfm_account_is_free(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
+}
+
+/*
+ * Returns true if a task with these credentials is exempt from the limit of memory. Security
+ * modules are not asked, as they answer for the caller only.
+ */
+bool pfm_account_is_free_of(const struct cred *cred)
+{
+	return cred->user_ns == &init_user_ns && cap_raised(cred->cap_effective, CAP_SYS_RESOURCE);
 }
 
 /*
@@ -230,7 +246,7 @@ static int users_show(struct seq_file *seq, void *unused)
 	int bucket;
 
 	seq_puts(seq, "uid\tbytes\tprocesses\ttraces\theld\n");
-	spin_lock(&users_lock);
+	spin_lock_irq(&users_lock);
 	hash_for_each(users, bucket, user, node) {
 		const struct account *account = &user->account;
 
@@ -242,7 +258,7 @@ static int users_show(struct seq_file *seq, void *unused)
 			seq_printf(seq, "\t%llu", user->has[thing]);
 		seq_putc(seq, '\n');
 	}
-	spin_unlock(&users_lock);
+	spin_unlock_irq(&users_lock);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(users);

@@ -145,7 +145,7 @@ fn lines(info: &Info, own: Option<&[u32]>) -> Vec<(&'static str, String)> {
         tasks.push_str(&format!(", {} lost", info.lost));
     }
     if info.refused > 0 {
-        tasks.push_str(&format!(", {} refused for lack of memory", info.refused));
+        tasks.push_str(&format!(", {} refused by memory or user_kb", info.refused));
     }
     let own = match own {
         None => "unknown (needs CAP_PERFMON)".to_owned(),

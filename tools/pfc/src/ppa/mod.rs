@@ -137,7 +137,7 @@ fn warn(info: &Info, tasks: usize) {
     }
     if info.refused > 0 {
         eprintln!(
-            "pfc: {} tasks are not accounted, for lack of memory",
+            "pfc: {} tasks are not accounted: memory was short, or their user reached user_kb",
             info.refused
         );
     }
