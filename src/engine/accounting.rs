@@ -132,6 +132,8 @@ pub struct Cpu {
     softirq_time: [Word; NR_SOFTIRQS],
     /// Number of runs of each softirq.
     softirq_count: [Word; NR_SOFTIRQS],
+    /// Time at which the machine was suspended last.
+    suspended: Word,
 }
 
 /// Ticks of a run: without interrupts, and in interrupts.
@@ -201,6 +203,26 @@ impl Cpu {
     /// Marks the CPU as offline or online. Idle time in between is not counted.
     pub fn set_offline(&self, away: bool) {
         self.offline.store_relaxed(away.into());
+    }
+
+    /// Notes the time at which the machine is suspended. Called on the last CPU that is online,
+    /// outside of interrupts, with interrupts off.
+    pub fn suspend(&self, now: u64) {
+        self.suspended.store_relaxed(now);
+    }
+
+    /// Moves the present run to the time of the resume, so that it does not contain the time since
+    /// [`suspend`](Self::suspend). The clock may have begun again at 0 meanwhile.
+    pub fn resume(&self, now: u64) {
+        let run = self.run_start.load_relaxed();
+        if run == 0 {
+            return;
+        }
+        let elapsed = time_diff(self.suspended.load_relaxed(), run);
+        self.seqcount.write_begin();
+        self.run_start
+            .store_relaxed(now.saturating_sub(elapsed).max(1));
+        self.seqcount.write_end();
     }
 
     /// Ends the last run of a CPU that is offline, which otherwise would continue: the kernel does

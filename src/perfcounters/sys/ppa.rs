@@ -166,7 +166,9 @@ impl PerCpu {
     pub(crate) fn task<'a>(&self) -> Option<&'a TaskRecord> {
         // SAFETY: A record is freed a grace period after it was taken out of the index: by the
         // task's last switch, which has replaced it here, or by
-        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU.
+        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU, or by
+        // `AccountingState::insert()` for a dead task, which has preemption off until its last
+        // switch.
         unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
     }
 
