@@ -124,6 +124,7 @@ extern "C" {
     pub(crate) fn pfm_release_msr(msr: u32);
     pub(crate) fn pfm_get_current_cred() -> *mut bindings::cred;
     pub(crate) fn pfm_account_is_unlimited() -> bool;
+    pub(crate) fn pfm_account_cred_is_unlimited(cred: *const bindings::cred) -> bool;
     pub(crate) fn pfm_account_bytes() -> u64;
     pub(crate) fn pfm_account_add(cred: *const bindings::cred, more: Amount, most: u64) -> c_int;
     pub(crate) fn pfm_account_sub(cred: *const bindings::cred, less: Amount);
@@ -281,6 +282,7 @@ extern "C" {
     pub(crate) fn ppa_percpu_of(cpu: c_uint) -> usize;
     pub(crate) fn ppa_in_syscall(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_has_ended(task: *mut bindings::task_struct) -> bool;
+    pub(crate) fn ppa_is_dead(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_yields(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_task_ids(
         task: *mut bindings::task_struct,

@@ -92,6 +92,15 @@ bool ppa_has_ended(struct task_struct *task)
 	return READ_ONCE(task->exit_state);
 }
 
+/*
+ * Returns true if the task has set its last state. It does so with preemption off until its last
+ * switch, so a grace period that begins afterwards waits for that switch.
+ */
+bool ppa_is_dead(struct task_struct *task)
+{
+	return READ_ONCE(task->__state) == TASK_DEAD;
+}
+
 /* Returns true if a running task entered the kernel by sched_yield(). */
 bool ppa_yields(struct task_struct *task)
 {
