@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Tests the choice of a kernel (tools/rig/releases.sh) from archives in which some packages are
-# missing. A stand-in for apt-cache lists the packages of an archive.
+# missing. A stand-in for apt-cache lists the packages of an archive. Pages that name the supported
+# kernel series must name those of tools/rig/kernels, which rig, packages and `pfc doctor` use.
 
 set -u
 work=$(mktemp -d)
@@ -37,7 +38,17 @@ has() {
 # choice [PATTERN]: prints the kernels that releases.sh finds in the archive.
 choice() { PATH=$work:$PATH "$TOP/tools/rig/releases.sh" "$work/table" "$@"; }
 
-plan 8
+# series TEXT...: prints the kernel series in a text, such as 7.3, the newest first.
+series() { grep -oE '\b[0-9]+\.[0-9]+\b' <<<"$*" | sort -uVr | xargs; }
+# named FILE PATTERN: prints the series that each paragraph of a page names in the match of a
+# pattern (extended, of sed). The lines of a paragraph are joined.
+named() {
+	awk -v RS= '{ gsub(/\n */, " "); print }' "$TOP/$1" | sed -nE "s/.*($2).*/\1/p" | while read -r text; do
+		series "$text"
+	done
+}
+
+plan 13
 { has 7.2.12 7.2.12-1; has 7.2.9 7.2.9-1; has 7.3.4 7.3.4-1; has 7.10.1 7.10.1-1; } >"$ARCHIVE"
 as_wanted "releases the newest release of a supported series is first" "$(choice | head -n 1)" "7.3.4+deb13-amd64 7.3.4-1 supported"
 as_wanted "releases older supported ones are next, then the others, as untested" "$(choice | tail -n +2)" \
@@ -56,4 +67,11 @@ as_wanted "releases a kernel whose source has another version is not listed" "$(
 as_wanted "releases the newest complete version of a release is listed" "$(choice)" "7.2.9+deb13-amd64 7.2.9-1 supported"
 : >"$ARCHIVE"
 nothing "releases an archive without kernels: nothing is listed" "$(choice)"
+
+supported=$(series "$(sed 's/#.*//' "$TOP/tools/rig/kernels")")
+as_wanted "releases README.md names the supported series in its first paragraph" "$(named README.md 'unmodified kernels [0-9. and]*')" "$supported"
+as_wanted "releases README.md names the supported series in its limits" "$(named README.md 'series that work today are [0-9. and]*')" "$supported"
+as_wanted "releases README.md has a row for each supported series" "$(series "$(sed -nE 's/^\| Debian ([0-9]+\.[0-9]+)\..*/\1/p' "$TOP/README.md")")" "$supported"
+as_wanted "releases install.md names the supported series" "$(named Documentation/install.md 'kernels of the series [0-9. and]*')" "$supported"
+as_wanted "releases porting.md names the supported series" "$(named Documentation/porting.md 'series, today [0-9. and]*')" "$supported"
 exit $failed

@@ -27,6 +27,7 @@ not_loaded_quiet() { # Consequences of a problem are notes.
 	doctor 1
 	[ "$(grep -c '^problem ' text)" = 1 ] && says note counters device "/dev/perfcounters is created when perfcounters is loaded" && says note contexts create "not tried"
 }
+supported() { doctor 0 && says ok machine kernel "$any"; }
 clean() { doctor 0 && says ok modules loaded perfcounters && says ok modules installed "/lib/modules/$any/updates/perfcounters.ko" && says ok counters device "/dev/perfcounters .* can be opened"; }
 no_pmu() { doctor 0 && says note contexts PMU "provides no PMU" "pmu=on" && says ok contexts load "there is no PMU"; }
 no_provider() { doctor 0 && says note counters providers "none is loaded" "modprobe pfc_sched"; }
@@ -89,12 +90,14 @@ with_config() { # OPTION...: writes a kernel config without these
 no_config() { doctor 0 && says note machine config "not found" "/boot"; }
 good_config() { with_config && doctor 0 && says ok machine config "/boot/config-$any has all options that the modules use"; }
 poor_config() { with_config UNWINDER_ORC && doctor 0 && says note machine config "lacks CONFIG_UNWINDER_ORC"; }
+# Without restartable sequences events take another path, so this is a note, as tracing's check is.
+no_rseq() { with_config RSEQ && doctor 0 && says note machine config "lacks CONFIG_RSEQ \(.*\)$" "works without"; }
 bad_config() {
-	with_config RSEQ TRACEPOINTS
+	with_config RUST TRACEPOINTS
 	doctor 1
 	rc=$?
 	rm -f $config
-	[ $rc = 0 ] && says problem machine config "lacks CONFIG_TRACEPOINTS \(.*\), CONFIG_RSEQ" "use a kernel"
+	[ $rc = 0 ] && says problem machine config "lacks CONFIG_RUST \(.*\), CONFIG_TRACEPOINTS" "use a kernel"
 }
 another_file() { # The installed module is not the loaded one.
 	mv $ko /tmp/kept.ko
@@ -155,7 +158,7 @@ tree() {
 	return $rc
 }
 
-plan 27
+plan 29
 unload
 check "doctor no module loaded: a problem with its remedy" not_loaded
 check "doctor no module loaded: consequences are notes" not_loaded_quiet
@@ -166,6 +169,7 @@ check "doctor compressed module: it is found" packed
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_soft.ko
 check "doctor modules loaded and installed: no problem" clean
+check "doctor kernel of a supported series: ok" supported
 check "doctor no PMU: a note, status 0" no_pmu
 check "doctor no provider loaded: a note" no_provider
 check "doctor perf_event_paranoid is shown" sh -c '. /tests/doctor.sh; doctor 0; says ok machine paranoid "perf_event_paranoid is [0-9]"'
@@ -183,6 +187,7 @@ check "doctor another clock source: notes with their remedies" another_clock
 check "doctor no kernel config: a note" no_config
 check "doctor kernel config with all options: ok" good_config
 check "doctor kernel config without an optional option: a note" poor_config
+check "doctor kernel config without restartable sequences: a note" no_rseq
 check "doctor kernel config without required options: a problem" bad_config
 check "doctor installed module differs from the loaded one: a note" another_file
 check "doctor kernel tree: none, without Rust metadata, complete" tree

@@ -15,11 +15,11 @@ const NEEDED: &[(&str, &str)] = &[
     ("PERF_EVENTS", "sharing the PMU with perf"),
     ("X86_LOCAL_APIC", "overflow interrupts of counters"),
     ("HIGH_RES_TIMERS", "sampling clocks"),
-    ("RSEQ", "events of programs without system calls"),
 ];
 
 /// Options that the modules can do without, each with what it improves.
 const WANTED: &[(&str, &str)] = &[
+    ("RSEQ", "events of programs without a locked instruction"),
     (
         "HAVE_SYSCALL_TRACEPOINTS",
         "counting and accounting of system calls",

@@ -9,8 +9,9 @@ use super::module::Unread;
 use super::modules::{Modules, Signature};
 use super::{config, note, problem, text, well, Check};
 
-/// The first two numbers of the kernel release that the modules are developed and tested on.
-const KNOWN: &str = "7.2.";
+/// The table of the kernel series that the modules are tested on: one series in a line, comments
+/// behind `#`.
+const SERIES: &str = include_str!("../../../rig/kernels");
 
 pub fn checks(modules: &Modules) -> Vec<Check> {
     let mut checks = vec![kernel()];
@@ -50,14 +51,30 @@ fn no_sys(what: &'static str) -> Check {
     note(what, "unknown: /sys is not mounted").or("mount -t sysfs sysfs /sys")
 }
 
+/// Returns the supported kernel series, such as 7.3.
+fn series() -> impl Iterator<Item = &'static str> {
+    let rows = SERIES.lines().filter_map(|line| line.split('#').next());
+    rows.flat_map(str::split_whitespace)
+}
+
+/// Returns whether a kernel release, such as 7.3.4+deb13-amd64, belongs to a supported series.
+fn is_supported(release: &str) -> bool {
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
+    series().any(|series| release.strip_prefix(series).is_some_and(ends))
+}
+
 fn kernel() -> Check {
     let what = "kernel";
     let found = release();
-    match (cfg!(target_arch = "x86_64"), found.starts_with(KNOWN)) {
+    match (cfg!(target_arch = "x86_64"), is_supported(&found)) {
         (true, true) => well(what, found),
-        (true, false) => note(what, found).or(
-            "the modules are tested on 7.2; for another kernel they must be built, which may fail",
-        ),
+        (true, false) => {
+            let tested: Vec<&str> = series().collect();
+            note(what, found).or(format!(
+                "the modules are tested on {}; for another kernel they must be built, which may fail",
+                tested.join(" and ")
+            ))
+        }
         (false, _) => problem(what, found, "the modules support x86-64 only"),
     }
 }
@@ -266,6 +283,26 @@ mod tests {
         let (state, found) = of(Signature::None);
         assert_eq!(state, State::Problem);
         assert!(found.contains("are not signed"));
+    }
+
+    #[test]
+    fn doctor_supports_the_series_of_the_table() {
+        let all: Vec<&str> = series().collect();
+        assert!(!all.is_empty());
+        for series in all {
+            let (major, minor) = series.split_once('.').expect("two numbers");
+            assert!(major.parse::<u32>().is_ok() && minor.parse::<u32>().is_ok());
+            for release in ["", ".0", ".4+deb13-amd64", "-rc1", ".12"] {
+                assert!(is_supported(&format!("{series}{release}")), "{release}");
+            }
+            for release in [
+                format!("{series}0.1"),
+                format!("1{series}.1"),
+                "7".to_owned(),
+            ] {
+                assert!(!is_supported(&release), "{release}");
+            }
+        }
     }
 
     #[test]
