@@ -74,33 +74,56 @@ static void reads_agree(const char *test)
 	ok(right && !more, "%s", test);
 }
 
+#define X32	0x40000000	/* __X32_SYSCALL_BIT */
+
+static void int80(long number)
+{
+	asm volatile("int $0x80" : "+a"(number) : : "memory", "r8", "r9", "r10", "r11");
+}
+
+/* Numbers without a call, of each ABI. x32 has no call with the number of rt_sigaction(). */
 static void nothing_calls(void)
 {
 	syscall(1000);
 	syscall(380);
+	syscall(-1);
+	syscall(X32 | 1000);
+	syscall(X32 | SYS_rt_sigaction);
+	int80(1000);
 }
 
-static void int80(void)
+static void getpids_i386(void)
 {
-	for (int i = 0; i < 3; i++) {
-		long ret = 20;	/* getpid of 32-bit programs */
+	for (int i = 0; i < 3; i++)
+		int80(20);
+}
 
-		asm volatile("int $0x80" : "+a"(ret) : : "memory", "r8", "r9", "r10", "r11");
-	}
+/* A kernel fails these calls with ENOSYS if x32 is disabled. They are counted in any case. */
+static void getpids_x32(void)
+{
+	for (int i = 0; i < 3; i++)
+		syscall(X32 | SYS_getpid);
 }
 
 int main(void)
 {
-	plan(6 + COMES_AND_GOES);
+	bool has_x32;
+
+	plan(8 + COMES_AND_GOES);
 	load_provider("pfc_syscalls");
+	has_x32 = pc_find(&pc, "syscalls/x32/getpid");
 	is(gain("syscalls/getppid", getppids, CALLS), CALLS, "0.15 syscalls: every getppid() counts, once");
 	reads_agree("0.15 syscalls: reads are syscr of /proc/self/io");
-	is(gain("syscalls/unknown", nothing_calls, 2), 2,
+	is(gain("syscalls/unknown", nothing_calls, 6), 6,
 	   "0.15 syscalls: numbers without a system call count in syscalls/unknown");
-	is(gain("syscalls/compat", int80, 3), 3,
-	   "0.15 syscalls: 32-bit calls count in syscalls/compat");
-	is(gain("syscalls/writev", int80, 0), 0,
-	   "0.15 syscalls: 32-bit calls do not count under the 64-bit name of their number");
+	is(gain("syscalls/i386/getpid", getpids_i386, 3), 3,
+	   "0.15 syscalls: i386 calls count under the name of their number in i386");
+	is(gain("syscalls/writev", getpids_i386, 0), 0,
+	   "0.15 syscalls: i386 calls do not count under the x86_64 name of their number");
+	is(gain(has_x32 ? "syscalls/x32/getpid" : "syscalls/unknown", getpids_x32, 3), 3,
+	   "0.15 syscalls: x32 calls count under their name, or as unknown in a kernel without x32");
+	is(gain("syscalls/getpid", getpids_x32, 0), 0,
+	   "0.15 syscalls: x32 calls do not count as calls of x86_64");
 	ok(pc_find(&pc, "syscalls/read") && pc_find(&pc, "syscalls/openat") &&
 	   pc_find(&pc, "syscalls/io_uring_enter"),
 	   "0.2 syscalls: instances have the names of system calls");
