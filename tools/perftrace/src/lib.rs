@@ -38,6 +38,7 @@
 //! | `registry.rs` | registered programs and libraries, attaching, fork(); unsafe |
 //! | `state.rs` | the mappings of this process; unsafe |
 //! | `thread.rs` | per-thread state; unsafe |
+//! | `wiped.rs` | the lock of the registry, in a page that no child inherits; unsafe |
 //! | `device.rs` | system calls, the clock; unsafe |
 //! | `own.rs` | registers the program's own Rust markers; unsafe |
 //! | `simulate.rs` | a simulated kernel for tests; unsafe |
@@ -67,6 +68,7 @@ pub mod simulate;
 mod site;
 mod state;
 mod thread;
+mod wiped;
 
 #[doc(hidden)]
 pub use event::{c, emit, unlikely};

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The registry of the programs and libraries of this process that have markers, from their
-//! constructors to their destructors. A child of fork() inherits it. The kernel makes the child a
-//! process of its own when it reaches its first marker.
+//! constructors to their destructors. A child of fork() inherits it. If its parent is traced, the
+//! kernel makes the child a process of its own when it reaches its first marker. If its parent waits
+//! for a device, the child waits as well, and attaches itself. This does not need the handlers of
+//! pthread_atfork(), which do not run in each child (`wiped.rs`).
 #![expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
@@ -22,7 +24,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::abi::{self, Marker, FIELDS_MAX, NAME_MAX, NO_NUMBER, VERSION};
 use crate::device::{self, Errno, Pieces};
 use crate::site::{Site, REFUSED, REGISTERED, UNKNOWN, WAITING};
-use crate::{state, thread};
+use crate::{state, thread, wiped};
 
 extern "C" {
     /// A function of the C library that the crate libc does not declare.
@@ -73,9 +75,6 @@ struct Registry {
     debug: bool,
     /// The handlers for fork() are installed.
     forks: bool,
-    /// The id of the process that owns the registry. A process that only shares its memory has
-    /// another id.
-    process: u32,
     /// A word of the wake file (`device::wake()`), or null if the file is not mapped.
     wake: *const AtomicU32,
     /// The value of that word on which this process has acted last.
@@ -97,44 +96,36 @@ enum Stage {
     Off,
 }
 
-/// The registry and its lock.
+/// The registry.
 ///
 /// # Invariants
 ///
-/// `registry` is accessed only with the lock held. In the child of fork(), the parent has taken it
-/// before the fork.
-struct Locked {
-    lock: UnsafeCell<libc::pthread_mutex_t>,
-    registry: UnsafeCell<Registry>,
-}
+/// It is accessed only with the lock of [`wiped::page`] held.
+struct Locked(UnsafeCell<Registry>);
 
 // SAFETY: By the invariant of `Locked`, accesses of several threads are serialised by the lock.
 unsafe impl Sync for Locked {}
 
-static REGISTRY: Locked = Locked {
-    lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
-    registry: UnsafeCell::new(Registry {
-        modules: null_mut(),
-        stage: Stage::New,
-        shared: false,
-        debug: false,
-        forks: false,
-        process: 0,
-        wake: ptr::null(),
-        told: 0,
-        #[cfg(feature = "simulate")]
-        pieces: (null_mut(), null_mut()),
-    }),
-};
+static REGISTRY: Locked = Locked(UnsafeCell::new(Registry {
+    modules: null_mut(),
+    stage: Stage::New,
+    shared: false,
+    debug: false,
+    forks: false,
+    wake: ptr::null(),
+    told: 0,
+    #[cfg(feature = "simulate")]
+    pieces: (null_mut(), null_mut()),
+}));
 
+/// Calls `what` with the registry, with its lock held. Without memory for the lock the program is
+/// not traced, and `what` is not called.
 fn locked(what: impl FnOnce(&mut Registry)) {
-    // SAFETY: The lock is held while the registry is accessed, as the invariant of `Locked`
-    // requires. No `what` takes it again.
-    unsafe {
-        libc::pthread_mutex_lock(REGISTRY.lock.get());
-        what(&mut *REGISTRY.registry.get());
-        libc::pthread_mutex_unlock(REGISTRY.lock.get());
-    }
+    let Some(page) = wiped::page() else { return };
+    page.lock();
+    // SAFETY: The lock is held, as the invariant of `Locked` requires. No `what` takes it again.
+    what(unsafe { &mut *REGISTRY.0.get() });
+    page.unlock();
 }
 
 /// Registers a program or library that has been loaded.
@@ -195,26 +186,28 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
 #[cold]
 pub(crate) fn come(said: u32) {
     device::unnoticed(|| {
-        // SAFETY: The registry is accessed only with the lock, as the invariant of `Locked`
-        // requires. trylock does not wait: if this is a signal handler of the thread that has the
-        // lock, it fails with EBUSY.
-        unsafe {
-            if libc::pthread_mutex_trylock(REGISTRY.lock.get()) != 0 {
-                return;
+        let Some(page) = wiped::page().filter(|page| page.try_lock()) else {
+            return;
+        };
+        // SAFETY: The lock is held, as the invariant of `Locked` requires.
+        let registry = unsafe { &mut *REGISTRY.0.get() };
+        let waits = match registry.stage {
+            Stage::Waiting => true,
+            // A new process may have been made while its parent registered its markers.
+            Stage::Attached => state::is_released() || page.is_new(),
+            Stage::New | Stage::Off => false,
+        };
+        // Act once on each value of the word, and not in a child that shares this memory.
+        if waits && registry.told != said && page.is_callers() {
+            if page.is_new() {
+                // The words are those of the parent's thread: no handler has cleared them.
+                thread::forget();
             }
-            let registry = &mut *REGISTRY.registry.get();
-            let waits = match registry.stage {
-                Stage::Waiting => true,
-                Stage::Attached => state::is_released(),
-                _ => false,
-            };
-            // Act once on each value of the word, and not in a child that shares this memory.
-            if waits && registry.told != said && registry.process == device::process() {
-                registry.told = said;
-                registry.again();
-            }
-            libc::pthread_mutex_unlock(REGISTRY.lock.get());
+            registry.again();
+            // Stored last, so that a child which is made meanwhile acts on this value as well.
+            registry.told = said;
         }
+        page.unlock();
     });
 }
 
@@ -246,7 +239,6 @@ impl Registry {
         // A process without sequences takes no part in shared traces. It would lock a buffer by
         // `owner`, which the sequences of other processes do not check.
         self.shared = said(c"PERFTRACE_SHARED", b'1') && thread::find_sequences(true);
-        self.process = device::process();
         self.attach();
         if self.stage != Stage::Off && !self.forks {
             self.forks = true;
@@ -260,45 +252,63 @@ impl Registry {
         }
     }
 
+    /// Attaches this process. The stage changes at the end only. If another thread makes a child by
+    /// a system call meanwhile, the child has the former stage, and attaches itself.
     fn attach(&mut self) {
-        self.stage = Stage::Off;
+        if let Some(page) = wiped::page() {
+            page.claim();
+        }
         match device::attach(self.shared) {
             Ok(pieces) => self.attached(pieces),
             Err(error) => {
                 self.fail(c"/dev/perftrace", error.0);
-                if device::is_away(error) {
-                    self.wait();
-                }
+                self.stage = match device::is_away(error) && self.wait() {
+                    true => Stage::Waiting,
+                    false => Stage::Off,
+                };
             }
         }
     }
 
     /// Prepares for a device that appears later: maps the wake file, whose words announce it.
-    fn wait(&mut self) {
+    /// Returns false if that fails.
+    fn wait(&mut self) -> bool {
         if self.wake.is_null() {
             match device::wake() {
                 // All words have the same value; the first one will do.
                 Ok(at) => self.wake = at.wrapping_add(abi::WORDS).cast::<AtomicU32>(),
-                // The missing device was reported already.
-                Err(Errno(libc::ENOENT)) => return,
-                Err(Errno(error)) => return self.fail(c"/run/perftrace/wake", error),
+                Err(Errno(error)) => {
+                    // The missing device was reported already.
+                    if error != libc::ENOENT {
+                        self.fail(c"/run/perftrace/wake", error);
+                    }
+                    return false;
+                }
             }
         }
-        self.stage = Stage::Waiting;
         self.say(c"waiting for /dev/perftrace");
+        true
     }
 
     /// Attaches from the beginning, with all markers, because the device has appeared or may have.
+    ///
+    /// Sites keep the words of the wake file until they get others. If a thread makes a child by a
+    /// system call meanwhile, these words announce the device to the child, which attaches itself.
     fn again(&mut self) {
+        let known = |site: &&Site| matches!(site.state.load(Relaxed), REGISTERED | WAITING);
         self.all(|module| {
-            for site in module.sites() {
-                if matches!(site.state.load(Relaxed), REGISTERED | WAITING) {
-                    site.switch_off(module.off, UNKNOWN);
-                }
-            }
+            let sites = module.sites().iter().filter(known);
+            sites.for_each(|site| site.state.store(UNKNOWN, Relaxed));
         });
         self.attach();
-        self.all(|module| self.register(module));
+        self.all(|module| match self.stage {
+            Stage::New | Stage::Off => {
+                let sites = module.sites().iter();
+                let unknown = sites.filter(|site| site.state.load(Relaxed) == UNKNOWN);
+                unknown.for_each(|site| site.switch_off(module.off, UNKNOWN));
+            }
+            Stage::Attached | Stage::Waiting => self.register(module),
+        });
     }
 
     fn attached(&mut self, pieces: Pieces) {
@@ -308,17 +318,20 @@ impl Registry {
         {
             self.pieces = (pieces.control, pieces.buffers);
         }
-        let Some(control) = state::control() else {
-            return;
-        };
-        match control.version.load(Relaxed) {
-            VERSION => {}
+        let version = state::control().map(|control| control.version.load(Relaxed));
+        self.stage = match version {
+            Some(VERSION) => Stage::Attached,
             // The mappings were another copy's, and the kernel has taken them back meanwhile.
-            0 => return self.wait(),
-            _ => return self.say(c"the kernel uses another version of the interface"),
+            Some(0) if self.wait() => Stage::Waiting,
+            Some(0) | None => Stage::Off,
+            Some(_) => {
+                self.say(c"the kernel uses another version of the interface");
+                Stage::Off
+            }
+        };
+        if let Some(control) = state::control().filter(|_| self.stage == Stage::Attached) {
+            thread::find_sequences(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
         }
-        thread::find_sequences(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
-        self.stage = Stage::Attached;
     }
 
     /// Registers all markers of a module. Each site is asked for once, and those that the kernel
@@ -337,7 +350,7 @@ impl Registry {
             for site in sites.iter().filter(wanted) {
                 // SAFETY: By the invariant of `Site`, `text` is a name and fields, both with a NUL.
                 if unsafe { texts(site.text) }.is_none() {
-                    self.refuse(site, libc::E2BIG);
+                    self.refuse(module, site, libc::E2BIG);
                 }
             }
             let count = sites.iter().filter(wanted).count();
@@ -351,14 +364,14 @@ impl Registry {
                 for (site, marker) in sites.iter().filter(wanted).zip(&*markers) {
                     match (state::word(marker.number), marker.error) {
                         (Some(word), _) => site.switch_to(marker.number, word),
-                        (None, 0) => self.refuse(site, whole),
-                        (None, error) => self.refuse(site, error as c_int),
+                        (None, 0) => self.refuse(module, site, whole),
+                        (None, error) => self.refuse(module, site, error as c_int),
                     }
                 }
             });
             if let Err(Errno(error)) = done {
                 let left = sites.iter().filter(wanted);
-                left.for_each(|site| self.refuse(site, error));
+                left.for_each(|site| self.refuse(module, site, error));
             }
         }
     }
@@ -380,8 +393,8 @@ impl Registry {
         }
     }
 
-    fn refuse(&self, site: &Site, error: c_int) {
-        site.state.store(REFUSED, Relaxed);
+    fn refuse(&self, module: &Module, site: &Site, error: c_int) {
+        site.switch_off(module.off, REFUSED);
         self.fail_of(site.text, error);
     }
 
@@ -525,25 +538,26 @@ unsafe fn fill(marker: &mut Marker, text: *const c_char) {
         .for_each(|(to, from)| *to = *from);
 }
 
+/// Takes the lock before fork() copies the memory, so that the child gets a registry that no thread
+/// is changing.
 extern "C" fn before_fork() {
-    // SAFETY: The lock is initialised, and no thread calls fork() while it holds it.
-    unsafe { libc::pthread_mutex_lock(REGISTRY.lock.get()) };
+    if let Some(page) = wiped::page() {
+        page.lock();
+    }
 }
 
 extern "C" fn parent() {
-    // SAFETY: `before_fork()` has taken the lock in this thread.
-    unsafe { libc::pthread_mutex_unlock(REGISTRY.lock.get()) };
+    if let Some(page) = wiped::page() {
+        page.unlock();
+    }
 }
 
+/// Prepares the child of fork(). Its lock is free, because the page was wiped.
 extern "C" fn child() {
-    // SAFETY: The thread that forked has taken the lock in `before_fork()`, as the invariant of
-    // `Locked` requires, and the child has no other thread.
-    unsafe {
-        thread::forget();
-        let registry = &mut *REGISTRY.registry.get();
-        registry.process = device::process();
-        #[cfg(feature = "simulate")]
-        registry.forked();
-        libc::pthread_mutex_unlock(REGISTRY.lock.get());
+    thread::forget();
+    if let Some(page) = wiped::page() {
+        page.claim();
     }
+    #[cfg(feature = "simulate")]
+    locked(Registry::forked);
 }
