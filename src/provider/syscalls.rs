@@ -2,12 +2,13 @@
 
 //! pfc_syscalls: system calls, by number.
 //!
-//! There is an instance for each 64-bit system call of this kernel, with its name.
-//! `syscalls/compat` counts calls of 32-bit and x32 programs, whose numbers mean other calls.
-//! `syscalls/unknown` counts calls with invalid numbers.
+//! There is an instance for each system call of this kernel: `syscalls/<name>` for calls of 64-bit
+//! programs, `syscalls/i386/<name>` for calls of 32-bit programs and calls by `int 0x80`, and
+//! `syscalls/x32/<name>` for calls of x32 programs. In each of these ABIs the numbers mean other
+//! calls. `syscalls/unknown` counts calls whose number is not in the table of their ABI.
 
 use kernel::prelude::*;
-use perfcounters::provider::probe::SysEnter;
+use perfcounters::provider::probe::{Abi, SysEnter};
 use perfcounters::provider::{Handler, Instance, InstanceSpec, Probes};
 
 module! {
@@ -18,34 +19,58 @@ module! {
     license: "GPL",
 }
 
-/// The names of the system calls, by number; `None` for numbers without a call.
-static NAMES: &[Option<&str>] = include!(env!("PFC_SYSCALL_NAMES"));
+/// The names of the system calls of x86_64, i386 and x32, by number; `None` for numbers without a
+/// call.
+static NAMES: [&[Option<&str>]; 3] = include!(env!("PFC_SYSCALL_NAMES"));
+
+/// The instances of one ABI, by the number of the call.
+type CallInstances = KVec<Option<Instance>>;
 
 struct Provider {
     _probes: Probes<Counts>,
 }
 
 struct Counts {
-    calls: KVec<Option<Instance>>,
-    compat: Instance,
+    x86_64: CallInstances,
+    i386: CallInstances,
+    x32: CallInstances,
     unknown: Instance,
+}
+
+/// Adds an instance for each name, with `prefix` before the name.
+fn add_instances(
+    call: &InstanceSpec,
+    prefix: &str,
+    names: &[Option<&str>],
+) -> Result<CallInstances> {
+    let mut calls = KVec::with_capacity(names.len(), GFP_KERNEL)?;
+    for name in names {
+        let instance = match name {
+            Some(name) => Some(call.add(fmt!("syscalls/{prefix}{name}"))?),
+            None => None,
+        };
+        calls.push(instance, GFP_KERNEL)?;
+    }
+    Ok(calls)
 }
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let call = InstanceSpec::events(c"Calls of this system call by 64-bit programs");
-        let mut calls = KVec::with_capacity(NAMES.len(), GFP_KERNEL)?;
-        for name in NAMES {
-            let instance = match name {
-                Some(name) => Some(call.add(fmt!("syscalls/{name}"))?),
-                None => None,
-            };
-            calls.push(instance, GFP_KERNEL)?;
+        let i386 = InstanceSpec::events(c"Calls of this system call by 32-bit programs");
+        let x32 = InstanceSpec::events(c"Calls of this system call by x32 programs");
+        let mut names = NAMES;
+        // Without support of an ABI the kernel knows no calls of it.
+        if !cfg!(CONFIG_IA32_EMULATION) {
+            names[1] = &[];
+        }
+        if !cfg!(CONFIG_X86_X32_ABI) {
+            names[2] = &[];
         }
         let mut probes = Probes::new(Counts {
-            calls,
-            compat: InstanceSpec::events(c"System calls of 32-bit and x32 programs")
-                .add(fmt!("syscalls/compat"))?,
+            x86_64: add_instances(&call, "", names[0])?,
+            i386: add_instances(&i386, "i386/", names[1])?,
+            x32: add_instances(&x32, "x32/", names[2])?,
             unknown: InstanceSpec::events(c"System calls with unknown numbers")
                 .add(fmt!("syscalls/unknown"))?,
         })?;
@@ -56,14 +81,13 @@ impl kernel::Module for Provider {
 
 impl Handler<SysEnter<'_>> for Counts {
     fn on(&self, event: SysEnter<'_>) {
-        let known = usize::try_from(event.number)
-            .ok()
-            .and_then(|n| self.calls.get(n)?.as_ref());
-        let instance = match known {
-            _ if event.is_compat() => &self.compat,
-            Some(instance) => instance,
-            None => &self.unknown,
+        let abi = event.abi();
+        let calls = match abi {
+            Abi::X86_64 => &self.x86_64,
+            Abi::I386 => &self.i386,
+            Abi::X32 => &self.x32,
         };
-        instance.counter().add(1);
+        let known = event.index(abi).and_then(|n| calls.get(n)?.as_ref());
+        known.unwrap_or(&self.unknown).counter().add(1);
     }
 }
