@@ -668,7 +668,7 @@ proptest! {
             if memory_needed != needed.capacity() {
                 needed.move_to(&mut storage(&memory_needed));
             }
-            prop_assert_eq!(needed.capacity(), needs);
+            prop_assert_eq!(needed.capacity(), memory_needed);
             match control {
                 true => {
                     full.set_pmc(number, 0, value & !INT);

@@ -105,7 +105,7 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
     let uses = |r: &Registers<FixedArrays>| r.required_registers(&map, RegisterMask::NONE);
     let claims = |pmds| RegisterMask { pmcs: 1 << 4, pmds };
     assert_eq!(uses(&r), claims(0x70));
-    assert_eq!(r.claimed_registers(&map, RegisterMask::NONE), claimed_registers(0xf0));
+    assert_eq!(r.claimed_registers(&map, RegisterMask::NONE), claims(0xf0));
     r.build_program(&map, Scope::Thread);
     assert_eq!(
         (control_values(&r), r.program.counters().len()),
