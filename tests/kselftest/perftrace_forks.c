@@ -93,8 +93,8 @@ static void run_parent(bool endless)
 }
 
 /*
- * A program that waits for the module creates a child by SYS_fork, which creates one by vfork(). The
- * child of vfork() writes the first event after the module was loaded. It must not attach the
+ * A program that waits for the module creates a child by SYS_fork, which creates one by vfork().
+ * The child of vfork() writes the first event after the module was loaded. It must not attach the
  * memory that it shares with its parent. The parent does so at its own next event.
  */
 static __attribute__((noinline)) void run_vfork_child(void)

@@ -42,7 +42,7 @@ static struct {
 	__u64 events[NR_ABIS], others, broken;
 } nr;
 
-static void count_record(const struct perftrace_record *record)
+static void count_call(const struct perftrace_record *record)
 {
 	const char *payload = (const void *)(record + 1);
 	__s64 number;
@@ -95,7 +95,7 @@ static void test_events(void)
 			if (!record->words)
 				break;
 			if (record->marker < PERFTRACE_LOST)
-				count_record(record);
+				count_call(record);
 			at += record->words * 8;
 		}
 	is(nr.broken, 0, "3.11 kernel:sys_enter: each record has 32 bytes");

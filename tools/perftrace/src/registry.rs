@@ -256,8 +256,8 @@ impl Registry {
         }
     }
 
-    /// Attaches this process. `attach_state` changes at the end only. If another thread makes a child by
-    /// a system call meanwhile, the child has the former state, and attaches itself.
+    /// Attaches this process. `attach_state` changes at the end only. If another thread creates a
+    /// child by a system call meanwhile, the child has the former state, and attaches itself.
     fn attach(&mut self) {
         if let Some(page) = wiped_page::page() {
             page.set_owner();
