@@ -351,7 +351,7 @@ static int release_device(void)
 	struct perftrace_release release = { sizeof(release), 0, wake, 77 };
 
 	for (int i = 0; i < 5000 && !rc && release.left; i++) {
-		rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release_device);
+		rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
 		usleep(1000);
 	}
 	close(fd);
