@@ -93,7 +93,6 @@ extern "C" {
     pub(crate) fn pfc_tracepoint_find(name: *const c_char) -> *mut bindings::tracepoint;
     pub(crate) fn pfc_tracepoint_sync();
     pub(crate) fn pfc_irq_is_first(irq: c_uint, action: *const bindings::irqaction) -> bool;
-    pub(crate) fn pfc_in_compat_syscall() -> bool;
     pub(crate) fn pfc_work_init(
         work: *mut bindings::work_struct,
         func: unsafe extern "C" fn(*mut bindings::work_struct),
