@@ -325,6 +325,8 @@ int main(void)
 	model = guest_model();
 	description = model->amd ? "pfm_amd" : "pfm_intel";
 	plan(13 + 17 + 11 + 18 + 2 + 7 + 1);
+	/* Earlier tests may have changed the mode of the device. */
+	unload_modules();
 	pfm_load_modules(model);
 	test_without_context();
 	test_registers();
