@@ -131,8 +131,8 @@ def main():
             lines.append((family, model, rules, more))
     print("// SPDX-License-Identifier: GPL-2.0\n")
     release = ".".join(sys.argv[3].split(".")[:2])
-    print("//! The constraints of perf in arch/x86/events/intel/core.c, by tests/host/constraints.sh,")
-    print(f"//! made from Linux {release}.\n")
+    print("//! The constraints of Intel processors. tests/host/constraints.sh made this file from perf's")
+    print(f"//! arch/x86/events/intel/core.c in Linux {release}.\n")
     print("use super::{extra, rule, Extra, Model, Rule};")
     for name, rules in tables.items():
         if ("rules", name) in used:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The constraints of Intel processors, which tests/host/constraints.sh makes from perf's
-//! arch/x86/events/intel/core.c of Linux 7.3.
+//! The constraints of Intel processors. tests/host/constraints.sh made this file from perf's
+//! arch/x86/events/intel/core.c in Linux 7.3.
 
 use super::{extra, rule, Extra, Model, Rule};
 
