@@ -22,7 +22,8 @@
 enum { FORK, RAW_FORK, CLONE, CLONE3, UNDERSCORE, NESTED, NR_METHODS };
 
 static const char *const methods[NR_METHODS] = {
-	"fork()", "SYS_fork", "SYS_clone", "SYS_clone3", "_Fork()", "SYS_fork in a child of SYS_fork",
+	"fork()", "SYS_fork", "SYS_clone", "SYS_clone3", "_Fork()",
+	"SYS_fork in a child of SYS_fork",
 };
 
 static struct shared {
@@ -66,7 +67,9 @@ static void run_child(int method, bool endless)
 	}
 	shared->children[method] = syscall(SYS_getpid);
 	__atomic_add_fetch(&shared->ready, 1, __ATOMIC_RELEASE);
-	for (int n = 0; endless ? !__atomic_load_n(&shared->over, __ATOMIC_RELAXED) : n < EVENTS; n++) {
+	for (int n = 0; endless || n < EVENTS; n++) {
+		if (endless && __atomic_load_n(&shared->over, __ATOMIC_RELAXED))
+			break;
 		write_event_of(method);
 		if (endless)
 			usleep(1000);
@@ -273,8 +276,8 @@ static void test_children(const char *when)
 	for (int method = 0; method < NR_METHODS; method++) {
 		ok(nr.events[method] > 0, "3.8 child of %s, %s: its events are read",
 		   methods[method], when);
-		is(nr.wrong_thread[method], 0, "3.1 child of %s, %s: its events have its thread's id",
-		   methods[method], when);
+		is(nr.wrong_thread[method], 0,
+		   "3.1 child of %s, %s: its events have its thread's id", methods[method], when);
 	}
 }
 

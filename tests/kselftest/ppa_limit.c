@@ -108,7 +108,8 @@ int main(void)
 	start_threads(1);
 	one = charged_bytes(USER);
 	note("a record is %llu bytes", one);
-	ok(one >= 512 && one < 4096, "9.1 record of a thread: its user is charged 512 to 4,095 bytes");
+	ok(one >= 512 && one < 4096,
+	   "9.1 record of a thread: its user is charged 512 to 4,095 bytes");
 	if (!one)
 		one = 1000;
 	kb = choose_limit(&nr, one);
