@@ -93,6 +93,15 @@ bool ppa_has_ended(struct task_struct *task)
 }
 
 /*
+ * Returns true if the task has set its last state. A task sets it with preemption off, which stays
+ * off until the task's last switch, so a grace period that begins afterwards waits for that switch.
+ */
+bool ppa_is_dead(struct task_struct *task)
+{
+	return READ_ONCE(task->__state) == TASK_DEAD;
+}
+
+/*
  * Returns true if a running task entered the kernel by sched_yield(). The number of sched_yield()
  * depends on the ABI of the call.
  */
