@@ -137,6 +137,8 @@ pub struct Cpu {
     softirq_time: [Word; NR_SOFTIRQS],
     /// Number of times that each softirq ran.
     softirq_count: [Word; NR_SOFTIRQS],
+    /// Time at which the machine was suspended last.
+    suspended: Word,
 }
 
 /// Ticks of a run: `own` without interrupts, and `interrupts` in interrupts.
@@ -210,9 +212,29 @@ impl Cpu {
         self.offline.store_relaxed(away.into());
     }
 
-    /// Ends the last run of a CPU that is offline. Without this call the run would continue,
-    /// because the kernel does not report the last switch to the idle task. Called on another CPU,
-    /// when the offline CPU does not execute code any more.
+    /// Notes the time at which the machine is suspended. Called on the last CPU that is online,
+    /// outside of interrupts, with interrupts off.
+    pub fn suspend(&self, now: u64) {
+        self.suspended.store_relaxed(now);
+    }
+
+    /// Moves the present run to the time of the resume, so that it does not contain the time since
+    /// [`suspend`](Self::suspend). The clock may have begun again at 0 meanwhile.
+    pub fn resume(&self, now: u64) {
+        let run = self.run_start.load_relaxed();
+        if run == 0 {
+            return;
+        }
+        let elapsed = time_diff(self.suspended.load_relaxed(), run);
+        self.seqcount.write_begin();
+        self.run_start
+            .store_relaxed(now.saturating_sub(elapsed).max(1));
+        self.seqcount.write_end();
+    }
+
+    /// Ends the last run of a CPU that is offline, which otherwise would continue: the kernel does
+    /// not report the last switches to the idle task. Called on another CPU, when this one executes
+    /// nothing any more.
     pub fn finish_offline<V: Values>(&self, cpu: u32, last: Option<&Task<V>>, now: u64) {
         self.set_offline(true);
         self.begin_switch();

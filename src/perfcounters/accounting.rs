@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The settings of process accounting, and the functions that read its values. The probes are in
-//! [`crate::probes`], the arithmetic is in `engine::accounting`.
+//! Process accounting: its settings and its readers. The probes are in [`crate::probes`], the
+//! arithmetic is in `engine::accounting`.
 
 use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KBox, KVVec, KVec};
+use kernel::pr_warn_once;
 use kernel::prelude::*;
 
 use crate::costs::SelfStat;
@@ -28,6 +29,8 @@ const ENDED_POSITION: u64 = 1 << 62;
 /// gets only these records. Records of tasks that end later are left for the reader's next pass, or
 /// the present pass might never end.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
+/// Bit of the flags of `PPA_GETINFO`: `PPA_UNSTABLE`.
+const UNSTABLE: u32 = 8;
 /// Maximum number of tasks that one read returns.
 const MAX_TASKS_PER_READ: usize = 256;
 /// Maximum number of passes over the task list when accounting starts. Each pass finds tasks that
@@ -190,11 +193,17 @@ impl Accounting {
         probes.state().per_cpu.publish();
         AccountingState::attach(&mut probes)?;
         let accounts = probes.state();
+        let mut refused = 0;
         for _ in 0..MAX_ATTACH_PASSES {
-            if !on || attach_running_tasks(accounts)? == 0 {
+            let added = match on {
+                true => attach_running_tasks(accounts, &mut refused)?,
+                false => 0,
+            };
+            if added == 0 {
                 break;
             }
         }
+        add_return(&accounts.refused, refused);
         self.entries.account(accounts)?;
         accounts.begin();
         self.probes = Some(probes);
@@ -225,10 +234,11 @@ impl Accounting {
     }
 }
 
-/// Creates records for the tasks that have none. Returns the number of tasks that had no record
-/// when the function was called.
-fn attach_running_tasks(accounts: &AccountingState) -> Result<usize> {
-    let mut missing = 0usize;
+/// Creates records for tasks that have none. Returns the number of tasks that got one. Sets
+/// `refused` to the number of tasks that got none: their user is at its limit, or memory is short.
+fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result<usize> {
+    let (mut missing, mut added) = (0usize, 0usize);
+    *refused = 0;
     ppa::each_task(&mut |task| {
         missing = missing.wrapping_add(usize::from(!accounts.is_tracked_or_exiting(task)));
     });
@@ -242,7 +252,13 @@ fn attach_running_tasks(accounts: &AccountingState) -> Result<usize> {
             return;
         }
         if let Some(mut record) = blanks.pop() {
-            record.fill(task);
+            if record.fill(task).is_err() {
+                *refused = refused.wrapping_add(1);
+                // Not freed inside the RCU read-side critical section.
+                let _ = blanks.push_within_capacity(record);
+                return;
+            }
+            added = added.wrapping_add(1);
             record.words.begin(false, latencies, accounts.clock.now());
             if let Some(rejected) = accounts.insert_running(record, task) {
                 // A record must not be freed inside the RCU read-side critical section. Put it
@@ -251,11 +267,15 @@ fn attach_running_tasks(accounts: &AccountingState) -> Result<usize> {
             }
         }
     });
-    Ok(missing)
+    Ok(added)
 }
 
-/// Reads or writes the four values of `kernel.ppa`. See [`AccountingConfig::new`] for errors.
+/// Reads or writes the four values of `kernel.ppa`. A write is `EPERM` without `CAP_PERFMON`; see
+/// [`AccountingConfig::new`] for other errors.
 pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
+    if write {
+        access::may_account()?;
+    }
     let mut all = ACCOUNTING.lock();
     if !write {
         *values = all.config.values();
@@ -287,8 +307,12 @@ pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     Ok(())
 }
 
-/// Reads or writes `kernel.ppa_levels`. Returns `EINVAL` for an invalid value.
+/// Reads or writes `kernel.ppa_levels`. A write is `EPERM` without `CAP_PERFMON`, and `EINVAL` for
+/// an invalid value.
 pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
+    if write {
+        access::may_account()?;
+    }
     let mut all = ACCOUNTING.lock();
     if !write {
         *value = all.levels as i32;
@@ -327,6 +351,9 @@ pub(crate) fn info() -> Info {
     };
     info.flags = u32::from(all.config.on) | u32::from(all.config.latency_hist) << 1;
     if let Some(accounts) = all.state() {
+        if accounts.clock.is_unstable() {
+            info.flags |= UNSTABLE;
+        }
         info.levels = accounts.levels;
         info.nr_tasks = accounts.nr_tasks.load_relaxed();
         info.nr_ended = accounts.nr_ended.load_relaxed();
@@ -484,9 +511,7 @@ pub(crate) fn free_delivered(told: &[TaskStats]) {
 /// the task is not accounted, `EAGAIN` if its values changed during each attempt to read them.
 pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     let task = sched::find(pid).ok_or(ESRCH)?;
-    if !access::may_watch(&task) && !access::is_perfmon_capable() {
-        return Err(EPERM);
-    }
+    access::may_read(&task)?;
     let all = ACCOUNTING.lock();
     let accounts = all.state().ok_or_else(enodata)?;
     for _ in 0..MAX_READ_ATTEMPTS {
@@ -551,6 +576,22 @@ pub(crate) fn cpu_hotplug(here: bool) {
     }
 }
 
+/// Notes that the machine is being suspended (`suspend`), or has resumed. The time in between is
+/// not counted.
+///
+/// Context: on the only CPU that is online, interrupts off.
+pub(crate) fn suspend_or_resume(suspend: bool) {
+    let _preempt = NoPreempt::new();
+    let Some(here) = PerCpu::this_cpu() else {
+        return;
+    };
+    let now = here.clock.now();
+    match suspend {
+        true => here.words.suspend(now),
+        false => here.words.resume(now),
+    }
+}
+
 /// Stops accounting when the module is unloaded or could not be loaded.
 pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
@@ -581,6 +622,9 @@ pub(crate) fn publish() {
         ..
     } = &mut *all;
     if let (Some(probes), Some(totals)) = (on, totals) {
+        if probes.state().clock.is_unstable() {
+            pr_warn_once!("accounting: the kernel has marked the TSC unstable; times may be wrong until accounting is turned off and on\n");
+        }
         totals.publish(probes.state());
         proc::queue_publisher(cpu_stats::PERIOD_MS);
     }

@@ -17,7 +17,7 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use crate::accounting::{each_cpu, enodata, Accounting, AccountingConfig, MAX_READ_ATTEMPTS};
-use crate::probes::AccountingState;
+use crate::probes::{add_return, AccountingState};
 use crate::sys::access;
 use crate::sys::lock::{ACCOUNTING, TASK_FILES};
 use crate::sys::ppa::{self, Clock};
@@ -104,12 +104,17 @@ impl TaskEntries {
         }
     }
 
-    /// Starts to account the tasks of all entries. Called when accounting starts.
+    /// Starts to account the tasks of all entries, after accounting was started again. A task whose
+    /// user would exceed `user_kb` is not accounted, so that one user cannot stop accounting.
     pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
         self.iter()
-            .try_for_each(|entry| match entry.removing || entry.has_ended() {
-                true => Ok(()),
-                false => entry.account(accounts),
+            .filter(|entry| !entry.removing && !entry.has_ended())
+            .try_for_each(|entry| match entry.account(accounts) {
+                Err(error) if error == EDQUOT => {
+                    add_return(&accounts.refused, 1);
+                    Ok(())
+                }
+                done => done,
             })
     }
 
@@ -150,10 +155,11 @@ impl TaskEntries {
 /// # Errors
 ///
 /// `EPERM` without `CAP_PERFMON`, `ESRCH` if the task does not exist or exits, `EBUSY` while the
-/// files of an older entry with this PID are being removed, `ENOSPC` if [`MAX_ENTRIES`] is reached,
-/// `ENOMEM`, or an error of [`AccountingConfig::new`].
+/// files of an older entry with this number are being removed, `ENOSPC` if [`MAX_ENTRIES`] is
+/// reached, `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`, or an error of
+/// [`AccountingConfig::new`].
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
-    access::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    access::may_account()?;
     let wanted = AccountingConfig::new(values)?;
     let task = proc::find(pid).ok_or(ESRCH)?;
     if sched::has_ended(&task) {
@@ -276,27 +282,31 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     done
 }
 
-/// Returns the four values of an entry's settings. `ESRCH` if the entry does not exist.
+/// Returns the four values of an entry. `ESRCH` if it does not exist, `EPERM` as for [`read`].
 pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
-    Ok(ACCOUNTING.lock().entries.find(id)?.config.values())
+    let all = ACCOUNTING.lock();
+    let entry = all.entries.find(id)?;
+    access::may_read(&entry.task)?;
+    Ok(entry.config.values())
 }
 
 /// Sets the four values of an entry's settings. `EPERM` without `CAP_PERFMON`; other errors are
 /// those of [`set`].
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
-    access::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    access::may_account()?;
     let wanted = AccountingConfig::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
 
-/// Calls `each` with the PID and the four values of each entry that is not being removed and whose
-/// task has not exited.
-pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
+/// Calls `each` with the PID and the four values of each entry. `EPERM` without `CAP_PERFMON`.
+pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
+    access::may_account()?;
     for entry in ACCOUNTING.lock().entries.iter() {
         if !entry.removing && !entry.has_ended() {
             each(entry.pid, entry.config.values());
         }
     }
+    Ok(())
 }
 
 /// Removes the entries that are marked with `removing` or whose tasks have exited. If accounting is
@@ -345,9 +355,7 @@ struct TaskValues {
 fn read(id: usize) -> Result<TaskValues> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
-    if !access::may_watch(&entry.task) && !access::is_perfmon_capable() {
-        return Err(EPERM);
-    }
+    access::may_read(&entry.task)?;
     let accounts = all.state().ok_or_else(enodata)?;
     let nr = TaskRecord::groups(entry.config.cpus_per_group);
     let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;

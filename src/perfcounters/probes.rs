@@ -11,8 +11,9 @@
 //! wakeup, system call, interrupt) take no lock and allocate nothing. Three probes of rare events
 //! do more:
 //!
-//! - `task_newtask` allocates the record of the new task, in process context, and inserts it under
-//!   `index_lock`, a raw spinlock that is taken with interrupts off;
+//! - `task_newtask` allocates the record of the new task, in process context, charges the user of
+//!   the task under `users_lock`, and inserts the record under `index_lock`, a raw spinlock that is
+//!   taken with interrupts off;
 //! - the last `sched_switch` of a task removes its record under `index_lock`;
 //! - `sched_process_exit` queues a worker if the task is accounted individually.
 
@@ -77,7 +78,7 @@ pub(crate) struct AccountingState {
     ended_bytes: Word,
     /// Number of records of ended tasks that were dropped before they were read.
     pub(crate) lost: Word,
-    /// Number of new tasks that got no record for lack of memory.
+    /// Number of tasks that got no record for lack of memory, or by the limit of their user.
     pub(crate) refused: Word,
 }
 
@@ -161,8 +162,7 @@ impl AccountingState {
         probes.attach::<TaskNew<'_>>()
     }
 
-    /// Creates and inserts the record of a task. May sleep. Returns `ENOMEM` if the record cannot
-    /// be allocated.
+    /// Creates and inserts the record of a task. May sleep. `ENOMEM`, `EDQUOT`.
     pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
         let latencies = self.latency_hist.load_relaxed() != 0;
         let record = TaskRecord::new(
@@ -193,10 +193,13 @@ impl AccountingState {
             return rejected;
         }
         add_return(&self.nr_tasks, 1);
-        // The task has exited. If its last sched_switch came before the insertion, no probe will
-        // remove this record, so remove it here. If the last switch is still to come, the probe may
-        // remove the record first: take() returns a record to one caller only.
-        if task.has_ended() {
+        // If the task's last sched_switch came before the insertion, no probe will remove this
+        // record; remove it here. If that switch is still to come, either side may win: take()
+        // gives the record to one of them only. A CPU may still use the record for a dead task, but
+        // with preemption off until the task's last switch, so the grace period waits for that. A
+        // task that is exiting but not dead keeps its record, which its CPU uses with preemption
+        // on.
+        if task.is_dead() {
             if let Some(record) = self.index.take(task.address()) {
                 add_return(&self.nr_tasks, u64::MAX);
                 self.retired.push(record);
@@ -234,8 +237,8 @@ impl AccountingState {
         self.per_cpu.cpu(cpu).map(|here| &here.words)
     }
 
-    /// Gives a task a new record with individual settings. May sleep. Returns `ENOMEM` if the
-    /// record cannot be allocated.
+    /// Gives a task a new record of its own settings. May sleep. `ENOMEM`, or `EDQUOT` if the user
+    /// of the task would exceed `user_kb`.
     pub(crate) fn account_individually(
         &self,
         task: TaskRef<'_>,
@@ -248,21 +251,20 @@ impl AccountingState {
         Ok(())
     }
 
-    /// Ends the individual accounting of a task. If all tasks are accounted, the task gets a new
-    /// record with the settings for all tasks. May sleep. Returns `ENOMEM` if the record cannot be
-    /// allocated.
+    /// Ends the individual accounting of a task. If all tasks are accounted, it gets a new record
+    /// with the common settings, unless its user would exceed `user_kb`. May sleep. `ENOMEM`.
     pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
         let latencies = self.latency_hist.load_relaxed() != 0;
         let record = match self.all_tasks && !task.has_ended() {
             true => {
                 let now = self.clock.now();
-                Some(TaskRecord::new(
-                    task,
-                    false,
-                    self.cpus_per_group,
-                    latencies,
-                    now,
-                )?)
+                match TaskRecord::new(task, false, self.cpus_per_group, latencies, now) {
+                    Err(error) if error == EDQUOT => {
+                        add_return(&self.refused, 1);
+                        None
+                    }
+                    record => Some(record?),
+                }
             }
             false => None,
         };

@@ -2,13 +2,18 @@
 
 //! pfc_syscalls: counts system calls by number.
 //!
-//! Each 64-bit system call of this kernel has an instance with the name of the call.
-//! `syscalls/compat` counts calls of 32-bit and x32 programs, which use other call numbers.
-//! `syscalls/unknown` counts calls with invalid numbers.
+//! The same number means different calls in the ABIs x86_64, i386 and x32. There is an instance
+//! `syscalls/<name>` for each x86_64 call of this kernel. The instances `syscalls/i386/<name>`, of
+//! 32-bit programs and of calls by `int 0x80`, and `syscalls/x32/<name>` are added at the first
+//! such call, because most machines make few of these calls or none. `syscalls/unnamed` counts the
+//! calls of i386 and x32 that have no instance yet. `syscalls/unknown` counts calls whose number is
+//! not in the table of their ABI.
+
+use core::pin::Pin;
 
 use kernel::prelude::*;
-use perfcounters::provider::probe::SysEnter;
-use perfcounters::provider::{Handler, Instance, InstanceSpec, Probes};
+use perfcounters::provider::probe::{Abi, SysEnter};
+use perfcounters::provider::{Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
 
 module! {
     type: Provider,
@@ -18,34 +23,82 @@ module! {
     license: "GPL",
 }
 
-/// The names of the system calls by number; `None` for a number without a call.
-static NAMES: &[Option<&str>] = include!(env!("PFC_SYSCALL_NAMES"));
+/// The names of the system calls of x86_64, i386 and x32, by number; `None` for numbers without a
+/// call.
+static NAMES: [&[Option<&str>]; 3] = include!(env!("PFC_SYSCALL_NAMES"));
 
 struct Provider {
     _probes: Probes<Counts>,
 }
 
 struct Counts {
-    calls: KVec<Option<Instance>>,
-    compat: Instance,
+    /// The instances of x86_64, by the number of the call.
+    x86_64: KVec<Option<Instance>>,
+    /// The instances of i386 and x32. The key of a call is its number, which in x32 has
+    /// [`X32_BIT`].
+    compat: Pin<KBox<KeyedCounters<Instance>>>,
+    unnamed: Instance,
     unknown: Instance,
+}
+
+/// `__X32_SYSCALL_BIT`, which the number of each x32 call has. No number in the table of i386 has
+/// it.
+const X32_BIT: u32 = 1 << 30;
+
+/// Returns the names of the calls of an ABI. A kernel that is built without x32 has no x32 calls.
+fn names(abi: Abi) -> &'static [Option<&'static str>] {
+    let [x86_64, i386, x32] = NAMES;
+    match abi {
+        Abi::X86_64 => x86_64,
+        Abi::I386 => i386,
+        Abi::X32 if cfg!(CONFIG_X86_X32_ABI) => x32,
+        Abi::X32 => &[],
+    }
+}
+
+/// Returns the name of the call with this index in the table of an ABI.
+fn name(abi: Abi, index: usize) -> Option<&'static str> {
+    *names(abi).get(index)?
+}
+
+/// Adds the instance of a call of i386 or x32.
+fn add_compat(key: &Key) -> Result<Instance> {
+    let number = key.number();
+    let (abi, prefix, help) = match number & X32_BIT {
+        0 => (
+            Abi::I386,
+            "i386",
+            c"Calls of this system call by 32-bit programs",
+        ),
+        _ => (
+            Abi::X32,
+            "x32",
+            c"Calls of this system call by x32 programs",
+        ),
+    };
+    let name = name(abi, (number & !X32_BIT) as usize).ok_or(EINVAL)?;
+    InstanceSpec::events(help).add(fmt!("syscalls/{prefix}/{name}"))
 }
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let call = InstanceSpec::events(c"Calls of this system call by 64-bit programs");
-        let mut calls = KVec::with_capacity(NAMES.len(), GFP_KERNEL)?;
-        for name in NAMES {
+        let names = names(Abi::X86_64);
+        let mut x86_64 = KVec::with_capacity(names.len(), GFP_KERNEL)?;
+        for name in names {
             let instance = match name {
                 Some(name) => Some(call.add(fmt!("syscalls/{name}"))?),
                 None => None,
             };
-            calls.push(instance, GFP_KERNEL)?;
+            x86_64.push(instance, GFP_KERNEL)?;
         }
         let mut probes = Probes::new(Counts {
-            calls,
-            compat: InstanceSpec::events(c"System calls of 32-bit and x32 programs")
-                .add(fmt!("syscalls/compat"))?,
+            x86_64,
+            compat: KeyedCounters::new("system calls of i386 and x32", add_compat)?,
+            unnamed: InstanceSpec::events(
+                c"System calls of i386 and x32 without a counter of their own",
+            )
+            .add(fmt!("syscalls/unnamed"))?,
             unknown: InstanceSpec::events(c"System calls with unknown numbers")
                 .add(fmt!("syscalls/unknown"))?,
         })?;
@@ -54,16 +107,27 @@ impl kernel::Module for Provider {
     }
 }
 
+impl Counts {
+    /// Returns the instance of a known call of i386 or x32. Requests it if there is none.
+    fn compat_instance(&self, number: u32) -> &Instance {
+        let key = Key::number_only(number);
+        self.compat.find(&key).unwrap_or_else(|| {
+            self.compat.request(&key);
+            &self.unnamed
+        })
+    }
+}
+
 impl Handler<SysEnter<'_>> for Counts {
     fn on(&self, event: SysEnter<'_>) {
-        let known = usize::try_from(event.number)
-            .ok()
-            .and_then(|n| self.calls.get(n)?.as_ref());
-        let instance = match known {
-            _ if event.is_compat() => &self.compat,
-            Some(instance) => instance,
-            None => &self.unknown,
-        };
-        instance.counter().add(1);
+        let abi = event.abi();
+        let instance = event.index(abi).and_then(|index| match abi {
+            Abi::X86_64 => self.x86_64.get(index)?.as_ref(),
+            // A known number has 32 bits.
+            Abi::I386 | Abi::X32 => {
+                name(abi, index).map(|_| self.compat_instance(event.number as u32))
+            }
+        });
+        instance.unwrap_or(&self.unknown).counter().add(1);
     }
 }

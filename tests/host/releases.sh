@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Tests the choice of a kernel (tools/rig/releases.sh) from archives in which some packages are
-# missing. A stub of apt-cache lists the packages of an archive.
+# missing. A stand-in for apt-cache lists the packages of an archive. Pages that name the supported
+# kernel series must name those of tools/rig/kernels, which rig, packages and `pfc doctor` use.
 
 set -u
 work=$(mktemp -d)
@@ -38,7 +39,17 @@ print_packages() {
 # run_releases [PATTERN]: prints the kernels that releases.sh finds in the archive.
 run_releases() { PATH=$work:$PATH "$TOP/tools/rig/releases.sh" "$work/table" "$@"; }
 
-plan 8
+# print_series TEXT...: prints the kernel series in a text, such as 7.3, the newest first.
+print_series() { grep -oE '\b[0-9]+\.[0-9]+\b' <<<"$*" | sort -uVr | xargs; }
+# series_in_page FILE PATTERN: prints the series that each paragraph of a page names in the match of
+# a pattern (extended, of sed). The lines of a paragraph are joined.
+series_in_page() {
+	awk -v RS= '{ gsub(/\n */, " "); print }' "$TOP/$1" | sed -nE "s/.*($2).*/\1/p" | while read -r text; do
+		print_series "$text"
+	done
+}
+
+plan 13
 { print_packages 7.2.12 7.2.12-1; print_packages 7.2.9 7.2.9-1; print_packages 7.3.4 7.3.4-1; print_packages 7.10.1 7.10.1-1; } >"$ARCHIVE"
 as_wanted "releases the newest release of a supported series is first" "$(run_releases | head -n 1)" "7.3.4+deb13-amd64 7.3.4-1 supported"
 as_wanted "releases older supported ones are next, then the others, as untested" "$(run_releases | tail -n +2)" \
@@ -57,4 +68,11 @@ as_wanted "releases a kernel whose source has another version is not listed" "$(
 as_wanted "releases the newest complete version of a release is listed" "$(run_releases)" "7.2.9+deb13-amd64 7.2.9-1 supported"
 : >"$ARCHIVE"
 nothing "releases an archive without kernels: nothing is listed" "$(run_releases)"
+
+supported=$(print_series "$(sed 's/#.*//' "$TOP/tools/rig/kernels")")
+as_wanted "releases README.md names the supported series in its first paragraph" "$(series_in_page README.md 'unmodified kernels [0-9. and]*')" "$supported"
+as_wanted "releases README.md names the supported series in its limits" "$(series_in_page README.md 'series that work today are [0-9. and]*')" "$supported"
+as_wanted "releases README.md has a row for each supported series" "$(print_series "$(sed -nE 's/^\| Debian ([0-9]+\.[0-9]+)\..*/\1/p' "$TOP/README.md")")" "$supported"
+as_wanted "releases install.md names the supported series" "$(series_in_page Documentation/install.md 'kernels of the series [0-9. and]*')" "$supported"
+as_wanted "releases porting.md names the supported series" "$(series_in_page Documentation/porting.md 'series, today [0-9. and]*')" "$supported"
 exit $failed

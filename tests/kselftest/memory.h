@@ -71,9 +71,7 @@ static struct meminfo_kb settled_meminfo_kb(void)
 	return cur;
 }
 
-/*
- * Memory charged to each user for contexts and traces, in bytes, and the limit for a user, in kB.
- */
+/* Memory charged to each user, in bytes; the limit for a user, in kB. */
 #define USERS		"/sys/kernel/debug/perfmon/users"
 #define USER_KB		"/sys/module/perfcounters/parameters/user_kb"
 

@@ -4,11 +4,12 @@
  * guest: unstable_tsc
  * timeout: 120
  *
- * A trace uses the same clock after the kernel has marked the time stamp counter unstable, which
- * PERFTRACE_INFO reports. Programs in a time namespace, where CLOCK_MONOTONIC has an offset, use
- * this clock too.
+ * A trace keeps one clock: after the kernel has marked the time stamp counter unstable, which
+ * PERFTRACE_INFO reports, and for programs in a time namespace, where CLOCK_MONOTONIC has an
+ * offset. Accounting keeps its clock as well until it is turned on again.
  */
 #include "perftrace.h"
+#include "ppa.h"
 #include <sched.h>
 
 #define DAY	86400
@@ -76,13 +77,14 @@ static void end_program(pid_t child)
 int main(int argc, char **argv)
 {
 	struct perftrace_info first, last;
-	int slot, fd, ns;
+	struct ppa_info before, after;
+	int slot, fd, ns, dev;
 	pid_t child;
 
 	if (argc > 1)
 		run_program();
 	restart_untraced(argv);
-	plan(9);
+	plan(12);
 	shared = perftrace_map_shared(sizeof(*shared));
 	trace_load();
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
@@ -90,7 +92,20 @@ int main(int argc, char **argv)
 	is(first.clock, PERFTRACE_CLOCK_TSC, "9.6 trace clock: the time stamp counter");
 	child = start_program();
 	ok(event_time_is_good(fd), "9.6 trace clock: an event has a time of it");
+	dev = ppa_open();
+	ppa_write(SETTINGS, "1 0 0 1");
+	before = ppa_info(dev);
 	driver_cmd("tsc_unstable");
+	after = ppa_info(dev);
+	is(before.flags, 1, "9.6 accounting with a stable TSC: PPA_UNSTABLE is not set");
+	ok(after.flags == (1 | PPA_UNSTABLE) && after.khz == before.khz,
+	   "9.6 accounting when the TSC became unstable: PPA_UNSTABLE is set, the clock stays");
+	ppa_write(LEVELS, "7");
+	after = ppa_info(dev);
+	ok(after.flags == 1 && after.khz == 1000000,
+	   "9.6 accounting restarted with an unstable TSC: the scheduler's clock");
+	ppa_write(SETTINGS, "0 0 0 1");
+	close(dev);
 	last = trace_info(fd);
 	ok(last.clock == first.clock && last.khz == first.khz,
 	   "9.6 unstable TSC: the trace keeps its clock and frequency");

@@ -6,8 +6,8 @@
 #
 # Tests pfc doctor on a machine without a PMU. The test causes each problem and checks what pfc
 # doctor reports: the state of the check that finds the problem, the text, the remedy and the exit
-# status. Each test has text and JSON output, and runs as root or as the user "nobody". pfc doctor itself must not
-# change anything. pfc_doctor_pmu.sh tests the PMU, pfc_doctor_lockdown.sh tests lockdown.
+# status. Each test has text and JSON output, and runs as root or as an unprivileged user. pfc doctor
+# itself must not change anything. pfc_doctor_pmu.sh tests the PMU, pfc_doctor_lockdown.sh tests lockdown.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -27,6 +27,7 @@ test_not_loaded_quiet() { # Consequences of a problem are notes.
 	run_doctor 1
 	[ "$(grep -c '^problem ' text)" = 1 ] && has_finding note counters device "/dev/perfcounters is created when perfcounters is loaded" && has_finding note contexts create "not tried"
 }
+test_supported_kernel() { run_doctor 0 && has_finding ok machine kernel "$any"; }
 test_clean() { run_doctor 0 && has_finding ok modules loaded perfcounters && has_finding ok modules installed "/lib/modules/$any/updates/perfcounters.ko" && has_finding ok counters device "/dev/perfcounters .* can be opened"; }
 test_no_pmu() { run_doctor 0 && has_finding note contexts PMU "provides no PMU" "pmu=on" && has_finding ok contexts load "there is no PMU"; }
 test_no_provider() { run_doctor 0 && has_finding note counters providers "none is loaded" "modprobe pfc_sched"; }
@@ -89,12 +90,14 @@ write_config() { # OPTION...: writes a kernel config without these
 test_no_config() { run_doctor 0 && has_finding note machine config "not found" "/boot"; }
 test_good_config() { write_config && run_doctor 0 && has_finding ok machine config "/boot/config-$any has all options that the modules use"; }
 test_poor_config() { write_config UNWINDER_ORC && run_doctor 0 && has_finding note machine config "lacks CONFIG_UNWINDER_ORC"; }
+# Without restartable sequences events take another path, so this is a note, as tracing's check is.
+test_no_rseq_config() { write_config RSEQ && run_doctor 0 && has_finding note machine config "lacks CONFIG_RSEQ \(.*\)$" "works without"; }
 test_bad_config() {
-	write_config RSEQ TRACEPOINTS
+	write_config RUST TRACEPOINTS
 	run_doctor 1
 	rc=$?
 	rm -f $config
-	[ $rc = 0 ] && has_finding problem machine config "lacks CONFIG_TRACEPOINTS \(.*\), CONFIG_RSEQ" "use a kernel"
+	[ $rc = 0 ] && has_finding problem machine config "lacks CONFIG_RUST \(.*\), CONFIG_TRACEPOINTS" "use a kernel"
 }
 test_module_replaced() { # The installed module is not the loaded one.
 	mv $ko /tmp/kept.ko
@@ -155,7 +158,7 @@ test_kernel_tree() {
 	return $rc
 }
 
-plan 27
+plan 29
 unload_modules
 check "doctor no module loaded: a problem with its remedy" test_not_loaded
 check "doctor no module loaded: consequences are notes" test_not_loaded_quiet
@@ -166,6 +169,7 @@ check "doctor compressed module: it is found" test_compressed
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_soft.ko
 check "doctor modules loaded and installed: no problem" test_clean
+check "doctor kernel of a supported series: ok" test_supported_kernel
 check "doctor no PMU: a note, status 0" test_no_pmu
 check "doctor no provider loaded: a note" test_no_provider
 check "doctor perf_event_paranoid is shown" sh -c '. /tests/doctor.sh; run_doctor 0; has_finding ok machine paranoid "perf_event_paranoid is [0-9]"'
@@ -183,6 +187,7 @@ check "doctor another clock source: notes with their remedies" test_unstable_clo
 check "doctor no kernel config: a note" test_no_config
 check "doctor kernel config with all options: ok" test_good_config
 check "doctor kernel config without an optional option: a note" test_poor_config
+check "doctor kernel config without restartable sequences: a note" test_no_rseq_config
 check "doctor kernel config without required options: a problem" test_bad_config
 check "doctor installed module differs from the loaded one: a note" test_module_replaced
 check "doctor kernel tree: none, without Rust metadata, complete" test_kernel_tree

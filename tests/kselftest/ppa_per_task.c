@@ -300,16 +300,6 @@ static void test_known_work(void)
 	ok(has_stopped(), "4.7 one task: accounting is off once its record was read");
 }
 
-static int try_open(const char *path, int flags)
-{
-	int fd = open(path, flags | O_CLOEXEC);
-
-	if (fd < 0)
-		return -errno;
-	close(fd);
-	return 0;
-}
-
 static void test_unprivileged(void)
 {
 	int pid = getpid(), status, own_child, ready[2];
@@ -327,9 +317,9 @@ static void test_unprivileged(void)
 		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
-		status |= try_open(PPACTL, O_WRONLY) == -EACCES &&
-			  try_open(PPACTL, O_RDONLY) == -EACCES;
-		status |= (try_open(task_path(pid, "ppactl"), O_WRONLY) == -EACCES) << 1;
+		fd = open(PPACTL, O_RDONLY);
+		status |= write_entry(pid, "1 0 0 1") == -EPERM && read(fd, &byte, 1) < 0 && errno == EPERM;
+		status |= (ppa_write(task_path(pid, "ppactl"), "1 0 0 1") == -EPERM) << 1;
 		fd = open(task_path(pid, "ppa"), O_RDONLY);
 		status |= (read(fd, &byte, 1) < 0 && errno == EPERM) << 2;
 		fd = open(task_path(pid, "rawppa"), O_RDONLY);

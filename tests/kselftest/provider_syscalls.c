@@ -78,34 +78,76 @@ static void test_reads(const char *test)
 	ok(good && !overcounted, "%s", test);
 }
 
+#define X32_BIT	0x40000000	/* __X32_SYSCALL_BIT */
+
+static void call_int80(long number)
+{
+	asm volatile("int $0x80" : "+a"(number) : : "memory", "r8", "r9", "r10", "r11");
+}
+
+/* Numbers without a call, of each ABI. x32 has no call with the number of rt_sigaction(). */
 static void call_unknown_numbers(void)
 {
 	syscall(1000);
 	syscall(380);
+	syscall(-1);
+	syscall(X32_BIT | 1000);
+	syscall(X32_BIT | SYS_rt_sigaction);
+	call_int80(1000);
 }
 
-static void call_by_int80(void)
+static void call_getpid_i386(void)
 {
-	for (int i = 0; i < 3; i++) {
-		long ret = 20;	/* number of getpid() for 32-bit programs */
+	for (int i = 0; i < 3; i++)
+		call_int80(20);
+}
 
-		asm volatile("int $0x80" : "+a"(ret) : : "memory", "r8", "r9", "r10", "r11");
-	}
+/* A kernel fails these calls with ENOSYS if x32 is disabled. They are counted in any case. */
+static void call_getpid_x32(void)
+{
+	for (int i = 0; i < 3; i++)
+		syscall(X32_BIT | SYS_getpid);
+}
+
+/* Counters of i386 and x32 calls are added at the first call, which syscalls/unnamed counts. */
+static void test_first_call(const char *abi, const char *name, void (*work)(void), bool has_calls)
+{
+	int64_t unnamed = total_by_name("syscalls/unnamed");
+
+	ok(!pc_find(&pc, name), "0.15 syscalls: no counter of %s before the first call", abi);
+	work();
+	if (has_calls)
+		wait_until(pc_find(&pc, name));
+	is(!!pc_find(&pc, name), has_calls,
+	   "0.15 syscalls: counter of %s after the first call, if the kernel has the ABI", abi);
+	is(total_by_name("syscalls/unnamed") - unnamed > 0, has_calls,
+	   "0.15 syscalls: first call of %s counts in syscalls/unnamed", abi);
 }
 
 int main(void)
 {
-	plan(6 + NR_RELOAD_TESTS);
+	bool has_x32;
+
+	plan(14 + NR_RELOAD_TESTS);
 	load_provider("pfc_syscalls");
+	/* The function that calls x32 calls by their number. */
+	has_x32 = !system("grep -q ' x32_sys_call$' /proc/kallsyms");
 	is(min_increase("syscalls/getppid", call_getppid, CALLS), CALLS,
 	   "0.15 syscalls: every getppid() counts, once");
 	test_reads("0.15 syscalls: reads are syscr of /proc/self/io");
-	is(min_increase("syscalls/unknown", call_unknown_numbers, 2), 2,
+	is(min_increase("syscalls/unknown", call_unknown_numbers, 6), 6,
 	   "0.15 syscalls: numbers without a system call count in syscalls/unknown");
-	is(min_increase("syscalls/compat", call_by_int80, 3), 3,
-	   "0.15 syscalls: 32-bit calls count in syscalls/compat");
-	is(min_increase("syscalls/writev", call_by_int80, 0), 0,
-	   "0.15 syscalls: 32-bit calls do not count under the 64-bit name of their number");
+	test_first_call("i386", "syscalls/i386/getpid", call_getpid_i386, true);
+	test_first_call("x32", "syscalls/x32/getpid", call_getpid_x32, has_x32);
+	is(min_increase("syscalls/i386/getpid", call_getpid_i386, 3), 3,
+	   "0.15 syscalls: i386 calls count under the name of their number in i386");
+	is(min_increase("syscalls/writev", call_getpid_i386, 0), 0,
+	   "0.15 syscalls: i386 calls do not count under the x86_64 name of their number");
+	is(min_increase(has_x32 ? "syscalls/x32/getpid" : "syscalls/unknown", call_getpid_x32, 3),
+	   3,
+	   "0.15 syscalls: x32 calls count under their name, or as unknown in a kernel without x32");
+	is(min_increase("syscalls/getpid", call_getpid_x32, 0), 0,
+	   "0.15 syscalls: x32 calls do not count as calls of x86_64");
 	ok(pc_find(&pc, "syscalls/read") && pc_find(&pc, "syscalls/openat") &&
 	   pc_find(&pc, "syscalls/io_uring_enter"),
 	   "0.2 syscalls: instances have the names of system calls");

@@ -87,14 +87,42 @@ static bool called_by_project(void)
 	return false;
 }
 
+typedef void *alloc_fn(const void *old, size_t size, unsigned long align, gfp_t flags, int node);
+
+/*
+ * The allocator that slow_alloc() calls, and NULL outside of slow_alloc(). Only the process "slow"
+ * uses it, which has one thread.
+ */
+static alloc_fn *delayed;
+
+/*
+ * Runs instead of an allocator: sleeps, as a caller does whose control group is full, and then calls
+ * the allocator. A kprobe's handler itself must not sleep, and a busy loop there would keep
+ * interrupts off.
+ */
+static noinline __nocfi void *slow_alloc(const void *old, size_t size, unsigned long align,
+					 gfp_t flags, int node)
+{
+	void *new;
+
+	msleep(READ_ONCE(slow_ms));
+	new = delayed(old, size, align, flags, node);
+	delayed = NULL;
+	return new;
+}
+
 static int fail_call(struct kprobe *kp, struct pt_regs *regs)
 {
 	struct point *point = container_of(kp, struct point, kp);
 
 	/* The fourth argument of the allocators with a size holds the flags. */
-	if (current->tgid == READ_ONCE(slow) && point->sized && regs->si &&
-	    regs->cx & __GFP_ACCOUNT)
-		mdelay(READ_ONCE(slow_ms));
+	if (current->tgid == READ_ONCE(slow) && point->sized && regs->si && !delayed &&
+	    (regs->cx & (__GFP_ACCOUNT | __GFP_DIRECT_RECLAIM)) ==
+	    (__GFP_ACCOUNT | __GFP_DIRECT_RECLAIM)) {
+		delayed = (alloc_fn *)kp->addr;
+		regs->ip = (unsigned long)slow_alloc;
+		return 1;
+	}
 	if (!atomic_read(&nth) || (point->sized && !regs->si) || !called_by_project())
 		return 0;
 	atomic_inc(&calls);

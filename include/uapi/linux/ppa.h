@@ -125,14 +125,15 @@ enum ppa_cpu_value {
  * @version: PPA_VERSION
  * @khz: ticks per millisecond
  * @levels: PPA_LEVEL_* that are measured; 0 while accounting is off
- * @flags: the first three values of /proc/sys/kernel/ppa, as bits 0 to 2
+ * @flags: the first three values of /proc/sys/kernel/ppa, as bits 0 to 2, and PPA_UNSTABLE
  * @scaling: the fourth value of /proc/sys/kernel/ppa: CPUs per group
  * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
  * @nr_groups: number of groups of CPUs
  * @nr_tasks: number of tasks that are being accounted
  * @nr_ended: number of tasks that have ended and were not read from /dev/ppa yet
  * @lost: number of ended tasks that were discarded unread because a limit was reached
- * @refused: number of tasks that are not accounted because memory was short
+ * @refused: number of tasks that are not accounted because memory was short, or because their user
+ *	would exceed the module parameter user_kb
  * @now: the current time in ticks
  */
 struct ppa_info {
@@ -152,6 +153,9 @@ struct ppa_info {
 };
 
 #define PPA_VERSION	1
+
+/* Bit of ppa_info.flags: the clock is a time stamp counter that was found unstable meanwhile. */
+#define PPA_UNSTABLE	0x08
 
 #define PPA_GETINFO	_IOR('A', 0xa0, struct ppa_info)
 /*

@@ -13,6 +13,7 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use super::shim;
+use super::task::TaskRef;
 
 /// A mount of procfs for internal use, which exists while the module is loaded. An access check
 /// opens a file of a process in this mount, so that the kernel's own ptrace and security-module
@@ -66,6 +67,30 @@ pub(crate) fn is_perfmon_capable() -> bool {
     }
 }
 
+/// Checks whether the caller may read everything of accounting and control it. Each file of
+/// accounting requires this, except that a task's values may also be read by callers that
+/// [`may_read`] the task.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
+pub(crate) fn may_account() -> Result {
+    is_perfmon_capable().then_some(()).ok_or(EPERM)
+}
+
+/// Checks whether the caller may read the values of a task's accounting.
+///
+/// # Errors
+///
+/// `EPERM` if ptrace's rule does not let the caller read the task, and the caller has neither
+/// `CAP_PERFMON` nor `CAP_SYS_ADMIN`.
+pub(crate) fn may_read(task: &Task) -> Result {
+    match may_watch(task) {
+        true => Ok(()),
+        false => may_account(),
+    }
+}
+
 /// Returns whether the caller may monitor the kernel, CPUs and threads of other users, without an
 /// audit record. Used where a denial selects a default, or where a check of another right follows a
 /// denial.
@@ -86,6 +111,17 @@ pub(crate) fn of_caller() -> ARef<Credential> {
     // SAFETY: The callee returns a reference, never null, which the result owns; `Credential` is a
     // transparent wrapper of `struct cred`.
     unsafe { ARef::from_raw(NonNull::new_unchecked(shim::pfm_get_current_cred()).cast()) }
+}
+
+/// Returns the credentials of a task. Any context but NMI.
+pub(crate) fn of_task(task: TaskRef<'_>) -> ARef<Credential> {
+    // SAFETY: The task is valid by the invariant of `TaskRef`. The callee returns a reference,
+    // never null, which is given to the result; `Credential` is a transparent wrapper of the
+    // structure.
+    unsafe {
+        let cred = bindings::get_task_cred(task.as_ptr());
+        ARef::from_raw(NonNull::new_unchecked(cred.cast_mut()).cast())
+    }
 }
 
 /// Returns whether the caller may load and unload modules (`CAP_SYS_MODULE`).

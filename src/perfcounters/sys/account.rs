@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits per user for the kernel memory of contexts and traces, the number of traces, and the
-//! number of traced processes. The sums per user are kept by `sys/shim/account.c`.
+//! Limits per user: kernel memory of contexts, traces and records of accounted tasks, number of
+//! traces and of traced processes.
+//! The sums are kept by `sys/shim/account.c`.
 //!
 //! An amount is added to the account of the user and to the accounts of the owners of the user's
 //! user namespaces. Sample buffers are charged to `RLIMIT_MEMLOCK` as well, and all memory is
@@ -13,11 +14,12 @@ use kernel::sync::aref::ARef;
 
 use super::shim::Amount;
 pub(crate) use super::shim::Resource;
+use super::task::TaskRef;
 use super::{access, shim};
 
 /// Bytes that are charged to a user until the charge is dropped.
 ///
-/// Context: drop in process context.
+/// Context: drop in any context but NMI, without a run-queue lock.
 pub(crate) struct Charge {
     user: ARef<Credential>,
     /// The user had `CAP_SYS_RESOURCE` in the initial user namespace: the amount is not limited.
@@ -43,7 +45,24 @@ impl Charge {
         nothing.charge(bytes)
     }
 
-    /// Returns an empty charge of the user of `self`.
+    /// Charges `bytes` to the user of a task. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
+    pub(crate) fn of_task(task: TaskRef<'_>, bytes: usize) -> Result<Self> {
+        let user = access::of_task(task);
+        // SAFETY: The reference keeps the credentials alive.
+        let unlimited = unsafe { shim::pfm_account_cred_is_unlimited(user.as_ptr()) };
+        let nothing = Self {
+            user,
+            unlimited,
+            bytes: 0,
+        };
+        nothing.charge(bytes)
+    }
+
+    /// Returns an empty charge of the same user.
     pub(crate) fn empty(&self) -> Self {
         Self {
             user: self.user.clone(),
@@ -57,8 +76,7 @@ impl Charge {
         &self.user
     }
 
-    /// Charges further bytes to the user of `self`, and returns these bytes as a separate charge.
-    /// Called in process context.
+    /// Charges further bytes to the same user, in a charge of its own. Does not sleep.
     ///
     /// # Errors
     ///

@@ -168,9 +168,11 @@ impl PerCpu {
     /// Returns the record of the task that runs on this CPU. Called with preemption off.
     #[inline(always)]
     pub(crate) fn task<'a>(&self) -> Option<&'a TaskRecord> {
-        // SAFETY: A record is freed a grace period after it was removed from the index: by the
-        // task's last switch, which has replaced the pointer in `task`, or by
-        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU.
+        // SAFETY: A record is freed a grace period after it was taken out of the index: by the
+        // task's last switch, which has replaced it here, or by
+        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU, or by
+        // `AccountingState::insert()` for a dead task, which has preemption off until its last
+        // switch.
         unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
     }
 

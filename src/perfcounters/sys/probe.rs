@@ -175,12 +175,43 @@ event! {
     }
 }
 
+/// The ABI of a system call. The same number means different calls in different ABIs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abi {
+    /// The calls of 64-bit programs.
+    X86_64,
+    /// The calls of 32-bit programs. Any program can make them by `int 0x80`.
+    I386,
+    /// The calls of 64-bit programs with 32-bit pointers. Their numbers have [`X32_BIT`].
+    X32,
+}
+
+/// `__X32_SYSCALL_BIT`: the bit in the number of an x32 call that is not part of its index in the
+/// table of calls.
+const X32_BIT: i64 = 1 << 30;
+
 impl SysEnter<'_> {
-    /// Returns whether the system call is a 32-bit or an x32 system call.
+    /// Returns the ABI of the call. The answer does not depend on whether the kernel supports x32:
+    /// a kernel without it fails calls with such a number.
     #[inline]
-    pub fn is_compat(&self) -> bool {
-        // SAFETY: The callee only reads the state of the current task.
-        unsafe { shim::pfc_in_compat_syscall() }
+    pub fn abi(&self) -> Abi {
+        // SAFETY: Reads the state of the current task, which is the caller; no requirements.
+        match (unsafe { shim::pfc_is_32bit() }, self.number) {
+            (true, _) => Abi::I386,
+            (false, X32_BIT..=0x7fff_ffff) => Abi::X32,
+            (false, _) => Abi::X86_64,
+        }
+    }
+
+    /// Returns the index of the call in the table of the ABI `abi`. It may be beyond the table;
+    /// negative numbers have no index.
+    #[inline]
+    pub fn index(&self, abi: Abi) -> Option<usize> {
+        usize::try_from(match abi {
+            Abi::X32 => self.number & !X32_BIT,
+            Abi::X86_64 | Abi::I386 => self.number,
+        })
+        .ok()
     }
 }
 

@@ -16,7 +16,7 @@ use kernel::seq_print;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
-use super::shim;
+use super::{access, shim};
 use crate::{accounting as files, per_task};
 
 /// The `/proc` files of process accounting. Drop removes these files and the `/proc/ppa/PID` files
@@ -38,12 +38,13 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         // SAFETY: `create` has created the files. The callee waits for readers and writers of the
-        // global files and for the worker, which they can no longer queue.
+        // global ones, and for the worker, which these can no longer queue. Files of single tasks
+        // and probes still can.
         unsafe { shim::ppa_files_close() };
         files::shutdown();
         per_task::remove_all();
-        // SAFETY: No task is selected after `remove_all`. An exiting task can have queued the
-        // worker only before the probes were detached.
+        // SAFETY: `remove_all()` has waited for writers of the files of single tasks, and the
+        // probes are detached, so that nothing queues the worker any more.
         unsafe { shim::ppa_wait_for_worker() };
         // SAFETY: The files of all tasks are removed, and the worker does not run any more.
         unsafe { shim::ppa_files_remove() };
@@ -112,7 +113,7 @@ extern "C" fn ppa_worker() {
     per_task::reap();
 }
 
-/// Shows `/proc/rawsysppa`: the values of all CPUs, in binary.
+/// Shows `/proc/rawsysppa`: the values of all CPUs, in binary. `EPERM` without `CAP_PERFMON`.
 ///
 /// # Safety
 ///
@@ -120,6 +121,7 @@ extern "C" fn ppa_worker() {
 #[no_mangle]
 unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     from_result(|| {
+        access::may_account()?;
         files::each_cpu(&mut |values: [u64; NR_CPU_VALUES]| {
             // SAFETY: seq_file's structure is valid during the call, and the size passed is that of
             // the array.
@@ -245,8 +247,8 @@ unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) 
 unsafe extern "C" fn ppa_show_entries(seq: *mut bindings::seq_file) -> c_int {
     // SAFETY: seq_file's structure is valid during the call.
     let seq = unsafe { SeqFile::from_raw(seq) };
-    per_task::each(&mut |pid, [a, b, c, d]| {
+    let print = &mut |pid, [a, b, c, d]: [i32; 4]| {
         seq_print!(seq, "{pid}\t{a}\t{b}\t{c}\t{d}\n");
-    });
-    0
+    };
+    from_result(|| per_task::each(print).map(|()| 0))
 }

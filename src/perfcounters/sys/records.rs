@@ -14,6 +14,7 @@ use kernel::bindings;
 use kernel::prelude::*;
 use kernel::types::Opaque;
 
+use super::account::Charge;
 use super::task::{TaskIds, TaskRef};
 use super::{cpu, sched, shim};
 
@@ -29,6 +30,8 @@ pub(crate) struct TaskRecord {
     /// The task was selected in `/proc/ppa`, and is accounted even if other tasks are not.
     pub(crate) individually_accounted: bool,
     pub(super) began: u64,
+    /// The memory of the record, charged to the user of the task; `None` before it has a task.
+    charge: Option<Charge>,
     /// The ids and the name of the task when the record was filled or the task exited: user and
     /// parent process, thread and process, and the two halves of the name.
     saved: [Word; 4],
@@ -39,15 +42,20 @@ pub(crate) struct TaskRecord {
     rcu: Opaque<bindings::callback_head>,
 }
 
-// SAFETY: All fields are atomic words and numbers, except `rcu`, which only RCU accesses.
+// SAFETY: The fields are atomic words and numbers, a charge, which any thread may drop, and `rcu`,
+// which only RCU accesses.
 unsafe impl Send for TaskRecord {}
-// SAFETY: All fields are atomic words and numbers that do not change while the record is shared,
-// except `rcu`, which only RCU accesses.
+// SAFETY: The fields are atomic words, numbers and a charge that do not change while shared, and
+// `rcu`, which only RCU accesses.
 unsafe impl Sync for TaskRecord {}
 
 impl TaskRecord {
-    /// Creates the record of a task, with values for each group of `scaling` CPUs. `calling` is set
-    /// if the task is in a system call. Returns `ENOMEM` if memory is short. May sleep.
+    /// Creates the record of a task, with values for each group of `cpus_per_group` CPUs.
+    /// `in_syscall` says whether the task is in a system call. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`.
     pub(crate) fn new(
         task: TaskRef<'_>,
         calling: bool,
@@ -57,7 +65,7 @@ impl TaskRecord {
     ) -> Result<KBox<Self>> {
         let mut record = Self::alloc(scaling)?;
         record.words.begin(calling, latencies, now);
-        record.fill(task);
+        record.fill(task)?;
         Ok(record)
     }
 
@@ -73,6 +81,7 @@ impl TaskRecord {
                 softirqd: false,
                 individually_accounted: false,
                 began: 0,
+                charge: None,
                 saved: Default::default(),
                 hash_next: Word::new(0),
                 list_next: Word::new(0),
@@ -97,8 +106,13 @@ impl TaskRecord {
             .wrapping_add(size_of::<Self>()) as u64
     }
 
-    /// Makes the record that of `task`.
-    pub(crate) fn fill(&mut self, task: TaskRef<'_>) {
+    /// Makes this the record of a task, whose user is charged for it. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the user would exceed `user_kb`, `ENOMEM`. The record is unchanged then.
+    pub(crate) fn fill(&mut self, task: TaskRef<'_>) -> Result {
+        self.charge = Some(Charge::of_task(task, self.bytes() as usize)?);
         self.address = task.address();
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
@@ -106,6 +120,7 @@ impl TaskRecord {
         // The ids are saved here, because the task may be exiting already: its `sched_process_exit`
         // may have run before the record could be found.
         self.save_ids(task);
+        Ok(())
     }
 
     /// Saves the ids and the name of the task, which are needed after the task has ended.

@@ -93,7 +93,6 @@ extern "C" {
     pub(crate) fn pfc_tracepoint_find(name: *const c_char) -> *mut bindings::tracepoint;
     pub(crate) fn pfc_tracepoint_sync();
     pub(crate) fn pfc_irq_is_first(irq: c_uint, action: *const bindings::irqaction) -> bool;
-    pub(crate) fn pfc_in_compat_syscall() -> bool;
     pub(crate) fn pfc_work_init(
         work: *mut bindings::work_struct,
         func: unsafe extern "C" fn(*mut bindings::work_struct),
@@ -124,6 +123,7 @@ extern "C" {
     pub(crate) fn pfm_release_msr(msr: u32);
     pub(crate) fn pfm_get_current_cred() -> *mut bindings::cred;
     pub(crate) fn pfm_account_is_unlimited() -> bool;
+    pub(crate) fn pfm_account_cred_is_unlimited(cred: *const bindings::cred) -> bool;
     pub(crate) fn pfm_account_bytes() -> u64;
     pub(crate) fn pfm_account_add(cred: *const bindings::cred, more: Amount, most: u64) -> c_int;
     pub(crate) fn pfm_account_sub(cred: *const bindings::cred, less: Amount);
@@ -281,6 +281,7 @@ extern "C" {
     pub(crate) fn ppa_percpu_of(cpu: c_uint) -> usize;
     pub(crate) fn ppa_in_syscall(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_has_ended(task: *mut bindings::task_struct) -> bool;
+    pub(crate) fn ppa_is_dead(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_yields(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_task_ids(
         task: *mut bindings::task_struct,

@@ -68,6 +68,11 @@ impl TaskRef<'_> {
         self.0.as_ptr() as usize
     }
 
+    /// Returns the pointer, for C.
+    pub(super) fn as_ptr(&self) -> *mut bindings::task_struct {
+        self.0.as_ptr()
+    }
+
     /// Returns the id of the thread in the initial PID namespace; 0 for an idle task.
     #[inline(always)]
     pub fn pid(&self) -> u32 {
@@ -152,6 +157,13 @@ impl TaskRef<'_> {
     pub(crate) fn has_ended(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { shim::ppa_has_ended(self.0.as_ptr()) }
+    }
+
+    /// Returns whether the task has turned preemption off for its last switch (`TASK_DEAD`), or
+    /// that switch is over.
+    pub(crate) fn is_dead(&self) -> bool {
+        // SAFETY: The task is valid by the type's invariant.
+        unsafe { shim::ppa_is_dead(self.0.as_ptr()) }
     }
 
     /// Returns whether the current task is in a call of sched_yield().

@@ -6,7 +6,7 @@
 use kernel::error::{to_result, Result};
 
 use super::shim;
-use crate::session;
+use crate::{accounting, session};
 
 #[no_mangle]
 extern "C" fn pfm_wrap_timer_work() {
@@ -48,13 +48,14 @@ impl Drop for Workqueues {
     }
 }
 
-/// Unloads the contexts of this CPU before the machine suspends (`suspend`), and loads the contexts
-/// again when the machine resumes.
+/// Unloads the contexts of this CPU before the machine suspends (`suspend`), and loads them again
+/// when it resumes. Accounting does not count the time in between.
 ///
 /// # Safety
 ///
 /// Called only by `sys/shim/pmu.c`, on the last online CPU, with interrupts off.
 unsafe extern "C" fn suspend_or_resume(suspend: bool) {
+    accounting::suspend_or_resume(suspend);
     session::suspend_or_resume(suspend);
 }
 

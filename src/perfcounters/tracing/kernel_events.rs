@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::costs::SelfStat;
-use crate::provider::probe::{SchedSwitch, SysEnter, SysExit};
+use crate::provider::probe::{Abi, SchedSwitch, SysEnter, SysExit};
 use crate::provider::{Handler, Probes};
 use crate::sys::buffers::Buffer;
 use crate::sys::costs;
@@ -25,7 +25,7 @@ pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
         b"kernel:sched_switch",
         b"prev:u32 next:u32 blocks:u32 prio:s32",
     ),
-    (b"kernel:sys_enter", b"number:s64"),
+    (b"kernel:sys_enter", b"number:s64 abi:str"),
     (b"kernel:sys_exit", b"result:s64"),
 ];
 
@@ -150,7 +150,13 @@ impl Handler<SchedSwitch<'_>> for KernelEvents {
 impl Handler<SysEnter<'_>> for KernelEvents {
     fn on(&self, event: SysEnter<'_>) {
         let _preempt = NoPreempt::new();
-        self.write(1, [event.number as u64]);
+        // A text field: its bytes and a NUL. Zeroes fill the word.
+        let abi = match event.abi() {
+            Abi::X86_64 => b"x86_64\0\0",
+            Abi::I386 => b"i386\0\0\0\0",
+            Abi::X32 => b"x32\0\0\0\0\0",
+        };
+        self.write(1, [event.number as u64, u64::from_ne_bytes(*abi)]);
     }
 }
 

@@ -230,8 +230,9 @@ pub(crate) struct Process {
     base_key: u64,
     /// The offsets of the `struct perftrace_thread` of copies of the library.
     pub(crate) threads: Threads,
-    /// The number of the thread that created the process by fork(), in its own namespace; 0 if no
-    /// traced process created this process.
+    /// The number in the `struct perftrace_thread` that the process inherited at fork(): that of
+    /// the thread that created it, in its own namespace. 0 after the structure was cleared, and if
+    /// the process was not created by a traced one.
     pub(crate) forked_by: u32,
     /// The leader; `None` after the process has ended and `Tracing::keep_ended` has checked the
     /// traces that keep it. The leader is then dropped, because a task with its signals and
@@ -351,7 +352,11 @@ impl Process {
             refs: room.refs,
             base_key: self.base_key,
             threads: self.threads,
-            forked_by: process::thread_number(),
+            // A parent that has not cleared its structure passes the number in it on to its child.
+            forked_by: match self.forked_by {
+                0 => process::thread_number(),
+                inherited => inherited,
+            },
             live: Some(room.live),
             slots: 0,
             mapped_slots: 0,

@@ -445,6 +445,29 @@ fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
 }
 
 #[test]
+fn r4_2_time_of_a_suspend_is_not_counted() {
+    let (cpu, task) = (Cpu::default(), task());
+    let own = |now| {
+        let read = task.read(|| now, |_| Some(&cpu));
+        read.expect("nobody changes it").values[value::SCHED]
+    };
+    cpu.begin(true, 1000);
+    switch_task(&cpu, &task, true, SwitchReason::Blocked, 1000);
+    cpu.suspend(1300);
+    cpu.resume(50_000);
+    assert_eq!(own(50_020), 320);
+    // The clock begins again at 0, and the time of the run before the suspend is lost.
+    cpu.suspend(50_100);
+    cpu.resume(10);
+    assert_eq!(own(30), 29);
+    // Accounting that has not begun does not begin by a resume.
+    let cpu = Cpu::default();
+    cpu.suspend(1000);
+    cpu.resume(2000);
+    assert!(!cpu.has_begun());
+}
+
+#[test]
 fn r4_9_a_wait_that_was_told_does_not_fall() {
     let cpus = [Cpu::default(), Cpu::default()];
     let words = (0..2 * NR_VALUES).map(|_| Word::new(0)).collect();

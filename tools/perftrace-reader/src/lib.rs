@@ -24,6 +24,7 @@
 //! | `fields.rs` | fields of markers, and their values |
 //! | `metadata.rs` | cache of processes and markers |
 //! | `reader.rs` | reads all buffers of a trace in rounds |
+//! | `syscalls.rs`, `.txt`, `.awk` | names of system calls |
 //! | `clock.rs` | converts ticks to times |
 //! | `output/` | CTF 2, text, Perfetto's JSON |
 //! | `error.rs` | the errors of this crate |
@@ -38,6 +39,7 @@ pub mod output;
 mod reader;
 pub mod records;
 mod source;
+mod syscalls;
 
 pub use clock::Clock;
 pub use device::{Device, Trace, TraceConfig, DEVICE};

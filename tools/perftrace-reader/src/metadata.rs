@@ -10,6 +10,7 @@ use std::rc::Rc;
 use crate::error::Error;
 use crate::fields::{self, Field, Value};
 use crate::source::{ProcessInfo, Source};
+use crate::syscalls;
 use engine::trace::KEY_KERNEL;
 
 /// Maximum number of classes, which are distinct names with fields. Events of further classes are
@@ -25,18 +26,42 @@ pub struct Marker {
     pub name: String,
     /// The fields, in the order of their values in a record.
     pub fields: Vec<Field>,
+    /// The events of this class are system calls. Outputs add the name of the call (`syscalls.rs`).
+    pub is_syscall: bool,
 }
 
 impl Marker {
-    /// Returns the names and values of the fields in the payload of an event of this class.
+    /// Returns the names and values of the fields in the payload of an event of this class. The
+    /// name of a system call follows its fields, if the call is known.
     pub fn values<'a>(
         &'a self,
         payload: &'a [u8],
     ) -> impl Iterator<Item = (&'a str, Value<'a>)> + 'a {
         let mut rest = payload;
+        let name = self.syscall_name(payload);
         self.fields
             .iter()
             .map_while(move |f| Some((f.name.as_str(), fields::read_value(f.kind, &mut rest)?)))
+            .chain(name.map(|name| (syscalls::FIELD, Value::Text(name.as_bytes()))))
+    }
+
+    /// Returns the name of the system call in the payload of an event of this class; `None` if the
+    /// event is not a system call, or not a known one.
+    pub fn syscall_name(&self, payload: &[u8]) -> Option<&'static str> {
+        if !self.is_syscall {
+            return None;
+        }
+        let mut rest = payload;
+        let [number, abi] = self.fields.as_slice() else {
+            return None;
+        };
+        match (
+            fields::read_value(number.kind, &mut rest)?,
+            fields::read_value(abi.kind, &mut rest)?,
+        ) {
+            (Value::Signed(number), Value::Text(abi)) => syscalls::name(abi, number),
+            _ => None,
+        }
     }
 }
 
@@ -150,6 +175,7 @@ impl Metadata {
             class: u32::try_from(next).ok()?,
             name: key.0.clone(),
             fields: fields::parse(&key.1)?,
+            is_syscall: (key.0.as_str(), key.1.as_str()) == syscalls::MARKER,
         });
         self.classes.insert(key, Rc::clone(&marker));
         Some(marker)

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fake::{Fake, RecordBytes, NOW, REALTIME};
 use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
-use perftrace_reader::{Clock, Error, Reader, Source};
+use perftrace_reader::{Clock, Error, Reader, Source, KEY_KERNEL};
 use serde_json::Value;
 
 fn two_processes() -> Fake {
@@ -70,6 +70,85 @@ fn r3_11_lines_of_several_buffers_are_in_order() {
             "app 100/101 [000] 1700000005.000000000: app:event: n=6 name=\"\"",
         ]
     );
+}
+
+/// Returns a trace with a call 20 of each ABI, and one with a number that is not a call.
+fn system_calls() -> Fake {
+    let mut fake = Fake::new().marker(KEY_KERNEL, 1, "kernel:sys_enter", "number:s64 abi:str");
+    let event = |bytes: RecordBytes, number: i64, abi: &[u8]| {
+        let payload = [&number.to_ne_bytes()[..], abi].concat();
+        bytes.event(1, 7, NOW, &payload)
+    };
+    let bytes = event(RecordBytes::default(), 20, b"x86_64\0");
+    let bytes = event(bytes, 20, b"i386\0");
+    let bytes = event(bytes, (1 << 30) + 20, b"x32\0");
+    let bytes = event(bytes, -1, b"i386\0");
+    fake.add_round(&[(KEY_KERNEL, 0, &bytes.0, 0)]);
+    fake
+}
+
+#[test]
+fn r3_11_text_system_calls_have_the_name_in_their_abi() {
+    let all = lines(&system_calls(), 1);
+    let shown: Vec<&str> = all
+        .iter()
+        .filter_map(|line| Some(line.split_once("sys_enter: ")?.1))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "number=20 abi=\"x86_64\" name=\"writev\"",
+            "number=20 abi=\"i386\" name=\"getpid\"",
+            // writev() of x32 has another number.
+            "number=1073741844 abi=\"x32\"",
+            "number=-1 abi=\"i386\"",
+        ]
+    );
+}
+
+#[test]
+fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
+    let (fake, output) = (system_calls(), TempPath::new("calls"));
+    let properties = TraceProperties::new(&fake.info, Vec::new());
+    let mut ctf = Ctf::create(&output.0, &properties).expect("a directory");
+    Reader::new(&fake.info)
+        .read_round(&fake, &mut ctf)
+        .expect("it is read");
+    ctf.finish().expect("it is written");
+    let metadata = fs::read_to_string(output.0.join("metadata")).expect("metadata");
+    let class = metadata.lines().last().expect("a class");
+    let class: Value = serde_json::from_str(class.trim_start_matches('\x1e')).expect("JSON");
+    let members = class["payload-field-class"]["member-classes"].as_array();
+    let members = members.into_iter().flatten();
+    let names: Vec<&str> = members.filter_map(|m| m["name"].as_str()).collect();
+    assert_eq!(names, ["number", "abi", "name"]);
+    let stream = format!("stream_{KEY_KERNEL}_0");
+    let bytes = fs::read(output.0.join(stream)).expect("a stream");
+    for wanted in [
+        &b"x86_64\0writev\0"[..],
+        b"i386\0getpid\0",
+        b"x32\0\0",
+        b"i386\0\0",
+    ] {
+        let count = bytes.windows(wanted.len()).filter(|w| *w == wanted).count();
+        assert_eq!(count, 1, "{wanted:?}");
+    }
+    let (fake, json_path) = (system_calls(), TempPath::new("calls.json"));
+    let file = File::create(&json_path.0).expect("a file");
+    let properties = TraceProperties::new(&fake.info, Vec::new());
+    let mut perfetto = Perfetto::new(file, properties).expect("a trace");
+    Reader::new(&fake.info)
+        .read_round(&fake, &mut perfetto)
+        .expect("it is read");
+    perfetto.finish().expect("it is written");
+    let text = fs::read_to_string(&json_path.0).expect("text");
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let events = json["traceEvents"].as_array().into_iter().flatten();
+    let names: Vec<Option<&str>> = events
+        .filter(|e| e["ph"] == "i")
+        .map(|e| e["args"]["name"].as_str())
+        .collect();
+    assert_eq!(names, [Some("writev"), Some("getpid"), None, None]);
 }
 
 #[test]

@@ -133,6 +133,20 @@ pub(crate) fn getpid() -> u32 {
     unsafe { libc::syscall(libc::SYS_getpid) as u32 }
 }
 
+/// Returns whether the caller shares its memory with its parent, as after vfork(). Returns false if
+/// the kernel does not tell.
+pub(crate) fn shares_memory() -> bool {
+    const KCMP_VM: c_int = 1;
+    // SAFETY: getpid() and getppid() take no arguments. kcmp() only compares two processes.
+    unsafe {
+        let (own, parent) = (
+            libc::syscall(libc::SYS_getpid),
+            libc::syscall(libc::SYS_getppid),
+        );
+        libc::syscall(libc::SYS_kcmp, own, parent, KCMP_VM, 0, 0) == 0
+    }
+}
+
 extern "C" {
     /// A function of the C library that the crate libc does not declare.
     fn pthread_setcancelstate(state: c_int, was: *mut c_int) -> c_int;

@@ -39,6 +39,7 @@
 //! | `registry.rs` | registered programs and libraries, attaching, fork(); unsafe |
 //! | `state.rs` | the mappings of this process; unsafe |
 //! | `thread.rs` | per-thread state; unsafe |
+//! | `wiped_page.rs` | the lock of the registry, in a page that no child inherits; unsafe |
 //! | `device.rs` | system calls, the clock; unsafe |
 //! | `rust_markers.rs` | registers the program's own Rust markers; unsafe |
 //! | `simulate.rs` | a simulated kernel for tests; unsafe |
@@ -68,6 +69,7 @@ mod site;
 mod slow_path;
 mod state;
 mod thread;
+mod wiped_page;
 
 #[doc(hidden)]
 pub use event::{c, emit, unlikely};

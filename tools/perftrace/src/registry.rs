@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The registry of the programs and libraries of this process that have markers, from their
-//! constructors to their destructors. A child of fork() inherits the registry. The kernel treats
-//! the child as a separate process from its first marker on.
+//! constructors to their destructors. A child of fork() inherits it. If its parent is traced, the
+//! kernel makes the child a process of its own when it reaches its first marker. If its parent waits
+//! for a device, the child waits as well, and attaches itself. This does not need the handlers of
+//! pthread_atfork(), which do not run in each child (`wiped_page.rs`).
 #![expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
@@ -22,7 +24,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::abi::{self, Marker, FIELDS_MAX, NAME_MAX, NO_NUMBER, VERSION};
 use crate::device::{self, Errno, Mappings};
 use crate::site::{Site, REFUSED, REGISTERED, UNREGISTERED, WAITING};
-use crate::{state, thread};
+use crate::{state, thread, wiped_page};
 
 extern "C" {
     /// A function of the C library that the crate libc does not declare.
@@ -74,9 +76,6 @@ struct Registry {
     debug: bool,
     /// True if the handlers for fork() are installed.
     has_fork_handlers: bool,
-    /// The id of the process that owns the registry. A process that only shares this process's
-    /// memory has another id.
-    process: u32,
     /// A word of the wake file (`device::map_wake_file()`), or null if the file is not mapped.
     wake: *const AtomicU32,
     /// The value of the word `wake` on which this process has acted last.
@@ -98,45 +97,39 @@ enum AttachState {
     Off,
 }
 
-/// The registry and its lock.
+/// The registry.
 ///
 /// # Invariants
 ///
-/// `registry` is accessed only with the lock held. In the child of fork(), the lock is held because
-/// the parent has taken it before the fork.
-struct LockedRegistry {
-    lock: UnsafeCell<libc::pthread_mutex_t>,
-    registry: UnsafeCell<Registry>,
-}
+/// It is accessed only with the lock of [`wiped_page::page`] held.
+struct LockedRegistry(UnsafeCell<Registry>);
 
 // SAFETY: By the invariant of `LockedRegistry`, accesses of several threads are serialised by the
 // lock.
 unsafe impl Sync for LockedRegistry {}
 
-static REGISTRY: LockedRegistry = LockedRegistry {
-    lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
-    registry: UnsafeCell::new(Registry {
-        modules: null_mut(),
-        attach_state: AttachState::New,
-        shared: false,
-        debug: false,
-        has_fork_handlers: false,
-        process: 0,
-        wake: ptr::null(),
-        last_wake_value: 0,
-        #[cfg(feature = "simulate")]
-        mappings: (null_mut(), null_mut()),
-    }),
-};
+static REGISTRY: LockedRegistry = LockedRegistry(UnsafeCell::new(Registry {
+    modules: null_mut(),
+    attach_state: AttachState::New,
+    shared: false,
+    debug: false,
+    has_fork_handlers: false,
+    wake: ptr::null(),
+    last_wake_value: 0,
+    #[cfg(feature = "simulate")]
+    mappings: (null_mut(), null_mut()),
+}));
 
+/// Calls `f` with the registry, with its lock held. Without memory for the lock the program is
+/// not traced, and `f` is not called.
 fn with_registry(f: impl FnOnce(&mut Registry)) {
-    // SAFETY: The lock is held while the registry is accessed, as the invariant of `LockedRegistry`
-    // requires. No `f` takes the lock again.
-    unsafe {
-        libc::pthread_mutex_lock(REGISTRY.lock.get());
-        f(&mut *REGISTRY.registry.get());
-        libc::pthread_mutex_unlock(REGISTRY.lock.get());
-    }
+    let Some(page) = wiped_page::page() else {
+        return;
+    };
+    page.lock();
+    // SAFETY: The lock is held, as the invariant of `LockedRegistry` requires. No `f` takes it again.
+    f(unsafe { &mut *REGISTRY.0.get() });
+    page.unlock();
 }
 
 /// Registers a program or library that has been loaded.
@@ -198,29 +191,28 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
 #[cold]
 pub(crate) fn attach_on_wake(value: u32) {
     device::without_cancellation(|| {
-        // SAFETY: The registry is accessed only with the lock, as the invariant of `LockedRegistry`
-        // requires. trylock does not wait: in a signal handler of the thread that holds the lock,
-        // it fails with EBUSY.
-        unsafe {
-            if libc::pthread_mutex_trylock(REGISTRY.lock.get()) != 0 {
-                return;
+        let Some(page) = wiped_page::page().filter(|page| page.try_lock()) else {
+            return;
+        };
+        // SAFETY: The lock is held, as the invariant of `LockedRegistry` requires.
+        let registry = unsafe { &mut *REGISTRY.0.get() };
+        let is_waiting = match registry.attach_state {
+            AttachState::Waiting => true,
+            // A new process may have been created while its parent registered its markers.
+            AttachState::Attached => state::is_released() || page.is_new_child(),
+            AttachState::New | AttachState::Off => false,
+        };
+        // Act once on each value of the word, and not in a child that shares this memory.
+        if is_waiting && registry.last_wake_value != value && page.is_owned_by_caller() {
+            if page.is_new_child() {
+                // The words are those of the parent's thread: no handler has cleared them.
+                thread::clear();
             }
-            let registry = &mut *REGISTRY.registry.get();
-            let is_waiting = match registry.attach_state {
-                AttachState::Waiting => true,
-                AttachState::Attached => state::is_released(),
-                _ => false,
-            };
-            // Act once on each value of the word, and not in a child that shares this memory.
-            if is_waiting
-                && registry.last_wake_value != value
-                && registry.process == device::getpid()
-            {
-                registry.last_wake_value = value;
-                registry.reattach();
-            }
-            libc::pthread_mutex_unlock(REGISTRY.lock.get());
+            registry.reattach();
+            // Stored last, so that a child that is created meanwhile acts on this value as well.
+            registry.last_wake_value = value;
         }
+        page.unlock();
     });
 }
 
@@ -252,7 +244,6 @@ impl Registry {
         // A process without restartable sequences does not use shared buffers. Such a process would
         // lock a buffer by `owner`, which the sequences of other processes do not check.
         self.shared = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
-        self.process = device::getpid();
         self.attach();
         if self.attach_state != AttachState::Off && !self.has_fork_handlers {
             self.has_fork_handlers = true;
@@ -267,46 +258,64 @@ impl Registry {
         }
     }
 
+    /// Attaches this process. `attach_state` changes at the end only. If another thread creates a
+    /// child by a system call meanwhile, the child has the former state, and attaches itself.
     fn attach(&mut self) {
-        self.attach_state = AttachState::Off;
+        if let Some(page) = wiped_page::page() {
+            page.set_owner();
+        }
         match device::attach(self.shared) {
             Ok(mappings) => self.finish_attach(mappings),
             Err(error) => {
                 self.log_error(c"/dev/perftrace", error.0);
-                if device::is_device_absent(error) {
-                    self.wait_for_device();
-                }
+                self.attach_state = match device::is_device_absent(error) && self.wait_for_device()
+                {
+                    true => AttachState::Waiting,
+                    false => AttachState::Off,
+                };
             }
         }
     }
 
-    /// Maps the wake file, whose words announce a device that appears later.
-    fn wait_for_device(&mut self) {
+    /// Prepares for a device that appears later: maps the wake file, whose words announce it.
+    /// Returns false if that fails.
+    fn wait_for_device(&mut self) -> bool {
         if self.wake.is_null() {
             match device::map_wake_file() {
                 // All words of the file have the same value, so the first word is used.
                 Ok(at) => self.wake = at.wrapping_add(abi::WORDS).cast::<AtomicU32>(),
-                // The missing device was reported already.
-                Err(Errno(libc::ENOENT)) => return,
-                Err(Errno(error)) => return self.log_error(c"/run/perftrace/wake", error),
-            }
-        }
-        self.attach_state = AttachState::Waiting;
-        self.log_off(c"waiting for /dev/perftrace");
-    }
-
-    /// Attaches again and registers all markers, because the device has appeared or may have
-    /// appeared.
-    fn reattach(&mut self) {
-        self.for_each_module(|module| {
-            for site in module.sites() {
-                if matches!(site.state.load(Relaxed), REGISTERED | WAITING) {
-                    site.switch_off(module.off, UNREGISTERED);
+                Err(Errno(error)) => {
+                    // The missing device was reported already.
+                    if error != libc::ENOENT {
+                        self.log_error(c"/run/perftrace/wake", error);
+                    }
+                    return false;
                 }
             }
+        }
+        self.log_off(c"waiting for /dev/perftrace");
+        true
+    }
+
+    /// Attaches from the beginning, with all markers, because the device has appeared or may have.
+    ///
+    /// Sites keep the words of the wake file until they get others. If a thread creates a child by a
+    /// system call meanwhile, these words announce the device to the child, which attaches itself.
+    fn reattach(&mut self) {
+        let known = |site: &&Site| matches!(site.state.load(Relaxed), REGISTERED | WAITING);
+        self.for_each_module(|module| {
+            let sites = module.sites().iter().filter(known);
+            sites.for_each(|site| site.state.store(UNREGISTERED, Relaxed));
         });
         self.attach();
-        self.for_each_module(|module| self.register(module));
+        self.for_each_module(|module| match self.attach_state {
+            AttachState::New | AttachState::Off => {
+                let sites = module.sites().iter();
+                let unregistered = sites.filter(|site| site.state.load(Relaxed) == UNREGISTERED);
+                unregistered.for_each(|site| site.switch_off(module.off, UNREGISTERED));
+            }
+            AttachState::Attached | AttachState::Waiting => self.register(module),
+        });
     }
 
     fn finish_attach(&mut self, mappings: Mappings) {
@@ -316,18 +325,22 @@ impl Registry {
         {
             self.mappings = (mappings.control, mappings.buffers);
         }
-        let Some(control) = state::control() else {
-            return;
+        let version = state::control().map(|control| control.version.load(Relaxed));
+        self.attach_state = match version {
+            Some(VERSION) => AttachState::Attached,
+            // The mappings were another copy's, and the kernel has taken them back meanwhile.
+            Some(0) if self.wait_for_device() => AttachState::Waiting,
+            Some(0) | None => AttachState::Off,
+            Some(_) => {
+                self.log_off(c"the kernel uses another version of the interface");
+                AttachState::Off
+            }
         };
-        match control.version.load(Relaxed) {
-            VERSION => {}
-            // The mappings were made by another copy of the library, and the kernel has removed
-            // them meanwhile.
-            0 => return self.wait_for_device(),
-            _ => return self.log_off(c"the kernel uses another version of the interface"),
+        if let Some(control) =
+            state::control().filter(|_| self.attach_state == AttachState::Attached)
+        {
+            thread::detect_rseq(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
         }
-        thread::detect_rseq(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
-        self.attach_state = AttachState::Attached;
     }
 
     /// Registers all markers of a module. Each site is registered once, and sites that the kernel
@@ -346,7 +359,7 @@ impl Registry {
             for site in sites.iter().filter(is_unregistered) {
                 // SAFETY: By the invariant of `Site`, `text` is a name and fields, both with a NUL.
                 if unsafe { name_and_fields(site.text) }.is_none() {
-                    self.refuse(site, libc::E2BIG);
+                    self.refuse(module, site, libc::E2BIG);
                 }
             }
             let count = sites.iter().filter(is_unregistered).count();
@@ -362,14 +375,14 @@ impl Registry {
                 for (site, marker) in sites.iter().filter(is_unregistered).zip(&*markers) {
                     match (state::marker_word(marker.number), marker.error) {
                         (Some(word), _) => site.set_registered(marker.number, word),
-                        (None, 0) => self.refuse(site, call_error),
-                        (None, error) => self.refuse(site, error as c_int),
+                        (None, 0) => self.refuse(module, site, call_error),
+                        (None, error) => self.refuse(module, site, error as c_int),
                     }
                 }
             });
             if let Err(Errno(error)) = result {
                 let rest = sites.iter().filter(is_unregistered);
-                rest.for_each(|site| self.refuse(site, error));
+                rest.for_each(|site| self.refuse(module, site, error));
             }
         }
     }
@@ -393,8 +406,8 @@ impl Registry {
         }
     }
 
-    fn refuse(&self, site: &Site, error: c_int) {
-        site.state.store(REFUSED, Relaxed);
+    fn refuse(&self, module: &Module, site: &Site, error: c_int) {
+        site.switch_off(module.off, REFUSED);
         self.log_error_raw(site.text, error);
     }
 
@@ -545,25 +558,26 @@ unsafe fn init_marker(marker: &mut Marker, text: *const c_char) {
         .for_each(|(to, from)| *to = *from);
 }
 
+/// Takes the lock before fork() copies the memory, so that the child gets a registry that no thread
+/// is changing.
 extern "C" fn fork_prepare() {
-    // SAFETY: The lock is initialised, and no thread calls fork() while it holds the lock.
-    unsafe { libc::pthread_mutex_lock(REGISTRY.lock.get()) };
+    if let Some(page) = wiped_page::page() {
+        page.lock();
+    }
 }
 
 extern "C" fn fork_parent() {
-    // SAFETY: `fork_prepare()` has taken the lock in this thread.
-    unsafe { libc::pthread_mutex_unlock(REGISTRY.lock.get()) };
+    if let Some(page) = wiped_page::page() {
+        page.unlock();
+    }
 }
 
+/// Prepares the child of fork(). Its lock is free, because the page was wiped.
 extern "C" fn fork_child() {
-    // SAFETY: The thread that forked has taken the lock in `fork_prepare()`, as the invariant of
-    // `LockedRegistry` requires, and the child has no other thread.
-    unsafe {
-        thread::clear();
-        let registry = &mut *REGISTRY.registry.get();
-        registry.process = device::getpid();
-        #[cfg(feature = "simulate")]
-        registry.attach_child();
-        libc::pthread_mutex_unlock(REGISTRY.lock.get());
+    thread::clear();
+    if let Some(page) = wiped_page::page() {
+        page.set_owner();
     }
+    #[cfg(feature = "simulate")]
+    with_registry(Registry::attach_child);
 }

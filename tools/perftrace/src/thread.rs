@@ -141,10 +141,19 @@ pub(crate) fn tls_offset() -> u64 {
     offset
 }
 
-/// Clears the thread's two words in a child of fork(), which has a copy of its parent's memory but
-/// a different id.
+/// Clears the words in a child of fork(), which has a copy of its parent's memory but another id.
+///
+/// One instruction clears both. If a signal handler interrupted between two stores, its event would
+/// set both words: a word that is cleared before it would be set again, and the fast path would
+/// then be open without an id.
 pub(crate) fn clear() {
-    set(0, 0);
+    // SAFETY: Writes this thread's static storage, which exists as long as the thread, and is
+    // aligned to 16 bytes.
+    unsafe {
+        asm!("mov {0}, qword ptr [rip + perftrace_thread@GOTTPOFF]", "xorps {1}, {1}",
+            "movaps fs:[{0}], {1}",
+            out(reg) _, out(xmm_reg) _, options(nostack));
+    }
 }
 
 /// Stores the thread's two words, the id first. While the fast path is being enabled, a signal

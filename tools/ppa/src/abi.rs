@@ -47,6 +47,10 @@ pub const LEVEL_SYSCALL: u32 = 0x04;
 /// again.
 pub const LEVEL_SWITCH: u32 = 0x08;
 
+/// Bit of [`Info::flags`]: ticks are of a time stamp counter that the kernel has marked unstable
+/// since accounting was turned on.
+pub const UNSTABLE: u32 = 0x08;
+
 /// Flag of a task: it is a kernel thread.
 pub const TASK_KERNEL: u32 = 0x01;
 /// Flag of a task: it has ended.
@@ -135,7 +139,7 @@ pub struct Info {
     pub khz: u32,
     /// Levels that are measured now (`LEVEL_*`); 0 if accounting is off.
     pub levels: u32,
-    /// The first three values of `/proc/sys/kernel/ppa`, as bits.
+    /// The first three values of `/proc/sys/kernel/ppa`, as bits, and [`UNSTABLE`].
     pub flags: u32,
     /// The fourth value of `/proc/sys/kernel/ppa`: the number of CPUs per group.
     pub scaling: u32,
@@ -150,7 +154,8 @@ pub struct Info {
     /// Number of tasks that have ended and were dropped, because too many ended tasks were not
     /// read.
     pub lost: u64,
-    /// Number of tasks that could not be accounted for lack of memory.
+    /// Tasks that could not be accounted, because memory was short or their user had reached the
+    /// limit `user_kb`.
     pub refused: u64,
     /// The current time in ticks.
     pub now: u64,

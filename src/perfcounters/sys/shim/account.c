@@ -13,6 +13,7 @@
 #include <linux/debugfs.h>
 #include <linux/hashtable.h>
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/seq_file.h>
 #include <linux/sizes.h>
@@ -25,8 +26,19 @@
 #include "ppa.h"
 
 static unsigned int user_kb;
-module_param(user_kb, uint, 0644);
-MODULE_PARM_DESC(user_kb, "Kilobytes of memory that contexts and traces of one user may have; 0: a 64th of all, 32 MB at least");
+
+/* The mode of a parameter's file lets root write without a capability, so this checks one. */
+static int user_kb_set(const char *text, const struct kernel_param *param)
+{
+	if (THIS_MODULE->state == MODULE_STATE_LIVE && !capable(CAP_SYS_RESOURCE))
+		return -EPERM;
+	return param_set_uint(text, param);
+}
+
+static const struct kernel_param_ops user_kb_ops = { .set = user_kb_set, .get = param_get_uint };
+module_param_cb(user_kb, &user_kb_ops, &user_kb, 0644);
+__MODULE_PARM_TYPE(user_kb, "uint");
+MODULE_PARM_DESC(user_kb, "Kilobytes of memory that contexts, traces and accounted tasks of one user may have; 0: a 64th of all, 32 MB at least");
 
 /*
  * An account of the user @uid with @space 0, or of the user namespace that root owns and that has
@@ -163,17 +175,18 @@ static void uncharge_all(const struct cred *cred, struct pfm_amount less,
 }
 
 /*
- * Charges @more to the accounts of a user and of the owners of the user's namespaces. Returns
- * -EDQUOT if one of the accounts would exceed @most, or -ENOMEM; an error charges no account.
- * Called in process context.
+ * Charges @more to a user, see the top of this file. Returns -EDQUOT if one of the accounts would
+ * exceed @most, or -ENOMEM; then no account is charged. Does not sleep; not under a run-queue
+ * lock.
  */
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 {
 	struct account account = account_of_user(cred);
 	struct user_namespace *ns;
+	unsigned long flags;
 	int error = 0;
 
-	spin_lock(&users_lock);
+	spin_lock_irqsave(&users_lock, flags);
 	for (ns = cred->user_ns; ns; account = account_of_owner(ns), ns = ns->parent) {
 		if (!was_charged(cred, ns, account))
 			error = charge_account(account, more, most);
@@ -182,16 +195,21 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 	}
 	if (error)
 		uncharge_all(cred, more, ns);
-	spin_unlock(&users_lock);
+	spin_unlock_irqrestore(&users_lock, flags);
 	return error;
 }
 
-/* Undoes pfm_account_add() for the same credentials. Called in process context. */
+/*
+ * Undoes pfm_account_add() for the same credentials. Also called by RCU, in a softirq. Not under a
+ * run-queue lock.
+ */
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 {
-	spin_lock(&users_lock);
+	unsigned long flags;
+
+	spin_lock_irqsave(&users_lock, flags);
 	uncharge_all(cred, less, NULL);
-	spin_unlock(&users_lock);
+	spin_unlock_irqrestore(&users_lock, flags);
 }
 
 /* Returns true if the caller is exempt from the limit of memory, by CAP_SYS_RESOURCE. */
@@ -201,8 +219,17 @@ bool pfm_account_is_unlimited(void)
 }
 
 /*
- * Returns the memory limit of one account in bytes: the parameter user_kb or, if user_kb is 0, 1/64
- * of the machine's memory and 32 MB at least.
+ * Returns true if a task with these credentials is exempt from the limit of memory. Security
+ * modules are not asked, as they answer for the caller only.
+ */
+bool pfm_account_cred_is_unlimited(const struct cred *cred)
+{
+	return cred->user_ns == &init_user_ns && cap_raised(cred->cap_effective, CAP_SYS_RESOURCE);
+}
+
+/*
+ * Returns the limit of memory of one account, in bytes: the parameter user_kb, or if that is 0,
+ * 1/64 of the machine's memory and 32 MB at least.
  */
 u64 pfm_account_bytes(void)
 {
@@ -222,7 +249,7 @@ static int users_show(struct seq_file *seq, void *unused)
 	int bucket;
 
 	seq_puts(seq, "uid\tbytes\tprocesses\ttraces\theld\n");
-	spin_lock(&users_lock);
+	spin_lock_irq(&users_lock);
 	hash_for_each(users, bucket, user, node) {
 		const struct account *account = &user->account;
 
@@ -234,7 +261,7 @@ static int users_show(struct seq_file *seq, void *unused)
 			seq_printf(seq, "\t%llu", user->amounts[resource]);
 		seq_putc(seq, '\n');
 	}
-	spin_unlock(&users_lock);
+	spin_unlock_irq(&users_lock);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(users);

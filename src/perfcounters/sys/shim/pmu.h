@@ -73,6 +73,7 @@ struct pfm_amount {
 };
 
 bool pfm_account_is_unlimited(void);
+bool pfm_account_cred_is_unlimited(const struct cred *cred);
 u64 pfm_account_bytes(void);
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most);
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less);

@@ -92,10 +92,31 @@ bool ppa_has_ended(struct task_struct *task)
 	return READ_ONCE(task->exit_state);
 }
 
-/* Returns true if a running task entered the kernel by sched_yield(). */
+/*
+ * Returns true if the task has set its last state. A task sets it with preemption off, which stays
+ * off until the task's last switch, so a grace period that begins afterwards waits for that switch.
+ */
+bool ppa_is_dead(struct task_struct *task)
+{
+	return READ_ONCE(task->__state) == TASK_DEAD;
+}
+
+/*
+ * Returns true if a running task entered the kernel by sched_yield(). The number of sched_yield()
+ * depends on the ABI of the call.
+ */
 bool ppa_yields(struct task_struct *task)
 {
-	return !(task->flags & PF_KTHREAD) && task_pt_regs(task)->orig_ax == __NR_sched_yield;
+	unsigned long number;
+
+	if (task->flags & PF_KTHREAD)
+		return false;
+	number = task_pt_regs(task)->orig_ax;
+#ifdef CONFIG_IA32_EMULATION
+	if (task_thread_info(task)->status & TS_COMPAT)
+		return (u32)number == __NR_ia32_sched_yield;
+#endif
+	return (number & ~__X32_SYSCALL_BIT) == __NR_sched_yield;
 }
 
 /*

@@ -21,6 +21,7 @@ void ppa_set_percpu(unsigned int cpu, void *percpu);
 unsigned long ppa_percpu_of(unsigned int cpu);
 bool ppa_in_syscall(struct task_struct *task);
 bool ppa_has_ended(struct task_struct *task);
+bool ppa_is_dead(struct task_struct *task);
 bool ppa_yields(struct task_struct *task);
 struct ppa_task_ids {
 	u32 uid, pid, tgid, ppid;

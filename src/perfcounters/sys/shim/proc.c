@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Files of process accounting: /proc/rawsysppa, /proc/ppa and the sysctls kernel.ppa and
- * kernel.ppa_levels. sys/proc.rs supplies the contents of the files.
+ * kernel.ppa_levels. Their contents come from sys/proc.rs.
+ *
+ * The modes let every user open the files, because modes and the rule of sysctls are about user
+ * ids. Each read and write checks capabilities instead.
  */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
@@ -59,8 +62,8 @@ static int levels_handler(const struct ctl_table *table, int write, void *buffer
 }
 
 static const struct ctl_table settings[] = {
-	{ .procname = "ppa", .mode = 0644, .proc_handler = settings_handler },
-	{ .procname = "ppa_levels", .mode = 0644, .proc_handler = levels_handler },
+	{ .procname = "ppa", .mode = 0666, .proc_handler = settings_handler },
+	{ .procname = "ppa_levels", .mode = 0666, .proc_handler = levels_handler },
 };
 
 static struct ctl_table_header *settings_header;
@@ -188,7 +191,7 @@ void *ppa_entry_create(u32 pid, unsigned long id)
 		return NULL;
 	if (!proc_create_data("ppa", 0444, dir, &text_proc_ops, (void *)id) ||
 	    !proc_create_data("rawppa", 0444, dir, &raw_proc_ops, (void *)id) ||
-	    !proc_create_data("ppactl", 0644, dir, &control_ops, (void *)id)) {
+	    !proc_create_data("ppactl", 0666, dir, &control_ops, (void *)id)) {
 		proc_remove(dir);
 		return NULL;
 	}
@@ -242,7 +245,7 @@ void ppa_queue_publisher(unsigned int ms)
  */
 int ppa_files_create(void)
 {
-	if (!proc_create_single("rawsysppa", 0440, NULL, cpus_show))
+	if (!proc_create_single("rawsysppa", 0444, NULL, cpus_show))
 		return -ENOMEM;
 	directory = proc_mkdir("ppa", NULL);
 	if (!directory)
@@ -250,7 +253,7 @@ int ppa_files_create(void)
 	settings_header = register_sysctl("kernel", settings);
 	if (!settings_header)
 		goto no_settings;
-	if (proc_create("ppactl", 0600, directory, &entries_ops))
+	if (proc_create("ppactl", 0666, directory, &entries_ops))
 		return 0;
 	unregister_sysctl_table(settings_header);
 no_settings:
@@ -274,8 +277,9 @@ void ppa_files_close(void)
 }
 
 /*
- * Cancels the worker and the publisher, and waits until they have ended. While accounting is on,
- * its probes may queue the worker again: see ppa_wait_for_worker().
+ * Cancels the worker and the publisher, and waits for them. Until accounting is stopped and the
+ * files of all tasks are removed, probes and writers of these files may queue the worker again: see
+ * ppa_wait_for_worker().
  */
 void ppa_files_cancel_work(void)
 {

@@ -115,13 +115,14 @@ bool pfc_may_log(unsigned int kind)
 }
 
 /*
- * Returns true in a system call of a 32-bit program. Compilers emit no 64-bit loads for 32-bit
- * programs.
+ * Returns true in a system call of the ABI i386: in a 32-bit program, for which compilers do not
+ * emit loads of 64 bits, or by "int 0x80".
  */
 bool pfc_is_32bit(void)
 {
 	return in_ia32_syscall();
 }
+EXPORT_SYMBOL_GPL(pfc_is_32bit);
 
 /*
  * Makes a mapping permanently non-executable. Returns -EACCES if the caller requested an executable
@@ -222,12 +223,6 @@ bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action)
 	return !data || READ_ONCE(irq_data_to_desc(data)->action) == action;
 }
 EXPORT_SYMBOL_GPL(pfc_irq_is_first);
-
-bool pfc_in_compat_syscall(void)
-{
-	return in_compat_syscall();
-}
-EXPORT_SYMBOL_GPL(pfc_in_compat_syscall);
 
 void pfc_work_init(struct work_struct *work, work_func_t func)
 {

@@ -34,7 +34,6 @@ void pfc_module_gone(const void *module, const char *name);
 struct tracepoint *pfc_tracepoint_find(const char *name);
 void pfc_tracepoint_sync(void);
 bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action);
-bool pfc_in_compat_syscall(void);
 void pfc_work_init(struct work_struct *work, work_func_t func);
 void pfc_work_queue(struct work_struct *work);
 void pfc_rtnl_lock(void);

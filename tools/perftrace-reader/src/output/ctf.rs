@@ -179,6 +179,16 @@ fn encode_event(event: &Event<'_>, to: &mut Vec<u8>) {
     let name = process.comm.split('\0').next().unwrap_or_default();
     to.extend_from_slice(name.as_bytes());
     to.push(0);
+    encode_fields(event, to);
+    if event.marker.is_syscall {
+        let name = event.marker.syscall_name(event.payload).unwrap_or_default();
+        to.extend_from_slice(name.as_bytes());
+        to.push(0);
+    }
+}
+
+/// Appends the bytes of an event's fields.
+fn encode_fields(event: &Event<'_>, to: &mut Vec<u8>) {
     // Fields have CTF's format already, except texts that are not UTF-8.
     if event.marker.fields.iter().all(|f| f.kind != Type::Text) {
         to.extend_from_slice(event.payload);

@@ -7,6 +7,7 @@ use serde_json::{json, Map, Value as Json};
 use crate::fields::Type;
 use crate::metadata::Marker;
 use crate::output::TraceProperties;
+use crate::syscalls;
 
 /// Byte order of integers, which is that of this machine, because fields are copied as they were
 /// written.
@@ -137,7 +138,8 @@ pub fn event_class(marker: &Marker) -> Json {
     let members = marker
         .fields
         .iter()
-        .map(|field| (field.name.as_str(), field_class(field.kind)));
+        .map(|field| (field.name.as_str(), field_class(field.kind)))
+        .chain(marker.is_syscall.then(|| (syscalls::FIELD, string_class())));
     json!({
         "type": "event-record-class",
         "id": marker.class,

@@ -16,11 +16,11 @@ const REQUIRED_OPTIONS: &[(&str, &str)] = &[
     ("PERF_EVENTS", "sharing the PMU with perf"),
     ("X86_LOCAL_APIC", "overflow interrupts of counters"),
     ("HIGH_RES_TIMERS", "sampling clocks"),
-    ("RSEQ", "events of programs without system calls"),
 ];
 
 /// Kernel options that the modules can do without, each with the feature that the option provides.
 const RECOMMENDED_OPTIONS: &[(&str, &str)] = &[
+    ("RSEQ", "events of programs without a locked instruction"),
     (
         "HAVE_SYSCALL_TRACEPOINTS",
         "counting and accounting of system calls",

@@ -9,8 +9,9 @@ use super::module::ExamineError;
 use super::modules::{Modules, Signature};
 use super::{config, note, ok, problem, read_trimmed, Check};
 
-/// The first two numbers of the kernel release on which the modules are developed and tested.
-const TESTED_RELEASE: &str = "7.2.";
+/// The table of the kernel series on which the modules are tested: one series in a line, comments
+/// behind `#`.
+const SUPPORTED_SERIES: &str = include_str!("../../../rig/kernels");
 
 pub fn run_checks(modules: &Modules) -> Vec<Check> {
     let mut checks = vec![check_kernel()];
@@ -56,17 +57,32 @@ fn unknown_without_sys(subject: &'static str) -> Check {
     note(subject, "unknown: /sys is not mounted").with_remedy("mount -t sysfs sysfs /sys")
 }
 
+/// Returns the supported kernel series, such as 7.3.
+fn supported_series() -> impl Iterator<Item = &'static str> {
+    let rows = SUPPORTED_SERIES
+        .lines()
+        .filter_map(|line| line.split('#').next());
+    rows.flat_map(str::split_whitespace)
+}
+
+/// Returns whether a kernel release, such as 7.3.4+deb13-amd64, belongs to a supported series.
+fn is_supported(release: &str) -> bool {
+    let ends_series = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
+    supported_series().any(|series| release.strip_prefix(series).is_some_and(ends_series))
+}
+
 fn check_kernel() -> Check {
     let subject = "kernel";
     let found = release();
-    match (
-        cfg!(target_arch = "x86_64"),
-        found.starts_with(TESTED_RELEASE),
-    ) {
+    match (cfg!(target_arch = "x86_64"), is_supported(&found)) {
         (true, true) => ok(subject, found),
-        (true, false) => note(subject, found).with_remedy(
-            "the modules are tested on 7.2; for another kernel they must be built, which may fail",
-        ),
+        (true, false) => {
+            let tested: Vec<&str> = supported_series().collect();
+            note(subject, found).with_remedy(format!(
+                "the modules are tested on {}; for another kernel they must be built, which may fail",
+                tested.join(" and ")
+            ))
+        }
         (false, _) => problem(subject, found, "the modules support x86-64 only"),
     }
 }
@@ -279,6 +295,26 @@ mod tests {
         let (state, found) = check_of(Signature::Unsigned);
         assert_eq!(state, CheckState::Problem);
         assert!(found.contains("are not signed"));
+    }
+
+    #[test]
+    fn doctor_supports_the_series_of_the_table() {
+        let all: Vec<&str> = supported_series().collect();
+        assert!(!all.is_empty());
+        for series in all {
+            let (major, minor) = series.split_once('.').expect("two numbers");
+            assert!(major.parse::<u32>().is_ok() && minor.parse::<u32>().is_ok());
+            for release in ["", ".0", ".4+deb13-amd64", "-rc1", ".12"] {
+                assert!(is_supported(&format!("{series}{release}")), "{release}");
+            }
+            for release in [
+                format!("{series}0.1"),
+                format!("1{series}.1"),
+                "7".to_owned(),
+            ] {
+                assert!(!is_supported(&release), "{release}");
+            }
+        }
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl ControlFiles {
         Ok(())
     }
 
-    /// Returns the IDs of the individually accounted tasks. Returns `None` if the user is not root.
+    /// Returns the IDs of the individually accounted tasks. Returns `None` without CAP_PERFMON.
     fn individual_tasks(&self) -> Option<Vec<u32>> {
         let text = fs::read_to_string(&self.tasks).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
@@ -96,7 +96,7 @@ fn file_failure(path: &Path, error: &io::Error) -> Failure {
                 "{path}: no such file; load the module: modprobe perfcounters (build it first: make)"
             )
         }
-        ErrorKind::PermissionDenied => format!("{path}: permission denied; this needs root"),
+        ErrorKind::PermissionDenied => format!("{path}: permission denied; this needs CAP_PERFMON"),
         _ => format!("{path}: {error}"),
     })
 }
@@ -151,10 +151,10 @@ fn status_lines(info: &Info, individual: Option<&[u32]>) -> Vec<(&'static str, S
         tasks.push_str(&format!(", {} lost", info.lost));
     }
     if info.refused > 0 {
-        tasks.push_str(&format!(", {} refused for lack of memory", info.refused));
+        tasks.push_str(&format!(", {} refused by memory or user_kb", info.refused));
     }
     let individual = match individual {
-        None => "unknown (needs root)".to_owned(),
+        None => "unknown (needs CAP_PERFMON)".to_owned(),
         Some([]) => "none".to_owned(),
         Some(pids) => {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();

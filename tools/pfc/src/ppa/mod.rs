@@ -142,8 +142,14 @@ fn warn(info: &Info, tasks: usize) {
     }
     if info.refused > 0 {
         eprintln!(
-            "pfc: {} tasks are not accounted, for lack of memory",
+            "pfc: {} tasks are not accounted: memory was short, or their user reached user_kb",
             info.refused
+        );
+    }
+    if info.flags & ppa::UNSTABLE != 0 {
+        eprintln!(
+            "pfc: the kernel has marked the time stamp counter unstable; times may be wrong until \
+             accounting is turned off and on"
         );
     }
 }

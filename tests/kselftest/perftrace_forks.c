@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: probes
+ * worlds: stock debug
+ * timeout: 300
+ *
+ * libperftrace in child processes that were created by each method: by fork(), and by _Fork(),
+ * SYS_fork, SYS_clone and SYS_clone3, which call no handlers of pthread_atfork(). The events of
+ * each child are read, with the number of its own thread: if the parent is traced, if the parent
+ * and the child started before the module was loaded, and if the child was created after the parent
+ * had released the device.
+ */
+#include "perftrace.h"
+#include <linux/sched.h>
+#include <pthread.h>
+#include <sys/stat.h>
+
+#define WAKE_DIR	"/run/perftrace"
+#define WAKE_FILE	WAKE_DIR "/wake"
+#define EVENTS		100
+
+enum { FORK, RAW_FORK, CLONE, CLONE3, UNDERSCORE, NESTED, NR_METHODS };
+
+static const char *const methods[NR_METHODS] = {
+	"fork()", "SYS_fork", "SYS_clone", "SYS_clone3", "_Fork()",
+	"SYS_fork in a child of SYS_fork",
+};
+
+static struct shared {
+	pid_t children[NR_METHODS], stepped;
+	__u64 steps;
+	int ready, create, vfork_child, over;
+} *shared;
+
+static pid_t create_child(int method)
+{
+	struct clone_args args = { .exit_signal = SIGCHLD };
+
+	switch (method) {
+	case FORK:
+		return fork();
+	case CLONE:
+		return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	case CLONE3:
+		return syscall(SYS_clone3, &args, sizeof(args));
+	case UNDERSCORE:
+		return _Fork();
+	}
+	return syscall(SYS_fork);
+}
+
+static void write_event_of(int method)
+{
+	PERFTRACE(forks, event, (u32, method, method), (u32, zero, 0));
+}
+
+/* Writes events, by the fast path as soon as possible, until the test is over. */
+static void run_child(int method, bool endless)
+{
+	if (method == NESTED) {
+		pid_t pid = create_child(RAW_FORK);
+
+		if (pid) {
+			waitpid(pid, NULL, 0);
+			_exit(0);
+		}
+	}
+	shared->children[method] = syscall(SYS_getpid);
+	__atomic_add_fetch(&shared->ready, 1, __ATOMIC_RELEASE);
+	for (int n = 0; endless || n < EVENTS; n++) {
+		if (endless && __atomic_load_n(&shared->over, __ATOMIC_RELAXED))
+			break;
+		write_event_of(method);
+		if (endless)
+			usleep(1000);
+	}
+	_exit(0);
+}
+
+static void run_parent(bool endless)
+{
+	pid_t pids[NR_METHODS];
+
+	/* Number and fast path of this thread are known when it creates its children. */
+	write_event_of(NR_METHODS);
+	write_event_of(NR_METHODS);
+	for (int method = 0; method < NR_METHODS; method++) {
+		pids[method] = create_child(method);
+		if (!pids[method])
+			run_child(method, endless);
+		if (!endless)
+			waitpid(pids[method], NULL, 0);
+	}
+	for (int method = 0; endless && method < NR_METHODS; method++)
+		waitpid(pids[method], NULL, 0);
+}
+
+/*
+ * A program that waits for the module creates a child by SYS_fork, which creates one by vfork().
+ * The child of vfork() writes the first event after the module was loaded. It must not attach the
+ * memory that it shares with its parent. The parent does so at its own next event.
+ */
+static __attribute__((noinline)) void run_vfork_child(void)
+{
+	while (!__atomic_load_n(&shared->vfork_child, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	write_event_of(NESTED);
+	_exit(0);
+}
+
+static void run_vfork_parent(void)
+{
+	int status;
+
+	if (create_child(RAW_FORK)) {
+		wait(&status);
+		_exit(0);
+	}
+	__atomic_store_n(&shared->ready, 1, __ATOMIC_RELEASE);
+	if (!vfork())
+		run_vfork_child();
+	wait(&status);
+	shared->children[RAW_FORK] = syscall(SYS_getpid);
+	while (!__atomic_load_n(&shared->over, __ATOMIC_RELAXED)) {
+		write_event_of(RAW_FORK);
+		usleep(1000);
+	}
+	_exit(0);
+}
+
+/*
+ * Writes an event between any two instructions of the handlers that fork() calls in the child. The
+ * first one of these handlers sets the trap flag, the last one clears it.
+ */
+static bool steps_in_child;
+
+static void set_trap_flag(bool on)
+{
+	if (steps_in_child && on)
+		asm volatile("pushfq; orq $0x100, (%%rsp); popfq" : : : "memory", "cc");
+	if (steps_in_child && !on)
+		asm volatile("pushfq; andq $~0x100, (%%rsp); popfq" : : : "memory", "cc");
+}
+
+static void begin_stepping(void)
+{
+	set_trap_flag(true);
+}
+
+static void end_stepping(void)
+{
+	set_trap_flag(false);
+}
+
+static void on_sigtrap(int sig)
+{
+	(void)sig;
+	PERFTRACE(forks, step, (u32, one, 1), (u32, two, 2));
+	shared->steps++;
+}
+
+/* The handlers of the library are installed by a constructor. */
+static void install_first_handler(void)
+{
+	pthread_atfork(NULL, NULL, begin_stepping);
+}
+
+__attribute__((section(".preinit_array"), used))
+static void (*const first_init)(void) = install_first_handler;
+
+static void run_stepped(void)
+{
+	pthread_atfork(NULL, NULL, end_stepping);
+	signal(SIGTRAP, on_sigtrap);
+	/* So that the first event in the child can take the fast path. */
+	for (int n = 0; n < 3; n++)
+		PERFTRACE(forks, step, (u32, one, 0), (u32, two, 2));
+	steps_in_child = true;
+	if (!fork()) {
+		shared->stepped = syscall(SYS_getpid);
+		_exit(0);
+	}
+	wait(NULL);
+}
+
+static void run_program(const char *name)
+{
+	shared = perftrace_map_inherited(sizeof(*shared));
+	if (!strcmp(name, "traced"))
+		run_parent(false);
+	else if (!strcmp(name, "early"))
+		run_parent(true);
+	else if (!strcmp(name, "shares"))
+		run_vfork_parent();
+	else if (!strcmp(name, "stepped"))
+		run_stepped();
+	if (!strcmp(name, "released")) {
+		write_event_of(NR_METHODS);
+		write_event_of(NR_METHODS);
+		__atomic_store_n(&shared->ready, 1, __ATOMIC_RELEASE);
+		while (!__atomic_load_n(&shared->create, __ATOMIC_ACQUIRE))
+			usleep(1000);
+		for (int method = 0; method < NR_METHODS; method++)
+			if (!create_child(method))
+				run_child(method, true);
+		while (wait(NULL) > 0)
+			;
+	}
+	_exit(0);
+}
+
+/* Numbers of the events that were read, for each method to create a child, and of the steps. */
+static struct {
+	__u64 events[NR_METHODS], wrong_thread[NR_METHODS], steps, wrong_steps;
+} nr;
+
+static void add_record(const struct perftrace_record *record, __u32 cpu)
+{
+	const __u32 *fields = (const void *)(record + 1);
+
+	(void)cpu;
+	if (record->marker >= PERFTRACE_LOST || record->words != 3)
+		return;
+	if (fields[1] == 2) {
+		nr.steps += fields[0];
+		nr.wrong_steps += fields[0] && record->thread != (__u32)shared->stepped;
+	} else if (fields[0] < NR_METHODS) {
+		nr.events[fields[0]]++;
+		nr.wrong_thread[fields[0]] += record->thread != (__u32)shared->children[fields[0]];
+	}
+}
+
+static void write_wake_file(__u32 word)
+{
+	static __u32 words[PERFTRACE_NR_MARKERS];
+	int fd = open(WAKE_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+
+	for (int i = 0; i < PERFTRACE_NR_MARKERS; i++)
+		words[i] = word;
+	if (fd < 0 || ftruncate(fd, PERFTRACE_READ_BYTES) ||
+	    pwrite(fd, words, sizeof(words), PERFTRACE_WORDS) != sizeof(words))
+		bail(WAKE_FILE);
+	close(fd);
+}
+
+static void reset_results(void)
+{
+	memset(&nr, 0, sizeof(nr));
+	memset(shared, 0, sizeof(*shared));
+}
+
+/* Ends the children of a program, and the program. */
+static void end_program(pid_t pid)
+{
+	__atomic_store_n(&shared->over, 1, __ATOMIC_RELAXED);
+	waitpid(pid, NULL, 0);
+}
+
+/* Waits some seconds until the trace has events of each child. */
+static void wait_for_children(int fd)
+{
+	for (int i = 0; i < 3000; i++) {
+		int seen = 0;
+
+		perftrace_drain(fd, add_record);
+		for (int method = 0; method < NR_METHODS; method++)
+			seen += nr.events[method] > 3;
+		if (seen == NR_METHODS)
+			return;
+		usleep(1000);
+	}
+}
+
+static void test_children(const char *when)
+{
+	for (int method = 0; method < NR_METHODS; method++) {
+		ok(nr.events[method] > 0, "3.8 child of %s, %s: its events are read",
+		   methods[method], when);
+		is(nr.wrong_thread[method], 0,
+		   "3.1 child of %s, %s: its events have its thread's id", methods[method], when);
+	}
+}
+
+static void test_traced_parent(void)
+{
+	int slot, status, fd = trace_create("forks", "forks:*", 0, 1 << 20, &slot);
+
+	waitpid(perftrace_spawn("traced"), &status, 0);
+	perftrace_drain(fd, add_record);
+	test_children("parent is traced");
+	reset_results();
+	waitpid(perftrace_spawn("stepped"), &status, 0);
+	perftrace_drain(fd, add_record);
+	note("%llu events in %llu steps of fork()'s handlers", nr.steps, shared->steps);
+	is(status, 0, "3.4 signals in the handlers of fork(): the program exits with status 0");
+	ok(shared->steps > 20 && nr.steps == shared->steps,
+	   "3.4 signals in the handlers of fork(): each of their events is read");
+	is(nr.wrong_steps, 0,
+	   "3.1 signals in the handlers of fork(): events have the child's thread id");
+	trace_ioctl(fd, PERFTRACE_END, NULL);
+	close(fd);
+}
+
+static void test_started_before_module(void)
+{
+	int slot, fd;
+	pid_t pid;
+
+	reset_results();
+	pid = perftrace_spawn("early");
+	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) == NR_METHODS);
+	load_modules("");
+	fd = trace_create("early", "forks:*", 0, 1 << 20, &slot);
+	write_wake_file(PERFTRACE_WAKE | 1 << 16);
+	wait_for_children(fd);
+	test_children("module loaded later");
+	end_program(pid);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
+	close(fd);
+	write_wake_file(0);
+	unload_modules();
+}
+
+static void test_vfork_child(void)
+{
+	int slot, fd;
+	pid_t pid;
+
+	reset_results();
+	pid = perftrace_spawn("shares");
+	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE));
+	load_modules("");
+	fd = trace_create("shares", "forks:*", 0, 1 << 20, &slot);
+	write_wake_file(PERFTRACE_WAKE | 2 << 16);
+	__atomic_store_n(&shared->vfork_child, 1, __ATOMIC_RELEASE);
+	for (int i = 0; i < 3000 && !nr.events[RAW_FORK]; i++) {
+		usleep(1000);
+		perftrace_drain(fd, add_record);
+	}
+	ok(nr.events[RAW_FORK] > 0,
+	   "3.8 vfork() in a child of SYS_fork: the events of the parent are read");
+	is(nr.events[NESTED], 0,
+	   "3.4 vfork() in a child of SYS_fork: the child does not attach its parent");
+	end_program(pid);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
+	close(fd);
+	write_wake_file(0);
+	unload_modules();
+}
+
+static int release_device(void)
+{
+	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = open_trace_device(), rc = 0;
+	struct perftrace_release release = { sizeof(release), 0, wake, 77 };
+
+	for (int i = 0; i < 5000 && !rc && release.left; i++) {
+		rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
+		usleep(1000);
+	}
+	close(fd);
+	close(wake);
+	return rc ? rc : (int)release.left;
+}
+
+static void test_after_release(void)
+{
+	int slot, fd;
+	pid_t pid;
+
+	reset_results();
+	load_modules("");
+	fd = trace_create("first", "forks:*", 0, 1 << 20, &slot);
+	pid = perftrace_spawn("released");
+	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE));
+	trace_ioctl(fd, PERFTRACE_END, NULL);
+	close(fd);
+	is(release_device(), 0, "3.8 release: the program lets go of the device");
+	shared->ready = 0;
+	__atomic_store_n(&shared->create, 1, __ATOMIC_RELEASE);
+	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) == NR_METHODS);
+	unload_modules();
+	load_modules("");
+	fd = trace_create("second", "forks:*", 0, 1 << 20, &slot);
+	write_wake_file(PERFTRACE_WAKE | 3 << 16);
+	wait_for_children(fd);
+	test_children("parent has released the device");
+	end_program(pid);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		run_program(argv[1]);
+	restart_untraced(argv);
+	plan(3 * 2 * NR_METHODS + 3 + 2 + 1);
+	shared = perftrace_map_shared(sizeof(*shared));
+	unload_modules();
+	mkdir(WAKE_DIR, 0755);
+	write_wake_file(0);
+	load_modules("");
+	test_traced_parent();
+	unload_modules();
+	test_started_before_module();
+	test_vfork_child();
+	test_after_release();
+	unlink(WAKE_FILE);
+	unload_modules();
+	return finish();
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: probes
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * A task that exits while accounting gives it its record: the record stays with the task until its
+ * last switch (tests/modules/late_exit.c).
+ */
+#include "ppa.h"
+
+#define PARAMETERS	"/sys/module/late_exit/parameters/"
+
+static int read_parameter(const char *path)
+{
+	char text[16];
+
+	return atoi(read_file(path, text, sizeof(text)));
+}
+
+int main(void)
+{
+	static struct ppa_task tasks[4096];
+	int dev, pid, nr, alive = 0, ended = 0;
+
+	plan(4);
+	unload_modules();
+	insmod("perfcounters", "");
+	dev = ppa_open();
+	pin_to_cpu(0);
+	insmod("late_exit", "");
+	pid = read_parameter(PARAMETERS "pid");
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 exiting thread: accounting is turned on");
+	/* The thread's last switch comes after its handler has set the parameter. */
+	wait_until(read_parameter(PARAMETERS "passed"));
+	is(read_parameter(PARAMETERS "passed"), 1,
+	   "9.1 exiting thread: it exits between insertion and check of its record");
+	for (int i = 0; i < 500 && !ended; i++) {
+		usleep(10000);
+		nr = ppa_tasks(dev, tasks, 4096);
+		alive = 0;
+		for (int n = 0; n < nr; n++) {
+			if (tasks[n].pid != (__u32)pid)
+				continue;
+			if (tasks[n].flags & PPA_TASK_ENDED)
+				ended++;
+			else
+				alive++;
+		}
+	}
+	is(ended, 1, "9.1 exiting thread: its record is returned once, as that of an ended task");
+	is(alive, 0, "9.1 exiting thread: no record of a living task is left");
+	rmmod("late_exit");
+	ppa_write(SETTINGS, "0 0 0 1");
+	close(dev);
+	rmmod("perfcounters");
+	return finish();
+}

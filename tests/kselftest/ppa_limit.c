@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: probes
+ * worlds: stock debug
+ * timeout: 240
+ *
+ * The limit of a user (user_kb) counts the records of the user's tasks. A task beyond the limit
+ * runs without being accounted, and is counted as refused; accounting of others goes on.
+ */
+#include "capabilities.h"
+#include "memory.h"
+#include "ppa.h"
+#include <pthread.h>
+
+#define USER	1000
+#define THREADS	64
+
+static struct shared {
+	volatile int nr_wanted, nr_started, nr_ended;
+	volatile pid_t tids[THREADS];
+} *shared;
+
+static int dev;
+
+static void *sleep_thread(void *number)
+{
+	shared->tids[(long)number] = gettid();
+	__atomic_add_fetch(&shared->nr_started, 1, __ATOMIC_RELEASE);
+	while ((long)number >= shared->nr_ended)
+		sleep_ms(5);
+	return NULL;
+}
+
+/* Has as many threads as the test wants, besides its first one. */
+static void run_threads(int user)
+{
+	if (user)
+		switch_user(user, -1);
+	for (long n = 0;; sleep_ms(5))
+		for (; n < shared->nr_wanted; n++) {
+			pthread_attr_t attr;
+			pthread_t thread;
+
+			pthread_attr_init(&attr);
+			pthread_attr_setstacksize(&attr, 16384);
+			pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+			if (pthread_create(&thread, &attr, sleep_thread, (void *)n))
+				_exit(1);
+		}
+}
+
+static pid_t start_process(int user)
+{
+	pid_t child;
+
+	fflush(stdout);
+	memset(shared, 0, sizeof(*shared));
+	child = fork();
+	if (!child)
+		run_threads(user);
+	return child;
+}
+
+/* Has the user make further threads. Returns the id of the last one. */
+static pid_t start_threads(int nr)
+{
+	shared->nr_wanted = nr;
+	wait_until(__atomic_load_n(&shared->nr_started, __ATOMIC_ACQUIRE) == nr);
+	return shared->tids[nr - 1];
+}
+
+static int get_task(pid_t tid)
+{
+	struct ppa_task task;
+
+	return ppa_get_task(dev, tid, &task);
+}
+
+/* Chooses a limit in whole kilobytes that is enough for @nr records, and not for one more. */
+static __u64 choose_limit(int *nr, __u64 bytes)
+{
+	for (*nr = 8; *nr < THREADS / 2; ++*nr) {
+		__u64 kb = ((*nr + 1) * bytes - 1) / 1024;
+
+		if (kb * 1024 >= *nr * bytes)
+			return kb;
+	}
+	bail("no limit in kilobytes");
+}
+
+int main(void)
+{
+	static struct ppa_task tasks[4096];
+	__u64 one, kb, refused;
+	pid_t user, stranger, last;
+	char text[32];
+	int nr;
+
+	plan(18);
+	unload_modules();
+	insmod("perfcounters", "");
+	dev = ppa_open();
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		      -1, 0);
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 settings: accounting of all tasks is turned on");
+	is(charged_bytes(USER), 0, "9.1 records of a user: nothing is charged without tasks");
+	user = start_process(USER);
+	start_threads(1);
+	one = charged_bytes(USER);
+	note("a record is %llu bytes", one);
+	ok(one >= 512 && one < 4096,
+	   "9.1 record of a thread: its user is charged 512 to 4,095 bytes");
+	if (!one)
+		one = 1000;
+	kb = choose_limit(&nr, one);
+	note("user_kb %llu is enough for %d records", kb, nr);
+	set_user_kb(kb);
+	refused = ppa_info(dev).refused;
+	is(get_task(start_threads(nr)), 0, "9.4 user_kb: the last record within the limit is made");
+	is(charged_bytes(USER), nr * one, "9.1 user_kb: each of these records is charged");
+	is(ppa_info(dev).refused, refused, "9.4 user_kb: no task is refused at the limit");
+	last = start_threads(nr + 1);
+	is(get_task(last), -ENODATA, "9.4 user_kb: the first task beyond the limit is ENODATA");
+	is(charged_bytes(USER), nr * one, "9.4 user_kb: no more is charged beyond the limit");
+	is(ppa_info(dev).refused, refused + 1, "9.6 user_kb: the task beyond the limit is counted");
+	snprintf(text, sizeof(text), "%d 1 0 0 1", last);
+	is(ppa_write("/proc/ppa/ppactl", text), -EDQUOT,
+	   "9.4 user_kb: accounting this task individually is EDQUOT");
+
+	/* A thread ends, and its record is read. */
+	shared->nr_ended = 1;
+	wait_until((ppa_tasks(dev, tasks, 4096), charged_bytes(USER)) == (nr - 1) * one);
+	is(charged_bytes(USER), (nr - 1) * one,
+	   "9.1 ended thread: its record is not charged after it was read");
+	is(get_task(start_threads(nr + 2)), 0,
+	   "9.4 user_kb: a task is accounted again after another one has ended");
+
+	/* At the start, the first thread of the process is also a task of the user. */
+	is(ppa_write(LEVELS, "7"), 0, "9.4 user_kb: accounting starts again with a user at the limit");
+	is(charged_bytes(USER), nr * one, "9.4 user_kb: the limit holds for tasks that exist at the start");
+	is(ppa_info(dev).refused, 2, "9.6 user_kb: tasks beyond the limit at the start are counted");
+	kill_child(user);
+	stranger = start_process(USER + 1);
+	is(get_task(start_threads(1)), 0, "9.1 user_kb: a task of another user is accounted");
+	kill_child(stranger);
+	set_user_kb(1);
+	stranger = start_process(0);
+	is(get_task(start_threads(nr)), 0, "9.1 user_kb: does not limit a user with CAP_SYS_RESOURCE");
+	kill_child(stranger);
+	ppa_write(SETTINGS, "0 0 0 1");
+	is(charged_bytes(USER), 0, "9.1 records of a user: nothing is charged when accounting is off");
+	set_user_kb(0);
+	ppa_write(LEVELS, "15");
+	close(dev);
+	rmmod("perfcounters");
+	return finish();
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: probes
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * Permissions of the files of accounting: CAP_PERFMON decides, and not the user id. Each operation
+ * is tried by a user without capabilities, by root without capabilities, and by a user whose only
+ * capability is CAP_PERFMON.
+ */
+#include "capabilities.h"
+#include "memory.h"
+#include "ppa.h"
+
+#define USER	1000
+#define RAWSYSPPA	"/proc/rawsysppa"
+#define PPACTL	"/proc/ppa/ppactl"
+
+static int target;
+
+static const char *target_path(const char *name)
+{
+	static char path[64];
+
+	snprintf(path, sizeof(path), "/proc/ppa/%d/%s", target, name);
+	return path;
+}
+
+static int try_read(const char *path)
+{
+	char bytes[sizeof(struct ppa_task)];
+	int fd = open(path, O_RDONLY | O_CLOEXEC), rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = read(fd, bytes, sizeof(bytes)) < 0 ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
+static int try_write(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC), rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = write(fd, text, strlen(text)) < 0 ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
+static int get_info(void)
+{
+	struct ppa_info info;
+	int fd = open("/dev/ppa", O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 || ioctl(fd, PPA_GETINFO, &info) ? -errno : 0;
+}
+
+static int get_task(int pid)
+{
+	struct ppa_task task;
+
+	return ppa_get_task(ppa_open(), pid, &task);
+}
+
+static int get_own(void) { return get_task(getpid()); }
+static int get_target(void) { return get_task(target); }
+static int read_tasks(void) { return try_read("/dev/ppa"); }
+static int read_cpus(void) { return try_read(RAWSYSPPA); }
+static int read_settings(void) { return try_read(SETTINGS); }
+static int write_settings(void) { return try_write(SETTINGS, "1 0 0 1"); }
+static int read_levels(void) { return try_read(LEVELS); }
+static int write_levels(void) { return try_write(LEVELS, "15"); }
+static int read_ppactl(void) { return try_read(PPACTL); }
+static int read_task_text(void) { return try_read(target_path("ppa")); }
+static int read_task_raw(void) { return try_read(target_path("rawppa")); }
+static int read_task_ppactl(void) { return try_read(target_path("ppactl")); }
+static int write_task_ppactl(void) { return try_write(target_path("ppactl"), "1 0 0 1"); }
+static int write_user_kb(void) { return try_write(USER_KB, "0"); }
+
+static int write_ppactl(void)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%d 1 0 0 1", target);
+	return try_write(PPACTL, text);
+}
+
+/* Results for a user and for root without capabilities, and for a user with CAP_PERFMON. */
+static const struct {
+	const char *name;
+	int (*run)(void);
+	int want[3];
+} operations[] = {
+	{ "PPA_GETINFO", get_info, { 0, 0, 0 } },
+	{ "PPA_GETTASK of the caller", get_own, { 0, 0, 0 } },
+	{ "PPA_GETTASK of a task of root", get_target, { -EPERM, -EPERM, 0 } },
+	{ "read of /dev/ppa", read_tasks, { -EACCES, -EACCES, 0 } },
+	{ "read of rawsysppa", read_cpus, { -EPERM, -EPERM, 0 } },
+	{ "read of kernel/ppa", read_settings, { 0, 0, 0 } },
+	{ "write of kernel/ppa", write_settings, { -EPERM, -EPERM, 0 } },
+	{ "read of kernel/ppa_levels", read_levels, { 0, 0, 0 } },
+	{ "write of kernel/ppa_levels", write_levels, { -EPERM, -EPERM, 0 } },
+	{ "read of ppa/ppactl", read_ppactl, { -EPERM, -EPERM, 0 } },
+	{ "write of ppa/ppactl", write_ppactl, { -EPERM, -EPERM, 0 } },
+	{ "read of ppa/PID/ppa of a task of root", read_task_text, { -EPERM, -EPERM, 0 } },
+	{ "read of ppa/PID/rawppa of a task of root", read_task_raw, { -EPERM, -EPERM, 0 } },
+	{ "read of ppa/PID/ppactl of a task of root", read_task_ppactl, { -EPERM, -EPERM, 0 } },
+	{ "write of ppa/PID/ppactl of a task of root", write_task_ppactl, { -EPERM, -EPERM, 0 } },
+	/* The kernel refuses to give a parameter to users other than root. */
+	{ "write of user_kb", write_user_kb, { -EACCES, -EPERM, -EACCES } },
+};
+
+#define NR_OPERATIONS	(sizeof(operations) / sizeof(operations[0]))
+
+static void try_all(const char *caller_name, int user, int capability, int caller)
+{
+	int *results = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	if (!child) {
+		if (user)
+			switch_user(user, capability);
+		else
+			drop_capabilities_except(capability);
+		for (unsigned int i = 0; i < NR_OPERATIONS; i++)
+			results[i] = operations[i].run();
+		_exit(0);
+	}
+	waitpid(child, NULL, 0);
+	for (unsigned int i = 0; i < NR_OPERATIONS; i++) {
+		int want = operations[i].want[caller];
+
+		is(results[i], want, "9.3 %s: %s %s", caller_name, operations[i].name,
+		   want == -EPERM ? "is EPERM" : want == -EACCES ? "is EACCES" : "succeeds");
+	}
+	munmap(results, 4096);
+}
+
+int main(void)
+{
+	plan(3 * NR_OPERATIONS);
+	unload_modules();
+	insmod("perfcounters", "");
+	fflush(stdout);
+	target = fork();
+	if (!target)
+		for (;;)
+			pause();
+	if (ppa_write(SETTINGS, "1 0 0 1") || write_ppactl())
+		bail("accounting");
+	try_all("user without capabilities", USER, -1, 0);
+	try_all("root without capabilities", 0, -1, 1);
+	try_all("user with CAP_PERFMON", USER, CAP_PERFMON, 2);
+	kill(target, SIGKILL);
+	waitpid(target, NULL, 0);
+	ppa_write(SETTINGS, "0 0 0 1");
+	rmmod("perfcounters");
+	return finish();
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: probes
+ * worlds: stock
+ * timeout: 240
+ *
+ * Accounting does not count the time in which the machine is suspended. With pm_test "core" the
+ * kernel does all but the last step of a suspend, and then waits for some seconds with interrupts
+ * off. CLOCK_MONOTONIC does not count that time.
+ */
+#include "ppa.h"
+
+#define PM_TEST	"/sys/power/pm_test"
+#define DELAY	"5"
+#define TOLERANCE_MS	1000
+
+int main(void)
+{
+	struct ppa_task before, after;
+	static __u64 cpus[2][MAX_CPUS][PPA_NR_CPU_VALUES];
+	struct ppa_info info;
+	double own, all = 0, elapsed;
+	__u64 begin;
+	int dev;
+
+	plan(3);
+	unload_modules();
+	insmod("perfcounters", "");
+	dev = ppa_open();
+	pin_to_cpu(0);
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.2 suspend: accounting is turned on");
+	info = ppa_info(dev);
+	write_file(PM_TEST, "core");
+	write_file("/sys/module/suspend/parameters/pm_test_delay", DELAY);
+	ppa_cpus(cpus[0]);
+	before = ppa_task(dev, getpid());
+	begin = clock_ns(CLOCK_MONOTONIC);
+	write_file("/sys/power/state", "mem");
+	elapsed = (clock_ns(CLOCK_MONOTONIC) - begin) / 1e6;
+	after = ppa_task(dev, getpid());
+	ppa_cpus(cpus[1]);
+	write_file(PM_TEST, "none");
+	own = ticks_to_ms(after.values[PPA_SCHEDACCUM] - before.values[PPA_SCHEDACCUM], &info);
+	for (int i = PPA_CPU_USER; i <= PPA_CPU_IDLE; i++)
+		all += ticks_to_ms(cpus[1][0][i] - cpus[0][0][i], &info);
+	note("%.0f ms of CLOCK_MONOTONIC, own time %.0f, all times of the CPU %.0f", elapsed, own,
+	     all);
+	ok(own < elapsed + TOLERANCE_MS, "4.2 suspend: its time is not counted for the task that suspends");
+	ok(all < elapsed + TOLERANCE_MS, "4.2 suspend: its time is not counted for the CPU");
+	ppa_write(SETTINGS, "0 0 0 1");
+	close(dev);
+	rmmod("perfcounters");
+	return finish();
+}

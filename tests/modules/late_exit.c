@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * late_exit: a kernel thread on CPU 1 that exits while accounting, on CPU 0, gives it its record.
+ *
+ * The order of events, which kprobes enforce:
+ *
+ *	CPU 0: the record of the thread is in the index; accounting asks whether the thread is dead
+ *	CPU 1: the thread is switched in with this record, and exits up to its last switch
+ *	CPU 0: accounting continues, and begins its next pass over the tasks
+ *	CPU 1: the last switch of the thread
+ *
+ * The parameter "passed" is 1 after all four. A wait that is too long gives up, with "passed" 0.
+ */
+#include <linux/completion.h>
+#include <linux/delay.h>
+#include <linux/kprobes.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+
+static int pid;
+module_param(pid, int, 0444);
+MODULE_PARM_DESC(pid, "The id of the thread");
+
+static int passed;
+module_param(passed, int, 0444);
+MODULE_PARM_DESC(passed, "1 after the thread has exited in the order of this test");
+
+static struct task_struct *thread;
+static DECLARE_COMPLETION(go);
+static bool asked, answered, at_end, next_pass;
+
+/* Waits for @flag for 15 s at most, with interrupts off as in any handler of a kprobe. */
+static bool spin_for(bool *flag)
+{
+	for (int ms = 0; ms < 15000 && !smp_load_acquire(flag); ms++)
+		mdelay(1);
+	return READ_ONCE(*flag);
+}
+
+static int on_question(struct kprobe *probe, struct pt_regs *regs)
+{
+	if ((struct task_struct *)regs->di != thread || asked)
+		return 0;
+	asked = true;
+	complete(&go);
+	spin_for(&at_end);
+	smp_store_release(&answered, true);
+	return 0;
+}
+
+static int on_pass(struct kprobe *probe, struct pt_regs *regs)
+{
+	if (answered)
+		smp_store_release(&next_pass, true);
+	return 0;
+}
+
+/* do_exit() calls this function after exit_notify(), with preemption on. */
+static int on_exit(struct kprobe *probe, struct pt_regs *regs)
+{
+	if (current != thread || !asked)
+		return 0;
+	smp_store_release(&at_end, true);
+	passed = spin_for(&next_pass);
+	return 0;
+}
+
+static struct kprobe probes[] = {
+	{ .symbol_name = "ppa_is_dead", .pre_handler = on_question },
+	{ .symbol_name = "ppa_each_task", .pre_handler = on_pass },
+	{ .symbol_name = "exit_task_stack_account", .pre_handler = on_exit },
+};
+
+static int exits(void *unused)
+{
+	wait_for_completion(&go);
+	return 0;
+}
+
+static void remove_probes(int nr)
+{
+	while (nr--)
+		unregister_kprobe(&probes[nr]);
+}
+
+static int __init late_exit_init(void)
+{
+	int error;
+
+	for (int i = 0; i < ARRAY_SIZE(probes); i++) {
+		error = register_kprobe(&probes[i]);
+		if (error) {
+			pr_err("late_exit: no kprobe on %s: %d\n", probes[i].symbol_name, error);
+			remove_probes(i);
+			return error;
+		}
+	}
+	thread = kthread_create_on_cpu(exits, NULL, 1, "late_exit");
+	if (IS_ERR(thread)) {
+		remove_probes(ARRAY_SIZE(probes));
+		return PTR_ERR(thread);
+	}
+	get_task_struct(thread);
+	pid = task_pid_nr(thread);
+	wake_up_process(thread);
+	return 0;
+}
+
+static void __exit late_exit_exit(void)
+{
+	complete(&go);
+	kthread_stop(thread);
+	put_task_struct(thread);
+	remove_probes(ARRAY_SIZE(probes));
+}
+
+module_init(late_exit_init);
+module_exit(late_exit_exit);
+MODULE_DESCRIPTION("perfcounters: a thread that exits while accounting begins");
+MODULE_AUTHOR("The perfcounters developers");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The names of system calls. The kernel's marker `kernel:sys_enter` has the number of a call and
+//! its ABI. Outputs show the name of the call as one more field.
+
+use std::sync::OnceLock;
+
+/// The name and the fields of the marker.
+pub const MARKER: (&str, &str) = ("kernel:sys_enter", "number:s64 abi:str");
+/// The field that outputs add.
+pub const FIELD: &str = "name";
+
+/// The tables, made by `syscalls.awk` from the kernel's tables. A line `abi: NAME` begins the table
+/// of an ABI, a word `N:` says that the next word is the name of call N.
+const TABLES: &str = include_str!("syscalls.txt");
+
+/// The bit of x32 calls (`__X32_SYSCALL_BIT`), which is not part of the index.
+const X32_BIT: i64 = 1 << 30;
+
+/// The table of an ABI: its name, and the names of its calls by number.
+type Table = (&'static str, Vec<Option<&'static str>>);
+
+/// Returns the name of the call `number` of an ABI; `None` if there is no such call.
+pub fn name(abi: &[u8], number: i64) -> Option<&'static str> {
+    static ALL: OnceLock<Vec<Table>> = OnceLock::new();
+    let all = ALL.get_or_init(|| parse(TABLES));
+    let (name, calls) = all.iter().find(|(name, _)| name.as_bytes() == abi)?;
+    let index = match (*name, number) {
+        ("x32", X32_BIT..) => number - X32_BIT,
+        ("x32", _) => return None,
+        _ => number,
+    };
+    *calls.get(usize::try_from(index).ok()?)?
+}
+
+fn parse(text: &'static str) -> Vec<Table> {
+    let mut all: Vec<Table> = Vec::new();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let mut words = lines.flat_map(str::split_whitespace);
+    while let Some(word) = words.next() {
+        match word.strip_suffix(':') {
+            Some("abi") => all.push((words.next().unwrap_or_default(), Vec::new())),
+            Some(number) => {
+                if let (Some((_, calls)), Ok(number)) = (all.last_mut(), number.parse()) {
+                    calls.resize(number, None);
+                }
+            }
+            None => {
+                if let Some((_, calls)) = all.last_mut() {
+                    calls.push(Some(word));
+                }
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r3_11_a_call_is_named_by_the_table_of_its_abi() {
+        for (abi, number, wanted) in [
+            ("x86_64", 0, Some("read")),
+            ("x86_64", 20, Some("writev")),
+            ("x86_64", 39, Some("getpid")),
+            ("x86_64", 334, Some("rseq")),
+            ("x86_64", 336, Some("uprobe")),
+            ("x86_64", 337, None),
+            ("x86_64", 423, None),
+            ("x86_64", 424, Some("pidfd_send_signal")),
+            ("i386", 0, Some("restart_syscall")),
+            ("i386", 20, Some("getpid")),
+            ("i386", 24, Some("getuid")),
+            ("i386", 158, Some("sched_yield")),
+            ("i386", 439, Some("faccessat2")),
+            ("x32", X32_BIT, Some("read")),
+            ("x32", X32_BIT + 39, Some("getpid")),
+            // The call 13 of x86_64 is not one of x32, which has its own.
+            ("x86_64", 13, Some("rt_sigaction")),
+            ("x32", X32_BIT + 13, None),
+            ("x32", X32_BIT + 512, Some("rt_sigaction")),
+            ("x86_64", 512, None),
+            ("x32", X32_BIT + 547, Some("pwritev2")),
+            ("x32", X32_BIT + 548, None),
+            ("x32", 39, None),
+            ("x32", i64::MAX, None),
+            ("x86_64", X32_BIT + 39, None),
+            ("x86_64", -1, None),
+            ("i386", i64::MIN, None),
+            ("arm", 0, None),
+            ("", 0, None),
+        ] {
+            assert_eq!(name(abi.as_bytes(), number), wanted, "{abi} {number}");
+        }
+    }
+}

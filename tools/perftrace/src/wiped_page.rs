@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The page of this process that no child inherits.
+//!
+//! The kernel fills the page with zeroes in each child that gets a copy of the memory
+//! (`MADV_WIPEONFORK`), however the child was created. Handlers of pthread_atfork() do not run in a
+//! child of `_Fork()` or of a system call, where the lock may be held by a thread that the child
+//! does not have. A child that shares the memory, as after vfork(), shares the page as well.
+#![expect(unsafe_code, reason = "a mapping, pthread_mutex_lock")]
+
+use core::cell::UnsafeCell;
+use core::mem::size_of;
+use core::ptr::null_mut;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::device;
+
+/// The contents of the page. Zeroes are an unlocked lock.
+#[repr(C)]
+pub(crate) struct WipedPage {
+    lock: UnsafeCell<libc::pthread_mutex_t>,
+    /// The id of the process that owns the memory; 0 if it is not known yet, as in a new child.
+    owner: AtomicU32,
+}
+
+// SAFETY: The lock is accessed only by the functions of the C library, and the id is atomic.
+unsafe impl Sync for WipedPage {}
+
+/// The page; null before the first use.
+static PAGE: AtomicPtr<WipedPage> = AtomicPtr::new(null_mut());
+
+/// Returns the page, which is mapped at the first call and never unmapped. `None` without memory.
+pub(crate) fn page() -> Option<&'static WipedPage> {
+    // Acquire: pairs with the compare-and-exchange in `map_page()`.
+    // SAFETY: The pointer is null or points to a page that is never unmapped.
+    unsafe { PAGE.load(Acquire).as_ref() }.or_else(map_page)
+}
+
+#[cold]
+fn map_page() -> Option<&'static WipedPage> {
+    let bytes = size_of::<WipedPage>();
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: The kernel chooses the address, and nothing else uses the memory. A page is aligned,
+    // and zeroes are valid contents. If another thread was faster, the page is not used.
+    unsafe {
+        let at = libc::mmap(null_mut(), bytes, protection, flags, -1, 0);
+        if at == libc::MAP_FAILED {
+            return None;
+        }
+        if libc::madvise(at, bytes, libc::MADV_WIPEONFORK) != 0 {
+            libc::munmap(at, bytes);
+            return None;
+        }
+        // AcqRel: pairs with the load in `page()`.
+        match PAGE.compare_exchange(null_mut(), at.cast(), AcqRel, Acquire) {
+            Ok(_) => at.cast::<WipedPage>().as_ref(),
+            Err(other) => {
+                libc::munmap(at, bytes);
+                other.as_ref()
+            }
+        }
+    }
+}
+
+impl WipedPage {
+    pub(crate) fn lock(&self) {
+        // SAFETY: The lock is initialised, and no thread takes it twice.
+        unsafe { libc::pthread_mutex_lock(self.lock.get()) };
+    }
+
+    /// Takes the lock if it is free. Does not wait, so a signal handler of the thread that has the
+    /// lock may call this.
+    pub(crate) fn try_lock(&self) -> bool {
+        // SAFETY: The lock is initialised.
+        unsafe { libc::pthread_mutex_trylock(self.lock.get()) == 0 }
+    }
+
+    /// Releases the lock, which the calling thread has taken in this process.
+    pub(crate) fn unlock(&self) {
+        // SAFETY: The caller has taken the lock.
+        unsafe { libc::pthread_mutex_unlock(self.lock.get()) };
+    }
+
+    /// Notes that the caller owns its memory.
+    pub(crate) fn set_owner(&self) {
+        self.owner.store(device::getpid(), Relaxed);
+    }
+
+    /// Returns whether the owner of the memory is not known, as in a new child.
+    pub(crate) fn is_new_child(&self) -> bool {
+        self.owner.load(Relaxed) == 0
+    }
+
+    /// Returns whether the caller owns its memory. A child of vfork() does not.
+    pub(crate) fn is_owned_by_caller(&self) -> bool {
+        match self.owner.load(Relaxed) {
+            0 => !device::shares_memory(),
+            owner => owner == device::getpid(),
+        }
+    }
+}
