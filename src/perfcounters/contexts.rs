@@ -157,7 +157,7 @@ impl Context {
     /// Creates a context with an empty event set 0, detached and stopped. May sleep. `EBUSY` if no
     /// PMU description is registered, `EDQUOT`, `ESRCH`, `ENOMEM`.
     pub(crate) fn new(kind: Kind) -> Result<Arc<Self>> {
-        let charge = Charge::of_caller(size_of::<Self>().wrapping_add(BESIDE))?;
+        let charge = Charge::of_context(size_of::<Self>().wrapping_add(BESIDE))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
         let (registers, pins) = pmu::Registers::now()?;
         let global_ctrl = registers.map().global_ctrl;

@@ -9,9 +9,9 @@ use core::cell::Cell;
 use engine::claims::{Claims, Shares};
 use engine::pmu::Scope;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KVec;
 use kernel::pr_warn_once;
 use kernel::prelude::*;
+use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
@@ -50,8 +50,9 @@ pub(crate) struct Session {
     shares: Shares,
     /// The reservation of the PMU; `None` while no attached context uses hardware registers.
     held: Option<Held>,
-    /// The attached contexts.
-    attached: KVec<Attached>,
+    /// The attached contexts, by address: finding one does not take longer if there are many.
+    /// `None` until the first context is attached.
+    attached: Option<RBTree<usize, Attached>>,
     /// The scheduler probes. They stay attached for [`IDLE_MS`] after the last detach.
     probes: Option<Probes<Switch>>,
 }
@@ -62,41 +63,31 @@ impl Session {
         threads: 0,
         shares: Shares::NONE,
         held: None,
-        attached: KVec::new(),
+        attached: None,
         probes: None,
     };
 
-    /// Returns whether the list has room for one more context.
-    pub(crate) fn has_room(&self) -> bool {
-        self.attached.len() < self.attached.capacity()
-    }
-
     /// Adds a context that the caller is about to attach to the list, before it claims registers.
-    /// Returns `ENOMEM` if the list has no room.
-    pub(crate) fn enlist(&mut self, context: &Context) -> Result {
+    pub(crate) fn enlist(&mut self, room: Room, context: &Context) {
         let yields = !rights::has_perfmon();
         let context = core::ptr::from_ref(context);
-        self.attached
-            .push_within_capacity(Attached { context, yields })
-            .map_err(|_| ENOMEM)
+        let attached = self.attached.get_or_insert_with(RBTree::new);
+        let one = Attached { context, yields };
+        attached.insert(room.0.into_node(context as usize, one));
     }
 
     /// Removes a context from the list, if it is in it.
     pub(crate) fn delist(&mut self, context: &Context) {
-        let is = |one: &Attached| core::ptr::eq(one.context, context);
-        if let Some(place) = self.attached.iter().position(is) {
-            let _ = self.attached.remove(place);
-        }
-        // `SESSION` is a static, which is never dropped: free the memory with the last context.
-        if self.attached.is_empty() {
-            self.attached = KVec::new();
+        let key = core::ptr::from_ref(context) as usize;
+        if let Some(attached) = &mut self.attached {
+            let _ = attached.remove(&key);
         }
     }
 
     /// Returns whether these registers would be free if all users' contexts of the other scope
     /// ended. They would not if a context that was attached with `CAP_PERFMON` has one of them.
     fn would_be_free(&self, scope: Scope, claims: &Claims) -> bool {
-        self.attached.iter().all(|one| {
+        attached_in(&self.attached).all(|one| {
             // SAFETY: A context is removed from the list by `delist()` before it is freed, and
             // `delist()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
@@ -114,7 +105,7 @@ impl Session {
         let Self {
             attached, shares, ..
         } = self;
-        for one in attached.iter().filter(|one| one.yields) {
+        for one in attached_in(attached).filter(|one| one.yields) {
             // SAFETY: A context is removed from the list by `delist()` before it is freed, and
             // `delist()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
@@ -135,7 +126,7 @@ impl Session {
             attached, shares, ..
         } = self;
         let ended = Cell::new(false);
-        for one in attached.iter().filter(|one| one.yields) {
+        for one in attached_in(attached).filter(|one| one.yields) {
             // SAFETY: A context is removed from the list by `delist()` before it is freed, and
             // `delist()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
@@ -215,22 +206,20 @@ impl Session {
     }
 }
 
-/// Makes room for more contexts in the session's list. The memory is charged to the caller's
-/// control group. The allocation may wait for memory, so it is made without the lock.
-pub(crate) fn make_room() -> Result {
-    let nr = SESSION.lock().attached.len();
-    let mut larger = KVec::with_capacity(nr.wrapping_mul(2).max(8), GFP_KERNEL_ACCOUNT)?;
-    let mut session = SESSION.lock();
-    if session.attached.capacity() < larger.capacity() {
-        for one in session.attached.drain_all() {
-            let _ = larger.push_within_capacity(one);
-        }
-        core::mem::swap(&mut session.attached, &mut larger);
+/// Returns the contexts of the session's list.
+fn attached_in(list: &Option<RBTree<usize, Attached>>) -> impl Iterator<Item = &Attached> {
+    list.iter().flat_map(|attached| attached.values())
+}
+
+/// Memory for one context in the session's list.
+pub(crate) struct Room(RBTreeNodeReservation<usize, Attached>);
+
+impl Room {
+    /// Allocates the memory, charged to the caller's control group. `ENOMEM`. The allocation may
+    /// wait for memory: caller holds no lock of this module.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
     }
-    // The old list is freed without the lock.
-    drop(session);
-    drop(larger);
-    Ok(())
 }
 
 /// Milliseconds for which the probes stay attached after the last context of a thread is detached.

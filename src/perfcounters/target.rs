@@ -14,7 +14,7 @@ use kernel::task::Task;
 use crate::contexts::{Context, State};
 use crate::kinds;
 use crate::pmu::refused;
-use crate::session::{self, Session};
+use crate::session::{Room, Session};
 use crate::sys::lock::SESSION;
 use crate::sys::rawlock::Guard;
 use crate::sys::rights::Process;
@@ -68,12 +68,8 @@ impl Context {
             Scope::Thread => Some(Unplaced::new()?),
             Scope::System => None,
         };
+        let room = Room::new()?;
         let mut session = SESSION.lock();
-        while !session.has_room() {
-            drop(session);
-            session::make_room()?;
-            session = SESSION.lock();
-        }
         // Register writes take `SESSION`, which is held, so the uses cannot change until they are
         // set below.
         let (uses, core) = {
@@ -107,7 +103,7 @@ impl Context {
             self.choose(&mut state, set).map_err(refused)?;
             state.claims_with(&self.registers.map(), |_| Claims::NONE)
         };
-        session.enlist(self)?;
+        session.enlist(room, self);
         session
             .claim(self.scope(), &self.registers, &Claims::NONE, &claims)
             .inspect_err(|_| session.delist(self))?;

@@ -16,6 +16,7 @@
 #define SETS	1024
 #define FDS	100
 #define USER	1000
+#define MOST	16384	/* contexts of a user */
 #define SUB	100000
 
 /* Creates event sets 1 to 1,023 of a context. Set 0 exists already. */
@@ -258,11 +259,32 @@ static void at_home(void)
 	wait_until(nobody_has_any());
 }
 
+/* A user can have MOST contexts, however much memory the user may have. */
+static void most(void)
+{
+	pid_t child;
+	int fd;
+
+	set_user_kb(1024 * 1024);
+	child = begin(USER, MOST + 1, false);
+	is(told->contexts, MOST, "9.4 contexts of a user: there can be %d", MOST);
+	is(told->error, -EDQUOT, "9.4 contexts of a user: one more than %d is EDQUOT", MOST);
+	fd = pfm_create(0);
+	ok(fd >= 0, "9.4 contexts of a user: root can create one beside them");
+	close(fd);
+	end(child);
+	wait_until(nobody_has_any());
+	ok(nobody_has_any(), "9.4 contexts of a user: no memory is charged after close");
+	set_user_kb(0);
+}
+
 int main(void)
 {
-	struct rlimit files = { 8192, 8192 };
+	struct rlimit files = { MOST + 100, MOST + 100 };
+	/* Creating MOST contexts takes too long on a debug kernel. */
+	bool many = bounded(1000) == 1000;
 
-	plan(4 + 5 + 5 + 5 + 1 + 5);
+	plan(4 + 5 + 5 + 5 + 1 + 5 + (many ? 4 : 0));
 	setrlimit(RLIMIT_NOFILE, &files);
 	load("");
 	errno = -insmod("pfm_soft", "");
@@ -277,6 +299,8 @@ int main(void)
 	containers();
 	at_home();
 	inside();
+	if (many)
+		most();
 	chmod("/dev/perfmon", 0600);
 	return finish();
 }

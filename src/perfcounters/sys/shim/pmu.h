@@ -56,6 +56,7 @@ enum pfm_thing {
 	/* PFM_TRACES: traces that have not ended. PFM_HELD: all traces that exist. */
 	PFM_TRACES,
 	PFM_HELD,
+	PFM_CONTEXTS,
 	/* Concurrent calls of PERFTRACE_OPEN; not shown in debugfs. */
 	PFM_QUESTIONS,
 	PFM_THINGS,
