@@ -104,7 +104,7 @@ void pfm_rights_end(void);
 bool pfm_may_watch(struct task_struct *task);
 int pfm_may(struct task_struct *task, bool attach);
 struct pid *pfm_my_process(void);
-bool pfm_may_stop_me(struct pid *process);
+bool pfm_may_stop_me(struct pid *process, bool ask);
 int pfm_may_by(const struct cred *cred, struct task_struct *task, bool attach);
 int pfm_may_see(const struct cred *cred);
 bool pfm_covers(const struct cred *cred);

@@ -453,9 +453,12 @@ struct pid *pfm_my_process(void)
 /*
  * Returns true if that process may still stop the current thread, by ptrace's rule and with the
  * credentials of its present leader. If another thread of it executes a program, that thread
- * becomes the leader. Process context.
+ * becomes the leader. With @ask, a worker asks the security modules as well, whether a task with
+ * these credentials may read the thread's memory. It does not ask whether the task may stop the
+ * thread, because Yama decides that by the ancestors of the task that asks. Process context. With
+ * @ask, caller holds none of the module's locks.
  */
-bool pfm_may_stop_me(struct pid *process)
+bool pfm_may_stop_me(struct pid *process, bool ask)
 {
 	struct task_struct *leader = get_pid_task(process, PIDTYPE_TGID);
 	const struct cred *cred;
@@ -469,7 +472,8 @@ bool pfm_may_stop_me(struct pid *process)
 		may = true;
 	} else {
 		cred = get_task_cred(leader);
-		may = pfm_rule_by(cred, current, NULL);
+		may = pfm_rule_by(cred, current, NULL) &&
+		      !(ask && pfm_may_by(cred, current, false) == -EPERM);
 		put_cred(cred);
 	}
 	put_task_struct(leader);

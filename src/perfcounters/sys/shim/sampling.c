@@ -88,19 +88,19 @@ static void bell_put(struct pfm_bell *bell)
 /*
  * Task work of the monitored thread: sleeps until @going is set. A signal ends the sleep, as in
  * perfmon2. So does the exit of the process on whose behalf the thread sleeps, or the loss of its
- * permission to stop the thread, which is checked every second.
+ * permission to stop the thread, which is checked every second, with the security modules.
  */
 static void bell_block(struct callback_head *head)
 {
 	struct pfm_bell *bell = container_of(head, struct pfm_bell, block);
 	struct pid *asker = bell->asker;
-	bool may = pfm_may_stop_me(asker);
+	bool may = pfm_may_stop_me(asker, false);
 	const void *context;
 
 	/* From here on another overflow can queue this task work again. */
 	atomic_set(&bell->blocks, 0);
 	while (may && !wait_event_interruptible_timeout(bell->restarts, READ_ONCE(bell->going), HZ))
-		may = pfm_may_stop_me(asker);
+		may = pfm_may_stop_me(asker, true);
 	put_pid(asker);
 	if (!may) {
 		/* The context is freed only after a grace period that begins once this is NULL. */
