@@ -46,8 +46,8 @@ pub(crate) struct Sampling {
     throttled: Option<(u64, u64)>,
     /// Statistics of throttling.
     storms: Storms,
-    /// Lost samples that were not reported to the format yet.
-    untold: u64,
+    /// Time and lost samples that were not reported to the format yet.
+    untold: Storms,
     /// The thread attached the context to itself.
     pub(crate) own: bool,
 }
@@ -73,7 +73,7 @@ impl Sampling {
             ended: Rows::default(),
             throttled: None,
             storms: Storms::default(),
-            untold: 0,
+            untold: Storms::default(),
             own: false,
         })
     }
@@ -89,7 +89,7 @@ impl Sampling {
         self.masked = false;
         self.throttled = None;
         self.storms = Storms::default();
-        self.untold = 0;
+        self.untold = Storms::default();
         self.ended = Rows::default();
         self.queue.clear();
     }
@@ -236,8 +236,10 @@ impl Context {
             Some(_) => now,
             None => until,
         };
-        let storms = &mut state.sampling.storms;
-        storms.time = storms.time.wrapping_add(ended.wrapping_sub(since));
+        let Sampling { storms, untold, .. } = &mut state.sampling;
+        for sum in [storms, untold] {
+            sum.time = sum.time.wrapping_add(ended.wrapping_sub(since));
+        }
         state.set.registers.let_go();
         self.skip(state);
         self.tell_ring(state, UNTHROTTLE, ended);
@@ -276,7 +278,7 @@ impl Context {
         }
         buffer.lose(lost);
         sampling.storms.lost = sampling.storms.lost.wrapping_add(lost);
-        sampling.untold = sampling.untold.wrapping_add(lost);
+        sampling.untold.lost = sampling.untold.lost.wrapping_add(lost);
         if !last.is_empty() && set.turns.terms.counts_down() {
             set.turns.ended_by = last;
             state.sets.due = true;
@@ -410,14 +412,10 @@ impl Context {
         let Set {
             registers, attrs, ..
         } = &mut **set;
-        let Sampling {
-            values,
-            buffer,
-            untold,
-            ..
-        } = sampling;
         // The first sample reports the lost ones.
-        overflow.lost = core::mem::take(untold);
+        let untold = core::mem::take(&mut sampling.untold);
+        (overflow.lost, overflow.throttled) = (untold.lost, untold.time);
+        let Sampling { values, buffer, .. } = sampling;
         let mut last = Rows::default();
         let pend = |attr: &&mut Attr| pending.meets(&attr.row);
         for attr in attrs.iter_mut().filter(pend) {
@@ -433,7 +431,7 @@ impl Context {
                 buffer,
                 &mut overflow,
             );
-            overflow.lost = 0;
+            (overflow.lost, overflow.throttled) = (0, 0);
             if wants & action::NOTIFY != 0 {
                 told.add(&attr.row);
             }

@@ -37,7 +37,7 @@
 
 /* Structures in include/linux/perfmon.rs have the same layout. */
 static_assert(sizeof(struct perfmon_format) == 88);
-static_assert(sizeof(struct perfmon_overflow) == 80);
+static_assert(sizeof(struct perfmon_overflow) == 88);
 static_assert(sizeof(struct perfmon_layout) == 24);
 /* Page in src/engine/ring.rs has the same layout. */
 static_assert(sizeof(struct perfmon_ring_page) == 56);
