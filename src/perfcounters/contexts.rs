@@ -684,7 +684,7 @@ impl State {
         // While the context is in a PMU, the current thread is the context's.
         let flags = match (
             self.cpu,
-            self.mapped.rdpmc && self.mapped.by == sched::memory(),
+            self.mapped.rdpmc && self.mapped.by == sched::memory() && msr::is_rdpmc_on(),
         ) {
             (None, _) => (0, 0),
             (Some(_), false) => (selfpage::COUNTING, 0),
