@@ -248,7 +248,7 @@ fn create(made: Option<io::Result<()>>) -> Check {
 /// Tries to attach a context with a hardware counter to this thread. Returns `None` if no counter
 /// is available.
 fn attempt() -> Option<io::Result<()>> {
-    let machine = Machine::here(false);
+    let machine = Machine::here(None);
     let event = machine.event("instructions:u", Path::new("")).ok()?;
     let plan = place(&[event], &machine.map);
     let recipe = Recipe::new(Scope::Thread, &plan, None);

@@ -95,7 +95,7 @@ pub fn prepare(
     scope: Scope,
     target: &Target,
 ) -> Result<(Vec<Attribute>, Contexts), Failure> {
-    let machine = Machine::here(scope == Scope::System);
+    let machine = Machine::here(target.cpus());
     let (events, recipe) = recipe(device, args, scope, &machine, target)?;
     let attributes = attributes(&events, &recipe, args);
     Ok((

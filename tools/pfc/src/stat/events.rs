@@ -8,6 +8,7 @@ use std::path::Path;
 use perfcounters::{Counters, State};
 use perfmon::Map;
 
+use super::cpus;
 use crate::failure::Failure;
 use crate::units::Measure;
 
@@ -201,10 +202,15 @@ fn modes(word: &str) -> (&str, Option<(bool, bool)>) {
 }
 
 impl Machine {
-    /// Reads the properties of this machine.
-    pub fn here(system_wide: bool) -> Self {
+    /// Reads the properties of this machine. `on` has the CPUs that are counted; `None` if threads
+    /// are counted, which run on any CPU. Registers that one of these CPUs lacks are left out.
+    pub fn here(on: Option<&[u32]>) -> Self {
+        let have = |list: &str| match (on, cpus(list)) {
+            (Some(on), Some(there)) => on.iter().all(|cpu| there.contains(cpu)),
+            _ => list.is_empty(),
+        };
         // If the module is not loaded, the map has no registers.
-        let map = Map::read().unwrap_or_default().of_all_cpus();
+        let map = Map::read().unwrap_or_default().of_cpus(have);
         let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
             name if name.starts_with("amd") => Some(Vendor::Amd),
@@ -224,7 +230,7 @@ impl Machine {
             family: number("cpu family"),
             model: number("model"),
             privileged: privileged(),
-            system_wide,
+            system_wide: on.is_some(),
         }
     }
 

@@ -64,6 +64,16 @@ pub enum Target {
     Cpus(Vec<u32>),
 }
 
+impl Target {
+    /// Returns the CPUs that are counted; `None` if threads are.
+    pub fn cpus(&self) -> Option<&[u32]> {
+        match self {
+            Self::Cpus(cpus) => Some(cpus),
+            Self::Command | Self::Threads(_) => None,
+        }
+    }
+}
+
 /// The result of one run (`-r` makes several).
 pub struct Counts {
     /// The values are in the order of the recipe's sources.
@@ -80,7 +90,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    let machine = Machine::here(scope == Scope::System);
+    let machine = Machine::here(target.cpus());
     let (events, groups) = match args.events.is_empty() {
         true => (machine.default_events(), Vec::new()),
         false => groups::parse(&args.events)?
