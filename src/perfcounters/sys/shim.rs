@@ -48,6 +48,8 @@ pub(crate) enum Resource {
     Traces,
     /// All traces, also those that have ended and that an open file still holds.
     HeldTraces,
+    /// Contexts that exist.
+    Contexts,
     /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each uses a kernel
     /// thread.
     PermissionChecks,

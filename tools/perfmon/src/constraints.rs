@@ -3,7 +3,10 @@
 //! The general counters that can count an event. On some processors only part of the counters can;
 //! the others count nothing, or something else.
 
+// libperfmon includes this file by its path, hence the paths.
+#[path = "constraints/amd.rs"]
 mod amd;
+#[path = "constraints/intel.rs"]
 mod intel;
 
 /// A range of events that only some counters count correctly.

@@ -37,7 +37,7 @@
 
 /* Structures in include/linux/perfmon.rs have the same layout. */
 static_assert(sizeof(struct perfmon_format) == 88);
-static_assert(sizeof(struct perfmon_overflow) == 80);
+static_assert(sizeof(struct perfmon_overflow) == 88);
 static_assert(sizeof(struct perfmon_layout) == 24);
 /* Page in src/engine/ring.rs has the same layout. */
 static_assert(sizeof(struct perfmon_ring_page) == 56);
@@ -88,20 +88,20 @@ static void notifier_put(struct pfm_notifier *notifier)
 /*
  * Task work of the monitored thread: sleeps until @may_continue is set. A signal ends the sleep, as
  * in perfmon2. So does the exit of the process on whose behalf the thread sleeps, or the loss of
- * its permission to stop the thread, which is checked every second.
+ * its permission to stop the thread, which is checked every second, with the security modules.
  */
 static void notifier_block_work(struct callback_head *head)
 {
 	struct pfm_notifier *notifier = container_of(head, struct pfm_notifier, block_work);
 	struct pid *requester = notifier->requester;
-	bool may = pfm_may_stop_current(requester);
+	bool may = pfm_may_stop_current(requester, false);
 	const void *context;
 
 	/* From here on another overflow can queue this task work again. */
 	atomic_set(&notifier->is_blocking, 0);
 	while (may && !wait_event_interruptible_timeout(notifier->restart_waiters,
 							READ_ONCE(notifier->may_continue), HZ))
-		may = pfm_may_stop_current(requester);
+		may = pfm_may_stop_current(requester, true);
 	put_pid(requester);
 	if (!may) {
 		/* The context is freed only after a grace period that begins once this is NULL. */
