@@ -18,6 +18,7 @@ trap 'rm -rf "$work"' EXIT
 }
 script -qec "stty rows 24 cols 100; TERM=xterm-256color DEMO_SECONDS=12 make -C '$TOP' demo" "$work/typescript" >/dev/null </dev/null
 cp "$work/typescript" "$CACHE/typescript"
-inside "$CACHE/terminal/bin/python" "$TOP/tests/documentation/screen.py" "$CACHE/typescript" 24 100 >"$work/svg"
+inside "$CACHE/terminal/bin/python" "$TOP/tests/documentation/screen.py" "$CACHE/typescript" 24 100 NAME \
+	"pfc watch in make demo: drawn by tests/documentation/watch.sh." >"$work/svg"
 mv "$work/svg" "$TOP/Documentation/watch.svg"
 say "    $TOP/Documentation/watch.svg"
