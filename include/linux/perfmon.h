@@ -205,6 +205,7 @@ struct perfmon_layout {
  * @set: id of the event set that was active
  * @lost: number of samples since the previous sample that were not taken because sampling was
  *	throttled
+ * @throttled: nanoseconds for which sampling was throttled since the previous sample
  */
 struct perfmon_overflow {
 	u64 ip;
@@ -221,6 +222,7 @@ struct perfmon_overflow {
 	u16 pmd;
 	u16 set;
 	u64 lost;
+	u64 throttled;
 };
 
 /* Bits of the return value of perfmon_format.overflow() */

@@ -2,8 +2,7 @@
 
 //! perfmon: the interface for PMU descriptions and sampling formats written in Rust.
 //!
-//! `include/linux/perfmon.h` describes the fields and constants. A kernel module includes this
-//! file:
+//! `perfmon.h` describes the fields and constants. A kernel module includes this file:
 //!
 //! ```ignore
 //! #[path = ".../include/linux/perfmon.rs"]
@@ -323,6 +322,7 @@ pub struct Overflow {
     pub pmd: u16,
     pub set: u16,
     pub lost: u64,
+    pub throttled: u64,
 }
 
 impl Default for Overflow {
@@ -342,6 +342,7 @@ impl Default for Overflow {
             pmd: 0,
             set: 0,
             lost: 0,
+            throttled: 0,
         }
     }
 }

@@ -29,6 +29,7 @@ const BUF_SIZE: usize = 3;
 const MIN_SPACE: usize = 4;
 const VERSION_FLAGS: usize = 5;
 const LOST: usize = 6;
+const THROTTLED: usize = 7;
 const VERSION: u64 = 0x10000;
 
 struct Default;
@@ -68,6 +69,8 @@ impl Format for Default {
             _ => DO_MASK | DO_NOTIFY,
         };
         buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
+        let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
+        buffer.set(THROTTLED, throttled);
         let at = (buffer.get(OFFSET) / 8) as usize;
         let Some(end) = buffer.put_entry(at, o) else {
             return full;

@@ -26,6 +26,7 @@ const NR: usize = 2;
 const SAMPLES: usize = 3;
 const OUTSIDE: usize = 4;
 const LOST: usize = 5;
+const THROTTLED: usize = 6;
 
 struct Histogram;
 
@@ -62,6 +63,8 @@ impl Format for Histogram {
             .filter(|bucket| *bucket < buffer.get(NR));
         buffer.count(SAMPLES);
         buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
+        let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
+        buffer.set(THROTTLED, throttled);
         match bucket {
             Some(bucket) => buffer.count(HEADER.wrapping_add(bucket as usize)),
             None => buffer.count(OUTSIDE),

@@ -29,6 +29,7 @@ const FIRST: usize = 3;
 const TOTAL: usize = 4;
 const MASKED: usize = 5;
 const LOST: usize = 6;
+const THROTTLED: usize = 7;
 const USED: usize = 8;
 /// Maximum number of buffers.
 const MAX_BUFFERS: u64 = 16;
@@ -68,6 +69,8 @@ impl Format for Nway {
     fn overflow(buffer: &mut Filled<'_, [u64; 0]>, o: &Overflow) -> u32 {
         let (nr, size) = (buffer.get(NR), (buffer.get(SIZE) / 8) as usize);
         buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
+        let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
+        buffer.set(THROTTLED, throttled);
         // Another counter overflowed together with the one that filled the last buffer.
         if buffer.get(NR_FULL) >= nr {
             return DO_MASK;

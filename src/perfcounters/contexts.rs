@@ -157,7 +157,7 @@ impl Context {
     /// Creates a context with an empty event set 0, detached and stopped. May sleep. Returns
     /// `EBUSY` if no PMU description is registered, `EDQUOT`, `ESRCH` or `ENOMEM`.
     pub(crate) fn new(kind: ContextConfig) -> Result<Arc<Self>> {
-        let charge = Charge::of_caller(size_of::<Self>().wrapping_add(OVERHEAD_BYTES))?;
+        let charge = Charge::of_context(size_of::<Self>().wrapping_add(OVERHEAD_BYTES))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
         let (registers, pins) = pmu::Registers::current()?;
         let global_ctrl = registers.map().global_ctrl;
@@ -661,7 +661,7 @@ impl State {
         // While the context is in a PMU, the current thread is the context's thread.
         let flags = match (
             self.cpu,
-            self.mapped.rdpmc && self.mapped.mm == sched::current_mm(),
+            self.mapped.rdpmc && self.mapped.mm == sched::current_mm() && msr::is_rdpmc_enabled(),
         ) {
             (None, _) => (0, 0),
             (Some(_), false) => (selfpage::COUNTING, 0),

@@ -11,9 +11,12 @@
 //! - before each `read()` of the context and each ioctl except `PERFMON_UNLOAD`. The system call
 //!   makes the check itself.
 //!
-//! Two kinds of callers cannot lose the permission: a caller with `CAP_PERFMON` whose context does
-//! not block the thread, and a process that monitors its own threads, even if another process
-//! shares the file of the context.
+//! The permission to stop the thread is also checked for each `PERFMON_RESTART` of the process that
+//! attached the context, and once a second while the thread is stopped (`Notifier::block_thread()`).
+//!
+//! Two callers need no permission that can be lost: a caller with `CAP_PERFMON`, unless its context
+//! blocks the thread; and a process that monitors its own threads, even if another process has the
+//! same file.
 
 use engine::ring::EXEC;
 use kernel::cred::Credential;
@@ -22,7 +25,7 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use crate::contexts::{Context, State};
-use crate::sys::access::{self, AccessSnapshot};
+use crate::sys::access::{self, AccessSnapshot, Process};
 use crate::sys::{nmi, sched};
 use crate::target::Target;
 
@@ -137,8 +140,8 @@ impl Context {
             }
         };
         let seen = AccessSnapshot::of(&task)?;
-        // Check only the permission to watch the thread. A blocked thread checks the permission to
-        // stop it: see `Notifier::block_thread()`.
+        // The permission to stop the thread is checked by `check_block()`, and where the thread is
+        // blocked: `Notifier::block_thread()`.
         let may = match access::check_access_as(&by, &task, false) {
             // The thread is exiting, so the context will end.
             Err(error) if error == ESRCH => return Ok(()),
@@ -169,6 +172,50 @@ impl Context {
             drop(seen);
             return Ok(());
         }
+        self.end_if(&is_that);
+        Ok(())
+    }
+
+    /// Checks before a restart whether the process that attached the context may still stop the
+    /// thread, and ends the context if not. Does nothing unless the caller is that process, because
+    /// Yama allows a process to stop its descendants only.
+    ///
+    /// Context: may sleep; no lock of the module is held.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`, `ENOMEM` if the check could not be made.
+    pub(crate) fn check_block(&self) -> Result {
+        if !self.notify_block {
+            return Ok(());
+        }
+        let caller = Process::of_caller()?;
+        let is_mine = |state: &State| {
+            state
+                .loader
+                .as_ref()
+                .is_some_and(|one| one.is_same(&caller))
+        };
+        let (task, target) = {
+            let state = self.state.lock();
+            match (state.target, &state.thread) {
+                (Target::Thread(_), Some(task)) if is_mine(&state) => (task.clone(), state.target),
+                _ => return Ok(()),
+            }
+        };
+        match access::check_access(&task, true) {
+            Err(error) if error == EPERM => {
+                self.end_if(&|state| state.target == target && is_mine(state));
+                Ok(())
+            }
+            // The thread exits, and the context ends with it.
+            Err(error) if error == ESRCH => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// Ends the context if `is_that` returns true for its state: the permission was lost.
+    fn end_if(&self, is_that: &dyn Fn(&State) -> bool) {
         let mut place = None;
         self.with_state(&mut |state| {
             if is_that(state) {
@@ -178,6 +225,5 @@ impl Context {
         });
         self.notifier.wake_blocked();
         drop(place);
-        Ok(())
     }
 }

@@ -41,12 +41,12 @@ pub(crate) struct Sampling {
     pub(crate) masked: bool,
     /// PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
     pub(crate) reset_pending: PmdSet,
-    /// Begin and end of throttling ([`nmi::now`]), during which the context takes no samples.
+    /// Begin and end of throttling ([`nmi::now`]): the context counts, but takes no samples.
     pub(crate) throttled: Option<(u64, u64)>,
-    /// Statistics of throttling since the context was attached.
+    /// Statistics of throttling.
     pub(crate) throttle_stats: ThrottleStats,
-    /// Lost samples that were not reported to the format yet.
-    unreported_lost: u64,
+    /// Time and lost samples that were not reported to the format yet.
+    unreported: ThrottleStats,
     /// The thread attached the context to itself.
     pub(crate) self_monitoring: bool,
 }
@@ -72,7 +72,7 @@ impl Sampling {
             reset_pending: PmdSet::default(),
             throttled: None,
             throttle_stats: ThrottleStats::default(),
-            unreported_lost: 0,
+            unreported: ThrottleStats::default(),
             self_monitoring: false,
         })
     }
@@ -88,7 +88,7 @@ impl Sampling {
         self.masked = false;
         self.throttled = None;
         self.throttle_stats = ThrottleStats::default();
-        self.unreported_lost = 0;
+        self.unreported = ThrottleStats::default();
         self.reset_pending = PmdSet::default();
         self.queue.clear();
     }
@@ -240,8 +240,10 @@ impl Context {
             Some(_) => now,
             None => until,
         };
-        let storms = &mut state.sampling.throttle_stats;
-        storms.time = storms.time.wrapping_add(ended.wrapping_sub(since));
+        let sampling = &mut state.sampling;
+        for sum in [&mut sampling.throttle_stats, &mut sampling.unreported] {
+            sum.time = sum.time.wrapping_add(ended.wrapping_sub(since));
+        }
         state.set.registers.unthrottle();
         self.account_skipped(state);
         self.write_ring_record(state, UNTHROTTLE, ended);
@@ -280,7 +282,7 @@ impl Context {
         }
         buffer.add_lost(lost);
         sampling.throttle_stats.lost = sampling.throttle_stats.lost.wrapping_add(lost);
-        sampling.unreported_lost = sampling.unreported_lost.wrapping_add(lost);
+        sampling.unreported.lost = sampling.unreported.lost.wrapping_add(lost);
         if !last.is_empty() && set.runs.policy.switches_on_overflow() {
             set.runs.ended_by = last;
             state.sets.due = true;
@@ -382,14 +384,10 @@ impl Context {
         let Set {
             registers, attrs, ..
         } = &mut **set;
-        let Sampling {
-            values,
-            buffer,
-            unreported_lost: untold,
-            ..
-        } = sampling;
-        // The first sample reports the number of lost samples.
-        overflow.lost = core::mem::take(untold);
+        // The first sample reports the lost ones.
+        let unreported = core::mem::take(&mut sampling.unreported);
+        (overflow.lost, overflow.throttled) = (unreported.lost, unreported.time);
+        let Sampling { values, buffer, .. } = sampling;
         let mut last = PmdSet::default();
         let pend = |attr: &&mut Attr| pending.intersects(&attr.pmd_set);
         for attr in attrs.iter_mut().filter(pend) {
@@ -405,7 +403,7 @@ impl Context {
                 buffer,
                 &mut overflow,
             );
-            overflow.lost = 0;
+            (overflow.lost, overflow.throttled) = (0, 0);
             if wants & action::NOTIFY != 0 {
                 told.add(&attr.pmd_set);
             }

@@ -10,9 +10,9 @@ use core::cell::Cell;
 use engine::claims::{RegisterMask, RegisterUsers};
 use engine::pmu::Scope;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KVec;
 use kernel::pr_warn_once;
 use kernel::prelude::*;
+use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
@@ -51,10 +51,10 @@ pub(crate) struct Session {
     register_users: RegisterUsers,
     /// The reservation of the PMU; `None` while no attached context uses hardware registers.
     reservation: Option<PmuReservation>,
-    /// The attached contexts.
-    attached: KVec<Attached>,
-    /// The scheduler probes. The probes stay attached for [`IDLE_MS`] milliseconds after the last
-    /// thread's context is detached.
+    /// The attached contexts, by address: finding one does not take longer if there are many.
+    /// `None` until the first context is attached.
+    attached: Option<RBTree<usize, Attached>>,
+    /// The scheduler probes. They stay attached for [`IDLE_MS`] after the last detach.
     probes: Option<Probes<SchedProbes>>,
 }
 
@@ -64,37 +64,27 @@ impl Session {
         threads: 0,
         register_users: RegisterUsers::NONE,
         reservation: None,
-        attached: KVec::new(),
+        attached: None,
         probes: None,
     };
 
-    /// Returns whether the list has room for one more context.
-    pub(crate) fn has_room(&self) -> bool {
-        self.attached.len() < self.attached.capacity()
-    }
-
-    /// Adds a context to the list. The caller is about to claim registers for the context and to
-    /// attach it. Returns `ENOMEM` if the list has no room.
-    pub(crate) fn add_context(&mut self, context: &Context) -> Result {
+    /// Adds a context that the caller is about to attach to the list, before it claims registers.
+    pub(crate) fn add_context(&mut self, slot: ListSlot, context: &Context) {
         let yields = !access::has_perfmon_noaudit();
         let context = core::ptr::from_ref(context);
-        self.attached
-            .push_within_capacity(Attached {
-                context,
-                evictable: yields,
-            })
-            .map_err(|_| ENOMEM)
+        let attached = self.attached.get_or_insert_with(RBTree::new);
+        let one = Attached {
+            context,
+            evictable: yields,
+        };
+        attached.insert(slot.0.into_node(context as usize, one));
     }
 
     /// Removes a context from the list, if the list contains it.
     pub(crate) fn remove_context(&mut self, context: &Context) {
-        let is = |one: &Attached| core::ptr::eq(one.context, context);
-        if let Some(place) = self.attached.iter().position(is) {
-            let _ = self.attached.remove(place);
-        }
-        // `SESSION` is a static, which is never dropped: free the memory with the last context.
-        if self.attached.is_empty() {
-            self.attached = KVec::new();
+        let key = core::ptr::from_ref(context) as usize;
+        if let Some(attached) = &mut self.attached {
+            let _ = attached.remove(&key);
         }
     }
 
@@ -102,7 +92,7 @@ impl Session {
     /// other scope ended. The registers would not be available if a context of the other scope that
     /// was attached with `CAP_PERFMON` has claimed one of them.
     fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
-        self.attached.iter().all(|one| {
+        attached_contexts(&self.attached).all(|one| {
             // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
             // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
@@ -124,7 +114,7 @@ impl Session {
             register_users: shares,
             ..
         } = self;
-        for one in attached.iter().filter(|one| one.evictable) {
+        for one in attached_contexts(attached).filter(|one| one.evictable) {
             // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
             // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
@@ -147,7 +137,7 @@ impl Session {
             ..
         } = self;
         let ended = Cell::new(false);
-        for one in attached.iter().filter(|one| one.evictable) {
+        for one in attached_contexts(attached).filter(|one| one.evictable) {
             // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
             // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
@@ -230,22 +220,20 @@ impl Session {
     }
 }
 
-/// Enlarges the list of attached contexts. The memory is charged to the caller's control group. The
-/// allocation may sleep, so it is made without `SESSION`.
-pub(crate) fn reserve_slot() -> Result {
-    let nr = SESSION.lock().attached.len();
-    let mut larger = KVec::with_capacity(nr.wrapping_mul(2).max(8), GFP_KERNEL_ACCOUNT)?;
-    let mut session = SESSION.lock();
-    if session.attached.capacity() < larger.capacity() {
-        for one in session.attached.drain_all() {
-            let _ = larger.push_within_capacity(one);
-        }
-        core::mem::swap(&mut session.attached, &mut larger);
+/// Returns the contexts of the session's list.
+fn attached_contexts(list: &Option<RBTree<usize, Attached>>) -> impl Iterator<Item = &Attached> {
+    list.iter().flat_map(|attached| attached.values())
+}
+
+/// Memory for one context in the session's list.
+pub(crate) struct ListSlot(RBTreeNodeReservation<usize, Attached>);
+
+impl ListSlot {
+    /// Allocates the memory, charged to the caller's control group. `ENOMEM`. The allocation may
+    /// wait for memory: caller holds no lock of this module.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
     }
-    // The old list is freed after the lock is released.
-    drop(session);
-    drop(larger);
-    Ok(())
 }
 
 /// Milliseconds for which the scheduler probes stay attached after the last thread's context is

@@ -16,7 +16,7 @@ use crate::contexts::{Context, State};
 use crate::cpu_kinds;
 use crate::permission::Permission;
 use crate::pmu::to_kernel_error;
-use crate::session::{self, Session};
+use crate::session::{ListSlot, Session};
 use crate::sys::access::Process;
 use crate::sys::lock::SESSION;
 use crate::sys::rawlock::Guard;
@@ -70,14 +70,10 @@ impl Context {
             Scope::Thread => Some(UnlinkedEntry::new()?),
             Scope::System => None,
         };
+        let slot = ListSlot::new()?;
         let mut session = SESSION.lock();
-        while !session.has_room() {
-            drop(session);
-            session::reserve_slot()?;
-            session = SESSION.lock();
-        }
-        // Register writes take `SESSION`, which is held here. The registers that the context uses
-        // therefore cannot change until set_required() below.
+        // Register writes take `SESSION`, which is held, so the uses cannot change until they are
+        // set below.
         let (uses, core) = {
             let state = self.state.lock();
             let uses = state.required_with(&self.registers.map(), |_| RegisterMask::NONE);
@@ -112,7 +108,7 @@ impl Context {
                 .map_err(to_kernel_error)?;
             state.claims_with(&self.registers.map(), |_| RegisterMask::NONE)
         };
-        session.add_context(self)?;
+        session.add_context(slot, self);
         session
             .claim(self.scope(), &self.registers, &RegisterMask::NONE, &claims)
             .inspect_err(|_| session.remove_context(self))?;

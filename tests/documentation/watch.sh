@@ -6,18 +6,13 @@
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../../tools/rig/lib.sh"
+# shellcheck source=tests/documentation/terminal.sh
+. "$TOP/tests/documentation/terminal.sh"
 set_up
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# pyte emulates the terminal. pyte is installed in a separate virtual environment, as no test needs
-# it.
-[ -x "$CACHE/terminal/bin/python" ] || {
-	inside python3 -m venv "$CACHE/terminal"
-	inside "$CACHE/terminal/bin/pip" install -q --disable-pip-version-check pyte==0.8.2
-}
 script -qec "stty rows 24 cols 100; TERM=xterm-256color DEMO_SECONDS=12 make -C '$TOP' demo" "$work/typescript" >/dev/null </dev/null
-cp "$work/typescript" "$CACHE/typescript"
-inside "$CACHE/terminal/bin/python" "$TOP/tests/documentation/screen.py" "$CACHE/typescript" 24 100 >"$work/svg"
+draw_screen "$work/typescript" 24 100 NAME "pfc watch in make demo: drawn by tests/documentation/watch.sh." >"$work/svg"
 mv "$work/svg" "$TOP/Documentation/watch.svg"
 say "    $TOP/Documentation/watch.svg"

@@ -359,12 +359,90 @@ static void test_capability_lost_by_exec(void)
 	kill_child(child);
 }
 
+/*
+ * The tool enters a Landlock domain while its context has stopped a process outside of the domain.
+ * ptrace's rule still allows the tool to stop the process; Landlock refuses. The tool makes no call
+ * of the context in between.
+ */
+static void test_landlock_entered(void)
+{
+	pid_t child, tool;
+	int status;
+
+	child = fork_worker(1000);
+	tool = fork();
+	if (!tool) {
+		int fd, good = 0;
+
+		switch_user(1000, CAP_SETUID);
+		fd = load_blocking(child);
+		if (fd < 0)
+			_exit(100);
+		pfm_start(fd);
+		good |= worker_blocked(fd);
+		enter_landlock_domain();
+		good |= worker_progresses() << 1;
+		good |= has_end_message(fd) << 2;
+		_exit(good);
+	}
+	waitpid(tool, &status, 0);
+	status = WEXITSTATUS(status);
+	ok(status & 1, "9.3 a tool blocks a process, before it enters a Landlock domain");
+	ok(status & 2,
+	   "9.3 the blocked process continues after the tool has entered a Landlock domain");
+	ok(status & 4, "9.3 the tool reads PFM_MSG_END after it has entered a Landlock domain");
+	kill_child(child);
+}
+
+/* The administrator forbids users to stop processes while a user's context has stopped a child. */
+static void test_yama_forbids(void)
+{
+	char before[8];
+	pid_t tool;
+	int status;
+
+	read_file(YAMA, before, sizeof(before));
+	write_file(YAMA, "1");
+	shared[3] = 0;
+	tool = fork();
+	if (!tool) {
+		pid_t child = fork_worker(1000);
+		int fd, good = 0;
+
+		switch_user(1000, CAP_SETUID);
+		fd = load_blocking(child);
+		if (fd < 0)
+			_exit(100);
+		pfm_start(fd);
+		good |= worker_blocked(fd);
+		/* With ptrace_scope 1 a tool may stop its child, so a restart changes nothing. */
+		pfm_restart(fd);
+		good |= worker_blocked(fd) << 1;
+		shared[3] = 1;
+		wait_until(shared[3] == 2);
+		pfm_restart(fd);
+		good |= worker_progresses() << 2;
+		good |= has_end_message(fd) << 3;
+		kill_child(child);
+		_exit(good);
+	}
+	wait_until(shared[3] == 1 || waitpid(tool, &status, WNOHANG) == tool);
+	write_file(YAMA, "2");
+	shared[3] = 2;
+	waitpid(tool, &status, 0);
+	write_file(YAMA, before);
+	status = WEXITSTATUS(status);
+	is(status & 3, 3, "9.3 ptrace_scope 1: a tool blocks its child again after a restart");
+	ok(status & 4, "9.3 ptrace_scope 2: the blocked child continues after the restart");
+	ok(status & 8, "9.3 ptrace_scope 2: the tool reads PFM_MSG_END after the restart");
+}
+
 int main(int argc, char **argv)
 {
 	(void)argv;
 	if (argc > 1)
 		hold_fd();
-	plan(3 + 2 + 3 + 4 + 2);
+	plan(3 + 2 + 3 + 4 + 2 + 3 + 3);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	load_sampling_modules(SKYLAKE);
 	pfm_set_limits("0", "0");
@@ -375,6 +453,8 @@ int main(int argc, char **argv)
 	test_target_changes_user();
 	test_capability_lost_by_exec();
 	test_yama();
+	test_landlock_entered();
+	test_yama_forbids();
 	chmod("/dev/perfmon", 0600);
 	return finish();
 }

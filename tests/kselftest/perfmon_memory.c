@@ -17,6 +17,7 @@
 #define FDS	100
 #define USER	1000
 #define FIRST_SUB_UID	100000
+#define MAX_CONTEXTS	16384	/* of a user */
 
 /* Creates event sets 1 to 1,023 of a context. Event set 0 exists already. */
 static int create_all_sets(int fd)
@@ -264,11 +265,34 @@ static void test_own_namespace(void)
 	wait_until(nothing_charged());
 }
 
+/* A user can have MAX_CONTEXTS contexts, however much memory the user may have. */
+static void test_max_contexts(void)
+{
+	pid_t child;
+	int fd;
+
+	set_user_kb(1024 * 1024);
+	child = start_child(USER, MAX_CONTEXTS + 1, false);
+	is(report->contexts, MAX_CONTEXTS, "9.4 contexts of a user: there can be %d",
+	   MAX_CONTEXTS);
+	is(report->error, -EDQUOT, "9.4 contexts of a user: one more than %d is EDQUOT",
+	   MAX_CONTEXTS);
+	fd = pfm_create(0);
+	ok(fd >= 0, "9.4 contexts of a user: root can create one beside them");
+	close(fd);
+	stop_child(child);
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.4 contexts of a user: no memory is charged after close");
+	set_user_kb(0);
+}
+
 int main(void)
 {
-	struct rlimit files = { 8192, 8192 };
+	struct rlimit files = { MAX_CONTEXTS + 100, MAX_CONTEXTS + 100 };
+	/* Creating MAX_CONTEXTS contexts takes too long on a debug kernel. */
+	bool create_many = scale_down(1000) == 1000;
 
-	plan(4 + 5 + 5 + 5 + 1 + 5);
+	plan(4 + 5 + 5 + 5 + 1 + 5 + (create_many ? 4 : 0));
 	setrlimit(RLIMIT_NOFILE, &files);
 	load_modules("");
 	errno = -insmod("pfm_soft", "");
@@ -283,6 +307,8 @@ int main(void)
 	test_root_namespaces();
 	test_own_namespace();
 	test_user_namespace();
+	if (create_many)
+		test_max_contexts();
 	chmod("/dev/perfmon", 0600);
 	return finish();
 }

@@ -6,8 +6,8 @@
  * timeout: 200
  *
  * Throttling: when there are too many samples, some are not taken, and each format and
- * PERFMON_STATUS report the number of missed samples. The counts of the sampling counter and of a
- * second counter are complete nevertheless.
+ * PERFMON_STATUS report their number and the throttled time. Counts are complete nevertheless, both
+ * of the counter that samples and of another one.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -46,9 +46,9 @@ static __u64 count_records(const struct ring *r, __u64 *lost)
 }
 
 /*
- * Returns true if a sample that followed lost samples has reported them. The header of a format
- * counts lost samples with the next sample. The page of a ring counts lost samples before the next
- * sample, which has a LOST record before it. @r is NULL for formats other than the ring.
+ * Returns true if a sample that followed lost ones has reported them. The header of a format counts
+ * lost samples with the next sample. The page of a ring counts them before; the next sample is
+ * preceded by a LOST record. @r is NULL for other formats.
  */
 static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 {
@@ -62,10 +62,12 @@ static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 
 /*
  * Samples until the buffer reports lost samples. Checks that both counters have counted the same,
- * and returns the number of samples that the buffer must have: the periods minus the lost samples.
+ * and returns the number of samples that the buffer must have: the periods without the lost ones.
+ * @throttled is NULL for a ring, whose records have the times instead. @r is that ring; NULL for
+ * other formats.
  */
-static __u64 sample_until_lost(int fd, const volatile __u64 *lost, const struct ring *r,
-			       const char *format)
+static __u64 sample_until_lost(int fd, const volatile __u64 *lost, const volatile __u64 *throttled,
+			       const struct ring *r, const char *format)
 {
 	struct perfmon_status s;
 	__u64 first, second;
@@ -90,6 +92,10 @@ static __u64 sample_until_lost(int fd, const volatile __u64 *lost, const struct 
 	ok(s.nr_throttles && s.throttled && s.lost >= *lost,
 	   "1.7 %s: PERFMON_STATUS has throttling and lost samples",
 	   format);
+	if (throttled)
+		ok(*throttled && *throttled <= s.throttled,
+		   "1.7 %s: the buffer's header has throttled time, at most that of PERFMON_STATUS",
+		   format);
 	if (!ok(first + PERIOD < PERIOD && (second - (first + PERIOD)) % PERIOD == 0,
 		"1.7 %s: sampling and counting PMD agree", format))
 		note("%llu, %llu", first, second);
@@ -101,7 +107,8 @@ static void test_default(void)
 	int fd = pfm_create_default(0, SIZE);
 	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
 
-	is(sample_until_lost(fd, &hdr->hdr_lost, NULL, "default"), hdr->hdr_count,
+	is(sample_until_lost(fd, &hdr->hdr_lost, &hdr->hdr_throttled, NULL, "default"),
+	   hdr->hdr_count,
 	   "1.7 default: each period is an entry or lost");
 	munmap(hdr, SIZE);
 	close(fd);
@@ -113,7 +120,7 @@ static void test_histogram(void)
 	int fd = pfm_create_format(0, "histogram", &arg, sizeof(arg));
 	struct perfmon_histogram *h = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
 
-	is(sample_until_lost(fd, &h->lost, NULL, "histogram"), h->samples,
+	is(sample_until_lost(fd, &h->lost, &h->throttled, NULL, "histogram"), h->samples,
 	   "1.7 histogram: each period is counted or lost");
 	munmap(h, 4096);
 	close(fd);
@@ -124,7 +131,7 @@ static void test_nway(void)
 	struct perfmon_nway_arg arg = { .size = SIZE, .nr = 2 };
 	int fd = pfm_create_format(0, "n-way", &arg, sizeof(arg));
 	struct perfmon_nway_hdr *hdr = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
-	__u64 entries = sample_until_lost(fd, &hdr->lost, NULL, "n-way");
+	__u64 entries = sample_until_lost(fd, &hdr->lost, &hdr->throttled, NULL, "n-way");
 
 	is(entries * sizeof(struct pfm_dfl_smpl_entry), hdr->used[0] + hdr->used[1],
 	   "1.7 n-way: each period is an entry or lost");
@@ -135,7 +142,7 @@ static void test_nway(void)
 static void test_ring(void)
 {
 	struct ring r = ring_map(pfm_create_ring(0, "ring", SIZE, 0), SIZE);
-	__u64 wanted = sample_until_lost(r.fd, (__u64 *)&r.page->lost, &r, "ring"), lost;
+	__u64 wanted = sample_until_lost(r.fd, (__u64 *)&r.page->lost, NULL, &r, "ring"), lost;
 
 	is(count_records(&r, &lost), wanted, "1.7 ring: each period is a record or lost");
 	ok(lost && lost <= r.page->lost,
@@ -250,7 +257,7 @@ static void test_sleep(void)
 int main(void)
 {
 	model = guest_model();
-	plan(5 + 5 + 5 + 6 + 1 + 2 + 4);
+	plan(6 + 6 + 6 + 6 + 1 + 2 + 4);
 	pin_to_cpu(0);
 	load_sampling_modules(model);
 	insmod("pfm_nway", "");

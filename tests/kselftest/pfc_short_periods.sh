@@ -6,10 +6,10 @@
 # shellcheck disable=SC2012,SC2016,SC2046,SC2086,SC2317,SC2329,SC3043
 #
 # pfc reports counts that are incomplete and samples that were not taken, as text, CSV and JSON. In
-# the guest pmu-unequal CPU 1 has counters 0 to 3 and CPU 0 has counters 0 to 7. pfc uses the
-# counters that all known CPUs have. A CPU that goes online later may lack some of these counters,
-# and a thread is not counted on that CPU. A context ends early when a context of an administrator
-# takes its registers.
+# the guest pmu-unequal CPU 1 has counters 0 to 3 and CPU 0 has eight. pfc uses the counters that
+# all known CPUs have, or with -C all CPUs of the list. A CPU that goes online later may lack some,
+# and a thread is not counted there. A context ends early when an administrator's context takes its
+# registers.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -83,7 +83,17 @@ test_all_cpus() {
 	[ $rc = 0 ] && [ "${count:-0}" -ge 500000 ] && ! grep -q "not counted" words
 }
 
-# Counts a program of an unprivileged user. Meanwhile an administrator counts on all CPUs.
+# CPU 0 has eight counters, so all events are counted there all the time. On all CPUs they run by
+# turns on the counters that both have.
+test_eight_events() { # OPTION NR
+	pfc stat $1 -x, -e $eight taskset -c 0 $program spin 1000000 2>words
+	rc=$?
+	cat words
+	nr=$(grep -c ',branches:u,.*,100\.00,' words)
+	[ $rc = 0 ] && [ "$nr" = $2 ] && ! grep -q "not counted" words
+}
+
+# A user's program is counted. Meanwhile the administrator counts on all CPUs.
 run_evicted() { # FORM COMMAND
 	rm -f begun over
 	su nobody -s /bin/sh -c "$2 sh -c 'echo >begun; until [ -e over ]; do $program spin 100000; done; exit 7'" 2>words &
@@ -135,7 +145,7 @@ cd /tmp || exit 1
 unload_modules
 case $PMU in
 unequal)
-	plan 11
+	plan 13
 	insmod /modules/perfcounters.ko
 	insmod /modules/pfm_soft.ko
 	insmod /modules/pfm_ring.ko
@@ -150,6 +160,8 @@ unequal)
 		check "9.6 pfc stat, $form: on CPUs that differ, events run by turns on common counters" test_multiplexed $form
 	done
 	check "9.6 pfc stat -a: CPUs that differ are all counted" test_all_cpus
+	check "9.6 pfc stat -C 0: a CPU with eight counters counts eight events all the time" test_eight_events "-C 0" 8
+	check "9.6 pfc stat -a: CPUs that differ count eight events by turns on common counters" test_eight_events -a 0
 	;;
 *)
 	plan 7

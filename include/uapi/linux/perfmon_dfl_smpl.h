@@ -41,6 +41,7 @@ struct pfm_dfl_smpl_arg {
  * @hdr_buf_flags: zero
  * @hdr_lost: number of samples before the last entry that were not taken because sampling was
  *	throttled
+ * @hdr_throttled: nanoseconds for which sampling was throttled before the last entry
  * @hdr_reserved: zero
  */
 struct pfm_dfl_smpl_hdr {
@@ -52,7 +53,8 @@ struct pfm_dfl_smpl_hdr {
 	__u32	hdr_version;
 	__u32	hdr_buf_flags;
 	__u64	hdr_lost;
-	__u64	hdr_reserved[9];
+	__u64	hdr_throttled;
+	__u64	hdr_reserved[8];
 };
 
 /**

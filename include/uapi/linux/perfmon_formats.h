@@ -35,7 +35,7 @@ struct perfmon_nway_arg {
  * @total: number of buffers that have become full so far
  * @masked: how often the context was masked because all buffers were full
  * @lost: number of samples before the last entry that were not taken because sampling was throttled
- * @reserved: zero
+ * @throttled: nanoseconds for which sampling was throttled before the last entry
  * @used: size of the entries in each buffer in bytes
  *
  * When a buffer becomes full, a message is queued if the PMD that overflowed has
@@ -51,7 +51,7 @@ struct perfmon_nway_hdr {
 	__u64	total;
 	__u64	masked;
 	__u64	lost;
-	__u64	reserved;
+	__u64	throttled;
 	__u64	used[16];
 };
 
@@ -80,11 +80,12 @@ struct perfmon_histogram_arg {
  * @outside: number of samples whose instruction address has no bucket
  * @lost: number of samples before the last counted one that were not taken because sampling was
  *	throttled
+ * @throttled: nanoseconds for which sampling was throttled before the last counted sample
  * @reserved: zero
  * @buckets: number of samples in each bucket
  *
  * The buffer of the format "histogram" never becomes full. PERFMON_RESTART sets @samples, @outside,
- * @lost and @buckets to 0.
+ * @lost, @throttled and @buckets to 0.
  */
 struct perfmon_histogram {
 	__u64	base;
@@ -93,7 +94,8 @@ struct perfmon_histogram {
 	__u64	samples;
 	__u64	outside;
 	__u64	lost;
-	__u64	reserved[2];
+	__u64	throttled;
+	__u64	reserved;
 	__u64	buckets[];
 };
 

@@ -206,6 +206,11 @@ impl Process {
         NonNull::new(number).map(Self).ok_or(ESRCH)
     }
 
+    /// Returns whether this is the same process.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
     /// Returns the pointer, for C.
     pub(super) fn as_ptr(&self) -> *mut bindings::pid {
         self.0.as_ptr()

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Limits per user: kernel memory of contexts, traces and records of accounted tasks, number of
-//! traces and of traced processes.
+//! contexts, of traces and of traced processes.
 //! The sums are kept by `sys/shim/account.c`.
 //!
 //! An amount is added to the account of the user and to the accounts of the owners of the user's
 //! user namespaces. Sample buffers are charged to `RLIMIT_MEMLOCK` as well, and all memory is
 //! charged to the control group of the task that allocates it.
 
+use kernel::bindings;
 use kernel::cred::Credential;
 use kernel::error::{code::ENOMEM, to_result, Error, Result};
 use kernel::sync::aref::ARef;
@@ -17,11 +18,17 @@ pub(crate) use super::shim::Resource;
 use super::task::TaskRef;
 use super::{access, shim};
 
+/// Number of contexts that a user without `CAP_SYS_RESOURCE` can have. An administrator's load that
+/// evicts other contexts looks at all attached ones.
+const MAX_CONTEXTS: usize = 16_384;
+
 /// Bytes that are charged to a user until the charge is dropped.
 ///
 /// Context: drop in any context but NMI, without a run-queue lock.
 pub(crate) struct Charge {
     user: ARef<Credential>,
+    /// The context that the bytes are for, counted to the user. `None` for other bytes.
+    _context: Option<ResourceCharge>,
     /// The user had `CAP_SYS_RESOURCE` in the initial user namespace: the amount is not limited.
     unlimited: bool,
     bytes: u64,
@@ -39,6 +46,7 @@ impl Charge {
         let free = unsafe { shim::pfm_account_is_unlimited() };
         let nothing = Self {
             user: access::of_caller(),
+            _context: None,
             unlimited: free,
             bytes: 0,
         };
@@ -58,14 +66,38 @@ impl Charge {
             user,
             unlimited,
             bytes: 0,
+            _context: None,
         };
         nothing.charge(bytes)
+    }
+
+    /// Charges the `bytes` of a new context to the caller, and counts the context. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the caller has [`MAX_CONTEXTS`] or the memory's limit would be exceeded,
+    /// `ENOMEM`.
+    pub(crate) fn of_context(bytes: usize) -> Result<Self> {
+        let mut charge = Self::of_caller(bytes)?;
+        let most = match charge.unlimited {
+            true => usize::MAX,
+            false => MAX_CONTEXTS,
+        };
+        let error = Error::from_errno(-(bindings::EDQUOT as i32));
+        charge._context = Some(ResourceCharge::of(
+            &charge.user,
+            Resource::Contexts,
+            most,
+            error,
+        )?);
+        Ok(charge)
     }
 
     /// Returns an empty charge of the same user.
     pub(crate) fn empty(&self) -> Self {
         Self {
             user: self.user.clone(),
+            _context: None,
             unlimited: self.unlimited,
             bytes: 0,
         }

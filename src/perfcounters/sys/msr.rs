@@ -130,6 +130,16 @@ pub(crate) fn time_stamp() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// Returns whether user code on this CPU may execute RDPMC (CR4.PCE). Preemption off.
+#[inline]
+pub(crate) fn is_rdpmc_enabled() -> bool {
+    const PCE: u64 = 1 << 8;
+    let cr4: u64;
+    // SAFETY: The kernel may read CR4, which has no side effects.
+    unsafe { asm!("mov {}, cr4", out(reg) cr4, options(nostack, nomem, preserves_flags)) }
+    cr4 & PCE != 0
+}
+
 /// Returns whether a counter of this CPU keeps a value that is written to it. `_reserved` must
 /// contain the control register of the counter, so that perf does not use the counter at the same
 /// time.

@@ -230,7 +230,11 @@ fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
         calls::DELETE_EVTSETS => delete_sets(&*context()?, read(arg)?),
         calls::GETINFO_EVTSETS => set_infos(&*context()?, read(arg)?),
         calls::READ_RUNS => read_runs(&*context()?, read(arg)?),
-        calls::RESTART => context()?.restart(),
+        calls::RESTART => {
+            let context = context()?;
+            context.check_block()?;
+            context.restart()
+        }
         calls::PAUSE => match read::<u32>(arg)? {
             0 => context()?.pause(false),
             1 => context()?.pause(true),

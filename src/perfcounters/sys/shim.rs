@@ -48,8 +48,10 @@ pub(crate) enum Resource {
     Traces,
     /// All traces, including traces that have ended and that an open file still holds.
     HeldTraces,
-    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each call that asks the
-    /// security modules uses a kernel thread.
+    /// Contexts that exist.
+    Contexts,
+    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each uses a kernel
+    /// thread.
     PermissionChecks,
 }
 

@@ -15,6 +15,7 @@ use engine::calls::{
 use selfpage::{counter, Mapping, SelfPage};
 
 use crate::device::{create, fail, ioctl, ioctl_vector, open, Format};
+use crate::event::are_countable;
 use crate::ring::Ring;
 
 /// Creates a context and returns its file descriptor.
@@ -45,13 +46,16 @@ pub unsafe extern "C" fn pfm_create_context(
     }
 }
 
-/// Writes PMCs (control registers) of a context.
+/// Writes PMCs. Refuses an event that its counter cannot count, with `EINVAL`.
 ///
 /// # Safety
 ///
 /// `pmcs` points to `n` elements that are valid for reads.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_write_pmcs(fd: c_int, pmcs: *mut Pmc, n: c_int) -> c_int {
+    if !are_countable(pmcs, n) {
+        return fail(libc::EINVAL);
+    }
     // SAFETY: By the function's contract `pmcs` points to `n` elements that the kernel may access.
     unsafe { ioctl_vector(fd, WRITE_PMCS, pmcs, n) }
 }

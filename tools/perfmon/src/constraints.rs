@@ -3,7 +3,10 @@
 //! Determines the general counters that can count an event. On some processors only part of the
 //! counters can count an event; the other counters count nothing, or other events.
 
+// libperfmon includes this file by its path, hence the paths.
+#[path = "constraints/amd.rs"]
 mod amd;
+#[path = "constraints/intel.rs"]
 mod intel;
 
 /// A range of events that only some counters count correctly.

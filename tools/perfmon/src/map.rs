@@ -110,10 +110,16 @@ impl Map {
     }
 
     /// Removes the registers that some CPUs lack, so that a thread is counted on each CPU.
-    pub fn common_to_all_cpus(mut self) -> Self {
+    pub fn common_to_all_cpus(self) -> Self {
+        self.common_to_cpus(|cpus| cpus.is_empty())
+    }
+
+    /// Removes the registers whose list of CPUs does not satisfy `is_common`. The list is empty for a
+    /// register that all CPUs have.
+    pub fn common_to_cpus(mut self, is_common: impl Fn(&str) -> bool) -> Self {
         if let Some(hardware) = &mut self.hardware {
-            hardware.pmcs.retain(|r| r.cpus.is_empty());
-            hardware.pmds.retain(|r| r.cpus.is_empty());
+            hardware.pmcs.retain(|r| is_common(&r.cpus));
+            hardware.pmds.retain(|r| is_common(&r.cpus));
         }
         self
     }
@@ -265,6 +271,10 @@ PMD1 D address=0xc2 width=48 pmcs=0x2 rdpmc=0x1 cpus=0,2-3
         assert_eq!(hardware.cores, ["0x20", "0x40"]);
         assert_eq!(map.pmc(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
         assert_eq!(map.pmd(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
+        let common = map
+            .clone()
+            .common_to_cpus(|cpus| cpus.is_empty() || cpus == "0,2-3");
+        assert!(common.pmc(1).is_some() && common.pmd(1).is_some());
         let map = map.common_to_all_cpus();
         assert!(map.pmc(0).is_some() && map.pmd(0).is_some());
         assert!(map.pmc(1).is_none() && map.pmd(1).is_none());

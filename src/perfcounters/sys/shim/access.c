@@ -468,11 +468,14 @@ struct pid *pfm_current_process(void)
 }
 
 /*
- * Returns true if @process may still stop the current thread, by ptrace's rule and with the
- * credentials of the present leader of @process. A thread that executes a program becomes the
- * leader of its process. Called in process context.
+ * Returns true if that process may still stop the current thread, by ptrace's rule and with the
+ * credentials of its present leader. If another thread of it executes a program, that thread
+ * becomes the leader. With @ask_lsm, a worker also asks the security modules whether a task with
+ * these credentials may read the thread's memory. It does not ask whether the task may stop the
+ * thread, because Yama decides that by the ancestors of the task that asks. Process context. With
+ * @ask_lsm, caller holds none of the module's locks.
  */
-bool pfm_may_stop_current(struct pid *process)
+bool pfm_may_stop_current(struct pid *process, bool ask_lsm)
 {
 	struct task_struct *leader = get_pid_task(process, PIDTYPE_TGID);
 	const struct cred *cred;
@@ -486,7 +489,8 @@ bool pfm_may_stop_current(struct pid *process)
 		may = true;
 	} else {
 		cred = get_task_cred(leader);
-		may = pfm_ptrace_allows(cred, current, NULL);
+		may = pfm_ptrace_allows(cred, current, NULL) &&
+		      !(ask_lsm && pfm_check_access_as(cred, current, false) == -EPERM);
 		put_cred(cred);
 	}
 	put_task_struct(leader);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Limits per user: kernel memory, traced processes and traces (sys/account.rs).
+ * Limits per user: kernel memory, contexts, traced processes and traces (sys/account.rs).
  *
  * The table of accounts works like the table of ucounts, which modules cannot use. An amount is
  * charged to the account of the user, and to the accounts of the owners of the user's namespace and
@@ -248,7 +248,7 @@ static int users_show(struct seq_file *seq, void *unused)
 	struct pfm_user *user;
 	int bucket;
 
-	seq_puts(seq, "uid\tbytes\tprocesses\ttraces\theld\n");
+	seq_puts(seq, "uid\tbytes\tprocesses\ttraces\theld\tcontexts\n");
 	spin_lock_irq(&users_lock);
 	hash_for_each(users, bucket, user, node) {
 		const struct account *account = &user->account;

@@ -304,8 +304,11 @@ void pfm_idle_queue(unsigned int milliseconds)
 	mod_delayed_work(pfm_work, &idle, msecs_to_jiffies(milliseconds));
 }
 
+static void rdpmc_init_works(void);
+
 int pfm_work_start(void)
 {
+	rdpmc_init_works();
 	pfm_work = alloc_workqueue("perfmon", WQ_UNBOUND, 0);
 	cpu_work = alloc_workqueue("perfmon_cpu", WQ_PERCPU, 0);
 	if (pfm_work && cpu_work)
@@ -379,43 +382,50 @@ int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_str
 /*
  * Permission to execute RDPMC, which is given per address space. As in perf,
  * mm->context.perf_rdpmc_allowed counts the permissions. Each switch to another address space sets
- * CR4.PCE from mm->context.perf_rdpmc_allowed. If RDPMC is allowed, perf also clears the counters
- * that it has used at the switch. Modules cannot write CR4. To make a CPU switch, a worker on the
- * CPU uses another address space, then the caller's, then the first one again.
+ * CR4.PCE from it; if RDPMC is allowed, the switch also has perf clear the counters that it has
+ * used. Modules cannot write CR4. To make the CPU of the caller switch, a worker takes another
+ * address space, then the caller's, then the other one again.
  */
-struct rdpmc_switches {
+struct rdpmc_switch_work {
+	struct work_struct work;
 	struct mm_struct *other, *mine;
 	struct completion done;
-	atomic_t left;
+	/* Whether CR4.PCE was set with the address space of the caller. */
+	bool works;
 	refcount_t refs;
-	struct rdpmc_switch_work {
-		struct work_struct work;
-		struct rdpmc_switches *all;
-	} work[];
 };
 
-static void rdpmc_put(struct rdpmc_switches *all)
+/* Returns true if user code on this CPU may execute RDPMC. */
+static bool rdpmc_works(void)
 {
-	if (!refcount_dec_and_test(&all->refs))
+	unsigned long cr4;
+
+	asm volatile("mov %%cr4, %0" : "=r" (cr4));
+	return cr4 & X86_CR4_PCE;
+}
+
+static void rdpmc_put(struct rdpmc_switch_work *switch_work)
+{
+	if (!refcount_dec_and_test(&switch_work->refs))
 		return;
-	mmput_async(all->other);
-	mmput_async(all->mine);
-	kvfree(all);
+	mmput_async(switch_work->other);
+	mmput_async(switch_work->mine);
+	kfree(switch_work);
 }
 
 static void rdpmc_switch(struct work_struct *work)
 {
-	struct rdpmc_switches *all = container_of(work, struct rdpmc_switch_work, work)->all;
+	struct rdpmc_switch_work *switch_work = container_of(work, struct rdpmc_switch_work, work);
 
-	kthread_use_mm(all->other);
-	kthread_unuse_mm(all->other);
-	kthread_use_mm(all->mine);
-	kthread_unuse_mm(all->mine);
-	kthread_use_mm(all->other);
-	kthread_unuse_mm(all->other);
-	if (atomic_dec_and_test(&all->left))
-		complete(&all->done);
-	rdpmc_put(all);
+	kthread_use_mm(switch_work->other);
+	kthread_unuse_mm(switch_work->other);
+	kthread_use_mm(switch_work->mine);
+	switch_work->works = rdpmc_works();
+	kthread_unuse_mm(switch_work->mine);
+	kthread_use_mm(switch_work->other);
+	kthread_unuse_mm(switch_work->other);
+	complete(&switch_work->done);
+	rdpmc_put(switch_work);
 }
 
 static struct mm_struct *mm_of_init(void)
@@ -431,68 +441,81 @@ static struct mm_struct *mm_of_init(void)
 	return mm;
 }
 
-/* Maximum wait for the worker of a CPU that a task of higher priority occupies, in milliseconds. */
+/*
+ * Makes a CPU switch to another address space, so that it switches back when it continues with a
+ * task. There is one work per CPU, so that calls cannot queue more than that while a task of higher
+ * priority occupies the CPU.
+ */
+static void rdpmc_leave_mm(struct work_struct *work)
+{
+	struct mm_struct *other = mm_of_init();
+
+	if (!other)
+		return;
+	kthread_use_mm(other);
+	kthread_unuse_mm(other);
+	mmput(other);
+}
+
+static DEFINE_PER_CPU(struct work_struct, rdpmc_leave_works);
+
+static void rdpmc_init_works(void)
+{
+	unsigned int cpu;
+
+	for_each_possible_cpu(cpu)
+		INIT_WORK(per_cpu_ptr(&rdpmc_leave_works, cpu), rdpmc_leave_mm);
+}
+
+/* Longest wait for the worker of the caller's CPU, which a task of higher priority may occupy. */
 #define RDPMC_WAIT_MS	100
 
 /*
- * Makes the CPUs in @cpus switch to the caller's address space and to another one. Returns -ENOMEM,
- * or -EBUSY if a CPU did not switch in time; such a CPU still switches later. May sleep.
+ * Makes the caller's CPU switch to the caller's address space and to another one. Stores in @works
+ * whether the CPU had CR4.PCE set meanwhile. Returns -ENOMEM, or -EBUSY if the CPU did not switch
+ * in time; it still does so later. May sleep.
  */
-static int rdpmc_switch_on(const struct cpumask *cpus)
+static int rdpmc_switch_this_cpu(bool *works)
 {
-	unsigned int cpu, nr = 0, most = num_possible_cpus();
-	struct rdpmc_switches *all = kvzalloc(struct_size(all, work, most), GFP_KERNEL_ACCOUNT);
+	struct rdpmc_switch_work *switch_work = kzalloc_obj(*switch_work, GFP_KERNEL_ACCOUNT);
 	bool done;
 
-	if (!all)
+	if (!switch_work)
 		return -ENOMEM;
-	all->other = mm_of_init();
-	all->mine = get_task_mm(current);
-	if (!all->other || !all->mine || all->other == all->mine) {
-		done = all->other && all->other == all->mine;
-		if (all->other)
-			mmput(all->other);
-		if (all->mine)
-			mmput(all->mine);
-		kvfree(all);
+	switch_work->other = mm_of_init();
+	switch_work->mine = get_task_mm(current);
+	if (!switch_work->other || !switch_work->mine || switch_work->other == switch_work->mine) {
+		done = switch_work->other && switch_work->other == switch_work->mine;
+		if (switch_work->other)
+			mmput(switch_work->other);
+		if (switch_work->mine)
+			mmput(switch_work->mine);
+		kfree(switch_work);
 		return done ? 0 : -EBUSY;
 	}
-	init_completion(&all->done);
-	atomic_set(&all->left, 1);
-	refcount_set(&all->refs, 1);
-	for_each_cpu_and(cpu, cpus, cpu_online_mask) {
-		struct rdpmc_switch_work *work = &all->work[nr++];
-
-		work->all = all;
-		INIT_WORK(&work->work, rdpmc_switch);
-		refcount_inc(&all->refs);
-		atomic_inc(&all->left);
-		queue_work_on(cpu, cpu_work, &work->work);
-	}
-	if (atomic_dec_and_test(&all->left))
-		complete(&all->done);
-	done = wait_for_completion_killable_timeout(&all->done,
+	init_completion(&switch_work->done);
+	/* One for the worker, one for this function. */
+	refcount_set(&switch_work->refs, 2);
+	INIT_WORK(&switch_work->work, rdpmc_switch);
+	queue_work_on(raw_smp_processor_id(), cpu_work, &switch_work->work);
+	done = wait_for_completion_killable_timeout(&switch_work->done,
 						    msecs_to_jiffies(RDPMC_WAIT_MS)) > 0;
-	rdpmc_put(all);
+	if (done)
+		*works = switch_work->works;
+	rdpmc_put(switch_work);
 	return done ? 0 : -EBUSY;
 }
 
-static bool rdpmc_works(void)
-{
-	unsigned long cr4;
-
-	asm volatile("mov %%cr4, %0" : "=r" (cr4));
-	return cr4 & X86_CR4_PCE;
-}
-
 /*
- * Allows RDPMC in the caller's address space. Returns false if RDPMC cannot be allowed. A CPU that
- * does not use this address space yet sets CR4.PCE when it switches to this address space. May
- * sleep.
+ * Allows RDPMC in the caller's address space. Returns false if the administrator has forbidden it.
+ * A CPU that does not use this address space now sets CR4.PCE when it switches to it; the others
+ * set it when their workers have run. The self page shows PERFMON_SELF_RDPMC only on a CPU that has
+ * it set. May sleep.
  */
 bool pfm_rdpmc_allow(void)
 {
-	bool done = true;
+	unsigned int cpu;
+	bool works = true;
 
 	/* CR4 of this CPU tells about the other CPUs only if RDPMC was already allowed. */
 	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
@@ -501,9 +524,11 @@ bool pfm_rdpmc_allow(void)
 		 * mm_cpumask() yet sees the increment when it switches to this address space.
 		 */
 		smp_mb();
-		done = !rdpmc_switch_on(mm_cpumask(current->mm));
+		for_each_cpu_and(cpu, mm_cpumask(current->mm), cpu_online_mask)
+			queue_work_on(cpu, cpu_work, per_cpu_ptr(&rdpmc_leave_works, cpu));
+		rdpmc_switch_this_cpu(&works);
 	}
-	if (done && rdpmc_works())
+	if (works)
 		return true;
 	atomic_dec(&current->mm->context.perf_rdpmc_allowed);
 	return false;
@@ -517,12 +542,13 @@ bool pfm_rdpmc_allow(void)
  */
 int pfm_flush_perf_dirty_counters(void)
 {
+	bool works;
 	int error;
 
 	if (!current->mm)
 		return 0;
 	atomic_inc(&current->mm->context.perf_rdpmc_allowed);
-	error = rdpmc_switch_on(cpumask_of(raw_smp_processor_id()));
+	error = rdpmc_switch_this_cpu(&works);
 	atomic_dec(&current->mm->context.perf_rdpmc_allowed);
 	return error;
 }

@@ -62,7 +62,8 @@ enum pfm_resource {
 	/* PFM_TRACES: traces that have not ended. PFM_HELD_TRACES: all traces that exist. */
 	PFM_TRACES,
 	PFM_HELD_TRACES,
-	/* Concurrent calls of PERFTRACE_OPEN, which debugfs does not show. */
+	PFM_CONTEXTS,
+	/* Concurrent calls of PERFTRACE_OPEN; not shown in debugfs. */
 	PFM_PERMISSION_CHECKS,
 	PFM_NR_RESOURCES,
 };
@@ -110,7 +111,7 @@ void pfm_procfs_unmount(void);
 bool pfm_may_watch(struct task_struct *task);
 int pfm_check_access(struct task_struct *task, bool attach);
 struct pid *pfm_current_process(void);
-bool pfm_may_stop_current(struct pid *process);
+bool pfm_may_stop_current(struct pid *process, bool ask_lsm);
 int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool attach);
 int pfm_check_cred_access(const struct cred *cred);
 bool pfm_has_rights_of(const struct cred *cred);

@@ -37,7 +37,7 @@
 
 /* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_format) == 88);
-static_assert(sizeof(struct perfmon_overflow) == 80);
+static_assert(sizeof(struct perfmon_overflow) == 88);
 static_assert(sizeof(struct perfmon_layout) == 24);
 /* Page in src/engine/ring.rs has the layout of struct perfmon_ring_page. */
 static_assert(sizeof(struct perfmon_ring_page) == 56);
@@ -87,21 +87,21 @@ static void notifier_put(struct pfm_notifier *notifier)
 
 /*
  * Task work of the monitored thread: sleeps until @may_continue is set. A signal ends the sleep, as
- * in perfmon2. The sleep also ends if the process on whose behalf the thread sleeps exits or may
- * not stop the thread any more, which is checked every second.
+ * in perfmon2. So does the exit of the process on whose behalf the thread sleeps, or the loss of
+ * its permission to stop the thread, which is checked every second, with the security modules.
  */
 static void notifier_block_work(struct callback_head *head)
 {
 	struct pfm_notifier *notifier = container_of(head, struct pfm_notifier, block_work);
 	struct pid *requester = notifier->requester;
-	bool may = pfm_may_stop_current(requester);
+	bool may = pfm_may_stop_current(requester, false);
 	const void *context;
 
 	/* After this store another overflow can queue this task work again. */
 	atomic_set(&notifier->is_blocking, 0);
 	while (may && !wait_event_interruptible_timeout(notifier->restart_waiters,
 							READ_ONCE(notifier->may_continue), HZ))
-		may = pfm_may_stop_current(requester);
+		may = pfm_may_stop_current(requester, true);
 	put_pid(requester);
 	if (!may) {
 		/* The context is freed a grace period after @live_context was set to NULL. */

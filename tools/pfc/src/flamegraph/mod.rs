@@ -30,6 +30,11 @@ const LETTER_WIDTH: f64 = 7.0;
 /// Minimum width of a function in pixels; narrower functions are left out.
 const MIN_WIDTH: f64 = 0.1;
 
+/// Rules of style for the text of a picture, which has no background of its own: the text is dark on
+/// a light page and light on a dark one.
+pub const TEXT_STYLE: &str = ":root{color-scheme:light dark}text{fill:#1f2328}\
+     @media (prefers-color-scheme: dark){text{fill:#e6edf3}}";
+
 /// The JavaScript code in the picture, which the browser runs.
 const SCRIPT: &str = include_str!("zoom.js");
 
@@ -162,9 +167,8 @@ fn render_svg(stacks: &BTreeMap<String, u64>, title: &str) -> Result<String, std
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
          <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          viewBox=\"0 0 {WIDTH} {height}\" font-family=\"monospace\" font-size=\"12\">\n\
-         <style>.f{{cursor:pointer}}.f:hover rect{{stroke:black}}.found rect{{fill:rgb(230,0,230)}}\
-         text{{pointer-events:none}}</style>\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#fffbe8\"/>\n\
+         <style>{TEXT_STYLE}.f{{cursor:pointer}}.f text{{fill:black}}.f:hover rect{{stroke:gray}}\
+         .found rect{{fill:rgb(230,0,230)}}text{{pointer-events:none}}</style>\n\
          <text x=\"{}\" y=\"20\" text-anchor=\"middle\" font-size=\"16\">{}</text>\n\
          <text id=\"about\" x=\"{MARGIN}\" y=\"38\">click: zoom; Ctrl-F: find</text>\n\
          {}<script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n",
@@ -224,6 +228,7 @@ mod tests {
         assert!(line("f&lt;int&gt;").contains("3 samples, 37.50%"));
         assert!(line("ls").contains("data-x=\"0.0000000\""));
         assert!(text.contains("a &amp; b"));
+        assert!(text.contains("prefers-color-scheme: dark") && !text.contains("height=\"100%\""));
         assert_eq!(text.matches("<g ").count(), text.matches("</g>").count());
     }
 

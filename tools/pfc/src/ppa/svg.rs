@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::flamegraph::escape_xml;
+use crate::flamegraph::{escape_xml, TEXT_STYLE};
 use crate::ppa::timeline::{Interval, Timeline, PART_NAMES};
 
 /// Size and margins of the picture of a recording, in pixels.
@@ -18,6 +18,10 @@ const BOTTOM: f64 = 50.0;
 const MIN_WIDTH: f64 = 1.0;
 /// Colours of the parts of a task's time, which also colour-blind readers can distinguish.
 const COLOURS: [&str; 5] = ["#4477aa", "#ee7733", "#aa3377", "#ddcc77", "#e4e4e4"];
+
+/// Rules of style for the axes and, on a dark page, for the time in which the task was blocked.
+const STYLE: &str = "line{stroke:#1f2328}\
+     @media (prefers-color-scheme: dark){line{stroke:#e6edf3}rect[fill='#e4e4e4']{fill:#3d444d}}";
 
 /// The horizontal scale of the picture.
 struct Scale {
@@ -83,7 +87,7 @@ pub fn render_svg(timeline: &Timeline) -> String {
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
          <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
          viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"monospace\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <style>{TEXT_STYLE}{STYLE}</style>\n\
          <text x=\"{}\" y=\"20\" text-anchor=\"middle\" font-size=\"16\">{title}</text>\n\
          {text}</svg>\n",
         WIDTH / 2.0,
@@ -109,7 +113,7 @@ fn draw_axes(text: &mut String, timeline: &Timeline, total: &Interval) -> std::f
         let y = Scale::y(share);
         writeln!(
             text,
-            "<line x1=\"{}\" y1=\"{y:.1}\" x2=\"{LEFT}\" y2=\"{y:.1}\" stroke=\"black\"/>\
+            "<line x1=\"{}\" y1=\"{y:.1}\" x2=\"{LEFT}\" y2=\"{y:.1}\"/>\
              <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{share}%</text>",
             LEFT - 5.0,
             LEFT - 8.0,
@@ -127,7 +131,7 @@ fn draw_axes(text: &mut String, timeline: &Timeline, total: &Interval) -> std::f
         let x = LEFT + at / span.max(f64::MIN_POSITIVE) * (WIDTH - LEFT - RIGHT);
         writeln!(
             text,
-            "<line x1=\"{x:.1}\" y1=\"{base}\" x2=\"{x:.1}\" y2=\"{}\" stroke=\"black\"/>\
+            "<line x1=\"{x:.1}\" y1=\"{base}\" x2=\"{x:.1}\" y2=\"{}\"/>\
              <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{at:.digits$}</text>",
             base + 5.0,
             base + 18.0,
@@ -205,6 +209,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains(">user 12.50%</text>"), "{text}");
+        assert!(text.contains("prefers-color-scheme: dark") && !text.contains("height=\"100%\""));
         assert!(
             text.contains("<title>1.000 s to 2.000 s, user 0.00%, system 0.00%, interrupts 50.00%")
         );

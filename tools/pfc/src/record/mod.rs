@@ -98,7 +98,7 @@ pub fn prepare(
     scope: Scope,
     target: &Target,
 ) -> Result<(Vec<Attribute>, Contexts), Failure> {
-    let machine = Machine::read(scope == Scope::System);
+    let machine = Machine::read(target.cpus());
     let (events, config) = choose_config(device, args, scope, &machine, target)?;
     let attributes = perf_attributes(&events, &config, args);
     Ok((

@@ -8,6 +8,7 @@ use std::path::Path;
 use perfcounters::{Counters, State};
 use perfmon::Map;
 
+use super::parse_cpu_list;
 use crate::error::Failure;
 use crate::units::ScaledUnit;
 
@@ -210,11 +211,17 @@ fn split_modes(word: &str) -> (&str, Option<(bool, bool)>) {
 }
 
 impl Machine {
-    /// Reads the properties of this machine.
-    pub fn read(is_system_wide: bool) -> Self {
+    /// Reads the properties of this machine. `counted` has the CPUs that are counted; `None` if
+    /// threads are counted, which run on any CPU. Registers that one of these CPUs lacks are left
+    /// out.
+    pub fn read(counted: Option<&[u32]>) -> Self {
+        let is_on_all = |list: &str| match (counted, parse_cpu_list(list)) {
+            (Some(counted), Some(there)) => counted.iter().all(|cpu| there.contains(cpu)),
+            _ => list.is_empty(),
+        };
         // If the module perfcounters is not loaded, the machine's map of registers has no
         // registers.
-        let map = Map::read().unwrap_or_default().common_to_all_cpus();
+        let map = Map::read().unwrap_or_default().common_to_cpus(is_on_all);
         let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
             name if name.starts_with("amd") => Some(Vendor::Amd),
@@ -234,7 +241,7 @@ impl Machine {
             family: number("cpu family"),
             model: number("model"),
             is_privileged: is_privileged(),
-            is_system_wide,
+            is_system_wide: counted.is_some(),
         }
     }
 

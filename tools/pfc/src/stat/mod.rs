@@ -67,6 +67,16 @@ pub enum Target {
     Cpus(Vec<u32>),
 }
 
+impl Target {
+    /// Returns the CPUs that are counted; `None` if threads are.
+    pub fn cpus(&self) -> Option<&[u32]> {
+        match self {
+            Self::Cpus(cpus) => Some(cpus),
+            Self::Command | Self::Threads(_) => None,
+        }
+    }
+}
+
 /// The result of one run; the option `-r` makes several runs.
 pub struct Counts {
     /// The sums of each source, in the order of the configuration's sources.
@@ -83,7 +93,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    let machine = Machine::read(scope == Scope::System);
+    let machine = Machine::read(target.cpus());
     let (events, groups) = match args.events.is_empty() {
         true => (machine.default_events(), Vec::new()),
         false => groups::parse_groups(&args.events)?

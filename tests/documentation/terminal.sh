@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Draws pictures of terminals. The scripts of this directory source this file after
+# tools/rig/lib.sh.
+
+# draw_screen TYPESCRIPT ROWS COLUMNS WORD COMMENT: prints the last screen of a typescript as SVG.
+# WORD must be in its first lines. pyte emulates the terminal. pyte is installed in a separate
+# virtual environment, as no test needs it.
+draw_screen() {
+	local typescript=$1
+	shift
+	[ -x "$CACHE/terminal/bin/python" ] || {
+		inside python3 -m venv "$CACHE/terminal"
+		inside "$CACHE/terminal/bin/pip" install -q --disable-pip-version-check pyte==0.8.2
+	}
+	cp "$typescript" "$CACHE/typescript"
+	inside "$CACHE/terminal/bin/python" "$TOP/tests/documentation/screen.py" "$CACHE/typescript" "$@"
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whether a counter can count the event that a PMC selects, by the tables of `pfc stat`.
+#![expect(unsafe_code, reason = "CPUID, and a copy of the caller's array")]
+
+use core::arch::x86_64::__cpuid;
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+
+use engine::calls::{Pmc, VECTOR_MAX};
+
+use crate::constraints::{amd_counters, amd_missing, intel_counters, intel_missing};
+
+/// The PMCs below this number are the event selectors of the counters with the same number.
+const NR_SELECTORS: u16 = 16;
+/// The bit of an event selector that makes its counter count.
+const ENABLE: u64 = 1 << 22;
+/// The largest number of PMCs that the kernel accepts in a call.
+const MAX_PMCS: usize = VECTOR_MAX / size_of::<Pmc>();
+
+/// Returns false if one of `n` PMCs enables an event that its counter cannot count on this
+/// processor, or that no counter can count alone. Returns true if the PMCs cannot be read: the
+/// kernel then refuses them.
+pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
+    let Some(nr) = usize::try_from(n).ok().filter(|nr| *nr <= MAX_PMCS) else {
+        return true;
+    };
+    let mut copy = [const { MaybeUninit::<Pmc>::uninit() }; MAX_PMCS];
+    let size = nr.wrapping_mul(size_of::<Pmc>());
+    let (to, from) = (
+        libc::iovec {
+            iov_base: copy.as_mut_ptr().cast(),
+            iov_len: size,
+        },
+        libc::iovec {
+            iov_base: pmcs.cast_mut().cast(),
+            iov_len: size,
+        },
+    );
+    // The kernel copies the array, because its address may be invalid.
+    // SAFETY: The kernel checks both addresses, and `copy` has room for `size` bytes.
+    let got =
+        unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) };
+    if usize::try_from(got) != Ok(size) {
+        return true;
+    }
+    let Some(processor) = Processor::current() else {
+        return true;
+    };
+    copy.iter().take(nr).all(|pmc| {
+        // SAFETY: The kernel has copied `nr` PMCs. They are integers, so any bytes are valid.
+        let pmc = unsafe { pmc.assume_init_ref() };
+        pmc.reg_num >= NR_SELECTORS
+            || pmc.reg_value & ENABLE == 0
+            || processor.can_count(pmc.reg_num, pmc.reg_value)
+    })
+}
+
+/// A processor that has tables of events.
+struct Processor {
+    is_intel: bool,
+    family: u32,
+    model: u32,
+}
+
+impl Processor {
+    /// Returns the processor of this machine; `None` if it is neither Intel's nor AMD's.
+    fn current() -> Option<Self> {
+        // SAFETY: Every x86-64 processor has CPUID with these leaves.
+        let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1)) };
+        let is_intel = match vendor.ebx {
+            // "Genu"ineIntel, "Auth"enticAMD, "Hygo"nGenuine
+            0x756e_6547 => true,
+            0x6874_7541 | 0x6f67_7948 => false,
+            _ => return None,
+        };
+        let (base, extended) = ((version.eax >> 8) & 0xf, (version.eax >> 20) & 0xff);
+        Some(Self {
+            is_intel,
+            family: match base {
+                0xf => base.wrapping_add(extended),
+                _ => base,
+            },
+            model: ((version.eax >> 4) & 0xf) | ((version.eax >> 12) & 0xf0),
+        })
+    }
+
+    fn can_count(&self, counter: u16, select: u64) -> bool {
+        let (missing, counters) = match self.is_intel {
+            true => (
+                intel_missing(self.family, self.model, select),
+                intel_counters(self.family, self.model, select),
+            ),
+            false => (
+                amd_missing(self.family, select),
+                amd_counters(self.family, select),
+            ),
+        };
+        missing.is_none() && (counters >> counter) & 1 != 0
+    }
+}
