@@ -318,7 +318,8 @@ static void test_unprivileged(void)
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
 		fd = open(PPACTL, O_RDONLY);
-		status |= write_entry(pid, "1 0 0 1") == -EPERM && read(fd, &byte, 1) < 0 && errno == EPERM;
+		status |= write_entry(pid, "1 0 0 1") == -EPERM && read(fd, &byte, 1) < 0 &&
+			  errno == EPERM;
 		status |= (ppa_write(task_path(pid, "ppactl"), "1 0 0 1") == -EPERM) << 1;
 		fd = open(task_path(pid, "ppa"), O_RDONLY);
 		status |= (read(fd, &byte, 1) < 0 && errno == EPERM) << 2;

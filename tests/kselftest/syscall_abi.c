@@ -115,7 +115,8 @@ static int run_shell(const char *command)
 
 static void test_names(void)
 {
-	is(run_shell("pfc trace start abi --kernel syscalls --format text -o abi.txt -- /tests/syscall_abi calls"),
+	is(run_shell("pfc trace start abi --kernel syscalls --format text -o abi.txt "
+		     "-- /tests/syscall_abi calls"),
 	   0, "3.11 pfc trace --kernel syscalls: a program that makes calls of each ABI");
 	ok(!run_shell("grep -q 'sys_enter: number=39 abi=\"x86_64\" name=\"getpid\"$' abi.txt"),
 	   "3.11 pfc trace: call 39 of x86_64 is getpid");

@@ -87,17 +87,15 @@ static bool called_by_project(void)
 	return false;
 }
 
-typedef void *alloc_fn(const void *old, size_t size, unsigned long align, gfp_t flags, int node);
-
 /*
  * The allocator that slow_alloc() calls, and NULL outside of slow_alloc(). Only the process "slow"
  * uses it, which has one thread.
  */
-static alloc_fn *delayed;
+static void *(*delayed)(const void *old, size_t size, unsigned long align, gfp_t flags, int node);
 
 /*
- * Runs instead of an allocator: sleeps, as a caller does whose control group is full, and then calls
- * the allocator. A kprobe's handler itself must not sleep, and a busy loop there would keep
+ * Runs instead of an allocator: sleeps, as a caller does whose control group is full, and then
+ * calls the allocator. A kprobe's handler itself must not sleep, and a busy loop there would keep
  * interrupts off.
  */
 static noinline __nocfi void *slow_alloc(const void *old, size_t size, unsigned long align,
@@ -119,7 +117,7 @@ static int fail_call(struct kprobe *kp, struct pt_regs *regs)
 	if (current->tgid == READ_ONCE(slow) && point->sized && regs->si && !delayed &&
 	    (regs->cx & (__GFP_ACCOUNT | __GFP_DIRECT_RECLAIM)) ==
 	    (__GFP_ACCOUNT | __GFP_DIRECT_RECLAIM)) {
-		delayed = (alloc_fn *)kp->addr;
+		delayed = (void *)kp->addr;
 		regs->ip = (unsigned long)slow_alloc;
 		return 1;
 	}

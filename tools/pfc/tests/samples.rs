@@ -18,7 +18,10 @@ fn r1_9_a_file_that_is_no_perf_data_is_refused() {
     let exe = std::env::current_exe().expect("a path");
     let exe = exe.to_string_lossy();
     assert_refused(&["report", "-i", &exe], "not a perf.data");
-    assert_refused(&["script", "--folded", "-i", "/dev/null"], "not a perf.data");
+    assert_refused(
+        &["script", "--folded", "-i", "/dev/null"],
+        "not a perf.data",
+    );
     assert_refused(&["report", "-i", "/"], "cannot read");
 }
 

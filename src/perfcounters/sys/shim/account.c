@@ -88,7 +88,7 @@ static struct account account_of_owner(const struct user_namespace *ns)
  * @last. Several namespaces may have the same owner, whose account is charged once.
  */
 static bool was_charged(const struct cred *cred, const struct user_namespace *last,
-		     struct account account)
+			struct account account)
 {
 	struct account before = account_of_user(cred);
 	struct user_namespace *ns;
@@ -161,7 +161,7 @@ static void uncharge_account(struct account account, struct pfm_amount less)
  * of the walk before the step of the namespace @last are undone. Caller holds users_lock.
  */
 static void uncharge_all(const struct cred *cred, struct pfm_amount less,
-		       const struct user_namespace *last)
+			 const struct user_namespace *last)
 {
 	struct account account = account_of_user(cred);
 	struct user_namespace *ns;

@@ -214,7 +214,7 @@ struct dentry *pfm_tree_subdir(const char *name)
 }
 
 static void add_row(struct dentry *dir, const char *kind, unsigned int n,
-		 const struct perfmon_register *row)
+		    const struct perfmon_register *row)
 {
 	char name[16];
 

@@ -331,7 +331,7 @@ static u64 interrupted_at(struct pt_regs *regs)
  * replaces one in the kernel unless @kernel is set.
  */
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
-	      struct pid_namespace *ns)
+		       struct pid_namespace *ns)
 {
 	overflow->regs = regs;
 	overflow->ip = regs ? interrupted_at(regs) : ip;

@@ -53,7 +53,7 @@ int pfm_notifier_wait_for(struct pfm_notifier *notifier, bool (*ready)(void *arg
 			  u64 nanoseconds);
 int pfm_notifier_fasync(struct pfm_notifier *notifier, int fd, struct file *file, int on);
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
-	      struct pid_namespace *ns);
+		       struct pid_namespace *ns);
 u64 pfm_now(void);
 u64 pfm_resolution(void);
 bool pfm_in_nmi(void);
