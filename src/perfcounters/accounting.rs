@@ -26,10 +26,10 @@ use crate::sys::{costs, cpu};
 /// of living tasks.
 const ENDED_POSITION: u64 = 1 << 62;
 /// The position of a reader for which the records of ended tasks were moved to `unread`. The reader
-/// gets only these records. Records of tasks that end later are left for the reader's next pass, or
-/// the present pass might never end.
+/// gets only these records. Records of tasks that end later are left for the reader's next pass,
+/// because otherwise the present pass might never end.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
-/// Bit of the flags of `PPA_GETINFO`: `PPA_UNSTABLE`.
+/// The bit `PPA_UNSTABLE` in the flags of `PPA_GETINFO`.
 const UNSTABLE: u32 = 8;
 /// Maximum number of tasks that one read returns.
 const MAX_TASKS_PER_READ: usize = 256;
@@ -180,7 +180,7 @@ impl Accounting {
         Ok(())
     }
 
-    /// Starts accounting, for all tasks or for those with entries.
+    /// Starts accounting, for all tasks or only for the tasks with an entry in `/proc/ppa`.
     pub(crate) fn start(&mut self) -> Result {
         self.create_cpu_stats()?;
         let AccountingConfig {
@@ -234,8 +234,9 @@ impl Accounting {
     }
 }
 
-/// Creates records for tasks that have none. Returns the number of tasks that got one. Sets
-/// `refused` to the number of tasks that got none: their user is at its limit, or memory is short.
+/// Creates records for tasks that have no record, and returns the number of these records. Sets
+/// `refused` to the number of tasks that got no record because their user is at its limit or memory
+/// is short.
 fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result<usize> {
     let (mut missing, mut added) = (0usize, 0usize);
     *refused = 0;
@@ -254,7 +255,8 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
         if let Some(mut record) = blanks.pop() {
             if record.fill(task).is_err() {
                 *refused = refused.wrapping_add(1);
-                // Not freed inside the RCU read-side critical section.
+                // Keep the record, because it must not be freed inside the RCU read-side critical
+                // section.
                 let _ = blanks.push_within_capacity(record);
                 return;
             }
@@ -270,8 +272,8 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
     Ok(added)
 }
 
-/// Reads or writes the four values of `kernel.ppa`. A write is `EPERM` without `CAP_PERFMON`; see
-/// [`AccountingConfig::new`] for other errors.
+/// Reads or writes the four values of `kernel.ppa`. A write fails with `EPERM` without
+/// `CAP_PERFMON`; see [`AccountingConfig::new`] for other errors.
 pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     if write {
         access::may_account()?;
@@ -307,8 +309,8 @@ pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     Ok(())
 }
 
-/// Reads or writes `kernel.ppa_levels`. A write is `EPERM` without `CAP_PERFMON`, and `EINVAL` for
-/// an invalid value.
+/// Reads or writes `kernel.ppa_levels`. A write fails with `EPERM` without `CAP_PERFMON`, and with
+/// `EINVAL` for an invalid value.
 pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
     if write {
         access::may_account()?;
@@ -483,8 +485,8 @@ pub(crate) fn free_delivered(told: &[TaskStats]) {
         probes: on, unread, ..
     } = &mut *all;
     for told in told.iter().filter(|told| told.has_ended()) {
-        // Search the record from the end of `unread`. The record need not be the last one, because
-        // other readers may add records at the same time.
+        // Search for the record from the end of `unread`. The record need not be the last one,
+        // because other readers may add records at the same time.
         let is_it = |place: &&mut Option<KBox<TaskRecord>>| {
             place.as_ref().is_some_and(|record| told.is_for(record))
         };
@@ -530,9 +532,9 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     Err(EAGAIN)
 }
 
-/// Calls `each` with the values of each CPU number below `nr_cpu_ids`. While accounting is off,
-/// only the idle time has a value, which the kernel has measured. Returns `EAGAIN` if the values of
-/// a CPU changed during each attempt to read them.
+/// Calls `each` with the values of each CPU number below `nr_cpu_ids`. While accounting is off, the
+/// idle time is the value that the kernel has measured, and the other values are 0. Returns
+/// `EAGAIN` if the values of a CPU changed during each attempt to read them.
 pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     let all = ACCOUNTING.lock();
     let khz = u64::from(ppa::Clock::choose().khz);
@@ -576,7 +578,7 @@ pub(crate) fn cpu_hotplug(here: bool) {
     }
 }
 
-/// Notes that the machine is being suspended (`suspend`), or has resumed. The time in between is
+/// Records that the machine is being suspended (`suspend`), or has resumed. The time in between is
 /// not counted.
 ///
 /// Context: on the only CPU that is online, interrupts off.
@@ -597,8 +599,8 @@ pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
     all.stop();
     all.cpu_stats = None;
-    // If accounting could not be started, stop() has not waited until its records were freed: wait
-    // here.
+    // If accounting could not be started, stop() has not waited until the task records were freed:
+    // wait here.
     ppa::wait_for_frees();
 }
 

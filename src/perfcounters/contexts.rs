@@ -3,19 +3,23 @@
 //! Monitoring contexts: virtual PMU registers for one thread or one CPU.
 //!
 //! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While the context counts, its
-//! active event set is *in the PMU* of at most one CPU, which [`State::cpu`] names. `State::cpu`
-//! changes only on that CPU, with interrupts off and the context's lock held, together with the
-//! per-CPU words `loaded` and `counting` of [`crate::sys::sched`]. Code that needs current values
-//! takes the context's lock, on the CPU whose PMU holds the registers: see [`Context::with_state`].
+//! active event set is *in the PMU* of at most one CPU: the registers of this CPU's PMU hold the
+//! values of the set. [`State::cpu`] is the number of this CPU. `State::cpu` is written only on
+//! that CPU, with interrupts off and the context's lock held. The per-CPU words `loaded` and
+//! `counting` of [`crate::sys::sched`] are written together with `State::cpu`. Code that needs
+//! current register values takes the context's lock on the CPU whose PMU holds the registers: see
+//! [`Context::with_state`].
 //!
-//! A hardware counter is 0 unless a context in this CPU's PMU uses it, so no thread sees the count
-//! of another thread. Values that perf left in the PMU of a CPU are cleared when the first context
-//! is programmed on that CPU (`session::reset_pmu_once`), so reserving the PMU interrupts no CPU.
+//! A hardware counter is 0 unless a context that is in the PMU of its CPU uses the counter. A
+//! thread can therefore not read the count of another thread with RDPMC. Values that perf left in
+//! the PMU of a CPU are cleared when the first context is programmed into this PMU
+//! (`session::reset_pmu_once`). Reserving the PMU therefore interrupts no CPU.
 //!
 //! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
-//! lock. The scheduler probes take the context's lock under a run-queue lock, so no run-queue lock
-//! is taken under the context's lock. CPU hotplug callbacks must not take `SESSION`: attaching
-//! probes under `SESSION` waits for hotplug.
+//! lock. The scheduler probes take the context's lock under a run-queue lock. Code that holds the
+//! context's lock must therefore not take a run-queue lock, for example by waking a task. CPU
+//! hotplug callbacks must not take `SESSION`, because code that attaches probes with `SESSION` held
+//! waits for CPU hotplug.
 
 use engine::claims::RegisterMask;
 use engine::context::Error;
@@ -58,13 +62,15 @@ pub(crate) struct State {
     pub(crate) target: Target,
     /// The thread of the last attach. Cleared by `PERFMON_UNLOAD`, not when the thread exits.
     pub(crate) thread: Option<ARef<Task>>,
-    /// Set by `PERFMON_START`: the context counts whenever its target runs, unless it is masked.
+    /// Set by `PERFMON_START`. While `started` is set, the context counts whenever its target runs,
+    /// unless the context is masked until `PERFMON_RESTART`.
     pub(crate) started: bool,
-    /// The CPU whose PMU holds the registers; `None` while they are in memory only.
+    /// The CPU whose PMU holds the register values; `None` while the values are in memory only.
     pub(crate) cpu: Option<u32>,
     /// The CPUs on which the context can count, and the run time of its thread on other CPUs.
     pub(crate) elsewhere: Elsewhere,
-    /// A register could not be accessed. The notifier's irq_work ends the context.
+    /// Set when an access to a PMU register has failed. The notifier's irq_work then ends the
+    /// context.
     pub(crate) broken: bool,
     /// The hardware registers that the context has claimed. Written with `SESSION` also held.
     pub(crate) claims: RegisterMask,
@@ -80,9 +86,10 @@ pub(crate) struct State {
     pub(crate) loader: Option<Process>,
     /// The permission to watch the thread; `None` if it cannot be lost.
     pub(crate) permission: Option<Permission>,
-    /// The permission must be checked again; the notifier's irq_work queues a worker for the check.
+    /// The permission to watch the thread must be checked again. The notifier's irq_work queues a
+    /// worker for the check.
     pub(crate) recheck_pending: bool,
-    /// `PERFMON_LOAD` is attaching the context and has released `SESSION` meanwhile.
+    /// Set while `PERFMON_LOAD` attaches the context to a CPU and has released `SESSION`.
     pub(crate) loading: bool,
     /// References that keep the modules of the PMU descriptions loaded.
     pins: pmu::Pins,
@@ -114,9 +121,10 @@ pub(crate) struct Context {
     pub(crate) charge: Charge,
     /// The creator's PID namespace, whose PIDs and TIDs samples and messages contain.
     pub(crate) ns: ARef<PidNamespace>,
-    /// MSR of the global control; 0 if the PMU has none.
+    /// Address of the MSR that enables all counters (global control); 0 if the PMU has no such MSR.
     global_ctrl: u64,
-    /// Held while memory for registers and sets is allocated, as the only lock.
+    /// Held while memory for registers and event sets is allocated. No other lock of this module is
+    /// held during the allocation.
     #[pin]
     pub(crate) alloc_lock: Mutex<()>,
     #[pin]
@@ -272,7 +280,7 @@ sampling_memory:                    areas,
         }
         sched::set_counting(self.scope, program.global);
         // A set without hardware counters does not write the global control, which perf may be
-        // using. In an NMI counting is stopped; the NMI handler enables it at its end.
+        // using. In an NMI the counters are disabled; the NMI handler enables them at its end.
         if self.global_ctrl != 0 && program.global != 0 && !sched::in_nmi() {
             there &= self.enable_counters();
         }
@@ -283,8 +291,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Writes [`counting_bits`] to the global control, and again if an NMI changed them meanwhile.
-    /// Returns false if the register cannot be written.
+    /// Writes [`counting_bits`] to the global control. Repeats the write if an NMI has changed the
+    /// bits meanwhile. Returns false if the register cannot be written.
     #[inline]
     fn enable_counters(&self) -> bool {
         loop {
@@ -296,7 +304,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Stops a context that uses a register that this CPU lacks. The irq_work ends it. Any context.
+    /// Stops a context that uses a register which this CPU lacks. The notifier's irq_work then ends
+    /// the context. May be called in an NMI.
     #[cold]
     fn stop_broken(&self, state: &mut State) {
         state.started = false;
@@ -322,7 +331,7 @@ sampling_memory:                    areas,
             self.sync_virtual(state);
         }
         self.deliver_overflows(state, None);
-        // The run of the set may be over before the timer could expire.
+        // The time of the set's run may be over although the timer has not expired yet.
         if state.sets.due || state.set.runs.remaining(0) == Some(0) {
             if !state.sets.due {
                 costs::count(SelfStat::SetSwitchLate);
@@ -332,17 +341,19 @@ sampling_memory:                    areas,
     }
 
     /// Stops the counters, adds their increments to the PMDs in memory, and sets the counters to 0.
-    /// Overflows are noted; [`unload_pmu`](Self::unload_pmu) delivers them. Interrupts off.
+    /// Overflows are recorded as pending; [`unload_pmu`](Self::unload_pmu) delivers them.
+    /// Interrupts off.
     #[inline]
     pub(crate) fn save_pmu(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
         if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
-            // In an NMI counting is stopped; the NMI handler enables it at its end.
+            // In an NMI the counters are disabled; the NMI handler enables them at its end.
             if !sched::in_nmi() {
                 self.enable_counters();
             }
         }
-        // Disable each counter even if there is a global control: perf writes it for PT and BTS.
+        // Disable each counter even if the PMU has a global control, because perf writes the global
+        // control when it uses PT or BTS.
         for control in state.set.registers.program.controls() {
             msr::write(control.address, control.off);
         }
@@ -370,8 +381,9 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Updates all values. If the context is in a PMU, which must be this CPU's, delivers overflows
-    /// and rearms the counters. Returns the number of PMDs that overflowed.
+    /// Updates the values of all PMDs (data registers). If the context is in a PMU, which must be
+    /// this CPU's PMU, delivers overflows and rearms the counters. Returns the number of PMDs that
+    /// overflowed.
     pub(crate) fn sync_and_deliver(&self, state: &mut State) -> u32 {
         self.sync(state);
         let mut told = 0;
@@ -384,7 +396,8 @@ sampling_memory:                    areas,
         told
     }
 
-    /// Updates all values. Overflows are noted but not delivered.
+    /// Updates the values of all PMDs (data registers). Overflows are recorded as pending but not
+    /// delivered.
     #[inline(always)]
     pub(crate) fn sync(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -444,8 +457,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Calls a function with the locked state, on [`State::required_cpu`] or, if that is `None`, on
-    /// this CPU. Process context.
+    /// Calls a function with the locked state. The function runs on the CPU
+    /// [`State::required_cpu`], or on this CPU if `required_cpu` is `None`. Process context.
     pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut State)) {
         loop {
             let elsewhere = {
@@ -503,7 +516,7 @@ sampling_memory:                    areas,
 
     /// Starts the context: it counts whenever its target runs.
     pub(crate) fn start_counting(&self, state: &mut State) {
-        // Time that the thread ran before the start on CPUs without the registers is not reported.
+        // Discard the time that the thread has run, before the start, on CPUs that lack registers.
         self.sync_elsewhere(state);
         self.start_virtual(state);
         state.started = true;
@@ -576,8 +589,9 @@ sampling_memory:                    areas,
         Ok(frame)
     }
 
-    /// Counts a mapping of the self page by the caller's process. Returns `EACCES` if the thread
-    /// belongs to another process, `EBUSY` while another process maps the page.
+    /// Increments the number of mappings of the self page, for a mapping by the caller's process.
+    /// Returns `EACCES` if the thread belongs to another process, `EBUSY` while another process
+    /// maps the page.
     pub(crate) fn map_self_page(&self) -> Result {
         let mut state = self.state.lock();
         let memory = sched::current_mm();
@@ -593,13 +607,14 @@ sampling_memory:                    areas,
         Ok(())
     }
 
-    /// Counts the copy of a mapping of the self page, for example when a mapping is moved.
+    /// Increments the number of mappings of the self page when a mapping is copied, for example
+    /// because it is moved.
     pub(crate) fn copy_mapping(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_add(1);
     }
 
-    /// Uncounts a mapping of the self page that was closed.
+    /// Decrements the number of mappings of the self page when a mapping is closed.
     pub(crate) fn unmap_self_page(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_sub(1);

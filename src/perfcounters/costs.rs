@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about this module itself: instances `perfcounters/...` of the counter pages, and
-//! files with the same numbers in debugfs. The numbers start at 0 when the module is loaded.
+//! Statistics about this module itself. Programs read the statistics as instances
+//! `perfcounters/...` of the counter pages, or from files in debugfs. The numbers start at 0 when
+//! the module is loaded.
 //!
 //! `sys::costs` updates the statistics. Counting an event takes a load and an add instruction.
 //! Measuring a time also takes two reads of the time stamp counter.

@@ -182,9 +182,9 @@ impl Context {
         state.elsewhere.fitting_kind == Some(sched::cpu_kind_id()) || self.update_fit(state)
     }
 
-    /// Compares the context's registers with those of this CPU, after a move to a CPU of another
-    /// kind or a write of registers. If this CPU lacks some of them, the run time of the thread is
-    /// added to [`Elsewhere::time`] from now on.
+    /// Compares the context's registers with the registers of this CPU, after a move to a CPU of
+    /// another kind or a write of registers. If this CPU lacks some of the context's registers, the
+    /// run time of the thread is added to [`Elsewhere::time`] from now on.
     #[cold]
     fn update_fit(&self, state: &mut State) -> bool {
         let kind = sched::cpu_kind(sched::this_cpu());
@@ -200,8 +200,8 @@ impl Context {
             return true;
         }
         state.elsewhere.fitting_kind = None;
-        // If the thread was on a CPU that lacks registers before, its values are marked as short
-        // already, unless they were written since.
+        // If the thread was on a CPU that lacks registers before this call, the values of the
+        // context are already marked as short, unless they were written since.
         let is_new = state.elsewhere.run_time_before.is_none();
         if is_new {
             state.elsewhere.run_time_before = Some(Self::run_time(state));

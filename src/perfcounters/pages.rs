@@ -62,7 +62,7 @@ struct InstanceState {
 impl Pages {
     /// Allocates the header page, the hash index and the lists. The index and the lists have their
     /// full size, so that adding an instance does not copy them. Only the list `instances` (16
-    /// bytes for each) grows with the number of instances.
+    /// bytes for each instance) grows with the number of instances.
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
         let header = HeaderPage(Page::new()?);
         let nobody = Page::new()?;

@@ -126,7 +126,7 @@ impl TaskEntries {
             .ok_or(ESRCH)
     }
 
-    /// Finds the entry with this number, even if it is being removed.
+    /// Finds the entry with this number, even if the entry is being removed.
     fn find_any(&mut self, id: usize) -> Option<&mut TaskEntry> {
         let mut there = self.all.iter_mut().flatten();
         there.find(|entry| entry.id == id)
@@ -282,7 +282,8 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     done
 }
 
-/// Returns the four values of an entry. `ESRCH` if it does not exist, `EPERM` as for [`read`].
+/// Returns the four values of an entry's settings. Returns `ESRCH` if the entry does not exist, and
+/// `EPERM` in the same cases as [`read`].
 pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
@@ -290,15 +291,16 @@ pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
     Ok(entry.config.values())
 }
 
-/// Sets the four values of an entry's settings. `EPERM` without `CAP_PERFMON`; other errors are
-/// those of [`set`].
+/// Sets the four values of an entry's settings. Returns `EPERM` without `CAP_PERFMON`; other errors
+/// are those of [`set`].
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
     access::may_account()?;
     let wanted = AccountingConfig::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
 
-/// Calls `each` with the PID and the four values of each entry. `EPERM` without `CAP_PERFMON`.
+/// Calls `each` with the PID and the four values of each entry. Returns `EPERM` without
+/// `CAP_PERFMON`.
 pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
     access::may_account()?;
     for entry in ACCOUNTING.lock().entries.iter() {

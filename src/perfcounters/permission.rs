@@ -6,8 +6,8 @@
 //! The kernel does not notify modules when credentials or dumpability change. The module therefore
 //! looks for such a change:
 //!
-//! - when the thread is switched in and when it has executed a program. The check may sleep, so a
-//!   worker makes it soon afterwards.
+//! - when the thread is switched in and when it has executed a program. The permission check may
+//!   sleep, so a worker makes the check soon afterwards.
 //! - before each `read()` of the context and each ioctl except `PERFMON_UNLOAD`. The system call
 //!   makes the check itself.
 //!
@@ -29,7 +29,8 @@ use crate::sys::access::{self, AccessSnapshot, Process};
 use crate::sys::{nmi, sched};
 use crate::target::Target;
 
-/// A permission to watch a thread that can be lost, and what it was granted for.
+/// A permission to watch a thread that can be lost, and the credentials for which the permission
+/// was granted.
 pub(crate) struct Permission {
     /// The credentials of the process that attached the context.
     cred: ARef<Credential>,
@@ -78,8 +79,8 @@ impl State {
 
 impl Context {
     /// Queues a worker that checks the permission again, if the credentials or the dumpability of
-    /// the current thread have changed. The current thread is the context's thread. Any context but
-    /// NMI.
+    /// the current thread have changed. The current thread is the context's thread. Must not be
+    /// called in an NMI.
     #[inline]
     pub(crate) fn recheck_if_changed(&self, state: &mut State) {
         if state.permission.is_some() {
@@ -140,8 +141,8 @@ impl Context {
             }
         };
         let seen = AccessSnapshot::of(&task)?;
-        // The permission to stop the thread is checked by `check_block()`, and where the thread is
-        // blocked: `Notifier::block_thread()`.
+        // `check_block()` checks the permission to stop the thread; so does
+        // `Notifier::block_thread()` while the thread is blocked.
         let may = match access::check_access_as(&by, &task, false) {
             // The thread is exiting, so the context will end.
             Err(error) if error == ESRCH => return Ok(()),
@@ -214,7 +215,8 @@ impl Context {
         }
     }
 
-    /// Ends the context if `is_that` returns true for its state: the permission was lost.
+    /// Ends the context, whose permission was lost, if `is_that` returns true for the context's
+    /// state.
     fn end_if(&self, is_that: &dyn Fn(&State) -> bool) {
         let mut place = None;
         self.with_state(&mut |state| {

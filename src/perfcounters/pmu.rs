@@ -108,8 +108,8 @@ impl Registers {
         for pmu in &*all {
             pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
         }
-        // A module that is being unloaded cannot be referenced. The registers of its description
-        // are not included.
+        // If a module is being unloaded, no reference to the module can be taken, so the registers
+        // of its description are not included.
         let whole = pins.iter().all(Option::is_some);
         if let Some(shared) = shared.as_ref().filter(|_| whole) {
             return Ok((shared.clone(), pins));
@@ -223,8 +223,8 @@ impl Registers {
 /// An invalid row of a table: "PMC" or "PMD", the register number and the name of the register.
 type Row<'a> = (&'static str, usize, &'a CStr);
 
-/// Returns why a description is invalid, and which row is invalid (`None` if no single row is);
-/// returns `None` if the description is valid.
+/// Returns which row of a description is invalid (`None` if the fault is not in one row) and why.
+/// Returns `None` if the description is valid.
 fn description_error(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     let whole = |why| Some((None, why));
     let hardware = new.first() == 0;
@@ -291,7 +291,8 @@ fn description_error(new: &Description) -> Option<(Option<Row<'_>>, &'static str
 /// `EBUSY`.
 fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     let controls = new.pmc_rows().filter(Register::exists);
-    // If perf has reserved the control registers, the counters are not tested, because they work.
+    // If perf has reserved the control registers, the counters are not tested: perf uses them, so
+    // they work.
     let reserved = match ReservedMsrs::reserve(controls.map(|r| r.address)) {
         Ok(reserved) => Some(reserved),
         Err(error) if error == EBUSY => None,
@@ -411,7 +412,8 @@ pub(crate) fn register(new: Description) -> Result {
     if new.first() == 0 {
         detect_cpu_kinds(&new, last_kind).inspect_err(|_| clear_cpu_kinds())?;
     }
-    // Nothing fails after this line: an empty `all` would keep the memory, which `unregister` frees.
+    // This reservation is the last step that can fail. The memory of `all` is freed only by
+    // `unregister()`, when the last description is removed.
     all.reserve(1, GFP_KERNEL).inspect_err(|_| {
         if new.first() == 0 {
             clear_cpu_kinds();
@@ -475,9 +477,9 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
 }
 
 /// Requests the module that describes this processor's PMU if no hardware description is
-/// registered, and the module of soft registers if no other description is registered. Each module
-/// is requested only once, because an administrator may have unloaded it after that request. May
-/// sleep.
+/// registered. Requests the module of soft registers if no description of virtual registers is
+/// registered. Each module is requested only once, because an administrator may have unloaded it
+/// after that request. May sleep.
 pub(crate) fn request_modules() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
@@ -564,7 +566,8 @@ pub(crate) fn show(seq: &SeqFile) {
     }
 }
 
-/// Ends the line of a register. If some CPUs lack the register, first lists the CPUs that have it.
+/// Prints the end of a register's line. If some CPUs lack the register, first lists the CPUs that
+/// have the register.
 fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
     let known = || cpu_kinds::iter().filter(|(_, kind)| !kind.is_empty());
     if !known().all(|(_, kind)| has(&kind)) {

@@ -86,8 +86,8 @@ impl Context {
         })
     }
 
-    /// Allocates memory in each of these sets for the registers that `more` returns for it. Caller
-    /// holds `alloc_lock`.
+    /// Allocates memory in each event set of `sets` for the registers that `more` returns for the
+    /// set. Caller holds `alloc_lock`.
     fn grow_sets(
         &self,
         sets: &mut dyn Iterator<Item = u16>,

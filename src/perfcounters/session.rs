@@ -51,8 +51,8 @@ pub(crate) struct Session {
     register_users: RegisterUsers,
     /// The reservation of the PMU; `None` while no attached context uses hardware registers.
     reservation: Option<PmuReservation>,
-    /// The attached contexts, by address: finding one does not take longer if there are many.
-    /// `None` until the first context is attached.
+    /// The attached contexts, in a tree that is sorted by their addresses, so that a context is
+    /// found fast even if many are attached. `None` until the first context is attached.
     attached: Option<RBTree<usize, Attached>>,
     /// The scheduler probes. They stay attached for [`IDLE_MS`] after the last detach.
     probes: Option<Probes<SchedProbes>>,
@@ -68,7 +68,8 @@ impl Session {
         probes: None,
     };
 
-    /// Adds a context that the caller is about to attach to the list, before it claims registers.
+    /// Adds a context to the list of attached contexts. The caller calls this function before the
+    /// context claims registers, and attaches the context afterwards.
     pub(crate) fn add_context(&mut self, slot: ListSlot, context: &Context) {
         let yields = !access::has_perfmon_noaudit();
         let context = core::ptr::from_ref(context);
@@ -80,7 +81,7 @@ impl Session {
         attached.insert(slot.0.into_node(context as usize, one));
     }
 
-    /// Removes a context from the list, if the list contains it.
+    /// Removes a context from the list of attached contexts, if the list contains the context.
     pub(crate) fn remove_context(&mut self, context: &Context) {
         let key = core::ptr::from_ref(context) as usize;
         if let Some(attached) = &mut self.attached {
@@ -194,8 +195,8 @@ impl Session {
         self.register_users.available(scope)
     }
 
-    /// Increments the number of threads' contexts; called before a context is attached to a thread.
-    /// Attaches the scheduler probes if they are not attached.
+    /// Increments the number of attached contexts of threads. Called before a context is attached
+    /// to a thread. Attaches the scheduler probes if they are not attached.
     pub(crate) fn add_thread(&mut self) -> Result {
         if self.probes.is_none() {
             let mut probes = Probes::new(SchedProbes)?;
@@ -209,9 +210,9 @@ impl Session {
         Ok(())
     }
 
-    /// Decrements the number of threads' contexts. Attaching the scheduler probes is costly for all
-    /// CPUs, so they are detached only when no thread's context was attached for [`IDLE_MS`]
-    /// milliseconds.
+    /// Decrements the number of attached contexts of threads. The scheduler probes are detached
+    /// only when no thread's context was attached for [`IDLE_MS`] milliseconds, because attaching
+    /// the probes again is costly for all CPUs.
     pub(crate) fn remove_thread(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
         if self.threads == 0 {
@@ -229,8 +230,8 @@ fn attached_contexts(list: &Option<RBTree<usize, Attached>>) -> impl Iterator<It
 pub(crate) struct ListSlot(RBTreeNodeReservation<usize, Attached>);
 
 impl ListSlot {
-    /// Allocates the memory, charged to the caller's control group. `ENOMEM`. The allocation may
-    /// wait for memory: caller holds no lock of this module.
+    /// Allocates the memory, charged to the caller's control group. Returns `ENOMEM`. The
+    /// allocation may wait for free memory, so the caller holds no lock of this module.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
     }
@@ -308,8 +309,8 @@ impl Drop for PmuReservation {
     }
 }
 
-/// Number of times that the PMU was reserved. A CPU whose per-CPU word `pfm_reset_for` has another
-/// value has not been reset since the last reservation.
+/// Number of times that the PMU was reserved. If the per-CPU word `pfm_reset_for` of a CPU has
+/// another value, the PMU of this CPU was not reset since the last reservation.
 static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 
 /// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called before a context
@@ -429,7 +430,7 @@ impl Handler<ProcessExit<'_>> for SchedProbes {
 impl Handler<ProcessExec<'_>> for SchedProbes {
     /// Called when the current thread has executed a program. Ends the thread's context if the
     /// program has more privileges than the user who executed it, or may not be read by that user.
-    /// For other programs, has the permission to watch the thread checked again.
+    /// For other programs, calls `Context::executed()`.
     fn on(&self, event: ProcessExec<'_>) {
         let task = sched::current();
         let _preempt = sched::NoPreempt::new();

@@ -72,8 +72,8 @@ impl Context {
         };
         let slot = ListSlot::new()?;
         let mut session = SESSION.lock();
-        // Register writes take `SESSION`, which is held, so the uses cannot change until they are
-        // set below.
+        // Code that writes registers takes `SESSION`, which is held here, so `uses` stays valid
+        // until the call of set_required() below.
         let (uses, core) = {
             let state = self.state.lock();
             let uses = state.required_with(&self.registers.map(), |_| RegisterMask::NONE);
@@ -120,8 +120,8 @@ impl Context {
             None => {
                 // flush_perf_dirty_counters() may take 100 ms, so `SESSION` is released during the
                 // call. Meanwhile `loading` makes `unload()` and writes of registers fail. The
-                // claims are stored in the state before, because is_available_after_evict() for
-                // other contexts must see them.
+                // claims are stored in the state before `SESSION` is released, because
+                // is_available_after_evict() must see them when another context claims registers.
                 {
                     let mut state = self.state.lock();
                     (state.loading, state.claims) = (true, claims);
@@ -175,8 +175,8 @@ impl Context {
             );
             state.claims = claims;
             state.sampling.self_monitoring = address == sched::current();
-            // The thread may have exited since the first check, before the exit probe could find
-            // the context by `target`.
+            // The thread may have exited since the first check. If `target` was not set at that
+            // time, the exit probe has ignored the context.
             let ended = sched::has_ended(&task);
             if ended {
                 self.detach_state(&mut state);
@@ -322,8 +322,8 @@ impl Context {
     /// Ends the context if it is attached to this target.
     ///
     /// Context: on the CPU that is going offline, or in the target thread when the thread exits,
-    /// has executed a program with other privileges, or may not be stopped by the other process any
-    /// more.
+    /// has executed a program with other privileges, or when the process that attached the context
+    /// has lost the permission to stop the thread.
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
@@ -431,8 +431,8 @@ impl Context {
         state.update_self_page(false);
     }
 
-    /// Sets the target to `Detached`. If the target was a CPU, runs on that CPU and clears its
-    /// `loaded` word.
+    /// Sets the target to `Detached`. If the target was a CPU, clears the CPU's `loaded` word; the
+    /// caller is on that CPU.
     fn detach_state(&self, state: &mut State) {
         match state.target {
             Target::Cpu(_) => sched::set_loaded(Scope::System, None),

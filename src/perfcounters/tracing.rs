@@ -3,8 +3,8 @@
 //! User tracing: traces and the processes in them. `Documentation/tracing.md` describes the layout
 //! of the buffers, and how a process writes to them without a system call.
 //!
-//! The lock `TRACING` protects all state of user tracing; page faults of traced processes take it
-//! as well. Writing an event takes no lock. An active trace has one of [`NR_TRACES`] slots. Slots
+//! The lock `TRACING` protects all state of user tracing. Page faults of traced processes also take
+//! this lock. Writing an event takes no lock. An active trace has one of [`NR_TRACES`] slots. Slots
 //! are assigned in rotation, so that a slot is unused for a long time before another trace gets it.
 
 pub(crate) mod attached;
@@ -55,7 +55,7 @@ const RESERVED_TRACES: usize = 4;
 /// Maximum number of traces of one user without `CAP_PERFMON`, including ended traces that are not
 /// freed because files still refer to them.
 const MAX_HELD_PER_USER: usize = 32;
-/// The key that the first process gets. Lower keys are reserved.
+/// The key (unique number) of the first traced process. Lower keys are reserved.
 const FIRST_KEY: u64 = 16;
 
 /// All traces and traced processes, protected by the lock `TRACING`.
@@ -77,7 +77,8 @@ pub(crate) struct Tracing {
     next_id: u64,
     /// The key for the next process.
     pub(crate) next_key: u64,
-    /// A page of zeros, which is mapped where a process reads memory that does not exist.
+    /// A page of zeros, which is mapped where a process reads a page of the device that does not
+    /// exist.
     pub(crate) zeroes: Option<Page>,
     /// The module is about to be unloaded: no process can attach and no trace can begin.
     pub(crate) closed: bool,
@@ -88,7 +89,7 @@ fn index_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
     search(processes, key, |process| process.key).ok()
 }
 
-/// A trace's part of the quotas of the user that created it.
+/// A trace's part of the quotas of the user that created the trace.
 pub(crate) struct TraceQuota {
     /// The trace is counted in [`Resource::HeldTraces`] until it is freed.
     _until_freed: ResourceCharge,
@@ -117,8 +118,8 @@ impl Caller {
         self.capable || trace.is_own()
     }
 
-    /// Returns whether the caller may trace the process with this leader. May sleep; the caller
-    /// does not hold `TRACING`.
+    /// Returns whether the caller may trace the process with this thread-group leader. May sleep;
+    /// the caller does not hold `TRACING`.
     fn may_trace(&self, leader: &Task) -> bool {
         self.capable || access::check_access(leader, false).is_ok()
     }
@@ -208,8 +209,9 @@ impl Tracing {
         self.address_spaces.get(at).map(|(_, key)| *key)
     }
 
-    /// Counts a process, or a child of it, that could not be traced for lack of memory or because
-    /// of a limit. The process is counted as missed in all traces that it could have joined.
+    /// Counts that a process or one of its children could not be traced, because memory was short
+    /// or a limit was reached. The failure is counted in all traces that the process could have
+    /// joined.
     pub(crate) fn count_missed(&mut self, key: u64) {
         let Some(at) = self.index_of(key) else { return };
         let Self {
@@ -312,15 +314,15 @@ impl Tracing {
         });
     }
 
-    /// Removes ended processes whose events were read from the trace with this id.
+    /// Removes, from the trace with this id, the ended processes whose events were read.
     fn reap(&mut self, id: u64) {
         for trace in self.traces.iter_mut().filter(|trace| trace.id == id) {
             trace.reap();
         }
     }
 
-    /// Counts a process that has ended in the traces that it is in, and removes the oldest ended
-    /// processes of these traces if a limit is exceeded.
+    /// Counts an ended process in each trace that contains the process, and removes the oldest
+    /// ended processes of these traces if a limit is exceeded.
     pub(crate) fn limit_ended(&mut self, key: u64) {
         let memory = self.process(key).map_or(0, |process| process.memory());
         for at in 0..self.traces.len() {
@@ -357,12 +359,13 @@ impl Tracing {
         })
     }
 
-    /// Records the credentials and dumpability of a process for which the permissions to trace it
-    /// were checked.
+    /// Records the credentials and the dumpability that a process had when the permissions to trace
+    /// the process were checked.
     ///
-    /// If the process has executed another program since the last check, the results are for the
-    /// new program. Permission for the old program is then checked by the rule of ptrace alone,
-    /// with the credentials that the process had (see [`trace::PermissionCheck::may_still_allow`]).
+    /// If the process has executed another program since the last check, the results of the present
+    /// check are for the new program. Permission for the old program is then checked by the rule of
+    /// ptrace alone, with the credentials that the process had (see
+    /// [`trace::PermissionCheck::may_still_allow`]).
     fn set_seen(&mut self, key: u64, seen: AccessSnapshot) {
         if self
             .process(key)
@@ -530,8 +533,8 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
             .filter(|g| g.starts_with(b"kernel:"))
     };
     let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
-    // The probes are declared before the lock is taken, so that they are dropped after its release:
-    // detaching probes waits for running probes.
+    // `going` is declared before `TRACING` is taken, so that the probes are dropped after `TRACING`
+    // is released: detaching probes waits for running probes.
     let mut going = None;
     if kernels().next().is_some() {
         // Require the capability as well: perf's sysctl allows users to monitor the kernel for

@@ -67,7 +67,8 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
         }
         own => {
             let joined = join(&mut TRACING.lock(), own?, mapping, shared)?;
-            // `shared` may be new for the process, which then may join further traces.
+            // If `shared` was not set for the process before, the process can now join shared
+            // traces.
             if shared {
                 join_traces(joined.0);
             }
@@ -75,7 +76,7 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
         }
     };
     children::attach_probe()?;
-    // The page is allocated without the lock, because waiting for memory may take long.
+    // The page is allocated without `TRACING`, because waiting for memory may take long.
     let mut zeroes = Some(Page::new()?);
     let process = Process::new(key, mm, mapping, shared)?;
     let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
@@ -116,7 +117,8 @@ pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> 
     }
 }
 
-/// Adds a process to the lists, which have room.
+/// Adds a process to the lists of processes and of address spaces. The caller has reserved room in
+/// both lists.
 pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
     let (key, mm) = (process.key, process.mm);
     let (Ok(at) | Err(at)) = search(&all.address_spaces, mm as u64, |(mm, _)| *mm as u64);
@@ -276,8 +278,8 @@ pub(crate) fn unregister(key: u64, number: u32) -> Result {
         .unregister(number as usize)
 }
 
-/// Wakes the reader of a buffer. Returns `ENOENT` if the buffer does not exist, for example for
-/// lack of memory.
+/// Wakes the reader of a buffer. Returns `ENOENT` if the buffer does not exist, for example because
+/// memory was short.
 pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
     let mut all = TRACING.lock();
     if cpu >= cpu::nr_cpu_ids() {
@@ -298,8 +300,9 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
 
 /// Waits until a buffer has room.
 ///
-/// The time limit of the trace begins with the first call that waits at this tail. A signal
-/// interrupts a call, but does not extend the time.
+/// `tail` is the read position of the full buffer. The time limit of the trace begins with the
+/// first call that waits at this position. A signal interrupts a call, but does not extend the
+/// time.
 ///
 /// # Errors
 ///
@@ -345,8 +348,8 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
 /// thread.
 const RECHECK_NS: u64 = 1_000_000_000;
 
-/// Checks whether a trace may still stop threads of the calling process. The permission check is
-/// skipped if the process has not changed and `anyhow` is not set.
+/// Checks whether a trace may still stop threads of the calling process. The check is skipped if
+/// `anyhow` is not set and the credentials and the dumpability of the process have not changed.
 ///
 /// # Errors
 ///
@@ -382,7 +385,7 @@ pub(crate) fn mapped_bytes() -> u64 {
 /// Handles a page fault: finds the page for the offset `place` in the mappings of a process, and
 /// calls `put` with the address of the page.
 ///
-/// `put` is called with the lock held, so that no page is mapped after [`Process::unmap_slot`] has
+/// `put` is called with `TRACING` held, so that no page is mapped after [`Process::unmap_slot`] has
 /// unmapped it. If no trace has a buffer at `place`, the page is the placeholder page of the
 /// process or, if the process has none, `placeholder`. Returns `None` if `place` is outside of all
 /// buffers.

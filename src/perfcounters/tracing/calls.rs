@@ -129,8 +129,8 @@ pub(crate) fn info(id: u64) -> Result<Info> {
     Ok(all.info(trace))
 }
 
-/// Returns the data of the first trace at or after a slot that the caller may open. Returns
-/// `ENOENT` if no such trace exists.
+/// Returns the data of the first trace, in the slot `slot` or a later slot, that the caller may
+/// open. Returns `ENOENT` if no such trace exists.
 pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -143,8 +143,8 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     .ok_or(ENOENT)
 }
 
-/// Returns the next buffer with unread data. A call with the key 0 begins a new pass over all
-/// buffers.
+/// Returns the next buffer with unread data after the buffer of the process `key` and the CPU
+/// `cpu`. A call with the key 0 begins a new pass over all buffers.
 ///
 /// # Errors
 ///
@@ -241,8 +241,8 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     Ok(process_info(all.process(key).map_err(|_| ENOENT)?))
 }
 
-/// Returns the data of a live process that the caller may trace, whatever trace it is in, or
-/// `ENOENT`.
+/// Returns the data of a live process that the caller may trace, or `ENOENT`. The process need not
+/// be in a trace.
 pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let (told, leader) = {

@@ -62,7 +62,7 @@ pub(super) fn free_trace(id: u64) {
 
 impl Tracing {
     /// Begins to end a trace: no process can join the trace any more, and the generation of its
-    /// slot is even. The caller then removes each process with
+    /// slot becomes even. The caller then removes each process with
     /// [`remove_from_slot`](Self::remove_from_slot) and calls [`finish_end`](Self::finish_end).
     /// Returns `None` if the trace has ended or another call is ending it.
     pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, DropAfterUnlock)> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The cache of a trace's glob matches: it maps a marker name to whether the trace wants the
-//! marker.
+//! The cache of a trace's glob matches. For each marker name the cache stores whether the name
+//! matches the globs of the trace.
 //!
 //! Processes that run the same program register the same names. With the cache each name is matched
 //! once.
@@ -80,7 +80,7 @@ pub(crate) struct GlobCache {
     used: usize,
     /// Set if a larger table could not be allocated, so that the table keeps its size.
     is_fixed: bool,
-    /// The charge for the memory of the table, which drop of the cache subtracts.
+    /// The charge for the memory of the table. Dropping the cache removes the charge.
     _charge: Option<Charge>,
 }
 

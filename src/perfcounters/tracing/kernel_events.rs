@@ -150,7 +150,8 @@ impl Handler<SchedSwitch<'_>> for KernelEvents {
 impl Handler<SysEnter<'_>> for KernelEvents {
     fn on(&self, event: SysEnter<'_>) {
         let _preempt = NoPreempt::new();
-        // A text field: its bytes and a NUL. Zeroes fill the word.
+        // A text field consists of the bytes of the text and a NUL. Zeros fill the rest of the
+        // word.
         let abi = match event.abi() {
             Abi::X86_64 => b"x86_64\0\0",
             Abi::I386 => b"i386\0\0\0\0",

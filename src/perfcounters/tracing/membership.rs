@@ -54,8 +54,8 @@ impl Tracing {
         trace.has_live(process).then(|| trace.trace_globs())
     }
 
-    /// Sets the bits of a process's markers by the cache, beginning with marker `from`. Stops at
-    /// the first name that is not in the cache.
+    /// Sets the bits of a process's markers from the cache of glob matches, beginning with marker
+    /// `from`. Stops at the first name that is not in the cache.
     fn set_cached_bits(&mut self, wishes: &TraceGlobs, key: u64, from: usize) -> CacheScan {
         let Some((trace, process)) = self.trace_and_process(wishes.id, key) else {
             return CacheScan::Done;
@@ -169,9 +169,9 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
     }
 }
 
-/// Adds processes to a new trace, one at a time, until the caller is killed. `TRACING` is not held.
-/// No process is missed for lack of memory: only the cache of matches is allocated, and matching
-/// works without the cache.
+/// Adds all processes that can join to a new trace, one at a time. Stops early if the caller is
+/// killed. `TRACING` is not held. No process is missed for lack of memory: only the cache of
+/// matches is allocated, and matching works without the cache.
 pub(super) fn add_processes(id: u64) {
     let mut after = 0u64;
     loop {

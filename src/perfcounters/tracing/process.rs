@@ -38,7 +38,7 @@ pub(crate) struct Slot {
     pub(crate) generation: u32,
     /// Flags of the trace; the process sees only the flags in `PROCESS_VISIBLE`.
     pub(crate) flags: u32,
-    /// Size of the records in a buffer, in bytes, minus 1.
+    /// Size of a buffer's memory for records, in bytes, minus 1.
     pub(crate) mask: u32,
     /// Time in milliseconds for which threads wait for room; 0 if threads do not wait.
     pub(crate) wait_ms: u32,
@@ -52,14 +52,14 @@ const NR_PROCESSES_SHIFT: u32 = 20;
 
 /// Returns the offset in the device file at which the range of a process begins. With separate
 /// ranges, unmapping pages of one process does not search the mappings of other processes.
-/// Processes whose keys are equal modulo 2^20 share a range, which only makes some searches
-/// useless.
+/// Processes whose keys are equal modulo 2^20 share a range, which only makes unmapping their pages
+/// slower.
 pub(crate) fn base(key: u64) -> u64 {
     (key & ((1 << NR_PROCESSES_SHIFT) - 1)) << PROCESS_SHIFT
 }
 
-/// Maximum number of copies of the library in a process whose offset of the thread data is
-/// recorded.
+/// Maximum number of copies of the library in one process for which the offset of the thread data
+/// is recorded.
 const MAX_COPIES: usize = 4;
 /// The offset from the thread pointer to the `struct perftrace_thread` of each copy of the library;
 /// 0 for an unused element.
@@ -117,8 +117,8 @@ pub(crate) struct ChildPages {
 }
 
 impl ChildPages {
-    /// Creates the pages for the calling process. A child of fork() gets pages for `child` markers.
-    /// May sleep.
+    /// Creates the pages for the calling process. If `child` is not `None`, the process is a child
+    /// of fork(), and gets pages for `child` markers. May sleep.
     pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
         let markers = child.unwrap_or(0);
         let alive = LiveProcess::new()?;
@@ -230,9 +230,9 @@ pub(crate) struct Process {
     base_key: u64,
     /// The offsets of the `struct perftrace_thread` of copies of the library.
     pub(crate) threads: Threads,
-    /// The number in the `struct perftrace_thread` that the process inherited at fork(): that of
-    /// the thread that created it, in its own namespace. 0 after the structure was cleared, and if
-    /// the process was not created by a traced one.
+    /// The thread number in the `struct perftrace_thread` that the process inherited at fork(): the
+    /// number of the thread that called fork(), in the PID namespace of this thread. 0 after the
+    /// structure was cleared, and if the process was not created by a traced process.
     pub(crate) forked_by: u32,
     /// The leader; `None` after the process has ended and `Tracing::keep_ended` has checked the
     /// traces that keep it. The leader is then dropped, because a task with its signals and
@@ -258,11 +258,13 @@ pub(crate) struct Process {
     pub(crate) pieces: [u64; 2],
     /// The markers of the process, by number.
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
-    /// The number of registrations of each marker. A marker whose registrations were all removed
-    /// stays with 0, because records may still have its number.
+    /// The number of registrations of each marker. If all registrations of a marker were removed,
+    /// the marker stays in the list with the number 0, because records may still refer to the
+    /// marker.
     refs: KVVec<u32>,
-    /// The numbers of the markers, sorted by names and fields. In the sorted list registering needs
-    /// few comparisons with the lock held, although a process may have 4,096 markers.
+    /// The numbers of the markers, sorted by names and fields. Because the list is sorted,
+    /// registering a marker needs few comparisons with `TRACING` held, although a process may have
+    /// 4,096 markers.
     order: KVVec<u16>,
     /// The control page of the process. `control` and `words` are `None` after the process has
     /// ended, and in a child of fork() that has not accessed its mappings yet.
@@ -333,8 +335,8 @@ impl Process {
         (self.markers.len(), self.charge.bytes())
     }
 
-    /// Creates a child of fork() with the current markers, in `room`, which is large enough. The
-    /// child has no pages until it accesses its mappings.
+    /// Creates the state of a child of fork(), with the current markers of its parent, in the
+    /// memory `room`, which is large enough. The child has no pages until it accesses its mappings.
     pub(crate) fn child(&self, key: u64, mm: usize, room: ChildMemory) -> Self {
         let mut child = Self {
             key,
@@ -352,7 +354,8 @@ impl Process {
             refs: room.refs,
             base_key: self.base_key,
             threads: self.threads,
-            // A parent that has not cleared its structure passes the number in it on to its child.
+            // If the parent has not cleared its inherited structure yet, the child inherits the
+            // number in this structure.
             forked_by: match self.forked_by {
                 0 => process::thread_number(),
                 inherited => inherited,
@@ -420,7 +423,8 @@ impl Process {
         slot < NR_TRACES && self.slots & 1u32.wrapping_shl(slot as u32) != 0
     }
 
-    /// Sets whether the process is in the trace of a slot. Set before the slot begins.
+    /// Sets whether the process is in the trace of a slot. Called before
+    /// [`begin_slot`](Self::begin_slot).
     pub(crate) fn set_in(&mut self, slot: usize, is: bool) {
         let bit = 1u32.wrapping_shl(slot as u32);
         self.slots = if is {
@@ -524,7 +528,8 @@ impl Process {
     /// process.
     pub(crate) fn pay(&mut self, payer: &Charge) -> Result {
         let charge = payer.charge(self.charge.bytes())?;
-        // Dropped first, because the owner of the trace may be the process's user, at the limit.
+        // Drop the old quota count first. If the owner of the trace is the user of the process and
+        // is at the limit, the process could not be counted a second time.
         self.share = None;
         self.share = Some(ResourceCharge::of(
             payer.user(),
@@ -558,7 +563,8 @@ impl Process {
         control.put(at.wrapping_add(1), slot.flags & flag::PROCESS_VISIBLE);
         control.put(at.wrapping_add(2), slot.mask);
         control.put(at.wrapping_add(3), slot.wait_ms);
-        // The generation is stored last, with release: a process that sees it sees the words above.
+        // The generation is stored last, with release: a process that sees the new generation sees
+        // the words above.
         control.put(at, slot.generation);
     }
 

@@ -24,22 +24,24 @@ use crate::tracing::process::{LiveProcess, Process, Slot};
 use crate::tracing::signal::Signal;
 use crate::tracing::TraceQuota;
 
-/// Limits for ended processes that were not read. Beyond a limit the oldest processes are dropped.
+/// Limits for the ended processes of a trace whose events were not read, in bytes and in processes.
+/// Beyond a limit the oldest processes are dropped.
 const MAX_ENDED_BYTES: u64 = 64 << 20;
 const MAX_ENDED: u64 = 4096;
 
-/// Flags that exclude `WAIT`: a flight recorder is never full, a trace that is kept may have no
-/// reader, and in a shared trace another process could make a thread wait for ever.
+/// Flags that cannot be combined with `WAIT`: a flight recorder is never full, a trace that is kept
+/// may have no reader, and in a shared trace another process could make a thread wait for ever.
 const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 
 /// Default time that threads wait for room, in milliseconds.
 const WAIT_MS: u32 = 10_000;
 
-/// Flags that exclude each other: processes of different users must not write into one buffer.
+/// Flags that cannot be combined, because processes of different users must not write into one
+/// buffer.
 const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
 
 /// Searches a list that is sorted by key. Returns the index of the element, or the index at which
-/// to insert it. Unlike `binary_search`, `search` has no panic path for page faults.
+/// to insert it. Page faults call `search`, which has no panic path, unlike `binary_search`.
 pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Result<usize, usize> {
     let (mut from, mut to) = (0usize, all.len());
     while from < to {
@@ -183,7 +185,7 @@ impl Prealloc {
 /// Counts of lost data, in buffers that exist or have been freed.
 #[derive(Clone, Copy, Default)]
 struct LostStats {
-    /// Number of events that found no room.
+    /// Number of events that were lost because a buffer had no room.
     lost: u64,
     /// Number of bytes that were skipped because the counts of a buffer were corrupt.
     cut: u64,
@@ -221,7 +223,7 @@ impl PermissionCheck {
     }
 
     /// Returns whether the maker may trace the process and, with `attach`, stop it. Returns `EINTR`
-    /// or `ENOMEM` if the check could not be made. Sleeps; the lock is not held.
+    /// or `ENOMEM` if the check could not be made. Sleeps; `TRACING` is not held.
     pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
         if self.allows_all {
             return Ok(true);
@@ -253,11 +255,11 @@ pub(crate) struct Trace {
     ended_bytes: u64,
     /// Flags of `PERFTRACE_CREATE`, and `FILTERED`.
     pub(crate) flags: u32,
-    /// Size of the records in a buffer, in bytes.
+    /// Size of a buffer's memory for records, in bytes.
     pub(crate) bytes: u32,
     /// The id, in the initial namespace, of the user that created the trace.
     pub(crate) owner: u32,
-    /// Time in milliseconds for which threads wait for room.
+    /// Time in milliseconds for which threads wait for room in a full buffer.
     pub(crate) wait_ms: u32,
     pub(crate) name: [u8; trace::NAME_MAX],
     /// Globs of the markers that the trace wants.
@@ -288,7 +290,7 @@ pub(crate) struct Trace {
     pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the maker has no permission to trace them.
     denied: u64,
-    /// Number of failures for lack of memory outside of existing buffers.
+    /// Number of failures because memory was short, not counting failures in existing buffers.
     no_memory: u64,
     /// The memory that is charged for the trace.
     charge: Charge,
@@ -397,8 +399,8 @@ impl Trace {
         self.is_for(process.who.uid, process.shared) && !process.has_ended()
     }
 
-    /// Returns whether a process of user `uid` can join, which joins shared traces if `shared` is
-    /// set.
+    /// Returns whether a process of the user `uid` can join the trace. `shared`: the process takes
+    /// part in shared traces.
     pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
         let user = self.has_flag(flag::ALL_USERS) || uid == self.owner;
         self.is_on() && user && (shared || !self.has_flag(flag::SHARED))
@@ -545,8 +547,8 @@ impl Trace {
             return Ok(None);
         };
         if place.is_none() {
-            // Writers access the page of counts first. If that page could not be allocated, no
-            // other page is needed, as the records could not be found.
+            // Writers access the page of counts first. If this page could not be allocated, no
+            // other page is needed, because records cannot be found without the counts.
             if number != 0 {
                 return Ok(None);
             }
@@ -634,7 +636,8 @@ impl Trace {
         });
     }
 
-    /// Counts the set of a process that has ended, with the process's own `bytes`.
+    /// Counts the buffers of a process that has ended. `bytes` is the size of the process without
+    /// its buffers.
     pub(crate) fn count_ended(&mut self, key: u64, bytes: u64) {
         let Some(set) = self.find(key).and_then(|at| self.sets.get_mut(at)) else {
             return;
