@@ -111,7 +111,7 @@ pub(crate) fn add_return(word: &Word, more: u64) -> u64 {
 }
 
 impl AccountingState {
-    /// Creates the state for groups of `cpus_per_group` CPUs.
+    /// Creates the state for groups of `scaling` CPUs.
     pub(crate) fn new(everyone: bool, levels: u32, scaling: u32, latencies: bool) -> Result<Self> {
         let clock = Clock::choose();
         Ok(Self {

@@ -68,8 +68,8 @@ pub(crate) fn is_perfmon_capable() -> bool {
 }
 
 /// Checks whether the caller may read everything of accounting and control it. Each file of
-/// accounting requires this, except that a task's values may also be read by callers that
-/// [`may_read`] the task.
+/// accounting requires this permission, except that a task's values may also be read by callers
+/// that [`may_read`] the task.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ pub(crate) fn of_caller() -> ARef<Credential> {
     unsafe { ARef::from_raw(NonNull::new_unchecked(shim::pfm_get_current_cred()).cast()) }
 }
 
-/// Returns the credentials of a task. Any context but NMI.
+/// Returns the credentials of a task. May be called in any context except an NMI.
 pub(crate) fn of_task(task: TaskRef<'_>) -> ARef<Credential> {
     // SAFETY: The task is valid by the invariant of `TaskRef`. The callee returns a reference,
     // never null, which is given to the result; `Credential` is a transparent wrapper of the
@@ -130,7 +130,7 @@ pub(crate) fn may_unload() -> bool {
     unsafe { bindings::capable(bindings::CAP_SYS_MODULE as c_int) }
 }
 
-/// Returns whether contexts of users are evicted in favour of the caller, because it has
+/// Returns whether contexts of users are evicted in favour of the caller, because the caller has
 /// `CAP_SYS_ADMIN`. No audit record is written, because without the capability the call fails with
 /// `EBUSY` or `EEXIST`, not with `EPERM`.
 pub(crate) fn may_evict() -> bool {
@@ -269,10 +269,10 @@ impl AccessSnapshot {
         runs && self.0.state == then.0.state
     }
 
-    /// Returns whether the thread still has the same credentials, and the program of `self` the
-    /// same dumpability. Unlike [`is_unchanged`](Self::is_unchanged), this function checks the
-    /// program that the thread ran when the snapshot was taken, even if the thread runs another one
-    /// now.
+    /// Returns whether the thread still has the credentials of `self`, and the program of `self`
+    /// still has the dumpability of `self`. Unlike [`is_unchanged`](Self::is_unchanged), this
+    /// function checks the program that the thread ran when the snapshot was taken, even if the
+    /// thread runs another program now.
     pub(crate) fn was_unchanged(&self, task: &Task) -> bool {
         // SAFETY: The structure is filled in by the type's invariant, and the reference keeps the
         // task alive.

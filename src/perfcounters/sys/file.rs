@@ -94,8 +94,8 @@ unsafe extern "C" fn counters_open(_: *mut bindings::inode, file: *mut bindings:
     })
 }
 
-/// Maps the counter pages read-only. `EOPNOTSUPP` for a 32-bit program, which cannot read a counter
-/// in one access.
+/// Maps the counter pages read-only. Returns `EOPNOTSUPP` to a 32-bit program, which cannot read a
+/// counter in one access.
 ///
 /// # Safety
 ///
@@ -116,8 +116,8 @@ unsafe extern "C" fn counters_mmap(
     })
 }
 
-/// Inserts a page of counters, the header page or a descriptor page. SIGBUS for an offset without a
-/// page.
+/// Handles a page fault: inserts a page of counters, the header page or a descriptor page. An
+/// access to an offset without a page causes SIGBUS.
 ///
 /// # Safety
 ///

@@ -95,7 +95,8 @@ impl Key {
         }
         key.hash = (key.hash ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         key.hash ^= key.hash >> 29;
-        // The values 0 to 3 are states of a bucket or a request, so a hash must not have them.
+        // The values 0 to 3 are states of a bucket or a request, so a hash must not be one of these
+        // values.
         key.hash |= 4;
         key
     }
@@ -351,7 +352,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         if self.find_entry(key).is_ok() || now_ns() < self.retry_after.load(Relaxed) {
             return;
         }
-        // Without a free bucket for the entry, instances would be added only to be removed again.
+        // If no bucket is free for the entry, do not request the entry, because its instances would
+        // be added only to be removed again.
         if !self.has_room(key) {
             return self.note_full();
         }
@@ -382,10 +384,11 @@ impl<R: Send + Sync> KeyedCounters<R> {
     ///
     /// Context: process context. The caller holds the RTNL mutex, which serialises callers.
     ///
-    /// If removed entries are not dropped yet, the worker creates the new entry later, as a removed
-    /// entry may have the same instance names. `add` must not wait for the worker. The worker waits
-    /// for probes, and a SCHED_FIFO thread that has preempted a probe prolongs that wait. During
-    /// the wait all changes of interfaces on the machine would wait for the RTNL mutex.
+    /// If removed entries are not dropped yet, the worker creates the new entry later, because a
+    /// removed entry may have the same instance names. `add` must not wait for the worker. The
+    /// worker waits for probes, and a SCHED_FIFO thread that has preempted a probe prolongs that
+    /// wait. During the wait all changes of interfaces on the machine would wait for the RTNL
+    /// mutex.
     #[inline]
     pub fn add(&self, key: &Key, name: &Key) -> Result {
         if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {

@@ -7,7 +7,7 @@
 //! machine may have different registers. An access to a register that this CPU lacks is harmless:
 //! each access has an entry in the exception table, and reports a missing register.
 //!
-//! Context: any. The caller turns interrupts off if the access must be to a certain CPU.
+//! Context: any. The caller turns interrupts off if the access must be made on a certain CPU.
 
 use core::arch::asm;
 

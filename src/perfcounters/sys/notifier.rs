@@ -97,8 +97,9 @@ impl Notifier {
     /// Makes the current thread sleep on its way to user mode, until [`resume`](Self::resume) or a
     /// signal. Callable in any context.
     ///
-    /// At first, and then once a second, the thread checks that the process `asker` still may stop
-    /// it. If `asker` may not stop the thread, the context ends and the thread continues.
+    /// Before it sleeps, and then once a second, the thread checks that the process `asker` may
+    /// still stop the thread. If `asker` may not stop the thread, the context ends and the thread
+    /// continues.
     pub(crate) fn block_thread(&self, asker: &Process) {
         // SAFETY: `raw` is valid by the type's invariant; `asker` holds a reference to its `struct
         // pid`.

@@ -505,7 +505,7 @@ pub(crate) fn wait_for_frees() {
     unsafe { bindings::rcu_barrier() };
 }
 
-/// Returns for how long a CPU has been idle, in nanoseconds, by the kernel's own statistics.
+/// Returns the total idle time of a CPU in nanoseconds, from the kernel's own statistics.
 pub(crate) fn idle_ns(cpu: u32) -> u64 {
     // SAFETY: The caller passes a number below nr_cpu_ids.
     unsafe { shim::ppa_idle_ns(cpu) }

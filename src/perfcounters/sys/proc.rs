@@ -28,8 +28,8 @@ impl Files {
     pub(crate) fn create() -> Result<Self> {
         // SAFETY: The callee is called once, and drop removes the files.
         let made = to_result(unsafe { shim::ppa_files_create() });
-        // After an error no file is left that could turn accounting on, but a writer may have
-        // turned it on before.
+        // After an error no file is left that could turn accounting on. Turn accounting off,
+        // because a writer may have turned it on before the error.
         made.inspect_err(|_| files::shutdown())?;
         Ok(Self(()))
     }
@@ -38,8 +38,8 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         // SAFETY: `create` has created the files. The callee waits for readers and writers of the
-        // global ones, and for the worker, which these can no longer queue. Files of single tasks
-        // and probes still can.
+        // global files, and for the worker. After the call, files of single tasks and probes can
+        // still queue the worker, but global files cannot.
         unsafe { shim::ppa_files_close() };
         files::shutdown();
         per_task::remove_all();
@@ -90,8 +90,8 @@ pub(crate) fn find(pid: u32) -> Option<ARef<Task>> {
 }
 
 /// Queues the worker that removes the files of tasks that have ended or are no longer selected. The
-/// worker also stops accounting if it is turned off and no selected task needs it. Callable in any
-/// context that may wake a thread.
+/// worker also stops accounting if accounting is turned off and no selected task needs it. Callable
+/// in any context that may wake a thread.
 pub(crate) fn queue_worker() {
     // SAFETY: The work that is queued is a static variable.
     unsafe { shim::ppa_queue_worker() }
@@ -197,7 +197,7 @@ unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, writ
     })
 }
 
-/// Selects a task, changes its settings, or deselects it.
+/// Selects a task for accounting, changes the settings of a selected task, or deselects a task.
 ///
 /// # Safety
 ///

@@ -89,7 +89,7 @@ pub(crate) fn uid_of(uid: u32) -> u32 {
     unsafe { shim::pt_uid(uid) }
 }
 
-/// A reference to an address space, which is only compared with others.
+/// A reference to an address space. The reference is used only to compare address spaces.
 ///
 /// # Invariants
 ///

@@ -18,7 +18,7 @@ use crate::contexts::Context;
 use crate::cpu_kinds::CpuKind;
 use crate::driver::{preempt_count, PREEMPT_INLINE};
 
-/// Returns the address of the current task, which is only compared.
+/// Returns the address of the current task, for comparison only.
 #[inline]
 pub(crate) fn current() -> usize {
     let task;
@@ -105,8 +105,8 @@ pub(crate) fn is_kernel_thread(task: &Task) -> bool {
     unsafe { shim::pfm_is_kernel_thread(task.as_ptr()) }
 }
 
-/// Returns whether the task is exiting (`PF_EXITING`). The `sched_process_exit` event of the task
-/// may be over.
+/// Returns whether the task is exiting (`PF_EXITING`). The task may have passed its
+/// `sched_process_exit` tracepoint already.
 pub(crate) fn has_ended(task: &Task) -> bool {
     // SAFETY: The reference keeps the task alive.
     unsafe { shim::pfm_is_exiting(task.as_ptr()) }

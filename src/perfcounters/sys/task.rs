@@ -62,7 +62,7 @@ impl TaskRef<'_> {
         unsafe { TaskRef::new(task.as_ptr()) }
     }
 
-    /// Returns the address of the task structure, which is only compared.
+    /// Returns the address of the task structure, for comparison only.
     #[inline(always)]
     pub fn address(&self) -> usize {
         self.0.as_ptr() as usize
@@ -127,7 +127,7 @@ impl TaskRef<'_> {
         field!(self, start_boottime)
     }
 
-    /// Returns the name of the task, which is inconsistent if it is being changed.
+    /// Returns the name of the task. The result may be inconsistent if the name is being changed.
     #[inline]
     pub fn name(&self) -> [u8; 16] {
         // SAFETY: The task is valid by the type's invariant, and its name has 16 bytes.

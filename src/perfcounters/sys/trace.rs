@@ -182,8 +182,8 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
 unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
     let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
-    // The caller of PERFTRACE_RELEASE has closed the file before all processes had detached, so
-    // processes may attach again.
+    // If the caller of PERFTRACE_RELEASE closes the file before all processes have detached, let
+    // processes attach again.
     if opened.is_releasing.load(Relaxed) {
         tracing::detach::resume();
     }
@@ -488,8 +488,9 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
     write(arg, &create)
 }
 
-/// The number of bytes that are copied at a time, through a kernel buffer. If user space handles
-/// its page faults (userfaultfd), a copy to user memory can take any time.
+/// The number of bytes that are copied at a time, through a kernel buffer. Data are copied in such
+/// chunks because a copy to user memory can take any time: user space may handle page faults itself
+/// (userfaultfd).
 const COPY_CHUNK: usize = 16 << 10;
 
 fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
@@ -503,7 +504,7 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
         }
         let (key, cpu, buffer) = tracing::next(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
-        // The writer has corrupted the counts since the buffer was found, so continue with the next
+        // If the writer has corrupted the counts since the buffer was found, continue with the next
         // buffer.
         let Some(span) = buffer.unread() else {
             continue;
@@ -533,8 +534,8 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
     }
 }
 
-/// Copies a span of a process's buffer to user space. Returns the number of valid bytes, or `None`
-/// if the reader may not trace the process any more.
+/// Copies the range `span` of a process's buffer to user space. Returns the number of valid bytes,
+/// or `None` if the reader may not trace the process any more.
 ///
 /// The permission is checked after each chunk was copied to a kernel buffer. Data that the process
 /// has written after the loss of the permission are therefore never returned, however long the copy

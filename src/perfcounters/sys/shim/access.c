@@ -67,10 +67,11 @@ void pfm_procfs_unmount(void)
 }
 
 /*
- * The rule of __ptrace_may_access(PTRACE_MODE_READ_REALCREDS), with the check of the capability
- * module, for a caller that is not a thread of the process of @task. The rule is repeated here
- * because procfs applies it with other flags, and cannot be called in every context. @state is the
- * state of a program that the process ran before, or NULL for its present program.
+ * Implements the rule of __ptrace_may_access(PTRACE_MODE_READ_REALCREDS), including the check of
+ * the capability security module, for a caller that is not a thread of the process of @task. The
+ * rule is repeated here because procfs applies it with other flags, and cannot be called in every
+ * context. @state is the state of a program that the process ran before, or NULL for its present
+ * program.
  */
 static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *state)
 {
@@ -104,9 +105,10 @@ bool pfm_may_watch(struct task_struct *task)
 }
 
 /*
- * Applies ptrace's rule while the process executes no new program. During exec a process is not
- * dumpable for a moment, even if it is dumpable afterwards. mm_access() also waits until exec is
- * over. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of the module's locks.
+ * Applies ptrace's rule at a time when the process is not in exec. During exec a process is not
+ * dumpable for a moment, even if it is dumpable afterwards. Like mm_access(), this function waits
+ * until exec is over. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of the module's
+ * locks.
  */
 static int stable_ptrace_rule(struct task_struct *task)
 {
@@ -121,10 +123,10 @@ static int stable_ptrace_rule(struct task_struct *task)
 }
 
 /*
- * Returns a copy of the caller's credentials for procfs, which checks the ids for file access and
- * the effective capabilities. The copy has the real ids and the permitted capabilities as ids for
- * file access and effective capabilities, because ptrace's rule checks the real ids and the
- * permitted capabilities.
+ * Returns a copy of the caller's credentials for an open of a file in procfs. procfs checks the ids
+ * for file access and the effective capabilities, but ptrace's rule is about the real ids and the
+ * permitted capabilities. In the copy, the real ids are therefore also the ids for file access, and
+ * the permitted capabilities are also the effective ones.
  */
 static struct cred *procfs_cred(bool attach)
 {
@@ -181,7 +183,10 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 	case -ENOMEM:
 		return error;
 	case -ENFILE:
-		/* The system has too many open files, which is no answer about this task. */
+		/*
+		 * The system has too many open files, so procfs has not checked access to this
+		 * task.
+		 */
 		return -ENOMEM;
 	default:
 		return -EPERM;
@@ -468,12 +473,12 @@ struct pid *pfm_current_process(void)
 }
 
 /*
- * Returns true if that process may still stop the current thread, by ptrace's rule and with the
- * credentials of its present leader. If another thread of it executes a program, that thread
- * becomes the leader. With @ask_lsm, a worker also asks the security modules whether a task with
- * these credentials may read the thread's memory. It does not ask whether the task may stop the
- * thread, because Yama decides that by the ancestors of the task that asks. Process context. With
- * @ask_lsm, caller holds none of the module's locks.
+ * Returns true if @process may still stop the current thread, by ptrace's rule and with the
+ * credentials of the process's present leader. If another thread of the process executes a program,
+ * this thread becomes the leader. With @ask_lsm, a worker also asks the security modules whether a
+ * task with these credentials may read the thread's memory. The worker does not ask whether the
+ * task may stop the thread, because Yama decides this by the ancestors of the asking task. Process
+ * context. With @ask_lsm, caller holds none of the module's locks.
  */
 bool pfm_may_stop_current(struct pid *process, bool ask_lsm)
 {

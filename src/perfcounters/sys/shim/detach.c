@@ -135,7 +135,7 @@ static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after
 	return vma;
 }
 
-/* Maximum number of passes over the address space, as other threads may move VMAs during a pass. */
+/* Maximum number of passes over the address space. Other threads may move VMAs during a pass. */
 #define MAX_DETACH_PASSES	8
 
 /*

@@ -3,8 +3,8 @@
  * Files of process accounting: /proc/rawsysppa, /proc/ppa and the sysctls kernel.ppa and
  * kernel.ppa_levels. Their contents come from sys/proc.rs.
  *
- * The modes let every user open the files, because modes and the rule of sysctls are about user
- * ids. Each read and write checks capabilities instead.
+ * The modes let every user open the files, because modes and the rule of sysctls check user ids
+ * only. Each read and write checks capabilities instead.
  */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>

@@ -115,8 +115,8 @@ bool pfc_may_log(unsigned int kind)
 }
 
 /*
- * Returns true in a system call of the ABI i386: in a 32-bit program, for which compilers do not
- * emit loads of 64 bits, or by "int 0x80".
+ * Returns true in a system call of the ABI i386. Such calls come from 32-bit programs, for which
+ * compilers do not emit loads of 64 bits, and from "int 0x80" in 64-bit programs.
  */
 bool pfc_is_32bit(void)
 {

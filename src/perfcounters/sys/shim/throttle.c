@@ -30,8 +30,8 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define WINDOW_MS	10
 
 /*
- * One in 9 to 24 samples is timed: MIN_TIMED_INTERVAL plus a random number of TIMED_INTERVAL_BITS
- * bits.
+ * One in 9 to 24 samples is timed. The interval is MIN_TIMED_INTERVAL plus a random number of
+ * TIMED_INTERVAL_BITS bits.
  */
 #define MIN_TIMED_INTERVAL	9
 #define TIMED_INTERVAL_BITS	4
@@ -44,10 +44,11 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define RARE_MS	1
 
 /*
- * A CPU starves if, of STARVED_TIMED or more successive timed samples over at least STARVED_MS, all
- * but one in STARVED_MISSES found something waiting for the CPU. If that many timed samples take
- * more than MAX_STARVED_MS, samples are too rare to starve the CPU. Sampling then pauses for three
- * times as long as the CPU has starved, but for at least four windows and at most STARVED_PAUSE_MS.
+ * A CPU counts as starved if it had STARVED_TIMED or more successive timed samples in at least
+ * STARVED_MS, and all of these samples except at most one in STARVED_MISSES found something waiting
+ * for the CPU. If STARVED_TIMED timed samples take more than MAX_STARVED_MS, samples are too rare
+ * to starve the CPU. Sampling then pauses for three times as long as the CPU has starved, but for
+ * at least four windows and at most STARVED_PAUSE_MS.
  *
  * STARVED_TIMED is a compromise. A CPU that spends 60 % of its time in softirqs or interrupts is
  * taken for a starved CPU in 2 % of the cases with 16 samples, and in 11 % with 8 samples. With 16
@@ -78,7 +79,9 @@ struct sample_window {
 	u64 timed_since;
 	u32 timed;
 	u32 starved;
-	/* The registers that the last timed NMI found with interrupts off. */
+	/*
+	 * The registers of the code that the last timed NMI interrupted while interrupts were off.
+	 */
 	struct pt_regs regs;
 };
 
@@ -111,7 +114,8 @@ static bool interrupt_waits(void)
  * If every NMI causes the next NMI, the interrupted instruction can be in the entry of the timer's
  * interrupt, before irq_enter(), or at the end of that interrupt after irq_exit(), where the kernel
  * programs the timer. At these places no interrupt is pending or counted, and no interrupt becomes
- * pending. A guest of KVM makes progress while the registers of its host stay the same.
+ * pending. NMIs in a guest of KVM are ignored, because the guest makes progress while the registers
+ * of its host stay the same.
  */
 static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {

@@ -52,8 +52,8 @@ u32 pt_max_traced(void)
 
 /*
  * Allocates a zeroed page, charged to the memory cgroup of the caller, which for a page of a buffer
- * is the traced process. Returns 0 if memory is short: events are then lost, as __GFP_NORETRY does
- * not invoke the OOM killer.
+ * is the traced process. Returns 0 if memory is short. With __GFP_NORETRY the OOM killer is not
+ * invoked; events are lost instead.
  */
 unsigned long pt_page_new(void)
 {
@@ -267,8 +267,8 @@ void pt_set_traced(unsigned long mm, bool is)
 }
 
 /*
- * Address spaces with a child that did not get its task work, and that a worker counts in the
- * traces.
+ * Address spaces that have a child which did not get its task work. A worker counts such children
+ * in the traces.
  */
 #define MAX_UNREPORTED	64
 static DEFINE_RAW_SPINLOCK(unreported_lock);
