@@ -71,7 +71,8 @@ impl Format for Nway {
         buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
         let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
         buffer.set(THROTTLED, throttled);
-        // Another counter overflowed together with the one that filled the last buffer.
+        // All buffers are full: another counter overflowed together with the counter that filled
+        // the last buffer.
         if buffer.get(NR_FULL) >= nr {
             return DO_MASK;
         }

@@ -11,7 +11,7 @@
 
 /**
  * struct perfmon_nway_arg - argument of the sampling format "n-way"
- * @size: size of each buffer in bytes, a multiple of 8, from 552 to 64 Mi
+ * @size: size of each buffer in bytes, a multiple of 8, from 552 bytes to 64 MiB
  * @nr: number of buffers, 2 to 16
  * @reserved1: zero
  * @reserved: zero
