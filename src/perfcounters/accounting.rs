@@ -22,12 +22,12 @@ use crate::sys::records::TaskRecord;
 use crate::sys::sched::{self, NoPreempt};
 use crate::sys::{costs, cpu};
 
-/// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions are those
-/// of living tasks.
+/// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions belong to
+/// the records of living tasks.
 const ENDED_POSITION: u64 = 1 << 62;
 /// The position of a reader for which the records of ended tasks were moved to `unread`. The reader
-/// gets only these records. Records of tasks that end later are left for the reader's next pass,
-/// because otherwise the present pass might never end.
+/// gets only the records in `unread`. Records of tasks that end later are left for the reader's
+/// next pass, because otherwise the present pass might never end.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// The bit `PPA_UNSTABLE` in the flags of `PPA_GETINFO`.
 const UNSTABLE: u32 = 8;
@@ -37,7 +37,7 @@ const MAX_TASKS_PER_READ: usize = 256;
 /// the pass before missed.
 const MAX_ATTACH_PASSES: u32 = 10;
 /// Maximum number of attempts to read values that are being changed, 1 ms apart. A change may take
-/// long if the virtual CPU that makes it is preempted.
+/// long if the virtual CPU that makes the change is preempted.
 pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
 
 /// Returns `ENODATA` (the task is not accounted). The kernel crate has no constant for this errno.
@@ -58,7 +58,8 @@ pub(crate) struct AccountingConfig {
 }
 
 impl AccountingConfig {
-    /// Checks the four values. Invalid values are reported in the kernel log.
+    /// Checks the four values of `kernel.ppa` or of a `ppactl` file. Invalid values are reported in
+    /// the kernel log.
     ///
     /// # Errors
     ///
@@ -151,8 +152,8 @@ impl Accounting {
         ppa::wait_for_frees();
     }
 
-    /// Stops accounting if it is switched off for all tasks, no task is accounted individually, and
-    /// all records were read.
+    /// Stops accounting if accounting is switched off for all tasks, no task is accounted
+    /// individually, and all records were read.
     pub(crate) fn stop_if_done(&mut self) {
         let is_done = |accounts: &AccountingState| {
             accounts.nr_tasks.load_relaxed() == 0 && accounts.nr_ended.load_relaxed() == 0
@@ -168,8 +169,8 @@ impl Accounting {
         if self.cpu_stats.is_none() {
             match CpuStats::new() {
                 Ok(totals) => self.cpu_stats = Some(totals),
-                // The names are in use, or all instance numbers are taken. Accounting works without
-                // the instances.
+                // The names of the instances are in use, or all instance numbers are taken.
+                // Accounting works without the instances.
                 Err(error) if error != ENOMEM => pr_notice!(
                     "cannot add accounting counters (error {}); accounting runs without them\n",
                     error.to_errno()
@@ -215,7 +216,7 @@ impl Accounting {
     }
 
     /// Stops accounting and starts it again with the current settings. If accounting cannot be
-    /// started, it is switched off.
+    /// started, accounting is switched off.
     fn restart(&mut self) -> Result {
         self.stop();
         if !self.config.on && self.entries.is_empty() {
@@ -263,8 +264,8 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
             added = added.wrapping_add(1);
             record.words.begin(false, latencies, accounts.clock.now());
             if let Some(rejected) = accounts.insert_running(record, task) {
-                // A record must not be freed inside the RCU read-side critical section. Put it
-                // back: the slot in `blanks` from which it was taken is free.
+                // A record must not be freed inside the RCU read-side critical section. Put the
+                // record back into `blanks`, in which the slot of the record is free.
                 let _ = blanks.push_within_capacity(rejected);
             }
         }
@@ -397,7 +398,7 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
             add(user, bytes)?;
             place = next;
         }
-        // Records are removed from the list only with `ACCOUNTING` held.
+        // `ACCOUNTING` is held, so no record is removed from the list during the walk.
         let mut done = Ok(());
         accounts.ended.each(|record| {
             if done.is_ok() {
@@ -412,9 +413,9 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
     Ok(users)
 }
 
-/// Returns the values of at most `most` tasks from the position `at` on: first of living tasks,
-/// then of ended tasks. Records of ended tasks are kept until [`free_delivered`] is called. Returns
-/// `ENODATA` if accounting is off.
+/// Returns the values of at most `most` tasks from the position `at` on: first the values of living
+/// tasks, then the values of ended tasks. Records of ended tasks are kept until [`free_delivered`]
+/// is called. Returns `ENODATA` if accounting is off.
 pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats>> {
     let most = most.min(MAX_TASKS_PER_READ);
     let mut found = KVVec::with_capacity(most, GFP_KERNEL)?;
@@ -436,7 +437,8 @@ pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats
                 }
             }
         };
-        // The record is being changed. Sleep, because the task that changes it may need this CPU.
+        // If the record is being changed, sleep: the task that changes the record may need this
+        // CPU.
         if told.is_none() && next != ENDED_POSITION && tries < MAX_READ_ATTEMPTS {
             tries = tries.wrapping_add(1);
             ppa::pause();
@@ -485,8 +487,8 @@ pub(crate) fn free_delivered(told: &[TaskStats]) {
         probes: on, unread, ..
     } = &mut *all;
     for told in told.iter().filter(|told| told.has_ended()) {
-        // Search for the record from the end of `unread`. The record need not be the last one,
-        // because other readers may add records at the same time.
+        // Search for the record from the end of `unread`. The record need not be the last record in
+        // `unread`, because other readers may add records at the same time.
         let is_it = |place: &&mut Option<KBox<TaskRecord>>| {
             place.as_ref().is_some_and(|record| told.is_for(record))
         };
@@ -510,7 +512,8 @@ pub(crate) fn free_delivered(told: &[TaskStats]) {
 /// # Errors
 ///
 /// `ESRCH` if the task does not exist, `EPERM` if the caller may not watch the task, `ENODATA` if
-/// the task is not accounted, `EAGAIN` if its values changed during each attempt to read them.
+/// the task is not accounted, `EAGAIN` if the values of the task changed during each attempt to
+/// read them.
 pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     let task = sched::find(pid).ok_or(ESRCH)?;
     access::may_read(&task)?;
@@ -578,8 +581,8 @@ pub(crate) fn cpu_hotplug(here: bool) {
     }
 }
 
-/// Records that the machine is being suspended (`suspend`), or has resumed. The time in between is
-/// not counted.
+/// Records that the machine is being suspended (`suspend`), or has resumed. The time from suspend
+/// to resume is not counted.
 ///
 /// Context: on the only CPU that is online, interrupts off.
 pub(crate) fn suspend_or_resume(suspend: bool) {

@@ -67,12 +67,14 @@ pub(crate) struct State {
     pub(crate) started: bool,
     /// The CPU whose PMU holds the register values; `None` while the values are in memory only.
     pub(crate) cpu: Option<u32>,
-    /// The CPUs on which the context can count, and the run time of its thread on other CPUs.
+    /// The CPUs on which the context can count, and the run time of the context's thread on other
+    /// CPUs.
     pub(crate) elsewhere: Elsewhere,
     /// Set when an access to a PMU register has failed. The notifier's irq_work then ends the
     /// context.
     pub(crate) broken: bool,
-    /// The hardware registers that the context has claimed. Written with `SESSION` also held.
+    /// The hardware registers that the context has claimed. Written with both `SESSION` and the
+    /// context's lock held.
     pub(crate) claims: RegisterMask,
     /// The self page (`struct perfmon_self`), allocated when it is first mapped.
     page: Option<Page>,
@@ -105,8 +107,9 @@ const OVERHEAD_BYTES: usize = 2048;
 /// A monitoring context, which belongs to an open `/dev/perfmon` file.
 #[pin_data]
 pub(crate) struct Context {
-    /// Wakes readers and defers work. Declared first, and so dropped first: the drop cancels the
-    /// timer and the work, and waits for their callbacks, which use the other fields.
+    /// Wakes readers and defers work. `notifier` is the first field, so it is dropped first. The
+    /// drop cancels the timer and the work, and waits for their callbacks, which use the other
+    /// fields.
     pub(crate) notifier: Notifier,
     scope: Scope,
     /// The creator was allowed to monitor the kernel: samples may contain kernel addresses.
@@ -119,7 +122,8 @@ pub(crate) struct Context {
     pub(crate) registers: Arc<pmu::Registers>,
     /// The bytes that are charged to the creator of this context.
     pub(crate) charge: Charge,
-    /// The creator's PID namespace, whose PIDs and TIDs samples and messages contain.
+    /// The creator's PID namespace. The PIDs and TIDs in samples and messages are those of this
+    /// namespace.
     pub(crate) ns: ARef<PidNamespace>,
     /// Address of the MSR that enables all counters (global control); 0 if the PMU has no such MSR.
     global_ctrl: u64,
@@ -155,7 +159,7 @@ pub(crate) struct ContextConfig {
     pub(crate) buffer: Option<(Buffer, Arc<SamplingMemory>)>,
 }
 
-/// Returns the global-control bits of all counters in use on this CPU. Interrupts off.
+/// Returns the global-control bits of all counters in use on this CPU. Called with interrupts off.
 #[inline]
 pub(crate) fn counting_bits() -> u64 {
     sched::counting(Scope::Thread) | sched::counting(Scope::System)
@@ -222,7 +226,8 @@ sampling_memory:                    areas,
     }
 
     /// Frees a detached context whose file is closed. The buffer and the references to descriptions
-    /// are freed at once. A worker frees the context after an RCU grace period: a probe may use it.
+    /// are freed at once. A worker frees the context after an RCU grace period, because a probe may
+    /// still use the context.
     pub(crate) fn close(self: Arc<Self>) {
         let given = {
             let mut state = self.state.lock();
@@ -249,9 +254,10 @@ sampling_memory:                    areas,
         &self.registers
     }
 
-    /// Programs the active event set into this CPU's PMU. Interrupts off; the context is in no PMU.
-    /// Start values are written first and counters are enabled last, so that no counter counts from
-    /// an old value. If a register cannot be written, the context is removed from the PMU and ends.
+    /// Programs the active event set into this CPU's PMU. Called with interrupts off, while the
+    /// context is in no PMU. Start values are written first and counters are enabled last, so that
+    /// no counter counts from an old value. If a register cannot be written, the context is removed
+    /// from the PMU and ends.
     #[inline]
     pub(crate) fn load_pmu(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -313,8 +319,8 @@ sampling_memory:                    areas,
         self.notifier.queue_work();
     }
 
-    /// Programs the context into this CPU's PMU if it is started, in no PMU and not masked, and
-    /// this CPU has its registers. Interrupts off.
+    /// Programs the context into this CPU's PMU if the context is started, in no PMU and not
+    /// masked, and if this CPU has the context's registers. Called with interrupts off.
     #[inline]
     pub(crate) fn load_pmu_if_active(&self, state: &mut State) {
         if state.started && state.cpu.is_none() && !state.sampling.masked && self.fits_cpu(state) {
@@ -323,7 +329,7 @@ sampling_memory:                    areas,
     }
 
     /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event
-    /// set if a switch is due. Interrupts off; the context is in this CPU's PMU.
+    /// set if a switch is due. Called with interrupts off, while the context is in this CPU's PMU.
     #[inline]
     fn unload_pmu(&self, state: &mut State) {
         self.save_pmu(state);
@@ -341,8 +347,8 @@ sampling_memory:                    areas,
     }
 
     /// Stops the counters, adds their increments to the PMDs in memory, and sets the counters to 0.
-    /// Overflows are recorded as pending; [`unload_pmu`](Self::unload_pmu) delivers them.
-    /// Interrupts off.
+    /// Overflows are recorded as pending; [`unload_pmu`](Self::unload_pmu) delivers them. Called
+    /// with interrupts off.
     #[inline]
     pub(crate) fn save_pmu(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
@@ -417,7 +423,7 @@ sampling_memory:                    areas,
     }
 
     /// Calls [`sync_and_deliver`](Self::sync_and_deliver) if the context is in this CPU's PMU.
-    /// Interrupts off.
+    /// Called with interrupts off.
     pub(crate) fn sync_if_local(&self) -> u32 {
         let mut state = self.state.lock();
         match state.cpu == Some(sched::this_cpu()) {
@@ -436,8 +442,8 @@ sampling_memory:                    areas,
         state.started = false;
     }
 
-    /// Programs the context into this CPU's PMU if it is started and attached to `target`, which
-    /// runs on this CPU. Interrupts off.
+    /// Programs the context into this CPU's PMU if the context is started and attached to `target`,
+    /// which runs on this CPU. Called with interrupts off.
     #[inline]
     pub(crate) fn sched_in(&self, target: Target) {
         let mut state = self.state.lock();
@@ -458,7 +464,8 @@ sampling_memory:                    areas,
     }
 
     /// Calls a function with the locked state. The function runs on the CPU
-    /// [`State::required_cpu`], or on this CPU if `required_cpu` is `None`. Process context.
+    /// [`State::required_cpu`], or on this CPU if `required_cpu` is `None`. Called in process
+    /// context.
     pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut State)) {
         loop {
             let elsewhere = {
@@ -514,7 +521,7 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Starts the context: it counts whenever its target runs.
+    /// Starts the context: from now on the context counts whenever its target runs.
     pub(crate) fn start_counting(&self, state: &mut State) {
         // Discard the time that the thread has run, before the start, on CPUs that lack registers.
         self.sync_elsewhere(state);
@@ -523,9 +530,10 @@ sampling_memory:                    areas,
         self.sync_elsewhere(state);
     }
 
-    /// Starts counting with the set `set`, or the active set. Returns `EINVAL` if the context is
-    /// detached or has no such set, `ESRCH` if its target has ended, `EBUSY` if the caller is on
-    /// another CPU or the set cannot be changed before `PERFMON_RESTART`.
+    /// Starts counting with the event set `set`, or with the active event set if `set` is `None`.
+    /// Returns `EINVAL` if the context is detached or has no such set, `ESRCH` if its target has
+    /// ended, `EBUSY` if the caller is on another CPU or the set cannot be changed before
+    /// `PERFMON_RESTART`.
     pub(crate) fn start(&self, set: Option<u16>) -> Result {
         let mut done = Ok(Target::Detached);
         self.try_with_state(&mut |state| {
@@ -553,7 +561,8 @@ sampling_memory:                    areas,
         Ok(())
     }
 
-    /// Stops counting. Returns `EINVAL` if the context is detached, `EBUSY` on another CPU.
+    /// Stops counting. Returns `EINVAL` if the context is detached, `EBUSY` if the context is
+    /// attached to another CPU.
     pub(crate) fn stop(&self) -> Result {
         let mut done = Ok(());
         self.try_with_state(&mut |state| {
@@ -655,7 +664,8 @@ impl State {
         }
     }
 
-    /// Updates the self page if it exists. `counted`: the context was in a PMU until now.
+    /// Updates the self page if it exists. `counted` says whether the context was in a PMU until
+    /// now.
     #[inline(always)]
     pub(crate) fn update_self_page(&mut self, counted: bool) {
         if self.page.is_some() {

@@ -271,8 +271,8 @@ fn links(count: u32) -> Result<VVec<u16>, Error> {
     Ok(links)
 }
 
-/// Returns the page frame number of a page of the file; `None` if the page does not exist (yet).
-/// Takes no lock, because page faults call this function.
+/// Returns the page frame number of a page of `/dev/perfcounters`; `None` if the page does not
+/// exist. Takes no lock, because page faults call this function.
 pub(crate) fn frame(pgoff: u64) -> Option<usize> {
     let fixed = MAP_LAYOUT.as_ref()?;
     match fixed.layout.page(pgoff)? {

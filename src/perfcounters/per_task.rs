@@ -3,9 +3,9 @@
 //! Tasks that are accounted individually: the directories `/proc/ppa/<pid>`. Tasks can be accounted
 //! individually whether or not all tasks are accounted.
 //!
-//! Removing the files of an entry waits for their readers, which take the lock `ACCOUNTING`. Under
-//! the lock, an entry is therefore only marked with `removing`. A worker removes its files later,
-//! without the lock.
+//! Removing the files of an entry waits for readers of the files, which take the lock `ACCOUNTING`.
+//! Code that holds `ACCOUNTING` therefore only marks an entry with `removing`. A worker removes the
+//! files of the entry later, without the lock.
 
 use engine::accounting::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use kernel::alloc::flags::GFP_KERNEL;
@@ -118,8 +118,8 @@ impl TaskEntries {
             })
     }
 
-    /// Finds the entry with this number. Returns `ESRCH` if it does not exist, is being removed, or
-    /// its task has exited.
+    /// Finds the entry with this number. Returns `ESRCH` if the entry does not exist, is being
+    /// removed, or its task has exited.
     fn find(&self, id: usize) -> Result<&TaskEntry> {
         self.iter()
             .find(|entry| entry.id == id && !entry.removing && !entry.has_ended())
@@ -332,8 +332,8 @@ pub(crate) fn reap() {
 
 /// Removes all entries and frees the list. Called when no new entries can be added any more.
 pub(crate) fn remove_all() {
-    // The list is dropped without the lock: dropping a directory waits for readers of its files,
-    // which take the lock.
+    // The list is dropped without `ACCOUNTING`, because dropping a directory waits for readers of
+    // its files, which take `ACCOUNTING`.
     let all = core::mem::take(&mut ACCOUNTING.lock().entries.all);
     drop(all);
 }
@@ -396,14 +396,15 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     let had = read(id)?;
     let v = &had.snapshot.values;
     let micros = |ticks: u64| had.clock.nanos(ticks) / 1000;
-    // The average in nanoseconds; it is printed in microseconds with three decimals.
+    // The average is in nanoseconds, and is printed in microseconds with three decimals.
     let average = |ticks: u64, of: u64| had.clock.nanos(ratio(ticks, of));
     let mut idle = 0u64;
     each_cpu(&mut |values| idle = idle.wrapping_add(values[3]))?;
     // Precise times of other tasks are a side channel, so the idle time of the system is rounded
     // down to a multiple of 10 ms.
     let idle = ratio(micros(idle), 10_000).wrapping_mul(10_000);
-    // User time is computed from the rounded values, so that the columns add up.
+    // User time is computed from the rounded total and system times, so that the printed user and
+    // system times add up to the total.
     let (total, system) = (micros(v[value::SCHED]), micros(v[value::SYSTEM]));
     let blocked = v[value::BLOCKED];
     let switches = blocked
@@ -419,7 +420,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
             .fold(0, |n: u64, m| n.wrapping_add(*m)),
         false => blocked,
     };
-    // The first wait may not be over yet, so the number of wakeups may be 0: divide by 1 at least.
+    // Divide by 1 at least: the number of wakeups is 0 until the first wait of the task is over.
     let latency = average(v[value::LATENCY], wakeups.max(1));
     let switching = average(v[value::SWITCHING], switches);
     seq_print!(

@@ -39,8 +39,8 @@ pub(crate) struct Permission {
 }
 
 impl Permission {
-    /// Checks that the caller may watch a thread and, if `blocks`, that the caller may stop it.
-    /// Returns `None` if the permission cannot be lost.
+    /// Checks that the caller may watch a thread and, if `blocks` is set, that the caller may stop
+    /// the thread. Returns `None` if the permission cannot be lost.
     ///
     /// Context: may sleep; no lock of the module is held.
     ///
@@ -100,9 +100,10 @@ impl Context {
     }
 
     /// Called when the current thread, the target of the context, has executed a program. If the
-    /// context is started, writes an `EXEC` record into its ring: samples before this record belong
-    /// to the former program. Then calls [`recheck_if_changed`](Self::recheck_if_changed). Does
-    /// nothing if the context is not attached to `target` any more.
+    /// context is started, writes an `EXEC` record into the context's ring: samples before this
+    /// record belong to the former program. Then calls
+    /// [`recheck_if_changed`](Self::recheck_if_changed). Does nothing if the context is not
+    /// attached to `target` any more.
     pub(crate) fn executed(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
@@ -124,8 +125,8 @@ impl Context {
         }
     }
 
-    /// Checks whether the process that attached the context may still watch its thread, and ends
-    /// the context if not.
+    /// Checks whether the process that attached the context may still watch the context's thread,
+    /// and ends the context if not.
     ///
     /// Context: may sleep; no lock of the module is held.
     ///

@@ -29,8 +29,8 @@ use crate::sys::{cpu, cpuid};
 pub(crate) struct Pmus {
     /// The descriptions, sorted by their first register numbers.
     all: KVec<Description>,
-    /// The registers that new contexts share. The registers are built when a context needs them.
-    /// `None` after the descriptions or the kinds of CPUs have changed.
+    /// The registers that new contexts share. `None` until a context needs the registers, and after
+    /// the descriptions or the kinds of CPUs have changed.
     shared: Option<Arc<Registers>>,
     /// The last number that was given to a kind of CPUs ([`CpuKind::id`]). No number is used twice.
     last_kind: u32,
@@ -195,7 +195,7 @@ impl Registers {
     }
 
     /// Passes the value of a PMC to the `check` function of its description. Returns the value to
-    /// write, or the error of that function. Process context.
+    /// write, or the error of that function. Called in process context.
     pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
         match self.range(number) {
             Some(part) => part.calls.check(number.wrapping_sub(part.first), value),
@@ -442,7 +442,8 @@ pub(crate) fn unregister(raw: *const RawPmu) {
                 clear_cpu_kinds();
             }
         }
-        // `PMUS` is a static, which is never dropped: free the memory with the last description.
+        // Free the memory of the list with the last description, because `PMUS` is a static, which
+        // is never dropped.
         *shared = None;
         if all.is_empty() {
             *all = KVec::new();
@@ -478,8 +479,8 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
 
 /// Requests the module that describes this processor's PMU if no hardware description is
 /// registered. Requests the module of soft registers if no description of virtual registers is
-/// registered. Each module is requested only once, because an administrator may have unloaded it
-/// after that request. May sleep.
+/// registered. Each module is requested only once, because an administrator may have unloaded the
+/// module after the first request. May sleep.
 pub(crate) fn request_modules() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
@@ -638,7 +639,7 @@ fn scope(register: Register) -> &'static str {
     }
 }
 
-/// Converts an error of the engine to one of the kernel.
+/// Converts an error of the engine to an error of the kernel.
 pub(crate) fn to_kernel_error(error: Error) -> kernel::error::Error {
     kernel::error::Error::from_errno(error.errno().wrapping_neg())
 }

@@ -2,10 +2,10 @@
 
 //! Tracepoint probes of process accounting.
 //!
-//! Most probes read a time stamp and update two groups of counters: those of the current CPU
-//! ([`PerCpu`]) and those of the task that runs on it ([`TaskRecord`]); a wakeup updates the record
-//! of the task that is woken. The arithmetic is in `engine::accounting`, which `tools/engine` tests
-//! against a model.
+//! Most probes read a time stamp and update two groups of counters: the counters of the current CPU
+//! ([`PerCpu`]), and the counters of the task that runs on this CPU ([`TaskRecord`]). A wakeup
+//! updates the record of the task that is woken. The arithmetic is in `engine::accounting`, which
+//! `tools/engine` tests against a model.
 //!
 //! Some probes run under the run-queue lock or in hard interrupts. The frequent probes (switch,
 //! wakeup, system call, interrupt) take no lock and allocate nothing. Three probes of rare events
@@ -276,7 +276,7 @@ impl AccountingState {
         Ok(())
     }
 
-    /// Replaces the record of a task, or removes it if `record` is `None`. May sleep.
+    /// Replaces the record of a task, or removes the record if `record` is `None`. May sleep.
     fn replace_record(&self, task: TaskRef<'_>, record: Option<KBox<TaskRecord>>) {
         // With the hotplug lock held, retry_on_each_cpu() reaches every CPU that may use the old
         // record. cpu_dead() has dropped the reference of each CPU that is offline.
@@ -300,9 +300,9 @@ impl AccountingState {
         }
     }
 
-    /// Looks up the record of the task that runs on this CPU again. Returns false if the record
-    /// cannot be replaced now, because the system-call words of the CPU are being updated.
-    /// Interrupts off.
+    /// Looks up again the record of the task that runs on this CPU. Returns false if the record
+    /// cannot be replaced now, because the system-call words of the CPU are being updated. Called
+    /// with interrupts off.
     fn refresh_current(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
@@ -328,7 +328,7 @@ impl AccountingState {
     }
 
     /// Starts accounting on this CPU. Returns false if accounting cannot start now, because the
-    /// system-call words of the CPU are being updated. Interrupts off.
+    /// system-call words of the CPU are being updated. Called with interrupts off.
     fn begin_this_cpu(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;

@@ -74,7 +74,7 @@ impl InstanceSpec {
         }
     }
 
-    /// Adds an instance with this description under the name `name`. Process context.
+    /// Adds an instance with this description under the name `name`. Called in process context.
     ///
     /// # Errors
     ///

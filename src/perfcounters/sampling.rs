@@ -153,7 +153,8 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     handled
 }
 
-/// Reads the counters in an irq_work, after an NMI found a context's lock held. Interrupts off.
+/// Reads the counters in an irq_work, after an NMI found a context's lock held. Called with
+/// interrupts off.
 pub(crate) fn handle_deferred_nmi() {
     costs::count(SelfStat::NmiDeferred);
     let began = nmi::deferred_since();
@@ -235,7 +236,7 @@ impl Context {
     }
 
     /// Unthrottles the context if its throttling time is over. The caller has updated all values.
-    /// Interrupts off; not in an NMI.
+    /// Called with interrupts off, but not in an NMI.
     pub(crate) fn unthrottle(&self, state: &mut State) {
         let Some((since, until)) = state.sampling.throttled else {
             return;
@@ -316,7 +317,7 @@ impl Context {
 
     /// Handles the context's timer if `timer` is true, otherwise the context's irq_work. The timer
     /// expires for sampling clocks, for the end of an event set's run and for the end of
-    /// throttling. The irq_work does what an NMI cannot do. Interrupts off.
+    /// throttling. The irq_work does what an NMI cannot do. Called with interrupts off.
     pub(crate) fn deferred_work(&self, timer: bool) {
         let _span = timer.then(|| CostTimer::begin(SelfStat::Timers, SelfStat::TimerTime));
         let mut state = self.state.lock();
@@ -361,7 +362,8 @@ impl Context {
         }
     }
 
-    /// Prevents the timer from ending the active set's run for `nanoseconds`. Interrupts off.
+    /// Prevents the timer from ending the active set's run for `nanoseconds`. Called with
+    /// interrupts off.
     fn delay_set_switch(&self, nanoseconds: u64) {
         let mut state = self.state.lock();
         if state.cpu == Some(sched::this_cpu()) {
@@ -607,8 +609,9 @@ impl Context {
         }
     }
 
-    /// Starts the timer if needed. Interrupts off; the context is in the PMU. In an NMI this
-    /// function does nothing: the timer is running already, or the irq_work will start it.
+    /// Starts the timer if needed. Called with interrupts off, while the context is in the PMU. In
+    /// an NMI this function does nothing: the timer is running already, or the irq_work will start
+    /// it.
     #[inline]
     pub(crate) fn set_timer(&self, state: &mut State) {
         if state.needs_timer() && !sched::in_nmi() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State shared by all contexts: the reserved PMU, the claims on its registers, the scheduler
-//! probes, the periodic worker that reads counters before they wrap, and the handlers of CPU
-//! hotplug and suspend. An *administrator's* context is the context of a caller with
+//! State shared by all contexts: the reserved PMU, the claims on the registers of the PMU, the
+//! scheduler probes, the periodic worker that reads counters before they wrap, and the handlers of
+//! CPU hotplug and suspend. An *administrator's* context is the context of a caller with
 //! `CAP_SYS_ADMIN`; a *user's* context was attached without `CAP_PERFMON`.
 
 use core::cell::Cell;
@@ -31,8 +31,8 @@ use crate::sys::threads::context_of;
 use crate::sys::wrap_timer::{self, WrapTimer};
 use crate::target::Target;
 
-/// An attached context. `evictable`: the context was attached without `CAP_PERFMON`, so it is ended
-/// if an administrator's context needs its registers or its thread.
+/// An attached context. `evictable`: the context was attached without `CAP_PERFMON`, so the context
+/// is ended if an administrator's context needs its registers or its thread.
 struct Attached {
     context: *const Context,
     evictable: bool,
@@ -54,7 +54,8 @@ pub(crate) struct Session {
     /// The attached contexts, in a tree that is sorted by their addresses, so that a context is
     /// found fast even if many are attached. `None` until the first context is attached.
     attached: Option<RBTree<usize, Attached>>,
-    /// The scheduler probes. They stay attached for [`IDLE_MS`] after the last detach.
+    /// The scheduler probes. The probes stay attached for [`IDLE_MS`] milliseconds after the last
+    /// thread's context is detached.
     probes: Option<Probes<SchedProbes>>,
 }
 
@@ -221,12 +222,12 @@ impl Session {
     }
 }
 
-/// Returns the contexts of the session's list.
+/// Returns the contexts of the list of attached contexts.
 fn attached_contexts(list: &Option<RBTree<usize, Attached>>) -> impl Iterator<Item = &Attached> {
     list.iter().flat_map(|attached| attached.values())
 }
 
-/// Memory for one context in the session's list.
+/// Memory for one context in the list of attached contexts.
 pub(crate) struct ListSlot(RBTreeNodeReservation<usize, Attached>);
 
 impl ListSlot {
@@ -314,7 +315,7 @@ impl Drop for PmuReservation {
 static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 
 /// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called before a context
-/// that uses hardware registers is programmed. Interrupts off.
+/// that uses hardware registers is programmed. Called with interrupts off.
 #[inline]
 pub(crate) fn reset_pmu_once(registers: &pmu::Registers) {
     // Relaxed: the PMU was reserved before the context was loaded, and the caller holds the lock of
@@ -363,8 +364,8 @@ fn nmi_registers(registers: &pmu::Registers) -> NmiRegisters {
 fn clear_overflow_status(global: &NmiRegisters) {
     if global.clear != 0 {
         // The NMI of an overflow that is cleared here may still arrive; expect_stale_nmi()
-        // announces it. Only set bits are written, because writing the bit of a counter that this
-        // CPU lacks would fault.
+        // announces such an NMI. Only set bits are written, because writing the bit of a counter
+        // that this CPU lacks would fault.
         let over = msr::read(global.status) & global.bits;
         if global.may_be_stale != 0 && over != 0 {
             nmi::expect_stale_nmi(msr::time_stamp());
@@ -392,8 +393,8 @@ pub(crate) fn reset_pmu(registers: &pmu::Registers) {
 struct SchedProbes;
 
 impl Handler<SchedSwitch<'_>> for SchedProbes {
-    /// Removes the context of the current thread, which is being switched out, from the PMU.
-    /// Interrupts off, run-queue lock held.
+    /// Removes the context of the current thread, which is being switched out, from the PMU. Called
+    /// with interrupts off and the run-queue lock held.
     #[inline]
     fn on(&self, _: SchedSwitch<'_>) {
         if let Some(context) = sched::loaded(Scope::Thread) {
@@ -404,7 +405,8 @@ impl Handler<SchedSwitch<'_>> for SchedProbes {
 }
 
 impl Handler<SchedExit<'_>> for SchedProbes {
-    /// Programs the context of the current thread, which was switched in. Preemption off.
+    /// Programs the context of the current thread, which was switched in. Called with preemption
+    /// off.
     #[inline]
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
@@ -469,8 +471,8 @@ pub(crate) fn cpu_offline() {
     }
 }
 
-/// Removes the contexts of this CPU from the PMU before the machine suspends, and programs them
-/// again when it resumes.
+/// Removes the contexts of this CPU from the PMU before the machine suspends, and programs the
+/// contexts into the PMU again when the machine resumes.
 ///
 /// Context: on the only CPU that is online, interrupts off.
 pub(crate) fn suspend_or_resume(suspend: bool) {

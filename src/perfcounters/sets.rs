@@ -239,7 +239,8 @@ impl Sets {
 
     /// Returns the index of the slot of the set with this number.
     fn index_of(&self, id: u16) -> Option<usize> {
-        // The binary search is written out here, because that of `core` has a panic path.
+        // The binary search is written out here, because the binary search of `core` has a panic
+        // path.
         let (mut low, mut high) = (0usize, self.slots.len());
         while low < high {
             let middle = low.wrapping_add(high.wrapping_sub(low) / 2);
@@ -433,8 +434,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the context is attached, `ENOSPC` if it would have more than [`sets::MAX_SETS`]
-    /// sets, `EDQUOT`, `ENOMEM`.
+    /// `EBUSY` if the context is attached, `ENOSPC` if the context would have more than
+    /// [`sets::MAX_SETS`] sets, `EDQUOT`, `ENOMEM`.
     pub(crate) fn create_sets(&self, wanted: &[(u16, SwitchPolicy)]) -> Result {
         let _growing = self.alloc_lock.lock();
         let nr = {

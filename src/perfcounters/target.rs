@@ -60,7 +60,7 @@ impl Context {
     /// exist, or if a thread would block itself; `ENODEV` if no CPU that the context may use has
     /// all its registers; `EINTR`, `ENOMEM`.
     pub(crate) fn load(&self, number: u32, set: u16) -> Result {
-        // The permission check may sleep, so it is made without a lock.
+        // The permission check may sleep, so the check is made without a lock.
         let task = match self.scope() {
             Scope::Thread => Some(self.find_permitted(number)?),
             Scope::System if access::is_perfmon_capable() => None,
@@ -231,7 +231,7 @@ impl Context {
     }
 
     /// Returns `EINVAL` if the caller is not on the CPU with this number, `EBUSY` if a context is
-    /// attached to this CPU. Preemption off.
+    /// attached to this CPU. Called with preemption off.
     fn check_cpu_free(number: u32) -> Result {
         if sched::this_cpu() != number {
             return Err(EINVAL);
@@ -260,8 +260,8 @@ impl Context {
     ///
     /// One attempt is enough, however often the thread changes CPUs, so the thread cannot prolong
     /// the call. `running_cpu()` has a barrier and reads the thread's CPU after the context was
-    /// started. If the thread leaves that CPU before the IPI arrives, it is switched out, and the
-    /// probe finds the context started when the thread is switched in again.
+    /// started. If the thread leaves that CPU before the IPI arrives, the thread is switched out,
+    /// and the probe finds the context started when the thread is switched in again.
     pub(crate) fn load_where_running(&self, task: usize) {
         if task == sched::current() {
             return self.sched_in(Target::Thread(task));
@@ -319,7 +319,7 @@ impl Context {
         Ok(())
     }
 
-    /// Ends the context if it is attached to this target.
+    /// Ends the context if the context is attached to this target.
     ///
     /// Context: on the CPU that is going offline, or in the target thread when the thread exits,
     /// has executed a program with other privileges, or when the process that attached the context
@@ -377,7 +377,7 @@ impl Context {
 
     /// Ends this context if `has` returns true for its state, because an administrator's context
     /// needs its registers or its thread. Queues a message for the reader. Returns the registers
-    /// that the context had claimed, or none if it was not ended.
+    /// that the context had claimed, or no registers if the context was not ended.
     pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> RegisterMask {
         let (mut claims, mut place) = (RegisterMask::NONE, None);
         // Check `has` first without an IPI, which with_state() may send.

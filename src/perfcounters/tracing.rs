@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! User tracing: traces and the processes in them. `Documentation/tracing.md` describes the layout
-//! of the buffers, and how a process writes to them without a system call.
+//! of the buffers, and how a process writes to the buffers without a system call.
 //!
 //! The lock `TRACING` protects all state of user tracing. Page faults of traced processes also take
 //! this lock. Writing an event takes no lock. An active trace has one of [`NR_TRACES`] slots. Slots
@@ -126,7 +126,7 @@ impl Caller {
 }
 
 /// A file's reference to a trace. When no file refers to a trace any more, the trace ends, unless
-/// it was created with `flag::KEEP`.
+/// the trace was created with `flag::KEEP`.
 pub(crate) struct TraceRef {
     /// The id of the trace.
     pub(crate) id: u64,
@@ -203,7 +203,7 @@ impl Tracing {
     }
 
     /// Returns the key of the process with this address space; `None` if no such process is traced
-    /// or it has ended.
+    /// or the process has ended.
     pub(crate) fn key_of_mm(&self, mm: usize) -> Option<u64> {
         let at = search(&self.address_spaces, mm as u64, |(mm, _)| *mm as u64).ok()?;
         self.address_spaces.get(at).map(|(_, key)| *key)
@@ -538,7 +538,7 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
     let mut going = None;
     if kernels().next().is_some() {
         // Require the capability as well: perf's sysctl allows users to monitor the kernel for
-        // their own threads, but kernel events are those of all tasks.
+        // their own threads, but kernel events come from all tasks.
         let may = access::is_perfmon_capable() && access::may_monitor_kernel();
         may.then_some(()).ok_or(EPERM)?;
         trace.add_kernel()?;

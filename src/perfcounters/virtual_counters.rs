@@ -49,7 +49,8 @@ impl Context {
         }
     }
 
-    /// Takes the current values of the counters that follow the thread as their start values.
+    /// Sets the start values of the virtual counters that follow the thread to their current
+    /// values.
     pub(crate) fn start_virtual(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         state
