@@ -36,14 +36,14 @@ impl Drop for ProcfsMount {
     }
 }
 
-/// Checks whether the caller may read a thread's state or, with `attach`, stop it, by the rules of
-/// ptrace and of the security modules. Threads of the caller's own process are always allowed. May
-/// sleep; caller holds no lock of this module.
+/// Checks whether the caller may read a thread's state or, with `attach`, stop the thread, by the
+/// rules of ptrace and of the security modules. Threads of the caller's own process are always
+/// allowed. May sleep; caller holds no lock of this module.
 ///
 /// # Errors
 ///
-/// `EPERM` if the caller may not; `ESRCH` if the thread exits; `EINTR` or `ENOMEM` if the check
-/// could not be made.
+/// `EPERM` if the caller has no permission; `ESRCH` if the thread exits; `EINTR` or `ENOMEM` if the
+/// check could not be made.
 pub(crate) fn check_access(task: &Task, attach: bool) -> Result {
     // SAFETY: The reference keeps the task alive, and the caller is in process context.
     to_result(unsafe { shim::pfm_check_access(task.as_ptr(), attach) })
@@ -67,7 +67,7 @@ pub(crate) fn is_perfmon_capable() -> bool {
     }
 }
 
-/// Checks whether the caller may read everything of accounting and control it. Each file of
+/// Checks whether the caller may read all values of accounting and control accounting. Each file of
 /// accounting requires this permission, except that a task's values may also be read by callers
 /// that [`may_read`] the task.
 ///
@@ -137,29 +137,30 @@ pub(crate) fn may_evict() -> bool {
     has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
 
-/// Returns whether the caller may monitor the kernel: perf would allow it (`perf_event_paranoid`,
-/// capability, security modules), and the kernel is not locked down for confidentiality.
+/// Returns whether the caller may monitor the kernel: perf would allow the caller to do so
+/// (`perf_event_paranoid`, capability, security modules), and the kernel is not locked down for
+/// confidentiality.
 pub(crate) fn may_monitor_kernel() -> bool {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { shim::pfm_may_monitor_kernel() }
 }
 
 /// Checks whether a user with these credentials may read a process's state or, with `attach`, stop
-/// it, by the rules of ptrace and of the security modules. The result does not depend on the
-/// caller's credentials, and the caller may be a thread of that process. May sleep; caller holds no
-/// lock of this module.
+/// the process, by the rules of ptrace and of the security modules. The result does not depend on
+/// the caller's credentials, and the caller may be a thread of that process. May sleep; caller
+/// holds no lock of this module.
 ///
 /// # Errors
 ///
-/// `EPERM` if the user may not; `ESRCH` if the process exits; `EINTR` or `ENOMEM` if the check
-/// could not be made.
+/// `EPERM` if the user has no permission; `ESRCH` if the process exits; `EINTR` or `ENOMEM` if the
+/// check could not be made.
 pub(crate) fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
     // SAFETY: The references keep the credentials and the task; process context.
     to_result(unsafe { shim::pfm_check_access_as(cred.as_ptr(), task.as_ptr(), attach) })
 }
 
-/// Returns whether a user with these credentials could have read the process's state while it ran
-/// the program of `snapshot`, by the rules of ptrace alone.
+/// Returns whether a user with these credentials could have read the process's state while the
+/// process ran the program of `seen`, by the rules of ptrace alone.
 pub(crate) fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> bool {
     // SAFETY: The references keep the credentials and the task, and `pfm_snapshot_take()` has
     // filled in the structure; process context.
@@ -172,7 +173,7 @@ pub(crate) fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapsho
 ///
 /// # Errors
 ///
-/// `EPERM` if the caller may not; `EINTR` or `ENOMEM` if the check could not be made.
+/// `EPERM` if the caller has no permission; `EINTR` or `ENOMEM` if the check could not be made.
 pub(crate) fn check_cred_access(cred: &Credential) -> Result {
     // SAFETY: The reference keeps the credentials during the call; process context.
     to_result(unsafe { shim::pfm_check_cred_access(cred.as_ptr()) })
@@ -206,12 +207,12 @@ impl Process {
         NonNull::new(number).map(Self).ok_or(ESRCH)
     }
 
-    /// Returns whether this is the same process.
+    /// Returns whether `self` and `other` are the same process.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 
-    /// Returns the pointer, for C.
+    /// Returns the pointer to the `struct pid`, for C.
     pub(super) fn as_ptr(&self) -> *mut bindings::pid {
         self.0.as_ptr()
     }

@@ -71,7 +71,8 @@ impl Charge {
         nothing.charge(bytes)
     }
 
-    /// Charges the `bytes` of a new context to the caller, and counts the context. Process context.
+    /// Charges the `bytes` of a new context to the caller, and counts the context. Called in
+    /// process context.
     ///
     /// # Errors
     ///
@@ -194,7 +195,8 @@ impl Drop for ResourceCharge {
 }
 
 /// Adds `nr` to the user's account and to the accounts of the owners of the user's user namespaces.
-/// Returns `EDQUOT` if an account would exceed `most`, or `ENOMEM`; an error changes no account.
+/// Returns `EDQUOT` if an account would exceed `most`, or `ENOMEM`. After an error no account is
+/// changed.
 fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
     to_result(unsafe {

@@ -101,7 +101,8 @@ pub(crate) struct Buffer {
     pages: KVVec<Word>,
     pub(crate) bytes: u32,
     pub(crate) flight: bool,
-    /// The position up to which the reader has read the bytes, or skipped them as corrupt.
+    /// The position up to which the reader has read the bytes, or has skipped bytes because they
+    /// were corrupt.
     read_position: Word,
     /// Nonzero from the time when a thread times out waiting for room until the reader advances.
     stalled: Word,
@@ -227,7 +228,8 @@ impl Buffer {
         records.wrapping_mul(PAGE as u64).wrapping_add(empty)
     }
 
-    /// Returns the writer's count of lost events, unchecked: user space can write any value to it.
+    /// Returns the writer's count of lost events. The count is not checked: user space can write
+    /// any value to it.
     pub(crate) fn writer_lost(&self) -> u64 {
         let [_, _, _, lost, ..] = self.counts();
         lost.load_relaxed()
@@ -279,7 +281,8 @@ impl Buffer {
     }
 
     /// Returns the range of bytes that can be read, or `None` if no bytes can be read. If the
-    /// counts are corrupt, the range is discarded and added to [`loss_counts`](Self::loss_counts).
+    /// counts are corrupt, the bytes of the range are discarded, and counted in
+    /// [`loss_counts`](Self::loss_counts).
     pub(crate) fn readable(&self) -> Option<BufferRange> {
         if self.flight {
             return match trace::flight_range(self.counts(), self.bytes) {
@@ -305,8 +308,8 @@ impl Buffer {
     }
 
     /// Returns the range of bytes that can be read, or an empty range if only the number of lost
-    /// events has changed since it was last returned. The empty range matters if the writer has
-    /// ended, because no later record reports the loss then.
+    /// events has changed since the number was last returned. The empty range matters if the writer
+    /// has ended, because no later record reports the loss then.
     pub(crate) fn unread(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {

@@ -40,7 +40,7 @@ const _: () = {
 };
 
 /// Returns a C string as a slice of at most [`NAME_MAX`] bytes. A longer text is cut to that
-/// length, and is refused because every field is shorter than [`NAME_MAX`].
+/// length, and is refused later, because every field must be shorter than [`NAME_MAX`].
 ///
 /// # Safety
 ///

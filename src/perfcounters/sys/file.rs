@@ -49,7 +49,7 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
     ..pin_init::zeroed()
 });
 
-/// 1 after module init has succeeded.
+/// Set to 1 when module init has succeeded.
 static READY: Atomic<u32> = Atomic::new(0);
 
 /// Allows the devices to be opened. Called at the end of module init, after the last step that can
@@ -198,8 +198,8 @@ unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings:
 pub(crate) struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
 
 impl Device {
-    /// Registers a device with a dynamic minor. `name` and `ops` are static, as the kernel keeps
-    /// pointers to both.
+    /// Registers a device with a dynamic minor. `name` and `ops` are static, because the kernel
+    /// keeps pointers to both.
     pub(crate) fn register(
         name: &'static CStr,
         ops: &'static Ops<bindings::file_operations>,

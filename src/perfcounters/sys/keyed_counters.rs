@@ -55,7 +55,7 @@ const REMOVED: u64 = 3;
 const LOG_DUE: u32 = 1;
 const LOGGED: u32 = 2;
 
-/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context but NMI.
+/// Returns CLOCK_MONOTONIC in nanoseconds. May be called in any context except an NMI.
 #[inline]
 fn now_ns() -> u64 {
     // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
@@ -162,7 +162,8 @@ struct Entry<R> {
 
 /// A request to the worker to create an entry.
 struct PendingKey {
-    /// 0 if the request is free, 1 while it is written, otherwise the hash of the complete key.
+    /// 0 if the request is free, 1 while the request is written, otherwise the hash of the complete
+    /// key.
     state: Atomic<u64>,
     key: UnsafeCell<Key>,
 }
@@ -287,8 +288,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         Ok(this)
     }
 
-    /// Returns the entry of a key. Callable in any context, but only in a tracepoint probe: a
-    /// removed entry is dropped after all probes that may use it have returned.
+    /// Returns the entry of a key. Must be called in a tracepoint probe, which may run in any
+    /// context: a removed entry is dropped after all probes that may use the entry have returned.
     #[inline]
     pub fn find(&self, key: &Key) -> Option<&R> {
         self.find_entry(key)
@@ -336,8 +337,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 .any(|bucket| bucket.hash.load(Relaxed) <= DELETED)
     }
 
-    /// Requests the log line about a thing that found no bucket. Callable in any context but NMI,
-    /// and without a run-queue lock.
+    /// Requests the log line about a thing that found no bucket. May be called in any context
+    /// except an NMI, but not under a run-queue lock.
     #[cold]
     fn note_full(&self) {
         if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_DUE, Relaxed).is_ok() {
@@ -346,7 +347,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Requests an entry. Callable in any context but NMI, and without a run-queue lock.
+    /// Requests an entry. May be called in any context except an NMI, but not under a run-queue
+    /// lock.
     #[inline]
     pub fn request(&self, key: &Key) {
         if self.find_entry(key).is_ok() || now_ns() < self.retry_after.load(Relaxed) {
@@ -427,8 +429,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         // accesses `deferred`.
         let deferred = unsafe { &mut *self.deferred.get() };
         for DeferredKey { key, name } in deferred.drain_all() {
-            // If the allocation fails, the thing stays without an entry, because it is announced
-            // only once.
+            // If the allocation fails, the thing stays without an entry, because the thing is
+            // announced only once.
             let _ = self.try_insert(&key, || (self.create)(&name));
         }
         self.nr_deferred.store(0, Relaxed);

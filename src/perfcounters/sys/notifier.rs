@@ -17,7 +17,7 @@ use crate::contexts::Context;
 use crate::target::Target;
 
 /// A `struct pfm_notifier` (`sys/shim/sampling.c`), which belongs to a context or to a trace. A
-/// trace only uses the functions that wake and wait.
+/// trace uses only the functions that wake threads and that wait.
 ///
 /// # Invariants
 ///
@@ -70,8 +70,8 @@ impl Notifier {
         unsafe { shim::pfm_notifier_queue_work(self.raw.as_ptr()) }
     }
 
-    /// Queues a worker that checks whether the user may still monitor the context's thread.
-    /// Callable in any context but NMI; caller holds no lock of this module.
+    /// Queues a worker that checks whether the user may still monitor the context's thread. May be
+    /// called in any context except an NMI; caller holds no lock of this module.
     pub(crate) fn queue_permission_check(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
         unsafe { shim::pfm_notifier_queue_permission_check(self.raw.as_ptr()) }
@@ -122,7 +122,7 @@ impl Notifier {
     }
 
     /// Drops a reference to the context after an RCU grace period, when no lookup that found the
-    /// context is still using it. Called in process context.
+    /// context is still using the context. Called in process context.
     ///
     /// # Safety
     ///

@@ -143,7 +143,7 @@ pub(crate) struct PerCpu {
 
 impl PerCpu {
     /// Returns the accounting state of this CPU; `None` while accounting is off. Preemption is off
-    /// while the state is used, as the state is freed after a grace period.
+    /// while the state is used, because the state is freed after a grace period.
     #[inline(always)]
     pub(crate) fn this_cpu<'a>() -> Option<&'a Self> {
         let here: usize;

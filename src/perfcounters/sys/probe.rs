@@ -456,9 +456,9 @@ impl<T: InterfaceListener> Probes<T> {
     }
 }
 
-/// [`Probes`] whose state is also called for changes of network interfaces.
+/// [`Probes`] whose state is also notified of changes of network interfaces.
 pub struct ListeningProbes<T: InterfaceListener> {
-    // `_listener` is dropped before `_probes`, because it uses the state in `_probes`.
+    // `_listener` is dropped before `_probes`, because the listener uses the state in `_probes`.
     _listener: RegisteredListener<T>,
     _probes: Probes<T>,
 }

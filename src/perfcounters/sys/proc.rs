@@ -97,7 +97,8 @@ pub(crate) fn queue_worker() {
     unsafe { shim::ppa_queue_worker() }
 }
 
-/// Queues the worker that writes the CPUs' values to the counter pages, in `ms` milliseconds.
+/// Queues the worker that writes the CPUs' values to the counter pages. The worker runs after `ms`
+/// milliseconds.
 pub(crate) fn queue_publisher(ms: u32) {
     // SAFETY: The work that is queued is a static variable.
     unsafe { shim::ppa_queue_publisher(ms) }
@@ -113,7 +114,8 @@ extern "C" fn ppa_worker() {
     per_task::reap();
 }
 
-/// Shows `/proc/rawsysppa`: the values of all CPUs, in binary. `EPERM` without `CAP_PERFMON`.
+/// Shows `/proc/rawsysppa`: the values of all CPUs, in binary. Returns `EPERM` without
+/// `CAP_PERFMON`.
 ///
 /// # Safety
 ///

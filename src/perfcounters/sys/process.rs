@@ -75,8 +75,8 @@ pub(crate) fn is_dying() -> bool {
     unsafe { shim::pt_is_dying() }
 }
 
-/// Returns how far the caller's CLOCK_MONOTONIC is ahead of the initial time namespace, in
-/// nanoseconds.
+/// Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
+/// namespace, in nanoseconds.
 pub(crate) fn time_offset() -> i64 {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { shim::pt_time_offset() }

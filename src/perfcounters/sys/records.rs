@@ -112,7 +112,8 @@ impl TaskRecord {
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the user would exceed `user_kb`, `ENOMEM`. The record is unchanged then.
+    /// `EDQUOT` if the user would exceed `user_kb`, `ENOMEM`. After an error the record is
+    /// unchanged.
     pub(crate) fn fill(&mut self, task: TaskRef<'_>) -> Result {
         self.charge = Some(Charge::of_task(task, self.bytes() as usize)?);
         self.address = task.address();
@@ -388,8 +389,8 @@ impl RetireList {
         }
     }
 
-    /// Empties the list. RCU frees the records after a grace period. Not called under a run-queue
-    /// lock.
+    /// Empties the list. RCU frees the records after a grace period. Must not be called under a
+    /// run-queue lock.
     pub(crate) fn free_later(&self) {
         /// # Safety
         ///

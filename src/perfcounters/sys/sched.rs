@@ -147,8 +147,9 @@ pub(crate) fn synchronize() {
     unsafe { bindings::synchronize_rcu() }
 }
 
-/// Calls `function` on another CPU, with interrupts off on that CPU, and waits until it has
-/// returned. Returns false if the CPU is not online. Process context, interrupts on.
+/// Calls `function` on another CPU, with interrupts off on that CPU, and waits until the function
+/// has returned. Returns false if the CPU is not online. Called in process context, with interrupts
+/// on.
 pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     /// # Safety
     ///
@@ -301,8 +302,9 @@ pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
 }
 
 /// Sets the context of scope `scope` on this CPU. Called with interrupts off. A context is removed
-/// before it is closed; [`Notifier::free_context`](super::notifier::Notifier::free_context) frees
-/// the context after an RCU grace period.
+/// from this CPU's word before the context is closed;
+/// [`Notifier::free_context`](super::notifier::Notifier::free_context) frees the context after an
+/// RCU grace period.
 #[inline]
 pub(crate) fn set_loaded(scope: Scope, context: Option<&Context>) {
     let context = context.map_or(core::ptr::null(), core::ptr::from_ref);

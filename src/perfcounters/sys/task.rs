@@ -68,7 +68,7 @@ impl TaskRef<'_> {
         self.0.as_ptr() as usize
     }
 
-    /// Returns the pointer, for C.
+    /// Returns the pointer to the `task_struct`, for C.
     pub(super) fn as_ptr(&self) -> *mut bindings::task_struct {
         self.0.as_ptr()
     }
@@ -93,7 +93,7 @@ impl TaskRef<'_> {
     }
 
     /// Returns the urgency of the task: a lower value is more urgent. All nice levels are equally
-    /// urgent, as a nice level only sets a share of CPU time.
+    /// urgent, because a nice level only sets a share of CPU time.
     #[inline(always)]
     pub fn urgency(&self) -> i32 {
         self.prio().min(bindings::MAX_RT_PRIO as i32)
@@ -113,7 +113,7 @@ impl TaskRef<'_> {
         field!(self, flags) & bindings::PF_KTHREAD != 0
     }
 
-    /// Returns whether the task has used up its time slice since it was picked to run.
+    /// Returns whether the task has used up its time slice since the task was picked to run.
     #[inline(always)]
     pub fn is_slice_over(&self) -> bool {
         let had =

@@ -363,7 +363,7 @@ fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
     }
 }
 
-/// Attaches the calling process by the file: the process is traced from now on.
+/// Attaches the calling process through the file: the process is traced from now on.
 ///
 /// # Safety
 ///

@@ -48,8 +48,8 @@ impl Drop for Workqueues {
     }
 }
 
-/// Unloads the contexts of this CPU before the machine suspends (`suspend`), and loads them again
-/// when it resumes. Accounting does not count the time in between.
+/// Unloads the contexts of this CPU before the machine suspends (`suspend`), and loads the contexts
+/// again when the machine resumes. Accounting does not count the time from suspend to resume.
 ///
 /// # Safety
 ///

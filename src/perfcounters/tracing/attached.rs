@@ -31,8 +31,8 @@ const MAX_FILES: u32 = 256;
 /// process.
 pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
 
-/// Attaches the calling process, or adds a file to the process if it is already attached. May
-/// sleep.
+/// Attaches the calling process, or adds a file to the process if the process is already attached.
+/// May sleep.
 ///
 /// # Errors
 ///
@@ -171,8 +171,9 @@ pub(crate) fn is_of(key: u64, mm: usize) -> bool {
         .is_ok_and(|process| process.mm == mm)
 }
 
-/// Records that a mapping of a piece was added (`one_more`) or removed, at the address `at`.
-/// `whole` is set if the mapping covers the whole piece. A process without mappings has ended.
+/// Records that a mapping of a piece (the read-only pages or the buffers) was added (`one_more`) or
+/// removed, at the address `at`. `whole` is set if the mapping covers the whole piece. A process
+/// without mappings has ended.
 pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -184,7 +185,7 @@ pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_mo
     };
     if let Some(known) = process.pieces.get_mut(piece) {
         match one_more {
-            // A mapping of a part of the piece, without `whole`, comes from a split.
+            // A new mapping of only a part of the piece (`whole` is not set) comes from a split.
             true => *known = if whole { at } else { 0 },
             false if *known == at => *known = 0,
             false => {}
@@ -238,7 +239,8 @@ pub(crate) fn end_process(all: &mut Tracing, key: u64) {
 /// Registers a marker of a process. Stores the number of the marker or the errno in `marker`. May
 /// sleep.
 pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
-    // `TRACING` is taken for each marker, so that other threads can take it between two markers.
+    // `TRACING` is taken for each marker, so that other threads can take the lock between two
+    // markers.
     let linked = RegisteredMarker::new(marker).and_then(|known| {
         let known = Arc::new(known, GFP_KERNEL_ACCOUNT)?;
         let mut room = MarkerMemory::default();
@@ -387,8 +389,8 @@ pub(crate) fn mapped_bytes() -> u64 {
 ///
 /// `put` is called with `TRACING` held, so that no page is mapped after [`Process::unmap_slot`] has
 /// unmapped it. If no trace has a buffer at `place`, the page is the placeholder page of the
-/// process or, if the process has none, `placeholder`. Returns `None` if `place` is outside of all
-/// buffers.
+/// process or, if the process has none, the page at the address `nobodys`. Returns `None` if
+/// `place` is outside of all buffers.
 pub(crate) fn fault<T>(
     key: Option<u64>,
     place: u64,
@@ -418,7 +420,7 @@ pub(crate) fn fault<T>(
         else {
             return Some(put(nobodys));
         };
-        // The slot may have another trace now, for which the allocations cannot be used.
+        // If the slot has another trace now, the memory in `spare` cannot be used for that trace.
         if !spare.is_for(trace.id) {
             drop(all);
             spare = Prealloc::default();
@@ -446,8 +448,8 @@ fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut K
         traces, processes, ..
     } = all;
     let process = processes.get_mut(at)?;
-    // The slot is marked even without a trace, so that the placeholder page is unmapped when a
-    // trace begins.
+    // Mark the slot as mapped even if no trace is in the slot, so that the placeholder page is
+    // unmapped when a trace begins.
     process.mark_mapped(slot);
     let mut traces = traces.iter_mut();
     let trace = traces.find(|trace| trace.slot == Some(slot))?;

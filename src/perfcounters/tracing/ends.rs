@@ -78,7 +78,8 @@ impl Tracing {
     }
 
     /// Removes a process from the trace of a slot: clears the bits of the process's markers, ends
-    /// the slot in its control page and unmaps the buffers. The buffers stay with the trace.
+    /// the slot in the control page of the process, and unmaps the buffers. The buffers stay with
+    /// the trace.
     pub(super) fn remove_from_slot(&mut self, key: u64, slot: usize) {
         let generation = self.generation(slot);
         let Ok(process) = self.process(key) else {
@@ -105,8 +106,8 @@ impl Tracing {
         }
     }
 
-    /// Finds the first process with the key `from` or a higher one that is in the trace of a slot.
-    /// After [`MAX_PER_HOLD`] processes without a match the result is the key to continue from.
+    /// Finds the first process in the trace of a slot whose key is `from` or higher. After
+    /// [`MAX_PER_HOLD`] processes without a match the result is the key to continue from.
     pub(super) fn next_member(&self, from: u64, slot: usize) -> Member {
         let (Ok(place) | Err(place)) = search(&self.processes, from, |process| process.key);
         let mut rest = self.processes.iter().skip(place);

@@ -4,7 +4,7 @@
 //! matches the globs of the trace.
 //!
 //! Processes that run the same program register the same names. With the cache each name is matched
-//! once.
+//! with the globs only once.
 
 use engine::filter;
 use engine::trace::{flag, FIELDS_MAX, NAME_MAX, NR_MARKERS};
@@ -119,7 +119,8 @@ impl GlobCache {
         (found.length != 0).then_some(found.wanted)
     }
 
-    /// Adds a name. Returns the size of the next table if the present table is too small.
+    /// Adds a name and the result of its match. Returns the size of the next table if the present
+    /// table is too small.
     pub(crate) fn put(&mut self, name: &[u8], wanted: bool) -> Option<usize> {
         if self.used.wrapping_mul(2) >= self.buckets.len() {
             let larger = match self.buckets.len() {

@@ -45,7 +45,7 @@ pub(crate) struct KernelEvents {
 
 impl KernelEvents {
     /// Attaches the probes of the markers for which `wants` returns true. The probes write into
-    /// `buffers`, one for each CPU, in which all pages must be allocated. May sleep.
+    /// `buffers`, one for each CPU. All pages of these buffers must be allocated. May sleep.
     pub(crate) fn attach(
         buffers: KVec<Option<Arc<Buffer>>>,
         filter: KVVec<u8>,

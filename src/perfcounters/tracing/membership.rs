@@ -206,8 +206,8 @@ pub(super) fn set_all_marker_bits(id: u64, key: u64) {
     }
 }
 
-/// Matches a marker's name with a trace's globs, without `TRACING`, and adds the result to the
-/// cache.
+/// Matches a marker's name with a trace's globs, without holding `TRACING`, and adds the result to
+/// the cache.
 fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &RegisteredMarker) {
     let answer = (number, wishes.matches(&known.name));
     let larger = TRACING.lock().store_match(wishes, key, known, answer);

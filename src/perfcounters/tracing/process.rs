@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Traced processes: their markers, and the pages in which a process reads which events traces
-//! want.
+//! Traced processes: their markers, and the pages from which a process reads which events the
+//! traces want.
 
 use core::cmp::Ordering;
 
@@ -27,7 +27,8 @@ use crate::tracing::trace::{move_to, reserve_beyond};
 const WORDS: usize = PAGE / 4;
 /// Number of pages of marker words in a process's mapping.
 const PAGES: usize = NR_MARKERS / WORDS;
-/// The first word of the slots in the control page, and the number of words of each slot.
+/// The index of the first word of the slots in the control page, and the number of words of each
+/// slot.
 const SLOTS_OFFSET: usize = size_of::<Control>() / 4;
 const SLOT_WORDS: usize = 4;
 
@@ -89,8 +90,8 @@ impl PlaceholderPage {
     }
 }
 
-/// The leader of a process that has not ended, and the state for which permission to trace it was
-/// last checked.
+/// The leader of a process that has not ended, and the credentials and dumpability of the process
+/// when the permission to trace it was last checked.
 pub(crate) struct LiveProcess {
     pub(crate) leader: ARef<Task>,
     pub(crate) seen: AccessSnapshot,
@@ -281,7 +282,7 @@ pub(crate) struct Process {
     share: Option<ResourceCharge>,
 }
 
-/// Returns the maximum number of processes of one user: a quarter of all.
+/// Returns the maximum number of processes of one user: a quarter of `max_traced`.
 fn max_per_user() -> usize {
     max_traced() / 4
 }
@@ -473,8 +474,8 @@ impl Process {
         self.live.as_ref().map(|alive| &alive.leader)
     }
 
-    /// Records the state for which permission was checked. Returns false if the process has
-    /// executed another program since then, so that the state is not recorded.
+    /// Records the state of the process for which the permission to trace it was checked. If the
+    /// process has executed another program since then, records nothing and returns false.
     pub(crate) fn set_seen(&mut self, seen: AccessSnapshot) -> bool {
         let Some(alive) = &mut self.live else {
             return true;
@@ -556,7 +557,8 @@ impl Process {
         }
     }
 
-    /// Announces a new trace in a slot to the process, before any marker is wanted.
+    /// Announces a new trace in a slot to the process. Called before the bit of any marker is set
+    /// for the trace.
     pub(crate) fn begin_slot(&self, number: usize, slot: Slot) {
         let Some(control) = &self.control else { return };
         let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
@@ -568,9 +570,9 @@ impl Process {
         control.put(at, slot.generation);
     }
 
-    /// Announces the end of the trace in a slot to the process, after none of its markers is
-    /// wanted. Only the generation changes, because threads that have read a marker's word before
-    /// may still use the other words.
+    /// Announces the end of the trace in a slot to the process. Called after the bits of all
+    /// markers were cleared for the trace. Only the generation changes, because threads that have
+    /// read a marker's word before may still use the other words.
     pub(crate) fn end_slot(&self, number: usize, generation: u32) {
         let Some(control) = &self.control else { return };
         let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
@@ -602,9 +604,9 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if the process has [`NR_MARKERS`], `EDQUOT` if the memory limit of its user is
-    /// reached, `EAGAIN` if `room` is too small: the caller makes room beyond the current number of
-    /// markers and calls again.
+    /// `ENOSPC` if the process has [`NR_MARKERS`] markers, `EDQUOT` if the memory limit of its user
+    /// is reached, `EAGAIN` if `room` is too small: the caller makes room beyond the current number
+    /// of markers and calls again.
     pub(crate) fn register(
         &mut self,
         new: &Arc<RegisteredMarker>,

@@ -119,7 +119,8 @@ pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
     Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
 }
 
-/// Memory that a page fault lacks. It is allocated without `TRACING`, and the fault is retried.
+/// Memory that a page fault lacks. The memory is allocated without `TRACING`, and the fault is then
+/// retried.
 #[derive(Clone, Copy)]
 pub(crate) enum Allocation {
     /// A list with room for more than this number of sets.
@@ -212,12 +213,14 @@ pub(crate) struct PermissionCheck {
     maker: ARef<Credential>,
     /// The maker may trace all processes.
     allows_all: bool,
-    /// The permission to stop the process (ptrace attach) is needed: its threads wait for room.
+    /// The permission to stop the process (ptrace attach) is needed, because threads of the process
+    /// wait for room.
     attach: bool,
 }
 
 impl PermissionCheck {
-    /// Returns the result of [`check`](Self::check), false on error. Sleeps; `TRACING` is not held.
+    /// Returns the result of [`check`](Self::check), or false if the check fails with an error.
+    /// Sleeps; `TRACING` is not held.
     pub(crate) fn allows(&self, leader: &Task) -> bool {
         self.check(leader) == Ok(true)
     }
@@ -235,8 +238,8 @@ impl PermissionCheck {
         }
     }
 
-    /// Returns whether the maker may trace the process in the state last checked, by the rule of
-    /// ptrace alone. Used for a process that has ended or has executed another program.
+    /// Returns whether the maker may trace the process in the state that was last checked, by the
+    /// rule of ptrace alone. Used for a process that has ended or has executed another program.
     pub(crate) fn may_still_allow(&self, alive: &LiveProcess) -> bool {
         self.allows_all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
     }
@@ -286,7 +289,7 @@ pub(crate) struct Trace {
     freed_losses: LostStats,
     /// Number of ended processes that were dropped unread.
     dropped: u64,
-    /// True if a set was removed since the last search for processes in no trace.
+    /// True if a set was removed since the last search for processes that are in no trace.
     pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the maker has no permission to trace them.
     denied: u64,
@@ -389,7 +392,8 @@ impl Trace {
         self.slot.is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
     }
 
-    /// Returns whether a process can join if the maker has permission, which the caller checks.
+    /// Returns whether a process can join the trace, provided that the maker has permission, which
+    /// the caller checks.
     pub(crate) fn may_join(&self, process: &Process) -> bool {
         self.could_join(process) && !process.is_unattached()
     }

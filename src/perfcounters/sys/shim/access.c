@@ -69,9 +69,9 @@ void pfm_procfs_unmount(void)
 /*
  * Implements the rule of __ptrace_may_access(PTRACE_MODE_READ_REALCREDS), including the check of
  * the capability security module, for a caller that is not a thread of the process of @task. The
- * rule is repeated here because procfs applies it with other flags, and cannot be called in every
- * context. @state is the state of a program that the process ran before, or NULL for its present
- * program.
+ * rule is repeated here because procfs applies the rule with other flags, and because procfs cannot
+ * be called in every context. @state is the state of a program that the process ran before, or NULL
+ * for its present program.
  */
 static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *state)
 {
@@ -194,9 +194,9 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 }
 
 /*
- * Returns a thread of the process that still has its memory, with a reference, or NULL. procfs does
- * not check access to a thread that has released its memory, and the leader may have exited long
- * before the other threads.
+ * Returns a thread of the process of @task that still has its memory, with a reference, or NULL.
+ * procfs does not check access to a thread that has released its memory, and the leader may have
+ * exited long before the other threads.
  */
 static struct task_struct *with_memory(struct task_struct *task)
 {
@@ -291,9 +291,9 @@ static void access_check_work(struct work_struct *work)
 /*
  * Checks whether a task with the credentials @cred may read the memory of the process of @task, or
  * with @attach stop the process, by ptrace's rule and by the security modules. The caller may be a
- * thread of the process itself. Security modules allow a process any access to itself, so a worker
- * makes the check. Returns the same errors as pfm_check_access(). May sleep. Caller holds none of
- * the module's locks.
+ * thread of the process itself. In this case a worker makes the check, because security modules
+ * allow a process any access to itself. Returns the same errors as pfm_check_access(). May sleep.
+ * Caller holds none of the module's locks.
  */
 int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool attach)
 {
@@ -317,7 +317,7 @@ int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool 
 
 /*
  * A kernel thread that takes given credentials, so that procfs can check access to a task that has
- * them.
+ * these credentials.
  */
 struct cred_thread {
 	const struct cred *cred;
@@ -420,7 +420,7 @@ static void free_state(struct rcu_head *rcu)
 
 /*
  * Drops the references of a snapshot. Repeats the code of put_task_exec_state(), which is not
- * exported. Callable in any context but NMI.
+ * exported. May be called in any context except an NMI.
  */
 void pfm_snapshot_put(struct pfm_access_snapshot *snapshot)
 {

@@ -178,9 +178,9 @@ static void uncharge_all(const struct cred *cred, struct pfm_amount less,
 }
 
 /*
- * Charges @more to a user, see the top of this file. Returns -EDQUOT if one of the accounts would
- * exceed @most, or -ENOMEM; after an error no account is charged. Does not sleep. Must not be
- * called under a run-queue lock.
+ * Charges @more to the accounts of a user, as the top of this file describes. Returns -EDQUOT if
+ * one of the accounts would exceed @most, or -ENOMEM; after an error no account is charged. Does
+ * not sleep. Must not be called under a run-queue lock.
  */
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 {
