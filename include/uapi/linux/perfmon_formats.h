@@ -78,7 +78,7 @@ struct perfmon_histogram_arg {
  * @nr: number of buckets
  * @samples: number of samples, including those that @outside counts
  * @outside: number of samples whose instruction address has no bucket
- * @lost: number of samples before the last counted one that were not taken because sampling was
+ * @lost: number of samples before the last counted sample that were not taken because sampling was
  *	throttled
  * @throttled: nanoseconds for which sampling was throttled before the last counted sample
  * @reserved: zero

@@ -33,9 +33,9 @@
 
 /*
  * Offsets, in the file of /dev/perftrace, of the two areas that a traced process maps. The process
- * maps the first area read-only: it has struct perftrace_control, then a __u32 for each marker (bit
- * t is set if trace t records the marker's events), then a page with the filter of each trace. The
- * process maps the second area, which has the buffers, writable:
+ * maps the first area read-only. The first area has struct perftrace_control, then a __u32 for each
+ * marker (bit t is set if trace t records the marker's events), then a page with the filter of each
+ * trace. The process maps the second area, which has the buffers, writable:
  *
  *	buffer of trace t on CPU c = buffers + ((t * nr_cpus + c) << stride)
  *

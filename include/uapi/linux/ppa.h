@@ -155,7 +155,7 @@ struct ppa_info {
 
 #define PPA_VERSION	1
 
-/* Bit of ppa_info.flags: the clock is a time stamp counter that was found unstable meanwhile. */
+/* Bit of ppa_info.flags: the clock is the time stamp counter, which has become unstable. */
 #define PPA_UNSTABLE	0x08
 
 #define PPA_GETINFO	_IOR('A', 0xa0, struct ppa_info)

@@ -30,10 +30,10 @@ struct pt_detach_work {
 
 /*
  * A temporary file that is mapped with MAP_FIXED over a VMA of the device. do_mmap() calls the
- * file's get_unmapped_area() with the mmap lock held for writing and before it unmaps anything, so
- * an error of get_unmapped_area() leaves the address space unchanged. The file's mmap() replaces
- * the file of the new VMA by @wake, or by @memory if @wake is NULL or cannot be mapped. No VMA then
- * holds a reference to the module.
+ * file's get_unmapped_area() with the mmap lock held for writing and before do_mmap() unmaps
+ * anything, so an error of get_unmapped_area() leaves the address space unchanged. The file's
+ * mmap() replaces the file of the new VMA by @wake, or by @memory if @wake is NULL or cannot be
+ * mapped. No VMA then holds a reference to the module.
  */
 struct pt_stand_in {
 	const struct vm_operations_struct *vm_ops;
@@ -104,7 +104,7 @@ static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struc
 	at = vm_mmap(file, in->from, bytes, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, within);
 	/*
 	 * mmap() may leave a hole when memory runs out. Fill the hole unless another thread has
-	 * mapped it.
+	 * mapped memory there.
 	 */
 	if (IS_ERR_VALUE(at) && at != -EAGAIN)
 		vm_mmap(in->memory, in->from, bytes, prot,

@@ -99,7 +99,10 @@ void pfm_log_fault(void)
 			      smp_processor_id());
 }
 
-/* Logs that a context cannot count on @cpu, or with -1 on any CPU. Called in process context. */
+/*
+ * Logs that a context cannot count on @cpu or, if @cpu is -1, on any CPU. Called in process
+ * context.
+ */
 void pfm_log_lacking(int cpu)
 {
 	if (cpu < 0)
@@ -469,7 +472,10 @@ static void rdpmc_init_works(void)
 		INIT_WORK(per_cpu_ptr(&rdpmc_leave_works, cpu), rdpmc_leave_mm);
 }
 
-/* Longest wait for the worker of the caller's CPU, which a task of higher priority may occupy. */
+/*
+ * Longest wait in milliseconds for the worker of the caller's CPU, which a task of higher priority
+ * may occupy.
+ */
 #define RDPMC_WAIT_MS	100
 
 /*
@@ -539,10 +545,10 @@ bool pfm_rdpmc_allow(void)
 }
 
 /*
- * Makes perf clear the counters that it has used on this CPU. perf clears them only when the CPU
- * switches to an address space that may use RDPMC, so RDPMC is permitted for the duration of the
- * call. Returns -ENOMEM, or -EBUSY if the worker did not run in time. The caller is bound to this
- * CPU. May sleep.
+ * Makes perf clear the counters that it has used on this CPU. perf clears these counters only when
+ * the CPU switches to an address space that may use RDPMC, so RDPMC is permitted for the duration
+ * of the call. Returns -ENOMEM, or -EBUSY if the worker did not run in time. The caller is bound to
+ * this CPU. May sleep.
  */
 int pfm_flush_perf_dirty_counters(void)
 {

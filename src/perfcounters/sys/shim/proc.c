@@ -69,8 +69,8 @@ static const struct ctl_table settings[] = {
 static struct ctl_table_header *settings_header;
 
 /*
- * Parses a text of a user: four integers, after a pid if @pid is given. Returns -EINVAL if the text
- * contains fewer numbers or anything else.
+ * Parses a text from user space: a pid, if @pid is not NULL, and then four integers. Returns
+ * -EINVAL if the text contains fewer numbers or anything else.
  */
 static int numbers_from_user(const char __user *from, size_t count, u32 *pid, int *values)
 {

@@ -74,7 +74,7 @@ struct pfm_notifier {
 	bool may_continue;
 	/* The process on whose behalf the thread sleeps. */
 	struct pid *requester;
-	/* The context, or NULL once it is being freed. */
+	/* The context, or NULL once the context is being freed. */
 	const void *live_context;
 	refcount_t refs;
 };
@@ -255,7 +255,10 @@ void pfm_notifier_queue_work(struct pfm_notifier *notifier)
 	irq_work_queue(&notifier->deferred_work);
 }
 
-/* Wakes a worker. Context: not in an NMI, and without a lock of the module. */
+/*
+ * Queues the permission check, which a worker makes. Context: not in an NMI, and without a lock of
+ * the module.
+ */
 void pfm_notifier_queue_permission_check(struct pfm_notifier *notifier)
 {
 	queue_work(pfm_work, &notifier->permission_work);
@@ -416,8 +419,8 @@ int pfm_nmi_register(void)
 }
 
 /*
- * Makes the NMI handler process overflows of the PMU with the registers @of, or with NULL makes it
- * ignore overflows. Caller holds SESSION. May sleep.
+ * Makes the NMI handler process overflows of the PMU with the registers @of, or makes the handler
+ * ignore overflows if @of is NULL. Caller holds SESSION. May sleep.
  */
 void pfm_nmi_set_registers(const struct pfm_nmi_registers *of)
 {
@@ -458,7 +461,7 @@ static DEFINE_PER_CPU(struct deferred_nmi, deferred_nmi) = {
 static void deferred_nmi_work(struct irq_work *work)
 {
 	pfm_handle_deferred_nmi();
-	/* No overflow has used @ip. Clear it, because the next overflow must not use it. */
+	/* No overflow has used @ip. Clear @ip, because the next overflow must not use it. */
 	this_cpu_write(deferred_nmi.ip, 0);
 }
 
@@ -496,7 +499,8 @@ bool pfm_may_be_stale(void)
 
 /*
  * Within 100 ms after an overflow was handled, one late NMI of this CPU is taken for an NMI of that
- * overflow. A second late NMI is not, so at most one NMI of another source is claimed by mistake.
+ * overflow. A second late NMI is not claimed for that overflow, so at most one NMI of another
+ * source is claimed by mistake.
  */
 #define STALE_NMI_MS	100
 

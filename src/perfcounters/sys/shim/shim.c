@@ -126,8 +126,8 @@ EXPORT_SYMBOL_GPL(pfc_is_32bit);
 
 /*
  * Makes a mapping permanently non-executable. Returns -EACCES if the caller requested an executable
- * mapping. With the personality READ_IMPLIES_EXEC each readable mapping is requested as executable,
- * so VM_EXEC is only cleared.
+ * mapping. With the personality READ_IMPLIES_EXEC each readable mapping is requested as executable;
+ * in this case VM_EXEC is cleared without an error.
  */
 int pfc_vma_noexec(struct vm_area_struct *vma)
 {

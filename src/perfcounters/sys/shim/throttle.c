@@ -47,8 +47,8 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
  * A CPU counts as starved if it had STARVED_TIMED or more successive timed samples in at least
  * STARVED_MS, and all of these samples except at most one in STARVED_MISSES found something waiting
  * for the CPU. If STARVED_TIMED timed samples take more than MAX_STARVED_MS, samples are too rare
- * to starve the CPU. Sampling then pauses for three times as long as the CPU has starved, but for
- * at least four windows and at most STARVED_PAUSE_MS.
+ * to starve the CPU. If a CPU is starved, sampling pauses for three times as long as the CPU has
+ * starved, but for at least four windows and at most STARVED_PAUSE_MS.
  *
  * STARVED_TIMED is a compromise. A CPU that spends 60 % of its time in softirqs or interrupts is
  * taken for a starved CPU in 2 % of the cases with 16 samples, and in 11 % with 8 samples. With 16
@@ -179,10 +179,10 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
  * Context: preemption off. An NMI may call this function while a call from an interrupt is at any
  * point. The NMI must not wait for that call: if every NMI causes the next NMI, the interrupted
  * call never continues. The interrupted call may therefore find time stamps later than @now, which
- * it takes for very old time stamps, and may lose or repeat counts. A wrong count can end a window
- * early or cause one pause of at most STARVED_PAUSE_MS. A wrong count ends with the window, as each
- * window begins at zero. pfm_throttle_time() has __no_kcsan because KCSAN would report the races of
- * the two calls.
+ * the call takes for very old time stamps, and may lose or repeat counts. A wrong count can end a
+ * window early or cause one pause of at most STARVED_PAUSE_MS. A wrong count ends with the window,
+ * because each window begins at zero. pfm_throttle_time() has __no_kcsan because KCSAN would report
+ * the races of the two calls.
  */
 __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 {

@@ -121,8 +121,8 @@ vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
 }
 
 /*
- * Returns the caller's mm with a reference, or NULL. The mm is only compared with others; the
- * reference prevents the reuse of its address.
+ * Returns the caller's mm with a reference, or NULL. The mm is only compared with other mms; the
+ * reference prevents the reuse of the mm's address.
  */
 struct mm_struct *pt_mm_get(void)
 {
@@ -204,8 +204,8 @@ void pt_thread_replace(s64 at, u64 was, u64 first, u64 second)
 }
 
 /*
- * Task work of a traced thread. With @parent 0 the task work calls pt_announce(). With another
- * @parent, the thread shares the memory of the thread with that number, and the task work calls
+ * Task work of a traced thread. If @parent is 0, the task work calls pt_announce(). Otherwise the
+ * thread shares the memory of the thread with that number, and the task work calls
  * pt_shared_thread().
  */
 struct pt_thread_work {
@@ -345,7 +345,10 @@ bool pt_is_dying(void)
 	return fatal_signal_pending(current);
 }
 
-/* Returns how far the caller's CLOCK_MONOTONIC is ahead of the kernel's, in nanoseconds. */
+/*
+ * Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
+ * namespace, in nanoseconds.
+ */
 s64 pt_time_offset(void)
 {
 #ifdef CONFIG_TIME_NS
