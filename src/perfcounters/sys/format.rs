@@ -81,8 +81,9 @@ impl Format {
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
         // A module whose init has not finished is not pinned, because the format is freed if the
-        // init fails. SAFETY: The owner is NULL, or a module that cannot be freed while its format
-        // is registered.
+        // init fails.
+        // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
+        // registered.
         let lives = unsafe { owner.as_ref() }
             .is_none_or(|m| m.state == bindings::module_state_MODULE_STATE_LIVE);
         // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
