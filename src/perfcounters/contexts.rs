@@ -54,7 +54,7 @@ use crate::target::Target;
 
 /// The mutable state of a [`Context`], protected by its lock.
 pub(crate) struct State {
-    /// The active event set: the one that is programmed while the context is in a PMU.
+    /// The active event set, which is programmed while the context is in a PMU.
     pub(crate) set: KBox<Set>,
     /// The inactive event sets, the order of all sets, and whether a switch to the next set is due.
     pub(crate) sets: Sets,
@@ -478,7 +478,8 @@ sampling_memory:                    areas,
             let mut done = false;
             sched::call_on(elsewhere, &mut || {
                 let mut state = self.state.lock();
-                // The thread may have been switched out or have moved to another CPU meanwhile.
+                // The thread may have been switched out or have moved to another CPU since
+                // `elsewhere` was read.
                 if state
                     .required_cpu()
                     .is_none_or(|cpu| cpu == sched::this_cpu())

@@ -156,7 +156,7 @@ impl Context {
             return Ok(());
         }
         let target = Target::Thread(sched::address(&task));
-        // Another process may have attached the context meanwhile.
+        // Another process may have attached the context during the check.
         let is_that = |state: &State| {
             let watch = state.permission.as_ref();
             state.target == target && watch.is_some_and(|watch| core::ptr::eq(&*watch.cred, &*by))
@@ -169,7 +169,7 @@ impl Context {
                     seen = seen.map(|seen| core::mem::replace(&mut watch.seen, seen));
                 }
             }
-            // The unused `AccessSnapshot` is dropped without the lock.
+            // The unused `AccessSnapshot` is dropped after the context's lock is released.
             drop(state);
             drop(seen);
             return Ok(());

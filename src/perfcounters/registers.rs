@@ -204,8 +204,8 @@ impl Context {
                 }
                 pmd.reg_value = match value_of(pmd.reg_num) {
                     // The description's read() may take long, so read() is called below, without
-                    // the lock. Until that call `reg_value` holds the value of the PMC that
-                    // controls the register.
+                    // the context's lock. Until that call `reg_value` holds the value of the PMC
+                    // that controls the register.
                     Some(register) => set.registers.control_of(&map, register),
                     None => set.registers.pmd(&map, pmd.reg_num),
                 };

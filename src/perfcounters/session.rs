@@ -251,7 +251,8 @@ pub(crate) fn detach_idle_probes() {
         _ => None,
     };
     drop(session);
-    // The probes are dropped without the lock, because dropping them waits for running probes.
+    // The probes are dropped after `SESSION` is released, because dropping the probes waits for
+    // probes that run.
     drop(unneeded);
 }
 

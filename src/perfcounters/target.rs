@@ -119,9 +119,10 @@ impl Context {
             }),
             None => {
                 // flush_perf_dirty_counters() may take 100 ms, so `SESSION` is released during the
-                // call. Meanwhile `loading` makes `unload()` and writes of registers fail. The
-                // claims are stored in the state before `SESSION` is released, because
-                // is_available_after_evict() must see them when another context claims registers.
+                // call. While `SESSION` is released, `loading` makes `unload()` and writes of
+                // registers fail. The claims are stored in the state before `SESSION` is released,
+                // because is_available_after_evict() must see them when another context claims
+                // registers.
                 {
                     let mut state = self.state.lock();
                     (state.loading, state.claims) = (true, claims);
@@ -244,7 +245,7 @@ impl Context {
 
     /// Attaches the context to the CPU with this number, on which the caller must be. Contexts of
     /// threads are evicted only after the check that no context is attached to this CPU. No other
-    /// context can be attached to this CPU meanwhile, because the caller holds `SESSION`.
+    /// context can be attached to this CPU during the call, because the caller holds `SESSION`.
     fn attach_cpu(&self, session: &mut Session, number: u32, claims: &RegisterMask) -> Result {
         let _stays = sched::NoPreempt::new();
         Self::check_cpu_free(number)?;
@@ -282,8 +283,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while another thread attaches the context: `load()` releases `SESSION` meanwhile,
-    /// and would then attach a context that is not in the list of attached contexts.
+    /// `EBUSY` while another thread attaches the context: `load()` has released `SESSION` during
+    /// that time, and would later attach a context that is not in the list of attached contexts.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
         if self.state.lock().loading {

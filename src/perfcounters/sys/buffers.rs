@@ -346,9 +346,9 @@ impl Buffer {
         self.stalled.load_relaxed() != 0
     }
 
-    /// Returns the time since which threads wait for the reader to advance beyond `tail`, in
-    /// nanoseconds. The returned time is `now` if no thread has waited at that tail before. Caller
-    /// holds `TRACING`.
+    /// Returns the time in nanoseconds at which the first thread began to wait for the reader to
+    /// advance beyond `tail`. The returned time is `now` if no thread has waited at that tail
+    /// before. Caller holds `TRACING`.
     pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
         let place = tail.wrapping_add(1);
         if self.awaited_tail.load_relaxed() != place {

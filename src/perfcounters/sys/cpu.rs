@@ -73,7 +73,7 @@ unsafe extern "C" fn dead(cpu: c_uint) -> c_int {
     0
 }
 
-/// The registered hotplug callbacks, which drop removes.
+/// The registered hotplug callbacks. Dropping this value removes the callbacks.
 ///
 /// # Invariants
 ///

@@ -3,7 +3,7 @@
 //! Registration of misc devices, and the two devices of the counter pages: `/dev/perfcounters` for
 //! mmap() and `/dev/perfcounters_names` for read().
 //!
-//! The kernel crate's `MiscDevice` sets no owner, so that a module could be removed while a file is
+//! The kernel crate's `MiscDevice` sets no owner, so a module could be removed while a file is
 //! open. The file operations of this module therefore set an owner.
 
 use core::cell::UnsafeCell;
@@ -190,7 +190,7 @@ unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings:
     0
 }
 
-/// A registered misc device, which drop removes.
+/// A registered misc device. Dropping this value removes the device.
 ///
 /// # Invariants
 ///

@@ -20,7 +20,7 @@ impl Owner {
     pub(crate) const NONE: Self = Self(0);
 }
 
-/// A registered notifier of module unload; drop unregisters it.
+/// A registered notifier of module unload. Dropping this value unregisters the notifier.
 ///
 /// # Invariants
 ///

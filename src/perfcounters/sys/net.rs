@@ -93,7 +93,7 @@ struct NetdevNotifier<T> {
     state: *const T,
 }
 
-/// A registered [`InterfaceListener`], which drop unregisters.
+/// A registered [`InterfaceListener`]. Dropping this value unregisters the listener.
 ///
 /// # Invariants
 ///

@@ -21,7 +21,7 @@ pub(crate) use super::shim::NmiRegisters;
 
 /// Fills in the instruction address, the time, and the thread of an overflow.
 ///
-/// The address is that of the interrupted code. Without `interrupted` the address is that of the
+/// The address is an address in the interrupted code. Without `interrupted` the address is in the
 /// code which a deferred NMI ([`defer`]) interrupted, or else the address at which the thread left
 /// user mode. `kernel` permits addresses in the kernel. Process and thread ids are those of the PID
 /// namespace `ns`. Callable in any context with preemption off.
@@ -130,7 +130,7 @@ pub(crate) fn unmask_lvtpc() {
     unsafe { shim::pfm_unmask_lvtpc() }
 }
 
-/// The registered NMI handler. Drop of the value unregisters the handler.
+/// The registered NMI handler. Dropping this value unregisters the handler.
 pub(crate) struct Handler(());
 
 impl Handler {

@@ -19,8 +19,8 @@ use kernel::task::Task;
 use super::{access, shim};
 use crate::{accounting as files, per_task};
 
-/// The `/proc` files of process accounting. Drop removes these files and the `/proc/ppa/PID` files
-/// of all tasks.
+/// The `/proc` files of process accounting. Dropping this value removes these files and the
+/// `/proc/ppa/PID` files of all tasks.
 pub(crate) struct Files(());
 
 impl Files {

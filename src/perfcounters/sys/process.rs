@@ -82,8 +82,8 @@ pub(crate) fn time_offset() -> i64 {
     unsafe { shim::pt_time_offset() }
 }
 
-/// Converts a user id of the initial user namespace to one of the caller's namespace. Returns the
-/// overflow id if the id is not mapped.
+/// Converts a user id of the initial user namespace to a user id of the caller's user namespace.
+/// Returns the overflow id if the id is not mapped.
 pub(crate) fn uid_of(uid: u32) -> u32 {
     // SAFETY: The callee only reads the current task's user namespace.
     unsafe { shim::pt_uid(uid) }

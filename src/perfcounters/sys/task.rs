@@ -184,7 +184,7 @@ impl TaskRef<'_> {
 }
 
 /// The task work of this module, which threads do on their return to user mode (`shim/work.c`).
-/// Drop waits until the last task work has returned.
+/// Dropping this value waits until the last task work has returned.
 pub(crate) struct TaskWorks;
 
 impl Drop for TaskWorks {

@@ -72,8 +72,8 @@ impl Drop for UnlinkedEntry {
     }
 }
 
-/// An entry in the table of monitored threads. Drop removes the entry, and must be called without a
-/// lock of this module.
+/// An entry in the table of monitored threads. Dropping this value removes the entry. The value
+/// must be dropped without a lock of this module held.
 ///
 /// # Invariants
 ///

@@ -44,8 +44,8 @@ pub(super) static OPS: Ops<bindings::file_operations> = Ops(bindings::file_opera
     ..pin_init::zeroed()
 });
 
-/// The registered device `/dev/perftrace`. Drop removes the device, and then frees all state of
-/// user tracing.
+/// The registered device `/dev/perftrace`. Dropping this value removes the device, and then frees
+/// all state of user tracing.
 pub(crate) struct TraceDevice {
     _device: Device,
     _last: FreeOnDrop,
@@ -126,7 +126,8 @@ impl Opened {
         if self.role().is_some() {
             return Err(EBUSY);
         }
-        // The role is created without the lock, which mmap() and page faults take.
+        // The role is created before `role` is locked, because mmap() and page faults take that
+        // lock.
         let made: Arc<Role> = room.write(make()?).into();
         let mut role = self.role.lock();
         if role.is_none() {

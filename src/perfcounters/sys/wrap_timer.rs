@@ -26,8 +26,8 @@ pub(crate) fn queue_idle_work(milliseconds: u32) {
     unsafe { shim::pfm_idle_queue(milliseconds) }
 }
 
-/// The workqueues of perfmon. Drop cancels the delayed work, finishes the queued work and detaches
-/// the scheduler's probes.
+/// The workqueues of perfmon. Dropping this value cancels the delayed work, finishes the queued
+/// work and detaches the scheduler's probes.
 pub(crate) struct Workqueues(());
 
 impl Workqueues {
@@ -59,8 +59,8 @@ unsafe extern "C" fn suspend_or_resume(suspend: bool) {
     session::suspend_or_resume(suspend);
 }
 
-/// The periodic work that reads all counters before they wrap. At most one `WrapTimer` exists. Drop
-/// stops the work, but does not wait for a call in progress.
+/// The periodic work that reads all counters before they wrap. At most one `WrapTimer` exists.
+/// Dropping this value stops the work, but does not wait for a call in progress.
 pub(crate) struct WrapTimer(());
 
 impl WrapTimer {
@@ -80,7 +80,7 @@ impl Drop for WrapTimer {
     }
 }
 
-/// The registered callbacks of suspend and resume; drop unregisters them.
+/// The registered callbacks of suspend and resume. Dropping this value unregisters the callbacks.
 pub(crate) struct Power(());
 
 impl Power {

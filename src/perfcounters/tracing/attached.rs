@@ -36,7 +36,7 @@ pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
 ///
 /// # Errors
 ///
-/// `EBUSY` if the device node of the file is not that of the process's first file; `ENODEV` if the
+/// `EBUSY` if the file and the process's first file have different device nodes; `ENODEV` if the
 /// module is about to be unloaded; `ENOSPC`, `EDQUOT` and `ENOMEM` for limits. Errors about limits
 /// are logged, and counted in the traces that the process would be in.
 pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
@@ -135,7 +135,7 @@ pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
 ///
 /// # Errors
 ///
-/// `EBUSY` if the device node of the file is not that of the process's first file, `ENOSPC` beyond
+/// `EBUSY` if the file and the process's first file have different device nodes, `ENOSPC` beyond
 /// [`MAX_FILES`], `ENODEV` if the module is about to be unloaded.
 fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
     all.check_open()?;

@@ -192,8 +192,8 @@ pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
 }
 
 /// Checks the permission to trace a changed process, for the makers of all traces that the process
-/// is in. Data that the process has written since the change need the new permission. `TRACING` is
-/// not held. Returns `EINTR` or `ENOMEM` if the check could not be made.
+/// is in. Data that the process has written since the change need the new permission. The caller
+/// does not hold `TRACING`. Returns `EINTR` or `ENOMEM` if the check could not be made.
 fn recheck_permission(key: u64, leader: &Task) -> Result {
     // The snapshot is taken before the check, so that a change during the check is noticed.
     let seen = AccessSnapshot::of(leader)?;

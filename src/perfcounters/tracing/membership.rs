@@ -120,7 +120,7 @@ impl Tracing {
 }
 
 /// Adds a new process, or a child after its first access, to all traces whose makers have
-/// permission. `TRACING` is not held.
+/// permission. The caller does not hold `TRACING`.
 pub(crate) fn join_traces(key: u64) {
     let mut after = 0u64;
     loop {
@@ -145,7 +145,8 @@ fn permission_query((trace, process): (&Trace, &Process)) -> Option<PermissionQu
     Some((trace.permission_check(), process.leader()?.clone()))
 }
 
-/// Sets the bits of a new marker for all traces that the process is in. `TRACING` is not held.
+/// Sets the bits of a new marker for all traces that the process is in. The caller does not hold
+/// `TRACING`.
 pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker) {
     let mut after = 0u64;
     loop {
@@ -170,8 +171,8 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
 }
 
 /// Adds all processes that can join to a new trace, one at a time. Stops early if the caller is
-/// killed. `TRACING` is not held. No process is missed for lack of memory: only the cache of
-/// matches is allocated, and matching works without the cache.
+/// killed. The caller does not hold `TRACING`. No process is missed for lack of memory: only the
+/// cache of matches is allocated, and matching works without the cache.
 pub(super) fn add_processes(id: u64) {
     let mut after = 0u64;
     loop {

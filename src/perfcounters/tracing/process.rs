@@ -226,8 +226,8 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// The address of the process's `mm_struct`, only used for comparison.
     pub(crate) mm: usize,
-    /// The key that selects the range of the process in the device file: its own key or, after
-    /// fork(), that of its first ancestor that attached.
+    /// The key that selects the range of the process in the device file: the key of the process or,
+    /// after fork(), the key of its first ancestor that attached.
     base_key: u64,
     /// The offsets of the `struct perftrace_thread` of copies of the library.
     pub(crate) threads: Threads,

@@ -219,14 +219,14 @@ pub(crate) struct PermissionCheck {
 }
 
 impl PermissionCheck {
-    /// Returns the result of [`check`](Self::check), or false if the check fails with an error.
-    /// Sleeps; `TRACING` is not held.
+    /// Returns the result of [`check`](Self::check), or false if the check fails with an error. May
+    /// sleep; the caller does not hold `TRACING`.
     pub(crate) fn allows(&self, leader: &Task) -> bool {
         self.check(leader) == Ok(true)
     }
 
     /// Returns whether the maker may trace the process and, with `attach`, stop it. Returns `EINTR`
-    /// or `ENOMEM` if the check could not be made. Sleeps; `TRACING` is not held.
+    /// or `ENOMEM` if the check could not be made. May sleep; the caller does not hold `TRACING`.
     pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
         if self.allows_all {
             return Ok(true);

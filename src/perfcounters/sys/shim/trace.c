@@ -358,7 +358,7 @@ s64 pt_time_offset(void)
 #endif
 }
 
-/* Converts a uid of the initial user namespace to one of the caller's user namespace. */
+/* Converts a uid of the initial user namespace to a uid of the caller's user namespace. */
 u32 pt_uid(u32 uid)
 {
 	return from_kuid_munged(current_user_ns(), KUIDT_INIT(uid));
