@@ -155,8 +155,7 @@ void perfmon_pmu_unregister(const struct perfmon_pmu *pmu);
 /**
  * struct perfmon_buffer - the sampling buffer of a context, as its format sees it
  * @memory: address of the buffer, which is zeroed when it is allocated and which user space maps
- *	read-only; for a ring, the address of its data, which must be written with
- *	perfmon_ring_write() only
+ *	read-only. For a ring, address of the ring's data, which only perfmon_ring_write() may write
  * @size: size of @memory in bytes
  * @state: private data of the format, perfmon_format.state_size bytes, initially zero
  * @ring: the ring, private to perfcounters.ko; NULL if the buffer is not a ring

@@ -14,9 +14,9 @@
 //! The permission to stop the thread is also checked for each `PERFMON_RESTART` of the process that
 //! attached the context, and once a second while the thread is stopped (`Notifier::block_thread()`).
 //!
-//! Two callers need no permission that can be lost: a caller with `CAP_PERFMON`, unless its context
-//! blocks the thread; and a process that monitors its own threads, even if another process has the
-//! same file.
+//! Two kinds of callers need no permission that can be lost. The first is a caller with
+//! `CAP_PERFMON`, unless its context blocks the thread. The second is a process that monitors its
+//! own threads, even if another process has the same file.
 
 use engine::ring::EXEC;
 use kernel::cred::Credential;

@@ -214,8 +214,8 @@ impl AccountingState {
     /// Adds the record of a task that may be in a system call, in the same way as
     /// [`insert`](Self::insert).
     ///
-    /// Whether the task is in a system call is determined after the insertion, and only if the task
-    /// is not running: a running task may leave the call at any time.
+    /// Whether the task is in a system call is determined after the insertion. If the task is
+    /// running, it is not determined, because a running task may leave the call at any time.
     pub(crate) fn insert_running(
         &self,
         record: KBox<TaskRecord>,

@@ -3,10 +3,10 @@
 //! Sampling: detection and delivery of counter overflows.
 //!
 //! An overflow is detected from the counter's value, by the code that reads the counter first after
-//! the overflow: the NMI handler, if the context's lock is free; the timer, for clocks; or the code
-//! that removes the context from the PMU. An NMI handler that finds the lock held queues an
-//! irq_work on its CPU, which reads the counters as soon as interrupts are enabled. Every overflow
-//! is therefore delivered exactly once, even if its NMI arrives late.
+//! the overflow. This code is the NMI handler (if the context's lock is free), the timer (for
+//! sampling clocks), or the code that removes the context from the PMU. An NMI handler that finds
+//! the lock held queues an irq_work on its CPU, which reads the counters as soon as interrupts are
+//! enabled. Every overflow is therefore delivered exactly once, even if its NMI arrives late.
 
 use engine::context::Error;
 use engine::pmu::{PmdSet, Scope};

@@ -334,8 +334,8 @@ fn reset_pmu_for(registers: &pmu::Registers, taken: u64) {
 }
 
 /// Returns the milliseconds in which a counter of this width advances by half its range at 2^34
-/// events a second, limited to the range of 100 ms to one hour. For widths below 35 bits the result
-/// is 100 ms.
+/// events a second. The result is limited to the range from 100 ms to one hour. For widths below 35
+/// bits the result is 100 ms.
 fn wrap_period_ms(width: u32) -> u32 {
     let turn = 1000u64
         .checked_shl(width.saturating_sub(35))

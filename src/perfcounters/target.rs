@@ -322,9 +322,9 @@ impl Context {
 
     /// Ends the context if the context is attached to this target.
     ///
-    /// Context: on the CPU that is going offline, or in the target thread when the thread exits,
-    /// has executed a program with other privileges, or when the process that attached the context
-    /// has lost the permission to stop the thread.
+    /// Context: on the CPU that is going offline, or in the target thread. The thread calls this
+    /// function when it exits, when it has executed a program with other privileges, or when the
+    /// process that attached the context has lost the permission to stop the thread.
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {

@@ -404,8 +404,9 @@ impl Tracing {
     }
 
     /// Returns a process whose credentials or dumpability have changed since the permission to
-    /// trace it was checked: the process with this key or, in a shared trace, the first process of
-    /// the trace with a key above `after`.
+    /// trace it was checked; `None` if there is no such process. In a shared trace, the result is
+    /// the first such process of the trace with a key above `after`. In other traces, only the
+    /// process with this key is checked.
     fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
         let has_changed = |key: u64| {
             let process = self.processes.get(self.index_of(key)?)?;

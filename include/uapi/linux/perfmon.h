@@ -82,8 +82,8 @@ struct pfarg_pmc {
  *	overflow has masked the context
  * @reg_short_reset: start value of all other periods but the first, which starts at @reg_value
  * @reg_last_reset_val: set by a read: start value of the latest period of a sampling PMD
- * @reg_ovfl_switch_cnt: with PFM_SETFL_OVFL_SWITCH, number of overflows of this PMD in a run of the
- *	set after which the next set is switched in; 0: overflows of this PMD switch no set
+ * @reg_ovfl_switch_cnt: with PFM_SETFL_OVFL_SWITCH, number of overflows of this PMD after which a
+ *	run of the set ends and the next set becomes active; 0: overflows of this PMD switch no set
  * @reg_reset_pmds: PMDs that are reset when this PMD is reset; a PMD that does not sample is reset
  *	to 0
  * @reg_smpl_pmds: PMDs whose values are recorded when this PMD overflows, at most 64
@@ -201,8 +201,8 @@ struct pfarg_setinfo {
  * @value_time: sum over all runs of the product of the number of events and the time, the low half
  *	first
  *
- * If the PMD is written during a run of the set, the events that it counted in that run before the
- * write are not included in @value, @value2 and @value_time.
+ * If the PMD is written during a run of the set, @value, @value2 and @value_time do not include the
+ * events that the PMD counted in this run before the write.
  */
 struct perfmon_runs {
 	__u16	reg_num;

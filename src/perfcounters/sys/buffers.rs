@@ -106,16 +106,17 @@ pub(crate) struct Buffer {
     read_position: Word,
     /// Nonzero from the time when a thread times out waiting for room until the reader advances.
     stalled: Word,
-    /// The last wait for room: the tail at which a thread waited, plus one, and the time at which
-    /// the first thread began to wait at that tail, in nanoseconds. `awaited_tail` and
-    /// `awaited_since` are 0 if no thread has waited.
+    /// The last wait for room. `awaited_tail` is the tail at which a thread waited, plus one.
+    /// `awaited_since` is the time in nanoseconds at which the first thread began to wait at that
+    /// tail. `awaited_tail` and `awaited_since` are 0 if no thread has waited.
     awaited_tail: Word,
     awaited_since: Word,
     /// The count of lost events that was last returned to the reader.
     reported_lost: Word,
-    /// The check of the writer's count of lost events: the last plausible count, the time of the
-    /// check that found this count, in ticks, and whether an implausible count was seen. After an
-    /// implausible count the writer's count is ignored.
+    /// The check of the writer's count of lost events. `plausible_lost` is the last plausible
+    /// count, `plausible_at` the time in ticks of the last check that found a plausible count, and
+    /// `implausible` is nonzero after an implausible count. After an implausible count the writer's
+    /// count is ignored.
     plausible_lost: Word,
     plausible_at: Word,
     implausible: Word,

@@ -298,8 +298,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             .map(|entry| &entry.value)
     }
 
-    /// Returns the entry of a key, `Err` if the key is not in the table, or `Ok(None)` if the key
-    /// is in the table but its entry could not be created.
+    /// Returns the entry of a key. Returns `Err` if the key is not in the table, and `Ok(None)` if
+    /// the key is in the table but its entry could not be created.
     #[inline]
     fn find_entry(&self, key: &Key) -> Result<Option<&Entry<R>>, ()> {
         for bucket in self.probe_sequence(key) {

@@ -29,8 +29,8 @@ use crate::tracing::TraceQuota;
 const MAX_ENDED_BYTES: u64 = 64 << 20;
 const MAX_ENDED: u64 = 4096;
 
-/// Flags that cannot be combined with `WAIT`: a flight recorder is never full, a trace that is kept
-/// may have no reader, and in a shared trace another process could make a thread wait for ever.
+/// Flags that cannot be combined with `WAIT`. A flight recorder is never full. A trace that is kept
+/// may have no reader. In a shared trace another process could make a thread wait for ever.
 const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 
 /// Default time that threads wait for room, in milliseconds.

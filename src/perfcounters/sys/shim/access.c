@@ -344,8 +344,8 @@ static int cred_thread_fn(void *data)
 }
 
 /*
- * Checks whether the caller may access a task with the credentials @cred. A task with these
- * credentials may not exist any more, and procfs checks access to tasks only, so a kernel thread
+ * Checks whether the caller may access a task with the credentials @cred. procfs checks access to
+ * tasks only, and a task with these credentials may not exist any more. A kernel thread therefore
  * takes the credentials for the duration of the check. The file that is opened is a link in the
  * directory "ns", because opening such a link does not require the task to have memory. Returns 0,
  * -EPERM, -EINTR or -ENOMEM. May sleep. Caller holds none of the module's locks.

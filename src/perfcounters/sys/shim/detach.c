@@ -30,10 +30,10 @@ struct pt_detach_work {
 
 /*
  * A temporary file that is mapped with MAP_FIXED over a VMA of the device. do_mmap() calls the
- * file's get_unmapped_area() with the mmap lock held for writing and before do_mmap() unmaps
- * anything, so an error of get_unmapped_area() leaves the address space unchanged. The file's
- * mmap() replaces the file of the new VMA by @wake, or by @memory if @wake is NULL or cannot be
- * mapped. No VMA then holds a reference to the module.
+ * file's get_unmapped_area() with the mmap lock held for writing, before it unmaps anything. An
+ * error of get_unmapped_area() therefore leaves the address space unchanged. The file's mmap()
+ * replaces the file of the new VMA by @wake, or by @memory if @wake is NULL or cannot be mapped. No
+ * VMA then holds a reference to the module.
  */
 struct pt_stand_in {
 	const struct vm_operations_struct *vm_ops;

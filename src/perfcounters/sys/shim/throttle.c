@@ -44,9 +44,9 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define RARE_MS	1
 
 /*
- * A CPU counts as starved if it had STARVED_TIMED or more successive timed samples in at least
- * STARVED_MS, and all of these samples except at most one in STARVED_MISSES found something waiting
- * for the CPU. If STARVED_TIMED timed samples take more than MAX_STARVED_MS, samples are too rare
+ * A CPU counts as starved if STARVED_TIMED or more successive timed samples, over at least
+ * STARVED_MS, found something waiting for the CPU. One in STARVED_MISSES of these samples may have
+ * found nothing. If STARVED_TIMED timed samples take more than MAX_STARVED_MS, samples are too rare
  * to starve the CPU. If a CPU is starved, sampling pauses for three times as long as the CPU has
  * starved, but for at least four windows and at most STARVED_PAUSE_MS.
  *
@@ -73,8 +73,9 @@ struct sample_window {
 	/* Time stamp counter when the last sample was timed. */
 	u64 last;
 	/*
-	 * Evidence of starvation: the time at which its collection began, the number of samples
-	 * timed since then, and how many of the timed samples found something waiting for the CPU.
+	 * Evidence of starvation: the time at which the first of these samples was timed, the
+	 * number of samples timed since then, and how many of them found something waiting for the
+	 * CPU.
 	 */
 	u64 timed_since;
 	u32 timed;
@@ -112,10 +113,10 @@ static bool interrupt_waits(void)
  * registers and with interrupts off.
  *
  * If every NMI causes the next NMI, the interrupted instruction can be in the entry of the timer's
- * interrupt, before irq_enter(), or at the end of that interrupt after irq_exit(), where the kernel
- * programs the timer. At these places no interrupt is pending or counted, and no interrupt becomes
- * pending. NMIs in a guest of KVM are ignored, because the guest makes progress while the registers
- * of its host stay the same.
+ * interrupt, before irq_enter(). It can also be at the end of that interrupt, after irq_exit(),
+ * where the kernel programs the timer. At these places no interrupt is pending or counted, and no
+ * interrupt becomes pending. NMIs in a guest of KVM are ignored, because the guest makes progress
+ * while the registers of its host stay the same.
  */
 static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {
@@ -172,8 +173,8 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
  * @regs are the registers of the code that an NMI interrupted; NULL for samples that an interrupt
  * takes. Returns for how many nanoseconds the contexts that sample must pause, or 0.
  *
- * Unless samples are rare, the next timed sample is drawn at random. With a fixed distance, NMIs in
- * step with the code that they interrupt would time the same kind of sample each time: only short
+ * Unless samples are rare, the next timed sample is drawn at random. If the distance were fixed,
+ * NMIs in step with the interrupted code would always time the same kind of sample: only short
  * samples, only samples of one of two contexts, or only samples that hit no interrupt.
  *
  * Context: preemption off. An NMI may call this function while a call from an interrupt is at any
