@@ -3,7 +3,7 @@
 //! pfm_nway: several buffers that are filled in turn (`include/uapi/linux/perfmon_formats.h`).
 //!
 //! While one buffer is read the next buffer is filled, so that no samples are missed. The context
-//! is masked only when all buffers are full.
+//! is masked, that is, counts nothing until `PERFMON_RESTART`, only when all buffers are full.
 
 use kernel::prelude::*;
 use perfcounters::description::{

@@ -210,7 +210,7 @@ impl Accounting {
         self.probes = Some(probes);
         proc::queue_publisher(cpu_stats::PERIOD_MS);
         // A task with an entry may have exited before the exit probe was attached. The worker
-        // removes the entry of such a task.
+        // removes the entries of tasks that have exited.
         proc::queue_worker();
         Ok(())
     }
@@ -602,8 +602,7 @@ pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
     all.stop();
     all.cpu_stats = None;
-    // If accounting could not be started, stop() has not waited until the task records were freed:
-    // wait here.
+    // Wait until the task records were freed. stop() waits only if accounting is on.
     ppa::wait_for_frees();
 }
 

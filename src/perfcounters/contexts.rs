@@ -10,9 +10,9 @@
 //! current register values takes the context's lock on the CPU whose PMU holds the registers: see
 //! [`Context::with_state`].
 //!
-//! A hardware counter is 0 unless a context that is in the PMU of its CPU uses the counter. A
-//! thread can therefore not read the count of another thread with RDPMC. Values that perf left in
-//! the PMU of a CPU are cleared when the first context is programmed into this PMU
+//! A hardware counter is 0 unless a context that is in the PMU of its CPU uses the counter.
+//! Therefore RDPMC does not show a thread the count of another thread. Values that perf left in the
+//! PMU of a CPU are cleared when the first context is programmed into this PMU
 //! (`session::reset_pmu_once`). Reserving the PMU therefore interrupts no CPU.
 //!
 //! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
@@ -73,8 +73,8 @@ pub(crate) struct State {
     /// Set when an access to a PMU register has failed. The notifier's irq_work then ends the
     /// context.
     pub(crate) broken: bool,
-    /// The hardware registers that the context has claimed. Written with both `SESSION` and the
-    /// context's lock held.
+    /// The hardware registers that the context has claimed. Code that writes this field holds both
+    /// `SESSION` and the context's lock.
     pub(crate) claims: RegisterMask,
     /// The self page (`struct perfmon_self`), allocated when it is first mapped.
     page: Option<Page>,
@@ -86,10 +86,10 @@ pub(crate) struct State {
     pub(crate) thread_entry: Option<ThreadEntry>,
     /// The process that attached the context, whose permission to stop the thread is checked.
     pub(crate) loader: Option<Process>,
-    /// The permission to watch the thread; `None` if it cannot be lost.
+    /// The permission to watch the thread; `None` if this permission cannot be lost.
     pub(crate) permission: Option<Permission>,
-    /// The permission to watch the thread must be checked again. The notifier's irq_work queues a
-    /// worker for the check.
+    /// True if the permission to watch the thread must be checked again. The notifier's irq_work
+    /// then queues a worker for the check.
     pub(crate) recheck_pending: bool,
     /// Set while `PERFMON_LOAD` attaches the context to a CPU and has released `SESSION`.
     pub(crate) loading: bool,
@@ -347,8 +347,8 @@ sampling_memory:                    areas,
     }
 
     /// Stops the counters, adds their increments to the PMDs in memory, and sets the counters to 0.
-    /// Overflows are recorded as pending; [`unload_pmu`](Self::unload_pmu) delivers them. Called
-    /// with interrupts off.
+    /// Records overflows as pending; [`unload_pmu`](Self::unload_pmu) delivers pending overflows.
+    /// Called with interrupts off.
     #[inline]
     pub(crate) fn save_pmu(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
@@ -657,7 +657,7 @@ impl State {
         Some(left.max(self.sets.earliest_switch.saturating_sub(now)))
     }
 
-    /// Returns the CPU on which the state must be accessed; `None` if any CPU may access it.
+    /// Returns the CPU on which the state must be accessed; `None` if any CPU may access the state.
     fn required_cpu(&self) -> Option<u32> {
         match self.target {
             Target::Cpu(cpu) => Some(cpu),

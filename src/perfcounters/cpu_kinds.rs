@@ -201,8 +201,9 @@ impl Context {
             return true;
         }
         state.elsewhere.fitting_kind = None;
-        // If the thread was on a CPU that lacks registers before this call, the values of the
-        // context are already marked as short, unless they were written since.
+        // `run_time_before` is set if an earlier call has found a CPU that lacks registers. That
+        // call has marked the values of the context as short, but user space may have written the
+        // values since.
         let is_new = state.elsewhere.run_time_before.is_none();
         if is_new {
             state.elsewhere.run_time_before = Some(Self::run_time(state));

@@ -119,7 +119,7 @@ impl CpuStats {
     pub(crate) fn publish(&mut self, accounts: &AccountingState) {
         for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
             let words = accounts.cpu(cpu);
-            // If a CPU is just updating its values, the next call reads these values.
+            // The values of a CPU that is updating them now are read by the next call.
             let Some(mut values) =
                 words.and_then(|w| w.values(ppa::is_online(cpu), || accounts.clock.now_ordered()))
             else {

@@ -225,8 +225,8 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
         None => all.start(),
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
     };
-    // The task may have exited before its record was marked as accounted individually. The exit
-    // probe has then not queued the worker.
+    // The task may have exited before its record was marked as accounted individually. If so, the
+    // exit probe has not queued the worker.
     let done = done.and_then(|()| all.entries.find(id).map(|_| ()));
     if done.is_err() {
         let entry = all.entries.iter().find(|entry| entry.id == id);

@@ -16,7 +16,7 @@
 //!
 //! Two kinds of callers need no permission that can be lost. The first is a caller with
 //! `CAP_PERFMON`, unless its context blocks the thread. The second is a process that monitors its
-//! own threads, even if another process has the same file.
+//! own threads, even if another process has the context's file open.
 
 use engine::ring::EXEC;
 use kernel::cred::Credential;

@@ -291,8 +291,8 @@ fn description_error(new: &Description) -> Option<(Option<Row<'_>>, &'static str
 /// `EBUSY`.
 fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     let controls = new.pmc_rows().filter(Register::exists);
-    // If perf has reserved the control registers, the counters are not tested: perf uses them, so
-    // they work.
+    // If perf has reserved the control registers, the counters are not tested. Counters that perf
+    // uses work.
     let reserved = match ReservedMsrs::reserve(controls.map(|r| r.address)) {
         Ok(reserved) => Some(reserved),
         Err(error) if error == EBUSY => None,

@@ -61,7 +61,7 @@ pub(crate) struct AccountingState {
     pub(crate) cpus_per_group: u32,
     /// The levels that are measured.
     pub(crate) levels: u32,
-    /// All tasks are accounted; otherwise only tasks with an entry in `/proc/ppa`.
+    /// True if all tasks are accounted, false if only tasks with an entry in `/proc/ppa` are.
     all_tasks: bool,
     /// Nonzero if new records also count wakeup latencies in a histogram.
     pub(crate) latency_hist: Word,
@@ -214,8 +214,8 @@ impl AccountingState {
     /// Adds the record of a task that may be in a system call, in the same way as
     /// [`insert`](Self::insert).
     ///
-    /// Whether the task is in a system call is determined after the insertion. If the task is
-    /// running, it is not determined, because a running task may leave the call at any time.
+    /// Whether the task is in a system call is determined after the insertion. A running task is
+    /// not examined, because a running task may leave the call at any time.
     pub(crate) fn insert_running(
         &self,
         record: KBox<TaskRecord>,

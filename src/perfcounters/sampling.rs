@@ -38,7 +38,7 @@ pub(crate) struct Sampling {
     /// The sampling buffer; `None` for a context without a sampling format.
     pub(crate) buffer: Option<KBox<Buffer>>,
     pub(crate) queue: Queue,
-    /// The context is masked: it does not count until `PERFMON_RESTART`.
+    /// True if the context is masked, that is, does not count until `PERFMON_RESTART`.
     pub(crate) masked: bool,
     /// PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
     pub(crate) reset_pending: PmdSet,
@@ -130,8 +130,9 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
         _ => costs::count(SelfStat::NmiHandled),
     }
     // Without a status register, one NMI may handle the overflows of two NMIs. On AMD one overflow
-    // may cause two NMIs even with a status register; the first NMI clears the status. In both
-    // cases a later NMI finds no overflow, and must be recognized as stale.
+    // may cause two NMIs even with a status register; the first NMI clears the status. A later NMI
+    // that finds no overflow, because an earlier NMI has handled the overflow, must be recognized
+    // as stale.
     if global.may_be_stale != 0 || global.status == 0 {
         if handled == 0 && nmi::take_stale_nmi() {
             handled = 1;
@@ -143,8 +144,8 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
         limit_sample_rate(&loaded, busy, began, Some(interrupted));
     }
     // The processor masks the LVTPC entry when it delivers the NMI. Unmask the entry after the
-    // overflow is cleared, because otherwise the NMI would be repeated, and before a counter is
-    // enabled.
+    // overflow is cleared, because the NMI would be repeated otherwise. Unmask the entry before a
+    // counter is enabled.
     nmi::unmask_lvtpc();
     if global.control != 0 {
         msr::write(global.control, counting_bits());
@@ -376,8 +377,8 @@ impl Context {
     /// Delivers the pending overflows: takes samples, queues messages, masks the context or resets
     /// the PMDs. Returns the number of PMDs that overflowed. The caller has updated all values.
     pub(crate) fn deliver_overflows(&self, state: &mut State, interrupted: Option<IrqRegs>) -> u32 {
-        // The NMIs of the counters that wrapped will arrive later. Without a global status, such an
-        // NMI finds no overflow, so announce it as stale.
+        // The NMIs of the counters that wrapped will arrive later. Without a global status, the
+        // late NMI of a wrapped counter finds no overflow, so announce one stale NMI.
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
             nmi::expect_stale_nmi(msr::time_stamp());
         }
@@ -401,7 +402,8 @@ impl Context {
         let Set {
             registers, attrs, ..
         } = &mut **set;
-        // The first sample also reports the lost samples and the throttled time.
+        // The first sample after samples were lost also reports their number and the throttled
+        // time.
         let unreported = core::mem::take(&mut sampling.unreported);
         (overflow.lost, overflow.throttled) = (unreported.lost, unreported.time);
         let Sampling { values, buffer, .. } = sampling;

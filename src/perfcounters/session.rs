@@ -319,8 +319,8 @@ static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 /// that uses hardware registers is programmed. Called with interrupts off.
 #[inline]
 pub(crate) fn reset_pmu_once(registers: &pmu::Registers) {
-    // Relaxed: the PMU was reserved before the context was loaded, and the caller holds the lock of
-    // the context, which orders the two.
+    // Relaxed: the PMU was reserved before the context was loaded, and the context's lock, which
+    // the caller holds, orders the reservation before this load.
     let taken = RESERVATIONS.load(Relaxed);
     if sched::pmu_reset_for() != taken {
         reset_pmu_for(registers, taken);

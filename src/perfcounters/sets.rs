@@ -239,7 +239,7 @@ impl Sets {
 
     /// Returns the index of the slot of the set with this number.
     fn index_of(&self, id: u16) -> Option<usize> {
-        // The binary search is written out here, because the binary search of `core` has a panic
+        // This code does not call the binary search of `core`, because that function has a panic
         // path.
         let (mut low, mut high) = (0usize, self.slots.len());
         while low < high {
@@ -289,7 +289,7 @@ impl State {
         )
     }
 
-    /// Returns the set with this number; `None` if it does not exist.
+    /// Returns the set with this number, or `None` if no set has this number.
     pub(crate) fn find_set(&self, id: u16) -> Option<&Set> {
         if self.set.id == id {
             return Some(&self.set);
@@ -298,7 +298,7 @@ impl State {
         self.sets.slots.get(place)?.set.as_deref()
     }
 
-    /// Returns the set with this number mutably; `None` if it does not exist.
+    /// Returns the set with this number mutably, or `None` if no set has this number.
     pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut Set> {
         if self.set.id == id {
             return Some(&mut self.set);

@@ -84,7 +84,8 @@ pub(crate) struct Tracing {
     pub(crate) closed: bool,
 }
 
-/// Returns the index in `processes` of the process with this key; `None` if it does not exist.
+/// Returns the index in `processes` of the process with this key, or `None` if no process has this
+/// key.
 fn index_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
     search(processes, key, |process| process.key).ok()
 }
@@ -182,7 +183,7 @@ impl Tracing {
         }
     }
 
-    /// Returns the trace with this id, or `EINVAL` if it does not exist.
+    /// Returns the trace with this id, or `EINVAL` if no trace has this id.
     pub(crate) fn trace(&mut self, id: u64) -> Result<&mut Trace> {
         let mut traces = self.traces.iter_mut();
         let found = traces.find(|trace| trace.id == id).ok_or(EINVAL)?;
@@ -197,7 +198,8 @@ impl Tracing {
         }
     }
 
-    /// Returns the index in `processes` of the process with this key; `None` if it does not exist.
+    /// Returns the index in `processes` of the process with this key, or `None` if no process has
+    /// this key.
     pub(crate) fn index_of(&self, key: u64) -> Option<usize> {
         index_of(&self.processes, key)
     }
@@ -225,7 +227,7 @@ impl Tracing {
         }
     }
 
-    /// Returns the process with this key, or `ESRCH` if it does not exist.
+    /// Returns the process with this key, or `ESRCH` if no process has this key.
     pub(crate) fn process(&mut self, key: u64) -> Result<&mut Process> {
         let place = self.index_of(key).ok_or(ESRCH)?;
         Ok(self.processes.get_mut(place).ok_or(ESRCH)?)
@@ -245,7 +247,8 @@ impl Tracing {
         self.generations.get(slot).copied().unwrap_or(0)
     }
 
-    /// Returns the trace with this id and the process with this key; `None` unless both exist.
+    /// Returns the trace with this id and the process with this key, or `None` if either does not
+    /// exist.
     fn trace_and_process(
         &mut self,
         id: u64,

@@ -110,7 +110,7 @@ struct Leaf {
     fixed_width: u16,
 }
 
-/// Reads leaf 0xa of this CPU. Returns `None` if the counters of this CPU cannot be used.
+/// Reads CPUID leaf 0xa of this CPU. Returns `None` if the counters of this CPU cannot be used.
 fn leaf() -> Option<Leaf> {
     if vendor() != *b"GenuineIntel" || (is_hybrid() && core_type() == 0) {
         return None;

@@ -261,8 +261,8 @@ impl AccessSnapshot {
         unsafe { shim::pfm_snapshot_is_unchanged(&raw const self.0, task.as_ptr()) }
     }
 
-    /// Returns whether the thread still runs the program of `self`, and `then` is a snapshot of the
-    /// same program.
+    /// Returns whether the thread still runs the program of which `self` is a snapshot, and whether
+    /// `then` is a snapshot of this program too.
     pub(crate) fn runs_same_program(&self, task: &Task, then: &Self) -> bool {
         // SAFETY: The structure is filled in by the type's invariant, and the reference keeps the
         // task alive.

@@ -54,7 +54,7 @@ impl Request {
         self.flag(bindings::rqf_flags___RQF_IO_STAT)
     }
 
-    /// Returns whether the request is a step of a flush sequence. The completion of such a step is
+    /// Returns whether the request is a step of a flush sequence. Completions of flush steps are
     /// not counted.
     #[inline]
     pub fn is_flush_step(&self) -> bool {

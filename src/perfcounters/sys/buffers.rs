@@ -229,8 +229,8 @@ impl Buffer {
         records.wrapping_mul(PAGE as u64).wrapping_add(empty)
     }
 
-    /// Returns the writer's count of lost events. The count is not checked: user space can write
-    /// any value to it.
+    /// Returns the writer's count of lost events. The count is not checked and can have any value,
+    /// because user space can write to it.
     pub(crate) fn writer_lost(&self) -> u64 {
         let [_, _, _, lost, ..] = self.counts();
         lost.load_relaxed()
@@ -309,8 +309,8 @@ impl Buffer {
     }
 
     /// Returns the range of bytes that can be read, or an empty range if only the number of lost
-    /// events has changed since the number was last returned. The empty range matters if the writer
-    /// has ended, because no later record reports the loss then.
+    /// events has changed since the number was last returned. If the writer has ended, only the
+    /// empty range reports the lost events, because no later record does.
     pub(crate) fn unread(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {

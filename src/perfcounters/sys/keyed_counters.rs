@@ -43,7 +43,7 @@ const MAX_PROBES: usize = 64;
 const MAX_PENDING: usize = 32;
 /// The time for which no entry is requested after a failed allocation, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// State of a bucket whose entry was dropped. Searches continue past such a bucket.
+/// State of a bucket whose entry was dropped. A search continues with the next bucket.
 const DELETED: u64 = 1;
 /// States of a bucket whose entry was removed but not dropped. No search finds a removed entry, but
 /// a probe that found the entry before its removal may still use it. `remove` sets `REMOVING`; the

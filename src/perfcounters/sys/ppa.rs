@@ -310,7 +310,7 @@ const LATENCIES: u32 = 8;
 
 impl TaskStats {
     /// Creates the structure from a record. Returns `None` if the record is being updated, or if
-    /// the task was reaped and has no ids any more. The caller then retries.
+    /// the task was reaped and has no ids any more. After `None` the caller retries.
     ///
     /// With `ended` the task of the record has ended, and the ids and the name are taken from the
     /// record. Without `ended` the record is in the index, and the caller uses it with preemption

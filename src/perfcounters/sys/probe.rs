@@ -180,9 +180,9 @@ event! {
 pub enum Abi {
     /// The calls of 64-bit programs.
     X86_64,
-    /// The calls of 32-bit programs. Any program can make these calls by `int 0x80`.
+    /// The calls of 32-bit programs. Any program can make i386 calls by `int 0x80`.
     I386,
-    /// The calls of 64-bit programs with 32-bit pointers. The numbers of these calls have
+    /// The calls of 64-bit programs with 32-bit pointers. The numbers of x32 calls have
     /// [`X32_BIT`].
     X32,
 }
@@ -309,7 +309,8 @@ event! {
     /// A packet was dropped, anywhere between driver and socket.
     NetDrop(c"kfree_skb", skb: *mut bindings::sk_buff, location: *mut c_void, why: c_uint,
             socket: *const c_void) {
-        /// The interface whose own statistics count the drop; `None` if no interface counts it.
+        /// The interface whose own statistics count the drop; `None` if no interface counts the
+        /// drop.
         interface: Option<&'a Interface> = if net::is_dropped_at_device(why) {
             // SAFETY: The packet is alive during the call, and is at a device if
             // `is_dropped_at_device` accepts the reason.

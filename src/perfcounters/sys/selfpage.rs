@@ -74,7 +74,7 @@ impl Page {
         let counters = match set.id {
             0 if !set.registers.is_any_incomplete() => set.registers.program.counters(),
             // The page shows no counters if the active event set is not set 0, or if a value is
-            // short (`SHORT`). The reader then calls PERFMON_READ_PMDS.
+            // short (`SHORT`). A reader that finds no counters on the page calls PERFMON_READ_PMDS.
             _ => &[],
         };
         self.words().update(counters, flags, value, tsc, ran);

@@ -50,8 +50,8 @@ pub(crate) enum Resource {
     HeldTraces,
     /// Contexts that exist.
     Contexts,
-    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each such call uses a
-    /// kernel thread.
+    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules, each with a kernel
+    /// thread.
     PermissionChecks,
 }
 

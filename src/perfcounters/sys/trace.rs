@@ -489,9 +489,9 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
     write(arg, &create)
 }
 
-/// The number of bytes that are copied at a time, through a kernel buffer. Data are copied in such
-/// chunks because a copy to user memory can take any time: user space may handle page faults itself
-/// (userfaultfd).
+/// The number of bytes that are copied at a time, through a kernel buffer. Data are copied in
+/// chunks of this size because a copy to user memory can take any time: user space may handle page
+/// faults itself (userfaultfd).
 const COPY_CHUNK: usize = 16 << 10;
 
 fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {

@@ -36,8 +36,8 @@ impl TraceGlobs {
         self.paused
     }
 
-    /// Returns whether a name matches the globs. A paused trace does not want a marker even if its
-    /// name matches.
+    /// Returns whether a name matches the globs. A paused trace does not record a marker's events
+    /// even if the marker's name matches.
     pub(crate) fn matches(&self, marker: &[u8]) -> bool {
         filter::globs(filter::text(&self.globs).unwrap_or(b""), marker)
     }
@@ -111,8 +111,7 @@ impl GlobCache {
         (0..nr).map(move |n| (start as usize).wrapping_add(n) & mask)
     }
 
-    /// Returns whether the trace wants the markers of this name; `None` if the name is not in the
-    /// cache.
+    /// Returns whether this name matches the globs, or `None` if the name is not in the cache.
     pub(crate) fn find(&self, name: &[u8]) -> Option<bool> {
         let mut places = self.probes(name).filter_map(|at| self.buckets.get(at));
         let found = places.find(|place| place.length == 0 || place.name() == name)?;

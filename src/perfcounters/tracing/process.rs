@@ -46,8 +46,8 @@ pub(crate) struct Slot {
 }
 
 /// log2 of the size of a process's range in the device file, and log2 of the number of ranges. A
-/// range is large enough for the buffers of 8,192 CPUs. The sum of both constants fits into a file
-/// offset.
+/// range is large enough for the buffers of 8,192 CPUs. A file offset has enough bits for the sum
+/// of `PROCESS_SHIFT` and `NR_PROCESSES_SHIFT`.
 pub(crate) const PROCESS_SHIFT: u32 = 41;
 const NR_PROCESSES_SHIFT: u32 = 20;
 

@@ -59,8 +59,8 @@ pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Resu
 pub(crate) struct BufferSet {
     /// The key of the process, [`KEY_KERNEL`] or [`KEY_SHARED`].
     pub(crate) key: u64,
-    /// The size of the process without its buffers in bytes, if the process has ended. After the
-    /// end this size and the size of the buffers are constant.
+    /// The size of the process without its buffers in bytes, if the process has ended. The size of
+    /// an ended process and the size of its buffers do not change.
     ended: Option<u64>,
     /// The buffer of each CPU.
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
@@ -277,7 +277,7 @@ pub(crate) struct Trace {
     pub(crate) sets: KVVec<BufferSet>,
     /// Keeps the module loaded while the trace is kept without an open file (`KEEP`).
     pub(crate) module_ref: Option<ModuleRef>,
-    /// The probes of kernel events; `None` without them.
+    /// The probes of kernel events; `None` if the trace records no kernel events.
     pub(crate) kernel: Option<Probes<KernelEvents>>,
     /// Number of open files that refer to the trace.
     pub(crate) files: u64,
@@ -289,7 +289,8 @@ pub(crate) struct Trace {
     freed_losses: LostStats,
     /// Number of ended processes that were dropped unread.
     dropped: u64,
-    /// True if a set was removed since the last search for processes that are in no trace.
+    /// True if a process's set of buffers was removed since the last search for processes that are
+    /// in no trace.
     pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the maker has no permission to trace them.
     denied: u64,
@@ -539,7 +540,7 @@ impl Trace {
         }
         let shared = self.has_flag(flag::SHARED);
         if shared {
-            // A separate empty set keeps the process, with its markers, for as long as the shared
+            // A set without buffers keeps the process, with its markers, for as long as the shared
             // buffer may have records of the process.
             self.ensure_set(key, spare)?;
         }
@@ -658,7 +659,8 @@ impl Trace {
         if self.ended_bytes <= MAX_ENDED_BYTES && self.ended_nr <= MAX_ENDED {
             return None;
         }
-        // The sets are sorted by key, so the sets of the oldest processes come first.
+        // `sets` is sorted by key, and a key is higher the later it was given, so the sets of the
+        // oldest processes come first.
         let at = self.sets.iter().position(|set| set.ended.is_some())?;
         let key = self.sets.get(at)?.key;
         self.remove(at);

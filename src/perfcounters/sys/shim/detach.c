@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * PERFTRACE_RELEASE: traced processes replace their mappings of /dev/perftrace and close their
- * files of the device. A task work of one thread of the process does both before the thread returns
- * to user mode.
+ * files of the device. The replacing and the closing are done by a task work of one thread of the
+ * process, before that thread returns to user mode.
  */
 #include <linux/anon_inodes.h>
 #include <linux/err.h>
@@ -193,8 +193,8 @@ static void detach(struct callback_head *head)
 	if (pt_is_detaching() && current->mm && !(current->mm->def_flags & VM_LOCKED)) {
 		/*
 		 * -ENOENT means that the process is attaching and another thread is about to map
-		 * the device. -EAGAIN means that some VMAs are left. In both cases the next
-		 * PERFTRACE_RELEASE queues this work again.
+		 * the device. -EAGAIN means that some VMAs are left. After -ENOENT or -EAGAIN the
+		 * next PERFTRACE_RELEASE queues this work again.
 		 */
 		if (replace_vmas(&work->ops, work->wake))
 			pt_detach_failed();

@@ -302,7 +302,7 @@ static void idle_work(struct work_struct *work)
 
 static DECLARE_DELAYED_WORK(idle, idle_work);
 
-/* Calls pfm_idle_work() after @milliseconds. A further call before that time restarts the delay. */
+/* Calls pfm_idle_work() after @milliseconds. A further call during the delay restarts the delay. */
 void pfm_idle_queue(unsigned int milliseconds)
 {
 	mod_delayed_work(pfm_work, &idle, msecs_to_jiffies(milliseconds));
@@ -388,8 +388,8 @@ int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_str
  * mm->context.perf_rdpmc_allowed counts the permissions. When a CPU switches to another address
  * space, the kernel sets CR4.PCE if this count is not 0, and clears CR4.PCE otherwise. If the count
  * is not 0, perf also clears the counters that it has used. Modules cannot write CR4. To make the
- * caller's CPU switch, a worker uses another address space, then the caller's address space, then
- * the other address space again.
+ * caller's CPU switch, a worker uses the address space of init, then the caller's address space,
+ * then the address space of init again.
  */
 struct rdpmc_switch_work {
 	struct work_struct work;

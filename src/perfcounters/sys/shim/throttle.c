@@ -45,10 +45,10 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 
 /*
  * A CPU counts as starved if STARVED_TIMED or more successive timed samples, over at least
- * STARVED_MS, found something waiting for the CPU. One in STARVED_MISSES of these samples may have
- * found nothing. If STARVED_TIMED timed samples take more than MAX_STARVED_MS, samples are too rare
- * to starve the CPU. If a CPU is starved, sampling pauses for three times as long as the CPU has
- * starved, but for at least four windows and at most STARVED_PAUSE_MS.
+ * STARVED_MS, found something waiting for the CPU. One in STARVED_MISSES of the timed samples may
+ * have found nothing. If STARVED_TIMED timed samples take more than MAX_STARVED_MS, samples are too
+ * rare to starve the CPU. If a CPU is starved, sampling pauses for three times as long as the CPU
+ * has starved, but for at least four windows and at most STARVED_PAUSE_MS.
  *
  * STARVED_TIMED is a compromise. A CPU that spends 60 % of its time in softirqs or interrupts is
  * taken for a starved CPU in 2 % of the cases with 16 samples, and in 11 % with 8 samples. With 16
@@ -99,8 +99,8 @@ DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
  *
  * An NMI that is due when the previous handler returns is delivered before the next instruction and
  * before any interrupt. If every NMI causes the next NMI, the interrupted code makes no progress,
- * and no tick sets need_resched(). Only the APIC then shows that something waits for the CPU. The
- * irq_work interrupt is ignored, because samples raise that interrupt.
+ * and no tick sets need_resched(). In this state only the APIC shows that something waits for the
+ * CPU. The irq_work interrupt is ignored, because samples raise that interrupt.
  */
 static bool interrupt_waits(void)
 {
@@ -113,10 +113,10 @@ static bool interrupt_waits(void)
  * registers and with interrupts off.
  *
  * If every NMI causes the next NMI, the interrupted instruction can be in the entry of the timer's
- * interrupt, before irq_enter(). It can also be at the end of that interrupt, after irq_exit(),
- * where the kernel programs the timer. At these places no interrupt is pending or counted, and no
- * interrupt becomes pending. NMIs in a guest of KVM are ignored, because the guest makes progress
- * while the registers of its host stay the same.
+ * interrupt, before irq_enter(). The interrupted instruction can also be at the end of the timer's
+ * interrupt, after irq_exit(), where the kernel programs the timer. At these places no interrupt is
+ * pending or counted, and no interrupt becomes pending. NMIs in a guest of KVM are ignored, because
+ * the guest makes progress while the registers of its host stay the same.
  */
 static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {
