@@ -13,9 +13,9 @@
  * PPA_GETTASK needs no capability for tasks that the caller may read by the rules of ptrace. Ids in
  * its structure are those of the caller's pid and user namespaces.
  *
- * All times are in ticks, unless the description of a field gives another unit. A tick is a cycle of
- * the time stamp counter or, if the kernel considers the time stamp counter unstable, a nanosecond.
- * struct ppa_info has the number of ticks per millisecond.
+ * All times are in ticks, unless the description of a field gives another unit. A tick is a cycle
+ * of the time stamp counter or, if the kernel considers that counter unstable, a nanosecond. struct
+ * ppa_info has the number of ticks per millisecond.
  *
  * Documentation/accounting.md describes the accounting.
  */
