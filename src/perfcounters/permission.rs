@@ -12,7 +12,8 @@
 //!   makes the check itself.
 //!
 //! The permission to stop the thread is also checked for each `PERFMON_RESTART` of the process that
-//! attached the context, and once a second while the thread is stopped (`Notifier::block_thread()`).
+//! attached the context, and once a second while the thread is stopped
+//! (`Notifier::block_thread()`).
 //!
 //! Two kinds of callers need no permission that can be lost. The first is a caller with
 //! `CAP_PERFMON`, unless its context blocks the thread. The second is a process that monitors its
