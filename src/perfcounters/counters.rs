@@ -86,7 +86,7 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
                 refused => break refused,
             }
         };
-        // Wait without the lock, so that other callers of perf_add() need not wait.
+        // Wait without the lock of the registry, so that other callers of perf_add() need not wait.
         death.wait();
     };
     match added {

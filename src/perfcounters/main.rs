@@ -59,8 +59,8 @@ module! {
 /// The state of the module while it is loaded. The fields are dropped in the order of their
 /// declaration. The devices are removed first, so that no device can be opened. After the devices
 /// the CPU hotplug callbacks are unregistered, and later the counter pages are freed. No file is
-/// open and no driver is loaded by then, because each file and driver holds a reference to this
-/// module.
+/// open and no driver is loaded when the fields are dropped, because each file and driver holds a
+/// reference to this module.
 struct PerfCounters {
     _trace: sys::trace::TraceDevice,
     _perfmon: sys::file::Device,
@@ -94,7 +94,7 @@ impl kernel::Module for PerfCounters {
         let rights = sys::access::ProcfsMount::mount()?;
         let threads = sys::threads::ThreadTable::create()?;
         let hotplug = sys::cpu::Hotplug::register()?;
-        // The values are created in the order below. If the creation of one fails, the values
+        // The values are created in the order below. If one value cannot be created, the values
         // created before it are dropped in reverse order and the module is freed at once, so most
         // devices are registered last.
         let this = Self {

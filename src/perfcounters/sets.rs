@@ -5,7 +5,8 @@
 //! the next set.
 //!
 //! Sets are created and deleted while the context is detached, with `SESSION` and the context's
-//! `alloc_lock` held. The memory of new sets is allocated before, with only `alloc_lock` held.
+//! `alloc_lock` held. The memory for new sets is allocated before `SESSION` is taken, with only
+//! `alloc_lock` held.
 
 use core::cmp::Ordering;
 use core::iter::once;
@@ -30,7 +31,7 @@ use crate::sys::lock::SESSION;
 use crate::sys::nmi;
 use crate::target::Target;
 
-/// The allocator for the memory of registers: slices from kmalloc().
+/// The allocator for the register memory of event sets, which allocates slices with kmalloc().
 #[derive(Default)]
 pub(crate) struct Heap;
 
@@ -146,8 +147,8 @@ impl Set {
         }
     }
 
-    /// Configures a PMD as counting, after it was written. The caller has allocated memory for the
-    /// PMD's statistics with `grow_set()`.
+    /// Configures a PMD as counting, after the PMD was written. The caller has allocated memory for
+    /// the PMD's statistics with `grow_set()`.
     pub(crate) fn set_counting(&mut self, pmd: u16) {
         let value = self.registers.value(pmd);
         match self.moments.iter_mut().find(|m| m.pmd == pmd) {
@@ -172,7 +173,7 @@ impl Set {
     }
 
     /// Records that the set is about to be programmed into a PMU. If a run of the set begins, also
-    /// restarts the countdowns of overflows.
+    /// restarts the countdowns of overflows after which the next set becomes active.
     #[inline]
     pub(crate) fn load(&mut self, now: u64) {
         if self.runs.load(now) {
@@ -238,7 +239,8 @@ impl Sets {
 
     /// Returns the index of the slot of the set with this number.
     fn index_of(&self, id: u16) -> Option<usize> {
-        // The binary search is written out here, because that of `core` has a panic path.
+        // This code does not call the binary search of `core`, because that function has a panic
+        // path.
         let (mut low, mut high) = (0usize, self.slots.len());
         while low < high {
             let middle = low.wrapping_add(high.wrapping_sub(low) / 2);
@@ -251,8 +253,8 @@ impl Sets {
         None
     }
 
-    /// Makes the set of the slot `place` active. `set` is the set that was active, which is moved
-    /// to its slot.
+    /// Makes the set of the slot `place` active. On entry `set` is the set that was active. This
+    /// set is moved to its slot, and `set` becomes the new active set.
     #[inline]
     fn activate(&mut self, set: &mut KBox<Set>, place: usize) {
         let Some(slot) = self.slots.get_mut(place) else {
@@ -287,7 +289,7 @@ impl State {
         )
     }
 
-    /// Returns the set with this number; `None` if it does not exist.
+    /// Returns the set with this number, or `None` if no set has this number.
     pub(crate) fn find_set(&self, id: u16) -> Option<&Set> {
         if self.set.id == id {
             return Some(&self.set);
@@ -296,7 +298,7 @@ impl State {
         self.sets.slots.get(place)?.set.as_deref()
     }
 
-    /// Returns the set with this number mutably; `None` if it does not exist.
+    /// Returns the set with this number mutably, or `None` if no set has this number.
     pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut Set> {
         if self.set.id == id {
             return Some(&mut self.set);
@@ -305,8 +307,8 @@ impl State {
         self.sets.slots.get_mut(place)?.set.as_deref_mut()
     }
 
-    /// Returns the hardware registers that all sets together claim. `more` returns registers that
-    /// will be added to a set.
+    /// Returns the hardware registers that all sets together claim. `more` returns the registers
+    /// that will be added to the set with the given number.
     pub(crate) fn claims_with(
         &self,
         map: &engine::pmu::Map<'_>,
@@ -317,8 +319,8 @@ impl State {
         })
     }
 
-    /// Returns the hardware registers that a CPU must have to count all sets. `more` returns
-    /// registers that will be added to a set.
+    /// Returns the hardware registers that a CPU must have to count all sets. `more` returns the
+    /// registers that will be added to the set with the given number.
     pub(crate) fn required_with(
         &self,
         map: &engine::pmu::Map<'_>,
@@ -432,8 +434,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the context is attached, `ENOSPC` if it would have more than [`sets::MAX_SETS`]
-    /// sets, `EDQUOT`, `ENOMEM`.
+    /// `EBUSY` if the context is attached, `ENOSPC` if the context would have more than
+    /// [`sets::MAX_SETS`] sets, `EDQUOT`, `ENOMEM`.
     pub(crate) fn create_sets(&self, wanted: &[(u16, SwitchPolicy)]) -> Result {
         let _growing = self.alloc_lock.lock();
         let nr = {

@@ -40,7 +40,7 @@ const _: () = {
 };
 
 /// Returns a C string as a slice of at most [`NAME_MAX`] bytes. A longer text is cut to that
-/// length, and is refused because every field is shorter than [`NAME_MAX`].
+/// length, and is refused later, because every field must be shorter than [`NAME_MAX`].
 ///
 /// # Safety
 ///
@@ -60,7 +60,8 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
 ///
 /// Returns the instance's number, or -EINVAL (empty name, atomic context), -ENAMETOOLONG, -EILSEQ
 /// (not UTF-8, control characters), -EEXIST (the name is live), -ENOSPC, -ENOMEM, -ENODEV (the
-/// registry is not initialised). A name that is dormant gets its old number, with values of zero.
+/// registry is not initialised). If a dormant instance has the name, the instance becomes live
+/// again under its old number, with values of zero.
 ///
 /// # Safety
 ///
@@ -75,8 +76,8 @@ pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) ->
 /// Adds an instance of any kind. Called in process context; may sleep.
 ///
 /// Returns what `__perf_add` returns, and -EINVAL for a size, kind, unit, exponent or number of
-/// slots that is not valid. A name that is dormant gets its old number if the old slots are enough,
-/// otherwise a new number.
+/// slots that is not valid. If a dormant instance has the name, the new instance gets the old
+/// number if the old slots are enough, otherwise a new number.
 ///
 /// # Safety
 ///

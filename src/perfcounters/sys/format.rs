@@ -80,7 +80,8 @@ impl Format {
     /// result is dropped. Returns `None` if the module is being loaded or unloaded.
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
-        // A module whose init has not finished may still fail, and its format would be freed.
+        // A module whose init has not finished is not pinned, because the format is freed if the
+        // init fails.
         // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
         // registered.
         let lives = unsafe { owner.as_ref() }
@@ -355,7 +356,7 @@ impl Ring {
         self.writer.write(&shared, kind, parts)
     }
 
-    /// Calls [`write`](Self::write), not inlined, for formats that write several parts.
+    /// Calls [`write`](Self::write) for records of several parts. This function is not inlined.
     #[inline(never)]
     fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
         self.write(kind, parts)
@@ -529,8 +530,8 @@ impl Buffer {
         })
     }
 
-    /// Counts `nr` samples that were not taken. If the buffer has a ring, they are counted in the
-    /// ring as well.
+    /// Counts `nr` samples that were not taken. If the buffer has a ring, the lost samples are
+    /// counted in the ring as well.
     pub(crate) fn add_lost(&mut self, nr: u64) {
         costs::add(SelfStat::SamplesLost, nr);
         if let Some(ring) = &mut self.ring {

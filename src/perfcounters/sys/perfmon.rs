@@ -171,7 +171,7 @@ unsafe extern "C" fn fasync(fd: c_int, file: *mut bindings::file, on: c_int) -> 
     match unsafe { context_of(file) } {
         // SAFETY: The arguments are those of fasync().
         Ok(context) => unsafe { context.notifier.fasync(fd, file, on) },
-        // Turning SIGIO off succeeds without a context, as SIGIO cannot have been turned on.
+        // Turning SIGIO off succeeds without a context, because SIGIO cannot have been turned on.
         Err(_) if on == 0 => 0,
         Err(error) => error.to_errno(),
     }

@@ -74,7 +74,7 @@ impl Page {
         let counters = match set.id {
             0 if !set.registers.is_any_incomplete() => set.registers.program.counters(),
             // The page shows no counters if the active event set is not set 0, or if a value is
-            // short (`SHORT`). The reader then calls PERFMON_READ_PMDS.
+            // short (`SHORT`). A reader that finds no counters on the page calls PERFMON_READ_PMDS.
             _ => &[],
         };
         self.words().update(counters, flags, value, tsc, ran);
@@ -98,7 +98,8 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
 /// The private data of a mapping of the self page that permits RDPMC.
 const RDPMC_ALLOWED: *mut kernel::ffi::c_void = core::ptr::without_provenance_mut(1);
 
-/// Counts the new mapping when a mapping of the self page was moved.
+/// Increments the number of mappings of the self page when a mapping was moved: the moved mapping
+/// is counted as a new mapping.
 ///
 /// # Safety
 ///
@@ -115,8 +116,8 @@ unsafe extern "C" fn open(vma: *mut bindings::vm_area_struct) {
     }
 }
 
-/// Uncounts a mapping of the self page that is removed, and drops the mapping's permission for
-/// RDPMC.
+/// Decrements the number of mappings of the self page when a mapping is removed, and drops the
+/// mapping's permission for RDPMC.
 ///
 /// # Safety
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables from numbers to addresses, which perf_adjust() (in any context) and page faults read
+//! Tables that map numbers to addresses, which perf_adjust() (in any context) and page faults read
 //! without a lock.
 
 use core::cell::UnsafeCell;

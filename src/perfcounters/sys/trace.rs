@@ -44,8 +44,8 @@ pub(super) static OPS: Ops<bindings::file_operations> = Ops(bindings::file_opera
     ..pin_init::zeroed()
 });
 
-/// The registered device `/dev/perftrace`. Drop removes the device, and then frees all state of
-/// user tracing.
+/// The registered device `/dev/perftrace`. Dropping this value removes the device, and then frees
+/// all state of user tracing.
 pub(crate) struct TraceDevice {
     _device: Device,
     _last: FreeOnDrop,
@@ -126,7 +126,8 @@ impl Opened {
         if self.role().is_some() {
             return Err(EBUSY);
         }
-        // The role is created without the lock, which mmap() and page faults take.
+        // The role is created before `role` is locked, because mmap() and page faults take that
+        // lock.
         let made: Arc<Role> = room.write(make()?).into();
         let mut role = self.role.lock();
         if role.is_none() {
@@ -182,8 +183,8 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
 unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
     let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
-    // The caller of PERFTRACE_RELEASE has closed the file before all processes had detached, so
-    // processes may attach again.
+    // If the caller of PERFTRACE_RELEASE closes the file before all processes have detached, let
+    // processes attach again.
     if opened.is_releasing.load(Relaxed) {
         tracing::detach::resume();
     }
@@ -363,7 +364,7 @@ fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
     }
 }
 
-/// Attaches the calling process by the file: the process is traced from now on.
+/// Attaches the calling process through the file: the process is traced from now on.
 ///
 /// # Safety
 ///
@@ -488,8 +489,9 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
     write(arg, &create)
 }
 
-/// The number of bytes that are copied at a time, through a kernel buffer. If user space handles
-/// its page faults (userfaultfd), a copy to user memory can take any time.
+/// The number of bytes that are copied at a time, through a kernel buffer. Data are copied in
+/// chunks of this size because a copy to user memory can take any time: user space may handle page
+/// faults itself (userfaultfd).
 const COPY_CHUNK: usize = 16 << 10;
 
 fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
@@ -503,7 +505,7 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
         }
         let (key, cpu, buffer) = tracing::next(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
-        // The writer has corrupted the counts since the buffer was found, so continue with the next
+        // If the writer has corrupted the counts since the buffer was found, continue with the next
         // buffer.
         let Some(span) = buffer.unread() else {
             continue;
@@ -533,8 +535,8 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
     }
 }
 
-/// Copies a span of a process's buffer to user space. Returns the number of valid bytes, or `None`
-/// if the reader may not trace the process any more.
+/// Copies the range `span` of a process's buffer to user space. Returns the number of valid bytes,
+/// or `None` if the reader may not trace the process any more.
 ///
 /// The permission is checked after each chunk was copied to a kernel buffer. Data that the process
 /// has written after the loss of the permission are therefore never returned, however long the copy
