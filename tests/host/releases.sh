@@ -27,8 +27,8 @@ chmod +x "$work/apt-cache"
 printf '# supported\n7.3\n7.2 # with a word\n' >"$work/table"
 export ARCHIVE=$work/archive
 
-# print_packages RELEASE VERSION [WITHOUT]: prints the packages of a kernel, except for the kind
-# WITHOUT.
+# print_packages RELEASE VERSION [WITHOUT]: prints the packages of a kernel release, without the
+# package of the kind WITHOUT.
 print_packages() {
 	local kind
 	for kind in binary modules headers; do

@@ -50,7 +50,8 @@ print_undescribed() {
 unload_modules
 list_files | sort >before
 load_providers
-# Creating a context loads the PMU descriptions; a task that is accounted has files in /proc/ppa.
+# The program creates a context of /dev/perfmon, which makes the kernel load PMU descriptions. The
+# next command adds a task to the accounting, so that the task has files in /proc/ppa.
 /tests/examples/faults >/dev/null
 echo "$$ 1 1 0 1" >/proc/ppa/ppactl
 pfc trace arm

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by tests of the modules' own costs: the cost instances, and the debugfs files with the
- * same numbers.
+ * Shared by tests of the modules' own costs. Reads the cost instances (perfcounters/...) and the
+ * debugfs files with the same numbers.
  */
 #ifndef COSTS_H
 #define COSTS_H

@@ -15,7 +15,8 @@
 
 #define CALLS	1000
 /*
- * Number of tasks, more than MAX_ENDED_RECORDS (probes.rs): 16,384 records of ended tasks are kept.
+ * Number of tasks that end: more than the 16,384 records of ended tasks that the module keeps
+ * (MAX_ENDED_RECORDS in probes.rs).
  */
 #define TASKS	(16384 + 200)
 
@@ -46,8 +47,8 @@ static void *exit_thread(void *arg)
 }
 
 /*
- * Ends more tasks than records of ended tasks are kept. Only long runs end this number of tasks,
- * because make test would take too long.
+ * Ends more tasks than the module keeps records of ended tasks. This part runs only in long runs
+ * (make test-all), because it takes too long for make test.
  */
 static void test_accounting(void)
 {

@@ -61,7 +61,10 @@ static void arm_failure(unsigned int n)
 	left = 0;
 }
 
-/* Reads the remaining count and disarms the injection, which may fail this read and write, too. */
+/*
+ * Reads the remaining count and disarms the injection. Until then, the injection may also fail this
+ * function's read and write.
+ */
 static void disarm_failure(void)
 {
 	char text[12] = "";
@@ -90,8 +93,8 @@ static bool check_attempt(const struct operation *op, const char *suffix, unsign
 }
 
 /*
- * Returns the point to fail after @n. An operation with a stride has loops of similar requests, so
- * more and more points above 20 are skipped.
+ * Returns the point (number of the request to fail) to test after point @n. An operation with a
+ * stride makes many similar requests, so more and more points above 20 are skipped.
  */
 static unsigned int next_point(const struct operation *op, unsigned int n)
 {

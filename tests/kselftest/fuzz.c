@@ -376,8 +376,8 @@ static void do_open(void)
 {
 	const char *path = random_below(2) ? "/dev/perfcounters" : "/dev/perfcounters_names";
 	/*
-	 * Any flags but O_ASYNC and O_CREAT. With these flags, only the access mode, O_PATH and the
-	 * user decide whether an open may succeed.
+	 * Random flags, without O_ASYNC and O_CREAT. Whether the open may succeed then depends only
+	 * on the access mode, O_PATH and the user.
 	 */
 	int flags = random_u64() & (O_ACCMODE | O_APPEND | O_TRUNC | O_NONBLOCK | O_SYNC |
 				    O_DIRECT | O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC |

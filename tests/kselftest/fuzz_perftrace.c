@@ -223,7 +223,7 @@ static const struct field read_fields[] = {
 	FIELD(struct perftrace_read, ticks, K_OUT),
 };
 
-/* Reads from the beginning: key 0, CPU -1. */
+/* Fields of PERFTRACE_READ for a read from the beginning of the trace: key 0, CPU -1. */
 static const struct field read_first[] = {
 	NUMBERS(struct perftrace_read, key, K_CONST, 0, 0),
 	NUMBERS(struct perftrace_read, cpu, K_CONST, ~0U, 0),
@@ -361,7 +361,10 @@ static void init_process(void)
 	create_waiting_trace();
 }
 
-/* Writes events into all active traces, and sometimes a random word into a buffer. */
+/*
+ * The extra operation write_events() writes events into all active traces, and sometimes a random
+ * word into a buffer.
+ */
 static const char *const extras[] = { "write events" };
 
 static void write_events(void)

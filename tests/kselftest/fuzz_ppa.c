@@ -178,8 +178,8 @@ static void read_text(enum extra extra, const char *path, size_t unit)
 }
 
 /*
- * Returns the ID of a task of this fuzzer, or an ID that no task has: a write changes the
- * accounting of the task.
+ * Returns the ID of a task of this fuzzer, or an ID that no task has. IDs of other tasks are left
+ * out, because a write changes the accounting of the task.
  */
 static long random_pid(void)
 {
@@ -235,8 +235,8 @@ static void do_extra_operation(void)
 }
 
 /*
- * Turns accounting on, which an earlier call may have turned off: without it there is little to
- * read.
+ * Turns accounting on, as an earlier call may have turned it off. Without accounting there is
+ * little to read.
  */
 static void turn_on(void)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * gen1 and gen2 increase when an instance is added or deleted, and at no other time. A reader that
- * follows the protocol never accepts a set of instances in the middle of a change.
+ * The generation counters gen1 and gen2 of the header page increase when an instance is added or
+ * deleted, and at no other time. A reader that follows the protocol never accepts a set of
+ * instances in the middle of a change.
  */
 #include "kselftest_pc.h"
 

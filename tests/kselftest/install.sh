@@ -15,8 +15,8 @@
 . /tests/pmcd.sh
 
 release=$(uname -r)
-# Directory of the programs that tools/deb/disk.sh compiled, and of its lists, before the guest was
-# booted.
+# Directory with the programs that tools/deb/disk.sh compiled before the guest was booted, and with
+# the lists that it made.
 examples=/examples
 has_patterns() { # FILE PATTERN...
 	local file=$1

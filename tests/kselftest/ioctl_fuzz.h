@@ -130,8 +130,8 @@ static void pool_add(enum kind kind, __u64 value)
 }
 
 /*
- * Takes the first three values of a pool more often, so that calls meet what earlier calls have
- * made.
+ * Takes the first three values of a pool more often, so that calls often use objects that earlier
+ * calls have made.
  */
 static __u64 pool_take(enum kind kind)
 {
@@ -210,7 +210,7 @@ static struct {
 	bool size_is_wrong;	/* the call may write any bytes behind an object */
 } gen;
 
-/* Returns memory of the device itself, or NULL if no such memory is mapped. */
+/* Returns an address in a mapping of the device, or NULL if the device is not mapped. */
 static char *(*device_memory)(size_t bytes);
 
 static bool choose_wrong(void)

@@ -283,8 +283,8 @@ static void touch_map(const struct map *map)
 }
 
 /*
- * After fork(): removes mappings that were not copied from the list, as other mappings may take the
- * same addresses.
+ * After fork(): removes from the list the mappings that fork() did not copy, because other mappings
+ * may take their addresses.
  */
 static void drop_uncopied_maps(void)
 {
@@ -322,7 +322,7 @@ static unsigned long change_request(unsigned long request)
 	return changed;
 }
 
-/* Counts a step of this process. */
+/* Number of steps that this process has made. */
 static int steps_done;
 
 static void step(void)
@@ -401,8 +401,8 @@ static void do_call(void)
 	char *device;
 
 	/*
-	 * Calls that create an object are rare. Without this limit most descriptors would be of new
-	 * objects, and closing these takes long.
+	 * Skips three of four calls that create an object. Otherwise most descriptors would belong
+	 * to new objects, whose close takes long.
 	 */
 	if (call->new_role && random_below(4))
 		return;
@@ -531,8 +531,8 @@ static void do_map(void)
 	if (!random_below(8))
 		bytes = boundary_number(bytes);
 	/*
-	 * Large mappings are not populated: their page tables would take the memory for the
-	 * device's buffers.
+	 * Large mappings are not populated: their page tables would use up the memory that the
+	 * device's buffers need.
 	 */
 	flags |= random_below(16) || bytes > (1 << 20) ? 0 : MAP_POPULATE;
 	record_call("mmap", opened->fd, offset, NULL);

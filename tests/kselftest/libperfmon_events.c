@@ -6,7 +6,8 @@
  *
  * libperfmon: pfm_write_pmcs() refuses an event that its counter cannot count, by the tables of
  * pfc stat. On the emulated Haswell only counter 2 counts 0x0148, and 0x01b7 needs a second
- * register. The ioctl is not checked, and the event then counts nothing.
+ * register. The ioctl PERFMON_WRITE_PMCS does not check events: it accepts the event, which
+ * then counts nothing.
  */
 #include "pmu.h"
 #include <perfmon/perfmon.h>
@@ -67,7 +68,7 @@ int main(void)
 	both[0] = good;
 	both[0].reg_value &= ~ENABLE;
 	both[1] = bad;
-	is(write_pmcs(fd, both, 2), -EINVAL, "1.16 pfm_write_pmcs: one such PMC of two is EINVAL");
+	is(write_pmcs(fd, both, 2), -EINVAL, "1.16 pfm_write_pmcs: one bad PMC of two is EINVAL");
 	ok(count_events(fd, 2) > 0, "1.16 pfm_write_pmcs: the other PMC of the two was not written");
 	if (ioctl(fd, PERFMON_WRITE_PMCS,
 		  &(struct perfmon_vector){ (uintptr_t)&bad, 1, sizeof(bad) }))

@@ -8,8 +8,8 @@
 #include "memory.h"
 
 /*
- * Number of load and unload cycles: half of them before the second reading of memory, half after
- * it.
+ * Number of load and unload cycles. The test reads the free memory before the cycles, after half of
+ * them, and at the end.
  */
 #define NR_CYCLES	100
 #define NR_CYCLES_GATE	24

@@ -15,9 +15,10 @@ struct operation {
 	bool (*is_clean)(void);	/* true if a failed attempt has left nothing behind */
 	bool (*works)(void);	/* true if the result of a successful attempt works */
 	void (*undo)(void);	/* undoes a successful attempt */
-	int min_failures;	/* minimum number of calls that can fail; 0: no call can fail */
+	int min_failures;	/* minimum number of requests that can fail; 0: none can fail */
 	bool may_succeed;	/* the attempt may succeed although a request failed */
-	int stride;		/* for fail_nth.c: above 20, advance by 1/stride of the count */
+	/* for fail_nth.h: above request 20, the step is 1/stride of the number */
+	int stride;
 };
 
 /* Ends fault injection: later requests do not fail. */

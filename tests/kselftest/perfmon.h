@@ -9,7 +9,7 @@
 #include "pmu.h"
 #include <linux/perfmon.h>
 
-/* PMC16 (control) of all fixed counters; PMD16 (data) of the first */
+/* PMC 16 controls all fixed counters; PMD 16 has the count of the first one */
 #define INTEL_FIXED	16
 
 /*
@@ -42,7 +42,8 @@ static void pfm_set_limits(const char *rate, const char *percent)
 
 /*
  * Loads perfcounters.ko and the description of this processor's PMU, with the default limits of
- * sampling. Disables modprobe, because the first context would otherwise load pfm_soft as well.
+ * sampling. Disables modprobe, because the creation of the first context would otherwise load
+ * pfm_soft as well.
  */
 static void pfm_load_modules(const struct pmu_model *m)
 {

@@ -3,10 +3,11 @@
  * worlds: stock
  * timeout: 120
  *
- * Memory of sampling buffers and self pages. The memory is charged to the control group and to the
- * user who created the context, and to the owner of a user namespace for all users in the
- * namespace. A call that would exceed a limit fails. Pages that a process drops with MADV_DONTNEED
- * are mapped again with the same contents.
+ * Tests the memory charges for sampling buffers and for self pages (from which a thread reads its
+ * own counters). The memory is charged to the control group and to the user who created the
+ * context, and to the owner of a user namespace for all users in the namespace. A call that would
+ * exceed a limit fails. Pages that a process drops with MADV_DONTNEED are mapped again with the
+ * same contents.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -110,7 +111,7 @@ static void test_cgroup(void)
 
 /*
  * Buffers and self pages are charged to the user who created the context. A user can have as much
- * memory as user_kb allows, and root can have more.
+ * memory as the module parameter user_kb allows, and root can have more.
  */
 static void test_user_kb(void)
 {

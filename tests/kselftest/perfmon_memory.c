@@ -3,9 +3,10 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Kernel memory of contexts. The memory is allocated when it is needed, and charged to the user who
- * created the context, and to the owner of a user namespace for all users in the namespace. A call
- * that would exceed user_kb fails with EDQUOT. close() frees all memory of a context.
+ * Tests the kernel memory of contexts. The memory is allocated when it is needed, and charged to
+ * the user who created the context. Memory of a user in a user namespace is also charged to the
+ * owner of the namespace. A call that would exceed the limit of a user (module parameter user_kb)
+ * fails with EDQUOT. close() frees all memory of a context.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -112,8 +113,8 @@ static void test_all_sets(void)
 }
 
 /*
- * A context and a set without registers are small. The first write of a register allocates memory;
- * later writes do not.
+ * A context and an event set without registers take little memory. The first write of a register
+ * allocates memory; later writes do not.
  */
 static void test_first_write(void)
 {

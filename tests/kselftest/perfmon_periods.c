@@ -218,7 +218,7 @@ static bool is_blocked_after_message(int fd, pid_t pid)
 
 	if (!pfm_read_message(fd, &msg, 60000))
 		return false;
-	/* The process may still be on its way to the function in which it sleeps. */
+	/* The process may not sleep yet when its message is read. */
 	wait_until(task_state(pid) != 'R');
 	at = *shared;
 	usleep(20000);

@@ -5,8 +5,9 @@
  * gate: pmu-skylake
  * timeout: 120
  *
- * Permissions of /dev/perfmon: each cell of the table in Documentation/perfmon.md. A child with the
- * credentials of the cell's column makes each attempt.
+ * Tests the permissions of /dev/perfmon: each cell of the table of permissions in
+ * Documentation/perfmon.md. A row of the table is an attempt, which a child makes with the
+ * credentials of the column.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -208,8 +209,8 @@ static void test_matrix(void)
 }
 
 /*
- * Counting in kernel mode is open to users if perf_event_paranoid is 1, as for perf; otherwise
- * CAP_PERFMON is needed.
+ * If perf_event_paranoid is 1 or less, users may count in kernel mode, as with perf. With 2 or
+ * more, counting in kernel mode needs CAP_PERFMON.
  */
 static void test_paranoid(void)
 {
@@ -349,8 +350,9 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	dup2(out, 1);
 	apply_change(change);
 	/*
-	 * Sleeps so that the next context switch notices the change. If the monitor makes calls,
-	 * the thread does not sleep, because a call is to notice the change first.
+	 * If the monitor makes no calls, the thread sleeps, so that the next context switch notices
+	 * the change. If the monitor makes calls, a call is to notice the change first, so the
+	 * thread does not sleep.
 	 */
 	if (!monitor_calls)
 		sleep_ms(2);
@@ -506,8 +508,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "spin")) {
 		/*
-		 * Reports with one byte that the program runs, spins after one byte, and exits
-		 * after a second byte.
+		 * Writes a byte to report that the program runs, reads a byte and spins, then
+		 * writes another byte, reads another byte and exits.
 		 */
 		if (write(1, "x", 1) != 1 || read(0, &byte, 1) != 1)
 			return 1;

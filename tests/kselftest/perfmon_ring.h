@@ -66,7 +66,7 @@ static const struct source instructions = { "instructions", 0, 20011 };
 static const struct source *source;
 
 /*
- * Creates a context that samples, and loads it on thread @tid if that is not 0. Each sample has the
+ * Creates a context that samples, and loads it on thread @tid if @tid is not 0. Each sample has the
  * values of two other PMDs (data registers): one that only counts (PMD 1 or the other clock), and
  * the thread ID.
  */

@@ -3,7 +3,7 @@
  * worlds: stock debug
  * timeout: 120
  *
- * PMU descriptions as modules register them:
+ * Tests PMU descriptions, which modules register with perfcounters.ko:
  *  - which descriptions are refused, and what the log says;
  *  - how contexts count with counters that wrap, jump, go backwards or return random values;
  *  - how long a description stays registered.
@@ -297,8 +297,8 @@ static void set_counter(__u64 value)
 }
 
 /*
- * Moves the counters to @value, and the model by as much, modulo the width of each counter. The
- * counters must have been read since their last move.
+ * Moves the counters to @value, and adds the same difference to the model of each counter, modulo
+ * the counter's width. The counters must have been read since their last move.
  */
 static void move_counter(__u64 value)
 {
@@ -409,7 +409,7 @@ static void test_control_changes(void)
 	close(fd);
 }
 
-/* Registers of a thread's context while the thread is on a CPU and while it is not. */
+/* Reads registers of a thread's context while the thread is on a CPU and while it is not. */
 static void test_threads(void)
 {
 	int fd = pfm_create(0), start[2], status;
@@ -512,7 +512,7 @@ static void test_cpu_context(void)
 }
 
 /*
- * A read() callback of the description that moves the counter, returns random values, or is slow.
+ * Tests a description whose read() callback moves the counter, returns random values, or is slow.
  */
 static void test_misbehaving_read(void)
 {

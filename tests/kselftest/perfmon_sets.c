@@ -275,7 +275,7 @@ static void test_overflow_switch(__u64 extra)
 
 /*
  * The fifth overflow of a PMD (data register) switches the set. If two PMDs can switch the set, the
- * first of them that overflows does.
+ * PMD that overflows first switches it.
  */
 static void test_switch_count(__u64 extra)
 {
@@ -450,8 +450,8 @@ static void test_masked(void)
 }
 
 /*
- * The overflow may be detected only by the set switch: PERFMON_START must mask the context and
- * return EBUSY.
+ * If PERFMON_START itself detects an overflow when it switches the set, it must mask the context
+ * and return EBUSY.
  */
 static void test_masked_by_switch(void)
 {
@@ -486,9 +486,9 @@ static void test_masked_by_switch(void)
 }
 
 /*
- * A set that is masked until a restart, among sets that are switched by time: until the restart the
- * time of the masked set does not advance, and no set is switched. On a slow machine the calls in
- * between take most of the time of a set, so switches are counted from the first restart on.
+ * Masks a set among sets that are switched by time. Until PERFMON_RESTART, the time of the masked
+ * set does not advance, and no set is switched. On a slow machine the calls of this loop take most
+ * of a set's time, so the test counts switches from the first restart on.
  */
 static void test_masked_time_switch(void)
 {

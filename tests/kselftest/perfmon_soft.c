@@ -3,8 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Contexts without a PMU: soft registers of threads and of CPUs, instances of the counter pages,
- * and a context that several processes share.
+ * Tests contexts that use no PMU: their soft registers, which count events of the kernel for
+ * threads and CPUs, registers that read instances of the counter pages, and a context that several
+ * processes share.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -32,7 +33,7 @@ static void burn(__u64 ns)
 
 /*
  * Creates a context with all counting soft PMDs (data registers without hardware), and loads it on
- * thread @tid if that is not 0.
+ * thread @tid if @tid is not 0.
  */
 static int create_counting(__u32 tid)
 {

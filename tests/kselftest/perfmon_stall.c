@@ -113,7 +113,8 @@ static void test_beside(int (*before)(int fd), int (*call)(int fd), const char *
 		beside = attach_beside(before, call, &status);
 	is(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0,
 	   "9.2 a call that %s with slow allocations succeeds", what);
-	ok(beside, "9.2 another thread loads, starts and unloads a context meanwhile");
+	ok(beside, "9.2 beside a call that %s: another thread loads, starts and unloads a context",
+	   what);
 }
 
 int main(void)

@@ -81,8 +81,8 @@ static void drain(int fd)
 }
 
 /*
- * Reads a flight recorder. The oldest record of a flight recorder may be cut off, so incomplete
- * records are ignored.
+ * Reads a flight recorder (a trace that overwrites its oldest events). Its oldest record may be cut
+ * off, so incomplete records are ignored.
  */
 static void read_flight_recorder(int fd)
 {

@@ -5,8 +5,8 @@
  * timeout: 300
  *
  * Tests libperftrace with the kernel. Threads that find a buffer full count the lost events in the
- * trace of that buffer. A later trace in the same slot, which selects no event of these threads,
- * has no losses.
+ * trace of that buffer. A later trace that gets the same slot (one of PERFTRACE_NR_TRACES), and
+ * selects no event of these threads, has no losses.
  */
 #include "perftrace.h"
 #include <pthread.h>

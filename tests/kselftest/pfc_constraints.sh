@@ -21,7 +21,7 @@ event_values() { # FILE EVENT
 }
 is_within_one() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
 
-# Compares two programs, of which the second has two million rounds more, which are 4,000,000
+# Compares two runs of the program. The second run makes 2,000,000 rounds more, which are 4,000,000
 # instructions.
 test_exact() { # EVENT MORE
 	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1

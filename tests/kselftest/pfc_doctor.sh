@@ -23,7 +23,7 @@ clocks=/sys/devices/system/clocksource/clocksource0
 config=/boot/config-$release
 
 test_not_loaded() { run_doctor 1 && has_finding problem modules loaded "perfcounters is not loaded" "modprobe perfcounters"; }
-test_not_loaded_quiet() { # Consequences of a problem are notes.
+test_not_loaded_quiet() { # pfc doctor reports consequences of a problem as notes.
 	run_doctor 1
 	[ "$(grep -c '^problem ' text)" = 1 ] && has_finding note counters device "/dev/perfcounters is created when perfcounters is loaded" && has_finding note contexts create "not tried"
 }
@@ -90,7 +90,8 @@ write_config() { # OPTION...: writes a kernel config without these
 test_no_config() { run_doctor 0 && has_finding note machine config "not found" "/boot"; }
 test_good_config() { write_config && run_doctor 0 && has_finding ok machine config "/boot/config-$any has all options that the modules use"; }
 test_poor_config() { write_config UNWINDER_ORC && run_doctor 0 && has_finding note machine config "lacks CONFIG_UNWINDER_ORC"; }
-# Without restartable sequences events take another path, so this is a note, as tracing's check is.
+# Tracing also works without restartable sequences, by another path, so the missing CONFIG_RSEQ is a
+# note and not a problem.
 test_no_rseq_config() { write_config RSEQ && run_doctor 0 && has_finding note machine config "lacks CONFIG_RSEQ \(.*\)$" "works without"; }
 test_bad_config() {
 	write_config RUST TRACEPOINTS

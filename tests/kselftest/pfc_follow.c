@@ -83,7 +83,7 @@ static int test_signals(void)
 	return WEXITSTATUS(status);
 }
 
-/* Functions that call each other, with frame pointers, as samples for call stacks */
+/* Functions with frame pointers that call each other, for samples with call stacks */
 #define FRAME __attribute__((noinline, optimize("no-omit-frame-pointer", \
 						"no-optimize-sibling-calls")))
 
