@@ -46,7 +46,7 @@ test_refused() {
 }
 
 test_multiplexed() {
-	# The program takes long enough for each event set to be loaded several times.
+	# The program runs long enough for pfc to load each event set several times.
 	pfc stat -x, -o all -e r0148:u,r0148:u /tests/pfc_follow phases 1 100 2>words || return 1
 	cat all words
 	[ "$(grep -c ',r0148:u,' all)" = 2 ] && ! grep -q '^0,' all && ! grep -q ',r0148:u,.*,100\.00,' all

@@ -80,7 +80,7 @@ test_fixed() {
 test_too_many() {
 	events=branches:u many=0
 	while [ $many -lt $counters ]; do events=$events,branches:u many=$((many + 1)); done
-	# The program takes long enough for each event set to be loaded several times.
+	# The program runs long enough for pfc to load each event set several times.
 	pfc stat -x, -o all -e $events /tests/pfc_follow phases 1 100 2>words || return 1
 	cat all words
 	[ "$(grep -c ',branches:u,' all)" = $((counters + 1)) ] && ! grep -q ',branches:u,.*,100.00,' all

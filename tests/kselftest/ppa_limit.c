@@ -4,8 +4,9 @@
  * worlds: stock debug
  * timeout: 240
  *
- * The limit of a user (user_kb) counts the records of the user's tasks. A task beyond the limit
- * runs without being accounted, and is counted as refused; accounting of others goes on.
+ * The memory limit of a user (module parameter user_kb) includes the accounting records of the
+ * user's tasks. A task beyond the limit runs without being accounted, and is counted as
+ * refused; accounting of others goes on.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -31,7 +32,7 @@ static void *sleep_thread(void *number)
 	return NULL;
 }
 
-/* Has as many threads as the test wants, besides its first one. */
+/* The child's main thread: starts threads until there are shared->nr_wanted of them. */
 static void run_threads(int user)
 {
 	if (user)
@@ -61,7 +62,7 @@ static pid_t start_process(int user)
 	return child;
 }
 
-/* Has the user make further threads. Returns the id of the last one. */
+/* Makes the child start threads until it has @nr. Returns the ID of the last one. */
 static pid_t start_threads(int nr)
 {
 	shared->nr_wanted = nr;

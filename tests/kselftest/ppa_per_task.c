@@ -4,7 +4,7 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Tests tasks that are accounted individually, by /proc/ppa and its files.
+ * Tests individual accounting of tasks, which the files in /proc/ppa control and show.
  */
 #include "ppa.h"
 #include <dirent.h>
@@ -203,7 +203,7 @@ static void test_known_work(void)
 	blocked = voluntary_switches(pid);
 	kill(pid, SIGCONT);
 	waitpid(pid, &status, WUNTRACED);
-	/* The task may still be about to stop. The time of a stopped task does not change. */
+	/* Waits until the task has stopped and its accounted time no longer changes. */
 	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
 		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0]);
 	blocked = voluntary_switches(pid) - blocked;
@@ -443,8 +443,8 @@ static void test_many_tasks(int times)
 		}
 		n = write_entry(pid, i % 3 ? "1 0 0 1" : "1 1 0 3");
 		/*
-		 * ESRCH: the child has already ended, which is expected of every second one. EBUSY:
-		 * files of an earlier task with this pid remain.
+		 * ESRCH: the child has already ended, which is expected of every second child.
+		 * EBUSY: files of an earlier task with this pid remain.
 		 */
 		if (n == -EBUSY)
 			busy++;
@@ -465,7 +465,7 @@ static void test_many_tasks(int times)
 	   "4.7 storm of tasks: none is left in ppactl");
 }
 
-/* The parent of a task may have waited for it before the task does its last context switch. */
+/* Tests tasks whose parent has waited for them before their last context switch. */
 static void test_reaped(void)
 {
 	static struct ppa_task tasks[512];

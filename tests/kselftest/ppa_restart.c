@@ -233,8 +233,8 @@ int main(int argc, char **argv)
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	/*
-	 * Mark the log after the modules are loaded: the load of the first out-of-tree module of a
-	 * boot is logged.
+	 * Opens the log after the modules are loaded, because the kernel logs the load of the first
+	 * out-of-tree module of a boot.
 	 */
 	log = klog_open();
 	dev = ppa_open();

@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 300
  *
- * Tests more interfaces and disks than there are entries for. Instances are added until no entry is
- * left. The kernel log reports once that the other devices are counted together, and no instance is
- * added any more.
+ * Tests pfc_net and pfc_block with more interfaces and disks than they have entries for. Instances
+ * are added until no entry is left. The kernel log reports once that the other devices are counted
+ * together, and no instance is added any more.
  */
 #include "provider.h"
 

@@ -246,8 +246,8 @@ int main(void)
 	unload_modules();
 
 	/*
-	 * The first session warms up with the same number of chunks. The kernel's allocators keep
-	 * some of the memory that is freed after the first session, but keep no further memory
+	 * The first session is a warm-up with the same number of chunks. The kernel's allocators
+	 * keep some of the memory that is freed after the first session, but keep no further memory
 	 * after the second session.
 	 */
 	run_session(gate_or_long(2, 5), false, base);

@@ -64,7 +64,7 @@ static void *update_in_task(void *arg)
 {
 	struct count *c = arg;
 
-	/* All tasks together have about the weight of one reader. */
+	/* At this priority, all tasks together have about the scheduling weight of one reader. */
 	setpriority(PRIO_PROCESS, syscall(SYS_gettid), 19);
 	while (!stop) {
 		if (driver_cmd("nesting_update %d", ROUNDS))

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 300
  *
- * User tracing as its uapi header describes it: attaching, markers, traces, writing and reading. A
- * simple writer replaces the library, so the tests are of the kernel only.
+ * Tests user tracing (/dev/perftrace) as its uapi header describes it: attaching, markers, traces,
+ * writing and reading. A simple writer replaces libperftrace, so only the kernel part is tested.
  */
 #include "trace.h"
 

@@ -418,7 +418,10 @@ static void test_corrupt_buffers(__u32 flags)
 	}
 }
 
-/* Tests that a process's count of lost events counts only as far as such losses are possible. */
+/*
+ * Tests that the kernel uses a process's count of lost events only as far as such losses are
+ * possible.
+ */
 static void test_impossible_losses(void)
 {
 	static const __u64 counts[] = { 1ULL << 63, 3, ~0ULL };

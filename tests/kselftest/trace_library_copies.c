@@ -4,7 +4,7 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Tests one process with several copies of the library. Each copy attaches by a separate file, and
+ * Tests one process with several copies of libperftrace. Each copy attaches by a separate file, and
  * all copies are the same traced process.
  */
 #include "trace.h"

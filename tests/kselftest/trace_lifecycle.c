@@ -185,7 +185,7 @@ static void test_ended(void)
 
 /*
  * Tests a process in two traces. Each trace forgets the process when a reader of that trace starts
- * again.
+ * to read from the beginning again.
  */
 static void test_two_traces(void)
 {
@@ -312,8 +312,8 @@ static void test_parent_ended(void)
 }
 
 /*
- * Tests a child of clone() that is called directly, not by the C library. The child has no files
- * and no path to the device.
+ * Tests a child of a clone() call that the program makes directly, not through the C library. The
+ * child has no files and no path to the device.
  */
 static void test_bare_clone(void)
 {

@@ -134,8 +134,8 @@ static void test_slot_reuse(void)
 		int slot, fd;
 
 		/*
-		 * The number is read before the trace begins, because a writer that has filled its
-		 * buffer writes no more events.
+		 * Reads the writer's number of events before the trace begins, because a writer
+		 * that has filled its buffer writes no more events.
 		 */
 		last = shared->written[i % WRITERS];
 		fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096, &slot);

@@ -103,7 +103,10 @@ void x86_pmu_configure(X86PMU *pmu)
     x86_pmu_ended(pmu, before & ~(pmu->enabled[0] | pmu->enabled[1]));
 }
 
-/* Finds a register. Returns DONE if the PMU has it, otherwise the result of an access. */
+/*
+ * Finds the register of an MSR. Returns X86_PMU_DONE if the PMU has the register,
+ * otherwise the result of an access to the MSR.
+ */
 static X86PMUAccess find(X86PMU *pmu, uint32_t msr, X86PMURegister *r)
 {
     if (!pmu) {
