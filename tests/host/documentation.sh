@@ -43,8 +43,8 @@ commands() { sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$blocks/$1.$2" | gre
 kinds_are_known() {
 	! blocks_of . | grep -vE "^[^ ]+ [0-9]+ (text|sh host|(sh|console) guest|sh not-run \"[^\"]+\"|[a-z]+ (from|file)=[^ ]+)$"
 }
-# has_pieces FILE BLOCK: checks that the file contains each part of the block between lines "...".
-# White space at the beginning of lines is ignored.
+# has_pieces FILE BLOCK: checks that FILE contains each part of the block. Lines "..." separate the
+# parts. White space at the beginning of lines is ignored.
 has_pieces() {
 	awk '{ sub(/^[ \t]+/, "") } NR == FNR { text = text "\n" $0; next }
 		function look() { if (part != "" && index(text "\n", part "\n") == 0) { print "not in the file:" part; bad = 1 } part = "" }
@@ -68,8 +68,8 @@ run_command() {
 	local rc=0 limit
 	limit=$((600 * PATIENCE))
 	[[ $2 != *'#'*until* ]] || limit=$((20 * PATIENCE))
-	# The variables name the kernel tree, modules and tools that are built already, so that they
-	# are not built again.
+	# These variables name a kernel tree, modules and tools that are built already, so that the
+	# command does not build them again.
 	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$TARGET \
 		timeout -k 10 -s INT $limit sh -c "$2" >"$work/said" 2>&1 </dev/null) || rc=$?
 	# A command that runs until Ctrl-C must have printed something.
@@ -80,7 +80,7 @@ run_command() {
 	case $2 in *'&') within $((300 * PATIENCE)) is_running "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
 	return $rc
 }
-# is_running PATTERN: true if a process executes a program whose path matches.
+# is_running PATTERN: true if a process executes a program whose path matches PATTERN.
 is_running() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
 # within SECONDS COMMAND...: repeats a command until it succeeds. Fails if the command does not
 # succeed within SECONDS tries, one a second.

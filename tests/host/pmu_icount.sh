@@ -4,8 +4,8 @@
 # target: test-all
 # emulator: pmu
 #
-# Checks that two runs of the emulated PMU under icount are identical to the last byte: the kernel
-# log with its times, and the value of every counter.
+# Checks that two runs of the emulated PMU under QEMU's icount are identical to the last byte: the
+# kernel log with its times, and the value of every counter.
 
 set -u
 qemu=${EMULATOR:?}

@@ -83,7 +83,7 @@ test_is cargo :
 
 # once NAME: prints a shell condition that is false at its first evaluation, and true later.
 once() { echo "[ -e $work/seen.$1 ] || { : >$work/seen.$1; false; }"; }
-# every_other_time NAME: prints a test that fails the first, the third, the fifth time ...
+# every_other_time NAME: prints the script of a test that fails at its first, third, fifth ... run.
 every_other_time() { echo "echo 1..1; if $(once "$1"); then rm $work/seen.$1; echo ok 1 it is so; else echo not ok 1 it is so; echo '#   it was not'; exit 1; fi"; }
 
 git_is() { git -C "$clone" -c user.name=x -c user.email=x@localhost "$@" >/dev/null 2>&1; }

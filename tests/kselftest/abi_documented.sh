@@ -31,8 +31,9 @@ expand_globs() {
 			for (i = 1; i <= n; i++) print substr($0, 1, RSTART - 1) each[i] substr($0, RSTART + RLENGTH)
 		} else print }'
 }
-# Prints the paths of its standard input that have no entry in Documentation/ABI/testing. A path has
-# an entry if the path itself, a directory above it or, for a directory, a file in it is described.
+# Reads paths from standard input, and prints the paths that have no entry in
+# Documentation/ABI/testing. A path has an entry if the path itself, a directory above it or, for a
+# directory, a file in it is described.
 print_undescribed() {
 	sed 's,/$,,; s/[.+]/\\&/g; s/[*]/.*/g; s,$,(/.*)?,' globs >patterns
 	awk -F/ '{ path = ""

@@ -3,7 +3,7 @@
  * worlds: stock debug
  * timeout: 60
  *
- * Tests the calls of a 32-bit program. Its calls of /dev/perfmon and /dev/ppa succeed.
+ * Tests the calls of a 32-bit program. The calls of /dev/perfmon and /dev/ppa succeed.
  * PERFTRACE_ATTACH and a mapping of /dev/perfcounters fail, and the kernel log gives the reason.
  * The test also checks that the devices have no file position, that unknown ioctls return ENOTTY,
  * and that READ_IMPLIES_EXEC makes no mapping of a device executable.

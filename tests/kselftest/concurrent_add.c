@@ -3,8 +3,8 @@
  * worlds: stock debug
  * timeout: 200
  *
- * One instance of a driver is added and deleted all the time. Adding other deleted instances again
- * must not wait for the RCU grace periods of this instance, and /dev/perfcounters_names must stay
+ * One instance of a driver is added and deleted all the time. Meanwhile, adding other deleted
+ * instances again must not wait for a grace period each, and /dev/perfcounters_names must stay
  * readable.
  */
 #include "kselftest_pc.h"

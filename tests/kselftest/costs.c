@@ -3,9 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * The modules' own costs (instances perfcounters/...), on a machine without a PMU: each count
- * matches the events that the test causes, each time is above 0 and below the elapsed time, and the
- * files in debugfs match the counter pages.
+ * Tests the instances perfcounters/..., in which the modules count their own costs, on a machine
+ * without a PMU. Each count matches the events that the test causes, each time is above 0 and below
+ * the elapsed time, and the files in debugfs match the counter pages.
  */
 #include "costs.h"
 #include "sets.h"

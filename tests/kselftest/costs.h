@@ -12,7 +12,8 @@
 static struct pc costs_pc;
 
 /*
- * The debugfs files of perfmon2. Each file shows the value of one cost instance, or the sum of two.
+ * The files in debugfs that have the names of perfmon2's files. Each file shows the value of one
+ * cost instance, or the sum of two.
  */
 static const struct cost_file {
 	const char *file, *first, *second;

@@ -4,9 +4,9 @@
  * worlds: stock
  * timeout: 300
  *
- * The modules' own costs when probes write faster than readers read: each event and each task
- * record that finds no room is counted once. The debug world does not run this test, because ending
- * 16,584 tasks there takes 2.5 minutes (one run found no fault).
+ * Tests the counts of the modules' own costs when probes write faster than readers read: each event
+ * and each task record that finds no room is counted once. A debug kernel does not run this test,
+ * because it takes 2.5 minutes to end 16,584 tasks (one run found no fault).
  */
 #include "trace.h"
 #include "ppa.h"

@@ -78,8 +78,8 @@ static void disarm_failure(void)
 }
 
 /*
- * Checks the result of an attempt that returned success or has to succeed: the operation must work.
- * If the attempt succeeded, its effect is undone.
+ * Checks the result of an attempt that has succeeded or must succeed: the operation must work. If
+ * the attempt succeeded, its effect is undone.
  */
 static bool check_attempt(const struct operation *op, const char *suffix, unsigned int n, int ret)
 {
@@ -127,7 +127,8 @@ static void test_failures(const char *row, const struct operation *op, const cha
 			}
 			/*
 			 * Repeats every fourth refused attempt without injection. After the other
-			 * refused attempts, the next attempt finds what they have left behind.
+			 * refused attempts, the next attempt shows whether the refused one has left
+			 * something behind.
 			 */
 			if (refused % 4 != 1)
 				continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Operations on the counter pages, each with its checks. faults.c and fail_nth.c make their
- * allocations fail.
+ * Operations on the counter pages, each with its checks. faults.c and fail_nth.c make allocations
+ * of the operations fail.
  */
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -269,8 +269,8 @@ static void prepare_long_name(void)
 }
 
 /*
- * Sends a command to the test driver. Unlike driver_cmd(), it returns -errno if the write itself
- * fails.
+ * Sends a command to the test driver. Unlike driver_cmd(), this function returns -errno if the
+ * write itself fails.
  */
 static int try_driver_cmd(const char *command, const char *what)
 {
@@ -378,7 +378,7 @@ static const struct operation loading_operation = {
 	1, false, 8
 }, net_operation = {
 	/*
-	 * pfc_net loads even if it cannot add instances. It counts the traffic of an interface
+	 * pfc_net loads even if it cannot add instances. pfc_net counts the traffic of an interface
 	 * without instances in net/unnamed.
 	 */
 	"insmod", record_live, load_driver, driver_is_unloaded, driver_counts, unload_driver,

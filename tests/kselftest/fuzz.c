@@ -2,9 +2,9 @@
 /*
  * timeout: 300
  *
- * Random calls on /dev/perfcounters and /dev/perfcounters_names, by root and by a user without
- * capabilities that inherits root's open files. Each call must return a plausible result or an
- * errno of user space. No call may write to the counter pages or keep perfcounters.ko from being
+ * Makes random calls on /dev/perfcounters and /dev/perfcounters_names, by root and by a user
+ * without capabilities that inherits root's open files. Each call must return a plausible result or
+ * an errno of user space. No call may write to the counter pages or keep perfcounters.ko from being
  * unloaded afterwards. The seed is printed; SEED=n in the environment sets the seed.
  *
  * readonly.c and bad_input.c test calls with only one right result.

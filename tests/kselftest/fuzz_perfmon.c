@@ -5,10 +5,10 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Random calls of /dev/perfmon: contexts of threads and CPUs, event sets, sampling in each format,
- * the self page, rings. Most structures are valid, so that calls get past the checks of their
- * arguments. Each kind of call must succeed some times and fail some times. SEED, CALLS and ROUND
- * in the environment repeat a run.
+ * Makes random calls of /dev/perfmon: contexts of threads and CPUs, event sets, sampling in each
+ * format, the self page, rings. Most structures are valid, so that calls get past the checks of
+ * their arguments. Each kind of call must succeed some times and fail some times. The environment
+ * variables SEED, CALLS and ROUND repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "sampling.h"

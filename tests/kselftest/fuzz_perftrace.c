@@ -4,11 +4,11 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Random calls of /dev/perftrace: processes attach, register markers, write events and overwrite
- * buffers; traces are created, opened, read, paused and ended, by root and by a user. Most
- * structures are valid, so that calls get past the checks of their arguments. Each kind of call
- * must succeed some times and fail some times. SEED, CALLS and ROUND in the environment repeat a
- * run.
+ * Makes random calls of /dev/perftrace: processes attach, register markers, write events and
+ * overwrite buffers; traces are created, opened, read, paused and ended, by root and by a user.
+ * Most structures are valid, so that calls get past the checks of their arguments. Each kind of
+ * call must succeed some times and fail some times. The environment variables SEED, CALLS and ROUND
+ * repeat a run.
  *
  * trace_fuzz.c tests that a reader and a writer work as usual during random calls.
  */

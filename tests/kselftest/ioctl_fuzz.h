@@ -27,7 +27,8 @@ enum kind {
 	K_FLAGS,	/* some of the bits of @a and all bits of @b */
 	K_ENUM,		/* one of the @a values at @data */
 	K_RANGE,	/* a number from @a to @b */
-	K_BYTES,	/* an amount of memory: a power of two from @a to @b, or an absurd one */
+	/* an amount of memory: a power of two from @a to @b, or an impossible amount */
+	K_BYTES,
 	K_TEXT,		/* characters: one of the @a strings at @data */
 	K_BITS,		/* a bit mask: some numbers of pool @a */
 	K_PTR,		/* address of 1 to @a structures of shape @data */

@@ -87,7 +87,7 @@ static void do_kill(void)
 	kill(victims[n], signals[random_below(4)]);
 	if (waitpid(victims[n], &status, WNOHANG) == victims[n] || random_below(4))
 		return;
-	/* The target may be stopped, or a context may block it: kill it. */
+	/* Kills the target, which may be stopped or blocked by a context. */
 	kill(victims[n], SIGKILL);
 	for (int i = 0; i < 100 && waitpid(victims[n], &status, WNOHANG) != victims[n]; i++)
 		sleep_ms(1);

@@ -5,8 +5,8 @@
  * gate: pmu-skylake
  * timeout: 200
  *
- * libperfmon: the return value and errno of each call, and example programs as they were written
- * for perfmon2 (tools/libperfmon/examples), whose counts must be exact.
+ * Tests libperfmon: the return value and errno of each call, and example programs in the style of
+ * perfmon2 (tools/libperfmon/examples), whose counts must be exact.
  */
 #include "pmu.h"
 #include <linux/seccomp.h>

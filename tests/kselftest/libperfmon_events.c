@@ -4,10 +4,10 @@
  * guest: pmu-constrained
  * timeout: 60
  *
- * libperfmon: pfm_write_pmcs() refuses an event that its counter cannot count, by the tables of
- * pfc stat. On the emulated Haswell only counter 2 counts 0x0148, and 0x01b7 needs a second
- * register. The ioctl PERFMON_WRITE_PMCS does not check events: it accepts the event, which
- * then counts nothing.
+ * pfm_write_pmcs() of libperfmon must refuse an event that the chosen counter cannot count, by
+ * the tables that pfc stat uses. On the emulated Haswell only counter 2 counts 0x0148, and
+ * 0x01b7 needs a second register. The ioctl PERFMON_WRITE_PMCS does not check events: it
+ * accepts the event, which then counts nothing.
  */
 #include "pmu.h"
 #include <perfmon/perfmon.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * An operation whose requests for memory are made to fail: functions that prepare the operation,
- * and that check it after a failure and after success.
+ * Describes an operation whose requests for memory a test makes fail: functions that prepare the
+ * operation, and functions that check it after a failure and after success.
  */
 #ifndef OPERATION_H
 #define OPERATION_H
@@ -17,7 +17,7 @@ struct operation {
 	void (*undo)(void);	/* undoes a successful attempt */
 	int min_failures;	/* minimum number of requests that can fail; 0: none can fail */
 	bool may_succeed;	/* the attempt may succeed although a request failed */
-	/* for fail_nth.h: above request 20, the step is 1/stride of the number */
+	/* for fail_nth.h: n / stride is the step from a request n > 20 to the next */
 	int stride;
 };
 

@@ -136,9 +136,9 @@ static __u32 this_thread(void)
 }
 
 /*
- * Returns the events that counter @pmd counts during spin(@rounds). For instructions this is 2 *
- * @rounds, plus a constant number for the calls around the loop. noinline keeps that number the
- * same for all callers.
+ * Returns the events that counter @pmd counts during spin(@rounds). For instructions the count is
+ * 2 * @rounds, plus a constant number for the calls around the loop. noinline keeps that number
+ * the same for all callers.
  */
 static __attribute__((noinline)) __u64 pfm_spin(int fd, __u16 pmd, __u64 rounds)
 {

@@ -158,8 +158,8 @@ static void test_user_kb(void)
 }
 
 /*
- * RLIMIT_MEMLOCK is per user of a namespace. user_kb limits all users of a namespace together,
- * because their memory is charged to the owner of the namespace as well.
+ * RLIMIT_MEMLOCK limits each user of a user namespace separately. user_kb limits all users of a
+ * namespace together, because their memory is charged to the owner of the namespace as well.
  */
 static void test_sub_uids(void)
 {

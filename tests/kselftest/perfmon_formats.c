@@ -256,7 +256,8 @@ static void on_signal(int signal)
 }
 
 /*
- * Messages about another process: an overflow message with SIGIO, and the end message at its exit.
+ * Tests messages about another process: an overflow message with SIGIO, and an end message when
+ * the process exits.
  */
 static void test_target_messages(void)
 {

@@ -65,7 +65,7 @@ static void child_map_self(void)
 	_exit(page == MAP_FAILED || pfm_load(fd, this_thread()) || munmap(page, getpagesize()));
 }
 
-#define MAP_NS	50000000ULL	/* half of the longest wait for a worker */
+#define MAP_NS	50000000ULL	/* half of the longest wait for a kernel worker */
 
 static volatile pid_t hog_tid;
 

@@ -4,8 +4,8 @@
  * guest: probes
  * timeout: 200
  *
- * Attaches perfmon contexts to 3,100 sleeping threads. Beside them, context switches of other
- * threads, and attach and detach of one more context, take less than a quarter longer.
+ * Attaches perfmon contexts to 3,100 sleeping threads. With these contexts, context switches of
+ * other threads take less than a quarter longer, and so do attach and detach of one more context.
  */
 #include "sampling.h"
 #include <pthread.h>

@@ -18,7 +18,7 @@
 #define FDS	100
 #define USER	1000
 #define FIRST_SUB_UID	100000
-#define MAX_CONTEXTS	16384	/* of a user */
+#define MAX_CONTEXTS	16384	/* number of contexts that a user can have */
 
 /* Creates event sets 1 to 1,023 of a context. Event set 0 exists already. */
 static int create_all_sets(int fd)

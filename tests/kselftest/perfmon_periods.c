@@ -5,7 +5,7 @@
  * gate: pmu-skylake pmu-amd2 pmu-late pmu-spurious
  * timeout: 200
  *
- * Sampling periods and blocking contexts:
+ * Tests sampling periods and contexts that block their thread:
  *  - random periods follow the random number generator and sample all parts of a loop, whereas
  *    fixed periods in step with the loop always sample the same address;
  *  - samples and counts agree with perf's, also with skid and spurious interrupts;
@@ -226,7 +226,7 @@ static bool is_blocked_after_message(int fd, pid_t pid)
 }
 
 /*
- * PFM_FL_NOTIFY_BLOCK on another process: the process sleeps after a notification, until
+ * Tests PFM_FL_NOTIFY_BLOCK on another process: the process sleeps after a notification, until
  * PERFMON_RESTART, a signal, or the close of the context.
  */
 static void test_notify_block(void)

@@ -148,7 +148,7 @@ static void test_mappings(void)
 	ring_close(&ring);
 }
 
-/* Every overflow of a forward ring is either a sample or counted in a LOST record. */
+/* In a forward ring, every overflow is a sample or is counted in a LOST record. */
 static void test_forward(void)
 {
 	struct ring r = create_ring("ring", 0, SIZE, worker_tid);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Contexts that sample into a ring, and a reader of its records, for perfmon_ring.c.
+ * For perfmon_ring.c: contexts that sample into a ring (a ring buffer), and a reader of the ring's
+ * records.
  */
 #ifndef PERFMON_RING_H
 #define PERFMON_RING_H

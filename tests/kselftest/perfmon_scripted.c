@@ -8,7 +8,8 @@
  *  - how contexts count with counters that wrap, jump, go backwards or return random values;
  *  - how long a description stays registered.
  *
- * The module tests/modules/scripted_pmu.c is the description; its parameters select the behaviour.
+ * The tested description is the module tests/modules/scripted_pmu.c, whose parameters select its
+ * behaviour.
  */
 #include "scripted.h"
 #define main ticks
@@ -298,7 +299,7 @@ static void set_counter(__u64 value)
 
 /*
  * Moves the counters to @value, and adds the same difference to the model of each counter, modulo
- * the counter's width. The counters must have been read since their last move.
+ * the counter's width. The caller must have read the counters since their last move.
  */
 static void move_counter(__u64 value)
 {

@@ -222,8 +222,9 @@ static void *count_secret(void *arg)
 }
 
 /*
- * The main thread may use RDPMC, but has no context in the PMU. It must read 0 from counter 0,
- * although another thread with a context on that counter runs on the same CPU in alternation.
+ * The main thread may use RDPMC, but has no context in the PMU. The main thread must read 0 from
+ * counter 0, although another thread with a context on that counter runs on the same CPU in
+ * alternation.
  */
 static void test_isolation(void)
 {
@@ -456,8 +457,8 @@ struct other_reader {
 };
 
 /*
- * Thread that reads the counter of the main thread's context, by PERFMON_READ_PMDS and from the
- * page.
+ * Runs in a second thread: reads the counter of the main thread's context, by PERFMON_READ_PMDS and
+ * from the page.
  */
 static void *read_other(void *arg)
 {
@@ -537,8 +538,8 @@ static void test_other_threads(void)
 	munmap((void *)other.page, 4096);
 	close(other.fd);
 	/*
-	 * The context is not loaded. While one process has mapped its self page, other processes
-	 * cannot map the page.
+	 * The context is not loaded. While one process has mapped the context's self page, other
+	 * processes cannot map the page.
 	 */
 	other.fd = pfm_create(0);
 	other.page = MAP_SELF_PAGE(other.fd);

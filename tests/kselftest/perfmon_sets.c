@@ -5,7 +5,7 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 240
  *
- * Event sets, on emulated PMUs of Intel and AMD:
+ * Tests event sets on emulated PMUs of Intel and AMD:
  *  - what create, delete, getinfo, load and start refuse, and with which errno;
  *  - switches by time and by overflows: no instruction is lost between two sets;
  *  - number and duration of runs (times in which a set is active), as PERFMON_GETINFO_EVTSETS and
@@ -45,7 +45,10 @@ static __attribute__((noinline)) void run(int fd, __u64 rounds)
 	pfm_stop(fd);
 }
 
-/* Returns how many instructions run() executes in addition to its loop (20 in ten rounds). */
+/*
+ * Returns how many instructions run() executes in addition to its loop, whose ten rounds are 20
+ * instructions.
+ */
 static __u64 run_overhead(void)
 {
 	int fd = pfm_create(0);
@@ -450,8 +453,8 @@ static void test_masked(void)
 }
 
 /*
- * If PERFMON_START itself detects an overflow when it switches the set, it must mask the context
- * and return EBUSY.
+ * If PERFMON_START itself detects an overflow when it switches the set, PERFMON_START must mask the
+ * context and return EBUSY.
  */
 static void test_masked_by_switch(void)
 {
@@ -533,7 +536,10 @@ static void test_masked_time_switch(void)
 	close(fd);
 }
 
-/* Event sets on another process until it exits: each instruction is counted in one of the sets. */
+/*
+ * Uses event sets on another process until it exits: each instruction must be counted in one of the
+ * sets.
+ */
 static void test_until_exit(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };

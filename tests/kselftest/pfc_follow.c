@@ -6,9 +6,9 @@
  * timeout: 200
  * symbols: kept
  *
- * pfc stat counts everything that a command starts, and does not disturb the command: threads,
- * processes, programs that a thread other than the first executes, signals, stops. With arguments,
- * this program acts as the command that pfc stat counts.
+ * pfc stat must count everything that a command starts: threads, processes, and programs that a
+ * thread other than the first one executes. Signals and stops must have the usual effect on the
+ * command. With arguments, this program acts as the command that pfc stat counts.
  */
 #include "perfmon.h"
 #include <pthread.h>

@@ -4,7 +4,7 @@
  * timeout: 60
  * symbols: kept
  *
- * The program that pfc_names.sh samples. The arguments of this program are steps, which run_steps()
+ * pfc_names.sh samples this program. The arguments of this program are steps, which run_steps()
  * executes in order. Without arguments, the program tests that its twin differs from the program
  * only in the name of the hot function and in the build id. The program and its twin therefore have
  * the same layout.

@@ -34,7 +34,7 @@ static const struct pmu_model pmu_models[] = {
 	{ "amd2", true, 2, 6, 0, false, "Fam17h+ core perfctr, AMD PMU driver." },
 };
 
-#define SKYLAKE	(&pmu_models[2])	/* the model that the faults are tested with */
+#define SKYLAKE	(&pmu_models[2])	/* the model in which faults are tested */
 
 static const struct pmu_model *guest_model(void)
 {

@@ -136,7 +136,7 @@ check_samples() {
 		result $? "pmu perf record: no lost or throttled samples, period $period"
 	done
 	# The loop has two instructions, of three and of two bytes. An even period is a multiple of
-	# the two instructions, so all of its samples are at the same one.
+	# the two instructions, so all of its samples are at the same instruction.
 	sort data.100000.ip | uniq -c | sort -rn >places
 	read -r many loop <places
 	[ "${many:-0}" = $((2 * long / 100000)) ]

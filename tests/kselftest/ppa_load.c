@@ -352,8 +352,8 @@ static void test_cpu_time(int cpu, __u64 total, __u64 min, __u64 max)
 }
 
 /*
- * Checks that the sum over all tasks lies between the sum over all CPUs before and the sum after
- * it.
+ * Checks that the sum over all tasks lies between the sums over all CPUs that were read before and
+ * after the tasks.
  */
 static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 slack,
 				  const char *name)

@@ -43,7 +43,7 @@ insmod /modules/test_driver.ko
 add_one_of_each_kind
 pace=$(add_desc 0 1 0 1 "" test/pace)
 pfc ppa on >/dev/null
-# Load that produces data for each panel of the dashboard.
+# Runs a load that produces data for each panel of the dashboard.
 (while :; do
 	dd if=/dev/nullb0 of=/dev/null bs=16k count=8 iflag=direct
 	dd if=/dev/zero of=/dev/nullb0 bs=4k count=2 oflag=direct

@@ -139,7 +139,10 @@ int main(void)
 
 	plan(14 + NR_RELOAD_TESTS);
 	load_provider("pfc_syscalls");
-	/* Only a kernel with x32 has this function, which makes x32 calls by their numbers. */
+	/*
+	 * Only a kernel with x32 has the function x32_sys_call(), which makes x32 calls by their
+	 * numbers.
+	 */
 	has_x32 = !system("grep -q ' x32_sys_call$' /proc/kallsyms");
 	is(min_increase("syscalls/getppid", call_getppid, CALLS), CALLS,
 	   "0.15 syscalls: every getppid() counts, once");

@@ -184,8 +184,8 @@ static void test_ended(void)
 }
 
 /*
- * Tests a process in two traces. Each trace forgets the process when a reader of that trace starts
- * to read from the beginning again.
+ * Tests a process that two traces select. Each trace forgets the process when a reader of that
+ * trace starts to read from the beginning again.
  */
 static void test_two_traces(void)
 {

@@ -4,8 +4,9 @@
  * worlds: stock
  * timeout: 300
  *
- * Tests the limits of traced processes, of one user and of all users, and of the ended processes
- * that a trace keeps: at each limit, and one beyond it.
+ * Tests the limits of the number of traced processes (of one user and of all users), and of the
+ * ended processes that a trace keeps. Each limit is tested with the last value that is accepted
+ * and with the next one.
  */
 #include "capabilities.h"
 #include "memory.h"

@@ -122,7 +122,7 @@ static unsigned long create_us(void)
 }
 
 /*
- * Returns the shortest of five times to create such a trace with slow globs, because a busy host
+ * Creates a trace with slow globs five times and returns the shortest time, because a busy host
  * does not run the caller all of the time.
  */
 static unsigned long slow_create_us(void)

@@ -35,7 +35,7 @@ static bool asked, answered, at_end, next_pass;
 /* Waits for @flag for 15 s at most, with interrupts off as in any handler of a kprobe. */
 static bool spin_for(bool *flag)
 {
-	/* Pairs with the releases of the tasks that set the flags. */
+	/* Pairs with the smp_store_release() calls that set the flags. */
 	for (int ms = 0; ms < 15000 && !smp_load_acquire(flag); ms++)
 		mdelay(1);
 	return READ_ONCE(*flag);

@@ -67,7 +67,8 @@ static int nesting_kprobe_hit(struct kprobe *p, struct pt_regs *regs)
 static struct kprobe nesting_kprobe = { .pre_handler = nesting_kprobe_hit };
 
 /*
- * Set by the first "nesting_start". From then on, the handler claims NMIs as sent by this driver.
+ * Set by the first "nesting_start". After the first "nesting_start", the handler claims NMIs as
+ * sent by this driver.
  */
 static bool nesting_claims_nmis;
 static DEFINE_PER_CPU(int, nmis_sent);
