@@ -56,8 +56,9 @@ int main(void)
 	if (fd < 0)
 		bail("pfm_create_context");
 	is(write_pmcs(fd, &good, 1), 0,
-	   "1.16 pfm_write_pmcs: an event on the counter that counts it");
-	ok(count_events(fd, 2) > 0, "1.16 pfm_write_pmcs: that counter counts the event");
+	   "1.16 pfm_write_pmcs: succeeds for an event on the counter that counts it");
+	ok(count_events(fd, 2) > 0,
+	   "1.16 pfm_write_pmcs: counter 2 counts the event that it can count");
 	is(write_pmcs(fd, &bad, 1), -EINVAL,
 	   "1.16 pfm_write_pmcs: the event on counter 0 is EINVAL");
 	off.reg_value &= ~ENABLE;
@@ -69,7 +70,8 @@ int main(void)
 	both[0].reg_value &= ~ENABLE;
 	both[1] = bad;
 	is(write_pmcs(fd, both, 2), -EINVAL, "1.16 pfm_write_pmcs: one bad PMC of two is EINVAL");
-	ok(count_events(fd, 2) > 0, "1.16 pfm_write_pmcs: the other PMC of the two was not written");
+	ok(count_events(fd, 2) > 0,
+	   "1.16 pfm_write_pmcs: the other PMC of the two was not written");
 	if (ioctl(fd, PERFMON_WRITE_PMCS,
 		  &(struct perfmon_vector){ (uintptr_t)&bad, 1, sizeof(bad) }))
 		bail("PERFMON_WRITE_PMCS");

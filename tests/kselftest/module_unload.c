@@ -31,7 +31,7 @@ static void test_busy(void)
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
 	   "0.1 rmmod perfcounters: EWOULDBLOCK while mapped, with the file closed");
 	is(h->version, PERFCOUNTERS_VERSION,
-	   "0.1 the mapping is readable after its file is closed");
+	   "0.1 a mapping of the counter pages is readable after its file is closed");
 	munmap((char *)h + 4096, 4096);
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
 	   "0.1 rmmod perfcounters: EWOULDBLOCK while a part of a mapping is left");

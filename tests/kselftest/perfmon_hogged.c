@@ -245,7 +245,7 @@ static void test_unload_while_loading(void)
 	is(rc, -EBUSY, "1.6 PERFMON_UNLOAD while another thread's PERFMON_LOAD waits is EBUSY");
 	is(after, 0, "1.6 PERFMON_LOAD succeeds after a refused PERFMON_UNLOAD");
 	pin_to_cpu(1);
-	is(pfm_unload(loading.fd), 0, "1.6 PERFMON_UNLOAD succeeds after that PERFMON_LOAD");
+	is(pfm_unload(loading.fd), 0, "1.6 PERFMON_UNLOAD succeeds after the delayed PERFMON_LOAD");
 	close(loading.fd);
 	pin_to_cpu(0);
 }

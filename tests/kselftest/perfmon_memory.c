@@ -279,7 +279,7 @@ static void test_max_contexts(void)
 	is(report->error, -EDQUOT, "9.4 contexts of a user: one more than %d is EDQUOT",
 	   MAX_CONTEXTS);
 	fd = pfm_create(0);
-	ok(fd >= 0, "9.4 contexts of a user: root can create one beside them");
+	ok(fd >= 0, "9.4 contexts of a user: root can create a context beside them");
 	close(fd);
 	stop_child(child);
 	wait_until(nothing_charged());

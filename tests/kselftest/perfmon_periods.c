@@ -92,7 +92,7 @@ static void test_random_periods(void)
 		min = period < min ? period : min;
 		max = period > max ? period : max;
 	}
-	is(wrong, 0, "1.11 random periods are those of the generator with that seed");
+	is(wrong, 0, "1.11 random periods are those that the generator gives for the seed");
 	if (!ok(n > 3900 && n < 4100 && sum / (n - 1) > 2490 && sum / (n - 1) < 2533 &&
 		min < 2020 && max > 3003,
 		"1.11 random periods have the requested mean and range"))

@@ -126,7 +126,7 @@ static void test_registration(void)
 	   "1.1 /proc/perfmon_map and debugfs show two descriptions");
 	rmmod("scripted_pmu");
 	ok(!strcmp(before, pmu_listing()),
-	   "1.1 rmmod: nothing of the description is shown after it");
+	   "1.1 rmmod: nothing of the removed description is shown");
 	rmmod("tutorial_pmu");
 }
 
@@ -343,7 +343,8 @@ static void test_emulation(void)
 	is(count_mismatches(fd), 0, "1.5 64 bits of a narrow counter are written and read back");
 	set_counter(~0ULL - 100);
 	pfm_start(fd);
-	is(count_mismatches(fd), 0, "1.5 start: the counter's value before it does not count");
+	is(count_mismatches(fd), 0,
+	   "1.5 start: the counter's value before the start does not count");
 	for (int i = 0; i < rounds; i++) {
 		move_counter(counter_now + random() % 256);
 		wrong += count_mismatches(fd);
@@ -366,7 +367,7 @@ static void test_emulation(void)
 	is(count_mismatches(fd), 0, "1.5 write PMDs: counting continues from the written values");
 	pfm_stop(fd);
 	set_counter(counter_now + 1000);
-	is(count_mismatches(fd), 0, "1.5 stop: nothing is counted after it");
+	is(count_mismatches(fd), 0, "1.5 stop: nothing is counted after the stop");
 	pfm_start(fd);
 	move_counter(counter_now + 50);
 	is(count_mismatches(fd), 0,

@@ -371,8 +371,9 @@ static void test_unused(void)
 	is(pfm_write_pmc(fd, 0, pfm_instructions(model)), 0,
 	   "1.3 write PMCs: succeeds on a loaded context after perf's event is closed");
 	is(perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1) < 0 ? -errno : 0, -EBUSY,
-	   "1.3 perf: EBUSY after that write of a PMC");
-	ok(pfm_spin(fd, 0, 1000) >= 2000, "1.3 the PMD of that PMC counts");
+	   "1.3 perf: EBUSY after the write of a PMC on a loaded context");
+	ok(pfm_spin(fd, 0, 1000) >= 2000,
+	   "1.3 write PMCs: the PMD of the PMC that was written counts");
 	close(fd);
 	perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	ok(perf >= 0, "1.3 perf: an event opens after the context is closed");

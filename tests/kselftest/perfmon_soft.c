@@ -125,7 +125,7 @@ static void test_self(void)
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
 	touch(100);
 	is(pfm_read_pmd(fd, PERFMON_PAGE_FAULTS), faults,
-	   "1.13 stop: PAGE_FAULTS does not count after it");
+	   "1.13 stop: PAGE_FAULTS does not count after the stop");
 	pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, -50ULL);
 	pfm_start(fd);
 	touch(100);
@@ -305,7 +305,7 @@ static void test_instances(void)
 	is(pfm_write_pmc(fd, PERFMON_INSTANCE, 65535), -ENOENT,
 	   "1.13 instances: an unknown number in the PMC is ENOENT");
 	is(pfm_write_pmc(fd, PERFMON_INSTANCE + 1, instance), 0,
-	   "1.13 instances: its number is written to the PMC");
+	   "1.13 instances: the number of an instance is written to the PMC");
 	pfm_write_pmd(fd, PERFMON_INSTANCE + 1, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);

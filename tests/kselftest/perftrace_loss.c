@@ -91,7 +91,7 @@ int main(int argc, char **argv)
 	waitpid(pid, &status, 0);
 	for (int i = 0; i < NR_OTHERS; i++)
 		close(other_fds[i]);
-	is(wrong_trace, 0, "3.5 lost events: each trace gets the slot of the one before");
+	is(wrong_trace, 0, "3.5 lost events: each trace gets the slot of the previous trace");
 	is(full, ROUNDS, "3.5 lost events: each full trace counts some");
 	is(wrong, 0, "3.5 lost events: the next trace in the slot counts none of them");
 	ok(!status, "3.4 lost events: the program exits with status 0");

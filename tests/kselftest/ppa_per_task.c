@@ -199,7 +199,7 @@ static void test_known_work(void)
 	ok(read_file(PPACTL, text, sizeof(text)) && atoi(text) == pid && !strchr(text, '\n')[1],
 	   "4.7 one task: it is the only one in /proc/ppa/ppactl");
 	is(ppa_get_task(dev, getpid(), &other), -ENODATA,
-	   "4.1 one task: PPA_GETTASK of another one is ENODATA");
+	   "4.1 one task: PPA_GETTASK of another task is ENODATA");
 	blocked = voluntary_switches(pid);
 	kill(pid, SIGCONT);
 	waitpid(pid, &status, WUNTRACED);
@@ -270,7 +270,8 @@ static void test_known_work(void)
 	/* A change of the groups of CPUs resets the values to 0. */
 	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1000"), 0,
 	   "4.7 ppactl of a task: all CPUs become one group");
-	is(read_rawppa(pid, 1, false, &r), 0, "4.4 rawppa: has one group after that");
+	is(read_rawppa(pid, 1, false, &r), 0,
+	   "4.4 rawppa: has one group after the change to one group");
 	ok(r.values[0][PPA_SCHEDACCUM] < t.values[PPA_SCHEDACCUM],
 	   "4.7 ppactl of a task: its time restarts when groups are changed");
 	kill(pid, SIGCONT);
@@ -370,8 +371,8 @@ static void test_with_all_accounted(void)
 	is(write_entry(self, "1 1 0 2"), 0, "4.7 one of all tasks: is given values of its own");
 	is(read_rawppa(self, (info.nr_cpus + 1) / 2, true, &r), 0,
 	   "4.7 one of all tasks: rawppa has its groups of two CPUs");
-	is(ppa_get_task(dev, 1, &t), 0, "4.7 all tasks: PPA_GETTASK of another one succeeds");
-	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 all tasks: another one has no latencies");
+	is(ppa_get_task(dev, 1, &t), 0, "4.7 all tasks: PPA_GETTASK of another task succeeds");
+	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 all tasks: another task has no latencies");
 	is(write_entry(self, "0 0 0 1"), 0, "4.7 one of all tasks: loses the values of its own");
 	ok(files_are_gone(self), "4.7 one of all tasks: has no files without values of its own");
 	blocked = voluntary_switches(self);
@@ -384,7 +385,7 @@ static void test_with_all_accounted(void)
 	   "4.7 one of all tasks: is given values of its own again");
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.7 all tasks: accounting is turned off");
 	is(ppa_get_task(dev, 1, &t), -ENODATA,
-	   "4.7 all tasks: PPA_GETTASK of another one is ENODATA when off");
+	   "4.7 all tasks: PPA_GETTASK of another task is ENODATA when off");
 	is(read_rawppa(self, info.nr_cpus, true, &r), 0,
 	   "4.7 one task: still accounted when accounting of all tasks is off");
 	is(ppa_write(LEVELS, "1"), 0, "4.7 levels: reduced to the scheduler");
@@ -506,7 +507,8 @@ static void test_unload(void)
 
 	write_entry(pid, "1 1 0 1");
 	fd = open(task_path(pid, "ppa"), O_RDONLY | O_CLOEXEC);
-	ok(fd >= 0 && read(fd, &byte, 1) == 1, "4.3 rmmod: a file of /proc/ppa is open before it");
+	ok(fd >= 0 && read(fd, &byte, 1) == 1,
+	   "4.3 rmmod: a file of /proc/ppa is open before the rmmod");
 	close(dev);
 	is(rmmod("perfcounters"), 0, "4.7 rmmod: succeeds while a task is accounted");
 	ok(read(fd, &byte, 1) < 0, "4.3 rmmod: reading the open file fails afterwards");

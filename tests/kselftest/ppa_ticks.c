@@ -372,7 +372,7 @@ static void test_counts(void)
 	 */
 	test_within(nr_switches_without_block(&c), YIELDS,
 		    YIELDS + nr_switches_without_block(&overhead) + 60,
-		    "4.4 yields: after each the task continues, or another one runs");
+		    "4.4 yields: after each yield the task continues, or another task runs");
 	signal(SIGUSR1, ignore_signal);
 	c = measure("40 signals", work_signals);
 	is(c.signals, SIGNALS, "4.4 signals: each is counted");

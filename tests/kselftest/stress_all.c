@@ -303,6 +303,6 @@ int main(void)
 	 * a debug kernel is not checked, because such a kernel keeps freed memory.
 	 */
 	ok(after.percpu <= before.percpu + 256 && (debug || before.free - after.free < 3000),
-	   "0.10 torture: memory is given back");
+	   "0.10 torture: the memory is freed at the end");
 	return finish();
 }

@@ -129,7 +129,8 @@ static void test_ended_charged_to_owner(void)
 	   "9.4 root's trace keeps as many ended processes as a quarter of max_traced (%llu)",
 	   info.nr_processes);
 	one = start_traced(USER);
-	is(shared->result, 0, "9.4 kept processes do not count for the user who ran them");
+	is(shared->result, 0,
+	   "9.4 ended processes that a trace keeps do not count for the user who ran them");
 	kill_child(one);
 	is(run_traced_user(slot), 0, "9.4 root's trace: one process more writes an event and ends");
 	info = trace_info(fd);

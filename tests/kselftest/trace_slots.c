@@ -156,7 +156,7 @@ static void test_slot_reuse(void)
 	 * the check and the store.
 	 */
 	ok(good >= rounds - gate_or_long(1, rounds / 100),
-	   "3.5 slots in turn: no trace has an event of one before it (%d of %d)", good, rounds);
+	   "3.5 slots in turn: no trace has an event of an earlier trace (%d of %d)", good, rounds);
 	ok(empty < rounds / 2 && events > (__u64)rounds,
 	   "3.11 slots in turn: the writers are reached (%llu events, %d traces without)",
 	   events, empty);
