@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 900
 #
-# Tests the pages of the documentation: runs the code blocks for the host, compares excerpts with
-# their files, follows links, and checks the commands of blocks that no test can run. The words
+# Tests the pages of the documentation. Runs the code blocks for the host, compares excerpts with
+# their files, and follows links. Also checks the commands of blocks that no test can run. The words
 # after the fence of a block name the kind of the block:
 #   sh guest, console guest   commands that tests/kselftest/documented.sh runs
 #   sh host                   commands for the tool chain: run here
@@ -16,8 +16,8 @@
 # shellcheck disable=SC2016,SC2317,SC2329
 set -u
 work=$(mktemp -d)
-# Removes the temporary files, and kills processes that commands of the pages have left running.
-# These processes have DOCUMENTATION_TEST in their environment.
+# Removes the temporary files, and kills processes that commands of the pages have left running. The
+# processes to kill have DOCUMENTATION_TEST in their environment.
 finish() {
 	local process
 	for process in /proc/[0-9]*; do

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks that the fuzzers of tests/kselftest cover all ioctls of include/uapi/linux: each ioctl
-# number of the three headers is in the table of a fuzzer, and each byte of each structure belongs
-# to a field that the fuzzer describes. With the argument "tables" a fuzzer prints its calls, and
-# the bytes that it does not describe.
+# Checks that the fuzzers of tests/kselftest cover all ioctls of include/uapi/linux. Each ioctl
+# number of the three headers must be in the table of a fuzzer. Each byte of each structure must
+# belong to a field that the fuzzer describes. With the argument "tables" a fuzzer prints its calls,
+# and the bytes that it does not describe.
 
 set -u
 work=$(mktemp -d)

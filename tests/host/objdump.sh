@@ -62,8 +62,9 @@ result "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//'
 	"0.8 perf_adjust: flag, value, flag, one instruction each" "$c"
 result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust: no locked instruction and no fence" "$c"
 
-# Expected per-CPU accesses of the sample driver in Rust: a group of two updates between changes of
-# the preempt count, a bucket of a histogram, then stores to gauges and updates of peaks.
+# The sample driver in Rust must have these per-CPU accesses: a group of two updates between changes
+# of the preempt count, an update of a histogram's bucket, then stores to gauges and updates of
+# peaks.
 rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
 grep -qE '^inc[lq] incq add add addq dec[lq] add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
 result $? "0.8 Rust interface: the same single instructions as in C" "$rust"

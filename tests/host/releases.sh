@@ -53,7 +53,7 @@ series_in_page() {
 plan 13
 { print_packages 7.2.12 7.2.12-1; print_packages 7.2.9 7.2.9-1; print_packages 7.3.4 7.3.4-1; print_packages 7.10.1 7.10.1-1; } >"$ARCHIVE"
 as_wanted "releases the newest release of a supported series is first" "$(run_releases | head -n 1)" "7.3.4+deb13-amd64 7.3.4-1 supported"
-as_wanted "releases older supported ones are next, then the others, as untested" "$(run_releases | tail -n +2)" \
+as_wanted "releases older supported releases are next, then the others, as untested" "$(run_releases | tail -n +2)" \
 	"7.2.12+deb13-amd64 7.2.12-1 supported
 7.2.9+deb13-amd64 7.2.9-1 supported
 7.10.1+deb13-amd64 7.10.1-1 untested"

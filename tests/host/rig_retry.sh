@@ -115,7 +115,7 @@ as_wanted "rig a whole run of a committed tree without a failure is in proved" \
 as_wanted "rig a whole run without a failure is in runs, with no second attempts" "$(cut -d' ' -f1,3-5,8 "$cache/runs")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') test 11/0/0 0 -"
 
 for name in ONLY=a WORLDS=host KERNEL_RELEASE=7 GUEST=plain PMU=arch SMP=2 MEM=1G APPEND=quiet; do run "$name" >/dev/null; done
-as_wanted "rig a run that is not whole is in neither" "$(lines proved) $(lines runs)" "1 1"
+as_wanted "rig a run that is not whole is neither in runs nor in proved" "$(lines proved) $(lines runs)" "1 1"
 echo >"$clone/new"
 run >/dev/null
 as_wanted "rig a run of a tree that is not committed is in runs, not in proved" "$(lines proved) $(lines runs) $(tail -n 1 "$cache/runs" | cut -d' ' -f1)" "1 2 -"

@@ -59,8 +59,9 @@ static void *delete_pairs(void *unused)
 }
 
 /*
- * Returns true if each line of the names file is complete, no line is missing, and in no pair the
- * second name is dormant (deleted) while the first, which is deleted earlier, is live.
+ * Returns true if each line of the names file is complete and no line is missing. The first
+ * instance of a pair is deleted first, so no pair may have a dormant (deleted) second name and a
+ * live first name.
  */
 static bool names_are_consistent(void)
 {

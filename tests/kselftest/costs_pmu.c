@@ -5,9 +5,9 @@
  * gate: pmu-skylake pmu-amd2 pmu-spurious
  * timeout: 120
  *
- * Checks the counts of PMU interrupts among the modules' own costs. There are as many interrupts as
- * overflows, and spurious NMIs are counted separately. The counts of interrupts and of spurious
- * NMIs match the NMIs that the kernel counts, and the debugfs files.
+ * Checks the counts of PMU interrupts among the modules' own costs. The module must count as many
+ * interrupts as overflows, and count spurious NMIs separately. The counts of interrupts and of
+ * spurious NMIs match the NMIs that the kernel counts, and the debugfs files.
  */
 #include "costs.h"
 

@@ -47,8 +47,8 @@ static void *exit_thread(void *arg)
 }
 
 /*
- * Ends more tasks than the module keeps records of ended tasks. This part runs only in long runs
- * (make test-all), because it takes too long for make test.
+ * Ends more tasks than the module keeps records of ended tasks. The test of accounting runs only in
+ * long runs (make test-all), because it takes too long for make test.
  */
 static void test_accounting(void)
 {

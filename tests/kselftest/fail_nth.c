@@ -7,8 +7,9 @@
  * makes allocations fail that tests/modules/faults.c cannot make fail: page tables, inodes, the
  * parts of a per-CPU allocation.
  *
- * Only requests of the calling thread fail. While a module is being loaded, only requests with an
- * address of module text on the stack fail, which are the requests of the module's init function.
+ * Fault injection fails only requests of the calling thread. While a module is being loaded, only
+ * requests with an address of module text on the stack fail, which are the requests of the
+ * module's init function.
  */
 #include "faults.h"
 #include "fail_nth.h"

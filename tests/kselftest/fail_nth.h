@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation: fails its first
- * slab allocation, page allocation or copy from or to user space, then only the second request, and
- * so on, until the operation completes without reaching the failure.
+ * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation. A request is a
+ * slab allocation, a page allocation, or a copy from or to user space. The first attempt fails the
+ * first request of the operation, the second attempt fails only the second request, and so on,
+ * until an attempt completes without reaching the request to fail.
  *
  * Each attempt must work, or fail with ENOMEM or EFAULT and leave nothing behind. After some of the
  * failures the operation is repeated without injection and must work. An allocation failure may
  * have no visible effect if the kernel can do without the memory.
  *
- * Only requests of the calling thread fail.
+ * Fault injection fails only requests of the calling thread.
  */
 #ifndef FAIL_NTH_H
 #define FAIL_NTH_H
@@ -62,8 +63,8 @@ static void arm_failure(unsigned int n)
 }
 
 /*
- * Reads the remaining count and disarms the injection. Until then, the injection may also fail this
- * function's read and write.
+ * Reads the remaining count and disarms the injection. Before it is disarmed, the injection may
+ * also fail this function's read and write.
  */
 static void disarm_failure(void)
 {

@@ -18,7 +18,8 @@
 #include <sys/uio.h>
 
 /*
- * Number of calls of each of the two users in a long run. Other runs make a quarter of this number.
+ * Number of calls of each of the two users in a long run. Runs that are not long make a quarter of
+ * this number.
  */
 #define NR_CALLS	40000
 #define ARENA	(64UL << 20)

@@ -69,7 +69,7 @@ static const char *const extras[] = {
 };
 
 /*
- * Writes a line of @nr numbers to @to. One line in four is made invalid, but not in its first
+ * Writes a line of @nr numbers to @to. Makes one line in four invalid, but never changes the first
  * @keep numbers.
  */
 static size_t make_line(char *to, size_t room, const long *numbers, int nr, int keep)

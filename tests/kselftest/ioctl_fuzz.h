@@ -6,8 +6,8 @@
  * Each field of a structure has a kind. In half of the calls every field has a value that is valid
  * for its kind. In the other half one field in four has a value that is likely to be handled
  * wrongly. Structures are placed at odd addresses, at the end of a page, in read-only memory, or
- * partly or wholly in memory that is not mapped; or a second thread changes a structure during the
- * call. The bytes around each structure must not change.
+ * partly or wholly in memory that is not mapped. In some calls a second thread changes a structure
+ * during the call. The bytes around each structure must not change.
  *
  * ioctl_fuzz_calls.h makes the calls; ioctl_fuzz_run.h starts the processes that make them.
  */
@@ -175,7 +175,7 @@ static void areas_map(void)
 	}
 }
 
-/* A child of fork() maps areas of its own, because it would share the areas of its parent. */
+/* A child of fork() replaces the areas, because it would share the areas of its parent. */
 static void remap_areas(void)
 {
 	for (int i = 0; i < NR_AREAS; i++) {

@@ -365,7 +365,7 @@ static void do_variants(int row, const struct open_fd *opened, unsigned long arg
 	__u64 nr = program->nr_calls;
 
 	/*
-	 * Programs with few ioctls make few variants. Otherwise most calls of these programs would
+	 * Programs with few ioctls make few variants, because otherwise most of their calls would
 	 * be variants.
 	 */
 	for (__u64 n = random_below(1 + (nr < MAX_VARIANTS ? nr : MAX_VARIANTS)); n; n--) {
@@ -401,8 +401,8 @@ static void do_call(void)
 	char *device;
 
 	/*
-	 * Skips three of four calls that create an object. Otherwise most descriptors would belong
-	 * to new objects, whose close takes long.
+	 * Skips three of four calls that create an object. Without this limit, most descriptors
+	 * would belong to new objects, whose close takes long.
 	 */
 	if (call->new_role && random_below(4))
 		return;
@@ -449,7 +449,10 @@ static void do_call(void)
 	if (ret >= 0)
 		collect_numbers();
 	if (!call->new_role) {
-		/* Variants of a refused call are rare, because most of them are refused as well. */
+		/*
+		 * Makes few variants of a refused call, because most such variants are refused as
+		 * well.
+		 */
 		if (o && !gen.size_is_wrong && o->guarded && arg == (unsigned long)o->at &&
 		    (ret >= 0 || !random_below(4)))
 			do_variants(row, opened, arg);

@@ -5,9 +5,9 @@
  *
  * Tests the memory charges for sampling buffers and for self pages (from which a thread reads its
  * own counters). The memory is charged to the control group and to the user who created the
- * context, and to the owner of a user namespace for all users in the namespace. A call that would
- * exceed a limit fails. Pages that a process drops with MADV_DONTNEED are mapped again with the
- * same contents.
+ * context. Memory of a user in a user namespace is also charged to the owner of the namespace. A
+ * call that would exceed a limit fails. Pages that a process drops with MADV_DONTNEED are mapped
+ * again with the same contents.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -51,8 +51,8 @@ static long long cgroup_value(const char *file, const char *word)
 }
 
 /*
- * Creates up to @max buffers of @size bytes, until one is refused. Then sets `go` to 1 and keeps
- * the buffers until the parent changes `go`.
+ * Creates up to @max buffers of @size bytes, until one is refused. After the refusal, sets `go`
+ * to 1 and keeps the buffers until the parent changes `go`.
  */
 static void create_until_refused(struct child_report *report, int max, int size)
 {

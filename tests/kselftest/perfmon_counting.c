@@ -5,9 +5,9 @@
  * gate: pmu-skylake pmu-k8 pmu-amd2
  * timeout: 200
  *
- * Contexts of /dev/perfmon (PMU registers of a thread or a CPU) count exactly on each model of
- * the emulated PMU: the calling thread, another thread, a CPU, and 64 threads with one context
- * each. The counts agree with perf's counts.
+ * Tests that contexts of /dev/perfmon (PMU registers of a thread or a CPU) count exactly on each
+ * model of the emulated PMU. The contexts count the calling thread, another thread, a CPU, and 64
+ * threads with one context each. The counts must agree with perf's counts.
  */
 #include "perfmon.h"
 #include <pthread.h>

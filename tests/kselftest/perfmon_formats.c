@@ -4,10 +4,10 @@
  * guest: plain
  * timeout: 600
  *
- * Tests the sampling formats, which are modules that write sample buffers: the arguments that they
- * refuse, sampling of a thread and of a CPU by clocks, which every machine has, and throttling of
- * periods that are too short. perfmon_ring.c tests rings that are read while the kernel writes
- * them.
+ * Tests the sampling formats, which are modules that write sample buffers. Each format must refuse
+ * invalid arguments. The test samples a thread and a CPU by clocks, which every machine has.
+ * Periods that are too short must be throttled. perfmon_ring.c tests rings that are read while the
+ * kernel writes them.
  */
 #include "kselftest_pc.h"
 #include <signal.h>
@@ -176,9 +176,9 @@ static void test_nway(void)
 }
 
 /*
- * Spins until the histogram has @samples samples. The loop makes no system call. It does not use
- * burn(), which reads a clock every 20,000 instructions: in the emulator, the read may take longer
- * than these instructions. The number of rounds is limited in case samples are missing.
+ * Spins until the histogram has @samples samples. The loop makes no system call. The loop does not
+ * use burn(), which reads a clock every 20,000 instructions: in the emulator, the read may take
+ * longer than these instructions. The number of rounds is limited in case samples are missing.
  */
 static __attribute__((noinline, noclone))
 void spin_until_samples(const volatile struct perfmon_histogram *h, __u64 samples)

@@ -178,8 +178,8 @@ static void test_other_cpu(const char *when)
 }
 
 /*
- * State of a PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog. This PERFMON_LOAD
- * waits for a kernel worker on CPU 1.
+ * State of a PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog. The call waits for
+ * a kernel worker on CPU 1.
  */
 static struct {
 	volatile pid_t tid;

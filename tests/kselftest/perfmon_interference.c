@@ -114,8 +114,8 @@ static __u64 count_self_repeatedly(int *rc)
 }
 
 /*
- * A thread counts itself again and again. Such self-monitoring interrupts no other CPU and waits
- * for no grace period.
+ * A thread counts itself again and again. A thread that counts itself must not interrupt other
+ * CPUs, and must not wait for an RCU grace period.
  */
 static void test_repeated_self(void)
 {
@@ -371,8 +371,8 @@ static void test_dead_context(void)
 }
 
 /*
- * A user's context is loaded on a thread. An administrator's context then displaces the user's
- * context.
+ * A user's context is loaded on a thread. An administrator's context displaces the user's context
+ * from the thread.
  */
 static void test_displaced(void)
 {

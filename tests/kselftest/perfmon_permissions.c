@@ -302,7 +302,7 @@ static void test_exec(mode_t mode, bool expect_end, const char *what)
 	unlink(PROGRAM_COPY);
 }
 
-/* Changes of a process while another process of the same user monitors it. */
+/* Changes that a process makes while another process of the same user monitors it. */
 enum change { UNDUMPABLE, OTHER_USER, OTHER_NAMESPACE, OTHER_PROGRAM };
 
 static void apply_change(enum change change)
@@ -315,8 +315,8 @@ static void apply_change(enum change change)
 		if (setresuid(1001, 1001, 1001))
 			_exit(95);
 		/*
-		 * Only the user ID is to differ, so the process is made dumpable again after the
-		 * change of user.
+		 * The change of user also makes the process undumpable. Makes it dumpable again, so
+		 * that only the user ID differs.
 		 */
 		prctl(PR_SET_DUMPABLE, 1);
 		break;

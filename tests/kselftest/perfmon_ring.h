@@ -113,7 +113,8 @@ static __u64 count_overflows(int fd)
 	__u64 since = pfm_read_pmd(fd, source->pmd) + source->period;
 
 	/*
-	 * The two PMDs do not start and stop at the same instruction, so the quotient is rounded.
+	 * The sampling PMD and the counting PMD do not start and stop at the same instruction, so
+	 * the quotient is rounded.
 	 */
 	return (total - since + source->period / 2) / source->period;
 }

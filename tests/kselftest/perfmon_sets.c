@@ -328,8 +328,8 @@ static void test_switch_count(__u64 extra)
 }
 
 /*
- * Only the CPU time of the thread counts for a timeout. The remaining time is kept while the thread
- * sleeps.
+ * Only the CPU time of the thread counts for a timeout. The remaining time of a timeout is kept
+ * while the thread sleeps.
  */
 static void test_sleep(void)
 {
@@ -585,7 +585,7 @@ static void test_until_exit(void)
 }
 
 /*
- * CPU 1 goes offline: the counts up to then stay readable. When the CPU is online again, nothing is
+ * CPU 1 goes offline: the counts until then stay readable. When the CPU is online again, nothing is
  * counted until the context is loaded again.
  */
 static void test_cpu_offline(void)

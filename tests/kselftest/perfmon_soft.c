@@ -3,9 +3,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Tests contexts that use no PMU: their soft registers, which count events of the kernel for
- * threads and CPUs, registers that read instances of the counter pages, and a context that several
- * processes share.
+ * Tests contexts that use no PMU. Their soft registers count events of the kernel for threads and
+ * CPUs, or read instances of the counter pages. Also tests a context that several processes share.
  */
 #include "perfmon.h"
 #include <pthread.h>

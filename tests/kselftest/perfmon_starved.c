@@ -6,10 +6,10 @@
  *
  * Tests storms of overflow NMIs that leave a CPU no time for anything but NMIs and ticks (row 9.2
  * of Documentation/rows.md). A thread samples its own system calls, including the kernel's handling
- * of the overflows: an NMI finds the lock of the context held, or the next NMI is due when the
- * handler returns. The module test_driver makes each NMI longer, as a hypervisor or other handlers
- * would. Sampling must pause, so that the thread makes progress, both alone and beside a counting
- * context of the CPU.
+ * of the overflows. As a result, an NMI may find the lock of the context held, or the next NMI may
+ * be due when the handler returns. The module test_driver makes each NMI longer, as a hypervisor or
+ * other handlers would. Sampling must pause, so that the thread makes progress, both alone and
+ * beside a counting context of the CPU.
  */
 #include "sampling.h"
 

@@ -62,9 +62,9 @@ static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 
 /*
  * Samples until the buffer reports lost samples. Checks that both counters have counted the same,
- * and returns the number of samples that the buffer must have: the periods without the lost ones.
- * @throttled is NULL for a ring, whose records have the throttled times. @r is the ring, or NULL
- * for other formats.
+ * and returns the number of samples that the buffer must have: the number of periods minus the
+ * number of lost samples. @throttled is NULL for a ring, whose records have the throttled times. @r
+ * is the ring, or NULL for other formats.
  */
 static __u64 sample_until_lost(int fd, const volatile __u64 *lost, const volatile __u64 *throttled,
 			       const struct ring *r, const char *format)

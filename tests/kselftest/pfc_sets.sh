@@ -25,9 +25,9 @@ many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:
 # emulator.
 #
 # 40 runs of the program are enough to find error bars that are too narrow. make test measures 8
-# runs and requires a smaller share of good runs. This finds error bars that are zero, or a quarter
-# of the right width. To compare with perf: make vm GUEST=debian-skylake CMD='LONG=1 RUNS=100 sh
-# /tests/pfc_sets.sh'
+# runs and requires a smaller share of good runs. A test of 8 runs finds error bars that are zero,
+# or a quarter of the right width. To compare with perf: make vm GUEST=debian-skylake CMD='LONG=1
+# RUNS=100 sh /tests/pfc_sets.sh'
 share=75 phases=160 default_runs=8
 [ -z "${LONG:-}" ] || share=95 phases=300 default_runs=40
 RUNS=${RUNS:-$default_runs}

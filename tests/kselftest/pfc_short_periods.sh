@@ -7,9 +7,9 @@
 #
 # pfc must report counts that are incomplete and samples that were not taken, as text, CSV and JSON.
 # In the guest pmu-unequal, CPU 1 has counters 0 to 3 and CPU 0 has eight. pfc uses the counters
-# that all known CPUs have, or with -C all CPUs of the list. A CPU that goes online later may lack
-# some of these counters; a thread is not counted while it runs on that CPU. A context ends early
-# when an administrator's context takes its registers.
+# that all known CPUs have. With -C, pfc uses the counters that all CPUs of the list have. A CPU
+# that goes online later may lack some of these counters; a thread is not counted while it runs on
+# that CPU. A context ends early when an administrator's context takes its registers.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

@@ -7,8 +7,8 @@
  *
  * Tests CPUs of one machine that differ. In the guest pmu-unequal CPU 0 has general counters 0 to 7
  * and CPU 1 has 0 to 3. In the guest pmu-hybrid CPU 0 is of core type 0x40 and has 8 general and 4
- * fixed counters, and CPU 1 is of core type 0x20 and has 6 general and 3 fixed counters. In the
- * guest pmu-nameless leaf 7 of CPUID reports a hybrid processor, and leaf 0x1a is missing.
+ * fixed counters. CPU 1 of this guest is of core type 0x20 and has 6 general and 3 fixed counters.
+ * In the guest pmu-nameless leaf 7 of CPUID reports a hybrid processor, and leaf 0x1a is missing.
  */
 #include "sampling.h"
 
@@ -215,8 +215,8 @@ static void test_cpu0_counter(pid_t pid)
 }
 
 /*
- * The self page offers no counters on a CPU that lacks one of the context's counters. A reader then
- * has to use a system call.
+ * The self page offers no counters on a CPU that lacks one of the context's counters. On such a
+ * CPU, a reader has to use a system call.
  */
 static void test_self_page(void)
 {

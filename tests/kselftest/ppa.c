@@ -186,7 +186,8 @@ static void test_known_work(void)
 	start_work(&k);
 	/*
 	 * If the host stops the CPU between the scheduler's and the module's reading of the clock,
-	 * the two times differ. Such stops are rare, so the test repeats the work.
+	 * the two times differ. The host rarely stops the CPU at this point, so the test repeats
+	 * the work.
 	 */
 	for (i = 0; i < 9 && !matches_scheduler(&k); i++) {
 		end_work(&k);

@@ -5,8 +5,8 @@
  * timeout: 600
  *
  * Turns process accounting on and off, again and again, while tasks start and end and packets are
- * sent. Each time all tasks are accounted, and at the end no probe is left attached. In a guest,
- * the argument N sets the number of repetitions.
+ * sent. After each start all tasks must be accounted. At the end no probe may be left attached. In
+ * a guest, the argument N sets the number of repetitions.
  */
 #include "ppa.h"
 #include <netinet/in.h>

@@ -3,11 +3,11 @@
  * timeout: 600
  * guest: probes
  *
- * Tests everything at once: CPUs are taken offline and online, chunks are appended, drivers and
- * providers load and unload, children with mappings run and are killed, instances are added,
- * deleted and updated from every context. Meanwhile readers, pfc and hostile mapping calls run.
- * Each of these roles is a process, and stores its results in shared memory. At the end every count
- * is exact.
+ * Tests everything at once: CPUs are taken offline and online, chunks are appended, and drivers and
+ * providers load and unload. Children with mappings run and are killed. Instances are added,
+ * deleted and updated from every context. Readers, pfc and hostile mapping calls run at the same
+ * time. Each activity is a role: a process that stores its results in shared memory. At the end
+ * every count is exact.
  *
  * stress_all.h lists the events that must happen with their minimum numbers, and the errors that
  * must not happen.

@@ -5,10 +5,10 @@
  * timeout: 120
  *
  * Tests system calls of the ABIs x86_64, i386 and x32, in which the same number means different
- * calls. Events of the marker kernel:sys_enter have the ABI in addition to the number, `pfc trace`
- * names the call by the table of its ABI, and process accounting recognises sched_yield() in each
- * ABI. This program makes i386 calls by int 0x80, and x32 calls by their numbers. A kernel without
- * x32 fails x32 calls with ENOSYS, but their events are the same.
+ * calls. Events of the marker kernel:sys_enter have the ABI in addition to the number. `pfc trace`
+ * names a call by the table of its ABI. Process accounting recognises sched_yield() in each ABI.
+ * This program makes i386 calls by int 0x80, and x32 calls by their numbers. A kernel without x32
+ * fails x32 calls with ENOSYS, but their events are the same.
  */
 #include "ppa.h"
 #include "trace.h"

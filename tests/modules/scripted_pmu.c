@@ -9,7 +9,7 @@
  *	pmu FIELD VALUE		pmc ROW FIELD VALUE	pmd ROW FIELD VALUE
  *	null			registers NULL
  *
- * The other parameters control the callbacks, and can be written at any time.
+ * The parameters other than "edit" control the callbacks, and can be written at any time.
  */
 #include <linux/delay.h>
 #include <linux/hash.h>

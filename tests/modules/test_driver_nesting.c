@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Nested updates by tasks, by a timer interrupt, by NMIs and by a kprobe, on every CPU at the same
- * time, each in the middle of updates of the others. test_driver.c includes this file.
+ * Makes nested updates by tasks, by a timer interrupt, by NMIs and by a kprobe, on every CPU at the
+ * same time. Each source updates in the middle of updates of the other sources. test_driver.c
+ * includes this file.
  *
  *	task           begin . a . PROBE_POINT . NMI to this CPU . b . end
  *	timer (hard)   begin . a . PROBE_POINT . NMI to this CPU . b . end, NMI to another CPU

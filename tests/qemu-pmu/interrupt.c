@@ -100,7 +100,8 @@ void x86_pmu_elapse(X86PMU *pmu, int64_t insns)
 
             pmu->spurious_due = pmu->config.spurious;
             /*
-             * Only if the LVTPC entry is set to NMI, because a handler exists then.
+             * Raised only if the LVTPC entry is set to NMI, so that a handler
+             * exists.
              */
             if (apic_pmi_is_nmi(pmu->cpu->apic_state)) {
                 cpu_interrupt(CPU(pmu->cpu), CPU_INTERRUPT_NMI);
