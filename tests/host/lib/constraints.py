@@ -60,7 +60,7 @@ def read_constraints(path):
             of_model.setdefault(case, []).extend(f for f in found if f not in of_model[case])
 
     def tables_set_by(line):
-        """Returns the tables that a line sets, by itself or by a call."""
+        """Returns the tables that a line of code sets, directly or by calling an init function."""
         found = []
         if match := SETS_RULES.search(line):
             found.append(("rules", match[1]))
