@@ -155,8 +155,8 @@ print_missing() {
 			;;
 		# The source of each program in /usr/libexec/perfcounters is in tools/deb.
 		/usr/libexec/perfcounters/*) [ -e "$TOP/tools/deb/${words[0]##*/}" ] || echo "${words[0]}" ;;
-		# These tools (for firmware and PCP) are not checked, because the root file system
-		# of the tool chain does not have them.
+		# mokutil, reboot, pminfo and pmrep are not checked, because the root file system of
+		# the tool chain does not have these tools.
 		mokutil | reboot | pminfo | pmrep) ;;
 		*/*) ;;
 		*) command -v "${words[0]}" >/dev/null || echo "${words[0]}" ;;

@@ -40,7 +40,9 @@ static const struct field ctx_cpu[] = {
 static const struct shape thread_shape = SHAPE(struct pfarg_ctx, ctx_thread);
 static const struct shape cpu_shape = SHAPE(struct pfarg_ctx, ctx_cpu);
 
-/* Formats: the shape of each format's argument and the shape of the call */
+/*
+ * Formats: a shape (description of a structure) for the argument of each format and for the call
+ */
 
 static const struct field dfl_arg[] = {
 	NUMBERS(struct pfm_dfl_smpl_arg, buf_size, K_BYTES, 4096, 65536),

@@ -141,8 +141,8 @@ static void test_first_write(void)
 }
 
 /*
- * A user can have as many contexts as user_kb allows. The limit of one user does not affect root
- * and other users.
+ * A user can have as many contexts as the module parameter user_kb allows. The limit of one user
+ * does not affect root and other users.
  */
 static void test_user_kb(void)
 {

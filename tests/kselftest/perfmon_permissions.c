@@ -315,8 +315,8 @@ static void apply_change(enum change change)
 		if (setresuid(1001, 1001, 1001))
 			_exit(95);
 		/*
-		 * The change of user also makes the process undumpable. Makes it dumpable again, so
-		 * that only the user ID differs.
+		 * The change of user also makes the process undumpable. Makes the process dumpable
+		 * again, so that only the user ID differs.
 		 */
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
@@ -369,9 +369,9 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 #define UNNOTICED	64	/* a call of the monitor did not notice the change */
 
 /*
- * Monitors a child that makes the change. Returns a mask of the observations: COUNTED, MESSAGE (a
- * message arrived), DETACHED (PERFMON_START is ESRCH), COUNTED_AFTER and UNNOTICED. If @calls is
- * set, the monitor makes a call before the thread runs again.
+ * Monitors a child that makes the change @change. Returns a mask of the observations: COUNTED,
+ * MESSAGE (a message arrived), DETACHED (PERFMON_START is ESRCH), COUNTED_AFTER and UNNOTICED. If
+ * @calls is set, the monitor makes a call before the thread runs again.
  */
 static int monitor_change(enum change change, bool calls)
 {

@@ -2,8 +2,8 @@
 /*
  * scripted_pmu: a PMU description that misbehaves on command, for tests.
  *
- * The registers are set when the module is loaded: the parameter "edit" changes the valid
- * description below before it is registered. insmod returns the result of perfmon_pmu_register().
+ * The parameter "edit" is read when the module is loaded: it changes the valid description below
+ * before init registers the description. insmod returns the result of perfmon_pmu_register().
  * Edits are separated by semicolons:
  *
  *	pmu FIELD VALUE		pmc ROW FIELD VALUE	pmd ROW FIELD VALUE

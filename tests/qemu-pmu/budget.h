@@ -63,7 +63,10 @@ bool insn_budget_shorten(CPUState *cpu, const TranslationBlock *tb);
 void insn_budget_gen_check(DisasContextBase *db, uint32_t cflags);
 void insn_budget_gen_take(DisasContextBase *db, uint32_t cflags);
 void insn_budget_gen_end(DisasContextBase *db, uint32_t cflags);
-/* Generates the code that returns 1, for an instruction that is executed again. */
+/*
+ * Generates code that adds 1 to the budget, for an instruction that is executed
+ * again.
+ */
 void insn_budget_gen_refund(DisasContextBase *db);
 
 #endif

@@ -37,7 +37,7 @@ offered() {
 			print index(v, pinned) == 1 ? 0 : 1, NR, $0 }' | sort -k1,1n -k2,2nr | cut -d' ' -f3
 }
 
-# Unpacks and patches the source of a version into $work/source.
+# Unpacks the source of a version of QEMU to $work/source, and patches the source.
 source_of() { # source_of VERSION
 	remove "$work"
 	mkdir -p "$downloads" "$work"
