@@ -14,8 +14,8 @@ trap 'rm -rf "$out"' EXIT
 . "$TOP/tests/host/lib/ktap.sh"
 
 cd "$KBUILD_OUT" || exit 1
-# Kbuild keeps the command of each object in a file. Options of the command about generated code are
-# removed below, as rustdoc does not support them.
+# Kbuild stores the command that compiled each object in a file (.cmd). Options of the command about
+# generated code are removed below, as rustdoc does not support them.
 crates=()
 [ -z "${LONG:-}" ] || mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd | sort)
 headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)

@@ -49,7 +49,7 @@ c=$(code "$test_driver" test_driver_inline_hist)
 result "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is incremented by one instruction" "$c"
 
 # The count includes all paths of perf_adjust(), among them the jump to the end for an invalid
-# number.
+# instance number.
 c=$(code "$out/src/perfcounters/perfcounters.ko" perf_adjust)
 sed 's/^/# perf_adjust: /' <<<"$c"
 hot=$(grep -vc '@__SCT__preempt_schedule' <<<"$c")
@@ -62,8 +62,9 @@ result "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//'
 	"0.8 perf_adjust: flag, value, flag, one instruction each" "$c"
 result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust: no locked instruction and no fence" "$c"
 
-# Expected per-CPU accesses of the sample driver in Rust: a group of two updates between changes of
-# the preempt count, a bucket of a histogram, then stores to gauges and updates of peaks.
+# The sample driver in Rust must have these per-CPU accesses: a group of two updates between changes
+# of the preempt count, an update of a histogram's bucket, then stores to gauges and updates of
+# peaks.
 rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
 grep -qE '^inc[lq] incq add add addq dec[lq] add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
 result $? "0.8 Rust interface: the same single instructions as in C" "$rust"
@@ -72,9 +73,10 @@ panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')
 [ -z "$panics" ] && nm "$out/src/engine/engine.o" | grep -q ' [tT] '
 result $? "rig engine: its code refers to no function that panics" "$panics"
 
-# Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions of
-# set-up may contain calls of panic(): those that load, attach, add and allocate, and calls of
-# contexts that copy lists. Functions that access registers must not contain calls of panic().
+# Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions that
+# run outside the fast paths may contain calls of panic(): functions that load, attach, add or
+# allocate, and calls that copy lists. Functions that access PMU registers must not contain calls of
+# panic().
 panics=$(for ko in "$out"/src/*/*.ko; do
 	objdump -dr --no-show-raw-insn "$ko" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
 		/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'

@@ -3,8 +3,8 @@
 #
 # Checks the comments and pages about memory orderings and locks. Each ordering in the code of the
 # modules names its partner in a comment. The table in Documentation/barriers.md has the number of
-# orderings in each file and their partners. The table must therefore be reviewed when an ordering
-# is added or removed. Each lock is in the table of Documentation/architecture.md.
+# orderings in each file and their partners. The table must be reviewed when an ordering is added or
+# removed. Each lock is in the table of Documentation/architecture.md.
 
 # shellcheck disable=SC2016
 set -u

@@ -4,7 +4,8 @@
  * worlds: stock
  * timeout: 120
  *
- * Sampling buffers and rings of the largest size (1 GiB). A size of more than 1 GiB is refused.
+ * Creates sampling buffers and rings of the largest size, 1 GiB. A size of more than 1 GiB must
+ * be refused.
  */
 #include "memory.h"
 #include "sampling.h"

@@ -4,11 +4,11 @@
  * worlds: stock debug
  * timeout: 120
  *
- * System calls of the ABIs x86_64, i386 and x32, whose numbers mean different calls. The kernel's
- * marker kernel:sys_enter has the ABI beside the number, `pfc trace` names the call by the table of
- * its ABI, and process accounting recognises sched_yield() in each ABI. This program makes i386
- * calls by int 0x80, and x32 calls by their numbers. A kernel without x32 fails these with ENOSYS,
- * but the event is the same.
+ * Tests system calls of the ABIs x86_64, i386 and x32, in which the same number means different
+ * calls. Events of the marker kernel:sys_enter have the ABI in addition to the number. `pfc trace`
+ * names a call by the table of its ABI. Process accounting recognises sched_yield() in each ABI.
+ * This program makes i386 calls by int 0x80, and x32 calls by their numbers. A kernel without x32
+ * fails x32 calls with ENOSYS, but their events are the same.
  */
 #include "ppa.h"
 #include "trace.h"
@@ -140,7 +140,7 @@ static void test_yields(void)
 	dev = ppa_open();
 	pin_to_cpu(0);
 	fflush(stdout);
-	/* Another task to yield to, on the same CPU. */
+	/* Starts another task on the same CPU, to which this task yields. */
 	other = fork();
 	if (!other)
 		for (;;)
