@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 300
+# cargo: debug
 #
 # Checks that babeltrace2 reads the CTF 2 that pfc trace writes. The traces are synthetic, and each
 # event must have its fields and its time. babeltrace2 must not warn, except about lost events.
