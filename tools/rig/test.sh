@@ -101,10 +101,11 @@ host_jobs() {
 }
 
 # boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. The programs of
-# a guest are split over several boots if they need 300 s or more (600 s on debug kernels), so that
-# no single boot delays the end of the test run.
+# a guest are split over several boots if they need 200 s or more (300 s in make test-all, 600 s on
+# debug kernels), so that no single boot delays the end of the test run.
 boots_of() {
-	local world=$1 most=300 guest name limit label
+	local world=$1 most guest name limit label
+	if [ -n "$ALL" ]; then most=300; else most=200; fi
 	[ "$world" = stock ] || most=600
 	programs_of "$world" | while read -r guest name limit; do
 		label=$world/$guest
