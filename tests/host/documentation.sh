@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 900
+# cargo: debug
 #
 # Tests the pages of the documentation. Runs the code blocks for the host, compares excerpts with
 # their files, and follows links. Also checks the commands of blocks that no test can run. The words
@@ -62,34 +63,42 @@ prepare() {
 		esac
 	done < <(grep "^$1 " "$blocks/index")
 }
-# run_command DIRECTORY COMMAND: runs a command. A command whose comment contains "until" gets a
-# SIGINT after 20 * PATIENCE seconds.
+# run_command DIRECTORY COMMAND: runs a command. A command whose comment contains "until" is
+# interrupted after it has printed something on its standard output. The output is in the files said
+# and errors.
 run_command() {
-	local rc=0 limit
-	limit=$((600 * PATIENCE))
-	[[ $2 != *'#'*until* ]] || limit=$((20 * PATIENCE))
-	# These variables name a kernel tree, modules and tools that are built already, so that the
-	# command does not build them again.
-	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$TARGET \
-		timeout -k 10 -s INT $limit sh -c "$2" >"$work/said" 2>&1 </dev/null) || rc=$?
-	# A command that runs until Ctrl-C must have printed something.
-	if [[ $2 == *'#'*until* ]] && { [ $rc = 124 ] || [ $rc = 130 ]; }; then
-		rc=0
+	local rc=0 pid
+	rm -f "$work/said"
+	: >"$work/said"
+	# The variables name the kernel tree, modules and tools that are built already, so that they
+	# are not built again. Without --default-signal, a background command of a script ignores
+	# SIGINT.
+	(cd "$1" && exec env --default-signal=INT DOCUMENTATION_TEST=$$ "KDIR=$KTREE" "BUILT=$KBUILD_OUT" "CARGO_TARGET_DIR=$TARGET" \
+		timeout -k 10 -s INT $((600 * PATIENCE)) sh -c "$2" >"$work/said" 2>"$work/errors" </dev/null) &
+	pid=$!
+	if [[ $2 == *'#'*until* ]]; then
+		within $((600 * PATIENCE)) has_printed "$pid"
+		kill -INT "$pid" 2>/dev/null
+		wait "$pid" || rc=$?
+		[ $rc != 130 ] || rc=0
 		[ -s "$work/said" ] || rc=1
+	else
+		wait "$pid" || rc=$?
 	fi
 	case $2 in *'&') within $((300 * PATIENCE)) is_running "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
 	return $rc
 }
+# has_printed PID: true if the command has printed something, or has ended.
+has_printed() { [ -s "$work/said" ] || ! kill -0 "$1" 2>/dev/null; }
 # is_running PATTERN: true if a process executes a program whose path matches PATTERN.
 is_running() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
-# within SECONDS COMMAND...: repeats a command until it succeeds. Fails if the command does not
-# succeed within SECONDS tries, one a second.
+# within SECONDS COMMAND...: repeats a command until it succeeds, five times a second.
 within() {
-	local left=$1
+	local left=$((5 * $1))
 	shift
 	until "$@" >/dev/null; do
 		[ $((left -= 1)) -gt 0 ] || return 1
-		sleep 1
+		sleep 0.2
 	done
 }
 
@@ -198,7 +207,7 @@ while read -r page line _; do
 		at=$dir
 		[[ $command != *"cd tools"* ]] || at=$TOP
 		run_command "$at" "$command"
-		result $? "$page: $(sed 's/ *#.*//' <<<"$command")" "$(tail -n 20 "$work/said")"
+		result $? "$page: $(sed 's/ *#.*//' <<<"$command")" "$(tail -n 20 "$work/said" "$work/errors")"
 	done < <(commands "$page" "$line")
 done < <(blocks_of 'sh host$')
 

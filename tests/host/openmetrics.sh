@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 900
+# cargo: debug
 #
 # Checks that the parser of the Python client of Prometheus reads the output of pfc export. A
 # program simulates /dev/perfcounters. The simulated counters change until the test kills the

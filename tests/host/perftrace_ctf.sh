@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 300
+# cargo: debug
 #
 # Checks that babeltrace2 reads the CTF 2 that pfc trace writes. The traces are synthetic.
 # babeltrace2 must print each event with the fields and the time that it was written with.

@@ -25,7 +25,7 @@ make_clone "$work/b/project"
 # run_in_clone DIRECTORY SCRIPT: runs a script in a clone, after lib.sh.
 run_in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
-plan 22
+plan 24
 one=$(run_in_clone "$work/a" 'echo "$CLONE"') two=$(run_in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig clones: two clones of the same name have a directory each in the cache" "$one $two"
 as_wanted "rig clones: the directory in the cache has the path of the clone" "$(cat "$one/path" "$two/path")" "$work/a/project
@@ -221,6 +221,36 @@ touch "$work/mine/own"
 	begin_target
 )
 as_wanted "rig target: an existing target directory is kept" "$(ls "$work/mine")" own
+
+# A project that is cloned again at the same path: the file "old" has the contents of the last build.
+git_in() { git -C "$work/project" -c user.name=x -c user.email=x@localhost "$@" >/dev/null 2>&1; }
+mkdir -p "$work/project" "$work/clone"
+git_in init
+echo 1 >"$work/project/old"
+echo 1 >"$work/project/changed"
+git_in add -A
+git_in commit -m x
+times_of() {
+	(
+		TOP=$work/project CLONE=$work/clone
+		# shellcheck source=tools/rig/file_times.sh
+		. "$rig/file_times.sh"
+		restore_times
+		stat -c '%n %Y' "$TOP"/{old,changed} | sed "s,.*/,,; s, $EPOCHSECONDS$, now,; s, $((EPOCHSECONDS - 1))$, now,"
+	)
+}
+times_of >/dev/null
+sed -i '2,$s/ [0-9]* / 1000000000 /' "$work/clone/times"
+git clone -q "$work/project" "$work/again"
+rm -rf "$work/project"
+mv "$work/again" "$work/project"
+echo 2 >"$work/project/changed"
+git_in commit -a -m y
+as_wanted "rig times: in a new clone at the same path, a file without changes has the time of the last build" \
+	"$(times_of)" $'old 1000000000\nchanged now'
+echo 3 >"$work/project/changed"
+times_of >/dev/null
+as_wanted "rig times: the list is removed before a build of files that are not committed" "$(ls "$work/clone")" ""
 
 cat >"$work/times" <<'END'
 part set-up base 1000 1060 50.5

@@ -31,6 +31,8 @@
 /* Each program uses only some of these functions. */
 #pragma GCC diagnostic ignored "-Wunused-function"
 
+#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
+
 /* KTAP */
 
 static int ksft_planned, ksft_done, ksft_failed;

@@ -21,7 +21,6 @@
 #define HOT_NAME	"alpha_hot"
 #define TWIN_NAME	"betaa_hot"
 #define LOOPS		20000
-#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 
 static char own_path[200];
 static volatile __u64 work_done;

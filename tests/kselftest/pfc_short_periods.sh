@@ -13,6 +13,7 @@
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
+own_mounts
 
 program=/tests/pfc_follow
 parameters=/sys/module/perfcounters/parameters
@@ -138,9 +139,12 @@ test_throttled_report() {
 	[ "${times:-0}" -gt 0 ] && [ "${ms:-0}" -gt 0 ]
 }
 test_throttled_in_file() {
+	begin_few_symbols
 	pfc report -i x >table
+	pfc report --json -i x >json
+	end_few_symbols
 	grep '^#' table
-	grep -qx "# Throttled: $times times" table && pfc report --json -i x | grep -q "\"throttled\":$times"
+	grep -qx "# Throttled: $times times" table && grep -q "\"throttled\":$times" json
 }
 cd /tmp || exit 1
 unload_modules

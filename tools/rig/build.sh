@@ -3,9 +3,10 @@
 #
 # Builds the kernel modules and the user tools (make, make modules, make tools).
 #
-# Usage: build.sh [modules] [tools] [image]    (without an argument builds modules and tools)
+# Usage: build.sh [modules] [tools] [tests] [image]    (without an argument builds modules and tools)
 #   modules  the kernel modules
 #   tools    the programs of the workspace tools/, libperfmon and libperftrace
+#   tests    the programs of cargo test
 #   image    the guest's initramfs, for which modules and tools must be built already
 #
 # With WORLD=debug or WORLD=kcsan, modules or image are built for that debug kernel, which is built
@@ -14,6 +15,8 @@
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=tools/rig/file_times.sh
+. "$TOP/tools/rig/file_times.sh"
 world=${WORLD:-stock}
 
 # errors LOG: prints the compilers' errors in a log, each with the lines that follow it. If the log
@@ -102,6 +105,15 @@ tools() {
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace --target x86_64-unknown-linux-gnu
 }
 
+# Builds what cargo test runs, with the flags of job.sh.
+tests() {
+	set_up base
+	lock "$TARGET.lock" "the tools"
+	begin_target
+	built "tests" "$LOGS/tests.log" inside env "CARGO_TARGET_DIR=$TARGET" ${CI:+CARGO_INCREMENTAL=0} \
+		cargo test --manifest-path "$TOP/tools/Cargo.toml" --workspace --no-run --locked
+}
+
 image() {
 	local log=$LOGS/image.$world.log
 	enter_world "$world"
@@ -116,6 +128,7 @@ image() {
 }
 
 [ $# -gt 0 ] || set -- modules tools
+restore_times
 for what; do
 	case ${KDIR:+own-}$what in
 	own-modules) modules_for_kdir ;;
@@ -126,7 +139,7 @@ for what; do
 		built "libraries" "$LOGS/libraries.log" env "CARGO_TARGET_DIR=$CLONE/target" \
 			cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace
 		;;
-	modules | tools | image) "$what" ;;
-	*) die "build.sh: cannot build '$what'; it builds modules and tools and, without KDIR=, image" ;;
+	modules | tools | tests | image) "$what" ;;
+	*) die "build.sh: cannot build '$what'; it builds modules and tools and, without KDIR=, tests and image" ;;
 	esac
 done

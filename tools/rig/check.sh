@@ -52,7 +52,7 @@ clippy_kernel() {
 # selects, as files and not as patches. An expression that begins with "(" selects user programs.
 # Some types of messages are ignored: this source tree has no MAINTAINERS, Rust functions are
 # exported from C, and uapi headers cannot use BIT(). If $tables is set, types of messages about
-# macros are ignored as well.
+# macros are ignored as well, and if $writable is set, the type about files that everyone may write.
 checkpatch() {
 	local ignore=FILE_PATH_CHANGES,SPDX_LICENSE_TAG,AVOID_EXTERNS,EXPORT_SYMBOL,BIT_MACRO files
 	local -a command=(inside "$KTREE/scripts/checkpatch.pl" --no-tree --strict --terse --no-summary --show-types)
@@ -62,7 +62,7 @@ checkpatch() {
 	# test names. perfmon2 defines types, <inttypes.h> has mixed-case macros, and some tests
 	# expect ENOSYS.
 	[ "$1" != "(" ] || ignore+=,PREFER_KERNEL_TYPES,LONG_LINE_STRING,EMBEDDED_FUNCTION_NAME,STRING_FRAGMENTS,VOLATILE,PREFER_DEFINED_ATTRIBUTE_MACRO,STRCPY,NEW_TYPEDEFS,ENOSYS,CAMELCASE
-	ignore+=${tables:+,COMPLEX_MACRO,MACRO_ARG_REUSE,MACRO_ARG_PRECEDENCE}
+	ignore+=${tables:+,COMPLEX_MACRO,MACRO_ARG_REUSE,MACRO_ARG_PRECEDENCE}${writable:+,EXPORTED_WORLD_WRITABLE}
 	local rc=0
 	# shellcheck disable=SC2086
 	"${command[@]}" --ignore "$ignore" -f $files || rc=$?
@@ -102,7 +102,10 @@ LONG=1 checker "rustdoc, kernel-doc" host_script kerneldoc
 checker "SPDX lines, length of files" host_script headers
 checker "documented orderings and locks" host_script orderings
 checker "stable interfaces" host_script abi
-checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*'
+checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*' \
+	! -path './src/perfcounters/sys/shim/proc.c'
+# The mode of ppactl, as of the kernel's ns_last_pid, lets everyone write: a capability decides.
+writable=1 checker "checkpatch, files of /proc" checkpatch -path './src/perfcounters/sys/shim/proc.c'
 # Files in which the preprocessor splits fields, and files with C++, are left out, because
 # checkpatch does not know them.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \

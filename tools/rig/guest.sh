@@ -21,16 +21,24 @@ splat+='|Oops|Kernel panic|general protection fault|Call Trace:|unchecked MSR ac
 splat+='|soft lockup|hard LOCKUP|self-detected stall|detected stalls|detected expedited stalls|blocked for more than|blocked in I/O wait for more'
 
 # head_of FILE KEY DEFAULT: prints the value of a comment line "KEY: VALUE" among the first 40 lines
-# of a source file, or DEFAULT if there is no such line.
+# of a source file, or DEFAULT if there is no such line. The function starts no program, because a
+# test run calls it some 1,000 times before the first job.
 head_of() {
-	local v
-	v=$(head -n 40 "$1" | sed -nE "s#^(/\\*|//| \\*|\\#) *$2: *([^*]*[^* ]).*#\\2#p" | head -n 1)
-	echo "${v:-$3}"
+	local line n pattern="^(/\\*|//| \\*|#) *$2: *([^*]*[^* ])"
+	for ((n = 0; n < 40; n++)); do
+		IFS= read -r line || break
+		[[ $line =~ $pattern ]] || continue
+		printf '%s\n' "${BASH_REMATCH[2]}"
+		return
+	done <"$1"
+	printf '%s\n' "$3"
 }
 
 # limit_of FILE: prints a test's time limit on the stock kernel, in seconds.
 limit_of() {
-	head_of "$1" timeout 120 | sed 's/[^0-9].*//'
+	local limit
+	limit=$(head_of "$1" timeout 120)
+	echo "${limit%%[!0-9]*}"
 }
 
 # need_of GUEST WORLD NAME: prints the value that the function of a guest (in tests/vm/guests)
@@ -58,11 +66,12 @@ left_out() {
 # SECONDS is the time limit of the program. Programs that are left out are not printed but added to
 # $work/left-out.
 programs_of() {
-	local world=$1 f guest limit name
+	local world=$1 f guest limit name slow
+	slow=$(slowness "$world")
 	for f in "$TOP"/tests/kselftest/*.{c,sh}; do
 		[ -e "$f" ] && mentions "$f" && [[ " $(head_of "$f" worlds "stock debug kcsan") " == *" $world "* ]] || continue
 		name=$(basename "$f" .c)
-		limit=$(($(limit_of "$f") * $(slowness "$world")))
+		limit=$(($(limit_of "$f") * slow))
 		# shellcheck disable=SC2046 # words
 		for guest in $(each_guest $(head_of "$f" guest plain)); do
 			if left_out "$f" "$guest" "$world"; then
@@ -118,38 +127,42 @@ begin_guest() {
 # guest that stops reporting is killed. A guest that has reported nothing after TIMEOUT seconds is
 # booted once more, because none of the modules under test was loaded in the guest yet.
 follow() {
-	local pid=$1 world=$2 dir=$4 again="" begun=0 ended=0 new prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
-	local results=$dir/results label=$2/$3 ups=0 clocks=""
+	local pid=$1 world=$2 dir=$4 again="" ended=0 prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
+	local results=$dir/results label=$2/$3 clocks="" part="" line news reopen="" nap
 	label=${label%/plain}
-	# lines KEY: prints the lines "# KEY ..." of the results. An incomplete last line is left
-	# out: the guest writes byte by byte.
-	lines() { head -n "$(wc -l <"$results")" "$results" | grep -a "^# $1 " || :; }
+	exec {news}<"$results" {nap}<> <(:)
 	# wait_for SECONDS: moves the deadline to SECONDS from now, unless the deadline is later
 	# already: when the end of a program is read, the next program may have begun already.
 	wait_for() { deadline=$((deadline > SECONDS + $1 ? deadline : SECONDS + $1)); }
 	while :; do
 		local alive=1
-		new=$(lines up | wc -l)
-		while [ "$ups" -lt "$new" ]; do
-			ups=$((ups + 1))
-			clocks+=" $(lines up | sed -n "${ups}s/# up //p") $SECONDS"
-		done
+		[ -z "$reopen" ] || exec {news}<&- {news}<"$results"
+		reopen=""
 		kill -0 "$pid" 2>/dev/null || alive=
-		new=$(lines begin | wc -l)
-		if [ "$new" -gt "$begun" ]; then
-			begun=$new
-			read -r _ _ prog limit < <(lines begin | sed -n "${begun}p")
-			wait_for $((limit + 60 * $(slowness "$world")))
-		fi
-		new=$(lines end | wc -l)
-		while [ "$ended" -lt "$new" ]; do
-			ended=$((ended + 1))
-			read -r _ _ prog rc seconds < <(lines end | sed -n "${ended}p")
-			limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$dir/list")
-			block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
-			# On a debug kernel the scans for memory leaks, which follow the last
-			# program, take long.
-			[ "$world" = stock ] || wait_for $((100 * $(slowness "$world")))
+		# Reads the lines that are new. The guest writes byte by byte, so the last line may
+		# be incomplete; its end is read later. The shell reads by itself, since starting
+		# programs several times a second would cost each guest a part of a CPU.
+		while IFS= read -r -u "$news" line || { part+=$line; false; }; do
+			line=$part$line part=""
+			line=${line%$'\r'}
+			case $line in
+			# vm.sh boots such a guest once more, and QEMU then empties the file.
+			"# again"*) reopen=1 ;;
+			"# up "*) clocks+=" ${line#\# up } $SECONDS" ;;
+			"# begin "*)
+				read -r _ _ prog limit <<<"$line"
+				wait_for $((limit + 60 * $(slowness "$world")))
+				;;
+			"# end "*)
+				ended=$((ended + 1))
+				read -r _ _ prog rc seconds <<<"$line"
+				limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$dir/list")
+				block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
+				# On a debug kernel the scans for memory leaks, which follow the
+				# last program, take long.
+				[ "$world" = stock ] || wait_for $((100 * $(slowness "$world")))
+				;;
+			esac
 		done
 		[ -n "$alive" ] || break
 		if [ $SECONDS -gt $deadline ]; then
@@ -160,14 +173,15 @@ follow() {
 $(tail -n 5 "$dir/console")"
 				deadline=$((SECONDS + $5))
 				begin_guest "$world" "$3" "$dir"
-				pid=$!
+				pid=$! reopen=1
 				continue
 			fi
 			end="hung and was killed"
 			break
 		fi
-		sleep 0.3
+		read -rt 0.3 -u "$nap" _ || :
 	done
+	exec {news}<&- {nap}<&-
 	if grep -aq '^# ' "$results"; then
 		# The file results.again has a line for each boot that vm.sh repeated, before any
 		# module under test was loaded.

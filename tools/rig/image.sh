@@ -97,18 +97,26 @@ fi
 # documentation, in examples/. Builds of several images wait for each other here.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 # compile SOURCE PROGRAM: compiles a static program, unless the program is newer than its source,
-# all headers and its library.
+# all headers and its library. Programs are kept in the cache under the hash of everything that they
+# are made from, so that a new clone compiles only what has changed.
 compile() {
-	local c=$1 prog=$2 archive="" failed=$2.failed
+	local c=$1 prog=$2 archive="" failed=$2.failed kept
 	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$libperfmon/include" -I "$libperftrace/include")
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
 	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
 	[ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ] || return 0
 	rm -f "$prog"
+	kept=$store/$({ printf '%s\n' "${flags[@]#"$TOP"}" "$inputs"; cat "$c" ${archive:+"$archive"}; } | sha256sum | cut -c1-32)
+	if cp "$kept" "$prog.new" 2>/dev/null; then
+		touch "$kept"
+		mv "$prog.new" "$prog"
+		return
+	fi
 	if gcc-14 -std=gnu11 "${flags[@]}" -static -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
 		cat "$failed" >&2
 		rm "$failed"
 		if grep -q '^ \* symbols: kept' "$c"; then strip --strip-debug "$prog.new"; else strip "$prog.new"; fi
+		cp "$prog.new" "$kept.$BASHPID" && mv "$kept.$BASHPID" "$kept"
 		mv "$prog.new" "$prog"
 	else
 		cat "$failed" >&2
@@ -120,6 +128,13 @@ exec 9>"$programs.lock"
 flock -n 9 || { echo "waiting for the test programs, which the build of another image compiles" >&2; flock 9; }
 : >"$programs/.stamp.new"
 newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
+# Inputs of all programs: the compiler with its libraries, and all headers.
+store=$CACHE/programs
+mkdir -p "$store"
+inputs=$(cd "$TOP" && {
+	dpkg-query -W gcc-14 binutils libc6-dev linux-libc-dev
+	find include tests/kselftest tools/libperfmon tools/libperftrace \( -name '*.h' -o -path 'tests/kselftest/readme/*.c' \) | sort | xargs sha256sum
+})
 wanted=()
 while read -r prog c; do
 	wanted+=("$prog")
@@ -128,6 +143,9 @@ while read -r prog c; do
 	compile "$TOP/$c" "$programs/$prog" &
 done < <(sources)
 wait
+# The newest 1,000 programs stay in the cache, which are those of a few versions of the headers.
+# shellcheck disable=SC2012 # one name a line
+(cd "$store" && ls -t | tail -n +1001 | xargs -r rm -f)
 mv "$programs/.stamp.new" "$programs/.stamp"
 # ls does not list a program that did not compile, because the program does not exist.
 rm -rf "$image/programs.new"

@@ -10,12 +10,15 @@ timed = @tools/rig/timed.sh
 kdir := tools/rig/kdir.sh
 build := tools/rig/build.sh
 
-.PHONY: base tools emulator packages disk-debian deb-base disk-deb dkms
+.PHONY: base tools test-binaries emulator packages disk-debian deb-base disk-deb dkms
 
 base:
 	$(timed) set-up base $(kdir) base >/dev/null
 tools: base
 	$(timed) builds tools $(build) tools >/dev/null
+# If the tests do not compile, the job "cargo test" reports the errors.
+test-binaries: tools
+	$(timed) builds test-binaries sh -c '$(build) tests >/dev/null 2>&1 || :'
 emulator: base
 	$(timed) set-up emulator sh -c 'tests/qemu-pmu/build.sh >/dev/null || [ $$? = 3 ]'
 disk-debian: base

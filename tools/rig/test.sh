@@ -22,6 +22,8 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=tools/rig/history.sh
 . "$TOP/tools/rig/history.sh"
+# shellcheck source=tools/rig/file_times.sh
+. "$TOP/tools/rig/file_times.sh"
 
 whole=""
 ! is_whole || whole=1
@@ -77,11 +79,13 @@ job() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${*:4}" >>"$work/jobs"; }
 
 # host_jobs: appends the jobs of the world host.
 host_jobs() {
-	local s name needs
+	local s name needs tests=""
 	if mentions "$TOP/tools" "$TOP/src/engine"; then
-		# cargo builds in the same target directory wait for each other, so the tools are
-		# built before cargo test is run.
-		job "$(expected host cargo_test 1500)" "cargo test" tools cargo "'cargo test' '' --workspace"
+		# cargo builds in the same target directory wait for each other. The tools are
+		# therefore built before the tests, and the tests before each job that uses cargo's
+		# debug builds.
+		tests=test-binaries
+		job "$(expected host cargo_test 1500)" "cargo test" "tools test-binaries" cargo "'cargo test' '' --workspace"
 		if [ -z "$ALL" ]; then echo loom >>"$work/left-out"; else job "$(expected host loom 1500)" loom tools cargo "loom '--cfg loom' -p engine --test loom --test loom_ring --test selfpage --release"; fi
 	fi
 	for s in "$TOP"/tests/host/*.sh; do
@@ -91,15 +95,17 @@ host_jobs() {
 		needs="tools modules-stock"
 		[ -z "$(head_of "$s" emulator "")" ] || needs+=" emulator"
 		[[ $(head_of "$s" prepare "") != *dkms* ]] || needs+=" dkms"
+		[[ $(head_of "$s" cargo "") != debug ]] || needs+=" $tests"
 		job "$(expected host "$name" "$(limit_of "$s")")" "$name" "$needs" script "$name"
 	done
 }
 
 # boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. The programs of
-# a guest are split over several boots if they need 300 s or more (600 s on debug kernels), so that
-# no single boot delays the end of the test run.
+# a guest are split over several boots if they need 200 s or more (300 s in make test-all, 600 s on
+# debug kernels), so that no single boot delays the end of the test run.
 boots_of() {
-	local world=$1 most=300 guest name limit label
+	local world=$1 most guest name limit label
+	if [ -n "$ALL" ]; then most=300; else most=200; fi
 	[ "$world" = stock ] || most=600
 	programs_of "$world" | while read -r guest name limit; do
 		label=$world/$guest
@@ -151,12 +157,14 @@ guest_jobs() {
 
 # make_plan: writes the makefile of the test run. The order of targets matters, because make starts
 # the first target that is ready. The prerequisites come first, those of most jobs at the beginning;
-# then come the jobs, the longest jobs at the beginning.
+# then come the jobs, the longest jobs at the beginning. Guests do not need the target
+# test-binaries, so they do not wait for it.
 make_plan() {
 	local name needs command seconds target
 	{
 		echo "include $TOP/tools/rig/plan.mk"
 		needs | sed 's/^/jobs needs: /'
+		! grep -q test-binaries "$work/jobs" || echo "jobs: test-binaries"
 		sort -k1,1nr "$work/jobs" | while IFS=$'\t' read -r seconds name needs command; do
 			target=job-${name// /-}
 			# shellcheck disable=SC2016 # make's variable
@@ -167,8 +175,9 @@ make_plan() {
 	} >"$work/plan.mk"
 }
 
-# needs: prints the prerequisites of all jobs, beginning with those that most jobs have.
-needs() { cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk 'NF == 2 { print $2 }'; }
+# needs: prints the prerequisites of all jobs but test-binaries, beginning with those that most jobs
+# have.
+needs() { cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk 'NF == 2 && $2 != "test-binaries" { print $2 }'; }
 
 # until_limit COMMAND...: runs a command. When the time of the test run is over (LIMIT=), kills the
 # command and sets $ended. The command is run in the background, as bash delays traps while a
@@ -407,6 +416,7 @@ for world in $WORLDS; do
 	case $world in debug | kcsan) compgen -G "$CACHE/kernel/*/$world-*/root" >/dev/null || kernels=$((kernels + 1)) ;; esac
 	if [ "$world" = host ]; then host_jobs; else guest_jobs "$world"; fi
 done
+restore_times
 SLOTS=$((JOBS + (kernels > 1 ? kernels : 1) + ${LOAD:-0} / 2))
 make_plan
 [ ! -s "$work/jobs" ] || run_jobs

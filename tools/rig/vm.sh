@@ -78,9 +78,10 @@ boot() {
 	# features; with five levels, an interrupt while the boot CPU's features are cleared and
 	# read again would cause many false reports.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
-	# Short test runs (make test) disable the mitigations of CPU bugs, which cost a tenth of the
-	# time.
-	[ "$mode" != test ] || [ -n "${LONG:-}" ] || append+=" mitigations=off"
+	# Short test runs (make test) disable what takes time in the emulator and is not under test:
+	# the mitigations of CPU bugs, which cost a tenth of the time, the kernel's tests of its
+	# cryptographic algorithms at boot, and its parsing of built-in certificates.
+	[ "$mode" != test ] || [ -n "${LONG:-}" ] || append+=" mitigations=off cryptomgr.notests initcall_blacklist=load_system_certificate_list"
 	# While busy loops run (LOAD=), the time limits of the guest's kernel are longer, too. 300
 	# seconds is the maximum of the time limit for RCU stalls.
 	[ "$PATIENCE" = 1 ] || append+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=$((PATIENCE < 14 ? 21 * PATIENCE : 300)) sysctl.kernel.hung_task_timeout_secs=$((120 * PATIENCE))"

@@ -2,7 +2,7 @@
 
 //! The bars: limits that the results of make bench must meet, and the verdict on each bar.
 
-use serde::{Deserialize, Serialize};
+use serde_derive::{Deserialize, Serialize};
 
 use crate::record::{Code, Failure};
 use crate::results::{Results, ONCE};

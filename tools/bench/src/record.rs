@@ -3,7 +3,7 @@
 //! The records of measurements, as lines from the guest and in the JSON file.
 //! Documentation/performance.md has the schema of the JSON file.
 
-use serde::{Deserialize, Serialize};
+use serde_derive::{Deserialize, Serialize};
 
 /// Number of windows of each size. The shortest recurring length of these windows is used.
 pub const WINDOWS: u32 = 41;

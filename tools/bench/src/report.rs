@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use serde::{Deserialize, Serialize};
+use serde_derive::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
 use crate::bars::{status, Bar, Verdict};
@@ -32,7 +32,7 @@ const SCHEMA: u32 = 2;
 const TIMES: &str = "times differ from run to run; bars use the median of the runs";
 
 /// Returns a record as JSON, extended by the fields of `derived`.
-fn with(record: impl Serialize, derived: Value) -> Value {
+fn with(record: impl serde::Serialize, derived: Value) -> Value {
     let mut value = json!(record);
     if let (Value::Object(value), Value::Object(derived)) = (&mut value, derived) {
         value.extend(derived);
@@ -90,7 +90,9 @@ pub fn to_json(results: &Results, bars: &[Bar]) -> Result<String, serde_json::Er
 
 /// Parses a JSON file that [`to_json`] wrote.
 pub fn from_json(text: &str) -> Result<(Results, Vec<Bar>), serde_json::Error> {
-    fn all<T: for<'de> Deserialize<'de>>(values: Vec<Value>) -> Result<Vec<T>, serde_json::Error> {
+    fn all<T: for<'de> serde::Deserialize<'de>>(
+        values: Vec<Value>,
+    ) -> Result<Vec<T>, serde_json::Error> {
         values.into_iter().map(serde_json::from_value).collect()
     }
     let document: Document = serde_json::from_str(text)?;
