@@ -3,9 +3,8 @@
 //! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and those checks of
 //! their fields that need no context.
 
-use crate::context::Error;
+use crate::perfmon_error::Error;
 use crate::pmu::{RegisterBitmap, Scope};
-use crate::sampling;
 use crate::sets::SwitchPolicy;
 
 /// `pfarg_ctx.ctx_flags`: the context is for a CPU.
@@ -22,6 +21,22 @@ pub const FORMAT_NAME: usize = 32;
 pub const FORMAT_ARG: usize = 4096;
 /// `PERFMON_VECTOR_MAX`: maximum size in bytes of the elements of a [`Vector`].
 pub const VECTOR_MAX: usize = 4096;
+
+/// `PFM_REGFL_OVFL_NOTIFY`.
+pub const NOTIFY: u32 = 0x01;
+/// `PFM_REGFL_RANDOM`.
+pub const RANDOM: u32 = 0x02;
+/// Maximum number of PMDs that a sample records.
+pub const MAX_VALUES: usize = 64;
+
+/// Actions that a sampling format requests: `PERFMON_DO_*`.
+pub mod action {
+    #![allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
+    pub const NOTIFY: u32 = 0x1;
+    pub const RESET: u32 = 0x2;
+    pub const MASK: u32 = 0x4;
+    pub const WAKE: u32 = 0x8;
+}
 
 /// `struct pfarg_ctx`: the argument of `PERFMON_CREATE`.
 #[repr(C)]
@@ -155,8 +170,23 @@ pub struct Vector {
     pub size: u32,
 }
 
+/// `struct pfarg_ovfl_msg`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Message {
+    pub msg_type: u32,
+    pub msg_ovfl_pid: u32,
+    pub msg_active_set: u16,
+    pub msg_ovfl_cpu: u16,
+    pub msg_ovfl_tid: u32,
+    pub msg_ovfl_ip: u64,
+    pub msg_ovfl_pmds: RegisterBitmap,
+}
+
 // The size of each structure is the sum of the sizes of its fields, so there is no padding.
 const _: () = {
+    assert!(size_of::<Message>() == 64);
     assert!(size_of::<Ctx>() == 64);
     assert!(size_of::<Pmc>() == 48);
     assert!(size_of::<Pmd>() == 8 + 5 * 8 + 2 * 40 + 2 * 8 + 4 + 28);
@@ -169,6 +199,15 @@ const _: () = {
     assert!(size_of::<Runs>() == 8 + 9 * 8);
     assert!(size_of::<Status>() == 64);
 };
+
+/// `PFM_MSG_OVFL`.
+pub const OVFL: u32 = 1;
+/// `PFM_MSG_END`.
+pub const END: u32 = 2;
+/// `PFM_MSG_FAULT`.
+pub const FAULT: u32 = 3;
+/// `PFM_MSG_EVICTED`.
+pub const EVICTED: u32 = 4;
 
 /// `struct perfmon_status`: the state of a context.
 #[repr(C)]
@@ -280,9 +319,9 @@ impl Pmd {
     pub fn check(&self) -> Result<(), Error> {
         self.check_read()?;
         reject_if(
-            self.reg_flags & !(sampling::NOTIFY | sampling::RANDOM) != 0
-                || (self.reg_flags & sampling::RANDOM == 0 && self.reg_random_mask != 0)
-                || self.reg_smpl_pmds.count() > sampling::MAX_VALUES,
+            self.reg_flags & !(NOTIFY | RANDOM) != 0
+                || (self.reg_flags & RANDOM == 0 && self.reg_random_mask != 0)
+                || self.reg_smpl_pmds.count() > MAX_VALUES,
             Error::Flags,
         )
     }

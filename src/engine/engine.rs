@@ -19,7 +19,9 @@
 //! | [`pmu`] | logical registers: rows of a PMU description, values that may be written |
 //! | [`context`], [`program`] | an event set's registers: 64-bit values, program of the PMU |
 //! | [`claims`] | registers that contexts of threads and of CPUs may use at the same time |
-//! | [`sampling`], [`random`] | handling of overflows, messages, random periods |
+//! | [`perfmon_error`] | reasons for which a call on a context is refused |
+//! | [`sampling`], [`random`] | handling of overflows, random periods |
+//! | [`messages`] | messages about overflows |
 //! | [`sets`] | event sets: when they are switched, sums over their runs |
 //! | [`ring`] | ring buffer with one writer and concurrent readers |
 //! | [`accounting`] | process accounting: times of tasks and CPUs |
@@ -41,6 +43,8 @@ pub mod error;
 pub mod filter;
 pub mod generation;
 pub mod layout;
+pub mod messages;
+pub mod perfmon_error;
 pub mod pmu;
 pub mod program;
 pub mod random;

@@ -13,14 +13,17 @@
 //! If the field or the constant is a floating-point number, both are compared as doubles. In the
 //! kernel, which has no floating point, such a comparison is false.
 
-use crate::sync::Word;
-use crate::trace::{FIELDS_MAX, FILTER_MAX, NAME_MAX};
-
 mod glob;
 
 use glob::matches;
-pub use glob::{glob, globs};
+pub use glob::{glob, globs, Source};
 
+/// Size of a name in bytes, including NUL.
+pub const NAME_MAX: usize = 64;
+/// Size in bytes of the list of a marker's fields, and of the list of a trace's globs.
+pub const FIELDS_MAX: usize = 256;
+/// Maximum size of a filter in bytes.
+pub const FILTER_MAX: usize = 4096;
 /// Maximum number of fields of a marker.
 pub const MAX_FIELDS: usize = 16;
 /// Maximum length of a field's name in bytes.
@@ -58,51 +61,6 @@ pub const FLOAT: u8 = 0x20;
 pub const ACCEPT: u16 = 0xffff;
 /// Target of a step: the event is rejected.
 pub const REJECT: u16 = 0xfffe;
-
-/// The memory of a filter: bytes that belong to the caller, or a page that other CPUs may change at
-/// the same time.
-pub trait Source {
-    /// Returns the size of the memory in bytes.
-    fn length(&self) -> usize;
-    /// Returns the byte at the offset `at`; 0 behind the end of the memory.
-    fn byte(&self, at: usize) -> u8;
-    /// Returns the eight bytes at the offset `at`, a multiple of eight, which are read with one
-    /// load. Returns 0 if the memory ends before the last of the eight bytes.
-    fn word(&self, at: usize) -> u64;
-}
-
-impl Source for [u8] {
-    fn length(&self) -> usize {
-        self.len()
-    }
-    #[inline]
-    fn byte(&self, at: usize) -> u8 {
-        self.get(at).copied().unwrap_or(0)
-    }
-    #[inline]
-    fn word(&self, at: usize) -> u64 {
-        self.get(at..)
-            .and_then(|rest| rest.first_chunk::<8>())
-            .map_or(0, |eight| u64::from_le_bytes(*eight))
-    }
-}
-
-impl Source for [Word] {
-    fn length(&self) -> usize {
-        self.len().saturating_mul(8)
-    }
-    #[inline]
-    fn byte(&self, at: usize) -> u8 {
-        u64::to_le_bytes(self.word(at))
-            .get(at & 7)
-            .copied()
-            .unwrap_or(0)
-    }
-    #[inline]
-    fn word(&self, at: usize) -> u64 {
-        self.get(at >> 3).map_or(0, |word| word.load_relaxed())
-    }
-}
 
 /// A step of a filter: `struct perftrace_step`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

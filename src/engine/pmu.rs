@@ -4,7 +4,7 @@
 //! register. A PMC is a control register, a PMD a data register. `include/linux/perfmon.h`
 //! documents the fields of a row.
 
-use crate::context::Error;
+use crate::perfmon_error::Error;
 
 /// Number of register numbers for PMCs, and as many for PMDs.
 pub const NR_REGISTERS: usize = 256 + 64;

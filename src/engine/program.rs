@@ -8,6 +8,7 @@ use core::mem::size_of;
 use core::ops::{Deref, DerefMut};
 
 use crate::pmu::{Register, RegisterBitmap, FIRST_SOFT};
+use crate::selfpage::CounterState;
 
 /// A control register to write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -225,6 +226,24 @@ pub(crate) fn value_mut<S: DerefMut<Target = [u64]>>(
         true => hardware.get_mut(usize::from(number)),
         false => soft.get_mut(soft_index(number)),
     }
+}
+
+/// Returns hardware counters as the self page shows them. `value` returns the 64-bit value that a
+/// PMD had when its counter had the start value.
+#[inline]
+pub fn self_page_counters<'a>(
+    counters: &'a [Counter],
+    value: impl Fn(u16) -> u64 + 'a,
+) -> impl Iterator<Item = CounterState> + 'a {
+    // A PMD with the width of its counter is not in the page; it is read by a system call.
+    let wide = counters.iter().filter(|counter| !counter.no_emul64);
+    wide.map(move |counter| CounterState {
+        pmd: counter.pmd,
+        rdpmc: counter.rdpmc,
+        width: counter.mask.count_ones(),
+        start: counter.start,
+        value: value(counter.pmd),
+    })
 }
 
 /// The program of an event set: the control registers to write, and the counters to read, each in

@@ -1,27 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sampling: the attributes of a PMD (data register) that samples, and the queue of messages about
-//! overflows.
+//! Sampling: the attributes of a PMD (data register) that samples.
 
-use crate::calls::Pmd;
-use crate::pmu::{kind, Map, PmdSet, Register, RegisterBitmap};
+use crate::calls::{Pmd, MAX_VALUES, RANDOM};
+use crate::pmu::{kind, Map, PmdSet, Register};
 use crate::random::Random;
-
-/// `PFM_REGFL_OVFL_NOTIFY`.
-pub const NOTIFY: u32 = 0x01;
-/// `PFM_REGFL_RANDOM`.
-pub const RANDOM: u32 = 0x02;
-/// Maximum number of PMDs that a sample records.
-pub const MAX_VALUES: usize = 64;
-
-/// Actions that a sampling format requests: `PERFMON_DO_*`.
-pub mod action {
-    #![allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
-    pub const NOTIFY: u32 = 0x1;
-    pub const RESET: u32 = 0x2;
-    pub const MASK: u32 = 0x4;
-    pub const WAKE: u32 = 0x8;
-}
 
 /// The attributes of a PMD that samples.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +13,7 @@ pub struct Attr {
     pub pmd: u16,
     /// The set that contains only this PMD.
     pub pmd_set: PmdSet,
-    /// Flags of the PMD: [`NOTIFY`] and [`RANDOM`].
+    /// Flags of the PMD: [`NOTIFY`](crate::calls::NOTIFY) and [`RANDOM`].
     pub flags: u32,
     /// Value to which `PERFMON_RESTART` resets the PMD.
     pub long_reset: u64,
@@ -141,101 +124,4 @@ impl Attr {
 /// Returns true if the register can be read only by the read() function of its description.
 pub fn is_virtual(register: &Register) -> bool {
     register.is(kind::VIRTUAL) && !register.is(kind::COUNTER)
-}
-
-/// `struct pfarg_ovfl_msg`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct Message {
-    pub msg_type: u32,
-    pub msg_ovfl_pid: u32,
-    pub msg_active_set: u16,
-    pub msg_ovfl_cpu: u16,
-    pub msg_ovfl_tid: u32,
-    pub msg_ovfl_ip: u64,
-    pub msg_ovfl_pmds: RegisterBitmap,
-}
-
-const _: () = assert!(size_of::<Message>() == 64);
-
-/// `PFM_MSG_OVFL`.
-pub const OVFL: u32 = 1;
-/// `PFM_MSG_END`.
-pub const END: u32 = 2;
-/// `PFM_MSG_FAULT`.
-pub const FAULT: u32 = 3;
-/// `PFM_MSG_EVICTED`.
-pub const EVICTED: u32 = 4;
-
-/// A queue of messages that were not read yet.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Queue {
-    slots: [Message; Self::CAPACITY],
-    first: usize,
-    nr: usize,
-    depth: usize,
-}
-
-impl Queue {
-    /// Capacity of the queue: the maximum depth, and two slots for [`END`], [`FAULT`] and
-    /// [`EVICTED`].
-    pub const CAPACITY: usize = 32;
-
-    /// Sets the depth: the number of queued messages at which a message about an overflow is
-    /// rejected.
-    pub fn set_depth(&mut self, depth: usize) {
-        self.depth = depth.clamp(1, Self::CAPACITY - 2);
-    }
-
-    /// Returns true if the queue has no message.
-    pub fn is_empty(&self) -> bool {
-        self.nr == 0
-    }
-
-    /// Appends a message. Returns false if the queue is full for this type of message: the last two
-    /// slots are reserved for [`END`], [`FAULT`] and [`EVICTED`].
-    pub fn push(&mut self, message: &Message) -> bool {
-        let depth = match message.msg_type {
-            END | FAULT | EVICTED => Self::CAPACITY,
-            _ => self.depth,
-        };
-        if self.nr >= depth {
-            return false;
-        }
-        let place = self.first.wrapping_add(self.nr) % Self::CAPACITY;
-        if let Some(slot) = self.slots.get_mut(place) {
-            *slot = *message;
-            self.nr = self.nr.wrapping_add(1);
-        }
-        true
-    }
-
-    /// Removes and returns the oldest message.
-    pub fn pop(&mut self) -> Option<Message> {
-        if self.nr == 0 {
-            return None;
-        }
-        let message = self.slots.get(self.first % Self::CAPACITY).copied();
-        self.first = self.first.wrapping_add(1) % Self::CAPACITY;
-        self.nr = self.nr.wrapping_sub(1);
-        message
-    }
-
-    /// Puts a message that was removed but could not be delivered back to the front of the queue.
-    pub fn put_back(&mut self, message: &Message) {
-        if self.nr >= Self::CAPACITY {
-            return;
-        }
-        self.first = self.first.wrapping_sub(1) % Self::CAPACITY;
-        self.nr = self.nr.wrapping_add(1);
-        if let Some(slot) = self.slots.get_mut(self.first) {
-            *slot = *message;
-        }
-    }
-
-    /// Removes all messages.
-    pub fn clear(&mut self) {
-        self.nr = 0;
-    }
 }

@@ -17,7 +17,6 @@
 //! If the thread is switched out between C and RDPMC, the sequence changes as well, so the reader
 //! retries.
 
-use crate::program::Counter as Hardware;
 use crate::sync::{fence_acquire, fence_release, Word};
 
 /// `PERFMON_SELF_VERSION`.
@@ -40,6 +39,20 @@ pub struct Counter {
     sum: Word,
     start: Word,
     rdpmc_pmd_width: Word,
+}
+
+/// The state of a hardware counter that [`SelfPage::update`] writes to the page.
+pub struct CounterState {
+    /// Number of the PMD.
+    pub pmd: u16,
+    /// Number of the counter for RDPMC.
+    pub rdpmc: u32,
+    /// Width of the counter in bits.
+    pub width: u32,
+    /// Value of the hardware counter when it was last started or read.
+    pub start: u64,
+    /// The 64-bit value that the PMD had when its counter had the start value.
+    pub value: u64,
 }
 
 /// The self page. Two 32-bit fields of the uapi structure are one word here, the first field in the
@@ -95,16 +108,15 @@ impl SelfPage {
 
     /// Writer: publishes the state of the context in the page. Caller holds the context's lock.
     ///
-    /// `owner` is the thread pointer of the thread that may execute RDPMC. `value` returns the
-    /// 64-bit value that a PMD had when its counter had the start value. `tsc` is the present value
-    /// of the time stamp counter. `ran` is the increment of the time stamp counter since the last
-    /// call if the context counted during that time, otherwise 0.
+    /// `counters` returns the counters to show; those for which the page has no room are left out.
+    /// `owner` is the thread pointer of the thread that may execute RDPMC. `tsc` is the present
+    /// value of the time stamp counter. `ran` is the increment of the time stamp counter since the
+    /// last call if the context counted during that time, otherwise 0.
     #[inline]
     pub fn update(
         &self,
-        counters: &[Hardware],
+        counters: impl Iterator<Item = CounterState>,
         (flags, owner): (u32, u64),
-        value: impl Fn(u16) -> u64,
         tsc: u64,
         ran: u64,
     ) {
@@ -118,13 +130,11 @@ impl SelfPage {
         self.tsc_start.store_relaxed(tsc);
         self.owner.store_relaxed(owner);
         let mut nr = 0u64;
-        // A PMD with the width of its counter is not in the page; it is read by a system call.
-        let wide = counters.iter().filter(|c| !c.no_emul64);
-        for (place, counter) in self.counters.iter().zip(wide) {
+        for (place, counter) in self.counters.iter().zip(counters) {
             nr = nr.wrapping_add(1);
-            place.sum.store_relaxed(value(counter.pmd));
+            place.sum.store_relaxed(counter.value);
             place.start.store_relaxed(counter.start);
-            let width = u64::from(counter.mask.count_ones());
+            let width = u64::from(counter.width);
             place.rdpmc_pmd_width.store_relaxed(
                 u64::from(counter.rdpmc) | (u64::from(counter.pmd) << 32) | (width << 48),
             );

@@ -6,7 +6,7 @@
 //! duration of a run is the time that the context spends in a PMU during the run, so a run
 //! continues across switches of threads.
 
-use crate::context::Error;
+use crate::perfmon_error::Error;
 use crate::pmu::PmdSet;
 
 /// `PFM_SETFL_OVFL_SWITCH`.

@@ -11,6 +11,8 @@ use core::mem::size_of;
 
 use crate::sync::{fence_acquire, Word};
 
+pub use crate::filter::{FIELDS_MAX, FILTER_MAX, NAME_MAX};
+
 /// Version of the ioctl interface and of the pages that a process maps.
 pub const VERSION: u32 = 1;
 /// Maximum number of traces that can be active at the same time.
@@ -19,12 +21,6 @@ pub const NR_TRACES: usize = 16;
 pub const NR_MARKERS: usize = 4096;
 /// The number that is returned for a marker whose registration was refused.
 pub const NO_NUMBER: u32 = u32::MAX;
-/// Size of a name in bytes, including NUL.
-pub const NAME_MAX: usize = 64;
-/// Size in bytes of the list of a marker's fields, and of the list of a trace's globs.
-pub const FIELDS_MAX: usize = 256;
-/// Maximum size of a filter in bytes.
-pub const FILTER_MAX: usize = 4096;
 /// Minimum size of the records of a buffer, in bytes.
 pub const BYTES_MIN: u32 = 4096;
 /// Maximum size of the records of a buffer, in bytes.

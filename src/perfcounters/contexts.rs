@@ -18,7 +18,7 @@
 //! probes under `SESSION` waits for hotplug.
 
 use engine::claims::RegisterMask;
-use engine::context::Error;
+use engine::perfmon_error::Error;
 use engine::pmu::Scope;
 use engine::selfpage;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;

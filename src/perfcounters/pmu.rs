@@ -4,7 +4,7 @@
 //! virtual registers that the kernel provides. Each description has a range of register numbers. A
 //! PMC is a control register, a PMD a data register.
 
-use engine::context::Error;
+use engine::perfmon_error::Error;
 use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS};
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::KVec;

@@ -5,7 +5,8 @@
 //! register.
 
 use engine::calls::{Pmc, Pmd};
-use engine::context::{Error, SHORT};
+use engine::context::SHORT;
+use engine::perfmon_error::Error;
 use engine::pmu::{kind, Scope};
 use engine::sampling::{is_virtual, Attr};
 use kernel::prelude::*;

@@ -8,10 +8,12 @@
 //! counters as soon as interrupts are enabled. Every overflow is therefore delivered once, even
 //! after a late NMI.
 
-use engine::context::Error;
+use engine::calls::{self, action, Message, MAX_VALUES};
+use engine::messages::Queue;
+use engine::perfmon_error::Error;
 use engine::pmu::{PmdSet, Scope};
 use engine::ring::{THROTTLE, UNTHROTTLE};
-use engine::sampling::{self, action, Attr, Message, Queue, MAX_VALUES};
+use engine::sampling::{is_virtual, Attr};
 use engine::sets;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
@@ -446,7 +448,7 @@ impl Context {
         buffer: Option<&mut Buffer>,
         overflow: &mut Overflow,
     ) -> u32 {
-        let notify = attr.flags & sampling::NOTIFY != 0;
+        let notify = attr.flags & calls::NOTIFY != 0;
         let Some(buffer) = buffer else {
             return match notify {
                 true => action::NOTIFY | action::MASK,
@@ -487,7 +489,7 @@ impl Context {
     fn sample_value(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
         let map = self.descriptions().map();
         match map.pmd(pmd) {
-            Some(row) if sampling::is_virtual(row) => {
+            Some(row) if is_virtual(row) => {
                 let control = registers.control_of(&map, row);
                 self.read_virtual(pmd, row.address, control, thread)
             }
@@ -499,7 +501,7 @@ impl Context {
     #[cold]
     fn notify(&self, state: &mut State, overflow: &Overflow, pmds: PmdSet) -> u32 {
         let message = Message {
-            msg_type: sampling::OVFL,
+            msg_type: calls::OVFL,
             msg_ovfl_pid: overflow.pid,
             msg_active_set: overflow.set,
             msg_ovfl_cpu: overflow.cpu as u16,

@@ -12,7 +12,7 @@ use core::iter::once;
 
 use engine::calls::{Runs, SetInfo};
 use engine::claims::RegisterMask;
-use engine::context::Error;
+use engine::perfmon_error::Error;
 use engine::pmu::{PmdSet, RegisterBitmap};
 use engine::program::{Allocator, MemorySize, RegisterMemory};
 use engine::sampling::Attr;

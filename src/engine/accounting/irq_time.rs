@@ -3,7 +3,7 @@
 //! Words that other CPUs can read consistently: [`SeqCount`] protects several words, and
 //! [`IrqTime`] holds the time of interrupts in one word.
 
-use super::add;
+use super::values::add;
 use crate::sync::{fence_release, Word};
 
 /// Two counts that a writer increments before and after it changes several words, so that readers

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The accounting words of a task, with the functions that update and read them.
+//! The accounting words of a task, with the functions that update them.
 
 use core::array::from_fn;
 use core::num::NonZeroU32;
 use core::ops::Deref;
 
-use super::irq_time::{retry, time_diff, SeqCount};
-use super::{add, value, Cpu, SwitchReason, NR_LATENCIES, NR_SIGNALS, NR_VALUES, SYSTEM};
-use crate::sync::{fence_acquire, Word};
+use super::irq_time::{time_diff, SeqCount};
+use super::values::{add, value, SwitchReason, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
+use crate::sync::Word;
 
 /// Memory for the values of a task: [`NR_VALUES`] for each group of CPUs.
 pub trait Values: Deref<Target = [Word]> {}
@@ -53,38 +53,38 @@ impl LatencyBounds {
 pub struct Task<V> {
     pub(super) seqcount: SeqCount,
     /// Number + 1 of the CPU that runs the task; 0 while no CPU runs it.
-    on_cpu: Word,
+    pub(super) on_cpu: Word,
     /// Number + 1 of the CPU that ran the task last.
-    last_cpu: Word,
+    pub(super) last_cpu: Word,
     /// Nonzero if the task was in a system call when it was last switched out.
     in_syscall: Word,
     /// Time at which the task began to wait for a CPU, combined with the reason by [`stamp`]; 0 if
     /// the task does not wait.
-    wait_start: Word,
+    pub(super) wait_start: Word,
     /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
-    runq: Word,
+    pub(super) runq: Word,
     /// Time at which the accounting of the task began.
-    began: Word,
+    pub(super) began: Word,
     /// Time at which the accounting of the task ended; 0 while the task is accounted.
-    ended: Word,
+    pub(super) ended: Word,
     /// Number of CPUs per group.
     cpus_per_group: NonZeroU32,
     /// Index in `values` of the first value for the task's present group of CPUs.
-    group_base: Word,
+    pub(super) group_base: Word,
     /// Nonzero while wakeup latencies are counted in the histogram.
     latency_hist: Word,
-    latencies: [Word; NR_LATENCIES],
+    pub(super) latencies: [Word; NR_LATENCIES],
     signals: [Word; NR_SIGNALS],
-    values: V,
+    pub(super) values: V,
 }
 
 /// Reason of a wait, in the two low bits of `wait_start`: the task was preempted, or its slice was
 /// over.
-const READY: u64 = 1;
+pub(super) const READY: u64 = 1;
 /// Reason of a wait: the task was woken before it was switched out. It may sleep nevertheless.
 const WOKEN_MAYBE: u64 = 2;
 /// Reason of a wait: the task was woken.
-const WOKEN: u64 = 3;
+pub(super) const WOKEN: u64 = 3;
 
 #[inline(always)]
 fn stamp(now: u64, why: u64) -> u64 {
@@ -93,32 +93,8 @@ fn stamp(now: u64, why: u64) -> u64 {
 
 /// Returns the ticks from the stamp `since` to the time `now`.
 #[inline(always)]
-fn ticks_since(now: u64, since: u64) -> u64 {
+pub(super) fn ticks_since(now: u64, since: u64) -> u64 {
     time_diff(stamp(now, 3), since) >> 2
-}
-
-fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
-    for (sum, more) in sums.iter_mut().zip(more) {
-        *sum = sum.wrapping_add(*more);
-    }
-}
-
-/// The values of a task at one moment.
-#[derive(Clone, Copy, Debug)]
-pub struct TaskSnapshot {
-    /// The values of the task, each summed over all groups of CPUs.
-    pub values: [u64; NR_VALUES],
-    /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
-    pub runq: u64,
-    /// Ticks from the beginning of the task's accounting to its end, or until now if it has not
-    /// ended.
-    pub counted: u64,
-    /// Number of wakeups for each class of latency.
-    pub latencies: [u64; NR_LATENCIES],
-    /// The CPU that ran the task last.
-    pub cpu: u32,
-    /// The task is running.
-    pub running: bool,
 }
 
 impl<V: Values> Task<V> {
@@ -300,120 +276,5 @@ impl<V: Values> Task<V> {
     /// Returns the number of groups of CPUs.
     pub fn nr_groups(&self) -> usize {
         self.values.len() / NR_VALUES
-    }
-
-    /// Returns the values of the task up to now. Runs on any CPU. `cpu` returns the words of a CPU.
-    /// Returns `None` if the values are being changed.
-    pub fn read<'a>(
-        &self,
-        clock: impl Fn() -> u64,
-        cpu: impl Fn(u32) -> Option<&'a Cpu>,
-    ) -> Option<TaskSnapshot> {
-        self.read_groups(clock, cpu, &mut [])
-    }
-
-    /// Returns the values of the task like [`read`](Self::read), and stores the values for each
-    /// group of CPUs in `groups`.
-    pub fn read_groups<'a>(
-        &self,
-        clock: impl Fn() -> u64,
-        cpu: impl Fn(u32) -> Option<&'a Cpu>,
-        groups: &mut [[u64; NR_VALUES]],
-    ) -> Option<TaskSnapshot> {
-        retry(|| {
-            let start = self.seqcount.read_begin();
-            let live = match self.on_cpu.load_relaxed() {
-                0 => None,
-                on => cpu(on.wrapping_sub(1) as u32),
-            };
-            let start_there = live.map_or(0, |cpu| cpu.seqcount.read_begin());
-            let read = self.read_once(&clock, live, groups)?;
-            // D: pairs with the release fence in `SeqCount::write_begin`.
-            fence_acquire();
-            let whole = self.seqcount.is_consistent(start)
-                && live.is_none_or(|cpu| cpu.seqcount.is_consistent(start_there));
-            whole.then_some(read)
-        })
-    }
-
-    /// Adds `more`, values that are not accounted yet, to the values in `read` and to those of the
-    /// task's present group in `apart`.
-    fn add_unaccounted(
-        &self,
-        read: &mut TaskSnapshot,
-        apart: &mut [[u64; NR_VALUES]],
-        more: &[u64; NR_VALUES],
-    ) {
-        add_all(&mut read.values, more);
-        let group = self.group_base.load_relaxed() as usize / NR_VALUES;
-        if let Some(values) = apart.get_mut(group) {
-            add_all(values, more);
-        }
-    }
-
-    fn read_once(
-        &self,
-        clock: &impl Fn() -> u64,
-        live: Option<&Cpu>,
-        apart: &mut [[u64; NR_VALUES]],
-    ) -> Option<TaskSnapshot> {
-        let on = self.on_cpu.load_relaxed();
-        let (now, total) = match live {
-            Some(cpu) => cpu.stable_irq_time(clock)?,
-            None => (clock(), 0),
-        };
-        let mut read = TaskSnapshot {
-            values: [0; NR_VALUES],
-            runq: self.runq.load_relaxed(),
-            counted: 0,
-            latencies: [0; NR_LATENCIES],
-            cpu: (self.last_cpu.load_relaxed() as u32).saturating_sub(1),
-            running: on != 0,
-        };
-        let over = match self.ended.load_relaxed() {
-            0 => now,
-            over => over,
-        };
-        read.counted = over.saturating_sub(self.began.load_relaxed());
-        for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {
-            *to = word.load_relaxed();
-        }
-        let mut groups: &[Word] = &self.values;
-        let mut to = apart.iter_mut();
-        while let Some((words, others)) = groups.split_first_chunk::<NR_VALUES>() {
-            let values = from_fn(|n| words.get(n).map_or(0, Word::load_relaxed));
-            if let Some(to) = to.next() {
-                *to = values;
-            }
-            add_all(&mut read.values, &values);
-            groups = others;
-        }
-        if let Some(cpu) = live {
-            let mut more = [0u64; NR_VALUES];
-            let turn = cpu.run_time(now, total);
-            more[value::SCHED] = turn.own;
-            if cpu.stable_mode()? == SYSTEM {
-                more[value::SYSTEM] = turn.own.saturating_sub(cpu.mode_start.load_relaxed());
-            }
-            more[value::INTERRUPTS] = turn.interrupts;
-            let count = cpu.irq_count.load_relaxed();
-            more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_irq_count.load_relaxed());
-            self.add_unaccounted(&mut read, apart, &more);
-        }
-        // A task that does not run and has not ended may be waiting for a CPU.
-        if on == 0 && self.ended.load_relaxed() == 0 {
-            let since = self.wait_start.load_relaxed();
-            let waits = ticks_since(now, since);
-            match since & 3 {
-                WOKEN => {
-                    let mut more = [0u64; NR_VALUES];
-                    more[value::LATENCY] = waits;
-                    self.add_unaccounted(&mut read, apart, &more);
-                }
-                READY => read.runq = read.runq.wrapping_add(waits),
-                _ => {}
-            }
-        }
-        Some(read)
     }
 }

@@ -2,7 +2,52 @@
 
 //! Matching of globs, for filters and for the selection of markers by traces.
 
-use super::Source;
+use crate::sync::Word;
+
+/// The memory of a filter: bytes that belong to the caller, or a page that other CPUs may change at
+/// the same time.
+pub trait Source {
+    /// Returns the size of the memory in bytes.
+    fn length(&self) -> usize;
+    /// Returns the byte at the offset `at`; 0 behind the end of the memory.
+    fn byte(&self, at: usize) -> u8;
+    /// Returns the eight bytes at the offset `at`, a multiple of eight, which are read with one
+    /// load. Returns 0 if the memory ends before the last of the eight bytes.
+    fn word(&self, at: usize) -> u64;
+}
+
+impl Source for [u8] {
+    fn length(&self) -> usize {
+        self.len()
+    }
+    #[inline]
+    fn byte(&self, at: usize) -> u8 {
+        self.get(at).copied().unwrap_or(0)
+    }
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        self.get(at..)
+            .and_then(|rest| rest.first_chunk::<8>())
+            .map_or(0, |eight| u64::from_le_bytes(*eight))
+    }
+}
+
+impl Source for [Word] {
+    fn length(&self) -> usize {
+        self.len().saturating_mul(8)
+    }
+    #[inline]
+    fn byte(&self, at: usize) -> u8 {
+        u64::to_le_bytes(self.word(at))
+            .get(at & 7)
+            .copied()
+            .unwrap_or(0)
+    }
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        self.get(at >> 3).map_or(0, |word| word.load_relaxed())
+    }
+}
 
 /// Returns true if the whole text matches the pattern, which may contain `* ? [a-z] [!a-z] \x`.
 ///

@@ -6,11 +6,11 @@
 use core::mem::{offset_of, size_of};
 
 use engine::calls::{
-    self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, Vector,
+    self, Create, Ctx, Load, Message, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, Vector,
 };
-use engine::context::{check_pmc, Error, SHORT};
+use engine::context::{check_pmc, SHORT};
+use engine::perfmon_error::Error;
 use engine::pmu::{kind, Scope};
-use engine::sampling::Message;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::bindings;
@@ -244,7 +244,7 @@ fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
     }
 }
 
-// SAFETY: The structure consists of integers without padding: src/engine/sampling.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
 // size.
 unsafe impl FromBytes for Message {}
 // SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the

@@ -5,6 +5,7 @@
 
 use core::ptr::NonNull;
 
+use engine::program::self_page_counters;
 use engine::ring::TAIL_OFFSET;
 use engine::selfpage::{SelfPage, OFFSET};
 use kernel::bindings;
@@ -77,7 +78,8 @@ impl Page {
             // short (`SHORT`). The reader then calls PERFMON_READ_PMDS.
             _ => &[],
         };
-        self.words().update(counters, flags, value, tsc, ran);
+        let counters = self_page_counters(counters, value);
+        self.words().update(counters, flags, tsc, ran);
     }
 }
 

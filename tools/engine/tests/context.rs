@@ -7,7 +7,8 @@
 
 use engine::calls::{Ctx, Load, Pmc, Pmd, Start};
 use engine::claims::{RegisterMask, RegisterUsers};
-use engine::context::{check_pmc, Error, Registers, NO_EMUL64};
+use engine::context::{check_pmc, Registers, NO_EMUL64};
+use engine::perfmon_error::Error;
 use engine::pmu::{kind, Map, Register, RegisterBitmap, Scope, Tables, FIRST_SOFT};
 use engine::program::{Allocator, FixedArrays, MemorySize, RegisterMemory};
 use proptest::prelude::*;

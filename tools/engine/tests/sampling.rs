@@ -4,7 +4,8 @@
 //! for a fault message and the message that the context has ended.
 #![cfg(not(loom))]
 
-use engine::sampling::{Message, Queue, END, EVICTED, FAULT, OVFL};
+use engine::calls::{Message, END, EVICTED, FAULT, OVFL};
+use engine::messages::Queue;
 
 fn message(msg_type: u32, pid: u32) -> Message {
     Message {

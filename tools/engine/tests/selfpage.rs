@@ -5,7 +5,7 @@
 
 use engine::context::Registers;
 use engine::pmu::{kind, Map, Register, Scope, Tables};
-use engine::program::FixedArrays;
+use engine::program::{self_page_counters, FixedArrays};
 use engine::selfpage::{Reading, SelfPage, COUNTING, RDPMC};
 
 /// The thread pointer of the reader.
@@ -48,9 +48,8 @@ mod alone {
         page.init();
         r.fold(|_| Some((1 << 40) - 2));
         page.update(
-            r.program.counters(),
+            self_page_counters(r.program.counters(), |_| 1000),
             (COUNTING | RDPMC, READER_THREAD),
-            |_| 1000,
             0,
             0,
         );
@@ -68,9 +67,8 @@ mod alone {
         let read = page.read(0, READER_THREAD + 1, |_| panic!("not its own"));
         assert_eq!(read, Some(Reading::UseSyscall));
         page.update(
-            r.program.counters(),
+            self_page_counters(r.program.counters(), |_| 1000),
             (COUNTING, READER_THREAD),
-            |_| 1000,
             0,
             0,
         );
@@ -78,7 +76,12 @@ mod alone {
             page.read(0, READER_THREAD, |_| panic!("not allowed")),
             Some(Reading::UseSyscall)
         );
-        page.update(r.program.counters(), (RDPMC, READER_THREAD), |_| 1000, 0, 0);
+        page.update(
+            self_page_counters(r.program.counters(), |_| 1000),
+            (RDPMC, READER_THREAD),
+            0,
+            0,
+        );
         let read = page.read(0, READER_THREAD, |_| panic!("it does not count"));
         assert_eq!(read, Some(Reading::Value(1000)));
     }
@@ -110,7 +113,12 @@ mod alone {
             (0..nr).for_each(|n| r.set_pmc(n as u16, 0, 0));
             r.build_program(&map, Scope::Thread);
             let page = SelfPage::new();
-            page.update(r.program.counters(), (0, READER_THREAD), u64::from, 0, 0);
+            page.update(
+                self_page_counters(r.program.counters(), u64::from),
+                (0, READER_THREAD),
+                0,
+                0,
+            );
             let last = COUNTERS as u16 - 1;
             assert_eq!(
                 page.read(last, READER_THREAD, |_| 0),
@@ -129,14 +137,18 @@ mod alone {
         let r = registers(40);
         let page = SelfPage::new();
         page.update(
-            r.program.counters(),
+            self_page_counters(r.program.counters(), |_| 0),
             (COUNTING, READER_THREAD),
-            |_| 0,
             500,
             0,
         );
         assert_eq!(page.loaded_ticks(|| 510), Some(10));
-        page.update(r.program.counters(), (0, READER_THREAD), |_| 0, 530, 30);
+        page.update(
+            self_page_counters(r.program.counters(), |_| 0),
+            (0, READER_THREAD),
+            530,
+            30,
+        );
         assert_eq!(page.loaded_ticks(|| 900), Some(30));
     }
 
@@ -145,19 +157,22 @@ mod alone {
         let r = registers(64);
         let page = SelfPage::new();
         page.update(
-            r.program.counters(),
+            self_page_counters(r.program.counters(), |_| 1),
             (COUNTING | RDPMC, READER_THREAD),
-            |_| 1,
             0,
             0,
         );
         // The thread is switched out and in between the load of the sum and RDPMC.
         let read = page.read(0, READER_THREAD, |_| {
-            page.update(r.program.counters(), (0, READER_THREAD), |_| 7, 0, 0);
             page.update(
-                r.program.counters(),
+                self_page_counters(r.program.counters(), |_| 7),
+                (0, READER_THREAD),
+                0,
+                0,
+            );
+            page.update(
+                self_page_counters(r.program.counters(), |_| 7),
                 (COUNTING | RDPMC, READER_THREAD),
-                |_| 7,
                 0,
                 0,
             );
@@ -180,7 +195,12 @@ fn r1_18_what_is_read_is_of_one_moment() {
         let writer = page.clone();
         let thread = loom::thread::spawn(move || {
             let r = registers(64);
-            writer.update(r.program.counters(), (0, READER_THREAD), |_| 7, 0, 70);
+            writer.update(
+                self_page_counters(r.program.counters(), |_| 7),
+                (0, READER_THREAD),
+                0,
+                70,
+            );
         });
         let r = registers(64);
         let _ = r;

@@ -2,7 +2,7 @@
 
 //! Tests of event sets: order, timeouts, and sums over runs, against simple models.
 
-use engine::context::Error;
+use engine::perfmon_error::Error;
 use engine::sets::{
     next_index, RunningMoments, SetRuns, SwitchPolicy, EXPL_NEXT, MIN_RUN_NS, OVFL_SWITCH,
     TIME_SWITCH,

@@ -64,7 +64,7 @@ mod tests {
     use core::cell::Cell;
     use engine::context::Registers;
     use engine::pmu::{kind, Map, Register, Scope, Tables};
-    use engine::program::FixedArrays;
+    use engine::program::{self_page_counters, FixedArrays};
     use engine::selfpage::{COUNTING, RDPMC};
 
     /// Returns registers that use PMD 0 (data register), a counter of 48 bits with RDPMC operand 7.
@@ -112,9 +112,8 @@ mod tests {
     fn r1_18_a_counter_is_its_sum_and_what_moved_since() {
         let (page, registers) = (SelfPage::new(), registers());
         page.update(
-            registers.program.counters(),
+            self_page_counters(registers.program.counters(), |_| 3000),
             (COUNTING | RDPMC, OWN_THREAD),
-            |_| 3000,
             0,
             0,
         );
@@ -131,9 +130,8 @@ mod tests {
         let (page, registers) = (SelfPage::new(), registers());
         for flags in [0, RDPMC] {
             page.update(
-                registers.program.counters(),
+                self_page_counters(registers.program.counters(), |_| 3000),
                 (flags, OWN_THREAD),
-                |_| 3000,
                 0,
                 0,
             );
@@ -146,17 +144,15 @@ mod tests {
         let (page, registers) = (SelfPage::new(), registers());
         assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
         page.update(
-            registers.program.counters(),
+            self_page_counters(registers.program.counters(), |_| 3000),
             (COUNTING, OWN_THREAD),
-            |_| 3000,
             0,
             0,
         );
         assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
         page.update(
-            registers.program.counters(),
+            self_page_counters(registers.program.counters(), |_| 3000),
             (COUNTING | RDPMC, OWN_THREAD),
-            |_| 3000,
             0,
             0,
         );
@@ -171,9 +167,8 @@ mod tests {
             1
         };
         page.update(
-            registers.program.counters(),
+            self_page_counters(registers.program.counters(), read_during_update),
             (COUNTING | RDPMC, OWN_THREAD),
-            read_during_update,
             0,
             0,
         );
@@ -185,9 +180,8 @@ mod tests {
         let (page, registers) = (SelfPage::new(), registers());
         let change = |sum| {
             page.update(
-                registers.program.counters(),
+                self_page_counters(registers.program.counters(), |_| sum),
                 (COUNTING | RDPMC, OWN_THREAD),
-                |_| sum,
                 0,
                 0,
             )
