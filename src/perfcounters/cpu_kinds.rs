@@ -12,8 +12,8 @@
 //! registers, so it does not count on that CPU. `PERFMON_STATUS` reports for how long it did not
 //! count, and `PERFMON_REGFL_SHORT` marks its counters.
 
-use engine::claims::RegisterMask;
-use engine::pmu::Register;
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::register_map::Register;
 
 use crate::contexts::{Context, State};
 use crate::sys::pmu::Description;

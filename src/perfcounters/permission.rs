@@ -18,11 +18,11 @@
 //! blocks the thread; and a process that monitors its own threads, even if another process has the
 //! same file.
 
-use engine::ring::EXEC;
 use kernel::cred::Credential;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use protocols::ring::EXEC;
 
 use crate::contexts::{Context, State};
 use crate::sys::access::{self, AccessSnapshot, Process};

@@ -8,18 +8,18 @@
 //! counters as soon as interrupts are enabled. Every overflow is therefore delivered once, even
 //! after a late NMI.
 
-use engine::calls::{self, action, Message, MAX_VALUES};
-use engine::messages::Queue;
-use engine::perfmon_error::Error;
-use engine::pmu::{PmdSet, Scope};
-use engine::ring::{THROTTLE, UNTHROTTLE};
-use engine::sampling::{is_virtual, Attr};
-use engine::sets;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use perfmon_rules::abi::{self, action, Message, MAX_VALUES};
+use perfmon_rules::error::Error;
+use perfmon_rules::event_sets;
+use perfmon_rules::messages::Queue;
+use perfmon_rules::period::{is_virtual, Attr};
+use perfmon_rules::register_map::{PmdSet, Scope};
+use protocols::ring::{THROTTLE, UNTHROTTLE};
 
 use crate::contexts::{counting_bits, Context, State};
 use crate::costs::SelfStat;
@@ -448,7 +448,7 @@ impl Context {
         buffer: Option<&mut Buffer>,
         overflow: &mut Overflow,
     ) -> u32 {
-        let notify = attr.flags & calls::NOTIFY != 0;
+        let notify = attr.flags & abi::NOTIFY != 0;
         let Some(buffer) = buffer else {
             return match notify {
                 true => action::NOTIFY | action::MASK,
@@ -501,7 +501,7 @@ impl Context {
     #[cold]
     fn notify(&self, state: &mut State, overflow: &Overflow, pmds: PmdSet) -> u32 {
         let message = Message {
-            msg_type: calls::OVFL,
+            msg_type: abi::OVFL,
             msg_ovfl_pid: overflow.pid,
             msg_active_set: overflow.set,
             msg_ovfl_cpu: overflow.cpu as u16,
@@ -606,7 +606,7 @@ impl Context {
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
             // With shorter times the CPU would have no time for anything but the timer.
-            self.notifier.start_timer(left.max(sets::MIN_RUN_NS));
+            self.notifier.start_timer(left.max(event_sets::MIN_RUN_NS));
         }
     }
 
