@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Process accounting: its settings and its readers. The probes are in [`crate::probes`], the
-//! arithmetic is in `engine::accounting`.
+//! arithmetic is in `ppa_rules`.
 
-use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::pr_warn_once;
 use kernel::prelude::*;
+use ppa_rules::NR_CPU_VALUES;
 
 use crate::costs::SelfStat;
 use crate::cpu_stats::{self, CpuStats};

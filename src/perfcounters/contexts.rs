@@ -21,10 +21,6 @@
 //! hotplug callbacks must not take `SESSION`, because code that attaches probes with `SESSION` held
 //! waits for CPU hotplug.
 
-use engine::claims::RegisterMask;
-use engine::context::Error;
-use engine::pmu::Scope;
-use engine::selfpage;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
 use kernel::new_mutex;
@@ -33,6 +29,10 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::{Arc, Mutex};
 use kernel::task::Task;
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::error::Error;
+use perfmon_rules::register_map::Scope;
+use protocols::self_page;
 
 use crate::costs::SelfStat;
 use crate::cpu_kinds::Elsewhere;
@@ -690,9 +690,9 @@ impl State {
             self.mapped.rdpmc && self.mapped.mm == sched::current_mm() && msr::is_rdpmc_enabled(),
         ) {
             (None, _) => (0, 0),
-            (Some(_), false) => (selfpage::COUNTING, 0),
+            (Some(_), false) => (self_page::COUNTING, 0),
             (Some(_), true) => {
-                let flags = selfpage::COUNTING | selfpage::RDPMC;
+                let flags = self_page::COUNTING | self_page::RDPMC;
                 (flags, sched::thread_pointer())
             }
         };

@@ -12,8 +12,8 @@
 //! registers, so the context does not count on that CPU. `PERFMON_STATUS` reports for how long the
 //! context did not count, and `PERFMON_REGFL_SHORT` marks the counters of the context.
 
-use engine::claims::RegisterMask;
-use engine::pmu::Register;
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::register_map::Register;
 
 use crate::contexts::{Context, State};
 use crate::sys::pmu::Description;

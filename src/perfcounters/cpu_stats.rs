@@ -11,10 +11,10 @@
 //! unloaded. When accounting is stopped and started again, the instances continue from their old
 //! values.
 
-use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
+use ppa_rules::NR_CPU_VALUES;
 
 use crate::driver::{Instance, Kind, Spec, Unit};
 use crate::probes::AccountingState;

@@ -32,7 +32,7 @@ pub(crate) enum FormatId<'a> {
 fn is_valid_name(name: &CStr) -> bool {
     let letter = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
     let bytes = name.to_bytes();
-    !bytes.is_empty() && bytes.len() < engine::calls::FORMAT_NAME && bytes.iter().all(letter)
+    !bytes.is_empty() && bytes.len() < perfmon_rules::abi::FORMAT_NAME && bytes.iter().all(letter)
 }
 
 /// Registers a format. An invalid format is reported in the kernel log.

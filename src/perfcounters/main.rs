@@ -3,8 +3,8 @@
 //! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`), PMU monitoring (`/dev/perfmon`),
 //! process accounting (`/dev/ppa`) and user tracing.
 //!
-//! The counter pages: drivers call [`counters`] through `sys::export` to add instances. The
-//! engine's registry assigns numbers to the instances, and stores descriptors and counters in the
+//! The counter pages: drivers call [`counters`] through `sys::export` to add instances. The registry
+//! (`counters_rules`) assigns numbers to the instances, and stores descriptors and counters in the
 //! memory of [`pages`]. `sys::file` maps this memory into user space. [`names`] prints the
 //! instances as text. Drivers in Rust use [`driver`]; providers use [`provider`].
 

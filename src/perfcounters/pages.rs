@@ -3,10 +3,10 @@
 //! The memory of the registry of instances: the pages that `/dev/perfcounters` maps, and tables for
 //! use in the kernel.
 
-use engine::abi::{self, Desc, Header};
-use engine::error::Error;
-use engine::layout::{Layout, Page as FilePage, DESCS_PER_PAGE};
-use engine::registry::{Store, BUCKETS};
+use counters_rules::abi::{self, Desc, Header};
+use counters_rules::error::Error;
+use counters_rules::layout::{Layout, Page as FilePage, DESCS_PER_PAGE};
+use counters_rules::registry::{Store, BUCKETS};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::VVec;
 use kernel::sync::SetOnce;

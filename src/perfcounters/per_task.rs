@@ -7,7 +7,6 @@
 //! Code that holds `ACCOUNTING` therefore only marks an entry with `removing`. A worker removes the
 //! files of the entry later, without the lock.
 
-use engine::accounting::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
@@ -15,6 +14,7 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
 use crate::accounting::{each_cpu, enodata, Accounting, AccountingConfig, MAX_READ_ATTEMPTS};
 use crate::probes::{add_return, AccountingState};
@@ -340,7 +340,7 @@ pub(crate) fn remove_all() {
 
 /// The accounting values of an entry's task.
 struct TaskValues {
-    snapshot: engine::accounting::TaskSnapshot,
+    snapshot: ppa_rules::TaskSnapshot,
     groups: KVVec<[u64; NR_VALUES]>,
     signals: [u32; NR_SIGNALS],
     latency_hist: bool,

@@ -19,11 +19,11 @@
 //! `CAP_PERFMON`, unless its context blocks the thread. The second is a process that monitors its
 //! own threads, even if another process has the context's file open.
 
-use engine::ring::EXEC;
 use kernel::cred::Credential;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use protocols::ring::EXEC;
 
 use crate::contexts::{Context, State};
 use crate::sys::access::{self, AccessSnapshot, Process};

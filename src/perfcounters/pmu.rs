@@ -4,8 +4,6 @@
 //! virtual registers that the kernel provides. Each description has a range of register numbers. A
 //! PMC is a control register, a PMD a data register.
 
-use engine::context::Error;
-use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS};
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::KVec;
 use kernel::ffi::CStr;
@@ -16,6 +14,10 @@ use kernel::seq_print;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use kernel::task::Task;
+use perfmon_rules::error::Error;
+use perfmon_rules::register_map::{
+    kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS,
+};
 
 use crate::cpu_kinds::{self, CpuKind};
 use crate::description::RawPmu;
@@ -159,7 +161,7 @@ impl Registers {
         }
     }
 
-    /// Returns the tables in the form that the engine uses.
+    /// Returns the tables in the form that the rules use.
     pub(crate) fn map(&self) -> Map<'_> {
         Map {
             hardware: Tables {
@@ -639,7 +641,7 @@ fn scope(register: Register) -> &'static str {
     }
 }
 
-/// Converts an error of the engine to an error of the kernel.
+/// Converts an error of the rules to an error of the kernel.
 pub(crate) fn to_kernel_error(error: Error) -> kernel::error::Error {
     kernel::error::Error::from_errno(error.errno().wrapping_neg())
 }

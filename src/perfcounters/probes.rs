@@ -4,8 +4,8 @@
 //!
 //! Most probes read a time stamp and update two groups of counters: the counters of the current CPU
 //! ([`PerCpu`]), and the counters of the task that runs on this CPU ([`TaskRecord`]). A wakeup
-//! updates the record of the task that is woken. The arithmetic is in `engine::accounting`, which
-//! `tools/engine` tests against a model.
+//! updates the record of the task that is woken. The arithmetic is in `ppa_rules`, which
+//! `tools/ppa-rules` tests against a model.
 //!
 //! Some probes run under the run-queue lock or in hard interrupts. The frequent probes (switch,
 //! wakeup, system call, interrupt) take no lock and allocate nothing. Three probes of rare events
@@ -17,10 +17,10 @@
 //! - the last `sched_switch` of a task removes its record under `index_lock`;
 //! - `sched_process_exit` queues a worker if the task is accounted individually.
 
-use engine::accounting::{Cpu, LatencyBounds, SwitchReason};
-use engine::sync::Word;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
+use ppa_rules::{Cpu, LatencyBounds, SwitchReason};
+use protocols::sync::Word;
 
 use crate::costs::SelfStat;
 use crate::provider::probe::{self, *};

@@ -4,11 +4,12 @@
 //! `PERFMON_WRITE_PMDS` and `PERFMON_READ_PMDS`. A PMC is a control register, a PMD a data
 //! register.
 
-use engine::calls::{Pmc, Pmd};
-use engine::context::{Error, SHORT};
-use engine::pmu::{kind, Scope};
-use engine::sampling::{is_virtual, Attr};
 use kernel::prelude::*;
+use perfmon_rules::abi::{Pmc, Pmd};
+use perfmon_rules::error::Error;
+use perfmon_rules::period::{is_virtual, Attr};
+use perfmon_rules::register_map::{kind, Scope};
+use perfmon_rules::registers::SHORT;
 
 use crate::contexts::{Context, State};
 use crate::cpu_kinds;

@@ -8,16 +8,18 @@
 //! the lock held queues an irq_work on its CPU, which reads the counters as soon as interrupts are
 //! enabled. Every overflow is therefore delivered exactly once, even if its NMI arrives late.
 
-use engine::context::Error;
-use engine::pmu::{PmdSet, Scope};
-use engine::ring::{THROTTLE, UNTHROTTLE};
-use engine::sampling::{self, action, Attr, Message, Queue, MAX_VALUES};
-use engine::sets;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use perfmon_rules::abi::{self, action, Message, MAX_VALUES};
+use perfmon_rules::error::Error;
+use perfmon_rules::event_sets;
+use perfmon_rules::messages::Queue;
+use perfmon_rules::period::{is_virtual, Attr};
+use perfmon_rules::register_map::{PmdSet, Scope};
+use protocols::ring::{THROTTLE, UNTHROTTLE};
 
 use crate::contexts::{counting_bits, Context, State};
 use crate::costs::SelfStat;
@@ -466,7 +468,7 @@ impl Context {
         buffer: Option<&mut Buffer>,
         overflow: &mut Overflow,
     ) -> u32 {
-        let notify = attr.flags & sampling::NOTIFY != 0;
+        let notify = attr.flags & abi::NOTIFY != 0;
         let Some(buffer) = buffer else {
             return match notify {
                 true => action::NOTIFY | action::MASK,
@@ -508,7 +510,7 @@ impl Context {
     fn sample_value(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
         let map = self.descriptions().map();
         match map.pmd(pmd) {
-            Some(row) if sampling::is_virtual(row) => {
+            Some(row) if is_virtual(row) => {
                 let control = registers.control_of(&map, row);
                 self.read_virtual(pmd, row.address, control, thread)
             }
@@ -521,7 +523,7 @@ impl Context {
     #[cold]
     fn notify(&self, state: &mut State, overflow: &Overflow, pmds: PmdSet) -> u32 {
         let message = Message {
-            msg_type: sampling::OVFL,
+            msg_type: abi::OVFL,
             msg_ovfl_pid: overflow.pid,
             msg_active_set: overflow.set,
             msg_ovfl_cpu: overflow.cpu as u16,
@@ -630,7 +632,7 @@ impl Context {
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
             // A shorter period would leave the CPU no time for anything but the timer.
-            self.notifier.start_timer(left.max(sets::MIN_RUN_NS));
+            self.notifier.start_timer(left.max(event_sets::MIN_RUN_NS));
         }
     }
 

@@ -7,14 +7,14 @@
 
 use core::cell::Cell;
 
-use engine::claims::{RegisterMask, RegisterUsers};
-use engine::pmu::Scope;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
+use perfmon_rules::claims::{RegisterMask, RegisterUsers};
+use perfmon_rules::register_map::Scope;
 
 use crate::contexts::Context;
 use crate::costs::SelfStat;

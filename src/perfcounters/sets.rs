@@ -11,16 +11,16 @@
 use core::cmp::Ordering;
 use core::iter::once;
 
-use engine::calls::{Runs, SetInfo};
-use engine::claims::RegisterMask;
-use engine::context::Error;
-use engine::pmu::{PmdSet, RegisterBitmap};
-use engine::program::{Allocator, MemorySize, RegisterMemory};
-use engine::sampling::Attr;
-use engine::sets::{self, RunningMoments, SetRuns, SwitchPolicy};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
 use kernel::prelude::*;
+use perfmon_rules::abi::{Runs, SetInfo};
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::error::Error;
+use perfmon_rules::event_sets::{self, RunningMoments, SetRuns, SwitchPolicy};
+use perfmon_rules::period::Attr;
+use perfmon_rules::program::{Allocator, MemorySize, RegisterMemory};
+use perfmon_rules::register_map::{PmdSet, RegisterBitmap};
 
 use crate::contexts::{Context, State};
 use crate::costs::SelfStat;
@@ -40,7 +40,7 @@ impl Allocator for Heap {
 }
 
 /// The registers of an event set, in memory from [`Heap`].
-pub(crate) type Registers = engine::context::Registers<Heap>;
+pub(crate) type Registers = perfmon_rules::registers::Registers<Heap>;
 
 /// The registers of one set that a call is about to write.
 #[derive(Default)]
@@ -311,7 +311,7 @@ impl State {
     /// that will be added to the set with the given number.
     pub(crate) fn claims_with(
         &self,
-        map: &engine::pmu::Map<'_>,
+        map: &perfmon_rules::register_map::Map<'_>,
         more: impl Fn(u16) -> RegisterMask,
     ) -> RegisterMask {
         self.each_set().fold(RegisterMask::NONE, |all, set| {
@@ -323,7 +323,7 @@ impl State {
     /// registers that will be added to the set with the given number.
     pub(crate) fn required_with(
         &self,
-        map: &engine::pmu::Map<'_>,
+        map: &perfmon_rules::register_map::Map<'_>,
         more: impl Fn(u16) -> RegisterMask,
     ) -> RegisterMask {
         self.each_set().fold(RegisterMask::NONE, |all, set| {
@@ -348,7 +348,7 @@ impl State {
             let terms = self
                 .find_set(id)
                 .map_or(SwitchPolicy::default(), |s| s.runs.policy);
-            let after = sets::next_index(&terms, at, nr, |id| self.sets.index_of(id))?;
+            let after = event_sets::next_index(&terms, at, nr, |id| self.sets.index_of(id))?;
             if let Some(slot) = self.sets.slots.get_mut(at) {
                 slot.next = after;
             }
@@ -435,7 +435,7 @@ impl Context {
     /// # Errors
     ///
     /// `EBUSY` if the context is attached, `ENOSPC` if the context would have more than
-    /// [`sets::MAX_SETS`] sets, `EDQUOT`, `ENOMEM`.
+    /// [`event_sets::MAX_SETS`] sets, `EDQUOT`, `ENOMEM`.
     pub(crate) fn create_sets(&self, wanted: &[(u16, SwitchPolicy)]) -> Result {
         let _growing = self.alloc_lock.lock();
         let nr = {
@@ -453,7 +453,7 @@ impl Context {
                 fresh.push(Set::new(*id, &self.charge)?, GFP_KERNEL_ACCOUNT)?;
             }
         }
-        if nr.saturating_add(fresh.len()) > sets::MAX_SETS {
+        if nr.saturating_add(fresh.len()) > event_sets::MAX_SETS {
             return Err(ENOSPC);
         }
         let _session = SESSION.lock();
@@ -525,11 +525,11 @@ impl Context {
     pub(crate) fn set_infos(&self, infos: &mut [SetInfo]) -> Result {
         let free = SESSION.lock().available(self.scope());
         let map = self.registers.map();
-        let usable = |row: Option<&engine::pmu::Register>| {
+        let usable = |row: Option<&perfmon_rules::register_map::Register>| {
             row.is_some_and(|r| r.exists() && r.check_scope(self.scope()).is_ok())
         };
         let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
-        for number in 0..engine::pmu::NR_REGISTERS as u16 {
+        for number in 0..perfmon_rules::register_map::NR_REGISTERS as u16 {
             let bit = 1u64.checked_shl(number.into()).unwrap_or(0);
             if usable(map.pmc(number)) && (bit == 0 || free.pmcs & bit != 0) {
                 pmcs.set(number.into());

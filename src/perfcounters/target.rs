@@ -4,13 +4,13 @@
 //! needs, and the end of a context when its target ends. [`crate::contexts`] documents the lock
 //! order.
 
-use engine::claims::RegisterMask;
-use engine::context::Error;
-use engine::pmu::Scope;
-use engine::sampling;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use perfmon_rules::abi;
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::error::Error;
+use perfmon_rules::register_map::Scope;
 
 use crate::contexts::{Context, State};
 use crate::cpu_kinds;
@@ -388,7 +388,7 @@ impl Context {
         self.with_state(&mut |state| {
             if has(state) {
                 self.end_early(state);
-                self.queue_message(state, sampling::EVICTED);
+                self.queue_message(state, abi::EVICTED);
                 self.notifier.resume();
                 claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
                 // Remove the entry from the table of threads, so that another context can be
@@ -405,7 +405,7 @@ impl Context {
     /// the reader. Called by the notifier's irq_work.
     pub(crate) fn end_broken(&self, mut state: Guard<'_, State>) {
         self.end_early(&mut state);
-        self.queue_message(&mut state, sampling::FAULT);
+        self.queue_message(&mut state, abi::FAULT);
         self.notifier.resume();
         // Release the lock: printk() may wake a thread, which takes a run-queue lock, and the
         // probes take the context's lock under a run-queue lock.

@@ -20,14 +20,14 @@ mod process;
 mod signal;
 mod trace;
 
-use engine::filter;
-use engine::trace::{flag, Create, Describe, Info, KEY_KERNEL, NR_TRACES};
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
+use protocols::filter;
+use trace_rules::abi::{flag, Create, Describe, Info, KEY_KERNEL, NR_TRACES};
 
 pub(crate) use self::calls::{
     any_process, describe, end, free_all, has_ended, info, may_read, next, next_marker, next_trace,

@@ -3,10 +3,10 @@
 //! Reads the virtual counters of a context: counters of software, which have no register in the
 //! PMU.
 
-use engine::pmu::Scope;
-use engine::program::VirtualCounter;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use perfmon_rules::program::VirtualCounter;
+use perfmon_rules::register_map::Scope;
 
 use crate::contexts::{Context, State};
 

@@ -69,18 +69,30 @@ rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_
 grep -qE '^inc[lq] incq add add addq dec[lq] add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
 result $? "0.8 Rust interface: the same single instructions as in C" "$rust"
 
-panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')
-[ -z "$panics" ] && nm "$out/src/engine/engine.o" | grep -q ' [tT] '
-result $? "rig engine: its code refers to no function that panics" "$panics"
+# panicking OBJECT...: prints the functions that refer to a function that panics.
+panicking() {
+	local object
+	for object in "$@"; do
+		objdump -dr --no-show-raw-insn "$object" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
+			/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'
+	done | sort -u
+}
+
+# The functions of the crates protocols and *_rules are in their objects, and in each module that
+# has copies of them. The first crate in a mangled name is the crate of the function.
+pure='(protocols|(counters|perfmon|ppa|trace)_rules)'
+mapfile -t objects < <(find "$out/src" "$out/tests/modules" -name '*.ko' -o -path '*/rules/rules.o')
+panics=$(nm "$out"/src/*/rules/rules.o "$out/src/protocols/protocols.o" | grep -iE 'panic|unwrap_failed|bounds')
+panics+=$(panicking "${objects[@]}" | sed -E 's/Cs[0-9A-Za-z]*_[0-9]+([a-z_]+)/ \1 &/' | awk -v pure="^$pure" '$2 ~ pure')
+nr=$(nm "${objects[@]}" | grep -ciE " t .*Cs[0-9A-Za-z]*_[0-9]+$pure")
+[ -z "$panics" ] && [ "$nr" -ge 50 ]
+result $? "rig protocols and rules: their code refers to no function that panics ($nr functions)" "$panics"
 
 # Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions that
 # run outside the fast paths may contain calls of panic(): functions that load, attach, add or
 # allocate, and calls that copy lists. Functions that access PMU registers must not contain calls of
 # panic().
-panics=$(for ko in "$out"/src/*/*.ko; do
-	objdump -dr --no-show-raw-insn "$ko" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
-		/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'
-done | sort -u)
+panics=$(panicking "$out"/src/*/*.ko)
 found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|8counters3add|3sys3pmu|3sys7perfmon|7Session5claim|7Session10add_thread|7Context4load|3pmu(6append|13log_cpu_kinds|16detect_cpu_kinds)|3pmu17description_error|7formats15find_registered|10Accounting(7restart|5start)|10accounting(13collect_tasks|13bytes_by_user)|8per_task(3add|4read)|3sys7records5words|3sys3ppa(5ioctl|4read|10read_tasks)|7Tracing(5begin|17free_unreferenced)|5Trace(10ensure_set|6remove|10remove_all)|13attach_kernel|17InterfaceListener15interface_added|3sys5trace(8dispatch|8register|9read_next)|9grow_sets|7Session11add_context|8attached3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pt_identity|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
 [ -n "$panics" ] && [ -z "$found" ]
 result $? "0.12 probes, updates and page faults: their code calls no function that panics" "$found"

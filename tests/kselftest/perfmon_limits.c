@@ -7,8 +7,9 @@
  * them: a value at the limit is accepted, and the next value beyond the limit is refused. Other
  * tests check the limits of sets (perfmon_sets), of PMCs (control registers) in a call
  * (perfmon_calls), of memory (perfmon_memory, perfmon_buffers), of names and texts of counters
- * (bad_input) and of the number of counters (table_full). The unit tests in tools/engine check the
- * limits of messages in a queue and of counters on the self page.
+ * (bad_input) and of the number of counters (table_full). Tests on the host check
+ * the limits of messages in a queue (tools/perfmon-rules) and of counters on the self page
+ * (tools/protocols).
  */
 #include "sampling.h"
 #include "ppa.h"

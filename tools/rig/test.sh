@@ -80,13 +80,13 @@ job() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${*:4}" >>"$work/jobs"; }
 # host_jobs: appends the jobs of the world host.
 host_jobs() {
 	local s name needs tests=""
-	if mentions "$TOP/tools" "$TOP/src/engine"; then
+	if mentions "$TOP/tools" "$TOP/src/protocols" "$TOP"/src/*/rules; then
 		# cargo builds in the same target directory wait for each other. The tools are
 		# therefore built before the tests, and the tests before each job that uses cargo's
 		# debug builds.
 		tests=test-binaries
 		job "$(expected host cargo_test 1500)" "cargo test" "tools test-binaries" cargo "'cargo test' '' --workspace"
-		if [ -z "$ALL" ]; then echo loom >>"$work/left-out"; else job "$(expected host loom 1500)" loom tools cargo "loom '--cfg loom' -p engine --test loom --test loom_ring --test selfpage --release"; fi
+		if [ -z "$ALL" ]; then echo loom >>"$work/left-out"; else job "$(expected host loom 1500)" loom tools cargo "loom '--cfg loom' -p protocols --test loom --test loom_ring --test self_page --release"; fi
 	fi
 	for s in "$TOP"/tests/host/*.sh; do
 		mentions "$s" || continue

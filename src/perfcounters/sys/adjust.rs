@@ -2,7 +2,7 @@
 
 //! `perf_adjust()`: updates an instance by its number, in any context.
 
-use engine::abi::MAX_INSTANCES;
+use counters_rules::abi::MAX_INSTANCES;
 use kernel::ffi::c_int;
 
 use super::tables::{is_live, slot_address};

@@ -6,18 +6,18 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use engine::sync::Word;
-use engine::trace::{self, BufferRange, Counts};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::bindings;
 use kernel::prelude::*;
+use protocols::sync::Word;
+use protocols::trace_buffer::{self, BufferRange, Counts};
 
 use super::ppa::Clock;
 use super::shim;
 
 /// Size of a page in bytes.
-pub(crate) const PAGE: usize = engine::abi::PAGE_SIZE;
+pub(crate) const PAGE: usize = protocols::PAGE_SIZE;
 
 /// A page that can be mapped into user space.
 ///
@@ -157,7 +157,7 @@ impl Buffer {
         // INVARIANT: `page(0)` has set the first word.
         // SAFETY: The page is aligned, zeroed and held by the buffer, and no other thread has it
         // yet.
-        trace::init_counts(unsafe { &*(counts as *const Counts) }, bytes, flight);
+        trace_buffer::init_counts(unsafe { &*(counts as *const Counts) }, bytes, flight);
         Ok(buffer)
     }
 
@@ -253,7 +253,7 @@ impl Buffer {
             self.plausible_at.store_release(now);
             return plausible;
         }
-        match trace::plausible_lost(plausible, claimed, now.saturating_sub(looked)) {
+        match trace_buffer::plausible_lost(plausible, claimed, now.saturating_sub(looked)) {
             Some(lost) => {
                 self.plausible_lost.store_relaxed(lost);
                 // Release: pairs with the acquire above.
@@ -286,7 +286,7 @@ impl Buffer {
     /// [`loss_counts`](Self::loss_counts).
     pub(crate) fn readable(&self) -> Option<BufferRange> {
         if self.flight {
-            return match trace::flight_range(self.counts(), self.bytes) {
+            return match trace_buffer::flight_range(self.counts(), self.bytes) {
                 Ok(span) => (span.bytes != 0).then_some(span),
                 Err(_) => {
                     // The number of bytes is stored, not added, because a flight recorder is read
@@ -297,7 +297,7 @@ impl Buffer {
             };
         }
         let since = self.read_position.load_relaxed();
-        match trace::unread_range(self.counts(), since, self.bytes) {
+        match trace_buffer::unread_range(self.counts(), since, self.bytes) {
             Ok(span) => (span.bytes != 0).then_some(span),
             Err(corrupt) => {
                 let cut = self.cut.load_relaxed().wrapping_add(self.bytes.into());
@@ -332,7 +332,7 @@ impl Buffer {
     /// recorder the writer may have overwritten the other bytes during the copy.
     pub(crate) fn valid_bytes(&self, span: &BufferRange) -> u32 {
         match self.flight {
-            true => trace::valid_bytes(self.counts(), span, self.bytes),
+            true => trace_buffer::valid_bytes(self.counts(), span, self.bytes),
             false => span.bytes,
         }
     }

@@ -5,9 +5,9 @@
 
 use core::mem::size_of;
 
-use engine::abi::{self, NAME_MAX};
-use engine::error::Error;
-use engine::spec::Spec;
+use counters_rules::abi::{self, NAME_MAX};
+use counters_rules::error::Error;
+use counters_rules::spec::Spec;
 use kernel::ffi::{c_char, c_int};
 
 use super::modules::Owner;
@@ -16,7 +16,7 @@ use super::tables::{is_live, slot_address};
 use crate::counters;
 use crate::driver::{Kind, RawSpec, Unit};
 
-/// The numbers of kinds and units are defined twice, because a driver uses nothing of the engine.
+/// The numbers of kinds and units are defined twice, because a driver uses nothing of the rules.
 /// The assertions check that the definitions agree.
 const _: () = {
     assert!(Kind::Counter as u16 == abi::Kind::Counter as u16);
@@ -32,7 +32,7 @@ const _: () = {
     assert!(Unit::Sectors as u16 == abi::Unit::Sectors as u16);
     assert!(Unit::Packets as u16 == abi::Unit::Packets as u16);
     assert!(Unit::Pages as u16 == abi::Unit::Pages as u16);
-    // The engine defines no further kinds or units.
+    // The rules define no further kinds or units.
     assert!(abi::Kind::from_raw(Kind::Histogram as u16 + 1).is_none());
     assert!(abi::Unit::from_raw(Unit::Pages as u16 + 1).is_none());
     // The shim asserts that `struct perf_counter_spec` in C has this size.

@@ -5,9 +5,6 @@
 
 use core::ptr::NonNull;
 
-use engine::abi::PAGE_SIZE;
-use engine::ring::{self, Page, Shared, WriteResult, Writer};
-use engine::sync::Word;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVec};
 use kernel::bindings;
@@ -15,6 +12,9 @@ use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_void, CStr};
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use protocols::ring::{self, Page, Shared, WriteResult, Writer};
+use protocols::sync::Word;
+use protocols::PAGE_SIZE;
 
 use super::account::Charge;
 use super::{costs, shim};
@@ -72,7 +72,7 @@ impl Format {
         raw.layout.is_some()
             && raw.overflow.is_some()
             && (1..31).contains(&raw.queue_depth)
-            && raw.arg_size as usize <= engine::calls::FORMAT_ARG
+            && raw.arg_size as usize <= perfmon_rules::abi::FORMAT_ARG
             && raw.state_size as usize <= PAGE_SIZE
     }
 
@@ -290,7 +290,7 @@ impl ring::Data for RingData {
     fn put(&self, position: u64, value: u64) {
         let at = (position / 8) as usize & self.mask;
         // SAFETY: The masked index is below the number of words. User space may read the word at
-        // the same time, by the protocol of the engine's ring; the volatile store is one aligned
+        // the same time, by the protocol of `protocols::ring`; the volatile store is one aligned
         // access, as WRITE_ONCE().
         unsafe { self.first.add(at).write_volatile(value) }
     }

@@ -13,7 +13,7 @@
 
 use core::pin::Pin;
 
-use engine::registry::Registry;
+use counters_rules::registry::Registry;
 use kernel::sync::Arc;
 
 use crate::accounting::Accounting;

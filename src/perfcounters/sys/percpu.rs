@@ -4,10 +4,10 @@
 
 use core::ptr::NonNull;
 
-use engine::abi::PAGE_SIZE;
-use engine::error::Error;
+use counters_rules::error::Error;
 use kernel::bindings;
 use kernel::ffi::c_void;
+use protocols::PAGE_SIZE;
 
 use super::{cpu, shim};
 

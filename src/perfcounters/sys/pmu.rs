@@ -5,7 +5,6 @@
 
 use core::slice;
 
-use engine::pmu::{kind, Register};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_char, c_int, c_void, CStr};
@@ -13,12 +12,13 @@ use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::task::Task;
+use perfmon_rules::register_map::{kind, Register};
 
 use super::shim;
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
 use crate::pmu;
 
-// The C header and the engine both define the register types. The assertions check that both
+// The C header and the rules both define the register types. The assertions check that both
 // definitions agree.
 const _: () = {
     assert!(description::CONTROL == kind::CONTROL);

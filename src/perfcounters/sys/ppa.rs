@@ -6,8 +6,6 @@
 use core::arch::asm;
 use core::mem::size_of;
 
-use engine::accounting::{self, Cpu, NR_SIGNALS, NR_VALUES};
-use engine::sync::Word;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVVec;
 use kernel::bindings;
@@ -16,6 +14,8 @@ use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::uaccess::{UserPtr, UserSlice};
+use ppa_rules::{Cpu, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
+use protocols::sync::Word;
 
 use super::file::{is_ready, Device, Ops};
 use super::records::TaskRecord;
@@ -291,7 +291,7 @@ pub(crate) struct TaskStats {
     counted: u64,
     values: [u64; NR_VALUES],
     runq: u64,
-    latencies: [u64; accounting::NR_LATENCIES],
+    latencies: [u64; NR_LATENCIES],
     signals: [u32; NR_SIGNALS],
     reserved2: u32,
     pub(crate) name: [u8; 16],

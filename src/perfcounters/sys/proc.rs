@@ -6,7 +6,6 @@
 use core::mem::size_of;
 use core::ptr::NonNull;
 
-use engine::accounting::NR_CPU_VALUES;
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_ulong, c_void};
@@ -15,6 +14,7 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use ppa_rules::NR_CPU_VALUES;
 
 use super::{access, shim};
 use crate::{accounting as files, per_task};

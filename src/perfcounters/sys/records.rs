@@ -6,13 +6,13 @@
 use core::mem::size_of;
 use core::ptr::NonNull;
 
-use engine::accounting::{Task, NR_VALUES};
-use engine::sync::Word;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
 use kernel::prelude::*;
 use kernel::types::Opaque;
+use ppa_rules::{Task, NR_VALUES};
+use protocols::sync::Word;
 
 use super::account::Charge;
 use super::task::{TaskIds, TaskRef};

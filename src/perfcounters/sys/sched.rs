@@ -6,11 +6,11 @@
 use core::arch::asm;
 use core::ptr::NonNull;
 
-use engine::pmu::Scope;
 use kernel::bindings;
 use kernel::ffi::{c_int, c_void};
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use perfmon_rules::register_map::Scope;
 
 use super::release::WAIT;
 use super::shim;

@@ -5,12 +5,13 @@
 
 use core::ptr::NonNull;
 
-use engine::ring::TAIL_OFFSET;
-use engine::selfpage::{SelfPage, OFFSET};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::c_int;
 use kernel::prelude::*;
+use perfmon_rules::program::self_page_counters;
+use protocols::ring::TAIL_OFFSET;
+use protocols::self_page::{SelfPage, OFFSET};
 
 use super::account::Charge;
 use super::costs::CostTimer;
@@ -36,13 +37,13 @@ unsafe impl Send for Page {}
 // SAFETY: The page holds atomic words, which only the holder of the context's lock writes.
 unsafe impl Sync for Page {}
 
-const _: () = assert!(size_of::<SelfPage>() <= engine::abi::PAGE_SIZE);
+const _: () = assert!(size_of::<SelfPage>() <= protocols::PAGE_SIZE);
 
 impl Page {
     /// Allocates a self page, charged to the user of `charge` and to the caller's control group.
     /// Returns `EDQUOT` if the user's limit would be exceeded, or `ENOMEM`. May sleep.
     pub(crate) fn new(charge: &Charge) -> Result<Self> {
-        let charge = charge.charge(engine::abi::PAGE_SIZE)?;
+        let charge = charge.charge(protocols::PAGE_SIZE)?;
         let flags = bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_ZERO;
         // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe { bindings::get_free_pages_noprof(flags, 0) };
@@ -77,7 +78,8 @@ impl Page {
             // short (`SHORT`). A reader that finds no counters on the page calls PERFMON_READ_PMDS.
             _ => &[],
         };
-        self.words().update(counters, flags, value, tsc, ran);
+        let counters = self_page_counters(counters, value);
+        self.words().update(counters, flags, tsc, ran);
     }
 }
 
@@ -173,7 +175,7 @@ pub(super) unsafe extern "C" fn mmap(
             let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
             ((*vma).vm_pgoff, bounds.vm_end.wrapping_sub(bounds.vm_start))
         };
-        let page = engine::abi::PAGE_SIZE;
+        let page = protocols::PAGE_SIZE;
         // SAFETY: The kernel calls this operation only for files that `open` has set up.
         let context = unsafe { context_of(file)? };
         let tail = pgoff as u64 == TAIL_OFFSET / page as u64;

@@ -5,8 +5,8 @@
 
 use core::cell::UnsafeCell;
 
-use engine::abi::MAX_INSTANCES;
-use engine::layout::{DESCS_PER_PAGE, MAX_SLOT_PAGES, SLOTS_PER_PAGE};
+use counters_rules::abi::MAX_INSTANCES;
+use counters_rules::layout::{DESCS_PER_PAGE, MAX_SLOT_PAGES, SLOTS_PER_PAGE};
 
 /// A table of words. Only the holder of the registry's lock writes the table; any thread may read
 /// it.

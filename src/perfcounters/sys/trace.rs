@@ -6,10 +6,6 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use engine::filter;
-use engine::trace::{self, call, Attach, Create, Describe, Info, Marker, Markers, Notify};
-use engine::trace::{BufferRange, Control, Process, Read, Release, Room};
-use engine::trace::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
@@ -20,6 +16,11 @@ use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, UniqueArc};
 use kernel::uaccess::{UserPtr, UserSlice};
+use protocols::filter;
+use protocols::trace_buffer::BufferRange;
+use trace_rules::abi::{self, call, Attach, Create, Describe, Info, Marker, Markers, Notify};
+use trace_rules::abi::{Control, Process, Read, Release, Room};
+use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 
 use super::access;
 use super::buffers::Buffer;
@@ -245,12 +246,12 @@ unsafe extern "C" fn poll(
     events
 }
 
-/// Implements `FromBytes` for structures of integers without padding; src/engine/trace.rs asserts
+/// Implements `FromBytes` for structures of integers without padding; src/trace/rules/abi.rs asserts
 /// their sizes.
 macro_rules! given {
     ($($name:ident)*) => {
         $(
-            // SAFETY: The structure consists of integers without padding: src/engine/trace.rs
+            // SAFETY: The structure consists of integers without padding: src/trace/rules/abi.rs
             // asserts the sizes.
             unsafe impl FromBytes for $name {}
         )*
@@ -341,7 +342,7 @@ fn release_all(opened: &Opened, arg: UserPtr) -> Result {
         return Err(EPERM);
     }
     let left = match (given.flags, given.wake as i32) {
-        (trace::RESUME, -1) => {
+        (abi::RESUME, -1) => {
             tracing::detach::resume();
             0
         }
@@ -371,7 +372,7 @@ fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
 /// `file` is an open file of `/dev/perftrace`.
 unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Result {
     let mut attach: Attach = sized(arg)?;
-    if attach.flags & !trace::flag::SHARED != 0 {
+    if attach.flags & !abi::flag::SHARED != 0 {
         return Err(EINVAL);
     }
     // SAFETY: The file is open while the process is traced: `release` detaches the process, and
@@ -379,7 +380,7 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
     let mapping = unsafe { Mapping::of(file) }.ok_or(EINVAL)?;
     let make = || {
         let mm = Mm::of_current().ok_or(EINVAL)?;
-        let shared = attach.flags & trace::flag::SHARED != 0;
+        let shared = attach.flags & abi::flag::SHARED != 0;
         let (key, pieces, nobodys) = tracing::attached::attach(&mm, mapping, shared)?;
         (attach.key, [attach.control, attach.buffers]) = (key, pieces);
         let thread = attach.thread as i64;
@@ -393,7 +394,7 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
     };
     opened.set_role(make, |_| ())?;
     attach.nr_cpus = super::cpu::nr_cpu_ids();
-    attach.stride = trace::STRIDE;
+    attach.stride = abi::STRIDE;
     attach.bytes = tracing::attached::mapped_bytes();
     write(arg, &attach)
 }

@@ -10,7 +10,7 @@ use kernel::error::{from_result, to_result};
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
 
-use engine::trace::map;
+use trace_rules::abi::map;
 
 use super::buffers::PAGE;
 use super::costs::CostTimer;

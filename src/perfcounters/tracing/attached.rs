@@ -3,11 +3,11 @@
 //! System calls and page faults of traced processes: attaching, registering markers, and the pages
 //! that the processes access.
 
-use engine::trace::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use trace_rules::abi::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 
 use crate::sys::buffers::{Page, PAGE};
 use crate::sys::cpu;
@@ -381,7 +381,7 @@ fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
 
 /// Returns the size of the mapping of buffers in a process, in bytes.
 pub(crate) fn mapped_bytes() -> u64 {
-    (u64::from(cpu::nr_cpu_ids()) << trace::STRIDE).wrapping_mul(NR_TRACES as u64)
+    (u64::from(cpu::nr_cpu_ids()) << abi::STRIDE).wrapping_mul(NR_TRACES as u64)
 }
 
 /// Handles a page fault: finds the page for the offset `place` in the mappings of a process, and
@@ -404,7 +404,7 @@ pub(crate) fn fault<T>(
         return Some(put(page.unwrap_or(zeroes)));
     }
     let place = place.checked_sub(map::BUFFERS / PAGE as u64)?;
-    let pages = 1u64 << (trace::STRIDE - PAGE.ilog2());
+    let pages = 1u64 << (abi::STRIDE - PAGE.ilog2());
     let (buffer, number) = (place / pages, (place % pages) as usize);
     let slot = buffer.checked_div(cpu::nr_cpu_ids().into())?;
     let cpu = buffer.wrapping_sub(slot.wrapping_mul(cpu::nr_cpu_ids().into())) as usize;

@@ -2,12 +2,12 @@
 
 //! System calls on files of `/dev/perftrace` that open, end, pause, list and read traces.
 
-use engine::trace::{self as abi, flag, Describe, Info, Zero, NR_TRACES};
-use engine::trace::{KEY_KERNEL, KEY_SHARED};
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::task::Task;
+use trace_rules::abi::{self as abi, flag, Describe, Info, Zero, NR_TRACES};
+use trace_rules::abi::{KEY_KERNEL, KEY_SHARED};
 
 use super::ends::{each_member, Member};
 use super::kernel_events::MARKERS;

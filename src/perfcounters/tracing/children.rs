@@ -11,10 +11,10 @@
 //! parent's memory, including the `struct perftrace_thread` of the parent's thread. The child has
 //! no restartable sequence registered, so the structure is marked as shared before the child runs.
 
-use engine::trace::THREAD_SHARED;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
+use trace_rules::abi::THREAD_SHARED;
 
 use crate::provider::{Handler, Probes};
 use crate::sys::lock::{SHARED_MEMORY_PROBE, TRACING};

@@ -6,11 +6,11 @@
 //! Processes that run the same program register the same names. With the cache each name is matched
 //! with the globs only once.
 
-use engine::filter;
-use engine::trace::{flag, FIELDS_MAX, NAME_MAX, NR_MARKERS};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
+use protocols::filter;
+use trace_rules::abi::{flag, FIELDS_MAX, NAME_MAX, NR_MARKERS};
 
 use crate::sys::account::Charge;
 use crate::tracing::trace::Trace;

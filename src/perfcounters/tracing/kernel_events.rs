@@ -3,11 +3,11 @@
 //! Markers of the kernel: context switches and system calls. Events of the kernel's markers are
 //! written to the buffers of a trace, with time stamps of the clock that programs use.
 
-use engine::filter::{Event, Filter};
-use engine::trace::{Record, Writer};
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use protocols::filter::{Event, Filter};
+use protocols::trace_buffer::{Record, Writer};
 
 use crate::costs::SelfStat;
 use crate::provider::probe::{Abi, SchedSwitch, SysEnter, SysExit};
@@ -17,7 +17,7 @@ use crate::sys::costs;
 use crate::sys::ppa::{self, Clock};
 use crate::sys::sched::{self, NoPreempt};
 use crate::tracing::signal::Signal;
-use engine::sync::Word;
+use protocols::sync::Word;
 
 /// The names and fields of the kernel's markers, by marker number.
 pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [

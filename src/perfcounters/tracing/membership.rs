@@ -5,10 +5,10 @@
 //!
 //! Permission is checked, and names are matched with globs, without holding `TRACING`.
 
-use engine::trace::flag;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
+use trace_rules::abi::flag;
 
 use super::ends::MAX_PER_HOLD;
 use super::glob_cache::{GlobCache, TraceGlobs};

@@ -5,13 +5,13 @@
 
 use core::cmp::Ordering;
 
-use engine::trace::{self, flag, Control, NR_MARKERS, NR_TRACES};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
+use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 
 use crate::sys::access::AccessSnapshot;
 use crate::sys::account::{Charge, Resource, ResourceCharge};
@@ -126,9 +126,9 @@ impl ChildPages {
         let mut control = Page::new()?;
         let pid = Pid::of(&alive.leader).ok_or(ESRCH)?;
         let first = Control {
-            version: trace::VERSION,
+            version: abi::VERSION,
             nr_cpus: cpu::nr_cpu_ids(),
-            stride: trace::STRIDE,
+            stride: abi::STRIDE,
             clock: clock.is_monotonic().into(),
             key,
             offset: process::time_offset() as u64,
@@ -447,13 +447,13 @@ impl Process {
             return;
         };
         self.mapped_slots &= !bit;
-        let bytes = u64::from(cpu::nr_cpu_ids()) << trace::STRIDE;
+        let bytes = u64::from(cpu::nr_cpu_ids()) << abi::STRIDE;
         let at = |from: u64, each: u64| {
             let within = (slot as u64).wrapping_mul(each).wrapping_add(from);
             base(self.base_key).wrapping_add(within)
         };
-        mapping.unmap(at(trace::map::BUFFERS, bytes), bytes);
-        mapping.unmap(at(trace::map::FILTERS, PAGE as u64), PAGE as u64);
+        mapping.unmap(at(abi::map::BUFFERS, bytes), bytes);
+        mapping.unmap(at(abi::map::FILTERS, PAGE as u64), PAGE as u64);
     }
 
     /// Returns whether the credentials or the dumpability of the process have changed since
@@ -635,7 +635,7 @@ impl Process {
                     charge.absorb(&mut page);
                     if let Some(mapping) = &self.mapping {
                         let page = number / WORDS * PAGE;
-                        let at = trace::map::WORDS.wrapping_add(page as u64);
+                        let at = abi::map::WORDS.wrapping_add(page as u64);
                         mapping.unmap(base(self.base_key).wrapping_add(at), PAGE as u64);
                     }
                 }

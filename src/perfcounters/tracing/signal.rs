@@ -2,10 +2,10 @@
 
 //! Notification of a trace's reader, and of the threads that wait until the reader has read.
 
-use engine::sync::Word;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use protocols::sync::Word;
 
 use crate::sys::notifier::Notifier;
 

@@ -2,8 +2,6 @@
 
 //! A trace: the processes that can be in it, the events that it wants, and its buffers.
 
-use engine::filter;
-use engine::trace::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KVVec, KVec};
 use kernel::cred::Credential;
@@ -11,6 +9,8 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
+use protocols::filter;
+use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 
 use crate::provider::Probes;
 use crate::sys::access;
@@ -264,9 +264,9 @@ pub(crate) struct Trace {
     pub(crate) owner: u32,
     /// Time in milliseconds for which threads wait for room in a full buffer.
     pub(crate) wait_ms: u32,
-    pub(crate) name: [u8; trace::NAME_MAX],
+    pub(crate) name: [u8; abi::NAME_MAX],
     /// Globs of the markers that the trace wants.
-    pub(crate) globs: [u8; trace::FIELDS_MAX],
+    pub(crate) globs: [u8; abi::FIELDS_MAX],
     /// The cache of marker names matched with `globs`.
     pub(crate) glob_cache: GlobCache,
     /// The filter program, in the page that processes map; `None` without a filter.
@@ -323,7 +323,7 @@ impl Trace {
             (0, _) => 1 << 20,
             (bytes, _) => bytes,
         };
-        if !bytes.is_power_of_two() || !(trace::BYTES_MIN..=trace::BYTES_MAX).contains(&bytes) {
+        if !bytes.is_power_of_two() || !(abi::BYTES_MIN..=abi::BYTES_MAX).contains(&bytes) {
             return Err(EINVAL);
         }
         if create.flags & flag::ALL_USERS != 0 && !access::is_perfmon_capable() {

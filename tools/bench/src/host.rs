@@ -85,7 +85,7 @@ fn pair(name: &str, mut ours: Side<'_>, mut theirs: Side<'_>) -> io::Result<Rati
     })
 }
 
-/// The library's reader on counter pages in memory that the engine's own code maintains.
+/// The library's reader on counter pages in memory that the registry of the modules maintains.
 struct Ours {
     _fake: Fake,
     counters: Counters,

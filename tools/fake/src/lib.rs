@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A substitute for `/dev/perfcounters`: an ordinary file with the same layout, maintained by the
-//! engine's registry. The crate is used by tests and to try `pfc` without the module, and is not
+//! modules' registry. The crate is used by tests and to try `pfc` without the module, and is not
 //! shipped.
 //!
 //! A [`Fake`] adds and deletes instances, one at a time, as the kernel does under its lock. A
@@ -17,14 +17,14 @@ use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::abi::{self, Desc, Header};
-use engine::error::Error;
-use engine::generation::Generation;
-use engine::layout::Layout;
-use engine::registry::{Registry, Store, BUCKETS};
-use engine::seqflag;
-use engine::spec::Spec;
-use engine::sync::{fence_release, Word};
+use counters_rules::abi::{self, Desc, Header};
+use counters_rules::error::Error;
+use counters_rules::layout::Layout;
+use counters_rules::registry::{Registry, Store, BUCKETS};
+use counters_rules::spec::Spec;
+use protocols::generation::Generation;
+use protocols::seqflag;
+use protocols::sync::{fence_release, Word};
 
 use memory::{desc_of, desc_words, header_words, Memory};
 

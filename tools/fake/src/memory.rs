@@ -8,9 +8,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-use engine::abi::{self, Desc, Header};
-use engine::layout::Layout;
-use engine::sync::Word;
+use counters_rules::abi::{self, Desc, Header};
+use counters_rules::layout::Layout;
+use protocols::sync::Word;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
 const DESC_BYTES: usize = abi::MAX_INSTANCES as usize * size_of::<Desc>();

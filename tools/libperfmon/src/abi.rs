@@ -7,7 +7,7 @@
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{null, NonNull};
 
-use engine::calls::{
+use perfmon_rules::abi::{
     Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, CREATE_EVTSETS, DELETE_EVTSETS,
     GETINFO_EVTSETS, LOAD, PAUSE, READ_PMDS, READ_RUNS, RESTART, START, STATUS, STOP, UNLOAD,
     WRITE_PMCS, WRITE_PMDS,

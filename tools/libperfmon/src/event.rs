@@ -7,7 +7,7 @@ use core::arch::x86_64::__cpuid;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
-use engine::calls::{Pmc, VECTOR_MAX};
+use perfmon_rules::abi::{Pmc, VECTOR_MAX};
 
 use crate::constraints::{amd_counters, amd_missing, intel_counters, intel_missing};
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The mapped ring of a context, and its reader. The protocol and its memory barriers are in
-//! [`engine::ring`]; this file maintains the mappings and the reader's position.
+//! [`protocols::ring`]; this file maintains the mappings and the reader's position.
 #![expect(unsafe_code, reason = "mmap, malloc")]
 
 use core::ffi::c_int;
 use core::ptr::{null_mut, NonNull};
 use core::slice;
 
-use engine::abi::PAGE_SIZE;
-use engine::ring::{head, read, release, Page, ReadResult, Shared};
-use engine::ring::{BACKWARD, OVERWRITE, PAGE_BYTES, TAIL_OFFSET};
-use engine::sync::Word;
 use libc::{off_t, MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
+use protocols::ring::{head, read, release, Page, ReadResult, Shared};
+use protocols::ring::{BACKWARD, OVERWRITE, PAGE_BYTES, TAIL_OFFSET};
+use protocols::sync::Word;
+use protocols::PAGE_SIZE;
 
 use crate::device::errno;
 
@@ -107,7 +107,7 @@ struct RingMemory {
 }
 
 impl RingMemory {
-    /// Returns the parts of the ring as the engine's functions take them.
+    /// Returns the parts of the ring as the functions of `protocols::ring` take them.
     fn shared(&self) -> Shared<'_> {
         let words = self.offset / 8..(self.offset + self.bytes) / 8;
         Shared {

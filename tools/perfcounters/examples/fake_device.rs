@@ -14,8 +14,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use engine::abi::{Kind, Unit};
-use engine::spec::Spec;
+use counters_rules::abi::{Kind, Unit};
+use counters_rules::spec::Spec;
 use fake::{Cpu, Fake};
 
 /// Milliseconds between two updates.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::abi::{self, Desc, Kind, Unit};
+use counters_rules::abi::{self, Desc, Kind, Unit};
 
 use crate::error::Error;
 use crate::map::Map;

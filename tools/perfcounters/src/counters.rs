@@ -15,9 +15,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::abi::{Header, Kind};
-use engine::seqflag;
-use engine::sync::Word;
+use counters_rules::abi::{Header, Kind};
+use protocols::seqflag;
+use protocols::sync::Word;
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::catalogue::{Catalogue, Pattern, Selection};

@@ -39,7 +39,7 @@ impl fmt::Display for Error {
             Self::Version(n) => write!(
                 f,
                 "the kernel uses version {n} of the counter layout, but this program only version {}",
-                engine::abi::VERSION
+                counters_rules::abi::VERSION
             ),
             Self::Corrupt(why) => write!(f, "invalid counter data: {why}"),
             Self::Changed => f.write_str("the set of instances has changed; select again"),

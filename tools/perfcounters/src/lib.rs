@@ -43,6 +43,6 @@ mod wide;
 
 pub use catalogue::{Catalogue, Instance, Pattern, Selection, State};
 pub use counters::{Counters, Stamp, DEVICE};
-pub use engine::abi::{Kind, Unit};
+pub use counters_rules::abi::{Kind, Unit};
 pub use error::Error;
 pub use snapshot::{Change, Reading, Since, Snapshot};

@@ -18,10 +18,10 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use engine::abi::{self, Desc, Header};
-use engine::generation::Generation;
-use engine::layout::Layout;
-use engine::sync::Word;
+use counters_rules::abi::{self, Desc, Header};
+use counters_rules::layout::Layout;
+use protocols::generation::Generation;
+use protocols::sync::Word;
 use rustix::fs::OFlags;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 

@@ -4,8 +4,8 @@
 
 use std::mem::offset_of;
 
-use engine::abi::{Desc, Header, HELP_MAX, NAME_MAX};
-use engine::sync::Word;
+use counters_rules::abi::{Desc, Header, HELP_MAX, NAME_MAX};
+use protocols::sync::Word;
 
 /// Copies words to bytes. Each word is loaded once.
 fn to_bytes<const N: usize>(words: &[Word]) -> [u8; N] {

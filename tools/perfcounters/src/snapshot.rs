@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use engine::abi::Kind;
+use counters_rules::abi::Kind;
 
 use crate::catalogue::{Catalogue, Instance, SelectedInstance, Selection};
 use crate::counters::{combine, Stamp};

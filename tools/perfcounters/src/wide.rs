@@ -13,7 +13,7 @@
 
 use std::arch::{asm, is_x86_feature_detected};
 
-use engine::sync::Word;
+use protocols::sync::Word;
 
 /// Number of words that a round of the loop copies: two cache lines.
 const BLOCK_WORDS: usize = 16;

@@ -8,10 +8,11 @@ use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use engine::abi::{Header, DESC_OFFSET, PAGE_SIZE};
+use counters_rules::abi::{Header, DESC_OFFSET};
 use fake::Fake;
 use perfcounters::{Counters, Error, Pattern};
 use proptest::prelude::*;
+use protocols::PAGE_SIZE;
 use std::mem::offset_of;
 
 /// The path of a temporary file, in /dev/shm if that directory exists. The file is removed on drop.
@@ -144,10 +145,10 @@ fn r0_3_a_newer_kernel_may_append_fields() {
 #[test]
 fn library_instances_that_overlap_are_refused() {
     let (mut fake, path, _) = valid_file();
-    let histogram = engine::spec::Spec {
+    let histogram = counters_rules::spec::Spec {
         kind: 4,
         nr_slots: 4,
-        ..engine::spec::Spec::counter(b"h")
+        ..counters_rules::spec::Spec::counter(b"h")
     };
     let h = fake.add(&histogram).expect("room");
     fake.add_counter("after").expect("room");

@@ -3,9 +3,9 @@
 //! Tests the largest possible machine, with 8,192 CPUs and 65,536 slots in a sparse file. Only
 //! pages that are accessed use memory.
 
-use engine::abi::{Kind, MAX_CPUS, MAX_INSTANCES};
-use engine::error::Error;
-use engine::spec::Spec;
+use counters_rules::abi::{Kind, MAX_CPUS, MAX_INSTANCES};
+use counters_rules::error::Error;
+use counters_rules::spec::Spec;
 use fake::Fake;
 use perfcounters::{Counters, Pattern};
 

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::abi::Kind as RawKind;
-use engine::spec::Spec;
+use counters_rules::abi::Kind as RawKind;
+use counters_rules::spec::Spec;
 use fake::Fake;
 use perfcounters::{Counters, Error, Kind, Pattern, Since, State};
 use proptest::prelude::*;

@@ -7,9 +7,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use engine::calls::{Pmc, Pmd, Runs, SetDesc, SetInfo, Status};
-use engine::context::SHORT;
-use engine::sampling::{END, EVICTED, FAULT, OVFL};
+use perfmon_rules::abi::{Pmc, Pmd, Runs, SetDesc, SetInfo, Status, END, EVICTED, FAULT, OVFL};
+use perfmon_rules::registers::SHORT;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};

@@ -2,7 +2,7 @@
 
 //! Parses the text of a filter into a syntax tree.
 
-use engine::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
+use protocols::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
 
 use crate::{error, Error};
 

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use engine::filter::{Step, ACCEPT, GLOB, HEADER, REJECT, STEP};
-use engine::trace::FILTER_MAX;
+use protocols::filter::FILTER_MAX;
+use protocols::filter::{Step, ACCEPT, GLOB, HEADER, REJECT, STEP};
 
 use crate::parse::{Compare, Condition, Node};
 use crate::{error, Error};

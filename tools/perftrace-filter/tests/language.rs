@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the meaning of filters. The engine evaluates each filter, as in traced programs and in the
+//! Tests the meaning of filters. `protocols::filter` evaluates each filter, as in traced programs and in the
 //! kernel.
 
-use engine::filter::{check, Event, Filter, HEADER, STEP};
-use engine::trace::FILTER_MAX;
 use perftrace_filter::compile;
+use protocols::filter::FILTER_MAX;
+use protocols::filter::{check, Event, Filter, HEADER, STEP};
 
 /// An event with these fields: piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight
 /// 2.5, big 2^64 - 1.

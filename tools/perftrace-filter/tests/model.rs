@@ -3,10 +3,10 @@
 //! Compares compiled filters with a naive evaluation of the expressions from which the filters were
 //! written.
 
-use engine::filter::{check, Event, Filter};
 use perftrace_filter::compile;
 use proptest::prelude::*;
 use proptest::sample::select;
+use protocols::filter::{check, Event, Filter};
 
 /// An expression, from which a filter's text is written.
 #[derive(Clone, Debug)]

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls of `linux/perftrace.h` that a reader needs, with the engine's structures. All unsafe
+//! The ioctls of `linux/perftrace.h` that a reader needs, with the structures of `trace_rules`. All unsafe
 //! code of the crate is here.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::os::fd::BorrowedFd;
 
-use engine::trace::{call, Create, Describe, Info, Process, Read, Release};
 use rustix::io;
 use rustix::ioctl::{ioctl, NoArg, Setter, Updater};
+use trace_rules::abi::{call, Create, Describe, Info, Process, Read, Release};
 
 /// Calls `PERFTRACE_NEXT_TRACE`.
 pub fn next_trace(fd: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {

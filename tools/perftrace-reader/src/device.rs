@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use crate::abi;
 use crate::error::Error;
 use crate::source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};
-use engine::trace::flag::ALL_USERS;
-use engine::trace::{
+use trace_rules::abi::flag::ALL_USERS;
+use trace_rules::abi::{
     self as raw, Create, Describe, Process, Read, Release, Zero, BYTES_MAX, ENDED,
 };
 

@@ -54,7 +54,7 @@ pub struct Field {
 
 /// Parses the text that describes a marker's fields. Returns `None` if the text is invalid.
 pub fn parse(text: &str) -> Option<Vec<Field>> {
-    if !engine::filter::check_fields(text.as_bytes()) {
+    if !protocols::filter::check_fields(text.as_bytes()) {
         return None;
     }
     let words = text.split(' ').filter(|_| !text.is_empty());

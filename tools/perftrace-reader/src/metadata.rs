@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::fields::{self, Field, Value};
 use crate::source::{ProcessInfo, Source};
 use crate::syscalls;
-use engine::trace::KEY_KERNEL;
+use trace_rules::abi::KEY_KERNEL;
 
 /// Maximum number of classes, which are distinct names with fields. Events of further classes are
 /// not read.

@@ -11,8 +11,8 @@ use crate::metadata::Metadata;
 use crate::output::{Event, Loss, Output, Packet};
 use crate::records::{Item, Layout, Record, Records};
 use crate::source::{BufferId, Chunk, Info, Source};
-use engine::trace::flag::FLIGHT;
-use engine::trace::KEY_SHARED;
+use trace_rules::abi::flag::FLIGHT;
+use trace_rules::abi::KEY_SHARED;
 
 /// Number of rounds without events after which the reader checks whether a process still exists.
 const IDLE_ROUNDS: u64 = 64;

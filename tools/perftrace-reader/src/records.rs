@@ -3,7 +3,7 @@
 //! Parses the records of a buffer. The program that wrote them may be hostile, so the parser trusts
 //! no byte of them. An invalid record ends the parsing, and the remaining bytes are counted as cut.
 
-use engine::trace::{LOST, PAD, RECORD_MAX};
+use protocols::trace_buffer::{LOST, PAD, RECORD_MAX};
 
 /// Number of bytes before the fields of a record, without the key.
 const HEADER_BYTES: usize = 16;

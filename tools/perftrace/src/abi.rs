@@ -6,15 +6,16 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use engine::trace::map;
+use trace_rules::abi::map;
 
-pub(crate) use engine::trace::call::{ATTACH, NOTIFY, REGISTER, UNREGISTER, WAIT_ROOM};
-pub use engine::trace::flag::{FILTERED, FLIGHT, SHARED, WAIT};
-pub(crate) use engine::trace::{
-    Attach, Marker, Markers, Notify, Room, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, HEAD_WORDS, NAME_MAX,
-    NO_NUMBER, NR_MARKERS, NR_TRACES, RECORDS, RECORD_MAX, THREAD_SHARED, VERSION, WAKE,
+pub(crate) use protocols::trace_buffer::{HEAD_WORDS, RECORDS, RECORD_MAX};
+pub use protocols::trace_buffer::{LOST, PAD};
+pub(crate) use trace_rules::abi::call::{ATTACH, NOTIFY, REGISTER, UNREGISTER, WAIT_ROOM};
+pub use trace_rules::abi::flag::{FILTERED, FLIGHT, SHARED, WAIT};
+pub(crate) use trace_rules::abi::{
+    Attach, Marker, Markers, Notify, Room, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, NAME_MAX, NO_NUMBER,
+    NR_MARKERS, NR_TRACES, THREAD_SHARED, VERSION, WAKE,
 };
-pub use engine::trace::{LOST, PAD};
 
 // The following constants are the offsets of the mapped parts in the device file, and the size of
 // the first mapping, as `usize`.

@@ -62,7 +62,7 @@ pub(crate) fn attach(shared: bool) -> Result<Mappings, Errno> {
         size: size_of::<Attach>() as u32,
         flags: if shared { abi::SHARED } else { 0 },
         thread: thread::tls_offset(),
-        ..engine::trace::Zero::ZERO
+        ..trace_rules::abi::Zero::ZERO
     };
     let result = ioctl(fd, abi::ATTACH, &raw mut attach).and_then(|()| {
         match (attach.control, attach.buffers) {

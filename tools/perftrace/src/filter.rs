@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Evaluates a trace's filter by the engine's evaluator, on the page of the filter that the kernel
+//! Evaluates a trace's filter by the evaluator of `protocols`, on the page of the filter that the kernel
 //! has mapped.
 #![expect(
     clippy::disallowed_methods,
@@ -11,8 +11,8 @@
 use core::ffi::CStr;
 use core::slice;
 
-use engine::filter::{Event, Filter};
-use engine::sync::Word;
+use protocols::filter::{Event, Filter};
+use protocols::sync::Word;
 
 use crate::site::Site;
 

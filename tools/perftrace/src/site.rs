@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 
-use engine::filter::FIELD_NAME_MAX;
+use protocols::filter::FIELD_NAME_MAX;
 
 use crate::abi::{FIELDS_MAX, HEAD_WORDS, NAME_MAX};
 
@@ -112,7 +112,7 @@ impl Site {
     }
 }
 
-/// Checks the names in a marker's text by the kernel's rules (`engine::filter`) while the program
+/// Checks the names in a marker's text by the kernel's rules (`protocols::filter`) while the program
 /// is compiled.
 const fn check_text(text: &[u8]) {
     let mut end = 0;

@@ -9,7 +9,7 @@ use core::slice;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
-use engine::sync::Word;
+use protocols::sync::Word;
 
 use crate::abi::{self, Buffer, Control, Slot, NR_TRACES};
 

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use common::{gettid, in_child, marker_number, read_all, set_affinity};
-use engine::filter::{Step, ACCEPT, EQ, GLOB, REJECT};
 use perftrace::event;
 use perftrace::simulate::{attach_to, attached, Config, Kernel, FILTERED, FLIGHT, LOST, WAIT};
+use protocols::filter::{Step, ACCEPT, EQ, GLOB, REJECT};
 
 /// Serialises the tests, which share the process's markers, and moves them to one CPU.
 fn exclusive() -> (MutexGuard<'static, ()>, &'static Kernel) {

@@ -14,7 +14,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The protocol and its memory barriers are in `engine::ring`. A record is copied, and the copy is
+//! The protocol and its memory barriers are in `protocols::ring`. A record is copied, and the copy is
 //! discarded if the kernel has overwritten the record meanwhile. A record is therefore never made
 //! of parts of two records.
 //!
@@ -31,8 +31,8 @@ mod record;
 use std::io;
 use std::os::fd::AsFd;
 
-pub use engine::ring::{BACKWARD, OVERWRITE};
 use mapping::Mapping;
+pub use protocols::ring::{BACKWARD, OVERWRITE};
 pub use reader::{Reader, Records};
 pub use record::{Record, Sample, IN_GUEST, STACK_KERNEL, STACK_USER};
 

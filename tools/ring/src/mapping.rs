@@ -8,10 +8,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{null_mut, NonNull};
 use std::slice;
 
-use engine::abi::PAGE_SIZE;
-use engine::ring::{Page, Shared, OVERWRITE, TAIL_OFFSET};
-use engine::sync::Word;
 use libc::{c_void, mmap, munmap, off_t, MAP_SHARED, PROT_READ, PROT_WRITE};
+use protocols::ring::{Page, Shared, OVERWRITE, TAIL_OFFSET};
+use protocols::sync::Word;
+use protocols::PAGE_SIZE;
 
 /// Upper limit in bytes for the data size of a ring. Larger values are treated as invalid.
 const MAX_DATA_SIZE: u64 = 1 << 40;
@@ -163,7 +163,7 @@ impl Mapping {
         })
     }
 
-    /// Returns the memory that the kernel and the reader share, as the engine's functions take it.
+    /// Returns the memory that the kernel and the reader share, as the functions of `protocols::ring` take it.
     pub fn shared(&self) -> Shared<'_> {
         Shared {
             page: self.ring.page(),
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a file with the layout of a context's file. The engine initializes its control page.
+    /// Returns a file with the layout of a context's file. `protocols::ring` initializes its control page.
     fn ring_file(name: &str, flags: u32, data: u32, size: u64) -> File {
         let path = std::env::temp_dir().join(format!("ring-{}-{name}", std::process::id()));
         let mut options = File::options();
@@ -217,7 +217,7 @@ mod tests {
             0,
         )
         .expect("the ring");
-        let mut writer = engine::ring::Writer::new(0, 1 << 14, 0);
+        let mut writer = protocols::ring::Writer::new(0, 1 << 14, 0);
         let shared = mapping.shared();
         let writer_view = Shared {
             page: writable.page(),
@@ -225,15 +225,15 @@ mod tests {
             data: writable.words(PAGE_SIZE),
         };
         writer.write(&writer_view, 9, &[&[1, 2, 3]]);
-        assert_eq!(engine::ring::head(&shared), 32);
+        assert_eq!(protocols::ring::head(&shared), 32);
         let mut to = [0; 8];
-        let found = engine::ring::read(&shared, 32, 0, &mut to);
+        let found = protocols::ring::read(&shared, 32, 0, &mut to);
         assert_eq!(
             found,
-            engine::ring::ReadResult::Record { kind: 9, words: 4 }
+            protocols::ring::ReadResult::Record { kind: 9, words: 4 }
         );
         assert_eq!(to[1..4], [1, 2, 3]);
-        engine::ring::release(&shared, 32);
+        protocols::ring::release(&shared, 32);
         assert_eq!(mapping.shared().tail.load_relaxed(), 32);
         assert_eq!(shared.data.len(), 1 << 11);
     }

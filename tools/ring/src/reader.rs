@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The reader of a ring, which keeps its position. The reader takes the memory of the ring as an
-//! argument, so that tests can run it against the engine's writer without a mapping.
+//! argument, so that tests can run it against the kernel's writer without a mapping.
 
 use std::vec;
 
-use engine::ring::{head, read, release, ReadResult, Shared, BACKWARD};
+use protocols::ring::{head, read, release, ReadResult, Shared, BACKWARD};
 
 use crate::record::Record;
 

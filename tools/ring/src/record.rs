@@ -2,7 +2,7 @@
 
 //! Parses the records of a ring.
 
-use engine::ring::{EXEC, LOST, SAMPLE, THROTTLE, UNTHROTTLE};
+use protocols::ring::{EXEC, LOST, SAMPLE, THROTTLE, UNTHROTTLE};
 
 /// Marker before the frames of the kernel stack.
 pub const STACK_KERNEL: u64 = -128_i64 as u64;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the reader with the engine's writer: forward and backward rings, wrapped, overwritten and
+//! Tests the reader with the kernel's writer: forward and backward rings, wrapped, overwritten and
 //! full rings, and reads while the ring is written.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::ring::{Page, Shared, WriteResult, Writer, BACKWARD, OVERWRITE};
-use engine::sync::Word;
+use protocols::ring::{Page, Shared, WriteResult, Writer, BACKWARD, OVERWRITE};
+use protocols::sync::Word;
 use ring::{Argument, Reader, Record, Sample};
 
 struct RingMemory {

@@ -19,7 +19,7 @@
 #include "trace.h"
 #include "work.h"
 
-/* Release in src/engine/trace.rs has the layout of struct perftrace_release. */
+/* Release in src/trace/rules/abi.rs has the layout of struct perftrace_release. */
 static_assert(sizeof(struct perftrace_release) == 16);
 
 struct pt_detach_work {

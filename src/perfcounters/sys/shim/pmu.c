@@ -31,7 +31,7 @@
 static_assert(sizeof(struct perfmon_register) == 72);
 static_assert(offsetof(struct perfmon_register, pmcs) == 56);
 static_assert(sizeof(struct perfmon_pmu) == 112);
-/* SelfPage in src/engine/selfpage.rs has the layout of struct perfmon_self. */
+/* SelfPage in src/protocols/self_page.rs has the layout of struct perfmon_self. */
 static_assert(sizeof(struct perfmon_self) == 48 + PERFMON_SELF_COUNTERS * 24);
 
 /* Exports of functions that sys/pmu.rs defines in Rust. */

@@ -39,7 +39,7 @@
 static_assert(sizeof(struct perfmon_format) == 88);
 static_assert(sizeof(struct perfmon_overflow) == 88);
 static_assert(sizeof(struct perfmon_layout) == 24);
-/* Page in src/engine/ring.rs has the layout of struct perfmon_ring_page. */
+/* Page in src/protocols/ring.rs has the layout of struct perfmon_ring_page. */
 static_assert(sizeof(struct perfmon_ring_page) == 56);
 
 /* Exports of functions that sys/format.rs defines in Rust. */

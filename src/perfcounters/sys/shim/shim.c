@@ -27,7 +27,7 @@
 #include <net/net_namespace.h>
 #include "shim.h"
 
-/* The structures in src/engine/abi.rs have the layout of the C structures. */
+/* The structures in src/counters/rules/abi.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfcounters_header) == 112);
 static_assert(offsetof(struct perfcounters_header, gen1) == 16);
 static_assert(offsetof(struct perfcounters_header, counters_offset) == 56);

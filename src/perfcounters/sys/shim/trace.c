@@ -29,7 +29,7 @@
 #include "trace.h"
 #include "work.h"
 
-/* The structures in src/engine/trace.rs have the layout of the C structures. */
+/* The structures in src/trace/rules/abi.rs have the layout of the C structures. */
 static_assert(sizeof(struct perftrace_control) == 48 + 16 * sizeof(struct perftrace_slot));
 static_assert(offsetof(struct perftrace_buffer, tail) == 64);
 static_assert(offsetof(struct perftrace_buffer, lost) == 24);

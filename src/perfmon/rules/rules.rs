@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The rules of contexts, event sets and sampling, without any kernel API.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`abi`] | structures and ioctl numbers of `/dev/perfmon` |
+//! | [`register_map`] | logical registers: rows of a PMU description, values that may be written |
+//! | [`registers`], [`program`] | an event set's registers: 64-bit values, program of the PMU |
+//! | [`claims`] | registers that contexts of threads and of CPUs may use at the same time |
+//! | [`event_sets`] | event sets: when they are switched, sums over their runs |
+//! | [`period`], [`random`] | handling of overflows, random periods |
+//! | [`messages`] | messages about overflows |
+//! | [`error`] | reasons for which a call on a context is refused |
+
+#![cfg_attr(not(in_kernel), no_std)]
+#![deny(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod abi;
+pub mod claims;
+pub mod error;
+pub mod event_sets;
+pub mod messages;
+pub mod period;
+pub mod program;
+pub mod random;
+pub mod register_map;
+pub mod registers;
