@@ -29,8 +29,8 @@ results=$run/results
 order() { printf '%s\n' "$2" >"$orders/$1"; }
 
 # wanted_programs NAME...: prints the files of the test programs with these names, and of the
-# programs that their sources mention as /tests/NAME. Other programs are left out, because unpacking
-# all programs would take a third of a guest's boot.
+# programs that their sources mention as /tests/NAME. Leaves out all other programs, because
+# unpacking all programs would take a third of a guest's boot time.
 wanted_programs() {
 	local -a names=("$@")
 	local -A seen
@@ -50,8 +50,8 @@ finish() {
 	rm -rf "$run"
 }
 
-# tsc_khz: prints the frequency of the time stamp counter in kHz, which a guest on a busy host would
-# measure wrong (tsc.c).
+# tsc_khz: prints the frequency of the time stamp counter in kHz. A guest on a busy host would
+# measure a wrong frequency (tsc.c).
 tsc_khz() {
 	local program=$CLONE/tsc
 	if [ ! "$program" -nt "$TOP/tools/rig/tsc.c" ]; then
@@ -81,11 +81,11 @@ boot() {
 	# Short test runs (make test) disable the mitigations of CPU bugs, which cost a tenth of the
 	# time.
 	[ "$mode" != test ] || [ -n "${LONG:-}" ] || append+=" mitigations=off"
-	# While busy loops run (LOAD=), the time limits of the guest's kernel are longer, too. 300
-	# seconds is the maximum of the time limit for RCU stalls.
+	# Lengthen the time limits of the guest's kernel while busy loops run (LOAD=). 300 seconds
+	# is the maximum of the time limit for RCU stalls.
 	[ "$PATIENCE" = 1 ] || append+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=$((PATIENCE < 14 ? 21 * PATIENCE : 300)) sysctl.kernel.hung_task_timeout_secs=$((120 * PATIENCE))"
-	# Debian's QEMU may execute a stale copy of kernel code after the code was modified, which
-	# ends the guest. Tests are therefore run in the emulator of tests/qemu-pmu.
+	# Run tests in the emulator of tests/qemu-pmu: after a modification of kernel code, Debian's
+	# QEMU may execute a stale copy of the code, which ends the guest.
 	[ "$mode" != test ] || emulator=pmu
 	be_guest "$guest"
 	[ -z "$disk" ] || {
@@ -98,7 +98,7 @@ boot() {
 	# the factor by which tests on this kernel may wait longer, which includes LOAD.
 	order slowness "$SLOWNESS"
 	order patience $((SLOWNESS * PATIENCE))
-	# The order long is 1 if tests run their long forms, otherwise empty.
+	# The order `long` is 1 if tests run their long forms, otherwise empty.
 	order long "${LONG:-}"
 	# shellcheck disable=SC2046 # words
 	case $mode in
@@ -135,8 +135,8 @@ boot() {
 builds() {
 	local f
 	for f in "$TARGET" "$KBUILD_OUT" "$IMAGE"; do
-		# The function reads /proc/locks instead of trying to take the lock, because another
-		# make would have to wait for a lock that was taken.
+		# Read /proc/locks instead of trying to take the lock: while this function held the
+		# lock, another make would have to wait.
 		[ ! -e "$f.lock" ] || ! grep -q ":$(stat -c %i "$f.lock") " /proc/locks || { cat "$f.lock"; return; }
 	done
 	return 1
@@ -164,8 +164,8 @@ terminal() {
 	[ ! -t 0 ] || [ ! -t 1 ] || order size "$(stty size)"
 }
 
-# watchdog SECONDS: ends QEMU after that many seconds. Otherwise the user would have to wait for a
-# guest that does not boot or does not end.
+# watchdog SECONDS: ends QEMU after that many seconds. Without the watchdog, the user would wait
+# forever for a guest that does not boot or does not end.
 watchdog() {
 	local until=$((SECONDS + $1))
 	trap - EXIT INT TERM HUP
@@ -220,7 +220,7 @@ tests() {
 	order mode test
 	cp "$1/list" "$orders/list"
 	results=$1/results
-	# The guest is booted in the background, as bash delays traps while a foreground child runs.
+	# Boot the guest in the background, because bash delays traps while a foreground child runs.
 	boot -serial "file:$1/console" -serial "file:$results" -monitor none </dev/null &
 	wait $!
 }
