@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the largest possible machine, with 8,192 CPUs and 65,536 slots in a sparse file. Only
-//! pages that are accessed use memory.
+//! Tests the largest possible machine, with 8,192 CPUs and 65,536 slots, in a sparse file, in which
+//! only the accessed pages use memory.
 
 use counters_rules::abi::{Kind, MAX_CPUS, MAX_INSTANCES};
 use counters_rules::error::Error;
