@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use protocols::filter::{check, Event, Filter};
 
-/// An expression, from which a filter's text is written.
+/// An expression, from which the test writes the text of a filter.
 #[derive(Clone, Debug)]
 enum Expr {
     Number(usize, &'static str, i128),
