@@ -38,8 +38,8 @@ pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
             iov_len: size,
         },
     );
-    // Let the kernel copy the array, because the address of the array may be invalid. SAFETY: The
-    // kernel checks both addresses, and `copy` has room for `size` bytes.
+    // Let the kernel copy the array, because the address of the array may be invalid.
+    // SAFETY: The kernel checks both addresses, and `copy` has room for `size` bytes.
     let got =
         unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) };
     if usize::try_from(got) != Ok(size) {

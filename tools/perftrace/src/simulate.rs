@@ -175,8 +175,8 @@ pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>
         let parent = attached().filter(|_| replace.is_some() && config.shared);
         if let Some(parent) = parent {
             // The child gets the marker words and slots of its parent, but a key and an id of its
-            // own. SAFETY: Both files are mapped, and both mappings are longer than the copied
-            // bytes.
+            // own.
+            // SAFETY: Both files are mapped, and both mappings are longer than the copied bytes.
             unsafe { ptr::copy_nonoverlapping(parent.base, kernel.base, abi::READ_BYTES) };
             kernel.control().key.store(process::id().into(), Relaxed);
             kernel.control().pid.store(process::id(), Relaxed);

@@ -27,12 +27,14 @@ extern "C" {
 #endif
 
 /**
- * struct perftrace_site - a marker in the program; only the library changes it @word: address of
- * the word with a bit for each trace that records the marker @header: number of the marker; in the
- * upper half the size of a record in 8-byte words, or 0 if the event has texts @state: whether the
- * marker is registered in the kernel @text: "provider:event", a NUL, and the fields with a blank
- * before each field @shape: PERFTRACE_KIND_* of each field, four bits for each field, the first
- * field in the lowest bits
+ * struct perftrace_site - a marker in the program; only the library changes it
+ * @word: address of the word with a bit for each trace that records the marker
+ * @header: number of the marker; in the upper half the size of a record in 8-byte words, or 0 if
+ *          the event has texts
+ * @state: whether the marker is registered in the kernel
+ * @text: "provider:event", a NUL, and the fields with a blank before each field
+ * @shape: PERFTRACE_KIND_* of each field, four bits for each field, the first field in the lowest
+ *         bits
  */
 struct perftrace_site {
 	const uint32_t *word;
@@ -53,10 +55,13 @@ struct perftrace_value {
 };
 
 /**
- * struct perftrace_module - the markers of a program or library; only the library changes it @next:
- * the module that was registered before this module @first: the module's first site @last: the end
- * of the module's sites @off: a word that is always 0 @users: the number of the module's objects
- * whose constructors have run @reserved: 0
+ * struct perftrace_module - the markers of a program or library; only the library changes it
+ * @next: the module that was registered before this module
+ * @first: the module's first site
+ * @last: the end of the module's sites
+ * @off: a word that is always 0
+ * @users: the number of the module's objects whose constructors have run
+ * @reserved: 0
  */
 struct perftrace_module {
 	struct perftrace_module *next;
