@@ -11,8 +11,9 @@
 //! execution therefore ends for any contents of the page, with the result true or false.
 //!
 //! A field of an event is a number or a text. Integers are compared by value, also if they differ
-//! in size or in signedness. If the field or the constant is a floating-point number, both are
-//! compared as doubles. In the kernel, which has no floating point, such a comparison is false.
+//! in size or in signedness. If one of the field and the constant is a floating-point number, field
+//! and constant are compared as doubles. In the kernel, which has no floating point, such a
+//! comparison is false.
 
 mod glob;
 

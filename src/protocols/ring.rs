@@ -218,8 +218,8 @@ pub enum WriteResult {
     Due = 1,
     /// The record is lost: there is no room, or the ring is paused.
     Lost = 2,
-    /// The record is lost, and the reader should be woken, because records were written since it
-    /// was last woken.
+    /// The record is lost, and the reader should be woken, because records were written since the
+    /// last wakeup of the reader.
     Full = 5,
 }
 
@@ -270,7 +270,8 @@ impl Writer {
         self.size.saturating_sub(used)
     }
 
-    /// Returns the position of a record of this size, and the head after it is written.
+    /// Returns the position of the next record, which has this size, and the head after the record
+    /// is written.
     #[inline]
     fn next_positions(&self, bytes: u64) -> (u64, u64) {
         match self.flags & BACKWARD {
@@ -398,8 +399,8 @@ pub fn head(ring: &Shared<'_>) -> u64 {
     ring.page.head.load_acquire()
 }
 
-/// Copies the record at the position `at` into `to`. A forward ring is read from an older position
-/// up to `head`, a backward ring from `head` to older positions.
+/// Copies the record at the position `at` into `to`. The caller reads a forward ring from an older
+/// position up to `head`, and a backward ring from `head` to older positions.
 pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult {
     let flags = ring.page.flags();
     let size = (ring.data.len() as u64).wrapping_mul(8);
@@ -429,7 +430,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
             0 => ReadResult::Corrupt,
             // A header of 0 means that no record was written at this position yet.
             _ if first == 0 => ReadResult::End,
-            // This is the oldest record, a part of which is overwritten.
+            // The record is the oldest one, and the writer has overwritten a part of it.
             _ => ReadResult::Overwritten,
         }
     } else {

@@ -22,7 +22,8 @@ mod world {
     }
     #[inline(always)]
     pub(super) fn load_acquire(w: &Inner) -> u64 {
-        // Rust allows only relaxed loads of memory that is mapped read-only.
+        // A relaxed load and a fence: Rust allows only relaxed loads of memory that is mapped
+        // read-only.
         let v = w.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         v

@@ -70,7 +70,7 @@ pub struct BufferRange {
 /// Error: the counts of a buffer are corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptCounts {
-    /// Position at which reading resumes. Records before this position are dropped.
+    /// Position at which reading resumes. The reader drops the records before this position.
     pub resume_at: u64,
 }
 

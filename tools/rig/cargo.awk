@@ -5,8 +5,8 @@
 # paths is empty, no file is written.
 
 # Returns the name of a test in the report. For the test function r0_10_same_name the name is "0.10
-# same name". For other tests it consists of the crate and the path of the test. The name of a doc
-# test has no line number.
+# same name". For other tests the name consists of the crate and the path of the test. The name of a
+# doc test has no line number.
 function title(crate, path,    n, parts, i, out, last) {
 	if (path ~ / - /) {
 		sub(/ \(line [0-9]+\)/, "", path)

@@ -48,11 +48,11 @@ clippy_kernel() {
 	return $rc
 }
 
-# checkpatch EXPRESSION...: runs the kernel's checkpatch on the C files that the expression of find
-# selects. An expression that begins with "(" selects user programs. Some types of messages are
-# ignored, because this source tree has no MAINTAINERS, exports Rust functions from C, and has uapi
-# headers, which cannot use BIT(). If $tables is set, types of messages about macros are ignored as
-# well.
+# checkpatch EXPRESSION...: runs the kernel's checkpatch on whole C files, which the expression of
+# find selects. An expression that begins with "(" selects user programs. Ignores some types of
+# messages, because this source tree has no MAINTAINERS, exports Rust functions from C, and has
+# uapi headers, which cannot use BIT(). If $tables is set, also ignores types of messages about
+# macros.
 checkpatch() {
 	local ignore=FILE_PATH_CHANGES,SPDX_LICENSE_TAG,AVOID_EXTERNS,EXPORT_SYMBOL,BIT_MACRO files
 	local -a command=(inside "$KTREE/scripts/checkpatch.pl" --no-tree --strict --terse --no-summary --show-types)

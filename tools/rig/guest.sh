@@ -56,8 +56,8 @@ left_out() {
 }
 
 # programs_of WORLD: prints a line "GUEST PROGRAM SECONDS" for each selected program and guest.
-# SECONDS is the time limit of the program. Programs that are left out are not printed but added to
-# $work/left-out.
+# SECONDS is the time limit of the program. Adds programs that are left out to $work/left-out
+# instead.
 programs_of() {
 	local world=$1 f guest limit name
 	for f in "$TOP"/tests/kselftest/*.{c,sh}; do
@@ -126,8 +126,8 @@ follow() {
 	# the guest writes byte by byte.
 	lines() { head -n "$(wc -l <"$results")" "$results" | grep -a "^# $1 " || :; }
 	# wait_for SECONDS: moves the deadline to SECONDS from now, unless the deadline is later
-	# already. It is later if the next program has begun before this script reads the end of a
-	# program.
+	# already. The deadline is later if the next program has begun before this script reads the
+	# end of a program.
 	wait_for() { deadline=$((deadline > SECONDS + $1 ? deadline : SECONDS + $1)); }
 	while :; do
 		local alive=1

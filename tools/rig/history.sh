@@ -25,7 +25,7 @@ committed_tree() {
 
 # remember TREE TARGET PASSED FAILED SKIPPED SECONDS IDLE: adds a whole test run to the lists. TREE
 # is the committed tree at the beginning of the run. If the committed tree has changed since the
-# beginning, the run is listed without a tree ("-").
+# beginning, lists the run without a tree ("-").
 remember() {
 	local line tree=$1
 	[ "$tree" = "$(committed_tree)" ] || tree=-

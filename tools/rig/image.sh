@@ -28,8 +28,8 @@ sources() {
 [ "$1" != sources ] || { sources; exit; }
 
 release=$1 stock=$2 kbuild_out=$3 tools_out=$4 lib_out=$5 image=$6
-# Stock modules of devices that tests add and remove. modules.dep adds the modules on which these
-# modules depend.
+# Stock modules of devices that tests add and remove. The modules on which these modules depend, by
+# modules.dep, are added as well.
 stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk ext4 overlay"
 
 root=$image/root.new

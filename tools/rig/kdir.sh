@@ -115,9 +115,10 @@ is_here() { [ -e "$CACHE/kernel/$1/stock/.whole" ]; }
 # is_supported RELEASE: true if tools/rig/kernels lists the series of a kernel release.
 is_supported() { [[ " $(words "$TOP/tools/rig/kernels") " == *" $(cut -d. -f1,2 <<<"$1") "* ]]; }
 
-# known_release: prints the kernel release of this test run, if a release is recorded. Otherwise
-# prints the newest unpacked release that matches KERNEL_RELEASE (a pattern) or, if that is not set,
-# the usual release of the cache. Prints nothing if the release must be chosen from the archive.
+# known_release: prints the kernel release of this test run, if a release is recorded. If no release
+# is recorded, prints the newest unpacked release that matches KERNEL_RELEASE (a pattern) or, if
+# KERNEL_RELEASE is not set, the usual release of the cache. Prints nothing if the release must be
+# chosen from the archive.
 known_release() {
 	local dir wish=${KERNEL_RELEASE:-$(cat "$CACHE/release" 2>/dev/null)}
 	[ ! -s "${RUN_DIR:-/nonexistent}/release" ] || { cat "$RUN_DIR/release"; return; }

@@ -62,8 +62,8 @@ failures_of() {
 		shown' "$work/$1.tap"
 }
 
-# attempt DIR KIND JOB LABEL PROGRAM: runs a unit while no other job runs. The results of the unit
-# are written to DIR/JOB.tap.
+# attempt DIR KIND JOB LABEL PROGRAM: runs a unit while no other job runs. Writes the results of the
+# unit to DIR/JOB.tap.
 attempt() {
 	local dir=$1 kind=$2 job=$3 label=$4 program=$5 path="" world
 	mkdir -p "$dir"
@@ -99,7 +99,7 @@ passed() {
 without_figures() { sed -E '/ # SKIP /!s/ \([^()]*\)$//'; }
 
 # forgive DIR JOB LABEL PROGRAM: replaces the results of a unit by the results of its second
-# attempt. The failures of the first attempt are kept in the file second.tap.
+# attempt. Keeps the failures of the first attempt in the file second.tap.
 forgive() {
 	local tap=$work/$2.tap
 	{

@@ -32,9 +32,10 @@ compilers() {
 }
 
 # Unpacks the kernel source without the files that no build of a module reads. Only a third of the
-# source (640 MB) is unpacked, which saves time on a slow disk. Kconfig files and Makefiles of all
-# directories are needed. Each pattern of tar begins with the name of the top directory, because a
-# star in a pattern also matches slashes: without the name, net/ would also match rust/helpers/net/.
+# source (640 MB) is unpacked, which saves time on a slow disk. A build of a module needs the
+# Kconfig files and Makefiles of all directories. Each pattern of tar begins with the name of the
+# top directory, because a star in a pattern also matches slashes: without the name, net/ would also
+# match rust/helpers/net/.
 unpack() {
 	local version top
 	top=linux-source-$(cut -d. -f1,2 <<<"$release")

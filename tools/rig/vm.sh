@@ -21,7 +21,7 @@ DEMO_SECONDS=${DEMO_SECONDS:-10}
 [ "$world" != host ] || die "the world host has no guest; use WORLD=stock, debug or kcsan"
 declare -F "guest_${guest%%-*}" >/dev/null || die "unknown guest '$guest'; tests/vm/guests has the guests"
 
-# The guest's initramfs consists of the image, the test programs and the orders of this boot. Orders
+# The guest's initramfs consists of the image, the test programs, and the orders of this boot, which
 # are files that control tests/vm/init.
 run=$CLONE/run.$$
 orders=$run/orders
@@ -124,8 +124,8 @@ boot() {
 			-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd" \
 			-append "$append ${APPEND:-}" "${qemu[@]}" "$@" || rc=$?
 		# A guest writes "# again" if the timer of a CPU has stopped before any of this
-		# project's modules was loaded: see check_timers() in tests/vm/init. Such a guest is
-		# booted again, at most twice.
+		# project's modules was loaded: see check_timers() in tests/vm/init. Boot such a
+		# guest again, at most twice.
 		grep -a '^# again' "$results" >>"$results.again" 2>/dev/null && [ "$(wc -l <"$results.again")" -lt 3 ] || return $rc
 	done
 }
@@ -142,7 +142,7 @@ builds() {
 	return 1
 }
 
-# image: builds the guest's image. If another make is building, the existing image is used.
+# image: builds the guest's image. If another make is building, uses the existing image.
 image() {
 	local by
 	"$TOP/tools/rig/plan.sh" "kernel-$world"
@@ -181,8 +181,8 @@ demo() {
 	step "booting $(kernel_name) in QEMU"
 	watchdog $((DEMO_SECONDS + 150)) &
 	if [ -t 0 ] && [ -t 1 ]; then
-		# With signal=on, Ctrl-C is handled by QEMU, not by the guest, and ends the demo at
-		# once.
+		# With signal=on, QEMU instead of the guest handles Ctrl-C, which therefore ends the
+		# demo at once.
 		boot -chardev stdio,id=terminal,mux=on,signal=on -serial chardev:terminal \
 			-mon chardev=terminal -serial "file:$results"
 	else

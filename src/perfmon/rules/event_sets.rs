@@ -213,15 +213,15 @@ impl RunningMoments {
         }
     }
 
-    /// Records that `value` was written to the PMD. The increment of the present run up to this
-    /// write is discarded.
+    /// Records that `value` was written to the PMD. Discards the increment of the present run up to
+    /// this write.
     pub fn set(&mut self, value: u64) {
         self.start_value = value;
         self.delta_before = 0;
     }
 
-    /// Records that an overflow reset the PMD from `before` to `value`. The increment of the
-    /// present run up to this reset is kept.
+    /// Records that an overflow reset the PMD from `before` to `value`. Keeps the increment of the
+    /// present run up to this reset.
     pub fn reset(&mut self, before: u64, value: u64) {
         self.delta_before = self.run_delta(before);
         self.start_value = value;

@@ -64,7 +64,7 @@ impl Counter {
     }
 }
 
-/// A virtual counter, which is read by a function of its PMU description.
+/// A virtual counter. The kernel reads it by the read() function of its PMU description.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VirtualCounter {
     /// Argument for the read() function of the description.
@@ -262,7 +262,7 @@ pub struct Program<M: Allocator> {
     pub global: u64,
     /// True if a virtual counter that follows its thread is armed.
     pub has_armed_thread_counter: bool,
-    /// True if a clock is armed, so that a timer is needed.
+    /// True if a clock is armed: a timer then has to signal the overflow of the clock.
     pub has_armed_clock: bool,
 }
 

@@ -23,7 +23,7 @@ pub const MAX_COUNTERS: usize = 32;
 pub struct RegisterBitmap(pub [u64; NR_REGISTERS / 64]);
 
 impl RegisterBitmap {
-    /// Adds a register number to the set. A number that no register can have is ignored.
+    /// Adds a register number to the set. Ignores a number that no register can have.
     pub fn set(&mut self, n: usize) {
         if let Some(word) = self.0.get_mut(n / 64) {
             *word |= 1 << (n % 64);
@@ -111,7 +111,7 @@ impl PmdSet {
         }
     }
 
-    /// Adds a PMD to the set. A number that can have no row is ignored.
+    /// Adds a PMD to the set. Ignores a number that cannot have a row.
     #[inline]
     pub fn set(&mut self, number: u16) {
         let bit = 1u64.wrapping_shl(number.into());

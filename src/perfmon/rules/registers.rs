@@ -69,8 +69,9 @@ fn claimed_registers(map: &Map<'_>, pmcs: &RegisterBitmap, pmds: &RegisterBitmap
 }
 
 /// Returns the counters that some CPUs lack (`partial`), that share their PMC with other counters,
-/// and that the event set does not use (`asked`). These counters are not programmed. The other
-/// counters of the PMC can therefore be used on CPUs that lack these counters.
+/// and that the event set does not use (`asked`). The program of the set leaves the returned
+/// counters out, so that the other counters of the PMC can be used on CPUs that lack the returned
+/// counters.
 fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
     let asked = asked.0.first().copied().unwrap_or(0);
     let rows = map.hardware.pmds.iter().take(MAX_ROWS).enumerate();
@@ -528,8 +529,8 @@ impl<M: Allocator> Registers<M> {
         all
     }
 
-    /// Adds the increments of virtual counters to their PMDs. Only the counters whose
-    /// `follows_thread` is `carried` are read. `now` reads a counter.
+    /// Adds the increments of virtual counters to their PMDs. Reads only the counters whose
+    /// `follows_thread` is `carried`. `now` reads a counter.
     #[inline(always)]
     pub fn sync_virtual(&mut self, carried: bool, now: impl FnMut(&VirtualCounter) -> u64) {
         if self.program.nr_virtual_counters != 0 {

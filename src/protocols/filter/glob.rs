@@ -11,8 +11,8 @@ pub trait Source {
     fn length(&self) -> usize;
     /// Returns the byte at the offset `at`; 0 behind the end of the memory.
     fn byte(&self, at: usize) -> u8;
-    /// Returns the eight bytes at the offset `at`, a multiple of eight, which are read with one
-    /// load. Returns 0 if the memory ends before the last of the eight bytes.
+    /// Returns the eight bytes at the offset `at`, which is a multiple of eight. Reads the bytes
+    /// with one load. Returns 0 if the memory ends before the last of the eight bytes.
     fn word(&self, at: usize) -> u64;
 }
 

@@ -73,7 +73,7 @@ impl Bar {
     }
 }
 
-/// The parts of the benchmark that were run. Bars of parts that were not run are left out.
+/// The parts of the benchmark that were run. The report leaves out bars of parts that were not run.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
     /// The part that counts instructions in guests was run.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The only program in the guest (virtual machine). It measures all operations one after the other
-//! in the same boot, and prints a line of JSON for each operation.
+//! The only program in the guest (virtual machine). The program measures all operations one after
+//! the other in the same boot, and prints a line of JSON for each operation.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

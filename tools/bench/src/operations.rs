@@ -50,10 +50,10 @@ impl Run {
 /// Stages of the measurement in a guest. Each stage runs its operations in the order of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Operations that do not use the PMU. These operations run before the PMU is first used.
+    /// Operations that do not use the PMU. This stage runs before any other operation uses the PMU.
     First,
-    /// Operations on contexts. They run before operations of perf, because perf releases the PMU
-    /// only some time after its last event.
+    /// Operations on contexts. This stage runs before the stages of perf, because perf releases the
+    /// PMU only some time after its last event.
     Context,
     /// Switches of threads and of event sets, with contexts or without.
     ContextSwitch,

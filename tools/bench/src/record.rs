@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Number of windows of each size. The shortest recurring length of these windows is used.
+/// Number of windows of each size. The result is the shortest recurring length of these windows.
 pub const WINDOWS: u32 = 41;
 /// Number of windows that must have the same length for a valid result.
 pub const AGREE: u32 = 10;

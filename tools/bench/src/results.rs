@@ -44,7 +44,7 @@ impl Adds {
 
 impl Results {
     /// Sorts records by kind. A count that is not reliable becomes a failure. If the clock of a
-    /// guest did not count instructions, all measurements of this guest are dropped.
+    /// guest did not count instructions, drops all measurements of this guest.
     pub fn new(records: Vec<Record>) -> Self {
         let mut results = Self::default();
         for record in records {

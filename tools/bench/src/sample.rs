@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Measures the cost of a sample, for contexts and for perf: loops of known length with one
-//! overflow each. Both record the same fields into rings that are overwritten.
+//! overflow each. Contexts and perf record the same fields, into rings that are overwritten.
 
 use std::fs::File;
 use std::io;

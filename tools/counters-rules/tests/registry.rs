@@ -306,7 +306,7 @@ fn r0_10_another_shape_leaves_the_others_of_its_chain() {
 
 #[test]
 fn registry_no_memory_changes_nothing() {
-    // One chunk has the slots 1 to 511 for instances.
+    // The registry has one chunk, whose slots 1 to 511 are for instances.
     let mut r = registry(512);
     for n in 1..512 {
         assert_eq!(add(&mut r, &format!("n{n}")), Ok(n));

@@ -20,8 +20,8 @@ use crate::ring::Ring;
 
 /// Creates a context and returns its file descriptor.
 ///
-/// `smpl_name` is null or the name of a sampling format. The argument of the format is ignored if
-/// `smpl_name` is null.
+/// `smpl_name` is null or the name of a sampling format. If `smpl_name` is null, the function
+/// ignores the argument of the format.
 ///
 /// # Safety
 ///

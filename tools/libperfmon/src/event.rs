@@ -49,7 +49,8 @@ pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
         return true;
     };
     copy.iter().take(nr).all(|pmc| {
-        // SAFETY: The kernel has copied `nr` PMCs. They are integers, so any bytes are valid.
+        // SAFETY: The kernel has copied `nr` PMCs. PMCs consist of integers, so any bytes are
+        // valid.
         let pmc = unsafe { pmc.assume_init_ref() };
         pmc.reg_num >= NR_SELECTORS
             || pmc.reg_value & ENABLE == 0

@@ -7,9 +7,9 @@
 //! library itself checks only the events that PMCs (control registers) select, because the kernel
 //! has no tables of events.
 //!
-//! The library cannot panic, and is built without std. It needs only the C library, and exports
-//! only the symbols of its functions. Builds for lints, in which a panic unwinds, use std, because
-//! unwinding needs std.
+//! The library cannot panic, and is built without std. The library needs only the C library, and
+//! exports only the symbols of its functions. Builds for lints, in which a panic unwinds, use std,
+//! because unwinding needs std.
 //!
 //! | file | contents |
 //! |---|---|

@@ -20,7 +20,7 @@ use crate::raw;
 pub enum State {
     /// The instance exists and its owner counts.
     Live,
-    /// The owner has deleted the instance. The number and the last values of the instance are kept.
+    /// The owner has deleted the instance. The instance keeps its number and its last values.
     Dormant,
 }
 
@@ -45,9 +45,9 @@ pub struct Instance {
     pub name: String,
     /// The help text: one sentence, or empty. Control characters in the text are replaced.
     pub help: String,
-    /// The kind of the instance. It determines how the values of several CPUs are combined, and how
-    /// two snapshots are compared. A kind that this reader does not know is treated as a gauge, or
-    /// as a histogram if the instance has several slots.
+    /// The kind of the instance. The kind determines how the values of several CPUs are combined,
+    /// and how two snapshots are compared. A kind that this reader does not know is treated as a
+    /// gauge, or as a histogram if the instance has several slots.
     pub kind: Kind,
     /// The raw number of a kind that this reader does not know.
     pub unknown_kind: Option<u16>,
@@ -64,7 +64,8 @@ pub struct Instance {
     pub incarnation: u32,
     /// Whether the instance is live or dormant.
     pub state: State,
-    /// CLOCK_REALTIME in nanoseconds when this life of the instance began.
+    /// CLOCK_REALTIME in nanoseconds when this life of the instance began, that is, when the
+    /// instance was last added.
     pub created_ns: u64,
     /// CLOCK_REALTIME in nanoseconds when the instance became dormant; 0 while it is live.
     pub ended_ns: u64,

@@ -5,11 +5,12 @@
 //!
 //! Two checks make a copy consistent:
 //!
-//! - The seqflag of each CPU, a word that changes with each update, is read before and after the
-//!   values of the CPU. If it has not changed, no value is torn, and no group of counters was
-//!   copied in the middle of an update.
-//! - The generation, which changes with the set of instances, is read before and after the whole
-//!   copy. If it has not changed, no instance was added, deleted or revived during the copy.
+//! - The library reads the seqflag of each CPU, a word that changes with each update, before and
+//!   after the values of the CPU. If it has not changed, no value is torn, and no group of counters
+//!   was copied in the middle of an update.
+//! - The library reads the generation, which changes with the set of instances, before and after
+//!   the whole copy. If it has not changed, no instance was added, deleted or revived during the
+//!   copy.
 //!
 //! A copy that fails a check is discarded and repeated, at most `MAX_TRIES` times.
 
@@ -164,8 +165,8 @@ impl Counters {
     }
 
     /// Copies the values of a selection into a buffer of the caller, one row of
-    /// [`Selection::width`] values for each possible CPU. The buffer can be reused: it is
-    /// reallocated only if the capacity is too small.
+    /// [`Selection::width`] values for each possible CPU. The buffer can be reused: the function
+    /// reallocates the buffer only if its capacity is too small.
     ///
     /// # Errors
     ///

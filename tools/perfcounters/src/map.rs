@@ -3,11 +3,11 @@
 //! The read-only mapping of `/dev/perfcounters`. In this crate, only this file and `wide.rs` have
 //! unsafe code.
 //!
-//! The file is mapped shared, at its largest possible size, in two parts: page 0 with all chunks
-//! that can ever be appended, and the descriptors. Growth needs no new mapping: the pages of an
-//! appended chunk are mapped by page faults at the first access. A page that does not exist yet
-//! raises SIGBUS, so the library accesses a word only after the header (and the size of a regular
-//! file) has shown that the word exists.
+//! The library maps the file shared, at its largest possible size, in two parts: page 0 with all
+//! chunks that can ever be appended, and the descriptors. When the file grows, no new mapping is
+//! needed: a page fault at the first access maps a page of an appended chunk. A page that does not
+//! exist yet raises SIGBUS, so the library accesses a word only after the header (and the size of a
+//! regular file) has shown that the word exists.
 //!
 //! The kernel writes the mapped pages while the library reads them. The library therefore accesses
 //! the pages only as [`Word`]s, which are atomics.

@@ -6,8 +6,8 @@
 //! A processor with AVX carries out an aligned 16-byte load as one access (Intel SDM volume 3A,
 //! 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). Each of the two words is
 //! therefore a value that the kernel has written, as with two loads of 8 bytes. The order of the
-//! loads does not matter: the seqflag, which is read before and after all loads, shows whether the
-//! words are consistent.
+//! loads does not matter: the library reads the seqflag before and after all loads, and the seqflag
+//! shows whether the words are consistent.
 
 #![expect(unsafe_code, reason = "an instruction Rust has no name for")]
 

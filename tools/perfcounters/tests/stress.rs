@@ -167,9 +167,9 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     workers.push(Box::new(move || {
         let p = round % 4;
         round += 1;
-        // Both instances of a pair are deleted before the first one is added again. If they were
-        // deleted one by one, an update would count in the new life of one instance and the old
-        // life of the other, and their values would differ.
+        // Delete both instances of a pair before adding the first one again. If they were deleted
+        // one by one, an update would count in the new life of one instance and the old life of the
+        // other, and their values would differ.
         for number in pairs[p] {
             fake.del(number).expect("live");
             std::thread::sleep(Duration::from_micros(200));

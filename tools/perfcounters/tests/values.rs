@@ -234,7 +234,7 @@ fn r0_14_offline_cpus_keep_their_values_and_impossible_ones_do_not_count() {
     assert!(!snapshot.cpus().contains(&5) && !snapshot.cpus().contains(&69));
     assert!(!snapshot.online().contains(&64) && snapshot.online().contains(&63));
     assert_eq!(snapshot.reading(n).expect("selected").total(), 68);
-    // The online bitmap is read again at each snapshot.
+    // The library reads the online bitmap again at each snapshot.
     fake.set_online(64, true);
     assert!(counters.online().contains(&64));
 }

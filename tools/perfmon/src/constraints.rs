@@ -91,7 +91,7 @@ pub fn intel_counters(family: u32, model: u32, code: u64) -> u64 {
     models
         .flat_map(|m| m.2)
         .filter_map(|table| {
-            // The first rule that matches is used, as in perf.
+            // Use the first rule that matches, like perf.
             let fits = |rule: &&Rule| (rule.first..=rule.last).contains(&(code as u16 & rule.mask));
             table.iter().find(fits)
         })

@@ -157,8 +157,8 @@ impl Context {
         Ok(values)
     }
 
-    /// Creates or changes event sets. The context must not be attached. Timeouts that the kernel
-    /// has rounded up are written back.
+    /// Creates or changes event sets. The context must not be attached. The kernel rounds timeouts
+    /// up, and writes the rounded timeouts back to `sets`.
     pub fn create_sets(&self, sets: &mut [SetDesc]) -> io::Result<()> {
         for chunk in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
             abi::create_sets(self.file.as_fd(), chunk)?;
@@ -239,8 +239,8 @@ impl Context {
         Ok(abi::restart(self.file.as_fd())?)
     }
 
-    /// Pauses or resumes the ring of the context. While the ring is paused, records are dropped and
-    /// counted as lost.
+    /// Pauses or resumes the ring of the context. While the ring is paused, the kernel drops
+    /// records and counts them as lost.
     pub fn pause(&self, paused: bool) -> io::Result<()> {
         Ok(abi::pause(self.file.as_fd(), paused)?)
     }

@@ -139,8 +139,8 @@ impl Map {
         self.hardware.iter().chain(&self.soft)
     }
 
-    /// Parses the text of the map. Unknown lines and words are ignored, because a later kernel
-    /// module may print more.
+    /// Parses the text of the map. Ignores unknown lines and words, because a later kernel module
+    /// may print more.
     pub fn parse(text: &str) -> Self {
         let mut all: Vec<PmuDescription> = Vec::new();
         for line in text.lines() {

@@ -337,7 +337,7 @@ fn raw_create() -> Create {
     Create {
         size: size_of::<Create>() as u32,
         // If the filter is invalid, the kernel stores the number of the invalid step in `position`.
-        // Otherwise the kernel leaves `position` unchanged.
+        // If the filter is valid, the kernel leaves `position` unchanged.
         position: u32::MAX,
         ..Zero::ZERO
     }

@@ -94,8 +94,8 @@ const DEVICE_PATH: &[u8] = b"/dev/perftrace\0";
 /// exist. Root writes the file with `pfc trace arm`.
 const WAKE_PATH: &[u8] = b"/run/perftrace/wake\0";
 
-/// Maps the wake file. Its words change when `/dev/perftrace` appears. The mapping is never
-/// removed. If the mapping fails, the process stays untraced even after the device appears.
+/// Maps the wake file, whose words change when `/dev/perftrace` appears, for the lifetime of the
+/// process. If the mapping fails, the process stays untraced even after the device appears.
 pub(crate) fn map_wake_file() -> Result<*mut u8, Errno> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     // SAFETY: The path is a C string. The file descriptor is new, and no other code uses it. All

@@ -247,8 +247,9 @@ impl Registry {
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return self.log_off(c"the program has more privileges than its user");
         }
-        // A process without restartable sequences does not use shared buffers. Such a process would
-        // lock a buffer by `owner`, which the sequences of other processes do not check.
+        // A process without restartable sequences does not use shared buffers. A process without
+        // restartable sequences would lock a buffer by `owner`, which the sequences of other
+        // processes do not check.
         self.shared = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
         self.attach();
         if self.attach_state != AttachState::Off && !self.has_fork_handlers {
@@ -288,7 +289,7 @@ impl Registry {
     fn wait_for_device(&mut self) -> bool {
         if self.wake.is_null() {
             match device::map_wake_file() {
-                // All words of the file have the same value, so the first word is used.
+                // Use the first word, because all words of the file have the same value.
                 Ok(at) => self.wake = at.wrapping_add(abi::WORDS).cast::<AtomicU32>(),
                 Err(Errno(error)) => {
                     // Do not report a missing wake file: the missing device was reported already.

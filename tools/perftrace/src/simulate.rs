@@ -142,8 +142,8 @@ fn create_memfd() -> io::Result<File> {
 /// Simulates opening the device and attaching. `replace` has the mappings to replace. Returns
 /// `None` if no simulation was set up.
 pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>> {
-    // This copy of the library is still attached; it has only unregistered all of its markers since
-    // then.
+    // This copy of the library is still attached: it has unregistered all of its markers, but has
+    // not detached.
     if let (None, Some(kernel)) = (replace, attached()) {
         let [control, buffers] = kernel.mapped.each_ref().map(|at| at.load(Relaxed));
         return Some(Ok(Mappings { control, buffers }));

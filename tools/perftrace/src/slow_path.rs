@@ -36,7 +36,7 @@ enum Outcome {
     /// The caller has to try again, because the state has changed or only a record that precedes
     /// the event was written.
     Retry,
-    /// The buffer is full. It gets room when the reader reads records beyond this `tail`.
+    /// The buffer is full. The buffer gets room when the reader reads records beyond this `tail`.
     Full(u64),
     /// Other threads own all buffers. Occurs only without restartable sequences.
     AllOwned,
@@ -175,8 +175,8 @@ impl Record<'_> {
             return false;
         };
         let position = tail.wrapping_add(1);
-        // Relaxed: `stalled` is a hint. It holds the position at which a wait has timed out, so an
-        // old value does not match.
+        // Relaxed: `stalled` is a hint. An old value does not match, because `stalled` holds the
+        // position at which a wait has timed out.
         if buffer.stalled.load(Relaxed) == position {
             return false;
         }
@@ -445,8 +445,8 @@ impl Record<'_> {
     /// counted, and the previous count. Relaxed: each update compares the count again. The addition
     /// is atomic, because another process may change the count at the same time.
     fn count_lost_atomic(&self, cpu: u32) -> Option<(u32, u64)> {
-        // The CPU number of a thread that has unregistered its restartable sequence is not valid,
-        // so CPU 0 is used.
+        // Use CPU 0 if the CPU number is not valid, because the thread has unregistered its
+        // restartable sequence.
         let cpu = self.trace.buffer(cpu).map_or(0, |_| cpu);
         let buffer = self.trace.buffer(cpu)?;
         // A thread that is interrupted after this check may still count in the next trace of the

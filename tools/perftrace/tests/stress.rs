@@ -42,8 +42,8 @@ thread_local! {
 extern "C" fn handler(_: i32) {
     let n = STARTED.fetch_add(1, SeqCst);
     let depth = DEPTH.get();
-    // The flag is checked after STARTED is incremented. After setting the flag, run_stress() waits
-    // until all handlers that STARTED counts have returned.
+    // Check the flag after incrementing STARTED: run_stress() sets the flag and then waits until
+    // all handlers that STARTED counts have returned.
     if depth >= MAX_NESTING || ENDING.load(SeqCst) {
         RETURNED.fetch_add(1, SeqCst);
         return;

@@ -78,7 +78,7 @@ impl Device {
     }
 
     /// Checks that the caller may call [`Self::tasks`]. The check also works while accounting is
-    /// off. It drops no ended tasks, because the kernel checks permissions first.
+    /// off. The check drops no ended tasks, because the kernel checks permissions first.
     pub fn may_read_tasks(&self) -> Result<(), Error> {
         may_read(&self.file)
     }

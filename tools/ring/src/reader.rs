@@ -25,8 +25,8 @@ impl Reader {
     /// Returns the records that were written since the last call, the oldest first.
     ///
     /// The result ends at the head that the ring has at the time of the call. The iterator reads
-    /// the records of a forward ring one by one. This call itself reads the records of a backward
-    /// ring, the newest first.
+    /// the records of a forward ring one by one. For a backward ring, the call of this function
+    /// reads the records, the newest first.
     pub fn records<'a>(&'a mut self, ring: Shared<'a>) -> Records<'a> {
         let head = head(&ring);
         let backward_records = match ring.page.flags() & BACKWARD {

@@ -80,8 +80,8 @@ int pfm_get_status(int fd, struct perfmon_status *status);
 /*
  * Read the counters of the calling thread without a system call. perfmon2 does not have these
  * functions. pfm_self_read() reads a PMD of the context that is attached to the calling thread. If
- * the value cannot be computed from the page, the function makes a system call. It always makes a
- * system call if page is NULL, and if a context of another thread counts.
+ * the value cannot be computed from the page, the function makes a system call. The function always
+ * makes a system call if page is NULL, and if a context of another thread counts.
  */
 int pfm_self_map(int fd, const struct perfmon_self **page);
 int pfm_self_unmap(const struct perfmon_self *page);
