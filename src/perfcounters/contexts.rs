@@ -70,8 +70,7 @@ pub(crate) struct State {
     /// The CPUs on which the context can count, and the run time of the context's thread on other
     /// CPUs.
     pub(crate) elsewhere: Elsewhere,
-    /// Set when an access to a PMU register has failed. The notifier's irq_work then ends the
-    /// context.
+    /// An access to a PMU register has failed. The notifier's irq_work ends the context.
     pub(crate) broken: bool,
     /// The hardware registers that the context has claimed. Code that writes this field holds both
     /// `SESSION` and the context's lock.

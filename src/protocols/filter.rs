@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Selection of events in user tracing: globs for names of markers, and filters.
+//! Selection of events in user tracing: globs for the names of markers (the trace points of a
+//! program), and filters, which compare the fields of an event.
 //!
-//! A filter is a program that only jumps forward (`include/uapi/linux/perftrace.h`). The kernel
-//! checks a filter when a trace is created. A traced process executes the filter from a page that
-//! may be reused for another trace at any time, so the execution does not rely on the kernel's
-//! check. Each number in the filter is read once and compared with its bounds, and each executed
-//! step has a higher number than the step before. The execution therefore ends for any contents of
-//! the page, with the result true or false.
+//! A filter is a program of comparisons that only jumps forward (`struct perftrace_filter` of
+//! `include/uapi/linux/perftrace.h`). The kernel checks a filter when a trace is created. A traced
+//! process executes the filter from a page that may be reused for another trace at any time, so the
+//! execution does not rely on the kernel's check. Each number in the filter is read once and
+//! compared with its bounds, and each executed step has a higher number than the step before. The
+//! execution therefore ends for any contents of the page, with the result true or false.
 //!
-//! A field is a number or a text. Integers are compared by value, whatever their sizes and signs.
-//! If the field or the constant is a floating-point number, both are compared as doubles. In the
-//! kernel, which has no floating point, such a comparison is false.
+//! A field of an event is a number or a text. Integers are compared by value, also if they differ
+//! in size or in signedness. If one of the field and the constant is a floating-point number, field
+//! and constant are compared as doubles. In the kernel, which has no floating point, such a
+//! comparison is false.
 
 mod glob;
 
@@ -20,7 +22,8 @@ pub use glob::{glob, globs, Source};
 
 /// Size of a name in bytes, including NUL.
 pub const NAME_MAX: usize = 64;
-/// Size in bytes of the list of a marker's fields, and of the list of a trace's globs.
+/// Size in bytes of two lists, each including NUL: the fields of a marker, and the globs by which a
+/// trace selects markers.
 pub const FIELDS_MAX: usize = 256;
 /// Maximum size of a filter in bytes.
 pub const FILTER_MAX: usize = 4096;
@@ -28,8 +31,8 @@ pub const FILTER_MAX: usize = 4096;
 pub const MAX_FIELDS: usize = 16;
 /// Maximum length of a field's name in bytes.
 pub const FIELD_NAME_MAX: usize = 31;
-/// Size of `struct perftrace_filter`, the header of a filter, behind which the steps of the filter
-/// follow.
+/// Size of `struct perftrace_filter`, the header of a filter. The steps of the filter follow the
+/// header.
 pub const HEADER: usize = 8;
 /// Size of `struct perftrace_step`.
 pub const STEP: usize = 16;
@@ -376,8 +379,8 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     }
 }
 
-/// Checks that the bytes are a valid filter, without bytes behind its end. `position` is set as by
-/// [`Filter::check`].
+/// Checks that the bytes are a valid filter with no bytes behind its end. On failure sets
+/// `position` like [`Filter::check`].
 #[expect(
     clippy::result_unit_err,
     reason = "position says where; the errno is always the same"
@@ -494,8 +497,8 @@ pub fn check_event(name: &[u8]) -> bool {
 /// Returns true if `list` is a valid list of globs, separated by single blanks. An empty list is
 /// valid.
 pub fn check_globs(list: &[u8]) -> bool {
-    // A glob may not be longer than a name, because a long class would be searched for each byte of
-    // a name.
+    // A glob may not be longer than a name: matching searches a class of the glob for each byte of
+    // a name, which takes long if the class is long.
     let length = 1..=NAME_MAX;
     let good = |glob: &[u8]| length.contains(&glob.len()) && glob.iter().all(u8::is_ascii_graphic);
     list.len() < FIELDS_MAX && (list.is_empty() || list.split(|&byte| byte == b' ').all(good))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! gen1 and gen2: two words by which readers detect changes of the set of instances.
+//! gen1 and gen2: two words of the header page of `/dev/perfcounters`. Readers use them to detect
+//! that an instance (a named counter) was added, revived or deleted.
 //!
 //! ```text
 //!   writer (one at a time)               reader
@@ -10,7 +11,7 @@
 //! ```
 //!
 //! - B pairs with C: a reader that sees the new gen2 sees the whole change.
-//! - A pairs with D: a reader that saw a part of a change sees the gen1 of that change.
+//! - A pairs with D: a reader that copied a part of a change sees at D the gen1 of that change.
 //!
 //! A reader discards values that it copied while the set changed.
 
@@ -43,14 +44,15 @@ impl<'a> Generation<'a> {
         self.gen2.store_release(self.gen1.load_relaxed());
     }
 
-    /// Reader: returns the generation to which everything that is read after this call belongs.
+    /// Reader: begins a read. Returns the generation to pass to [`Self::is_current`] when the read
+    /// ends.
     pub fn read_begin(&self) -> u64 {
         // C: pairs with B.
         self.gen2.load_acquire()
     }
 
-    /// Reader: returns true if everything that was read since [`Self::read_begin`] returned
-    /// `entered` belongs to that generation.
+    /// Reader: ends a read that began when [`Self::read_begin`] returned `entered`. Returns true if
+    /// no change was in progress during the read, so that the copied values are consistent.
     pub fn is_current(&self, entered: u64) -> bool {
         // D: pairs with A.
         fence_acquire();

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The protocols of memory that the kernel and programs share, without any kernel API.
+//! Protocols for memory that the kernel shares with programs. The code uses no kernel API.
 //!
 //! The files of this crate and those of `src/*/rules` are compiled into `perfcounters.ko` and, by
-//! cargo, into the user-space libraries and their tests. Their code therefore does not call the
-//! kernel, does not allocate, has no statics, and uses no floating point in the kernel. The code
-//! cannot panic: arithmetic wraps or saturates explicitly, and slices are read with `get`.
+//! cargo, into the user-space libraries and their tests. The code in these files therefore calls no
+//! kernel function, allocates no memory and has no statics. The kernel build uses no floating
+//! point. The code cannot panic: arithmetic wraps or saturates explicitly, and slices are read with
+//! `get`.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`seqflag`] | consistent reads of a CPU's counters: updates in flight and completed |
-//! | [`generation`] | gen1 and gen2: changes of the set of instances |
+//! | [`seqflag`] | word that counts updates of a CPU's counters, for consistent reads |
+//! | [`generation`] | gen1 and gen2, by which readers detect added and deleted instances |
 //! | [`ring`] | ring buffer with one writer and concurrent readers |
 //! | [`self_page`] | page from which a thread reads its own counters |
-//! | [`trace_buffer`] | counts and records of a trace's buffer |
-//! | [`filter`] | filters for events of user tracing |
-//! | [`sync`] | atomics: the processor's, or loom's |
+//! | [`trace_buffer`] | positions, counts and records of a buffer of user tracing |
+//! | [`filter`] | programs that select events of user tracing |
+//! | [`sync`] | atomic words: those of `core`, or those of loom in tests |
 
 #![cfg_attr(not(in_kernel), no_std)]
 #![deny(unsafe_code)]

@@ -5,8 +5,9 @@
 //! old records or overwrites them.
 //!
 //! Positions are in bytes, modulo 2^64. The head of a forward ring begins at 0 and increases. The
-//! head of a backward ring begins at 0 and decreases: the newest record is at the head and older
-//! records follow it, so that the whole ring can be read without knowing where an old record ended.
+//! head of a backward ring begins at 0 and decreases: the newest record is at the head, and older
+//! records follow it. A reader can therefore read the whole backward ring from its head, without
+//! knowing where older records begin.
 //!
 //! ```text
 //!   writer                              reader
@@ -45,8 +46,8 @@ pub const UNTHROTTLE: u16 = 4;
 /// `PERFMON_RECORD_EXEC`.
 pub const EXEC: u16 = 5;
 
-/// The page with the state of a ring: `struct perfmon_ring_page`. Two 32-bit fields of the
-/// structure are one word here, the first field in the low half.
+/// The page with the state of a ring: `struct perfmon_ring_page`. Each pair of 32-bit fields of the
+/// structure is one word here, with the first field in the low half.
 #[repr(C)]
 pub struct Page {
     version_size: Word,
@@ -58,7 +59,7 @@ pub struct Page {
     paused: Word,
 }
 
-/// Size of the structure at the beginning of the page.
+/// Size in bytes of `struct perfmon_ring_page`, which is at the beginning of the page.
 pub const PAGE_BYTES: usize = 56;
 
 #[cfg(not(loom))]
@@ -79,8 +80,8 @@ impl Page {
         }
     }
 
-    /// Sets the fields of the page that do not change later. The page has been zero, and no reader
-    /// sees it yet.
+    /// Sets the fields of the page that do not change later. The caller has zeroed the page and not
+    /// yet mapped it for a reader.
     pub fn init(&self, flags: u32, data_offset: u32, data_size: u64) {
         let size = PAGE_BYTES as u64;
         self.version_size
@@ -100,7 +101,7 @@ impl Page {
         self.data_size.load_relaxed()
     }
 
-    /// Returns the offset of the data in the file.
+    /// Returns the offset of the data in the file of the monitoring context.
     pub fn data_offset(&self) -> u32 {
         (self.flags_offset.load_relaxed() >> 32) as u32
     }
@@ -129,7 +130,8 @@ impl Default for Page {
     }
 }
 
-/// The data of a ring, as its writer accesses it: 64-bit words that readers load at the same time.
+/// The data of a ring, as the writer accesses them: 64-bit words that readers load at the same
+/// time.
 pub trait Data {
     /// Stores the word at a position, relaxed.
     fn put(&self, position: u64, value: u64);
@@ -205,7 +207,7 @@ pub struct Writer {
     bytes_since_wakeup: u64,
 }
 
-/// Result of a write. The two low bits of its number are `PERFMON_RING_*`.
+/// Result of a write. The two low bits of each variant's number are `PERFMON_RING_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WriteResult {
@@ -216,13 +218,13 @@ pub enum WriteResult {
     Due = 1,
     /// The record is lost: there is no room, or the ring is paused.
     Lost = 2,
-    /// The record is lost, and the reader should be woken, because records were written since it
-    /// was last woken.
+    /// The record is lost, and the reader should be woken, because records were written since the
+    /// last wakeup of the reader.
     Full = 5,
 }
 
 impl WriteResult {
-    /// Returns the result as `PERFMON_RING_*`.
+    /// Returns the number of the result among `PERFMON_RING_*`.
     #[inline]
     pub const fn number(self) -> u32 {
         self as u32 & 3
@@ -268,7 +270,8 @@ impl Writer {
         self.size.saturating_sub(used)
     }
 
-    /// Returns the position of a record of this size, and the head after it is written.
+    /// Returns the position of the next record, which has this size, and the head after the record
+    /// is written.
     #[inline]
     fn next_positions(&self, bytes: u64) -> (u64, u64) {
         match self.flags & BACKWARD {
@@ -323,8 +326,8 @@ impl Writer {
         self.put(ring, LOST, 16, &[&[untold]]);
     }
 
-    /// Counts `nr` records as lost that the caller did not create. The caller serialises these
-    /// calls with those of [`write`](Self::write).
+    /// Adds `nr` to the number of lost records, for records that the caller did not create. The
+    /// caller serialises these calls with those of [`write`](Self::write).
     pub fn add_lost<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
         self.lost = self.lost.wrapping_add(nr);
         self.unreported_lost = self.unreported_lost.wrapping_add(nr);
@@ -381,11 +384,12 @@ pub enum ReadResult {
     },
     /// The position is behind the last record.
     End,
-    /// The record is overwritten, or is just being overwritten.
+    /// The writer has overwritten the record, or is overwriting it.
     Overwritten,
     /// The record has this many words, more than the caller has room for.
     TooLong(usize),
-    /// No record begins at this position, so the memory is not that of a valid ring.
+    /// No valid record begins at this position, so the memory or the position is not that of a
+    /// ring.
     Corrupt,
 }
 
@@ -395,12 +399,13 @@ pub fn head(ring: &Shared<'_>) -> u64 {
     ring.page.head.load_acquire()
 }
 
-/// Copies the record at the position `at` into `to`. A forward ring is read from an older position
-/// up to `head`, a backward ring from `head` to older positions.
+/// Copies the record at the position `at` into `to`. The caller reads a forward ring from an older
+/// position up to `head`, and a backward ring from `head` to older positions.
 pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult {
     let flags = ring.page.flags();
     let size = (ring.data.len() as u64).wrapping_mul(8);
-    // Maximum size of the record: up to the head, or up to the bytes that are overwritten next.
+    // Maximum size of the record: a record of a forward ring ends at or before the head, a record
+    // of a backward ring at most one ring size behind the head.
     let left = match flags & BACKWARD {
         0 => head.wrapping_sub(at),
         _ => head.wrapping_add(size).wrapping_sub(at),
@@ -425,7 +430,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
             0 => ReadResult::Corrupt,
             // A header of 0 means that no record was written at this position yet.
             _ if first == 0 => ReadResult::End,
-            // This is the oldest record, a part of which is overwritten.
+            // The record is the oldest one, and the writer has overwritten a part of it.
             _ => ReadResult::Overwritten,
         }
     } else {
@@ -469,8 +474,8 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
     }
 }
 
-/// Reader: allows the writer to overwrite records: in a forward ring those below `position`, in a
-/// backward ring those from `position` on.
+/// Reader: allows the writer to overwrite records: in a forward ring the records below `position`,
+/// in a backward ring the records from `position` on.
 pub fn release(ring: &Shared<'_>, position: u64) {
     // U: pairs with T.
     ring.tail.store_release(position);

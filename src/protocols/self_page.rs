@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The self page, from which a thread reads the counts of its context without a system call:
-//! `struct perfmon_self` of `include/uapi/linux/perfmon.h`.
+//! The self page: memory from which a thread reads the counts of its monitoring context without a
+//! system call (`struct perfmon_self` of `include/uapi/linux/perfmon.h`).
 //!
 //! ```text
 //!   writer (the context's lock held)      reader (its thread)
@@ -10,9 +10,10 @@
 //!   B: sequence even, release             D: acquire fence; sequence changed? retry
 //! ```
 //!
-//! - B pairs with C: a reader that sees the new sequence sees all words that were written before
-//!   it.
-//! - A pairs with D: a reader that saw a part of a change sees the sequence of that change.
+//! - B pairs with C: a reader that sees the new sequence sees all words that were stored before the
+//!   sequence.
+//! - A pairs with D: a reader that loaded a changed word sees at D the odd sequence of that change,
+//!   or a later one.
 //!
 //! If the thread is switched out between C and RDPMC, the sequence changes as well, so the reader
 //! retries.
@@ -21,19 +22,21 @@ use crate::sync::{fence_acquire, fence_release, Word};
 
 /// `PERFMON_SELF_VERSION`.
 pub const VERSION: u32 = 1;
-/// `PERFMON_SELF_COUNTING`: the context is in a PMU.
+/// `PERFMON_SELF_COUNTING`: the registers of the context are loaded in the PMU of a CPU.
 pub const COUNTING: u32 = 0x01;
 /// `PERFMON_SELF_RDPMC`: the owner may execute RDPMC.
 pub const RDPMC: u32 = 0x02;
-/// `PERFMON_SELF_COUNTERS`. Under loom the page has one counter, so that the model has fewer words.
+/// `PERFMON_SELF_COUNTERS`: number of counters in the page. Under loom the page has one counter, so
+/// that the model has fewer words.
 pub const COUNTERS: usize = if cfg!(loom) { 1 } else { 32 };
 /// `sizeof(struct perfmon_self)`.
 const SIZE: usize = 48 + COUNTERS * 24;
 /// `PERFMON_SELF_OFFSET`.
 pub const OFFSET: u64 = 1 << 40;
 
-/// A counter of the self page. `rdpmc_pmd_width` holds the RDPMC number (bits 0 to 31), the number
-/// of the PMD (bits 32 to 47) and the width (bits 48 to 63).
+/// A counter of the self page. `rdpmc_pmd_width` holds the number of the counter for RDPMC (bits 0
+/// to 31), the number of its PMD, the 64-bit data register of the context (bits 32 to 47), and the
+/// width of the counter in bits (bits 48 to 63).
 #[repr(C)]
 pub struct Counter {
     sum: Word,
@@ -51,12 +54,12 @@ pub struct CounterState {
     pub width: u32,
     /// Value of the hardware counter when it was last started or read.
     pub start: u64,
-    /// The 64-bit value that the PMD had when its counter had the start value.
+    /// The 64-bit value of the PMD when the hardware counter had the value `start`.
     pub value: u64,
 }
 
-/// The self page. Two 32-bit fields of the uapi structure are one word here, the first field in the
-/// low half.
+/// The self page. Each pair of 32-bit fields of the uapi structure is one word here, with the first
+/// field in the low half.
 #[repr(C)]
 pub struct SelfPage {
     version_size: Word,
@@ -100,7 +103,8 @@ impl SelfPage {
         }
     }
 
-    /// Writer: sets the version and the size. The page has been zero, and no reader sees it yet.
+    /// Writer: sets the version and the size. The caller has zeroed the page and not yet mapped it
+    /// for a reader.
     pub fn init(&self) {
         self.version_size
             .store_relaxed(u64::from(VERSION) | ((SIZE as u64) << 32));
@@ -108,7 +112,7 @@ impl SelfPage {
 
     /// Writer: publishes the state of the context in the page. Caller holds the context's lock.
     ///
-    /// `counters` returns the counters to show; those for which the page has no room are left out.
+    /// `counters` returns the counters to publish; counters beyond [`COUNTERS`] are left out.
     /// `owner` is the thread pointer of the thread that may execute RDPMC. `tsc` is the present
     /// value of the time stamp counter. `ran` is the increment of the time stamp counter since the
     /// last call if the context counted during that time, otherwise 0.
@@ -176,7 +180,7 @@ impl SelfPage {
                 continue;
             }
             let sum = counter.sum.load_relaxed();
-            // If the calling thread is not the owner, the counter is not in the PMU of this CPU.
+            // If the calling thread is not the owner, this CPU's PMU does not hold the counter.
             let own = flags & RDPMC != 0 && self.owner.load_relaxed() == thread;
             return match (flags & COUNTING != 0, own) {
                 (false, _) => Reading::Value(sum),

@@ -32,10 +32,10 @@
 //! On x86 stores are not reordered with stores, nor loads with loads, so A and B need only compiler
 //! barriers. On other architectures A needs a write barrier after it, and B must be a release.
 //!
-//! The writers are `perf_adjust()` and, in drivers, `perf_counter_begin()` with
-//! `perf_counter_end()` (`include/linux/perfcounters.h`) or a `Group` (`perfcounters.rs` beside
-//! it). This file implements the reader's side of the protocol. `tools/protocols/tests/loom.rs` checks
-//! the protocol under loom.
+//! Writers in C call `perf_adjust()`, or `perf_counter_begin()` and `perf_counter_end()`
+//! (`include/linux/perfcounters.h`). Writers in Rust use a `Group`
+//! (`include/linux/perfcounters.rs`). This file implements the reader's side of the protocol.
+//! `tools/protocols/tests/loom.rs` checks the protocol under loom.
 
 use crate::sync::{fence_acquire, Word};
 
@@ -64,8 +64,9 @@ pub const fn completed(word: u64) -> u64 {
 /// Makes one attempt at a consistent copy of a CPU's counters.
 ///
 /// Returns `None` if an update was in flight before the copy, or began or ended during the copy;
-/// the caller retries. If the update began during the copy, the result of `copy` is dropped, so
-/// `copy` must tolerate values of different updates. `copy` must load with [`Word::load_relaxed`].
+/// the caller retries. If an update begins during the copy, `copy` may load a mix of old and new
+/// values and must tolerate it; the result of `copy` is then dropped. `copy` must load with
+/// [`Word::load_relaxed`].
 #[inline]
 pub fn try_read<T>(flag: &Word, copy: impl FnOnce() -> T) -> Option<T> {
     // C: pairs with B.

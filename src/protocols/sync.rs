@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! [`Word`]: a 64-bit word shared with another CPU or with user space, and the two fences that the
-//! protocols use. This file alone selects between the atomics of `core` and those of loom, with
-//! which tests check the protocols.
+//! protocols use. Only this file selects the implementation: the atomics of `core`, or the atomics
+//! of loom in tests that check the protocols.
 
-// The kernel build uses the atomics of `core` as well, not those of the kernel crate. If the kernel
-// is compiled by gcc, each atomic of the kernel crate is a function call; its loads and stores are
-// the same instructions. No C code of the kernel accesses a `Word`. The models that loom checks
-// have the orderings of Rust's memory model.
+// The kernel build also uses the atomics of `core`, not those of the `kernel` crate. If gcc
+// compiles the kernel, each atomic operation of the `kernel` crate is a function call, although it
+// executes the same instructions. No C code of the kernel accesses a `Word`. Loom checks the
+// orderings of Rust's memory model.
 mod world {
     #[cfg(not(loom))]
     use core::sync::atomic::{fence, AtomicU64, Ordering};
@@ -22,7 +22,8 @@ mod world {
     }
     #[inline(always)]
     pub(super) fn load_acquire(w: &Inner) -> u64 {
-        // Rust allows only relaxed loads of memory that is mapped read-only.
+        // A relaxed load and a fence: Rust allows only relaxed loads of memory that is mapped
+        // read-only.
         let v = w.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         v
@@ -63,8 +64,9 @@ impl Word {
         Self(world::Inner::new(value))
     }
 
-    /// Replaces `old` by `new`. If the word has another value than `old`, leaves it unchanged and
-    /// returns false. Release ordering: accesses before the call are not reordered after it.
+    /// Replaces `old` by `new` and returns true. If the value of the word is not `old`, leaves the
+    /// word unchanged and returns false. Release ordering: accesses before the call are not
+    /// reordered after it.
     #[inline(always)]
     pub fn try_cmpxchg_release(&self, old: u64, new: u64) -> bool {
         world::replace(&self.0, old, new)

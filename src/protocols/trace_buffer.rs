@@ -8,7 +8,8 @@
 
 use crate::sync::{fence_acquire, fence_release, Word};
 
-/// Maximum size of a record in bytes, including its header and the key in shared buffers.
+/// Maximum size of a record in bytes, including its header and, in a buffer that all processes
+/// share, the key of the process.
 pub const RECORD_MAX: usize = 2048;
 /// Offset of the records in a buffer, in bytes.
 pub const RECORDS: usize = 4096;
@@ -32,7 +33,7 @@ pub mod count {
 /// The counts of a buffer. The reader writes the tail; the writers write all other counts.
 pub type Counts = [Word; count::NR];
 
-/// Sets the limit of a new buffer. All other counts of the buffer are 0.
+/// Sets the limit of a new buffer, whose counts are all 0.
 pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
     let bytes = u64::from(bytes);
     let [_, limit, ..] = counts;
@@ -42,9 +43,10 @@ pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
     });
 }
 
-/// Checks the number of lost events that a writer claims. `seen` is the number that was accepted at
-/// the last check, `ticks` ago. A writer takes more than four ticks to lose an event; 1,024 more
-/// lost events are tolerated. Returns `claimed`, or `None` if the number is not plausible.
+/// Checks the number of lost events that a writer claims. `seen` is the number that the last check
+/// accepted, and `ticks` is the time since that check. A writer needs more than four ticks to lose
+/// an event, so at most one new lost event per four ticks is plausible, plus 1,024 events of
+/// tolerance. Returns `claimed`, or `None` if the number is not plausible.
 pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
     let most = seen.saturating_add(ticks / 4).saturating_add(1024);
     (claimed >= seen && claimed <= most).then_some(claimed)
@@ -53,8 +55,8 @@ pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
 /// A range of a buffer's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferRange {
-    /// Number of bytes that were written before this range. In a flight recorder it is the number
-    /// of all bytes that were written.
+    /// Number of bytes that were written before this range. In a flight recorder, a buffer that
+    /// overwrites its oldest records, the number of all bytes that were written.
     pub position: u64,
     /// Offset of the first byte of the range in the records of the buffer.
     pub from: u32,
@@ -68,7 +70,7 @@ pub struct BufferRange {
 /// Error: the counts of a buffer are corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptCounts {
-    /// Position at which reading resumes. Records before this position are dropped.
+    /// Position at which reading resumes. The reader drops the records before this position.
     pub resume_at: u64,
 }
 
@@ -76,8 +78,8 @@ pub struct CorruptCounts {
 /// two.
 pub fn unread_range(counts: &Counts, since: u64, bytes: u32) -> Result<BufferRange, CorruptCounts> {
     let [head, ..] = counts;
-    // Acquire: pairs with the store that commits a record. All records before this head can be
-    // read.
+    // Acquire: pairs with the store that commits a record. All records before the loaded head are
+    // complete.
     let head = head.load_acquire();
     let new = head.wrapping_sub(since);
     if new > bytes.into() || head % 8 != 0 {
@@ -98,8 +100,8 @@ pub fn unread_range(counts: &Counts, since: u64, bytes: u32) -> Result<BufferRan
 /// valid.
 pub fn flight_range(counts: &Counts, bytes: u32) -> Result<BufferRange, CorruptCounts> {
     let [head, ..] = counts;
-    // Acquire: pairs with the store that commits a record. All records from this head on can be
-    // read.
+    // Acquire: pairs with the store that commits a record. All records from the loaded head on are
+    // complete unless a writer has begun to overwrite them.
     let head = head.load_acquire();
     if head % 8 != 0 {
         return Err(CorruptCounts { resume_at: 0 });
@@ -117,7 +119,7 @@ pub fn flight_range(counts: &Counts, bytes: u32) -> Result<BufferRange, CorruptC
 /// copied.
 pub fn valid_bytes(counts: &Counts, span: &BufferRange, bytes: u32) -> u32 {
     let [_, _, reserve, ..] = counts;
-    // Pairs with the fence between a writer's store of `reserve` and its record: a reader that
+    // Pairs with the fence between a writer's stores of `reserve` and of the record: a reader that
     // copied a byte of a newer record sees the `reserve` of that record.
     fence_acquire();
     let reserve = reserve.load_relaxed();
@@ -174,12 +176,12 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         let now_lost = lost.load_relaxed();
         let tells = now_lost != told.load_relaxed();
         let words = N.wrapping_add(2);
-        // Enough bytes for the `LOST` record and for the record itself, each with a padding record
-        // at the end of the buffer.
+        // Number of bytes that a `LOST` record and the record itself can occupy. Each may need a
+        // padding record at the end of the buffer.
         let most = words.wrapping_mul(2).wrapping_add(6).wrapping_mul(8) as u64;
         let [.., tail] = self.counts;
-        // Acquire: pairs with the reader's release of the tail. The reader has copied the bytes
-        // that are overwritten now.
+        // Acquire: pairs with the reader's release of the tail. The reader has finished copying the
+        // bytes that this record overwrites.
         let used = head.load_relaxed().wrapping_sub(tail.load_acquire());
         if used.wrapping_add(most) > self.bytes.into() {
             lost.store_relaxed(now_lost.wrapping_add(1));

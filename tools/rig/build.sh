@@ -9,9 +9,9 @@
 #   tests    the programs of cargo test
 #   image    the guest's initramfs, for which modules and tools must be built already
 #
-# With WORLD=debug or WORLD=kcsan, modules or image are built for that debug kernel, which is built
-# first if it does not exist. With KDIR=DIR, the host's tools build the modules for the kernel tree
-# in DIR, and the user tools.
+# With WORLD=debug or WORLD=kcsan, modules and image are built for that debug kernel, which is
+# built first if it does not exist. With KDIR=DIR, the tool chain of the host builds the modules
+# for the kernel tree in DIR, and the user tools.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -19,8 +19,8 @@
 . "$TOP/tools/rig/file_times.sh"
 world=${WORLD:-stock}
 
-# errors LOG: prints the compilers' errors in a log, each with the lines that follow it. If the log
-# has no such errors, prints its last 25 lines.
+# errors LOG: prints the compiler errors in a log, each with the lines that follow it. If the log
+# has no compiler error, prints the last 25 lines of the log.
 errors() {
 	local log=$1 shown
 	shown=$(grep -nE -A 12 '(^| )(fatal )?error(\[E[0-9]+\])?:|^ERROR: |modpost:.*(ERROR|error)|undefined reference|: No such file' "$log" | sed -E 's/^[0-9]+[:-]//' | head -n 60)
@@ -36,8 +36,8 @@ built() {
 	die "cannot build $1; the complete log is $2"
 }
 
-# Builds the modules for the kernel tree in KDIR with the host's tools. This needs neither the
-# chroot nor the stock kernel.
+# Builds the modules for the kernel tree in KDIR with the tool chain of the host. Needs neither
+# the chroot nor the stock kernel.
 modules_for_kdir() {
 	local kdir out release
 	# shellcheck disable=SC2153 # the user sets KDIR
@@ -61,10 +61,10 @@ modules() {
 	[ -n "${RUNNING:-}" ] || say "    modules: $KBUILD_OUT"
 }
 
-# Fills cargo's target directory of a new clone with a copy of the target directory of another
-# clone, because packages of the registry compile to the same results in every clone. Results of
-# this project's own packages are deleted from the copy: cargo compares only file times and would
-# use results of the other clone's sources.
+# Fills cargo's target directory of a new clone with a copy of another clone's target directory,
+# because packages of the registry compile to the same results in every clone. Deletes the results
+# of this project's own packages from the copy: cargo compares only file times, and would use
+# results that were built from the other clone's sources.
 begin_target() {
 	local other name lock
 	[ ! -e "$TARGET" ] || return 0

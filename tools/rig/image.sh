@@ -28,8 +28,8 @@ sources() {
 [ "$1" != sources ] || { sources; exit; }
 
 release=$1 stock=$2 kbuild_out=$3 tools_out=$4 lib_out=$5 image=$6
-# Stock modules of devices that tests add and remove. The modules that these modules depend on are
-# added by means of modules.dep.
+# Stock modules of devices that tests add and remove. The modules on which these modules depend, by
+# modules.dep, are added as well.
 stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk ext4 overlay"
 
 root=$image/root.new
@@ -70,9 +70,9 @@ done | sort -u | while read -r ko; do
 	esac
 done
 
-# This project's modules are all copied to one directory, with links in /modules, the documented
-# path. The file /modules/order lists the modules that the demo and the shell load: all modules but
-# those of tests/, perfcounters.ko first and the other modules by name.
+# Copy all modules of this project to one directory, with links in /modules, the documented path.
+# The file /modules/order lists the modules that the demo and the shell load: all modules but those
+# of tests/, perfcounters.ko first and the other modules by name.
 : >"$root/modules/order"
 if [ -e "$kbuild_out/modules.order" ]; then
 	while read -r o; do
@@ -87,14 +87,15 @@ if [ -e "$kbuild_out/modules.order" ]; then
 fi
 depmod -b "$root" "$release"
 
-# All programs that cargo has built in the workspace tools/ are copied.
+# Copy all programs that cargo has built in the workspace tools/.
 if [ -d "$tools_out" ]; then
 	find "$tools_out" -maxdepth 1 -type f -perm -100 ! -name '*.so' ! -name '*.d' -exec cp -t "$root/bin" {} +
 	find "$root/bin" -type f ! -name busybox -exec strip {} +
 fi
 
-# Two kinds of programs are compiled: test programs, and examples of the libraries and of the
-# documentation, in examples/. Builds of several images wait for each other here.
+# Compile two kinds of programs: test programs, and the examples of the libraries and of the
+# documentation, in examples/. If several images are built at the same time, their builds wait for
+# each other here.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 # compile SOURCE PROGRAM: compiles a static program, unless the program is newer than its source,
 # all headers and its library. Programs are kept in the cache under the hash of everything that they
@@ -147,7 +148,7 @@ wait
 # shellcheck disable=SC2012 # one name a line
 (cd "$store" && ls -t | tail -n +1001 | xargs -r rm -f)
 mv "$programs/.stamp.new" "$programs/.stamp"
-# ls does not list a program that did not compile, because the program does not exist.
+# A program that did not compile does not exist, so ls does not list it.
 rm -rf "$image/programs.new"
 mkdir -p "$image/programs.new/tests"
 (cd "$programs" && { ls -d "${wanted[@]}" 2>/dev/null || :; } | cpio -p -d --quiet "$image/programs.new/tests")
@@ -157,11 +158,11 @@ for s in "$TOP"/tests/kselftest/{,lib/}*.{sh,py}; do
 	[ ! -e "$s" ] || install -m 755 "$s" "$root/tests/"
 done
 
-# The code blocks of the documentation are extracted, because tests execute them.
+# Extract the code blocks of the documentation, which tests execute.
 mkdir -p "$root/tests/documentation"
 awk -v out="$root/tests/documentation" -f "$TOP/tests/documentation/blocks.awk" "$TOP"/README.md "$TOP"/Documentation/*.md
 cp -r "$TOP/Documentation/ABI/testing" "$root/tests/documentation/ABI"
-# The files for fleets of machines are copied, because tests use them unchanged.
+# Copy the files for fleets of machines, which tests use unchanged.
 cp -r "$TOP/tools/fleet" "$root/tests/"
 
 (cd "$root" && find . -mindepth 1 | cpio -o -H newc --quiet) >"$image/base.cpio.new"

@@ -64,7 +64,7 @@ mentions() {
 	grep -rqE --include='*.rs' --include='*.c' --include='*.sh' -e "$pattern" "$@" || grep -qE -e "$pattern" <<<"$*"
 }
 
-# The seconds that each program took when it was last run, in any clone that uses the cache.
+# The seconds that each program took in its last run, in any clone that uses the cache.
 declare -A took
 while read -r label program seconds; do took["$label $program"]=$seconds; done < <(cat "$CACHE/seconds" 2>/dev/null)
 # expected LABEL PROGRAM LIMIT: prints the seconds that a program took when it was last run. For a
@@ -114,8 +114,8 @@ boots_of() {
 		function boots(  i, b, least) {
 			n = int(total / most) + 1
 			for (b = 1; b <= n; b++) sum[b] = 0
-			# The programs are assigned in the order of their durations, the longest
-			# first, each to the boot whose sum is the smallest so far.
+			# Assign the programs in the order of their durations, the longest first,
+			# each to the boot with the smallest sum of durations so far.
 			for (i = 1; i <= count; i++) {
 				least = 1
 				for (b = 2; b <= n; b++) if (sum[b] < sum[least]) least = b
@@ -137,8 +137,8 @@ guest_jobs() {
 		printf '%s %s\n' "$name" "$limit" >>"$dir/list"
 		echo "$seconds" >>"$dir/seconds"
 	done < <(boots_of "$world")
-	# Without ONLY=, the guest plain is booted even if it has no programs, because a successful
-	# boot is a result as well.
+	# Without ONLY=, boot the guest plain even if it has no programs, because a successful boot
+	# is a result as well.
 	[ -n "$ONLY" ] || compgen -G "$work/$world.plain*" >/dev/null || { mkdir -p "$work/$world.plain"; : >"$work/$world.plain/list"; }
 	for dir in "$work/$world".*/; do
 		[ -e "$dir/list" ] || continue
@@ -180,7 +180,7 @@ make_plan() {
 needs() { cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk 'NF == 2 && $2 != "test-binaries" { print $2 }'; }
 
 # until_limit COMMAND...: runs a command. When the time of the test run is over (LIMIT=), kills the
-# command and sets $ended. The command is run in the background, as bash delays traps while a
+# command and sets $ended. The command runs in the background, because bash delays traps while a
 # foreground child runs.
 until_limit() {
 	local timer="" status=0 left
@@ -189,8 +189,8 @@ until_limit() {
 	local command=$!
 	if [ "$LIMIT" != 0 ]; then
 		left=$((begin + LIMIT - EPOCHSECONDS))
-		# The subshell waits by the builtin read, so that it has no child that could outlive
-		# it.
+		# The subshell waits with the builtin read instead of sleep: a child process could
+		# outlive the subshell.
 		(trap - EXIT INT TERM HUP
 			read -rt $((left > 0 ? left : 1)) <>"$work/nothing" || :
 			: >"$work/ended"
@@ -209,9 +209,9 @@ plan() {
 	SLOTS=$SLOTS until_limit "$TOP/tools/rig/plan.sh" -f "$work/plan.mk" "$@"
 }
 
-# run_jobs: runs all jobs. make would start short jobs first: a job starts when it is ready, and the
-# longest jobs have the most prerequisites. Therefore all prerequisites are made in a first pass,
-# unless a debug kernel has to be built.
+# run_jobs: runs all jobs. A first pass makes all prerequisites, unless a debug kernel has to be
+# built. Without this pass make would start short jobs first, because a job starts when its
+# prerequisites are made and the longest jobs have the most prerequisites.
 run_jobs() {
 	local -a made=()
 	if [ "$kernels" = 0 ] && plan needs; then
@@ -259,8 +259,8 @@ report_skips() {
 	[ -z "$wrong" ] || one host "rig only tests that testing.md lists are skipped" "not ok" "${wrong%$'\n'}"
 }
 
-# report_left_out: prints the tests and worlds that this test run left to make test-all and to make
-# test-debug.
+# report_left_out: prints the tests and worlds that this test run left out and that make test-all
+# and make test-debug run.
 report_left_out() {
 	local world
 	[ -z "$ONLY" ] || return 0
@@ -303,8 +303,8 @@ report() {
 		mv -f "$part/console" "$kept.${boot////.}.console.log"
 		mv -f "$part/results" "$kept.${boot////.}.guest.log"
 	done
-	# Results of runs without ONLY= are stored, because make rows reads each program's last
-	# results.
+	# Store the results of runs without ONLY=, because make rows reads the last results of each
+	# program.
 	[ -n "$ONLY" ] || { cp "$CACHE/seconds" "$work/seconds" 2>/dev/null || :; keep_results; }
 	p=$(grep -E '^ok ' "$kept.tap" | grep -vc ' # SKIP ' || :)
 	f=$(grep -cE '^not ok ' "$kept.tap" || :)
@@ -328,8 +328,7 @@ report() {
 	report_left_out
 	idle=$(awk '{ printf "%.0f%%", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }' <<<"$before $now")
 	[ -z "$whole" ] || remember "$tree" "$make" "$p" "$([ -z "$ended" ] && echo "$f" || echo $((f + 1)))" "$s" $((EPOCHSECONDS - begin)) "$idle"
-	# The names of the failures are printed once more, for users who see only the end of the
-	# output.
+	# Print the names of the failures once more, for users who see only the end of the output.
 	[ "$f" = 0 ] || printf '\nFailed, as above:\n%s\n' "$(awk '/^# [^ ]+ / { run = $2 " " $3 }
 		/^not ok / { sub(/^not ok [0-9]+ /, ""); print "  " run ": " $0 }' "$kept.tap")"
 	printf '\nlog: %s\n' "$kept.tap"
@@ -339,12 +338,12 @@ report() {
 	else
 		printf '%d passed, %d failed, %d skipped\n' "$p" "$f" "$s"
 	fi
-	# A test run whose tests were all skipped counts as failed, because it has tested nothing.
+	# A test run in which all tests were skipped counts as failed, because nothing was tested.
 	[ "$f" = 0 ] && [ "$p" != 0 ]
 }
 
-# forget_results: removes the stored results of programs that no longer exist or did not run, in the
-# worlds of this test run. The stored results of tests that were left to make test-all are kept.
+# forget_results: removes, in the worlds of this test run, the stored results of programs that no
+# longer exist or did not run. Keeps the stored results of tests that only make test-all runs.
 forget_results() {
 	local f label program name
 	for f in "$LOGS"/results/*; do
@@ -364,7 +363,7 @@ keep_results() {
 			if (!(file in seen)) print >file; seen[file] = 1 }
 		/^(not )?ok / && file != "" { print >>file }' <(cat "$tap")
 	forget_results
-	# Durations that were measured while busy loops ran (LOAD=) are too long, and not stored.
+	# Do not store durations that were measured while busy loops ran (LOAD=): they are too long.
 	[ -z "$LOAD" ] || return 0
 	{
 		cat "$CACHE/seconds" 2>/dev/null || :
@@ -393,7 +392,7 @@ for world in $WORLDS; do
 	[[ " host stock debug kcsan " == *" $world "* ]] || die "unknown world '$world' in WORLDS=; the worlds are host, stock, debug, kcsan"
 done
 in_use
-# A test run that was killed, and that had the same process id, may have left this directory.
+# An earlier test run with the same process id may have left this directory when it was killed.
 rm -rf "$work"
 mkdir -p "$work"
 : >"$tap"
@@ -402,8 +401,8 @@ mkdir -p "$work"
 mkfifo "$work/nothing"
 begin=$EPOCHSECONDS before=$(ticks) ended="" tree=$(committed_tree)
 export TEST_RUN=$$
-# The trap does nothing in a subshell ($BASHPID is not $$), which may be killed before it has reset
-# the inherited traps.
+# In a subshell ($BASHPID is not $$) the trap does nothing, because a subshell may be killed before
+# it has reset the inherited traps.
 # shellcheck disable=SC2031,SC2154 # the trap itself sets $job
 trap '[ $BASHPID != $$ ] || { trap "" INT TERM HUP; for job in $(jobs -p); do kill_tree "$job"; done; rm -rf "$work"; }' EXIT
 trap 'exit 130' INT TERM HUP

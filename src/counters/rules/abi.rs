@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures of `include/uapi/linux/perfcounters.h`, with the same layout.
+//! The structures of `include/uapi/linux/perfcounters.h`, with the same layout. An *instance* is a
+//! named counter; each CPU has a *slot*, a 64-bit word, for its value. A histogram has several
+//! slots.
 //!
-//! The header documents the fields of the structures. Sizes and offsets of the structures are
-//! asserted in this file and, for C, in `src/perfcounters/sys/shim/shim.c`.
+//! The header documents the fields of the structures. This file asserts sizes and offsets of the
+//! structures; `src/perfcounters/sys/shim/shim.c` asserts them for C.
 
 pub use protocols::PAGE_SIZE;
 
@@ -13,11 +15,12 @@ pub const VERSION: u32 = 1;
 pub const NAME_MAX: usize = 128;
 /// Size of a help text in bytes, including NUL.
 pub const HELP_MAX: usize = 80;
-/// Maximum number of counter slots of a CPU, including slot 0.
+/// Maximum number of slots of a CPU, including slot 0, which is the seqflag and belongs to no
+/// instance.
 pub const MAX_INSTANCES: u32 = 65536;
 /// `header.flags`: loads and stores of an aligned slot do not tear.
 pub const F_ATOMIC64: u32 = 1 << 0;
-/// File offset of the descriptors, which is far behind the last chunk that can exist.
+/// File offset of the descriptors, far behind the last slot that can exist.
 pub const DESC_OFFSET: u64 = 1 << 40;
 /// Maximum number of CPUs, which is the number of bits in each bitmap of the header page.
 pub const MAX_CPUS: u32 = 8192;
@@ -112,7 +115,7 @@ fn until_nul(bytes: &[u8]) -> &[u8] {
 pub const FREE: u32 = 0;
 /// `desc.state`: the instance is counting.
 pub const LIVE: u32 = 1;
-/// `desc.state`: the instance was deleted; it keeps its number and last values.
+/// `desc.state`: the instance was deleted, and keeps its number and its last values.
 pub const DORMANT: u32 = 2;
 
 /// The kind of an instance: how its values change, and how the values of all CPUs are combined.
@@ -123,7 +126,7 @@ pub enum Kind {
     Counter = 0,
     /// A value that increases and decreases. The values of all CPUs are added.
     Gauge = 1,
-    /// The maximum so far. The largest value of all CPUs is used.
+    /// A maximum. The value of the instance is the largest value of all CPUs.
     Peak = 2,
     /// A time, which only increases. The values of all CPUs are added.
     Time = 3,

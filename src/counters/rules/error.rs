@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Errors of requests to add or delete instances, and their errnos.
+//! Errors of requests to add or delete instances (named counters), and their errnos.
 
 /// The reason for which a request was refused. A refused request has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub enum Error {
     TooLong,
     /// The name or the help text is not UTF-8, or has a control character.
     NotText,
-    /// A live instance has the name; its owner must delete it first.
+    /// A live instance already has the name; its owner must delete it first.
     Exists,
     /// The kind, the unit, the exponent or the number of slots is invalid.
     BadSpec,
@@ -21,9 +21,9 @@ pub enum Error {
     /// still be running. The caller waits until these updates have ended, and adds the instance
     /// again.
     UpdatesInFlight(u32),
-    /// All instance numbers have been given to names.
+    /// No instance number is left. A name keeps its number after its instance is deleted.
     Full,
-    /// Memory for another chunk of counters could not be allocated.
+    /// Memory for more counters could not be allocated.
     NoMemory,
 }
 

@@ -2,8 +2,9 @@
 
 //! Layout of the file `/dev/perfcounters`.
 //!
-//! The header page is followed by chunks. A chunk has `pages_per_chunk` pages of slots for each
-//! CPU. The file grows by appending a chunk, so the offset of a slot never changes.
+//! The header page is followed by chunks. A chunk has, for each CPU, `pages_per_chunk` pages of
+//! slots (64-bit counters). The file grows by appending a chunk, so the offset of a slot never
+//! changes.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -15,12 +16,12 @@ pub const SLOTS_PER_PAGE: u32 = (PAGE_SIZE / 8) as u32;
 const SLOTS_PER_PAGE_NZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(SLOTS_PER_PAGE - 1);
 /// Number of descriptors in a page.
 pub const DESCS_PER_PAGE: u32 = (PAGE_SIZE / core::mem::size_of::<Desc>()) as u32;
-/// Maximum number of pages of one CPU in a chunk: the kernel's per-CPU allocator does not provide
-/// more than 32 KiB at once.
+/// Maximum number of pages of one CPU in a chunk. The kernel's per-CPU allocator provides at most
+/// 32 KiB at once, which is 8 pages.
 pub const MAX_PAGES_PER_CHUNK: u32 = 8;
 
-/// Maximum number of pages of one CPU's slots. The last chunk may extend beyond the last slot, by
-/// less than the size of a chunk.
+/// Maximum number of pages with slots of one CPU. The last chunk may extend beyond the last slot,
+/// by less than a chunk.
 pub const MAX_SLOT_PAGES: u32 = MAX_INSTANCES / SLOTS_PER_PAGE + MAX_PAGES_PER_CHUNK;
 
 /// The layout of the file: the two numbers that determine every offset in it.
@@ -48,7 +49,7 @@ pub enum Page {
         /// Number of the page within the CPU's part of the chunk.
         page: u32,
     },
-    /// A page with descriptors, and its number among the pages of descriptors.
+    /// A page with descriptors of instances, and its number among the pages of descriptors.
     Descs(u32),
 }
 
@@ -138,9 +139,9 @@ impl Layout {
         })
     }
 
-    /// Returns the first slot, `next` or later, from which on `count` consecutive slots lie within
-    /// one chunk and are therefore contiguous for each CPU. Returns `None` if no such slots are
-    /// left.
+    /// Finds `count` consecutive slots, at `next` or later, that lie within one chunk and are
+    /// therefore contiguous in the file for each CPU. Returns the first of these slots; `None` if
+    /// no such slots are left.
     pub fn find_run(&self, next: u32, count: u32) -> Option<u32> {
         if count == 0 || count > self.slots_per_chunk() {
             return None;

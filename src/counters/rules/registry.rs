@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registry of instances: adds, deletes and revives them by name.
+//! The registry of instances, which are named counters: adds, deletes and revives them by name. The
+//! number of an instance is the number of its first slot, its first 64-bit word in a CPU's
+//! counters.
 //!
 //! ```text
 //!            add                    del
@@ -10,14 +12,14 @@
 //!                             same number, next incarnation, values zero
 //! ```
 //!
-//! If a name is added again with more slots than its old number has room for, the name gets another
-//! number, and its old number has no instance any more. A number is never given to another name.
-//! This module implements the rules for names and numbers. A [`Store`] holds the descriptors,
+//! If a name is added again with more slots than there is room for at its old number, the name gets
+//! another number, and the old number stays without an instance. A number is never given to another
+//! name. This module implements the rules for names and numbers. A [`Store`] holds the descriptors,
 //! zeroes counters and allocates memory. The kernel implements `Store` with pages, and the tests
 //! with vectors.
 //!
 //! All functions of the registry are called in process context, with the lock of the registry held.
-//! Readers take no lock, but use [`crate::generation`].
+//! Readers take no lock; they detect changes by `protocols::generation`.
 
 use core::hash::Hasher;
 #[expect(
@@ -40,18 +42,18 @@ pub const BUCKETS: u32 = MAX_INSTANCES;
 /// The storage of a registry.
 ///
 /// The storage has the slots below the count that was last passed to [`Store::grow`], and the
-/// registry uses no other slots. A chain link that was never stored is 0; no instance has that
-/// number.
+/// registry uses no other slots. A chain link that was never stored is 0, which ends the chain: no
+/// instance has the number 0.
 pub trait Store {
     /// Provides counters, descriptors and chain links for the slots `0..slots`. New counters,
-    /// descriptors and links are zero. If memory cannot be allocated, the slots in use have not
-    /// changed.
+    /// descriptors and links are zero. On failure the existing slots are unchanged.
     fn grow(&mut self, slots: u32) -> Result<(), Error>;
-    /// Returns the first instance of the hash chain `bucket`, which is below [`BUCKETS`].
+    /// Returns the number of the first instance in the hash chain `bucket`; 0 if the chain is
+    /// empty. `bucket` is below [`BUCKETS`].
     fn head(&self, bucket: u32) -> u32;
     /// Sets the first instance of the hash chain `bucket`.
     fn set_head(&mut self, bucket: u32, instance: u32);
-    /// Returns the instance that follows `instance` in its hash chain.
+    /// Returns the number of the instance that follows `instance` in its hash chain; 0 at the end.
     fn next(&self, instance: u32) -> u32;
     /// Sets the instance that follows `instance` in its hash chain.
     fn set_next(&mut self, instance: u32, next: u32);
@@ -65,7 +67,7 @@ pub trait Store {
     /// Returns true if all updates by number that began before the last `set_live(.., false)` of
     /// this instance have ended.
     fn is_quiescent(&self, instance: u32) -> bool;
-    /// Zeroes the slots of an instance on every CPU. The instance is not live.
+    /// Zeroes the slots of an instance on every CPU. Called while the instance is not live.
     fn zero(&mut self, instance: u32, nr_slots: u16);
     /// Publishes the number of slots in use in the header page.
     fn set_nr_slots(&mut self, slots: u32);
@@ -122,8 +124,8 @@ impl<S: Store> Registry<S> {
         self.next_slot
     }
 
-    /// Adds an instance, or revives the dormant instance of this name. The values of the instance
-    /// are zero on every CPU. Returns the number of the instance.
+    /// Adds an instance, or revives the dormant (deleted) instance of this name. The instance
+    /// starts with the value zero on every CPU. Returns the number of the instance.
     ///
     /// # Errors
     ///
@@ -175,8 +177,8 @@ impl<S: Store> Registry<S> {
         self.find_in(self.bucket(name), name).map(|(n, _)| n)
     }
 
-    /// Returns true if the `nr_slots` slots from `instance` on belong to no other instance and are
-    /// contiguous for each CPU.
+    /// Returns true if there is room for `nr_slots` slots at the number `instance`: no other
+    /// instance has one of these slots, and they are contiguous for each CPU.
     fn has_room(&self, instance: u32, old: &Desc, nr_slots: u16) -> bool {
         let end = instance.wrapping_add(u32::from(nr_slots));
         let mut more = instance.wrapping_add(u32::from(old.nr_slots))..end;
@@ -226,7 +228,8 @@ impl<S: Store> Registry<S> {
         Ok(first)
     }
 
-    /// Returns the first of `nr_slots` new slots. On failure the registry is unchanged.
+    /// Allocates `nr_slots` consecutive slots and returns the number of the first one. On failure
+    /// the registry is unchanged.
     fn allocate_slots(&mut self, nr_slots: u16) -> Result<u32, Error> {
         let count = u32::from(nr_slots);
         let first = self

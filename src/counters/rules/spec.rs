@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Rules for new instances: names, help texts, kinds and numbers of slots.
+//! Rules for new instances (named counters): names, help texts, kinds and numbers of slots.
 
 use crate::abi::{Desc, Kind, Unit, HELP_MAX, NAME_MAX};
 use crate::error::Error;
@@ -24,7 +24,8 @@ pub struct Spec<'a> {
     pub unit: u16,
     /// A value `v` stands for v * 10^exponent units.
     pub exponent: i8,
-    /// Number of slots: 0 or 1, and for a histogram the number of buckets, 2 to [`MAX_BUCKETS`].
+    /// Number of slots (64-bit words) on each CPU: 0 or 1; for a histogram the number of its
+    /// buckets, 2 to [`MAX_BUCKETS`].
     pub nr_slots: u16,
 }
 
@@ -71,7 +72,7 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// Copies a text, which must be UTF-8 without control characters, because tools print it on one
+/// Copies a text. The text must be UTF-8 without control characters, because tools print it on one
 /// line of a terminal.
 fn put_text<const N: usize>(to: &mut [u8; N], text: &[u8]) -> Result<(), Error> {
     // The text must be shorter than the field, because the last byte of the field is a NUL.

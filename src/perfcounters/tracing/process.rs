@@ -27,8 +27,7 @@ use crate::tracing::trace::{move_to, reserve_beyond};
 const WORDS: usize = PAGE / 4;
 /// Number of pages of marker words in a process's mapping.
 const PAGES: usize = NR_MARKERS / WORDS;
-/// The index of the first word of the slots in the control page, and the number of words of each
-/// slot.
+/// Index of the first slot's first word in the control page, and number of words per slot.
 const SLOTS_OFFSET: usize = size_of::<Control>() / 4;
 const SLOT_WORDS: usize = 4;
 
@@ -557,16 +556,14 @@ impl Process {
         }
     }
 
-    /// Announces a new trace in a slot to the process. Called before the bit of any marker is set
-    /// for the trace.
+    /// Announces a new trace in a slot to the process. No marker's bit is set for the trace yet.
     pub(crate) fn begin_slot(&self, number: usize, slot: Slot) {
         let Some(control) = &self.control else { return };
         let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
         control.put(at.wrapping_add(1), slot.flags & flag::PROCESS_VISIBLE);
         control.put(at.wrapping_add(2), slot.mask);
         control.put(at.wrapping_add(3), slot.wait_ms);
-        // The generation is stored last, with release: a process that sees the new generation sees
-        // the words above.
+        // Stored last, with release: a process that sees this generation sees the words above.
         control.put(at, slot.generation);
     }
 

@@ -36,8 +36,7 @@ const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 /// Default time that threads wait for room, in milliseconds.
 const WAIT_MS: u32 = 10_000;
 
-/// Flags that cannot be combined, because processes of different users must not write into one
-/// buffer.
+/// Flags that cannot be combined: different users must not write into one buffer.
 const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
 
 /// Searches a list that is sorted by key. Returns the index of the element, or the index at which
@@ -119,8 +118,7 @@ pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
     Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
 }
 
-/// Memory that a page fault lacks. The memory is allocated without `TRACING`, and the fault is then
-/// retried.
+/// Memory that a page fault lacks, which is allocated without `TRACING` before a retry.
 #[derive(Clone, Copy)]
 pub(crate) enum Allocation {
     /// A list with room for more than this number of sets.
@@ -213,14 +211,12 @@ pub(crate) struct PermissionCheck {
     maker: ARef<Credential>,
     /// The maker may trace all processes.
     allows_all: bool,
-    /// The permission to stop the process (ptrace attach) is needed, because threads of the process
-    /// wait for room.
+    /// The permission to stop the process (ptrace attach) is needed: threads of it wait for room.
     attach: bool,
 }
 
 impl PermissionCheck {
-    /// Returns the result of [`check`](Self::check), or false if the check fails with an error. May
-    /// sleep; the caller does not hold `TRACING`.
+    /// Like [`check`](Self::check), but returns false on an error.
     pub(crate) fn allows(&self, leader: &Task) -> bool {
         self.check(leader) == Ok(true)
     }
@@ -289,8 +285,7 @@ pub(crate) struct Trace {
     freed_losses: LostStats,
     /// Number of ended processes that were dropped unread.
     dropped: u64,
-    /// True if a process's set of buffers was removed since the last search for processes that are
-    /// in no trace.
+    /// A set of buffers was removed since the last search for processes in no trace.
     pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the maker has no permission to trace them.
     denied: u64,
@@ -393,8 +388,7 @@ impl Trace {
         self.slot.is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
     }
 
-    /// Returns whether a process can join the trace, provided that the maker has permission, which
-    /// the caller checks.
+    /// Returns whether a process can join the trace. The caller checks the maker's permission.
     pub(crate) fn may_join(&self, process: &Process) -> bool {
         self.could_join(process) && !process.is_unattached()
     }
@@ -641,8 +635,7 @@ impl Trace {
         });
     }
 
-    /// Counts the buffers of a process that has ended. `bytes` is the size of the process without
-    /// its buffers.
+    /// Counts the buffers of an ended process, and `bytes`, the size of the process without them.
     pub(crate) fn count_ended(&mut self, key: u64, bytes: u64) {
         let Some(set) = self.find(key).and_then(|at| self.sets.get_mut(at)) else {
             return;
@@ -659,8 +652,7 @@ impl Trace {
         if self.ended_bytes <= MAX_ENDED_BYTES && self.ended_nr <= MAX_ENDED {
             return None;
         }
-        // `sets` is sorted by key, and a key is higher the later it was given, so the sets of the
-        // oldest processes come first.
+        // `sets` is sorted by key. Later processes have higher keys, so the oldest come first.
         let at = self.sets.iter().position(|set| set.ended.is_some())?;
         let key = self.sets.get(at)?.key;
         self.remove(at);

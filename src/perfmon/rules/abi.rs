@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and those checks of
-//! their fields that need no context.
+//! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and the checks of their
+//! fields that do not depend on the state of a monitoring context.
 
 use crate::error::Error;
 use crate::event_sets::SwitchPolicy;
 use crate::register_map::{RegisterBitmap, Scope};
 
-/// `pfarg_ctx.ctx_flags`: the context is for a CPU.
+/// `pfarg_ctx.ctx_flags`: the context monitors a CPU instead of a thread.
 pub const FL_SYSTEM_WIDE: u32 = 0x02;
-/// `pfarg_ctx.ctx_flags`: the thread sleeps after a notification until `PERFMON_RESTART`.
+/// `pfarg_ctx.ctx_flags`: the monitored thread sleeps after a notification until `PERFMON_RESTART`.
 pub const FL_NOTIFY_BLOCK: u32 = 0x01;
 /// `pfarg_ctx.ctx_flags`: overflows queue no messages.
 pub const FL_OVFL_NO_MSG: u32 = 0x80;
@@ -26,7 +26,7 @@ pub const VECTOR_MAX: usize = 4096;
 pub const NOTIFY: u32 = 0x01;
 /// `PFM_REGFL_RANDOM`.
 pub const RANDOM: u32 = 0x02;
-/// Maximum number of PMDs that a sample records.
+/// Maximum number of PMDs (PMU data registers) that a sample records.
 pub const MAX_VALUES: usize = 64;
 
 /// Actions that a sampling format requests: `PERFMON_DO_*`.
@@ -285,7 +285,7 @@ const fn reject_if(wrong: bool, error: Error) -> Result<(), Error> {
     }
 }
 
-/// Flags that exclude each other, because a CPU cannot be blocked like a thread.
+/// Flags that exclude each other: a thread can be blocked, a CPU cannot.
 const BLOCKED_CPU: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
 
 impl Ctx {
@@ -326,7 +326,7 @@ impl Pmd {
         )
     }
 
-    /// Checks that the reserved fields are zero. A read of a PMD requires nothing else.
+    /// Checks that the reserved fields are zero, which is all that a read of a PMD requires.
     pub fn check_read(&self) -> Result<(), Error> {
         reject_if(self.reg_reserved2 != [0; 7], Error::Flags)
     }

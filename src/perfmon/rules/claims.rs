@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Claims: the hardware registers that contexts use, so that contexts of threads and of CPUs can be
-//! loaded at the same time.
+//! Claims: the hardware registers that each monitoring context uses. With claims, a context of a
+//! thread and a context of a CPU can be loaded into one PMU at the same time.
 //!
-//! Only one thread's context is in a PMU at a time, so contexts of threads may use the same
-//! registers. Contexts of different CPUs may use the same registers as well. A thread and the CPU
-//! that it runs on share one PMU, however: registers that contexts of one scope (threads or CPUs)
-//! use are not available to contexts of the other scope.
+//! A PMU holds the context of one thread at a time, so contexts of different threads may use the
+//! same registers. Contexts of different CPUs may use the same registers, too. A context of a
+//! thread and a context of the CPU that runs the thread share one PMU, however. Registers that
+//! contexts of one scope (threads or CPUs) use are therefore not available to contexts of the other
+//! scope.
 
 use crate::register_map::{Scope, MAX_ROWS};
 

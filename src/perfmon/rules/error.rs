@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The reasons for which a call on a context is refused.
+//! The reasons why a call on a monitoring context is refused.
 
-/// The reason for which a call was refused. A refused call has changed nothing.
+/// The reason why a call was refused. A refused call has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// No PMU description has a register with the given number.
     NoRegister,
-    /// The register is for contexts of the other scope.
+    /// The register is not available in the scope of the context: a thread, or a CPU.
     OtherScope,
     /// The value selects counting in kernel mode, which the caller may not monitor.
     Kernel,
@@ -23,9 +23,9 @@ pub enum Error {
     OtherCpu,
     /// The monitored thread has exited, or the monitored CPU is offline.
     Ended,
-    /// The context is not masked, so it cannot be restarted.
+    /// Counting of the context is not masked, so `PERFMON_RESTART` has nothing to resume.
     NotMasked,
-    /// The context is masked until `PERFMON_RESTART`.
+    /// Counting of the context is masked by an overflow until `PERFMON_RESTART`.
     Masked,
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Event sets: when a context switches from one set to the next, and sums over the runs of a set.
+//! Event sets: the conditions for the switch of a monitoring context from one set of registers to
+//! the next, and sums over the runs of a set.
 //!
 //! A *run* of a set lasts from the switch to this set until the switch to the next set. The
-//! duration of a run is the time that the context spends in a PMU during the run, so a run
-//! continues across switches of threads.
+//! duration of a run is the time that the context is loaded in a PMU during the run. A run
+//! continues when the thread is switched out and in.
 
 use crate::error::Error;
 use crate::register_map::PmdSet;
@@ -17,8 +18,8 @@ pub const TIME_SWITCH: u32 = 0x02;
 pub const EXPL_NEXT: u32 = 0x04;
 /// Maximum number of event sets of a context.
 pub const MAX_SETS: usize = 1024;
-/// Minimum duration of a run in nanoseconds. With shorter runs the CPU would have no time for
-/// anything but switching sets.
+/// Minimum duration of a run in nanoseconds. With shorter runs the CPU would spend all its time on
+/// switching sets.
 pub const MIN_RUN_NS: u64 = 10_000;
 
 /// The conditions that end a run of a set, and the set that follows.
@@ -30,9 +31,9 @@ pub struct SwitchPolicy {
 }
 
 impl SwitchPolicy {
-    /// Creates the policy from the arguments of a user. The timeout is rounded up to a multiple of
-    /// `resolution`, the resolution of the timer in nanoseconds. [`Error::Flags`] if the arguments
-    /// are invalid.
+    /// Creates the policy from the arguments of a system call. The timeout is rounded up to a
+    /// multiple of `resolution`, the resolution of the timer in nanoseconds. [`Error::Flags`] if
+    /// the arguments are invalid.
     pub fn new(flags: u32, next: u16, timeout: u64, resolution: u64) -> Result<Self, Error> {
         let timed = flags & TIME_SWITCH != 0;
         if flags & !(OVFL_SWITCH | TIME_SWITCH | EXPL_NEXT) != 0
@@ -66,8 +67,8 @@ impl SwitchPolicy {
         self.timeout
     }
 
-    /// Returns the number of the set that follows if the user has specified it; `None` if the set
-    /// with the next higher number follows.
+    /// Returns the number of the next set if the user has specified it; `None` if the next set is
+    /// the one with the next higher number.
     pub fn next(&self) -> Option<u16> {
         (self.flags & EXPL_NEXT != 0).then_some(self.next)
     }
@@ -85,8 +86,8 @@ impl SwitchPolicy {
     }
 }
 
-/// Returns the index of the set that follows the set at the index `at`, among `nr` sets in the
-/// order of their numbers. `place` returns the index of the set with a number. [`Error::NoSet`] if
+/// Returns the index of the set that follows the set at index `at`. The `nr` sets are sorted by
+/// their numbers. `place` converts the number of a set to its index. Returns [`Error::NoSet`] if
 /// `terms` names a set that does not exist.
 pub fn next_index(
     terms: &SwitchPolicy,
@@ -116,7 +117,7 @@ pub struct SetRuns {
     /// Sum of the durations of all finished runs, in nanoseconds.
     total_ns: u64,
     total_sq: u128,
-    /// Duration of the present run before `loaded_at`, in nanoseconds.
+    /// Part of the duration of the present run that lies before `loaded_at`, in nanoseconds.
     run_ns: u64,
     /// The time at which the context was loaded into a PMU, in nanoseconds; `None` if it is in no
     /// PMU.
@@ -176,8 +177,8 @@ impl SetRuns {
         self.runs
     }
 
-    /// Returns the sum of the durations of all runs in nanoseconds, and the sum of their squares.
-    /// The present run is included up to `now`.
+    /// Returns the sum of the durations of all runs in nanoseconds, and the sum of the squares of
+    /// these durations. Both sums include the present run up to `now`.
     pub fn duration(&self, now: u64) -> (u64, u128) {
         let spent = self.elapsed(now);
         let squares = self.total_sq.wrapping_add(wide_mul(spent, spent));
@@ -185,8 +186,8 @@ impl SetRuns {
     }
 }
 
-/// Sums of a PMD's increments over the runs of its event set, from which the variance can be
-/// computed.
+/// Sums of a PMD's increments over the runs of its event set. The variance of the increments can be
+/// computed from these sums.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunningMoments {
     /// Number of the PMD.
@@ -194,11 +195,11 @@ pub struct RunningMoments {
     /// Value of the PMD when the present run began, or when the PMD was last set or reset in this
     /// run.
     start_value: u64,
-    /// Increment of the PMD in the present run before `start_value` was stored.
+    /// Increment of the PMD in the present run up to the time when `start_value` was stored.
     delta_before: u64,
     total: u64,
     total_sq: u128,
-    /// Sum over all runs of the increment times the duration in nanoseconds.
+    /// Sum over all finished runs of the product of the increment and the duration in nanoseconds.
     total_products: u128,
 }
 
@@ -212,15 +213,15 @@ impl RunningMoments {
         }
     }
 
-    /// Records that `value` was written to the PMD. The increment of the present run up to this
-    /// write is discarded.
+    /// Records that `value` was written to the PMD. Discards the increment of the present run up to
+    /// this write.
     pub fn set(&mut self, value: u64) {
         self.start_value = value;
         self.delta_before = 0;
     }
 
-    /// Records that an overflow reset the PMD from `before` to `value`. The increment of the
-    /// present run up to this reset is kept.
+    /// Records that an overflow reset the PMD from `before` to `value`. Keeps the increment of the
+    /// present run up to this reset.
     pub fn reset(&mut self, before: u64, value: u64) {
         self.delta_before = self.run_delta(before);
         self.start_value = value;
@@ -232,7 +233,8 @@ impl RunningMoments {
             .wrapping_add(value.wrapping_sub(self.start_value))
     }
 
-    /// Ends a run of `time` nanoseconds, at whose end the PMD has the value `value`.
+    /// Ends a run that lasted `time` nanoseconds. The PMD has the value `value` at the end of the
+    /// run.
     pub fn end(&mut self, value: u64, time: u64) {
         (self.total, self.total_sq, self.total_products) = self.totals(value, time);
         self.set(value);

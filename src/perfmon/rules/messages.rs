@@ -14,8 +14,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Capacity of the queue: the maximum depth, and two slots for [`END`], [`FAULT`] and
-    /// [`EVICTED`].
+    /// Capacity of the queue in messages: the maximum depth, and two slots that are reserved for
+    /// [`END`], [`FAULT`] and [`EVICTED`].
     pub const CAPACITY: usize = 32;
 
     /// Sets the depth: the number of queued messages at which a message about an overflow is
@@ -58,7 +58,7 @@ impl Queue {
         message
     }
 
-    /// Puts a message that was removed but could not be delivered back to the front of the queue.
+    /// Returns a message to the front of the queue, after its delivery to the reader has failed.
     pub fn put_back(&mut self, message: &Message) {
         if self.nr >= Self::CAPACITY {
             return;

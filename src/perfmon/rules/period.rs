@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sampling: the attributes of a PMD (data register) that samples.
+//! Sampling: the attributes of a PMD (PMU data register) whose overflows produce samples.
 
 use crate::abi::{Pmd, MAX_VALUES, RANDOM};
 use crate::random::Random;
 use crate::register_map::{kind, Map, PmdSet, Register};
 
-/// The attributes of a PMD that samples.
+/// The attributes of a PMD whose overflows produce samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Attr {
     /// Number of the PMD.
@@ -17,20 +17,21 @@ pub struct Attr {
     pub flags: u32,
     /// Value to which `PERFMON_RESTART` resets the PMD.
     pub long_reset: u64,
-    /// Value to which an overflow resets the PMD if it does not mask the context.
+    /// Value to which an overflow resets the PMD if the overflow does not mask the context.
     pub short_reset: u64,
-    /// The last value that the PMD was reset to.
+    /// The value to which the PMD was reset last.
     pub last_reset: u64,
     /// Other PMDs that an overflow of this PMD also resets.
     pub reset_pmds: PmdSet,
     values: [u16; MAX_VALUES],
     nr_values: usize,
-    /// True if a sample records a virtual register, which only the read() function of its
-    /// description can read.
+    /// True if a sample records the value of a virtual register. Only the read() function of the
+    /// PMU description can read a virtual register.
     pub reads_virtual: bool,
-    /// The number that the caller gave to the event; it is passed to the sampling format.
+    /// The number that the user gave to the event. The sampling format receives this number.
     pub eventid: u64,
-    /// Number of overflows after which a run of the event set ends; 0 if overflows do not end it.
+    /// Number of overflows after which a run of the event set ends; 0 if overflows do not end a
+    /// run.
     switch_count: u64,
     /// Number of overflows until the present run of the event set ends.
     switch_left: u64,
@@ -41,7 +42,7 @@ pub struct Attr {
 }
 
 impl Attr {
-    /// Creates the attributes of a PMD from the arguments of its write.
+    /// Creates the attributes of a PMD from the argument of the call that writes the PMD.
     pub fn new(map: &Map<'_>, pmd: &Pmd) -> Self {
         let mut attr = Self {
             pmd: pmd.reg_num,
@@ -95,8 +96,8 @@ impl Attr {
         self.switch_left == 0
     }
 
-    /// Returns how many periods of the PMD have ended if the PMD is now `beyond` counts after the
-    /// end of the first period.
+    /// Returns how many periods of the PMD have ended. The PMD is now `beyond` counts past the end
+    /// of the first of these periods.
     pub fn overflow_count(&self, beyond: u64) -> u64 {
         let period = self.short_reset.wrapping_neg();
         let more = beyond.checked_div(period).unwrap_or(0);
@@ -104,8 +105,8 @@ impl Attr {
     }
 
     /// Returns the start value of the next period. `long` selects `long_reset` instead of
-    /// `short_reset`. Start values are negative, so random bits, which are subtracted, make a
-    /// period longer.
+    /// `short_reset`. Start values are negative. Random bits are subtracted from the start value,
+    /// which makes the period longer.
     #[inline]
     pub fn next_value(&mut self, long: bool) -> u64 {
         let mut value = if long {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The program of an event set: the control registers to write to the PMU, and the counters to read
-//! from it. This module also defines the memory of an event set's registers. A caller that may
-//! sleep allocates this memory in the size that the registers need.
+//! from the PMU. This module also defines the memory for the registers of an event set. A caller
+//! that may sleep allocates this memory, in the size that the registers need.
 
 use core::mem::size_of;
 use core::ops::{Deref, DerefMut};
@@ -42,28 +42,29 @@ pub struct Counter {
 
 impl Counter {
     /// Sets the start value so that the hardware counter overflows when a PMD with this `value`
-    /// overflows, or earlier. The counter may overflow earlier because only 31 bits and a sign can
-    /// be written to it.
+    /// overflows, or earlier. The counter overflows earlier if the distance does not fit into the
+    /// 31 bits and a sign that can be written to a counter.
     #[inline]
     pub(crate) fn arm(&mut self, value: u64) {
         let shown = if self.no_emul64 { self.mask } else { u64::MAX };
         // A PMD whose value is 0 overflows only after it has counted through its whole range.
         let left = value.wrapping_neg().wrapping_sub(1) & shown;
         let reach = (self.mask >> 1).min(0x7fff_ffff);
-        // Some processors do not accept a counter that is one count before its overflow.
+        // Start at least two counts before the overflow: some processors do not accept a counter
+        // that is one count before its overflow.
         let left = left.saturating_add(1).clamp(2, reach.max(2));
         self.start = left.wrapping_neg() & self.mask;
     }
 
-    /// Returns true if the hardware counter has wrapped since it was started, or was started at 0
-    /// instead of near an overflow.
+    /// Returns true if the hardware counter has to be armed again: it has wrapped since it was
+    /// started, or it was started at 0 instead of near an overflow.
     #[inline]
     pub(crate) fn needs_rearm(&self) -> bool {
         self.start & (self.mask ^ (self.mask >> 1)) == 0
     }
 }
 
-/// A virtual counter, which is read by a function of its PMU description.
+/// A virtual counter. The kernel reads it by the read() function of its PMU description.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VirtualCounter {
     /// Argument for the read() function of the description.
@@ -72,7 +73,7 @@ pub struct VirtualCounter {
     pub control: u64,
     /// Number of the PMD (data register) that holds the 64-bit value of the counter.
     pub pmd: u16,
-    /// The counter follows its thread: it also counts while the context is in no PMU.
+    /// The counter follows its thread: the counter also counts while the context is in no PMU.
     pub follows_thread: bool,
     /// The counter counts nanoseconds.
     pub is_clock: bool,
@@ -134,11 +135,11 @@ impl<T> DerefMut for FixedArray<T> {
 }
 
 /// Number of elements of each type that an event set's registers need. The values of hardware
-/// registers and those of soft registers are in separate arrays, each up to the highest number in
-/// use.
+/// registers and the values of soft registers (registers that the kernel provides) are in separate
+/// arrays. Each array extends up to the highest register number in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySize {
-    /// Number of values of PMCs: of hardware PMCs, and of soft PMCs.
+    /// Number of values of PMCs (control registers): of hardware PMCs, and of soft PMCs.
     pub pmcs: [usize; 2],
     /// Number of values of PMDs: of hardware PMDs, and of soft PMDs.
     pub pmds: [usize; 2],
@@ -151,7 +152,7 @@ pub struct MemorySize {
 }
 
 impl MemorySize {
-    /// Returns the number of values that these registers need: of hardware registers, and of soft
+    /// Returns how many values these registers need: for hardware registers, and for soft
     /// registers.
     pub(crate) fn values_for(numbers: &RegisterBitmap) -> [usize; 2] {
         [0, usize::from(FIRST_SOFT) / 64].map(|word| {
@@ -228,14 +229,15 @@ pub(crate) fn value_mut<S: DerefMut<Target = [u64]>>(
     }
 }
 
-/// Returns hardware counters as the self page shows them. `value` returns the 64-bit value that a
-/// PMD had when its counter had the start value.
+/// Returns hardware counters in the form of the self page, from which a thread reads its counters.
+/// `value` returns the 64-bit value that a PMD had when its counter had the start value.
 #[inline]
 pub fn self_page_counters<'a>(
     counters: &'a [Counter],
     value: impl Fn(u16) -> u64 + 'a,
 ) -> impl Iterator<Item = CounterState> + 'a {
-    // A PMD with the width of its counter is not in the page; it is read by a system call.
+    // Omit each PMD that has the width of its counter instead of 64 bits: programs read such a PMD
+    // by a system call.
     let wide = counters.iter().filter(|counter| !counter.no_emul64);
     wide.map(move |counter| CounterState {
         pmd: counter.pmd,
@@ -256,11 +258,11 @@ pub struct Program<M: Allocator> {
     nr_counters: usize,
     virtual_counters: M::Slice<VirtualCounter>,
     pub(crate) nr_virtual_counters: usize,
-    /// Bits of the counters in the global control register, which only some PMUs have.
+    /// Bits of the counters in the global control register. Some PMUs have no such register.
     pub global: u64,
     /// True if a virtual counter that follows its thread is armed.
     pub has_armed_thread_counter: bool,
-    /// True if a clock is armed, so that a timer is needed.
+    /// True if a clock is armed: a timer then has to signal the overflow of the clock.
     pub has_armed_clock: bool,
 }
 
@@ -342,14 +344,14 @@ impl<M: Allocator> Program<M> {
             self.nr_virtual_counters = self.nr_virtual_counters.wrapping_add(1);
         }
     }
-    /// Moves the program to the larger memory in `room`, and the old memory to `room`.
+    /// Moves the program to the larger memory in `room`, and leaves the old memory in `room`.
     pub(crate) fn move_to(&mut self, room: &mut RegisterMemory<M>) {
         copy_and_swap(&mut self.controls, &mut room.controls);
         copy_and_swap(&mut self.counters, &mut room.counters);
         copy_and_swap(&mut self.virtual_counters, &mut room.virtual_counters);
     }
 
-    /// Returns for how many controls, counters and virtual counters the memory has room.
+    /// Returns how many controls, counters and virtual counters fit into the memory.
     pub(crate) fn capacity(&self) -> [usize; 3] {
         [
             self.controls.len(),

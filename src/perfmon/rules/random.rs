@@ -6,8 +6,8 @@
 //! 33(1), 1990).
 //!
 //! The random numbers are good enough to keep a sampling period out of step with a loop of the
-//! monitored program. Anyone who knows one number can compute the next one, so the numbers must not
-//! be used for anything else.
+//! monitored program. The numbers must not be used for anything else, because each number can be
+//! computed from the one before.
 
 /// The modulus of the generator, a prime.
 const MODULUS: u32 = (1 << 31) - 1;
@@ -30,7 +30,7 @@ impl Default for Random {
 
 impl Random {
     /// Creates a generator from any seed. A seed that is a multiple of 2^31 - 1 is replaced by 1,
-    /// because all its numbers would be 0.
+    /// because such a seed would give only zeros.
     pub const fn new(seed: u32) -> Self {
         let state = seed % MODULUS;
         Self {
@@ -41,8 +41,8 @@ impl Random {
     /// Returns the next random number, which has 31 bits and is not 0.
     ///
     /// The product of the multiplier and the last number has 46 bits, `high * 2^31 + low`. As 2^31
-    /// is congruent to 1 modulo the modulus, the product is congruent to `high + low`, and the
-    /// modulus is subtracted at most once. The upper half of the last number is multiplied
+    /// is congruent to 1 modulo the modulus, the product is congruent to `high + low`. The modulus
+    /// is subtracted from this sum at most once. The upper half of the last number is multiplied
     /// separately, which gives `upper`. The lower 15 bits of `upper`, shifted left by 16, belong to
     /// `low`, and the other bits to `high`. All intermediate values fit in 32 bits.
     #[inline]
@@ -60,9 +60,9 @@ impl Random {
         self.state
     }
 
-    /// Returns a random number of 62 bits: one [`step`](Self::step) in the lower 31 bits, the next
-    /// step in the upper 31 bits. A caller that uses only the lower 31 bits therefore uses every
-    /// second step.
+    /// Returns a random number of 62 bits: the result of one [`step`](Self::step) in the lower 31
+    /// bits, the result of the next step in the upper 31 bits. A caller that uses only the lower 31
+    /// bits therefore uses the result of every second step.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "the generator is endless")]
     pub fn next(&mut self) -> u64 {

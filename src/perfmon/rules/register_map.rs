@@ -6,14 +6,15 @@
 
 use crate::error::Error;
 
-/// Number of register numbers for PMCs, and as many for PMDs.
+/// Number of register numbers of PMCs, and of PMDs: 256 for hardware registers and 64 for soft
+/// registers.
 pub const NR_REGISTERS: usize = 256 + 64;
 /// Number of the first soft register. A soft register is provided by the kernel, not by the
 /// hardware.
 pub const FIRST_SOFT: u16 = 256;
 /// Maximum number of rows in a table of registers: the bit mask [`Register::pmcs`] has 64 bits.
 pub const MAX_ROWS: usize = 64;
-/// Maximum number of counters, and of control registers, of the hardware.
+/// Maximum number of hardware counters, and of hardware control registers.
 pub const MAX_COUNTERS: usize = 32;
 
 /// A set of register numbers, in the form that the ioctls use.
@@ -22,7 +23,7 @@ pub const MAX_COUNTERS: usize = 32;
 pub struct RegisterBitmap(pub [u64; NR_REGISTERS / 64]);
 
 impl RegisterBitmap {
-    /// Adds a register number to the set. A number that no register can have is ignored.
+    /// Adds a register number to the set. Ignores a number that no register can have.
     pub fn set(&mut self, n: usize) {
         if let Some(word) = self.0.get_mut(n / 64) {
             *word |= 1 << (n % 64);
@@ -86,7 +87,7 @@ impl RegisterBitmap {
     }
 }
 
-/// A set of PMDs that have rows in a table: hardware PMDs and soft PMDs.
+/// A set of PMDs that can have a row in a table of registers: hardware PMDs and soft PMDs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PmdSet {
     hardware: u64,
@@ -110,7 +111,7 @@ impl PmdSet {
         }
     }
 
-    /// Adds a PMD to the set. A number that can have no row is ignored.
+    /// Adds a PMD to the set. Ignores a number that cannot have a row.
     #[inline]
     pub fn set(&mut self, number: u16) {
         let bit = 1u64.wrapping_shl(number.into());
@@ -236,7 +237,7 @@ impl Register {
         }
     }
 
-    /// Returns why the row of a PMC is invalid; `None` if it is valid.
+    /// Returns the reason why the row of a PMC is invalid; `None` if the row is valid.
     pub fn pmc_row_error(&self) -> Option<&'static str> {
         if !self.exists() {
             None
@@ -255,8 +256,8 @@ impl Register {
         }
     }
 
-    /// Returns why the row of a PMD is invalid; `None` if it is valid. The table of PMCs has
-    /// `nr_pmcs` rows.
+    /// Returns the reason why the row of a PMD is invalid; `None` if the row is valid. The table of
+    /// PMCs has `nr_pmcs` rows.
     pub fn pmd_row_error(&self, nr_pmcs: u16) -> Option<&'static str> {
         let controlled = match 1u64.checked_shl(nr_pmcs.into()) {
             Some(above) => above.wrapping_sub(1),
@@ -292,8 +293,9 @@ impl Register {
     }
 }
 
-/// The two tables of registers of one description, or of several descriptions combined. The first
-/// row of a table describes the register with the first number.
+/// The two tables of registers of one PMU description, or of several descriptions combined. The
+/// first row of a table describes the register with the first number of its kind: 0, or
+/// [`FIRST_SOFT`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tables<'a> {
     /// The rows of the PMCs.
@@ -337,12 +339,12 @@ impl<'a> Map<'a> {
         row.filter(|r| r.exists())
     }
 
-    /// Returns the row of the PMC with this number; `None` if it does not exist.
+    /// Returns the row of the PMC with this number; `None` if no such PMC exists.
     pub fn pmc(&self, number: u16) -> Option<&'a Register> {
         Self::lookup(number, self.hardware.pmcs, self.soft.pmcs)
     }
 
-    /// Returns the row of the PMD with this number; `None` if it does not exist.
+    /// Returns the row of the PMD with this number; `None` if no such PMD exists.
     pub fn pmd(&self, number: u16) -> Option<&'a Register> {
         Self::lookup(number, self.hardware.pmds, self.soft.pmds)
     }

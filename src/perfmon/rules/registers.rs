@@ -3,10 +3,10 @@
 //! Registers of an event set: the values of its PMCs (control registers) and PMDs (data registers),
 //! the program for the PMU that is computed from them, and the extension of counters to 64 bits.
 //!
-//! A hardware counter never holds the value of a PMD. The counter is started at 0, or near an
-//! overflow, when the context is loaded into a PMU. The increment of the counter since its start,
-//! modulo its width, is added to the PMD's 64-bit value. Counts of another task therefore cannot
-//! show up in a PMD.
+//! A hardware counter never holds the value of a PMD. When a context is loaded into a PMU, its
+//! counters are started at 0 or, for sampling, near an overflow. The increment of a counter since
+//! its start, modulo its width, is added to the PMD's 64-bit value. A PMD therefore never contains
+//! counts of another task.
 
 use crate::claims::RegisterMask;
 use crate::error::Error;
@@ -39,8 +39,8 @@ pub fn check_pmc(
     if flags & !NO_EMUL64 != 0 {
         return Err(Error::Flags);
     }
-    // Callers cannot enable overflow interrupts: `build_program()` enables them for counters that
-    // sample.
+    // Ignore the interrupt-enable bit of the caller: `build_program()` enables overflow interrupts
+    // for counters that sample.
     let value = register.with_reserved_bits(value) & !register.interrupt;
     if value & register.kernel != 0 && !privileged {
         return Err(Error::Kernel);
@@ -48,8 +48,9 @@ pub fn check_pmc(
     Ok(value)
 }
 
-/// Returns the hardware registers that an event set claims if it uses these PMCs and PMDs: the
-/// PMCs, the counters in `pmds` or controlled by one of the PMCs, and all PMCs of these counters.
+/// Returns the hardware registers that an event set claims if it uses these PMCs and PMDs. The set
+/// claims the PMCs, the counters in `pmds`, the counters that one of the PMCs controls, and all
+/// PMCs that control these counters.
 fn claimed_registers(map: &Map<'_>, pmcs: &RegisterBitmap, pmds: &RegisterBitmap) -> RegisterMask {
     let first = |numbers: &RegisterBitmap| numbers.0.first().copied().unwrap_or(0);
     let (written, asked) = (first(pmcs), first(pmds));
@@ -68,8 +69,9 @@ fn claimed_registers(map: &Map<'_>, pmcs: &RegisterBitmap, pmds: &RegisterBitmap
 }
 
 /// Returns the counters that some CPUs lack (`partial`), that share their PMC with other counters,
-/// and that are not in `asked`. The returned counters are not programmed, so that the other
-/// counters of the PMC can be used on CPUs that lack the returned ones.
+/// and that the event set does not use (`asked`). The program of the set leaves the returned
+/// counters out, so that the other counters of the PMC can be used on CPUs that lack the returned
+/// counters.
 fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
     let asked = asked.0.first().copied().unwrap_or(0);
     let rows = map.hardware.pmds.iter().take(MAX_ROWS).enumerate();
@@ -77,16 +79,16 @@ fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
     shared.fold(0, |all, (n, _)| all | 1u64.wrapping_shl(n as u32)) & map.partial & !asked
 }
 
-/// The registers of an event set. By default no register is written, and no memory for values is
-/// allocated.
+/// The registers of an event set. The default is a set in which no register was written and which
+/// has no memory for values.
 #[derive(Default)]
 pub struct Registers<M: Allocator> {
     pmc_used: RegisterBitmap,
     pmd_used: RegisterBitmap,
-    /// PMCs that were written with [`NO_EMUL64`]: the PMDs that they control have the width of
-    /// their counters instead of 64 bits.
+    /// PMCs that were written with [`NO_EMUL64`]. The PMDs that these PMCs control have the width
+    /// of their counters instead of 64 bits.
     no_emul64: RegisterBitmap,
-    /// Armed PMDs, which sample: their overflows are handled.
+    /// Armed PMDs: PMDs that sample, so that their overflows are handled.
     armed: PmdSet,
     /// Armed PMDs that have overflowed since the last [`Self::take_pending`].
     pending: PmdSet,
@@ -100,7 +102,7 @@ pub struct Registers<M: Allocator> {
     dirty: PmdSet,
     /// PMDs whose values are incomplete, because their counters could not be read or did not count.
     incomplete: PmdSet,
-    /// Some PMDs have the width of their counter instead of 64 bits.
+    /// Set if a PMD has the width of its counter instead of 64 bits.
     has_no_emul64: bool,
     /// Number of armed hardware counters that have wrapped since the last [`Self::take_wrapped`].
     /// Each counter that wraps raises an interrupt.
@@ -157,7 +159,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Moves the values to the larger memory in `room`, and the old memory to `room`.
+    /// Moves the values to the larger memory in `room`, and leaves the old memory in `room`.
     pub fn move_to(&mut self, room: &mut RegisterMemory<M>) {
         for (old, new) in self.pmc.iter_mut().zip(&mut room.pmcs) {
             copy_and_swap(old, new);
@@ -212,8 +214,8 @@ impl<M: Allocator> Registers<M> {
         core::mem::take(&mut self.pending)
     }
 
-    /// Returns how many armed hardware counters have wrapped since the last call, and clears that
-    /// number.
+    /// Returns how many armed hardware counters have wrapped since the last call, and resets the
+    /// number to 0.
     #[inline]
     pub fn take_wrapped(&mut self) -> u32 {
         core::mem::take(&mut self.wrapped)
@@ -227,7 +229,7 @@ impl<M: Allocator> Registers<M> {
 
     /// Throttles sampling while the counters are in the PMU: overflows are no longer handled.
     /// `write` sets each armed counter to 0, so that its next interrupt is as late as its width
-    /// allows. [`Self::fold`] was called just before.
+    /// allows. The caller has just called [`Self::fold`].
     pub fn throttle(&mut self, mut write: impl FnMut(&Counter)) {
         self.throttled = true;
         for counter in self.program.counters_mut() {
@@ -268,9 +270,9 @@ impl<M: Allocator> Registers<M> {
         self.pending.add(pmds);
     }
 
-    /// Begins a new sampling period of a PMD at `value`. `beyond` is what the PMD has counted after
-    /// the end of the old period. `beyond` is counted in the new period, modulo the length of the
-    /// new period.
+    /// Begins a new sampling period of a PMD at `value`. `beyond` is the number of counts since the
+    /// end of the old period. The new period includes these counts, modulo the length of the new
+    /// period.
     #[inline]
     pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -280,8 +282,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. The value of such a
-    /// PMD is what it has counted since the end of the old period.
+    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. The value of a
+    /// 64-bit PMD is the number of counts since the end of the old period.
     #[inline]
     pub fn reset_64bit(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -302,7 +304,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Returns true if the value of a PMD is incomplete.
+    /// Returns true if the value of a PMD is incomplete: some of its counts are missing.
     pub fn is_incomplete(&self, number: u16) -> bool {
         self.incomplete.has(number)
     }
@@ -321,7 +323,8 @@ impl<M: Allocator> Registers<M> {
         !self.incomplete.is_empty()
     }
 
-    /// Marks all PMDs of counters as incomplete, because the context has ended before its target.
+    /// Marks all PMDs of counters as incomplete. Called when a context ends before the thread or
+    /// CPU that it monitors.
     pub fn mark_all_incomplete(&mut self) {
         self.mark_hardware_incomplete();
         for growth in self.program.virtual_counters() {
@@ -329,8 +332,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Marks those PMDs as incomplete that count only while the context is in a PMU. Called because
-    /// the context's thread ran on a CPU that lacks a register.
+    /// Marks as incomplete the PMDs that count only while the context is in a PMU. Called after the
+    /// context's thread ran on a CPU that lacks a register of the event set.
     pub fn mark_loaded_incomplete(&mut self) {
         self.mark_hardware_incomplete();
         for growth in self
@@ -343,8 +346,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Marks the PMDs of hardware counters as incomplete, because the increments of the counters
-    /// are unknown.
+    /// Marks the PMDs of hardware counters as incomplete. Called when the increments of the
+    /// counters are unknown.
     pub fn mark_hardware_incomplete(&mut self) {
         for counter in self.program.counters() {
             self.incomplete.set(counter.pmd);
@@ -386,8 +389,8 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Returns the hardware registers that the event set claims if `more` are written as well. A
-    /// counter counts, and is claimed, if one of its PMCs was written, even if its PMD was not
-    /// written.
+    /// counter counts, and is claimed, as soon as one of its PMCs was written; its PMD need not
+    /// have been written.
     pub fn claimed_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
         let (written, asked) = self.used_with(more);
         claimed_registers(map, &written, &asked)
@@ -454,8 +457,9 @@ impl<M: Allocator> Registers<M> {
                         continue;
                     }
                     if spare.wrapping_shr(pmd) & 1 != 0 {
-                        // The written PMC value enables this counter, which is not programmed. The
-                        // caller may read its PMD: mark it as incomplete.
+                        // The written PMC value enables this counter, but the counter is not
+                        // programmed. Mark its PMD as incomplete, because the user may read the
+                        // PMD.
                         if value & counter.enable & register.enable != 0 {
                             self.incomplete.set(pmd as u16);
                         }
@@ -525,8 +529,8 @@ impl<M: Allocator> Registers<M> {
         all
     }
 
-    /// Adds the increments of virtual counters to their PMDs. `carried` selects the counters with
-    /// this value of `follows_thread`. `now` reads a counter.
+    /// Adds the increments of virtual counters to their PMDs. Reads only the counters whose
+    /// `follows_thread` is `carried`. `now` reads a counter.
     #[inline(always)]
     pub fn sync_virtual(&mut self, carried: bool, now: impl FnMut(&VirtualCounter) -> u64) {
         if self.program.nr_virtual_counters != 0 {
@@ -550,8 +554,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Takes the present values of virtual counters as their start values. `carried` selects the
-    /// counters with this value of `follows_thread`.
+    /// Takes the present values of virtual counters as their start values, for the counters whose
+    /// `follows_thread` is `carried`.
     #[inline]
     pub fn start_virtual(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
         for growth in self.program.virtual_counters_mut(carried) {
@@ -559,9 +563,9 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Sets the start values of the hardware counters when a context is loaded. A counter starts at
-    /// 0, the value that an unused counter has. An armed counter starts near its overflow; `write`
-    /// writes this value to the hardware.
+    /// Sets the start values of the hardware counters when a context is loaded. A counter that is
+    /// not armed starts at 0, which is the value of unused hardware counters, so it needs no write.
+    /// An armed counter starts near its overflow; `write` writes its start value to the hardware.
     #[inline]
     pub fn start_hardware(&mut self, mut write: impl FnMut(&Counter)) {
         for counter in self.program.counters_mut() {
@@ -574,8 +578,8 @@ impl<M: Allocator> Registers<M> {
         self.dirty = PmdSet::default();
     }
 
-    /// Restarts the armed hardware counters that have wrapped or whose PMDs were set. The context
-    /// is in the PMU.
+    /// Restarts the armed hardware counters that have wrapped or whose PMDs were set. Called while
+    /// the context is in the PMU.
     #[inline]
     pub fn rearm(&mut self, mut write: impl FnMut(&Counter)) {
         if self.throttled {

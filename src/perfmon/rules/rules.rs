@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The rules of contexts, event sets and sampling, without any kernel API.
+//! The rules of monitoring contexts, event sets and sampling (`/dev/perfmon`). The code uses no
+//! kernel API.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`abi`] | structures and ioctl numbers of `/dev/perfmon` |
 //! | [`register_map`] | logical registers: rows of a PMU description, values that may be written |
 //! | [`registers`], [`program`] | an event set's registers: 64-bit values, program of the PMU |
-//! | [`claims`] | registers that contexts of threads and of CPUs may use at the same time |
-//! | [`event_sets`] | event sets: when they are switched, sums over their runs |
-//! | [`period`], [`random`] | handling of overflows, random periods |
+//! | [`claims`] | registers that contexts use, so that threads and CPUs can share a PMU |
+//! | [`event_sets`] | conditions for switches of event sets, sums over the runs of a set |
+//! | [`period`], [`random`] | sampling periods and their randomization |
 //! | [`messages`] | messages about overflows |
-//! | [`error`] | reasons for which a call on a context is refused |
+//! | [`error`] | reasons why a call on a context is refused |
 
 #![cfg_attr(not(in_kernel), no_std)]
 #![deny(unsafe_code)]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The accounting words of a CPU, with the functions that update and read them.
+//! The process-accounting words of a CPU, with the functions that update and read them. A *run*
+//! lasts from one task switch on the CPU to the next. The *own* time of a run is its time without
+//! interrupts.
 
 use super::irq_time::{retry, time_diff, time_diff_63, toggle, IrqTime, IrqTimeStart, SeqCount};
 use super::task::{LatencyBounds, Task, Values};
@@ -13,8 +15,8 @@ const LISTED_SOFTIRQS: [usize; 5] = [0, 6, 1, 2, 3];
 /// Number of softirqs that the kernel has.
 const NR_SOFTIRQS: usize = 10;
 
-/// The accounting words of a CPU. While this CPU is online, only this CPU writes its words. The
-/// words about interrupts are written only by the functions that account interrupts.
+/// The accounting words of a CPU. While this CPU is online, only this CPU writes its words. Only
+/// the functions that account interrupts write the words about interrupts.
 #[derive(Default)]
 #[repr(C)]
 pub struct Cpu {
@@ -25,8 +27,8 @@ pub struct Cpu {
     pub(super) mode_start: Word,
     /// Time at which the present run began; 0 if accounting has not begun on the CPU.
     run_start: Word,
-    /// The value of `irq_time` when the present run began: twice the total interrupt time, because
-    /// no interrupt was running.
+    /// The value of `irq_time` when the present run began. No interrupt was running then, so the
+    /// value is twice the total interrupt time.
     run_irq_time: IrqTimeStart,
     /// The value of `irq_count` when the present run began.
     pub(super) run_irq_count: Word,
@@ -44,7 +46,7 @@ pub struct Cpu {
     updating: Word,
     /// Interrupt time, including softirqs.
     irq_time: IrqTime,
-    /// Number of time stamps that were taken for `irq_time` but are not added to it yet.
+    /// Number of time stamps that are being taken for `irq_time` and have not been added to it yet.
     pending_stamps: Word,
     /// Number of interrupts nested in the interrupt that `irq_time` measures.
     irq_depth: Word,
@@ -54,8 +56,8 @@ pub struct Cpu {
     hardirq_time: IrqTime,
     /// Number of hard interrupts nested in the hard interrupt that `hardirq_time` measures.
     hardirq_depth: Word,
-    /// The running softirq: its number + 1 (0: none) in the low 32 bits, and in bit 32 whether its
-    /// time is interrupt time.
+    /// The running softirq. The low 32 bits hold its number + 1 (0: no softirq is running); bit 32
+    /// is set if its time is interrupt time.
     softirq: Word,
     /// Time at which the running softirq began.
     softirq_start: Word,
@@ -65,11 +67,11 @@ pub struct Cpu {
     softirq_time: [Word; NR_SOFTIRQS],
     /// Number of times that each softirq ran.
     softirq_count: [Word; NR_SOFTIRQS],
-    /// Time at which the machine was suspended last.
+    /// Time of the last suspension of the machine.
     suspended: Word,
 }
 
-/// Ticks of a run: `own` without interrupts, and `interrupts` in interrupts.
+/// Ticks of a run: `own` outside of interrupts, and `interrupts` in interrupts.
 #[derive(Clone, Copy)]
 pub(super) struct RunTime {
     pub(super) own: u64,
@@ -111,8 +113,8 @@ impl Cpu {
         self.run_start.load_relaxed() != 0
     }
 
-    /// Begins accounting on this CPU with the task that is running. `idle`: the running task is the
-    /// idle task. Interrupts off.
+    /// Begins accounting on this CPU with the running task. `idle`: the running task is the idle
+    /// task. Interrupts off.
     pub fn begin(&self, idle: bool, now: u64) {
         self.seqcount.write_begin();
         self.mode.store_relaxed(if idle { IDLE } else { USER });
@@ -140,14 +142,14 @@ impl Cpu {
         self.offline.store_relaxed(away.into());
     }
 
-    /// Notes the time at which the machine is suspended. Called on the last CPU that is online,
+    /// Records the time at which the machine is suspended. Called on the last CPU that is online,
     /// outside of interrupts, with interrupts off.
     pub fn suspend(&self, now: u64) {
         self.suspended.store_relaxed(now);
     }
 
-    /// Moves the present run to the time of the resume, so that it does not contain the time since
-    /// [`suspend`](Self::suspend). The clock may have begun again at 0 meanwhile.
+    /// Moves the start of the present run forward, so that the run does not include the time since
+    /// [`suspend`](Self::suspend). The clock may have restarted at 0 during the suspension.
     pub fn resume(&self, now: u64) {
         let run = self.run_start.load_relaxed();
         if run == 0 {
@@ -160,9 +162,9 @@ impl Cpu {
         self.seqcount.write_end();
     }
 
-    /// Ends the last run of a CPU that is offline, which otherwise would continue: the kernel does
-    /// not report the last switches to the idle task. Called on another CPU, when this one executes
-    /// nothing any more.
+    /// Ends the last run of an offline CPU. The run would otherwise continue, because the kernel
+    /// does not report the CPU's last switches to the idle task. Called on another CPU, after this
+    /// CPU has stopped executing.
     pub fn finish_offline<V: Values>(&self, cpu: u32, last: Option<&Task<V>>, now: u64) {
         self.set_offline(true);
         self.begin_switch();
@@ -176,16 +178,16 @@ impl Cpu {
         );
     }
 
-    /// Marks the beginning of a task switch for readers. Called before the clock is read, so that
-    /// the time of the switch is later than each time that a reader has used. Interrupts off.
+    /// Marks the beginning of a task switch for readers. Called before the clock is read for the
+    /// switch, so that no reader uses a later time for the run that ends. Interrupts off.
     #[inline(always)]
     pub fn begin_switch(&self) {
         self.seqcount.write_begin();
     }
 
     /// Returns the own time of the present run if accounting has begun, no interrupt occurred
-    /// during the run, and the clock did not go back. If the result is `None`, the caller has to
-    /// use [`switch`](Self::switch). Interrupts off.
+    /// during the run, and the clock did not go back. Otherwise returns `None`, and the caller has
+    /// to use [`switch`](Self::switch). Interrupts off.
     #[inline(always)]
     pub fn uninterrupted_run(&self, now: u64) -> Option<u64> {
         let run = self.run_start.load_relaxed();
@@ -198,9 +200,9 @@ impl Cpu {
     }
 
     /// Accounts a switch from the task `prev` to the task `next`; `SwitchReason` is the reason of
-    /// the switch. A task is `None` if it is not accounted or is the idle task. Interrupts off.
-    /// Called after [`begin_switch`](Self::begin_switch), and after [`Task::begin_switch_in`] of
-    /// the next task.
+    /// the switch. `prev` or `next` is `None` if that task is not accounted or is the idle task.
+    /// Interrupts off. Called after [`begin_switch`](Self::begin_switch), and after
+    /// [`Task::begin_switch_in`] of the next task.
     #[inline]
     pub fn switch<V: Values>(
         &self,
@@ -218,9 +220,9 @@ impl Cpu {
     /// Accounts a switch like [`switch`](Self::switch), but faster. `own` is the result of
     /// [`uninterrupted_run`](Self::uninterrupted_run).
     ///
-    /// The words of a task change in several steps. Each step is enclosed by the two counts of the
-    /// task's `seqcount`, and all steps by the two counts of this CPU's. Readers of a running task
-    /// check both pairs of counts.
+    /// The words of a task change in several steps. The two counts of the task's `seqcount` enclose
+    /// each step; the two counts of this CPU's `seqcount` enclose all steps together. Readers of a
+    /// running task check both pairs of counts.
     #[inline(always)]
     pub fn switch_fast<V: Values>(
         &self,
@@ -248,8 +250,8 @@ impl Cpu {
         self.seqcount.write_end();
     }
 
-    /// Adds the run to the sums of the CPU, and the time of an unfinished system call to the sum of
-    /// the task. Returns 1 if the task is in a system call, otherwise 0.
+    /// Adds the time of the run to the sums of the CPU, and the time of an unfinished system call
+    /// to the system time of the task. Returns 1 if the task is in a system call, otherwise 0.
     #[inline(always)]
     fn end_run<V: Values>(&self, own: u64, task: Option<&Task<V>>) -> u64 {
         add(&self.total, own);
@@ -273,8 +275,9 @@ impl Cpu {
         }
     }
 
-    /// Adds the interrupts during the run that ends to the task's values, and starts to count those
-    /// of the next run. Returns the interrupt time of the run that ends, in ticks.
+    /// Adds the time and the number of the interrupts during the ending run to the task's values,
+    /// and begins to count the interrupts of the next run. Returns the interrupt time of the ending
+    /// run, in ticks.
     #[inline(always)]
     fn account_irqs<V: Values>(&self, task: Option<&Task<V>>, now: u64) -> u64 {
         let interrupts = self.run_time(now, self.irq_time.total(now)).interrupts;
@@ -301,8 +304,8 @@ impl Cpu {
         self.seqcount.write_end();
     }
 
-    /// Accounts the return of the scheduler to `task`. `other`: the scheduler has switched to this
-    /// task; otherwise the same task continues. Preemption off.
+    /// Accounts the return of the scheduler to `task`. `other`: the scheduler switched from another
+    /// task to `task`; otherwise `task` continues. Preemption off.
     #[inline(always)]
     pub fn switched<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
         let Some(values) = task.group_values() else {
@@ -340,8 +343,8 @@ impl Cpu {
             return;
         }
         self.begin_update();
-        // The two counts of the CPU protect the words of the task as well: a reader of a running
-        // task checks the counts of its CPU.
+        // The two counts of the CPU's `seqcount` protect the words of the task as well: a reader of
+        // a running task checks the counts of the task's CPU.
         self.seqcount.write_begin();
         let own = self.own_time_now(clock);
         let called = own.wrapping_sub(self.mode_start.load_relaxed());
@@ -359,8 +362,8 @@ impl Cpu {
     #[inline(always)]
     fn begin_update(&self) {
         self.updating.store_relaxed(1);
-        // Only interrupts on this CPU have to see this store before the update, so program order
-        // suffices.
+        // Program order suffices, because only interrupts on this CPU have to see this store before
+        // the update.
         fence_release();
     }
 
@@ -372,8 +375,8 @@ impl Cpu {
     /// Returns the mode of the CPU. The caller has read the clock before this call.
     ///
     /// Returns `None` if a system-call probe is updating the mode. The probe may have read the
-    /// clock and not stored the mode yet. The time since that read would then be reported as user
-    /// time now, and as system time later.
+    /// clock but not stored the mode yet. The time since the probe read the clock would then be
+    /// reported as user time now, and as system time later.
     #[inline]
     pub(super) fn stable_mode(&self) -> Option<u64> {
         let is_quiet = !self.is_updating();
@@ -384,8 +387,8 @@ impl Cpu {
     }
 
     /// Returns true if the current interrupt has interrupted an update of the words about system
-    /// calls. If so, [`replace_task`](Self::replace_task) and [`begin`](Self::begin) must not be
-    /// called. Context: an interrupt on this CPU.
+    /// calls. During such an interrupt [`replace_task`](Self::replace_task) and
+    /// [`begin`](Self::begin) must not be called. Context: an interrupt on this CPU.
     pub fn is_updating(&self) -> bool {
         self.updating.load_acquire() != 0
     }
@@ -428,7 +431,7 @@ impl Cpu {
         self.stamp_written();
     }
 
-    /// Notes that a time stamp was added to `irq_time`.
+    /// Records that a time stamp was added to `irq_time`.
     #[inline(always)]
     fn stamp_written(&self) {
         // Release: pairs with the acquire in `stable_irq_time`, so that a reader that sees this
@@ -437,9 +440,9 @@ impl Cpu {
         self.pending_stamps.store_release(turning);
     }
 
-    /// Returns the current time and the interrupt time up to that moment. Runs on any CPU. Returns
-    /// `None` if an interrupt is just beginning or ending, because its time stamp may be earlier
-    /// than the returned time.
+    /// Returns the current time and the interrupt time up to the current time. Runs on any CPU.
+    /// Returns `None` if an interrupt is just beginning or ending: its time stamp, which is not
+    /// added yet, may be earlier than the current time.
     pub(super) fn stable_irq_time(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
         // Acquire: pairs with the release in `stamp_written`.
         let turning = self.pending_stamps.load_acquire();
@@ -452,15 +455,15 @@ impl Cpu {
         (turning == 0 && self.irq_time.0.load_relaxed() == before).then_some((now, total))
     }
 
-    /// Accounts the beginning of a softirq. `own`: the softirq runs in ksoftirqd, and its time is
-    /// counted as run time of that thread.
+    /// Accounts the beginning of a softirq. `own`: the softirq runs in the thread ksoftirqd, and
+    /// its time is own time of this thread.
     #[inline]
     pub fn softirq_enter(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
         if !own {
             self.try_toggle(&clock, 0);
         }
-        // Store with the number whether the time of the softirq is interrupt time, because the
-        // record of the current task may change before the softirq ends.
+        // Bit 32 stores whether the time of the softirq is interrupt time, because the record of
+        // the current task may change before the softirq ends.
         let ours = u64::from(!own).wrapping_shl(32);
         self.softirq
             .store_relaxed(number.wrapping_add(1) as u64 | ours);
@@ -494,7 +497,7 @@ impl Cpu {
     }
 
     /// Starts (`on` is 0) or stops (`on` is 1) the counting of interrupt time for a softirq. A hard
-    /// interrupt may change `irq_time` meanwhile; its change is not overwritten.
+    /// interrupt may change `irq_time` meanwhile; this function does not overwrite that change.
     #[inline(always)]
     fn try_toggle(&self, clock: &impl Fn() -> u64, on: u64) {
         add(&self.pending_stamps, 1);
@@ -519,7 +522,7 @@ impl Cpu {
     }
 
     /// Returns all values of this CPU up to now. Runs on any CPU. `online`: this CPU is online.
-    /// Returns `None` if the values are being changed. The read of `clock` must be ordered after
+    /// Returns `None` if a writer is changing the values. `clock` must read the clock after all
     /// earlier loads.
     pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
         let mut all = retry(|| {
@@ -547,7 +550,7 @@ impl Cpu {
             all[3] = idle;
             all[4] = self.calls.load_relaxed();
             all[5] = self.irq_count.load_relaxed();
-            // D: pairs with the release fence in `SeqCount::write_begin`.
+            // Pairs with the release fence in `SeqCount::write_begin`.
             fence_acquire();
             self.seqcount.is_consistent(start).then_some(all)
         })?;

@@ -6,8 +6,8 @@
 use super::values::add;
 use protocols::sync::{fence_release, Word};
 
-/// Two counts that a writer increments before and after it changes several words, so that readers
-/// can detect the change.
+/// Two counts by which readers detect a change of several words: the writer increments `begins`
+/// before the change and `ends` after the change.
 #[derive(Default)]
 pub(super) struct SeqCount {
     begins: Word,
@@ -30,7 +30,7 @@ impl SeqCount {
         self.ends.store_release(ends);
     }
 
-    /// Begins a read. Returns the count for [`is_consistent`](Self::is_consistent).
+    /// Begins a read. Returns the count to pass to [`is_consistent`](Self::is_consistent).
     pub(super) fn read_begin(&self) -> u64 {
         self.ends.load_acquire()
     }
@@ -42,8 +42,8 @@ impl SeqCount {
     }
 }
 
-/// Maximum number of attempts to read consistent values. After that the reader fails, so that its
-/// caller can sleep: the writer's virtual CPU may be preempted by the hypervisor.
+/// Maximum number of attempts to read consistent values. After the last attempt the read fails, so
+/// that the caller can sleep: the hypervisor may have preempted the writer's virtual CPU.
 const MAX_ATTEMPTS: u32 = 1000;
 
 /// Calls `read` until it succeeds, at most [`MAX_ATTEMPTS`] times.
@@ -57,8 +57,9 @@ pub(super) fn retry<T>(mut read: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
-/// The time of interrupts in one word, which is therefore always consistent. Bits 1 to 63 hold the
-/// sum of the end times minus the sum of the start times. Bit 0 is 1 while an interrupt is running.
+/// The time of interrupts in one word. A reader therefore always reads a consistent value. Bits 1
+/// to 63 hold the sum of the end times minus the sum of the start times. Bit 0 is 1 while an
+/// interrupt is running.
 #[derive(Default)]
 pub(super) struct IrqTime(pub(super) Word);
 
@@ -76,8 +77,8 @@ impl IrqTime {
         (word >> 1).wrapping_add(now.wrapping_mul(on)) & (u64::MAX >> 1)
     }
 
-    /// Returns the current time and the time of interrupts up to that moment, on the CPU of the
-    /// word. Repeats the reads if an interrupt occurred between them.
+    /// Returns the current time and the time of interrupts up to the current time. Runs on the CPU
+    /// that the word belongs to. Repeats the reads if an interrupt occurred between them.
     #[inline(always)]
     pub(super) fn total_now(&self, clock: &impl Fn() -> u64) -> (u64, u64) {
         loop {
@@ -100,8 +101,8 @@ impl IrqTime {
     }
 }
 
-/// The value of an [`IrqTime`] word at the beginning of a run. The default, `u64::MAX`, is odd; no
-/// run begins with an odd value.
+/// The value of an [`IrqTime`] word at the beginning of a run. The default, `u64::MAX`, is odd and
+/// therefore differs from the value at the beginning of any run.
 pub(super) struct IrqTimeStart(pub(super) Word);
 
 impl Default for IrqTimeStart {
@@ -116,8 +117,8 @@ pub(super) fn toggle(span: &IrqTime, now: u64) {
     span.0.store_relaxed(IrqTime::toggled(word, now));
 }
 
-/// Returns the difference of two times, or 0 if it is negative: the clocks of two CPUs may differ a
-/// little.
+/// Returns the difference of two times, or 0 if the difference is negative. Negative differences
+/// occur because the clocks of two CPUs may differ a little.
 #[inline(always)]
 pub(super) fn time_diff(later: u64, earlier: u64) -> u64 {
     match later.wrapping_sub(earlier) as i64 {
@@ -126,7 +127,7 @@ pub(super) fn time_diff(later: u64, earlier: u64) -> u64 {
     }
 }
 
-/// Returns the difference of two times of 63 bits, or 0 if it is negative.
+/// Returns the difference of two times of 63 bits, or 0 if the difference is negative.
 #[inline(always)]
 pub(super) fn time_diff_63(later: u64, earlier: u64) -> u64 {
     time_diff(later.wrapping_shl(1), earlier.wrapping_shl(1)) >> 1

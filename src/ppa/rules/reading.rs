@@ -19,14 +19,14 @@ fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
 /// The values of a task at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskSnapshot {
-    /// The values of the task, each summed over all groups of CPUs.
+    /// The values of the task. Each value is the sum over all groups of CPUs.
     pub values: [u64; NR_VALUES],
     /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
     pub runq: u64,
-    /// Ticks from the beginning of the task's accounting to its end, or until now if it has not
-    /// ended.
+    /// Ticks from the beginning of the task's accounting to the end of its accounting, or until now
+    /// if the accounting has not ended.
     pub counted: u64,
-    /// Number of wakeups for each class of latency.
+    /// Number of wakeups for each histogram class of wakeup latency.
     pub latencies: [u64; NR_LATENCIES],
     /// The CPU that ran the task last.
     pub cpu: u32,
@@ -36,7 +36,7 @@ pub struct TaskSnapshot {
 
 impl<V: Values> Task<V> {
     /// Returns the values of the task up to now. Runs on any CPU. `cpu` returns the words of a CPU.
-    /// Returns `None` if the values are being changed.
+    /// Returns `None` if a writer is changing the values.
     pub fn read<'a>(
         &self,
         clock: impl Fn() -> u64,
@@ -61,7 +61,7 @@ impl<V: Values> Task<V> {
             };
             let start_there = live.map_or(0, |cpu| cpu.seqcount.read_begin());
             let read = self.read_once(&clock, live, groups)?;
-            // D: pairs with the release fence in `SeqCount::write_begin`.
+            // Pairs with the release fence in `SeqCount::write_begin`.
             fence_acquire();
             let whole = self.seqcount.is_consistent(start)
                 && live.is_none_or(|cpu| cpu.seqcount.is_consistent(start_there));
@@ -69,8 +69,8 @@ impl<V: Values> Task<V> {
         })
     }
 
-    /// Adds `more`, values that are not accounted yet, to the values in `read` and to those of the
-    /// task's present group in `apart`.
+    /// Adds `more`, increments that are not accounted yet, to the values in `read` and to the
+    /// values of the task's present group of CPUs in `apart`.
     fn add_unaccounted(
         &self,
         read: &mut TaskSnapshot,

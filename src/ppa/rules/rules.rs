@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The rules of process accounting, without any kernel API: computes how each task and each CPU
-//! spends its time, from time stamps of switches, system calls and interrupts.
+//! The rules of process accounting, which computes how each task and each CPU spends its time. The
+//! inputs are time stamps of task switches, system calls and interrupts. The code uses no kernel
+//! API.
 //!
 //! A *run* of a task lasts from the switch to the task until the next switch on the CPU. Times are
 //! in ticks of the accounting clock.
 //!
-//! The accounting words of a CPU are written by that CPU only: in the context of a task with
-//! preemption off, in interrupts, and in the scheduler. Only the last run of an offline CPU is
-//! ended by another CPU. The writer does not disable interrupts. Interrupts write separate words,
+//! Only the CPU itself writes its accounting words: in the context of a task with preemption off,
+//! in interrupts, and in the scheduler. There is one exception: another CPU ends the last run of an
+//! offline CPU. The writer does not disable interrupts, because interrupts write separate words,
 //! which the interrupted code only reads.
 //!
-//! The *own* time of a task is the time of its runs without the interrupts during them. The times
-//! of a CPU are those of its tasks. Between two readings of a CPU its user, system, interrupt and
-//! idle times therefore add up to the elapsed time.
+//! The *own* time of a task is the time of its runs without the interrupts during these runs. The
+//! user, system and idle times of a CPU are own times of the tasks that it ran. Between two
+//! readings of a CPU, its user, system, interrupt and idle times therefore add up to the elapsed
+//! time.
 //!
 //! ```text
-//!   own = now - run - (interrupts - interrupts then)      since the switch in
-//!   system += own - own at the call                       at a call's end, or a switch
+//!   own = now - start of the run - (interrupt time - interrupt time at the start of the run)
+//!   system += own - own at the start of the system call     at the end of the call, or a switch
 //! ```
 //!
 //! Readers run on other CPUs and do not disturb the writer. The writer increments `begins` before a

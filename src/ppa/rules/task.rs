@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The accounting words of a task, with the functions that update them.
+//! The process-accounting words of a task, with the functions that update these words.
 
 use core::array::from_fn;
 use core::num::NonZeroU32;
@@ -10,11 +10,12 @@ use super::irq_time::{time_diff, SeqCount};
 use super::values::{add, value, SwitchReason, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use protocols::sync::Word;
 
-/// Memory for the values of a task: [`NR_VALUES`] for each group of CPUs.
+/// Memory for the values of a task: [`NR_VALUES`] words for each group of CPUs.
 pub trait Values: Deref<Target = [Word]> {}
 impl<T: Deref<Target = [Word]>> Values for T {}
 
-/// The upper bounds of all histogram classes of wakeup latencies but the last one, in ticks.
+/// The upper bounds, in ticks, of the histogram classes of wakeup latencies. The last class has no
+/// upper bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LatencyBounds([u64; NR_LATENCIES - 1]);
 
@@ -67,7 +68,7 @@ pub struct Task<V> {
     pub(super) began: Word,
     /// Time at which the accounting of the task ended; 0 while the task is accounted.
     pub(super) ended: Word,
-    /// Number of CPUs per group.
+    /// Number of CPUs per group. A task has separate values for each group of CPUs.
     cpus_per_group: NonZeroU32,
     /// Index in `values` of the first value for the task's present group of CPUs.
     pub(super) group_base: Word,
@@ -78,10 +79,11 @@ pub struct Task<V> {
     pub(super) values: V,
 }
 
-/// Reason of a wait, in the two low bits of `wait_start`: the task was preempted, or its slice was
-/// over.
+/// Reason of a wait for a CPU, in the two low bits of `wait_start`: the task was preempted, or its
+/// time slice was over.
 pub(super) const READY: u64 = 1;
-/// Reason of a wait: the task was woken before it was switched out. It may sleep nevertheless.
+/// Reason of a wait: a wakeup came before the task was switched out. The task may still go to
+/// sleep.
 const WOKEN_MAYBE: u64 = 2;
 /// Reason of a wait: the task was woken.
 pub(super) const WOKEN: u64 = 3;
@@ -128,14 +130,14 @@ impl<V: Values> Task<V> {
         self.began.store_relaxed(now);
     }
 
-    /// Records that the task was found in a system call, if it is not running.
+    /// Records that the task is in a system call. Does nothing if the task is running.
     pub fn set_in_syscall(&self) {
         if self.on_cpu.load_relaxed() == 0 {
             self.in_syscall.store_relaxed(1);
         }
     }
 
-    /// Returns the values for the group of CPUs on which the task runs or ran last.
+    /// Returns the values for the group of the CPU on which the task runs or ran last.
     #[inline(always)]
     pub(super) fn group_values(&self) -> Option<&[Word; NR_VALUES]> {
         // The index is limited to 32 bits, so that adding `NR_VALUES` cannot wrap.
@@ -193,8 +195,8 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// Marks the beginning of a switch to the task for readers. Called before the clock is read, so
-    /// that no reader reports a longer wait than this switch accounts.
+    /// Marks the beginning of a switch to the task for readers. Called before the clock is read for
+    /// the switch, so that no reader reports a longer wait than the switch accounts.
     #[inline(always)]
     pub fn begin_switch_in(&self) {
         self.seqcount.write_begin();
@@ -204,8 +206,8 @@ impl<V: Values> Task<V> {
     /// `SYSTEM`. Called after [`begin_switch_in`](Self::begin_switch_in).
     #[inline(always)]
     pub(super) fn switch_in(&self, cpu: u32, bounds: &LatencyBounds, now: u64) -> u64 {
-        // Add the wait to the values of the old group of CPUs, because readers have included it in
-        // these values while the task waited.
+        // Add the wait to the values of the old group of CPUs: while the task waited, readers have
+        // reported the wait in these values.
         let since = self.wait_start.load_relaxed();
         if since & WOKEN_MAYBE != 0 {
             let latency = ticks_since(now, since);
@@ -228,9 +230,9 @@ impl<V: Values> Task<V> {
 
     /// Accounts a wakeup. Called before the task is woken, on any CPU.
     ///
-    /// A task that was preempted is waiting already, even if it was about to sleep, and keeps its
-    /// stamp. A running task may be about to sleep. If the task does sleep, its wait begins now,
-    /// unless it is woken again later.
+    /// A preempted task is waiting for a CPU already, even if it was about to sleep, so its stamp
+    /// stays unchanged. A running task may be about to sleep. If the task does sleep, its wait
+    /// begins with this wakeup or, if another wakeup follows, with that one.
     #[inline(always)]
     pub fn wake(&self, now: u64) {
         if self.wait_start.load_relaxed() & 3 != READY {

@@ -35,7 +35,7 @@ pub(super) fn add(word: &Word, more: u64) {
     word.store_relaxed(word.load_relaxed().wrapping_add(more));
 }
 
-/// The reason for which a task leaves its CPU.
+/// The reason why a task is switched out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchReason {
     /// The task blocks or exits.

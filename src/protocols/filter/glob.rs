@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Matching of globs, for filters and for the selection of markers by traces.
+//! Matching of globs, which filters and the lists of selected markers contain.
 
 use crate::sync::Word;
 
@@ -11,8 +11,8 @@ pub trait Source {
     fn length(&self) -> usize;
     /// Returns the byte at the offset `at`; 0 behind the end of the memory.
     fn byte(&self, at: usize) -> u8;
-    /// Returns the eight bytes at the offset `at`, a multiple of eight, which are read with one
-    /// load. Returns 0 if the memory ends before the last of the eight bytes.
+    /// Returns the eight bytes at the offset `at`, which is a multiple of eight. Reads the bytes
+    /// with one load. Returns 0 if the memory ends before the last of the eight bytes.
     fn word(&self, at: usize) -> u64;
 }
 
@@ -63,9 +63,10 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
 pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, text: &[u8]) -> bool {
     let mut at = from;
     let mut done = 0;
-    // The offset behind the last star of the pattern, and the end of the text that this star
-    // matches so far. Only the last star is extended: the pattern before it was matched as early as
-    // possible.
+    // The offset behind the last star that was reached in the pattern, and the end of the text that
+    // this star matches so far. After a mismatch, the last star is made to match one more byte.
+    // Earlier stars need no other attempt, because the pattern before the last star was matched as
+    // early as possible.
     let mut star = None;
     loop {
         let byte = text.get(done).copied();

@@ -30,12 +30,12 @@ pub mod map {
     pub const BUFFERS: u64 = 0x10_0000;
 }
 
-/// Bit in the number of a thread (`struct perftrace_thread`): the number is also used by another
+/// Bit in `perftrace_thread.number`: the thread shares its `struct perftrace_thread` with a child
 /// process.
 pub const THREAD_SHARED: u64 = 1;
-/// Clock of a trace: ticks are those of RDTSC.
+/// Clock of a trace: the times of events are values of the time stamp counter (RDTSC).
 pub const CLOCK_TSC: u32 = 0;
-/// Clock of a trace: ticks are nanoseconds of `CLOCK_MONOTONIC`.
+/// Clock of a trace: the times of events are nanoseconds of `CLOCK_MONOTONIC`.
 pub const CLOCK_MONOTONIC: u32 = 1;
 
 /// Flags of a trace.
@@ -57,11 +57,13 @@ pub mod flag {
 
 /// Flag of `PERFTRACE_RELEASE`: processes may attach again.
 pub const RESUME: u32 = 0x01;
-/// Bit in each word of the file that replaces the first part of a process's mapping. A process that
-/// finds the bit set attaches again at its next event.
+/// Bit in each word of the file `perftrace_release.wake`, which replaces the first part of a
+/// process's mapping. A process that finds the bit set attaches to the device again at its next
+/// event.
 pub const WAKE: u32 = 1 << 31;
 
-/// Key of the buffers for kernel events. This key and [`KEY_SHARED`] belong to no process.
+/// Key of the buffers for kernel events. A key is the number of the process whose buffers it
+/// selects; no process has this key or [`KEY_SHARED`].
 pub const KEY_KERNEL: u64 = 1;
 /// Key of the buffers that all processes of a trace share.
 pub const KEY_SHARED: u64 = 2;

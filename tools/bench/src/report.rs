@@ -13,7 +13,8 @@ use crate::operations::{rows, Unit};
 use crate::record::{Adds, Code, Count, Failure, Ratio};
 use crate::results::{cpus_of, Results, ONCE};
 
-/// The content of the JSON file. Fields that follow from others are written, but not read.
+/// The content of the JSON file. The file also has fields that are computed from other fields;
+/// these fields are written but not read back.
 #[derive(Serialize, Deserialize)]
 struct Document {
     schema: u32,
@@ -107,7 +108,7 @@ pub fn from_json(text: &str) -> Result<(Results, Vec<Bar>), serde_json::Error> {
     Ok((results, document.bars))
 }
 
-/// A table with aligned columns, numbers to the right.
+/// A table with aligned columns. Numbers are aligned to the right.
 struct Table(Vec<Vec<String>>);
 
 impl Table {
@@ -119,7 +120,7 @@ impl Table {
         self.0.push(cells);
     }
 
-    /// Writes the table. The first `left` columns are text.
+    /// Writes the table. The first `left` columns are text, aligned to the left.
     fn write(&self, out: &mut String, left: usize) {
         let columns = self.0.first().map_or(0, Vec::len);
         let width = |n: usize| {
@@ -170,7 +171,7 @@ fn if_counts(number: String, why_not: Option<&String>) -> String {
     }
 }
 
-/// Writes a list of the rows that do not count, with the reason for each row.
+/// Writes a list of the rows whose results are not valid, with the reason for each row.
 fn uncounted(out: &mut String, results: &Results) {
     let counts = results.counts.iter().map(|count| {
         let what = format!("{} at {}", count.operation, cpus_of(count.cpus));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the layout of `/dev/perfcounters`: no parts overlap, growth moves no part, and C and
-//! Rust agree on the layout.
+//! Tests of the layout of `/dev/perfcounters`: parts do not overlap, growth moves no part, and C
+//! and Rust agree on the layout.
 #![cfg(not(loom))]
 
 use std::collections::HashSet;
@@ -94,7 +94,7 @@ proptest! {
         prop_assert!(first + count <= MAX_INSTANCES);
         let begin = layout.offset(0, first);
         prop_assert_eq!(layout.offset(0, first + count - 1), begin + 8 * u64::from(count - 1));
-        // Slots are skipped only if the slots of an instance would otherwise cross the end of a
+        // Slots may be skipped only if the slots of an instance would otherwise cross the end of a
         // chunk.
         if first != next {
             prop_assert!(first % layout.slots_per_chunk() == 0);
@@ -140,8 +140,8 @@ fn r0_4_8192_cpus_fit() {
                     assert!(matches!(page, Some(Page::Slots { cpu: of, .. }) if of == cpu));
                 }
             }
-            // The last CPU's part of the last chunk is the end of the counters, and is far below
-            // the descriptors.
+            // The counters end with the last CPU's part of the last chunk, far below the
+            // descriptors.
             let slots = layout.max_chunks() * layout.slots_per_chunk();
             let end = offset(cpus, pages, cpus - 1, slots - 1) + 8;
             assert_eq!(u128::from(layout.end(layout.max_chunks())), end);
@@ -157,8 +157,8 @@ fn r0_4_8192_cpus_fit() {
 #[test]
 fn r0_3_the_bitmaps_have_a_bit_for_each_of_8192_cpus() {
     use counters_rules::abi::{ONLINE_OFFSET, POSSIBLE_OFFSET};
-    // Returns the offset of the byte that holds a CPU's bit, as the kernel and the library compute
-    // it.
+    // Returns the offset of the byte that holds the bit of a CPU, computed like in the kernel and
+    // in the library.
     let byte = |offset: u32, cpu: u32| (offset + cpu / 64 * 8 + cpu % 64 / 8) as usize;
     let mut owner = vec![0; PAGE_SIZE];
     for at in owner.iter_mut().take(size_of::<Header>()) {

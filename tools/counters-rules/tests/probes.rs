@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counts the cost of the registry's operations: the number of descriptors read, and the number of
-//! all calls of the store. The tests use no clock.
+//! Counts the cost of operations of the registry: the number of descriptors that an operation
+//! reads, and the number of its calls of the store. The tests use no clock.
 #![cfg(not(loom))]
 
 use std::cell::Cell;
@@ -20,8 +20,8 @@ struct CountingStore {
     heads: Vec<u32>,
     nexts: Vec<u32>,
     descs: Vec<Desc>,
-    /// Number of descriptors read: one for each probe of a name, and one for each instance looked
-    /// up by number.
+    /// Number of descriptors that the registry has read: one for each comparison with a name, and
+    /// one for each lookup of an instance by its number.
     desc_reads: Cell<u32>,
     /// Number of calls of all functions of the store.
     calls: Cell<u32>,
@@ -164,16 +164,17 @@ fn scale_a_name_costs_the_same_at_the_10th_and_the_60000th() {
     for (family, name) in NAME_FAMILIES.iter().enumerate().take(families) {
         let mut r = registry((0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210));
         let costs: Vec<_> = (0..NR_NAMES).map(|n| add(&mut r, &name(n))).collect();
-        // Each addition takes the same steps, apart from those in the chain of the name's bucket.
+        // Each addition takes the same number of steps, apart from the steps along the hash chain
+        // of the name.
         let steps = |(looks, calls): (u32, u32)| calls - 2 * looks;
         assert!(costs.iter().all(|c| steps(*c) == steps(costs[10])));
         let first = ProbeStats::from_costs(costs[..1000].iter().map(|c| c.0));
         let last = ProbeStats::from_costs(costs[59_000..].iter().map(|c| c.0));
         eprintln!("family {family}: first 1000 {first:?}, last 1000 {last:?}");
-        // With 60,000 names in 65,536 buckets 0.92 descriptors are read on average.
+        // With 60,000 names in 65,536 buckets an operation reads 0.92 descriptors on average.
         assert!(last.mean() < 1.1, "{last:?}");
         assert!(last.max <= 8, "{last:?}");
-        // Lookups of names that exist, and of names that do not exist.
+        // Look up names that exist, and names that do not exist.
         let found = ProbeStats::from_costs((0..NR_NAMES).map(|n| {
             cost(&mut r, |r| {
                 assert_eq!(r.find(name(n).as_bytes()), Some(n + 1))
@@ -250,7 +251,7 @@ fn scale_names_made_to_collide_do_not_without_the_key() {
         let mut r = registry(key);
         ProbeStats::from_costs(names.iter().map(|name| add(&mut r, name).0)).max
     };
-    // If the key is known, the names collide: each addition reads all earlier names.
+    // With the known key the names collide: each addition reads all earlier names.
     assert_eq!(longest_chain(known_key), names.len() as u32 - 1);
     // Every load of the module chooses a different key.
     for other in 0..32 {
@@ -266,7 +267,7 @@ fn long_run() -> bool {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if long_run() { 24 } else { 6 }))]
-    /// Checks that no hash chain is long, for any key and any family of names.
+    /// Checks that no hash chain is long, with random keys and each family of names.
     #[test]
     fn scale_no_chain_is_long_whatever_the_key(
         key: (u64, u64), family in 0..NAME_FAMILIES.len(), stride in 1..97u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the registry with a store made of vectors, against a model that is a map of names.
+//! Tests the registry, with a store that uses vectors, against a model: a map of names.
 #![cfg(not(loom))]
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ struct VecStore {
     values: Vec<[i64; CPUS as usize]>,
     gen1: Word,
     gen2: Word,
-    /// The instance that was passed to the last call of is_settled().
+    /// The instance that was passed to the last call of is_quiescent().
     settled: std::cell::Cell<u32>,
     unsettled: bool,
     clock: std::cell::Cell<u64>,
@@ -67,7 +67,7 @@ impl VecStore {
 
 impl Store for VecStore {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
-        // Whole chunks are added, as in the kernel.
+        // Add whole chunks, like the kernel.
         let slots = self.layout.chunks_for(slots) * self.layout.slots_per_chunk();
         if slots > self.max_slots {
             return Err(Error::NoMemory);
@@ -282,8 +282,8 @@ fn r0_10_nothing_changes_while_the_last_life_is_not_over() {
 
 #[test]
 fn r0_10_another_shape_leaves_the_others_of_its_chain() {
-    // Some of the names share a chain. A name moves to another number if the slot after its own is
-    // in use.
+    // Some of the names share a hash chain. A name gets another number if it needs more slots and
+    // the slot after its slots is in use.
     let mut r = registry(MAX_INSTANCES);
     let names: Vec<String> = (0..1000).map(|n| format!("n{n}")).collect();
     let old: Vec<u32> = names
@@ -306,7 +306,7 @@ fn r0_10_another_shape_leaves_the_others_of_its_chain() {
 
 #[test]
 fn registry_no_memory_changes_nothing() {
-    // One chunk has the slots 1 to 511 for instances.
+    // The registry has one chunk, whose slots 1 to 511 are for instances.
     let mut r = registry(512);
     for n in 1..512 {
         assert_eq!(add(&mut r, &format!("n{n}")), Ok(n));
@@ -316,8 +316,8 @@ fn registry_no_memory_changes_nothing() {
     assert_eq!(r.find(b"more"), None);
     let after = (r.nr_slots(), r.store().generations(), r.store().nr_slots);
     assert_eq!(before, after);
-    // Existing instances still work after a failed addition, and additions work again once there is
-    // memory.
+    // Existing instances still work after a failed addition. Additions work again when memory is
+    // available.
     r.del(7).expect("live");
     assert_eq!(add(&mut r, "n7"), Ok(7));
     r.store_mut().max_slots = 1024;

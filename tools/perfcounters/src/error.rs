@@ -11,8 +11,7 @@ use std::path::PathBuf;
 pub enum Error {
     /// The device could not be opened, or `fstat` on it failed.
     Open(PathBuf, std::io::Error),
-    /// The device was opened, but it could not be mapped, or the size of the file could not be
-    /// read.
+    /// The device was opened, but mapping it or reading the size of the file failed.
     Io(&'static str, std::io::Error),
     /// The path leads to a file that does not hold counters.
     NotCounters(&'static str),

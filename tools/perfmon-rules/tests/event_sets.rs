@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of event sets: order, timeouts, and sums over runs, against simple models.
+//! Tests of event sets against simple models: order, timeouts, and sums over runs.
 
 use perfmon_rules::error::Error;
 use perfmon_rules::event_sets::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of contexts on CPUs with different registers: which registers a CPU must have, counters
+//! Tests of contexts on CPUs with different registers: the registers that a CPU must have, counters
 //! that share a control register, and incomplete values.
 #![cfg(not(loom))]
 
@@ -36,7 +36,7 @@ struct Pmu {
     soft: Vec<Register>,
 }
 
-/// Returns a PMU of four counters with a control register each, and one virtual register.
+/// Returns a PMU with four counters, a control register for each counter, and one virtual register.
 fn pmu() -> Pmu {
     Pmu {
         pmcs: (0..4).map(event_select).collect(),
@@ -132,7 +132,7 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
         (vec![0x2022], 4)
     );
     assert!(!r.is_any_incomplete());
-    // If all CPUs have the counter, the counter is treated like every other counter.
+    // If all CPUs have counter 7, it is treated like every other counter.
     let mut r = registers();
     r.set_pmc(4, 0, 0x2022);
     assert_eq!(

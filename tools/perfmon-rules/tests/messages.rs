@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the queue of messages: the queue is as deep as its sampling format requires, with room
-//! for a fault message and the message that the context has ended.
+//! Tests of the queue of messages. The depth of the queue is the depth that the sampling format
+//! requires, and the queue always has room for a fault message and for the message that the context
+//! has ended.
 #![cfg(not(loom))]
 
 use perfmon_rules::abi::{Message, END, EVICTED, FAULT, OVFL};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of Carta's generator: known numbers, the plain formula, and the distribution.
+//! Tests of the random number generator: comparison with known numbers and with the plain formula,
+//! and the distribution.
 #![cfg(not(loom))]
 
 use perfmon_rules::random::Random;
@@ -50,9 +51,10 @@ proptest! {
         }
     }
 
-    /// Checks numbers that are masked as for a random sampling period. Each bit of the mask is set
-    /// half the time, the mean is half the mask, and each eighth of the range has an eighth of the
-    /// numbers. The probability that this test fails by chance is below 1e-9.
+    /// Checks numbers that are masked like those for a random sampling period. Each bit of the mask
+    /// must be set in half of the numbers, the mean must be half of the mask, and each eighth of
+    /// the range must have an eighth of the numbers. The probability that this test fails by chance
+    /// is below 1e-9.
     #[test]
     fn r1_11_masked_numbers_are_spread(seed: u32, bits in 4u32..63, shift in 0u32..40) {
         const N: u32 = 20_000;

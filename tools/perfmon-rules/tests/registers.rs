@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of a context's registers: the values that may be written to registers, the resulting
-//! program of the hardware, and narrow counters, which are compared with a model that counts in 64
-//! bits.
+//! Tests of the registers of a context: the values that may be written, the resulting program of
+//! the hardware, and narrow counters, which are compared with a model that counts in 64 bits.
 #![cfg(not(loom))]
 
 use perfmon_rules::abi::{Ctx, Load, Pmc, Pmd, Start};
@@ -206,8 +205,8 @@ fn r1_3_the_hardware_is_told_what_was_written() {
     r.set_pmc(1, 0, ENABLE | 0xc0);
     r.set_pmd(&map, 2, 7);
     r.build_program(&map, Scope::Thread);
-    // PMD 2 (data register) was written, so PMC 2 (control register) is reset: another context may
-    // have left PMC 2 enabled.
+    // PMD 2 (data register) was written, but its PMC 2 (control register) was not. The program
+    // resets PMC 2, because another context may have left it enabled.
     let controls: Vec<_> = r
         .program
         .controls()
@@ -324,7 +323,7 @@ fn r1_3_numbers_are_a_set() {
 
 #[test]
 fn r1_3_reserved_fields_are_zero() {
-    // NOTIFY_BLOCK and SYSTEM_WIDE exclude each other, and other bits are unknown.
+    // NOTIFY_BLOCK and SYSTEM_WIDE exclude each other, and the remaining bits are unknown flags.
     for (ctx_flags, scope) in [
         (0, Ok(Scope::Thread)),
         (1, Ok(Scope::Thread)),
@@ -453,8 +452,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Count(n) => {
-                    // Two wraps of the counter between two reads cannot be detected, so the counter
-                    // is read before the second wrap.
+                    // Read the counter before its second wrap, because two wraps between two reads
+                    // cannot be detected.
                     let n = n & mask;
                     if unseen.checked_add(n).is_none_or(|sum| sum > mask) {
                         r.fold(|_| Some(hardware));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls of `linux/perfmon.h`, with the structures of `perfmon_rules`. All unsafe code of this crate is
-//! here.
+//! The ioctls of `linux/perfmon.h`, with the structures of `perfmon_rules`. This file has all
+//! unsafe code of the crate.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::ffi::CStr;
@@ -21,9 +21,11 @@ pub(crate) const MESSAGE_BYTES: usize = 64;
 
 /// The first register number that is not a hardware register.
 pub const FIRST_SOFT: u16 = 256;
-/// Nanoseconds that the thread spent on a CPU; in a context of a CPU, nanoseconds of that CPU.
+/// PMD: nanoseconds that the monitored thread spent on a CPU; in a context of a CPU, nanoseconds of
+/// elapsed time on that CPU.
 pub const CPU_CLOCK: u16 = 256;
-/// Nanoseconds that the thread spent on a CPU. The register exists only in contexts of threads.
+/// PMD: nanoseconds that the monitored thread spent on a CPU. Only contexts of threads have this
+/// register.
 pub const TASK_CLOCK: u16 = 257;
 /// Number of context switches.
 pub const CONTEXT_SWITCHES: u16 = 258;
@@ -40,8 +42,8 @@ pub const INSTANCE: u16 = 272;
 /// Number of the PMCs and PMDs from [`INSTANCE`] on.
 pub const NR_INSTANCES: u16 = 4;
 
-/// Describes an array of `nr` items at `at`. The pointer is dereferenced by the kernel only, so the
-/// caller passes the vector to a call that reads or writes no more than the pointer permits.
+/// Describes an array of `nr` items at `at`. Only the kernel dereferences the pointer. The caller
+/// must pass the vector to a call that reads or writes no more than the pointer permits.
 ///
 /// # Errors
 ///

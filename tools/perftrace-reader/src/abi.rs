@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls of `linux/perftrace.h` that a reader needs, with the structures of `trace_rules`. All unsafe
-//! code of the crate is here.
+//! The ioctls of `linux/perftrace.h` that a reader needs, with the structures of `trace_rules`.
+//! This file has all unsafe code of the crate.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::os::fd::BorrowedFd;
@@ -29,7 +29,7 @@ pub fn next_marker(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()
     }
 }
 
-/// Calls `PERFTRACE_CREATE` with a filter. An empty slice means no filter.
+/// Calls `PERFTRACE_CREATE` with a filter, or without a filter if the slice is empty.
 pub fn create(fd: BorrowedFd<'_>, create: &mut Create, filter: &[u8]) -> io::Result<()> {
     create.filter = filter.as_ptr() as u64;
     create.filter_bytes = u32::try_from(filter.len()).map_err(|_| io::Errno::TOOBIG)?;

@@ -87,8 +87,8 @@ pub enum Value<'a> {
 }
 
 impl fmt::Display for Value<'_> {
-    /// Formats the value for people. Control characters are escaped, so that a terminal does not
-    /// interpret them.
+    /// Formats the value as text. Escapes control characters, so that a terminal does not interpret
+    /// them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsigned(n) => write!(f, "{n}"),

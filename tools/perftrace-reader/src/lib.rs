@@ -20,7 +20,7 @@
 //! | `abi.rs` | the ioctls of `linux/perftrace.h`, with the structures of `trace_rules`; unsafe |
 //! | `device.rs` | the device: lists traces and markers, creates and opens traces |
 //! | `source.rs` | the trait of a trace that can be read |
-//! | `records.rs` | parses the records of a buffer, whose bytes are not trusted |
+//! | `records.rs` | parses the records of a buffer, without trust in their bytes |
 //! | `fields.rs` | fields of markers, and their values |
 //! | `metadata.rs` | cache of processes and markers |
 //! | `reader.rs` | reads all buffers of a trace in rounds |

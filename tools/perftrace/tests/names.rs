@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests that the macro and the kernel accept the same names, at each limit and one character
-//! beyond it.
+//! Tests that the macro and the kernel accept the same names, with lengths at each limit and one
+//! character above.
 
 use std::panic::catch_unwind;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests accounting with random sequences of all events of a CPU, against a model that adds each
-//! tick to the sums of its kind.
+//! Tests process accounting with random sequences of all events of a CPU. The model adds each tick
+//! to the sum of its kind (user, system, interrupt or idle time).
 
 use std::cell::Cell;
 
@@ -22,10 +22,10 @@ enum Event {
     SyscallExit,
     /// An interrupt: ticks that each handler takes, and number of handlers.
     Interrupt(u64, u8),
-    /// A softirq that an interrupt interrupts: ticks before, in and after the interrupt.
+    /// A softirq that is interrupted once: ticks before, in and after the interrupt.
     Softirq(u64, u64, u64),
     Wake(usize),
-    /// The running task gets new words, as if its accounting began now.
+    /// The running task gets new words, to simulate that its accounting begins now.
     Replace,
     /// All values are read and compared with the model.
     Read,
@@ -179,8 +179,8 @@ proptest! {
                 }
                 Event::Wake(t) => {
                     tasks[t].wake(clock.get());
-                    // If a task is woken more than once, the time of the last wakeup counts. A task
-                    // that is ready to run has not slept, so its wakeup is ignored.
+                    // If a task is woken more than once, its latency begins with the last wakeup. A
+                    // task that is ready to run has not slept, so its wakeup is ignored.
                     if ready[t].is_none() {
                         woken[t] = Some((clock.get(), t != running));
                     }
@@ -217,8 +217,8 @@ proptest! {
             prop_assert_eq!(value_of(value::SCHED), model.sched[t]);
             prop_assert_eq!(value_of(value::SYSTEM), model.syscall_time[t]);
             prop_assert_eq!(value_of(value::INTERRUPTS), model.interrupted[t]);
-            // A task that waits for a CPU has waited until now, from its wakeup or from the time
-            // when it became ready.
+            // For a task that waits for a CPU, add the wait until now. The wait began with the
+            // wakeup, or when the task became ready.
             let (waits, is_ready) = match (running == t, woken[t], ready[t]) {
                 (false, Some((then, true)), _) => (now - then, 0),
                 (false, None, Some(then)) => (0, now - then),
@@ -433,7 +433,7 @@ fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
     assert_eq!(latency(20_050), 250);
     switch_task(&cpu, &task, true, SwitchReason::Blocked, 20_100);
     assert_eq!(latency(30_000), 300);
-    // The task is preempted. A preempted task has not slept, so its wakeup does not begin a
+    // The task is preempted. A preempted task has not slept, so its wakeup does not begin a wakeup
     // latency.
     switch_task(&cpu, &task, false, SwitchReason::Preempted, 30_000);
     task.wake(30_100);
@@ -456,11 +456,12 @@ fn r4_2_time_of_a_suspend_is_not_counted() {
     cpu.suspend(1300);
     cpu.resume(50_000);
     assert_eq!(own(50_020), 320);
-    // The clock begins again at 0, and the time of the run before the suspend is lost.
+    // The clock restarts at 0 during the suspension, so the time of the run before the suspension
+    // is lost.
     cpu.suspend(50_100);
     cpu.resume(10);
     assert_eq!(own(30), 29);
-    // Accounting that has not begun does not begin by a resume.
+    // A resume does not begin accounting on a CPU on which accounting has not begun.
     let cpu = Cpu::default();
     cpu.suspend(1000);
     cpu.resume(2000);
@@ -482,8 +483,8 @@ fn r4_9_a_wait_that_was_told_does_not_fall() {
     cpus[1].begin(true, 1000);
     task.wake(1000);
     assert_eq!(latencies(1400), Some([400, 0]));
-    // The clock of a switch is read after begin_switch(). From that call to the end of the switch,
-    // readers get no value.
+    // The scheduler reads the clock after begin_switch(). From begin_switch() to the end of the
+    // switch, readers get no value.
     cpus[1].begin_switch();
     task.begin_switch_in();
     assert_eq!(latencies(1500), None);

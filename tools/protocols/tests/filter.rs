@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of event filters: which filters are rejected, and that the results of valid filters agree
+//! Tests of event filters: invalid filters are rejected, and the results of valid filters agree
 //! with a naive model.
 #![cfg(not(loom))]
 
@@ -86,7 +86,7 @@ fn r3_10_fields_are_compared_by_their_values() {
     );
     assert!(!accepts_number(EQ, "count", 259) && !accepts_number(GT, "count", 3));
     assert!(accepts_number(ANY, "count", 2) && !accepts_number(ANY, "count", 4));
-    // The field price is -10, which a signed comparison finds less than any unsigned number.
+    // The field price is -10, which is less than any unsigned number.
     assert!(accepts_number(EQ | SIGNED, "price", -10i64 as u64));
     assert!(accepts_number(LT, "price", 0) && accepts_number(LT, "price", u64::MAX));
     assert!(!accepts_number(EQ, "price", -10i64 as u64));
@@ -158,7 +158,7 @@ fn r3_10_steps_lead_to_one_another() {
     let bytes = build_filter(&steps, &texts);
     assert_eq!(check_filter(&bytes), Ok(()));
     assert!(Filter::new(&bytes[..]).accepts(&EVENT));
-    // Bytes that follow the filter in its page are ignored.
+    // The bytes that follow the filter in its page are ignored.
     let mut page = bytes.clone();
     page.resize(FILTER_MAX, 0xaa);
     assert!(Filter::new(&page[..]).accepts(&EVENT));
@@ -193,8 +193,8 @@ fn r3_10_a_bad_filter_is_refused_with_its_step() {
     assert_eq!(check_filter(&good), Ok(()));
     let texts = HEADER + 3 * STEP;
     let none = u32::MAX;
-    // Each case has an offset in the filter, the bytes to write there, and the number of the step
-    // that is refused.
+    // Each case has an offset in the filter, the bytes to write at this offset, and the number of
+    // the step that is refused.
     let cases: &[(usize, &[u8], u32)] = &[
         (0, &[good.len() as u8 - 1], none),
         (0, &[good.len() as u8 + 1], none),
@@ -525,8 +525,8 @@ fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
     }
 }
 
-/// Generates steps that [`check`] accepts. Fields are texts 0 to 3, patterns are the texts after
-/// these.
+/// Generates steps that [`check`] accepts. Texts 0 to 3 are fields, and the texts after them are
+/// patterns.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let one = (
         (EQ..=GLOB, 0usize..3, 0u16..4, any::<prop::sample::Index>()),

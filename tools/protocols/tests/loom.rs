@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the seqflag, the generations, growth and revival in every order that the memory model
-//! allows, as far as loom models it (no load buffering, no SeqCst).
+//! Tests of four protocols of counter pages in every order that the memory model allows: the
+//! seqflag, the generations, growth of the file, and revival of instances. loom models neither load
+//! buffering nor SeqCst.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p protocols --test loom --release
 //! ```
 //!
-//! The number of preemptions is bounded by PREEMPTIONS below. For the run time see
-//! `Documentation/barriers.md`.
+//! PREEMPTIONS below limits the number of preemptions. `Documentation/barriers.md` has the run
+//! time.
 //!
 //! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
-//! it, loom forgets earlier loads by other threads, and does not explore some orders: the broken
-//! protocols below passed such tests. The writers in this file therefore keep the value in
-//! `OwnedWord` and only store; `ChangeWriter::Module` runs the modules' own writer as well.
+//! the word, loom forgets earlier loads by other threads, and does not explore some orders; broken
+//! protocols passed such tests. The writers in this file therefore never load a word: they keep its
+//! value in `OwnedWord`. `ChangeWriter::Module` also runs the writer of the modules, which loads.
 //!
 //! One CPU is the writer. The updates of a task, of an interrupt and of an NMI are nested calls on
-//! one thread; the nested updates are tried at every point where they can occur. Each update adds
-//! one to both counters of a group. Another CPU is the reader. The tests of protocols that are
+//! one thread; the tests try the nested updates at every point where they can occur. Each update
+//! adds one to both counters of a group. Another CPU is the reader. The tests of protocols that are
 //! broken at A, B, C or D (the steps of the seqflag protocol) expect a panic.
 #![cfg(loom)]
 
@@ -57,7 +58,7 @@ impl Cpu {
     }
 }
 
-/// A word, with a copy of the value that the word's only writer stored last.
+/// A word, with a copy of the value that its only writer stored last.
 struct OwnedWord<'a> {
     word: &'a Word,
     value: Cell<u64>,
@@ -76,7 +77,7 @@ impl<'a> OwnedWord<'a> {
         self.value.get()
     }
 
-    /// Adds `delta` to the word. A real CPU does this in one instruction.
+    /// Adds `delta` to the word. On a real CPU the addition is one instruction.
     fn add(&self, delta: u64) {
         self.word.store_relaxed(self.advance(delta));
     }
@@ -132,8 +133,8 @@ fn update(cpu: &CpuWriter<'_>, writer: WriterDefect, nested: &[usize]) {
     cpu.b.add(1);
     interrupt_at(3);
     let end = match writer {
-        // END counts one more completed update. BEGIN keeps the number of updates in flight, since
-        // no BEGIN was added before.
+        // END counts one more completed update, and one update in flight fewer. No BEGIN was added
+        // before, so add BEGIN here to keep the number of updates in flight at 0.
         WriterDefect::NoA => END + BEGIN,
         _ => END,
     };
@@ -179,8 +180,8 @@ fn read_without_d(cpu: &Cpu) -> Option<Copy> {
     (cpu.flag.load_relaxed() == before).then_some(copied)
 }
 
-/// Reads as the 2002 proposal did: the function checks that no update is in flight before and after
-/// the copy, but does not detect an update that completed in between.
+/// Reads by the protocol of the 2002 proposal: checks that no update is in flight before and after
+/// the copy, but does not detect an update that began and completed in between.
 fn read_without_count(cpu: &Cpu) -> Option<Copy> {
     if !is_idle(cpu.flag.load_acquire()) {
         return None;
@@ -475,11 +476,11 @@ enum Revival {
     ZeroBeforeChange,
 }
 
-/// Models an instance that is updated by number, deleted and revived, with a reader of the
-/// instance's incarnation and value.
+/// Models an instance that is updated by its number, deleted and revived, with a reader of its
+/// incarnation and value.
 ///
-/// Joining a thread models the grace period: updates that began before the join have ended after
-/// it. Another thread makes the updates that begin later.
+/// Joining a thread models the grace period: all updates of the joined thread have ended after the
+/// join. Another thread makes the updates that begin later.
 fn revive(revival: Revival) {
     struct Instance {
         header: Header,
@@ -553,8 +554,7 @@ fn revive(revival: Revival) {
         let counted = new.join().expect("it ends");
         old.take().map(thread::JoinHandle::join);
         reader_thread.join().expect("the reader ends");
-        // After all updates the value has no counts of the first life, and all counts of the second
-        // life.
+        // After all updates the value has all counts from after the revival, and none from before.
         assert_eq!(i.value.load_relaxed(), u64::from(counted));
     });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of the ring's writer and reader in every order that the memory model allows. `loom.rs`
-//! describes how to run tests with loom, and what loom does not explore. The tests use the modules'
-//! own writer and reader, neither of which loads a word that it stores to.
+//! describes how to run tests with loom, and what loom does not explore. The tests use the writer
+//! and the reader of the modules, neither of which loads a word that it stores to.
 //!
 //! The rings have four words and few records. Each position is overwritten at least once.
 #![cfg(loom)]
@@ -52,9 +52,8 @@ impl Ring {
         }
     }
 
-    /// Writes a record for each size in `records`, which are sizes in words. Each word after the
-    /// header of a record is the number of the record, from 1 on. Returns the number of lost
-    /// records.
+    /// Writes a record for each size in `records`; sizes are in words. Each word after the header
+    /// of a record is the number of the record, from 1 on. Returns the number of lost records.
     fn write(&self, records: &[usize]) -> u64 {
         let mut writer = Writer::new(self.flags, BYTES, 0);
         let mut lost = 0;
@@ -93,7 +92,8 @@ fn backward(records: &'static [usize]) {
         let take_snapshot = || {
             let mut to = [0; WORDS];
             let head = head(&ring.shared());
-            // The sizes are known, so the head determines how many records were written up to it.
+            // The sizes are known, so the head determines how many records were written before it
+            // was stored.
             let mut up_to = 0;
             let mut nr_written = 0;
             for words in records {
@@ -189,7 +189,7 @@ fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
         let lost = writer_thread.join().expect("the writer ends");
         let (last, reported_lost) = consume();
         let all = records.len() as u64;
-        // Losses after the last record that was kept have not been reported yet.
+        // The writer has not reported losses after the last record that was kept.
         assert_eq!(all - last, lost - reported_lost);
         assert_eq!(lost, ring.page.lost());
     });

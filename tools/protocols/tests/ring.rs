@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the ring against a model, the list of records written. The tests use all four kinds of
+//! Tests the ring against a model: the list of all written records. The tests use all four kinds of
 //! rings, with 2 to 64 words, and also positions near the wrap at 2^64.
 #![cfg(not(loom))]
 
@@ -18,7 +18,7 @@ const CANARY: u64 = 0x00ca_9a47_00ca_9a47;
 /// Number of guard words before and after the ring's data, which must not change.
 const GUARD_WORDS: usize = 64;
 
-/// A record as it should be read: its kind, and its words without the header.
+/// A record that the reader should return: its kind, and its words without the header.
 type Record = (u16, Vec<u64>);
 
 /// A ring with its writer, and the model: the list of the records written.
@@ -87,7 +87,7 @@ impl TestRing {
         self.flags & BACKWARD != 0
     }
 
-    /// Returns the number of bytes that may be written, as the header file defines this number.
+    /// Returns the number of bytes that may be written, by the definition in the header file.
     fn free_bytes(&self) -> u64 {
         if self.flags & OVERWRITE != 0 {
             return self.bytes();
@@ -122,8 +122,8 @@ impl TestRing {
         self.written_records.push((at, record));
     }
 
-    /// Writes a record of this size in words, and checks the result and that no other word was
-    /// written.
+    /// Writes a record of this size in words. Checks the result, and checks that no word outside
+    /// the record was written.
     fn write(&mut self, words: usize) -> WriteResult {
         let payload: Vec<u64> = (1..words as u64)
             .map(|n| (self.serial << 16).wrapping_add(n))
@@ -199,7 +199,7 @@ impl TestRing {
         words
     }
 
-    /// Reads the record at the position `at` and compares it with `record`. Checks also that a read
+    /// Reads the record at the position `at` and compares it with `record`. Also checks that a read
     /// into a buffer that is one word too short returns the size of the record.
     fn check_record_at(&self, head: u64, at: u64, record: &Record) -> u64 {
         let expected = Self::record_words(record);
@@ -326,7 +326,7 @@ proptest! {
                 }
             }
         }
-        // All losses are reported, except those after the last record that was kept.
+        // The writer has reported all losses, except losses after the last record that was kept.
         let unread: u64 = unread.iter().filter(|(_, r)| r.0 == LOST).map(|(_, r)| r.1[0]).sum();
         assert_eq!(reported_lost + unread + b.unreported_lost, b.lost);
     }
@@ -439,8 +439,8 @@ proptest! {
         }
     }
 
-    /// A hostile reader stores arbitrary values in the tail; TestRing::write() checks that only
-    /// free words are written.
+    /// A hostile reader stores arbitrary values in the tail. TestRing::write() checks that the
+    /// writer writes only free words.
     #[test]
     fn r1_9_a_hostile_tail_only_loses_records(
         backward in any::<bool>(),
@@ -493,7 +493,7 @@ proptest! {
             (fields[4], fields[4]),
         ] {
             let mut to = vec![CANARY; 80];
-            // The number of reads is bounded by the size of the ring, as in every reader.
+            // The number of reads is at most the size of the ring, like in every reader.
             for n in 0.. {
                 assert!(n <= data.len() + 1, "it does not end");
                 let found = read(&ring, head, at, &mut to[..room]);
@@ -539,7 +539,7 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
     assert_eq!(write(3), WriteResult::Due);
     assert_eq!(write(2), WriteResult::Lost);
     release(&ring, 120);
-    // The record of the losses adds 16 bytes to the 64 bytes of the watermark.
+    // The `LOST` record adds 16 bytes to the bytes that count towards the watermark.
     assert_eq!([write(2), write(4)], [WriteResult::Kept, WriteResult::Due]);
 
     // If the watermark is larger than the free room, the first lost record wakes the reader.
@@ -584,7 +584,7 @@ fn r2_4_paused_nothing_is_written_and_all_is_counted() {
     }
 }
 
-/// Flags by which the reader and the writer of a test end each other.
+/// Flags by which the reader and the writer of a test tell each other when to end.
 #[derive(Default)]
 struct StopFlags {
     /// Set when the reader has read enough records, so that the writer may end.

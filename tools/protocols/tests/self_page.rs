@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the self page: a reader gets values of one update only. With loom (see `loom.rs`) the
-//! tests run in every order, otherwise on one thread.
+//! Tests of the self page: the values that a reader gets are those of one update. With loom (see
+//! `loom.rs`) the tests run in every order of the memory model; without loom they run on one
+//! thread.
 
 use protocols::self_page::{CounterState, Reading, SelfPage, COUNTING, RDPMC};
 
@@ -45,7 +46,8 @@ mod alone {
             page.read(1, READER_THREAD, |_| 0),
             Some(Reading::UseSyscall)
         );
-        // A reader with another thread pointer may be on another CPU, whose counter is unrelated.
+        // A reader with another thread pointer may run on another CPU, whose hardware counter is
+        // unrelated.
         let read = page.read(0, READER_THREAD + 1, |_| panic!("not its own"));
         assert_eq!(read, Some(Reading::UseSyscall));
         page.update(counter(start, 1000), (COUNTING, READER_THREAD), 0, 0);
@@ -75,7 +77,7 @@ mod alone {
                 page.read(last, READER_THREAD, |_| 0),
                 Some(Reading::Value(last.into()))
             );
-            // A counter for which the page has no room is read by a system call.
+            // A counter for which the page has no room has to be read by a system call.
             assert_eq!(
                 page.read(last + 1, READER_THREAD, |_| 0),
                 Some(Reading::UseSyscall)
@@ -107,8 +109,8 @@ mod alone {
     }
 }
 
-/// Runs a reader while the kernel updates the page. The reader must get the value of the update or
-/// no value. The time is compared after the update.
+/// Runs a reader while the kernel updates the page. The reader must get the value of the update, or
+/// no value: before the update the page has no counter. The time is compared after the update.
 #[cfg(loom)]
 #[test]
 fn r1_18_what_is_read_is_of_one_moment() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reads the counters of the calling thread's `/dev/perfmon` context without a system call.
+//! Reads the counters of the `/dev/perfmon` context of the calling thread without a system call,
+//! from the self page of the context.
 //!
 //! ```no_run
 //! # use std::os::fd::AsRawFd;
@@ -13,8 +14,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The protocol and its memory barriers are in the crate `protocols` ([`SelfPage::read`]). The crate does not
-//! use std, because libperfmon, which contains the crate, is built without std.
+//! The crate `protocols` has the protocol and its memory barriers ([`SelfPage::read`]). This crate
+//! does not use std, because libperfmon contains this crate and is built without std.
 //!
 //! | file | contents |
 //! |---|---|
@@ -37,10 +38,11 @@ use rdpmc::{rdpmc, thread_pointer};
 /// to read the counter by a system call.
 const MAX_TRIES: u32 = 100;
 
-/// Returns the value of a hardware PMD, or `None` if a system call is needed.
+/// Returns the value of a hardware PMD (data register of a context), or `None` if a system call is
+/// needed.
 ///
-/// A system call is needed for PMDs that are not in the page, and, while the context counts, for
-/// every thread except the thread to which the context is attached.
+/// A system call is needed for PMDs that are not in the page. While the context counts, every
+/// thread except the thread to which the context is attached needs a system call as well.
 #[inline]
 pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
     read(page, pmd, thread_pointer(), rdpmc)
@@ -87,7 +89,8 @@ mod tests {
     fn r1_18_a_counter_is_its_sum_and_what_moved_since() {
         let page = SelfPage::new();
         page.update(counter(|| 3000), (COUNTING | RDPMC, OWN_THREAD), 0, 0);
-        // The hardware counter has wrapped, and the value read has a bit above its 48 bits.
+        // The hardware counter has wrapped, and the value that RDPMC returns has a bit above bit
+        // 47.
         let value = read(&page, 0, OWN_THREAD, |number| {
             assert_eq!(number, 7);
             (1 << 48) | 7

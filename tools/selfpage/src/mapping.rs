@@ -26,7 +26,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the self page of a context, given by its file descriptor.
+    /// Maps the self page of the context whose file descriptor is `context`.
     ///
     /// # Errors
     ///
