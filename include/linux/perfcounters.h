@@ -67,11 +67,10 @@ int __perf_add_desc(const struct perf_counter_spec *spec, struct module *owner);
  * @name: name of the counter: 1 to 127 bytes of UTF-8 without control
  *	characters
  *
- * The calling module owns the instance, that is, the new counter. When the
- * module is unloaded, the instances that it has not deleted become dormant. A
- * driver does not have to handle a failure of perf_add(): the other functions
- * of this header accept its errno in place of an instance number, and then have
- * no effect.
+ * The calling module owns the instance, that is, the new counter. When the module is unloaded, the
+ * instances that the module has not deleted become dormant. A driver does not have to handle a
+ * failure of perf_add(): the other functions of this header accept its errno in place of an
+ * instance number, and then have no effect.
  *
  * Context: process; may sleep.
  * Return: the instance number, or a negative errno; the reason for an errno is
@@ -112,8 +111,8 @@ void perf_del(int instance);
 
 /**
  * perf_adjust() - add to this CPU's value in a way that snapshots see in order
- * @instance: number of the instance; the call has no effect if this is an errno
- *	or the instance is not live
+ * @instance: number of the instance; the call has no effect if @instance is an errno or the
+ *	instance is not live
  * @delta: amount to add; may be negative
  *
  * A single perf_adjust() has the same guarantee as a group of updates between
@@ -140,7 +139,7 @@ perf_counter_t perf_counter_handle(int instance);
 extern perf_counter_t perf_counter_nowhere;
 
 /*
- * Per-CPU pointer to the seqflags, in slot 0 of each CPU. Set before any driver
+ * Per-CPU pointer to the seqflags, the sequence words in slot 0 of each CPU. Set before any driver
  * can be loaded.
  */
 extern u64 __percpu *perf_counter_seqflag;
@@ -195,8 +194,8 @@ static __always_inline void perf_counter_peak(perf_counter_t counter, s64 value)
  * perf_counter_hist() - count a value in its log2 bucket
  * @counter: from perf_counter_handle() of a PERFCOUNTERS_HISTOGRAM
  * @nr_slots: number of buckets of the instance
- * @value: counted in bucket 0 if it is <= 0, in bucket b if it is in
- *	[2^(b-1), 2^b), and in the last bucket if it is larger
+ * @value: counted in bucket 0 if it is <= 0, in bucket b if it is in [2^(b-1), 2^b), and in the
+ *	last bucket if it is too large for the other buckets
  *
  * Context: any, NMI included.
  */

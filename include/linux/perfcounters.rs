@@ -62,10 +62,10 @@ pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
 
 /// The instructions that increment and decrement the preemption count of this CPU.
 ///
-/// On kernels that keep the need-resched bit apart (x86 since 7.3), the preemption count has 64
-/// bits, the highest of which is the inverted need-resched bit. On other kernels the preemption
-/// count has 32 bits. A decrement with the wrong width could set the zero flag although no
-/// reschedule is due.
+/// On kernels with CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS (x86 since 7.3), the preemption count
+/// has 64 bits, and the highest bit is the inverted need-resched bit. On other kernels the
+/// preemption count has 32 bits. A decrement with the wrong width could set the zero flag although
+/// no reschedule is due.
 #[cfg(CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS)]
 macro_rules! preempt_count {
     (inc) => {
@@ -243,7 +243,7 @@ impl Instance {
         self.counter
     }
 
-    /// Adds to this CPU's value in a way that snapshots see in order; see perf_adjust().
+    /// Adds `delta` to this CPU's value in a way that snapshots see in order; see perf_adjust().
     ///
     /// Context: any, NMI included.
     #[inline(always)]

@@ -48,8 +48,9 @@ struct task_struct;
  *	the bits in its PMC that belong to this counter only, if several counters share the PMC
  * @interrupt: for a PMC, the bits that enable the overflow interrupt; only the kernel sets them.
  *	For a PMD, those interrupt bits of its PMC that belong to this counter; 0: all of them
- * @kernel: for a PMC, the bits that enable counting in kernel mode. Setting them needs CAP_PERFMON
- *	or kernel.perf_event_paranoid <= 1, and a kernel that is not locked down for confidentiality
+ * @kernel: for a PMC, the bits that enable counting in kernel mode. Setting these bits needs
+ *	CAP_PERFMON or kernel.perf_event_paranoid <= 1, and a kernel that is not locked down for
+ *	confidentiality
  * @pmcs: for a PMD, a bit mask: bit n is set if PMC n of the table controls this counter
  * @rdpmc: for a PMD, the operand (ECX) of RDPMC that reads this counter
  * @type: PERFMON_REG_*
@@ -86,25 +87,26 @@ struct perfmon_register {
  *	enables a counter; a fixed counter, which has bit 30 set in its @rdpmc, is enabled by bit 32
  *	+ (@rdpmc & 31)
  * @global_status: number of the global-status MSR, 0 if the PMU has none. Its bits have the
- *	positions of those in @global_ctrl, and report the counters that have overflowed
+ *	positions of the bits in @global_ctrl, and report the counters that have overflowed
  * @global_clear: number of the MSR through which bits of @global_status are cleared
  * @probe: callback that checks whether the PMU is present; returns 0, or an errno that
- *	perfmon_pmu_register() returns. It is called in process context, and may be NULL
+ *	perfmon_pmu_register() returns. The callback is called in process context, and may be NULL
  * @check: callback that checks the value to be written to the PMC in row @pmc, after reserved bits
- *	were replaced; it may change the value, or refuse it with an errno. It is called in process
- *	context, and may be NULL
+ *	were replaced; the callback may change the value, or refuse the value with an errno. The
+ *	callback is called in process context, and may be NULL
  * @read: callback that returns the current value of the virtual register at @address, on this CPU.
  *	Its argument @control is the value of the first PMC in the row's @pmcs. @task is the
  *	context's thread, or NULL if the context is a CPU's or is detached. @ns is the pid namespace
  *	of the context's creator. The callback is called in any context, for a counter with
- *	interrupts off, for a value with preemption off; it may be NULL
+ *	interrupts off, for a value with preemption off; the callback may be NULL
  * @cpu: callback that is called on a CPU when that CPU has become online (@online is true) or goes
- *	offline. When the description is registered, it is also called on each online CPU, with
- *	interrupts off. It may be called twice for the same change of a CPU, and may be NULL
+ *	offline. When the description is registered, the callback is also called on each online CPU,
+ *	with interrupts off. The callback may be called twice for the same change of a CPU, and may
+ *	be NULL
  * @here: callback that returns true if this CPU has the hardware register at @address and, for a
- *	counter, if the register has @width bits. It is called with interrupts off. If it is NULL, a
- *	register is present if its MSR can be read. The registration fails if a register is present
- *	on no CPU
+ *	counter, if the register has @width bits. The callback is called with interrupts off. If the
+ *	callback is NULL, a register is present if its MSR can be read. The registration fails if a
+ *	register is present on no CPU
  */
 struct perfmon_pmu {
 	u32 size;
@@ -153,8 +155,7 @@ void perfmon_pmu_unregister(const struct perfmon_pmu *pmu);
 /**
  * struct perfmon_buffer - the sampling buffer of a context, as its format sees it
  * @memory: address of the buffer, which is zeroed when it is allocated and which user space maps
- *	read-only; for a ring, the address of its data, which must be written with
- *	perfmon_ring_write() only
+ *	read-only. For a ring, address of the ring's data, which only perfmon_ring_write() may write
  * @size: size of @memory in bytes
  * @state: private data of the format, perfmon_format.state_size bytes, initially zero
  * @ring: the ring, private to perfcounters.ko; NULL if the buffer is not a ring
@@ -227,9 +228,9 @@ struct perfmon_overflow {
 
 /* Bits of the return value of perfmon_format.overflow() */
 #define PERFMON_DO_NOTIFY	0x1	/* queue a message if the PMD has PFM_REGFL_OVFL_NOTIFY */
-#define PERFMON_DO_RESET	0x2	/* start the next period; without DO_MASK always done */
+#define PERFMON_DO_RESET	0x2	/* start the next period; implied unless DO_MASK is set */
 #define PERFMON_DO_MASK		0x4	/* mask the context until PERFMON_RESTART */
-#define PERFMON_DO_WAKE		0x8	/* queue a message if there is none; never masks */
+#define PERFMON_DO_WAKE		0x8	/* queue a message if the queue is empty; never masks */
 
 /* perfmon_format.flags */
 #define PERFMON_FORMAT_RESTART_ACTIVE	0x1	/* call @restart for unmasked contexts too */
@@ -247,14 +248,14 @@ struct perfmon_overflow {
  * @name: name of the format: letters, digits and dashes, fewer than PERFMON_FORMAT_NAME
  * @uuid: UUID of the format
  * @layout: callback that checks the format's argument and fills in a struct perfmon_layout; returns
- *	0 or an errno. It is called in process context
- * @init: callback that initializes a new buffer; returns 0 or an errno. It is called in process
- *	context, and may be NULL
- * @overflow: callback that handles an overflow; returns PERFMON_DO_*. It is called in an NMI or
- *	with interrupts off; calls for the same buffer are serialized
+ *	0 or an errno. The callback is called in process context
+ * @init: callback that initializes a new buffer; returns 0 or an errno. The callback is called in
+ *	process context, and may be NULL
+ * @overflow: callback that handles an overflow; returns PERFMON_DO_*. The callback is called in an
+ *	NMI or with interrupts off; calls for the same buffer are serialized
  * @restart: callback for PERFMON_RESTART, by which user space reports that it has processed the
- *	buffer; returns 0, or PERFMON_DO_MASK to leave the context masked. It is called with
- *	interrupts off and is serialized with @overflow; it may be NULL
+ *	buffer; returns 0, or PERFMON_DO_MASK to leave the context masked. The callback is called
+ *	with interrupts off and is serialized with @overflow; the callback may be NULL
  */
 struct perfmon_format {
 	u32 size;

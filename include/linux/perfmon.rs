@@ -174,8 +174,8 @@ extern "C" {
     fn perfmon_pmu_unregister(pmu: *const RawPmu);
 }
 
-/// A PMU description. A description in Rust has no probe callback, as the module's `init` can check
-/// whether the PMU is present, and no cpu callback.
+/// A PMU description. A description in Rust has no probe callback and no cpu callback. The module's
+/// `init` can check whether the PMU is present.
 pub struct Pmu {
     pub name: &'static CStr,
     pub first: u16,
@@ -374,7 +374,7 @@ pub struct RawFormat {
     pub restart: Option<unsafe extern "C" fn(*mut Buffer) -> u32>,
 }
 
-/// `struct perfmon_part`: a part of a record for [`RingOf::write`], which borrows its words.
+/// `struct perfmon_part`: a part of a record for [`RingOf::write`]. The part borrows its words.
 #[repr(C)]
 pub struct Part<'a> {
     pub(crate) words: *const u64,

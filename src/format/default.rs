@@ -2,8 +2,9 @@
 
 //! pfm_default: perfmon2's default format, `include/uapi/linux/perfmon_dfl_smpl.h`.
 //!
-//! Entries are appended until the buffer is full. A full buffer queues a message and masks the
-//! context until `PERFMON_RESTART`.
+//! Entries are appended until the buffer is full. When the buffer is full, the context is masked,
+//! that is, counts nothing until `PERFMON_RESTART`. A message is queued if the PMD (data register)
+//! that overflowed has the flag `PFM_REGFL_OVFL_NOTIFY`.
 
 use kernel::prelude::*;
 use perfcounters::description::{

@@ -3,7 +3,7 @@
 //! pfm_nway: several buffers that are filled in turn (`include/uapi/linux/perfmon_formats.h`).
 //!
 //! While one buffer is read the next buffer is filled, so that no samples are missed. The context
-//! is masked only when all buffers are full.
+//! is masked, that is, counts nothing until `PERFMON_RESTART`, only when all buffers are full.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -71,7 +71,8 @@ impl Format for Nway {
         buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
         let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
         buffer.set(THROTTLED, throttled);
-        // Another counter overflowed together with the one that filled the last buffer.
+        // All buffers are full: another counter overflowed together with the counter that filled
+        // the last buffer.
         if buffer.get(NR_FULL) >= nr {
             return DO_MASK;
         }

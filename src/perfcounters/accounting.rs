@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Process accounting: its settings and its readers. The probes are in [`crate::probes`], the
-//! arithmetic is in `engine::accounting`.
+//! arithmetic is in `ppa_rules`.
 
-use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::pr_warn_once;
 use kernel::prelude::*;
+use ppa_rules::NR_CPU_VALUES;
 
 use crate::costs::SelfStat;
 use crate::cpu_stats::{self, CpuStats};
@@ -22,14 +22,14 @@ use crate::sys::records::TaskRecord;
 use crate::sys::sched::{self, NoPreempt};
 use crate::sys::{costs, cpu};
 
-/// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions are those
-/// of living tasks.
+/// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions belong to
+/// the records of living tasks.
 const ENDED_POSITION: u64 = 1 << 62;
 /// The position of a reader for which the records of ended tasks were moved to `unread`. The reader
-/// gets only these records. Records of tasks that end later are left for the reader's next pass, or
-/// the present pass might never end.
+/// gets only the records in `unread`. Records of tasks that end later are left for the reader's
+/// next pass, because otherwise the present pass might never end.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
-/// Bit of the flags of `PPA_GETINFO`: `PPA_UNSTABLE`.
+/// The bit `PPA_UNSTABLE` in the flags of `PPA_GETINFO`.
 const UNSTABLE: u32 = 8;
 /// Maximum number of tasks that one read returns.
 const MAX_TASKS_PER_READ: usize = 256;
@@ -37,7 +37,7 @@ const MAX_TASKS_PER_READ: usize = 256;
 /// the pass before missed.
 const MAX_ATTACH_PASSES: u32 = 10;
 /// Maximum number of attempts to read values that are being changed, 1 ms apart. A change may take
-/// long if the virtual CPU that makes it is preempted.
+/// long if the virtual CPU that makes the change is preempted.
 pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
 
 /// Returns `ENODATA` (the task is not accounted). The kernel crate has no constant for this errno.
@@ -58,7 +58,8 @@ pub(crate) struct AccountingConfig {
 }
 
 impl AccountingConfig {
-    /// Checks the four values. Invalid values are reported in the kernel log.
+    /// Checks the four values of `kernel.ppa` or of a `ppactl` file. Invalid values are reported in
+    /// the kernel log.
     ///
     /// # Errors
     ///
@@ -151,8 +152,8 @@ impl Accounting {
         ppa::wait_for_frees();
     }
 
-    /// Stops accounting if it is switched off for all tasks, no task is accounted individually, and
-    /// all records were read.
+    /// Stops accounting if accounting is switched off for all tasks, no task is accounted
+    /// individually, and all records were read.
     pub(crate) fn stop_if_done(&mut self) {
         let is_done = |accounts: &AccountingState| {
             accounts.nr_tasks.load_relaxed() == 0 && accounts.nr_ended.load_relaxed() == 0
@@ -168,8 +169,8 @@ impl Accounting {
         if self.cpu_stats.is_none() {
             match CpuStats::new() {
                 Ok(totals) => self.cpu_stats = Some(totals),
-                // The names are in use, or all instance numbers are taken. Accounting works without
-                // the instances.
+                // The names of the instances are in use, or all instance numbers are taken.
+                // Accounting works without the instances.
                 Err(error) if error != ENOMEM => pr_notice!(
                     "cannot add accounting counters (error {}); accounting runs without them\n",
                     error.to_errno()
@@ -180,7 +181,7 @@ impl Accounting {
         Ok(())
     }
 
-    /// Starts accounting, for all tasks or for those with entries.
+    /// Starts accounting, for all tasks or only for the tasks with an entry in `/proc/ppa`.
     pub(crate) fn start(&mut self) -> Result {
         self.create_cpu_stats()?;
         let AccountingConfig {
@@ -209,13 +210,13 @@ impl Accounting {
         self.probes = Some(probes);
         proc::queue_publisher(cpu_stats::PERIOD_MS);
         // A task with an entry may have exited before the exit probe was attached. The worker
-        // removes the entry of such a task.
+        // removes the entries of tasks that have exited.
         proc::queue_worker();
         Ok(())
     }
 
     /// Stops accounting and starts it again with the current settings. If accounting cannot be
-    /// started, it is switched off.
+    /// started, accounting is switched off.
     fn restart(&mut self) -> Result {
         self.stop();
         if !self.config.on && self.entries.is_empty() {
@@ -234,8 +235,9 @@ impl Accounting {
     }
 }
 
-/// Creates records for tasks that have none. Returns the number of tasks that got one. Sets
-/// `refused` to the number of tasks that got none: their user is at its limit, or memory is short.
+/// Creates records for tasks that have no record, and returns the number of these records. Sets
+/// `refused` to the number of tasks that got no record because their user is at its limit or memory
+/// is short.
 fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result<usize> {
     let (mut missing, mut added) = (0usize, 0usize);
     *refused = 0;
@@ -254,15 +256,16 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
         if let Some(mut record) = blanks.pop() {
             if record.fill(task).is_err() {
                 *refused = refused.wrapping_add(1);
-                // Not freed inside the RCU read-side critical section.
+                // Keep the record, because it must not be freed inside the RCU read-side critical
+                // section.
                 let _ = blanks.push_within_capacity(record);
                 return;
             }
             added = added.wrapping_add(1);
             record.words.begin(false, latencies, accounts.clock.now());
             if let Some(rejected) = accounts.insert_running(record, task) {
-                // A record must not be freed inside the RCU read-side critical section. Put it
-                // back: the slot in `blanks` from which it was taken is free.
+                // A record must not be freed inside the RCU read-side critical section. Put the
+                // record back into `blanks`, in which the slot of the record is free.
                 let _ = blanks.push_within_capacity(rejected);
             }
         }
@@ -270,8 +273,8 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
     Ok(added)
 }
 
-/// Reads or writes the four values of `kernel.ppa`. A write is `EPERM` without `CAP_PERFMON`; see
-/// [`AccountingConfig::new`] for other errors.
+/// Reads or writes the four values of `kernel.ppa`. A write fails with `EPERM` without
+/// `CAP_PERFMON`; see [`AccountingConfig::new`] for other errors.
 pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     if write {
         access::may_account()?;
@@ -307,8 +310,8 @@ pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     Ok(())
 }
 
-/// Reads or writes `kernel.ppa_levels`. A write is `EPERM` without `CAP_PERFMON`, and `EINVAL` for
-/// an invalid value.
+/// Reads or writes `kernel.ppa_levels`. A write fails with `EPERM` without `CAP_PERFMON`, and with
+/// `EINVAL` for an invalid value.
 pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
     if write {
         access::may_account()?;
@@ -395,7 +398,7 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
             add(user, bytes)?;
             place = next;
         }
-        // Records are removed from the list only with `ACCOUNTING` held.
+        // `ACCOUNTING` is held, so no record is removed from the list during the walk.
         let mut done = Ok(());
         accounts.ended.each(|record| {
             if done.is_ok() {
@@ -410,9 +413,9 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
     Ok(users)
 }
 
-/// Returns the values of at most `most` tasks from the position `at` on: first of living tasks,
-/// then of ended tasks. Records of ended tasks are kept until [`free_delivered`] is called. Returns
-/// `ENODATA` if accounting is off.
+/// Returns the values of at most `most` tasks from the position `at` on: first the values of living
+/// tasks, then the values of ended tasks. Records of ended tasks are kept until [`free_delivered`]
+/// is called. Returns `ENODATA` if accounting is off.
 pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats>> {
     let most = most.min(MAX_TASKS_PER_READ);
     let mut found = KVVec::with_capacity(most, GFP_KERNEL)?;
@@ -434,7 +437,8 @@ pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats
                 }
             }
         };
-        // The record is being changed. Sleep, because the task that changes it may need this CPU.
+        // If the record is being changed, sleep: the task that changes the record may need this
+        // CPU.
         if told.is_none() && next != ENDED_POSITION && tries < MAX_READ_ATTEMPTS {
             tries = tries.wrapping_add(1);
             ppa::pause();
@@ -483,8 +487,8 @@ pub(crate) fn free_delivered(told: &[TaskStats]) {
         probes: on, unread, ..
     } = &mut *all;
     for told in told.iter().filter(|told| told.has_ended()) {
-        // Search the record from the end of `unread`. The record need not be the last one, because
-        // other readers may add records at the same time.
+        // Search for the record from the end of `unread`. The record need not be the last record in
+        // `unread`, because other readers may add records at the same time.
         let is_it = |place: &&mut Option<KBox<TaskRecord>>| {
             place.as_ref().is_some_and(|record| told.is_for(record))
         };
@@ -508,7 +512,8 @@ pub(crate) fn free_delivered(told: &[TaskStats]) {
 /// # Errors
 ///
 /// `ESRCH` if the task does not exist, `EPERM` if the caller may not watch the task, `ENODATA` if
-/// the task is not accounted, `EAGAIN` if its values changed during each attempt to read them.
+/// the task is not accounted, `EAGAIN` if the values of the task changed during each attempt to
+/// read them.
 pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     let task = sched::find(pid).ok_or(ESRCH)?;
     access::may_read(&task)?;
@@ -530,9 +535,9 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     Err(EAGAIN)
 }
 
-/// Calls `each` with the values of each CPU number below `nr_cpu_ids`. While accounting is off,
-/// only the idle time has a value, which the kernel has measured. Returns `EAGAIN` if the values of
-/// a CPU changed during each attempt to read them.
+/// Calls `each` with the values of each CPU number below `nr_cpu_ids`. While accounting is off, the
+/// idle time is the value that the kernel has measured, and the other values are 0. Returns
+/// `EAGAIN` if the values of a CPU changed during each attempt to read them.
 pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     let all = ACCOUNTING.lock();
     let khz = u64::from(ppa::Clock::choose().khz);
@@ -576,8 +581,8 @@ pub(crate) fn cpu_hotplug(here: bool) {
     }
 }
 
-/// Notes that the machine is being suspended (`suspend`), or has resumed. The time in between is
-/// not counted.
+/// Records that the machine is being suspended (`suspend`), or has resumed. The time from suspend
+/// to resume is not counted.
 ///
 /// Context: on the only CPU that is online, interrupts off.
 pub(crate) fn suspend_or_resume(suspend: bool) {
@@ -597,8 +602,7 @@ pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
     all.stop();
     all.cpu_stats = None;
-    // If accounting could not be started, stop() has not waited until its records were freed: wait
-    // here.
+    // Wait until the task records were freed. stop() waits only if accounting is on.
     ppa::wait_for_frees();
 }
 

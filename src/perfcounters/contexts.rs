@@ -3,24 +3,24 @@
 //! Monitoring contexts: virtual PMU registers for one thread or one CPU.
 //!
 //! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While the context counts, its
-//! active event set is *in the PMU* of at most one CPU, which [`State::cpu`] names. `State::cpu`
-//! changes only on that CPU, with interrupts off and the context's lock held, together with the
-//! per-CPU words `loaded` and `counting` of [`crate::sys::sched`]. Code that needs current values
-//! takes the context's lock, on the CPU whose PMU holds the registers: see [`Context::with_state`].
+//! active event set is *in the PMU* of at most one CPU: the registers of this CPU's PMU hold the
+//! values of the set. [`State::cpu`] is the number of this CPU. `State::cpu` is written only on
+//! that CPU, with interrupts off and the context's lock held. The per-CPU words `loaded` and
+//! `counting` of [`crate::sys::sched`] are written together with `State::cpu`. Code that needs
+//! current register values takes the context's lock on the CPU whose PMU holds the registers: see
+//! [`Context::with_state`].
 //!
-//! A hardware counter is 0 unless a context in this CPU's PMU uses it, so no thread sees the count
-//! of another thread. Values that perf left in the PMU of a CPU are cleared when the first context
-//! is programmed on that CPU (`session::reset_pmu_once`), so reserving the PMU interrupts no CPU.
+//! A hardware counter is 0 unless a context that is in the PMU of its CPU uses the counter.
+//! Therefore RDPMC does not show a thread the count of another thread. Values that perf left in the
+//! PMU of a CPU are cleared when the first context is programmed into this PMU
+//! (`session::reset_pmu_once`). Reserving the PMU therefore interrupts no CPU.
 //!
 //! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
-//! lock. The scheduler probes take the context's lock under a run-queue lock, so no run-queue lock
-//! is taken under the context's lock. CPU hotplug callbacks must not take `SESSION`: attaching
-//! probes under `SESSION` waits for hotplug.
+//! lock. The scheduler probes take the context's lock under a run-queue lock. Code that holds the
+//! context's lock must therefore not take a run-queue lock, for example by waking a task. CPU
+//! hotplug callbacks must not take `SESSION`, because code that attaches probes with `SESSION` held
+//! waits for CPU hotplug.
 
-use engine::claims::RegisterMask;
-use engine::context::Error;
-use engine::pmu::Scope;
-use engine::selfpage;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
 use kernel::new_mutex;
@@ -29,6 +29,10 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::{Arc, Mutex};
 use kernel::task::Task;
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::error::Error;
+use perfmon_rules::register_map::Scope;
+use protocols::self_page;
 
 use crate::costs::SelfStat;
 use crate::cpu_kinds::Elsewhere;
@@ -50,7 +54,7 @@ use crate::target::Target;
 
 /// The mutable state of a [`Context`], protected by its lock.
 pub(crate) struct State {
-    /// The active event set: the one that is programmed while the context is in a PMU.
+    /// The active event set, which is programmed while the context is in a PMU.
     pub(crate) set: KBox<Set>,
     /// The inactive event sets, the order of all sets, and whether a switch to the next set is due.
     pub(crate) sets: Sets,
@@ -58,15 +62,18 @@ pub(crate) struct State {
     pub(crate) target: Target,
     /// The thread of the last attach. Cleared by `PERFMON_UNLOAD`, not when the thread exits.
     pub(crate) thread: Option<ARef<Task>>,
-    /// Set by `PERFMON_START`: the context counts whenever its target runs, unless it is masked.
+    /// Set by `PERFMON_START`. While `started` is set, the context counts whenever its target runs,
+    /// unless the context is masked until `PERFMON_RESTART`.
     pub(crate) started: bool,
-    /// The CPU whose PMU holds the registers; `None` while they are in memory only.
+    /// The CPU whose PMU holds the register values; `None` while the values are in memory only.
     pub(crate) cpu: Option<u32>,
-    /// The CPUs on which the context can count, and the run time of its thread on other CPUs.
+    /// The CPUs on which the context can count, and the run time of the context's thread on other
+    /// CPUs.
     pub(crate) elsewhere: Elsewhere,
-    /// A register could not be accessed. The notifier's irq_work ends the context.
+    /// An access to a PMU register has failed. The notifier's irq_work ends the context.
     pub(crate) broken: bool,
-    /// The hardware registers that the context has claimed. Written with `SESSION` also held.
+    /// The hardware registers that the context has claimed. Code that writes this field holds both
+    /// `SESSION` and the context's lock.
     pub(crate) claims: RegisterMask,
     /// The self page (`struct perfmon_self`), allocated when it is first mapped.
     page: Option<Page>,
@@ -78,11 +85,12 @@ pub(crate) struct State {
     pub(crate) thread_entry: Option<ThreadEntry>,
     /// The process that attached the context, whose permission to stop the thread is checked.
     pub(crate) loader: Option<Process>,
-    /// The permission to watch the thread; `None` if it cannot be lost.
+    /// The permission to watch the thread; `None` if this permission cannot be lost.
     pub(crate) permission: Option<Permission>,
-    /// The permission must be checked again; the notifier's irq_work queues a worker for the check.
+    /// True if the permission to watch the thread must be checked again. The notifier's irq_work
+    /// then queues a worker for the check.
     pub(crate) recheck_pending: bool,
-    /// `PERFMON_LOAD` is attaching the context and has released `SESSION` meanwhile.
+    /// Set while `PERFMON_LOAD` attaches the context to a CPU and has released `SESSION`.
     pub(crate) loading: bool,
     /// References that keep the modules of the PMU descriptions loaded.
     pins: pmu::Pins,
@@ -98,8 +106,9 @@ const OVERHEAD_BYTES: usize = 2048;
 /// A monitoring context, which belongs to an open `/dev/perfmon` file.
 #[pin_data]
 pub(crate) struct Context {
-    /// Wakes readers and defers work. Declared first, and so dropped first: the drop cancels the
-    /// timer and the work, and waits for their callbacks, which use the other fields.
+    /// Wakes readers and defers work. `notifier` is the first field, so it is dropped first. The
+    /// drop cancels the timer and the work, and waits for their callbacks, which use the other
+    /// fields.
     pub(crate) notifier: Notifier,
     scope: Scope,
     /// The creator was allowed to monitor the kernel: samples may contain kernel addresses.
@@ -112,11 +121,13 @@ pub(crate) struct Context {
     pub(crate) registers: Arc<pmu::Registers>,
     /// The bytes that are charged to the creator of this context.
     pub(crate) charge: Charge,
-    /// The creator's PID namespace, whose PIDs and TIDs samples and messages contain.
+    /// The creator's PID namespace. The PIDs and TIDs in samples and messages are those of this
+    /// namespace.
     pub(crate) ns: ARef<PidNamespace>,
-    /// MSR of the global control; 0 if the PMU has none.
+    /// Address of the MSR that enables all counters (global control); 0 if the PMU has no such MSR.
     global_ctrl: u64,
-    /// Held while memory for registers and sets is allocated, as the only lock.
+    /// Held while memory for registers and event sets is allocated. No other lock of this module is
+    /// held during the allocation.
     #[pin]
     pub(crate) alloc_lock: Mutex<()>,
     #[pin]
@@ -147,7 +158,7 @@ pub(crate) struct ContextConfig {
     pub(crate) buffer: Option<(Buffer, Arc<SamplingMemory>)>,
 }
 
-/// Returns the global-control bits of all counters in use on this CPU. Interrupts off.
+/// Returns the global-control bits of all counters in use on this CPU. Called with interrupts off.
 #[inline]
 pub(crate) fn counting_bits() -> u64 {
     sched::counting(Scope::Thread) | sched::counting(Scope::System)
@@ -214,7 +225,8 @@ sampling_memory:                    areas,
     }
 
     /// Frees a detached context whose file is closed. The buffer and the references to descriptions
-    /// are freed at once. A worker frees the context after an RCU grace period: a probe may use it.
+    /// are freed at once. A worker frees the context after an RCU grace period, because a probe may
+    /// still use the context.
     pub(crate) fn close(self: Arc<Self>) {
         let given = {
             let mut state = self.state.lock();
@@ -241,9 +253,10 @@ sampling_memory:                    areas,
         &self.registers
     }
 
-    /// Programs the active event set into this CPU's PMU. Interrupts off; the context is in no PMU.
-    /// Start values are written first and counters are enabled last, so that no counter counts from
-    /// an old value. If a register cannot be written, the context is removed from the PMU and ends.
+    /// Programs the active event set into this CPU's PMU. Called with interrupts off, while the
+    /// context is in no PMU. Start values are written first and counters are enabled last, so that
+    /// no counter counts from an old value. If a register cannot be written, the context is removed
+    /// from the PMU and ends.
     #[inline]
     pub(crate) fn load_pmu(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -272,7 +285,7 @@ sampling_memory:                    areas,
         }
         sched::set_counting(self.scope, program.global);
         // A set without hardware counters does not write the global control, which perf may be
-        // using. In an NMI counting is stopped; the NMI handler enables it at its end.
+        // using. In an NMI the counters are disabled; the NMI handler enables them at its end.
         if self.global_ctrl != 0 && program.global != 0 && !sched::in_nmi() {
             there &= self.enable_counters();
         }
@@ -283,8 +296,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Writes [`counting_bits`] to the global control, and again if an NMI changed them meanwhile.
-    /// Returns false if the register cannot be written.
+    /// Writes [`counting_bits`] to the global control. Repeats the write if an NMI has changed the
+    /// bits meanwhile. Returns false if the register cannot be written.
     #[inline]
     fn enable_counters(&self) -> bool {
         loop {
@@ -296,7 +309,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Stops a context that uses a register that this CPU lacks. The irq_work ends it. Any context.
+    /// Stops a context that uses a register which this CPU lacks. The notifier's irq_work then ends
+    /// the context. May be called in an NMI.
     #[cold]
     fn stop_broken(&self, state: &mut State) {
         state.started = false;
@@ -304,8 +318,8 @@ sampling_memory:                    areas,
         self.notifier.queue_work();
     }
 
-    /// Programs the context into this CPU's PMU if it is started, in no PMU and not masked, and
-    /// this CPU has its registers. Interrupts off.
+    /// Programs the context into this CPU's PMU if the context is started, in no PMU and not
+    /// masked, and if this CPU has the context's registers. Called with interrupts off.
     #[inline]
     pub(crate) fn load_pmu_if_active(&self, state: &mut State) {
         if state.started && state.cpu.is_none() && !state.sampling.masked && self.fits_cpu(state) {
@@ -314,7 +328,7 @@ sampling_memory:                    areas,
     }
 
     /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event
-    /// set if a switch is due. Interrupts off; the context is in this CPU's PMU.
+    /// set if a switch is due. Called with interrupts off, while the context is in this CPU's PMU.
     #[inline]
     fn unload_pmu(&self, state: &mut State) {
         self.save_pmu(state);
@@ -322,7 +336,7 @@ sampling_memory:                    areas,
             self.sync_virtual(state);
         }
         self.deliver_overflows(state, None);
-        // The run of the set may be over before the timer could expire.
+        // The time of the set's run may be over although the timer has not expired yet.
         if state.sets.due || state.set.runs.remaining(0) == Some(0) {
             if !state.sets.due {
                 costs::count(SelfStat::SetSwitchLate);
@@ -332,17 +346,19 @@ sampling_memory:                    areas,
     }
 
     /// Stops the counters, adds their increments to the PMDs in memory, and sets the counters to 0.
-    /// Overflows are noted; [`unload_pmu`](Self::unload_pmu) delivers them. Interrupts off.
+    /// Records overflows as pending; [`unload_pmu`](Self::unload_pmu) delivers pending overflows.
+    /// Called with interrupts off.
     #[inline]
     pub(crate) fn save_pmu(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
         if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
-            // In an NMI counting is stopped; the NMI handler enables it at its end.
+            // In an NMI the counters are disabled; the NMI handler enables them at its end.
             if !sched::in_nmi() {
                 self.enable_counters();
             }
         }
-        // Disable each counter even if there is a global control: perf writes it for PT and BTS.
+        // Disable each counter even if the PMU has a global control, because perf writes the global
+        // control when it uses PT or BTS.
         for control in state.set.registers.program.controls() {
             msr::write(control.address, control.off);
         }
@@ -370,8 +386,9 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Updates all values. If the context is in a PMU, which must be this CPU's, delivers overflows
-    /// and rearms the counters. Returns the number of PMDs that overflowed.
+    /// Updates the values of all PMDs (data registers). If the context is in a PMU, which must be
+    /// this CPU's PMU, delivers overflows and rearms the counters. Returns the number of PMDs that
+    /// overflowed.
     pub(crate) fn sync_and_deliver(&self, state: &mut State) -> u32 {
         self.sync(state);
         let mut told = 0;
@@ -384,7 +401,8 @@ sampling_memory:                    areas,
         told
     }
 
-    /// Updates all values. Overflows are noted but not delivered.
+    /// Updates the values of all PMDs (data registers). Overflows are recorded as pending but not
+    /// delivered.
     #[inline(always)]
     pub(crate) fn sync(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -404,7 +422,7 @@ sampling_memory:                    areas,
     }
 
     /// Calls [`sync_and_deliver`](Self::sync_and_deliver) if the context is in this CPU's PMU.
-    /// Interrupts off.
+    /// Called with interrupts off.
     pub(crate) fn sync_if_local(&self) -> u32 {
         let mut state = self.state.lock();
         match state.cpu == Some(sched::this_cpu()) {
@@ -423,8 +441,8 @@ sampling_memory:                    areas,
         state.started = false;
     }
 
-    /// Programs the context into this CPU's PMU if it is started and attached to `target`, which
-    /// runs on this CPU. Interrupts off.
+    /// Programs the context into this CPU's PMU if the context is started and attached to `target`,
+    /// which runs on this CPU. Called with interrupts off.
     #[inline]
     pub(crate) fn sched_in(&self, target: Target) {
         let mut state = self.state.lock();
@@ -444,8 +462,9 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Calls a function with the locked state, on [`State::required_cpu`] or, if that is `None`, on
-    /// this CPU. Process context.
+    /// Calls a function with the locked state. The function runs on the CPU
+    /// [`State::required_cpu`], or on this CPU if `required_cpu` is `None`. Called in process
+    /// context.
     pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut State)) {
         loop {
             let elsewhere = {
@@ -458,7 +477,8 @@ sampling_memory:                    areas,
             let mut done = false;
             sched::call_on(elsewhere, &mut || {
                 let mut state = self.state.lock();
-                // The thread may have been switched out or have moved to another CPU meanwhile.
+                // The thread may have been switched out or have moved to another CPU since
+                // `elsewhere` was read.
                 if state
                     .required_cpu()
                     .is_none_or(|cpu| cpu == sched::this_cpu())
@@ -501,18 +521,19 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Starts the context: it counts whenever its target runs.
+    /// Starts the context: from now on the context counts whenever its target runs.
     pub(crate) fn start_counting(&self, state: &mut State) {
-        // Time that the thread ran before the start on CPUs without the registers is not reported.
+        // Discard the time that the thread has run, before the start, on CPUs that lack registers.
         self.sync_elsewhere(state);
         self.start_virtual(state);
         state.started = true;
         self.sync_elsewhere(state);
     }
 
-    /// Starts counting with the set `set`, or the active set. Returns `EINVAL` if the context is
-    /// detached or has no such set, `ESRCH` if its target has ended, `EBUSY` if the caller is on
-    /// another CPU or the set cannot be changed before `PERFMON_RESTART`.
+    /// Starts counting with the event set `set`, or with the active event set if `set` is `None`.
+    /// Returns `EINVAL` if the context is detached or has no such set, `ESRCH` if its target has
+    /// ended, `EBUSY` if the caller is on another CPU or the set cannot be changed before
+    /// `PERFMON_RESTART`.
     pub(crate) fn start(&self, set: Option<u16>) -> Result {
         let mut done = Ok(Target::Detached);
         self.try_with_state(&mut |state| {
@@ -540,7 +561,8 @@ sampling_memory:                    areas,
         Ok(())
     }
 
-    /// Stops counting. Returns `EINVAL` if the context is detached, `EBUSY` on another CPU.
+    /// Stops counting. Returns `EINVAL` if the context is detached, `EBUSY` if the context is
+    /// attached to another CPU.
     pub(crate) fn stop(&self) -> Result {
         let mut done = Ok(());
         self.try_with_state(&mut |state| {
@@ -576,8 +598,9 @@ sampling_memory:                    areas,
         Ok(frame)
     }
 
-    /// Counts a mapping of the self page by the caller's process. Returns `EACCES` if the thread
-    /// belongs to another process, `EBUSY` while another process maps the page.
+    /// Increments the number of mappings of the self page, for a mapping by the caller's process.
+    /// Returns `EACCES` if the thread belongs to another process, `EBUSY` while another process
+    /// maps the page.
     pub(crate) fn map_self_page(&self) -> Result {
         let mut state = self.state.lock();
         let memory = sched::current_mm();
@@ -593,13 +616,14 @@ sampling_memory:                    areas,
         Ok(())
     }
 
-    /// Counts the copy of a mapping of the self page, for example when a mapping is moved.
+    /// Increments the number of mappings of the self page when a mapping is copied, for example
+    /// because it is moved.
     pub(crate) fn copy_mapping(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_add(1);
     }
 
-    /// Uncounts a mapping of the self page that was closed.
+    /// Decrements the number of mappings of the self page when a mapping is closed.
     pub(crate) fn unmap_self_page(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_sub(1);
@@ -632,7 +656,7 @@ impl State {
         Some(left.max(self.sets.earliest_switch.saturating_sub(now)))
     }
 
-    /// Returns the CPU on which the state must be accessed; `None` if any CPU may access it.
+    /// Returns the CPU on which the state must be accessed; `None` if any CPU may access the state.
     fn required_cpu(&self) -> Option<u32> {
         match self.target {
             Target::Cpu(cpu) => Some(cpu),
@@ -640,7 +664,8 @@ impl State {
         }
     }
 
-    /// Updates the self page if it exists. `counted`: the context was in a PMU until now.
+    /// Updates the self page if it exists. `counted` says whether the context was in a PMU until
+    /// now.
     #[inline(always)]
     pub(crate) fn update_self_page(&mut self, counted: bool) {
         if self.page.is_some() {
@@ -664,9 +689,9 @@ impl State {
             self.mapped.rdpmc && self.mapped.mm == sched::current_mm() && msr::is_rdpmc_enabled(),
         ) {
             (None, _) => (0, 0),
-            (Some(_), false) => (selfpage::COUNTING, 0),
+            (Some(_), false) => (self_page::COUNTING, 0),
             (Some(_), true) => {
-                let flags = selfpage::COUNTING | selfpage::RDPMC;
+                let flags = self_page::COUNTING | self_page::RDPMC;
                 (flags, sched::thread_pointer())
             }
         };

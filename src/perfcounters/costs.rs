@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about this module itself: instances `perfcounters/...` of the counter pages, and
-//! files with the same numbers in debugfs. The numbers start at 0 when the module is loaded.
+//! Statistics about this module itself. Programs read the statistics as instances
+//! `perfcounters/...` of the counter pages, or from files in debugfs. The statistics start at 0
+//! when the module is loaded.
 //!
 //! `sys::costs` updates the statistics. Counting an event takes a load and an add instruction.
 //! Measuring a time also takes two reads of the time stamp counter.
@@ -14,7 +15,8 @@ use kernel::prelude::*;
 use crate::provider::{Instance, InstanceSpec};
 use crate::sys::costs::{self, File};
 
-/// The statistics, each of which is an instance. [`LIST`] has the statistics in the same order.
+/// The statistics of the module. Each statistic is an instance of the counter pages. [`LIST`] has
+/// the statistics in the same order.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub(crate) enum SelfStat {
@@ -239,7 +241,7 @@ impl SelfStats {
     }
 }
 
-/// Creates the debugfs files of a CPU that has come online. Process context.
+/// Creates the debugfs files of a CPU that has come online. Called in process context.
 pub(crate) fn cpu_online(cpu: u32) {
     costs::show(cpu, &FILES);
 }

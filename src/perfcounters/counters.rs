@@ -2,10 +2,10 @@
 
 //! The implementation of `perf_add()` and `perf_del()`, on the one registry of counter instances.
 
-use engine::error::Error::UpdatesInFlight;
-use engine::layout::{Layout, MAX_PAGES_PER_CHUNK};
-use engine::registry::Registry;
-use engine::spec::Spec;
+use counters_rules::error::Error::UpdatesInFlight;
+use counters_rules::layout::{Layout, MAX_PAGES_PER_CHUNK};
+use counters_rules::registry::Registry;
+use counters_rules::spec::Spec;
 use kernel::prelude::*;
 use kernel::str::{BStr, CStr};
 
@@ -31,11 +31,11 @@ impl RegistryGuard {
             pr_err!("pages_per_chunk={pages_per_chunk}: must be 1 to {MAX_PAGES_PER_CHUNK}\n");
             EINVAL
         })?;
-        if cpu::nr_cpu_ids() > engine::abi::MAX_CPUS {
+        if cpu::nr_cpu_ids() > counters_rules::abi::MAX_CPUS {
             pr_err!(
                 "{} possible CPUs: at most {} are supported\n",
                 cpu::nr_cpu_ids(),
-                engine::abi::MAX_CPUS
+                counters_rules::abi::MAX_CPUS
             );
             return Err(ERANGE);
         }
@@ -55,7 +55,7 @@ impl Drop for RegistryGuard {
     }
 }
 
-fn to_errno(error: engine::error::Error) -> Error {
+fn to_errno(error: counters_rules::error::Error) -> Error {
     Error::from_errno(error.errno().wrapping_neg())
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
                 refused => break refused,
             }
         };
-        // Wait without the lock, so that other callers of perf_add() need not wait.
+        // Wait without the lock of the registry, so that other callers of perf_add() need not wait.
         death.wait();
     };
     match added {
@@ -97,7 +97,7 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
 }
 
 /// Logs why an instance cannot be added, and returns the negative errno.
-pub(crate) fn log_refused(name: &[u8], error: engine::error::Error) -> i32 {
+pub(crate) fn log_refused(name: &[u8], error: counters_rules::error::Error) -> i32 {
     let name = BStr::from_bytes(name);
     log(
         LogKind::Add,

@@ -9,11 +9,11 @@
 //! comparison. Registers are compared only after a move to a CPU of another kind.
 //!
 //! A thread's context is not loaded into the PMU of a CPU that lacks one of the context's
-//! registers, so it does not count on that CPU. `PERFMON_STATUS` reports for how long it did not
-//! count, and `PERFMON_REGFL_SHORT` marks its counters.
+//! registers, so the context does not count on that CPU. `PERFMON_STATUS` reports for how long the
+//! context did not count, and `PERFMON_REGFL_SHORT` marks the counters of the context.
 
-use engine::claims::RegisterMask;
-use engine::pmu::Register;
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::register_map::Register;
 
 use crate::contexts::{Context, State};
 use crate::sys::pmu::Description;
@@ -56,7 +56,7 @@ impl CpuKind {
         }
     }
 
-    /// Returns the `id` of the CPUs that are of this kind; `None` if no CPU is.
+    /// Returns the `id` of the CPUs that are of this kind; `None` if no CPU is of this kind.
     pub(crate) fn find_id(&self) -> Option<u32> {
         let like = |other: &Self| other.id != 0 && Self { id: 0, ..*other } == *self;
         iter().map(|(_, kind)| kind).find(like).map(|kind| kind.id)
@@ -120,8 +120,8 @@ pub(crate) struct Elsewhere {
     /// The `id` of the last kind of CPU that was found to have all registers in `required`; `None`
     /// if unknown.
     fitting_kind: Option<u32>,
-    /// The run time of the context's thread up to which `time` is complete; `None` unless the
-    /// thread is on a CPU that lacks registers.
+    /// The run time of the context's thread when `time` was last updated; `None` unless the thread
+    /// is on a CPU that lacks registers.
     run_time_before: Option<u64>,
     /// Nanoseconds that the thread ran on CPUs that lack registers while the context was started.
     time: u64,
@@ -176,15 +176,16 @@ pub(crate) fn can_count(uses: &RegisterMask, core: u32, cpu: Option<u32>) -> boo
 }
 
 impl Context {
-    /// Returns whether this CPU has the core type and all registers of the context. Interrupts off.
+    /// Returns whether this CPU has the core type and all registers of the context. Called with
+    /// interrupts off.
     #[inline]
     pub(crate) fn fits_cpu(&self, state: &mut State) -> bool {
         state.elsewhere.fitting_kind == Some(sched::cpu_kind_id()) || self.update_fit(state)
     }
 
-    /// Compares the context's registers with those of this CPU, after a move to a CPU of another
-    /// kind or a write of registers. If this CPU lacks some of them, the run time of the thread is
-    /// added to [`Elsewhere::time`] from now on.
+    /// Compares the context's registers with the registers of this CPU, after a move to a CPU of
+    /// another kind or a write of registers. If this CPU lacks some of the context's registers, the
+    /// run time of the thread is added to [`Elsewhere::time`] from now on.
     #[cold]
     fn update_fit(&self, state: &mut State) -> bool {
         let kind = sched::cpu_kind(sched::this_cpu());
@@ -200,8 +201,9 @@ impl Context {
             return true;
         }
         state.elsewhere.fitting_kind = None;
-        // If the thread was on a CPU that lacks registers before, its values are marked as short
-        // already, unless they were written since.
+        // `run_time_before` is set if an earlier call has found a CPU that lacks registers. That
+        // call has marked the values of the context as short, but user space may have written the
+        // values since.
         let is_new = state.elsewhere.run_time_before.is_none();
         if is_new {
             state.elsewhere.run_time_before = Some(Self::run_time(state));

@@ -4,17 +4,17 @@
 //! read the counter pages, such as `pfc` and the exporters for PCP and OpenMetrics.
 //!
 //! A worker copies the values of all CPUs every [`PERIOD_MS`] milliseconds. The worker reads the
-//! words of a CPU without an IPI, so it does not disturb that CPU. The values of an idle CPU are
-//! current as well.
+//! words of a CPU without an IPI, so the worker does not disturb that CPU. The values of an idle
+//! CPU are current as well.
 //!
 //! The instances are added when accounting is first started, and exist until the module is
 //! unloaded. When accounting is stopped and started again, the instances continue from their old
 //! values.
 
-use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
+use ppa_rules::NR_CPU_VALUES;
 
 use crate::driver::{Instance, Kind, Spec, Unit};
 use crate::probes::AccountingState;
@@ -114,12 +114,12 @@ impl CpuStats {
         Ok(Self { instances, last })
     }
 
-    /// Adds the increments of all values since the last call to the instances. Calls must not
+    /// Adds to each instance the increment of its value since the last call. Calls must not
     /// overlap.
     pub(crate) fn publish(&mut self, accounts: &AccountingState) {
         for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
             let words = accounts.cpu(cpu);
-            // If a CPU is just updating its values, the next call reads them.
+            // The values of a CPU that is updating them now are read by the next call.
             let Some(mut values) =
                 words.and_then(|w| w.values(ppa::is_online(cpu), || accounts.clock.now_ordered()))
             else {

@@ -32,7 +32,7 @@ pub(crate) enum FormatId<'a> {
 fn is_valid_name(name: &CStr) -> bool {
     let letter = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
     let bytes = name.to_bytes();
-    !bytes.is_empty() && bytes.len() < engine::calls::FORMAT_NAME && bytes.iter().all(letter)
+    !bytes.is_empty() && bytes.len() < perfmon_rules::abi::FORMAT_NAME && bytes.iter().all(letter)
 }
 
 /// Registers a format. An invalid format is reported in the kernel log.
@@ -62,7 +62,8 @@ pub(crate) fn unregister(raw: *const RawFormat) {
     let mut formats = FORMATS.lock();
     if let Some(place) = formats.0.iter().position(|f| f.is(raw)) {
         let _ = formats.0.remove(place);
-        // `FORMATS` is a static, which is never dropped: free the memory with the last format.
+        // Free the memory of the list with the last format, because `FORMATS` is a static, which is
+        // never dropped.
         if formats.0.is_empty() {
             formats.0 = KVec::new();
         }

@@ -3,8 +3,8 @@
 //! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`), PMU monitoring (`/dev/perfmon`),
 //! process accounting (`/dev/ppa`) and user tracing.
 //!
-//! The counter pages: drivers call [`counters`] through `sys::export` to add instances. The
-//! engine's registry assigns numbers to the instances, and stores descriptors and counters in the
+//! The counter pages: drivers call [`counters`] through `sys::export` to add instances. The registry
+//! (`counters_rules`) assigns numbers to the instances, and stores descriptors and counters in the
 //! memory of [`pages`]. `sys::file` maps this memory into user space. [`names`] prints the
 //! instances as text. Drivers in Rust use [`driver`]; providers use [`provider`].
 
@@ -59,8 +59,8 @@ module! {
 /// The state of the module while it is loaded. The fields are dropped in the order of their
 /// declaration. The devices are removed first, so that no device can be opened. After the devices
 /// the CPU hotplug callbacks are unregistered, and later the counter pages are freed. No file is
-/// open and no driver is loaded by then, because each file and driver holds a reference to this
-/// module.
+/// open and no driver is loaded when the fields are dropped, because each file and driver holds a
+/// reference to this module.
 struct PerfCounters {
     _trace: sys::trace::TraceDevice,
     _perfmon: sys::file::Device,
@@ -94,7 +94,7 @@ impl kernel::Module for PerfCounters {
         let rights = sys::access::ProcfsMount::mount()?;
         let threads = sys::threads::ThreadTable::create()?;
         let hotplug = sys::cpu::Hotplug::register()?;
-        // The values are created in the order below. If the creation of one fails, the values
+        // The values are created in the order below. If one value cannot be created, the values
         // created before it are dropped in reverse order and the module is freed at once, so most
         // devices are registered last.
         let this = Self {

@@ -3,7 +3,7 @@
 //! The message queue of a context: functions that queue messages other than overflow messages, and
 //! functions that read the queue.
 
-use engine::sampling::{self, Message};
+use perfmon_rules::abi::{self, Message};
 
 use crate::contexts::{Context, State};
 
@@ -14,7 +14,7 @@ impl Context {
         if state.sampling.self_monitoring {
             self.notifier.wake_readers();
         } else {
-            self.queue_message(state, sampling::END);
+            self.queue_message(state, abi::END);
         }
     }
 

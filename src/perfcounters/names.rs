@@ -20,8 +20,8 @@
 use core::fmt::{self, Write};
 use core::ops::Range;
 
-use engine::abi::{DORMANT, LIVE};
-use engine::registry::{Registry, Store};
+use counters_rules::abi::{DORMANT, LIVE};
+use counters_rules::registry::{Registry, Store};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::VVec;
 use kernel::prelude::*;

@@ -3,10 +3,10 @@
 //! The memory of the registry of instances: the pages that `/dev/perfcounters` maps, and tables for
 //! use in the kernel.
 
-use engine::abi::{self, Desc, Header};
-use engine::error::Error;
-use engine::layout::{Layout, Page as FilePage, DESCS_PER_PAGE};
-use engine::registry::{Store, BUCKETS};
+use counters_rules::abi::{self, Desc, Header};
+use counters_rules::error::Error;
+use counters_rules::layout::{Layout, Page as FilePage, DESCS_PER_PAGE};
+use counters_rules::registry::{Store, BUCKETS};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::VVec;
 use kernel::sync::SetOnce;
@@ -62,7 +62,7 @@ struct InstanceState {
 impl Pages {
     /// Allocates the header page, the hash index and the lists. The index and the lists have their
     /// full size, so that adding an instance does not copy them. Only the list `instances` (16
-    /// bytes for each) grows with the number of instances.
+    /// bytes for each instance) grows with the number of instances.
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
         let header = HeaderPage(Page::new()?);
         let nobody = Page::new()?;
@@ -271,8 +271,8 @@ fn links(count: u32) -> Result<VVec<u16>, Error> {
     Ok(links)
 }
 
-/// Returns the page frame number of a page of the file; `None` if the page does not exist (yet).
-/// Takes no lock, because page faults call this function.
+/// Returns the page frame number of a page of `/dev/perfcounters`; `None` if the page does not
+/// exist. Takes no lock, because page faults call this function.
 pub(crate) fn frame(pgoff: u64) -> Option<usize> {
     let fixed = MAP_LAYOUT.as_ref()?;
     match fixed.layout.page(pgoff)? {

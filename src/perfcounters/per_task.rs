@@ -3,11 +3,10 @@
 //! Tasks that are accounted individually: the directories `/proc/ppa/<pid>`. Tasks can be accounted
 //! individually whether or not all tasks are accounted.
 //!
-//! Removing the files of an entry waits for their readers, which take the lock `ACCOUNTING`. Under
-//! the lock, an entry is therefore only marked with `removing`. A worker removes its files later,
-//! without the lock.
+//! Removing the files of an entry waits for readers of the files, which take the lock `ACCOUNTING`.
+//! Code that holds `ACCOUNTING` therefore only marks an entry with `removing`. A worker removes the
+//! files of the entry later, without the lock.
 
-use engine::accounting::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
@@ -15,6 +14,7 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
 use crate::accounting::{each_cpu, enodata, Accounting, AccountingConfig, MAX_READ_ATTEMPTS};
 use crate::probes::{add_return, AccountingState};
@@ -118,15 +118,15 @@ impl TaskEntries {
             })
     }
 
-    /// Finds the entry with this number. Returns `ESRCH` if it does not exist, is being removed, or
-    /// its task has exited.
+    /// Finds the entry with this number. Returns `ESRCH` if the entry does not exist, is being
+    /// removed, or its task has exited.
     fn find(&self, id: usize) -> Result<&TaskEntry> {
         self.iter()
             .find(|entry| entry.id == id && !entry.removing && !entry.has_ended())
             .ok_or(ESRCH)
     }
 
-    /// Finds the entry with this number, even if it is being removed.
+    /// Finds the entry with this number, even if the entry is being removed.
     fn find_any(&mut self, id: usize) -> Option<&mut TaskEntry> {
         let mut there = self.all.iter_mut().flatten();
         there.find(|entry| entry.id == id)
@@ -225,8 +225,8 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
         None => all.start(),
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
     };
-    // The task may have exited meanwhile, before the exit probe could find that the task is
-    // accounted individually.
+    // The task may have exited before its record was marked as accounted individually. If so, the
+    // exit probe has not queued the worker.
     let done = done.and_then(|()| all.entries.find(id).map(|_| ()));
     if done.is_err() {
         let entry = all.entries.iter().find(|entry| entry.id == id);
@@ -282,7 +282,8 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     done
 }
 
-/// Returns the four values of an entry. `ESRCH` if it does not exist, `EPERM` as for [`read`].
+/// Returns the four values of an entry's settings. Returns `ESRCH` if the entry does not exist, and
+/// `EPERM` in the same cases as [`read`].
 pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
@@ -290,15 +291,16 @@ pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
     Ok(entry.config.values())
 }
 
-/// Sets the four values of an entry's settings. `EPERM` without `CAP_PERFMON`; other errors are
-/// those of [`set`].
+/// Sets the four values of an entry's settings. Returns `EPERM` without `CAP_PERFMON`; other errors
+/// are those of [`set`].
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
     access::may_account()?;
     let wanted = AccountingConfig::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
 
-/// Calls `each` with the PID and the four values of each entry. `EPERM` without `CAP_PERFMON`.
+/// Calls `each` with the PID and the four values of each entry. Returns `EPERM` without
+/// `CAP_PERFMON`.
 pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
     access::may_account()?;
     for entry in ACCOUNTING.lock().entries.iter() {
@@ -330,15 +332,15 @@ pub(crate) fn reap() {
 
 /// Removes all entries and frees the list. Called when no new entries can be added any more.
 pub(crate) fn remove_all() {
-    // The list is dropped without the lock: dropping a directory waits for readers of its files,
-    // which take the lock.
+    // The list is dropped without `ACCOUNTING`, because dropping a directory waits for readers of
+    // its files, which take `ACCOUNTING`.
     let all = core::mem::take(&mut ACCOUNTING.lock().entries.all);
     drop(all);
 }
 
 /// The accounting values of an entry's task.
 struct TaskValues {
-    snapshot: engine::accounting::TaskSnapshot,
+    snapshot: ppa_rules::TaskSnapshot,
     groups: KVVec<[u64; NR_VALUES]>,
     signals: [u32; NR_SIGNALS],
     latency_hist: bool,
@@ -394,14 +396,15 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     let had = read(id)?;
     let v = &had.snapshot.values;
     let micros = |ticks: u64| had.clock.nanos(ticks) / 1000;
-    // The average in nanoseconds; it is printed in microseconds with three decimals.
+    // The average is in nanoseconds, and is printed in microseconds with three decimals.
     let average = |ticks: u64, of: u64| had.clock.nanos(ratio(ticks, of));
     let mut idle = 0u64;
     each_cpu(&mut |values| idle = idle.wrapping_add(values[3]))?;
     // Precise times of other tasks are a side channel, so the idle time of the system is rounded
     // down to a multiple of 10 ms.
     let idle = ratio(micros(idle), 10_000).wrapping_mul(10_000);
-    // User time is computed from the rounded values, so that the columns add up.
+    // User time is computed from the rounded total and system times, so that the printed user and
+    // system times add up to the total.
     let (total, system) = (micros(v[value::SCHED]), micros(v[value::SYSTEM]));
     let blocked = v[value::BLOCKED];
     let switches = blocked
@@ -417,7 +420,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
             .fold(0, |n: u64, m| n.wrapping_add(*m)),
         false => blocked,
     };
-    // The first wait may not be over yet, so the number of wakeups may be 0: divide by 1 at least.
+    // Divide by 1 at least: the number of wakeups is 0 until the first wait of the task is over.
     let latency = average(v[value::LATENCY], wakeups.max(1));
     let switching = average(v[value::SWITCHING], switches);
     seq_print!(

@@ -6,30 +6,32 @@
 //! The kernel does not notify modules when credentials or dumpability change. The module therefore
 //! looks for such a change:
 //!
-//! - when the thread is switched in and when it has executed a program. The check may sleep, so a
-//!   worker makes it soon afterwards.
+//! - when the thread is switched in and when it has executed a program. The permission check may
+//!   sleep, so a worker makes the check soon afterwards.
 //! - before each `read()` of the context and each ioctl except `PERFMON_UNLOAD`. The system call
 //!   makes the check itself.
 //!
 //! The permission to stop the thread is also checked for each `PERFMON_RESTART` of the process that
-//! attached the context, and once a second while the thread is stopped (`Notifier::block_thread()`).
+//! attached the context, and once a second while the thread is stopped
+//! (`Notifier::block_thread()`).
 //!
-//! Two callers need no permission that can be lost: a caller with `CAP_PERFMON`, unless its context
-//! blocks the thread; and a process that monitors its own threads, even if another process has the
-//! same file.
+//! Two kinds of callers need no permission that can be lost. The first is a caller with
+//! `CAP_PERFMON`, unless its context blocks the thread. The second is a process that monitors its
+//! own threads, even if another process has the context's file open.
 
-use engine::ring::EXEC;
 use kernel::cred::Credential;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use protocols::ring::EXEC;
 
 use crate::contexts::{Context, State};
 use crate::sys::access::{self, AccessSnapshot, Process};
 use crate::sys::{nmi, sched};
 use crate::target::Target;
 
-/// A permission to watch a thread that can be lost, and what it was granted for.
+/// A permission to watch a thread that can be lost, and the credentials for which the permission
+/// was granted.
 pub(crate) struct Permission {
     /// The credentials of the process that attached the context.
     cred: ARef<Credential>,
@@ -38,8 +40,8 @@ pub(crate) struct Permission {
 }
 
 impl Permission {
-    /// Checks that the caller may watch a thread and, if `blocks`, that the caller may stop it.
-    /// Returns `None` if the permission cannot be lost.
+    /// Checks that the caller may watch a thread and, if `blocks` is set, that the caller may stop
+    /// the thread. Returns `None` if the permission cannot be lost.
     ///
     /// Context: may sleep; no lock of the module is held.
     ///
@@ -78,8 +80,8 @@ impl State {
 
 impl Context {
     /// Queues a worker that checks the permission again, if the credentials or the dumpability of
-    /// the current thread have changed. The current thread is the context's thread. Any context but
-    /// NMI.
+    /// the current thread have changed. The current thread is the context's thread. Must not be
+    /// called in an NMI.
     #[inline]
     pub(crate) fn recheck_if_changed(&self, state: &mut State) {
         if state.permission.is_some() {
@@ -99,9 +101,10 @@ impl Context {
     }
 
     /// Called when the current thread, the target of the context, has executed a program. If the
-    /// context is started, writes an `EXEC` record into its ring: samples before this record belong
-    /// to the former program. Then calls [`recheck_if_changed`](Self::recheck_if_changed). Does
-    /// nothing if the context is not attached to `target` any more.
+    /// context is started, writes an `EXEC` record into the context's ring: samples before this
+    /// record belong to the former program. Then calls
+    /// [`recheck_if_changed`](Self::recheck_if_changed). Does nothing if the context is not
+    /// attached to `target` any more.
     pub(crate) fn executed(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
@@ -123,8 +126,8 @@ impl Context {
         }
     }
 
-    /// Checks whether the process that attached the context may still watch its thread, and ends
-    /// the context if not.
+    /// Checks whether the process that attached the context may still watch the context's thread,
+    /// and ends the context if not.
     ///
     /// Context: may sleep; no lock of the module is held.
     ///
@@ -140,8 +143,8 @@ impl Context {
             }
         };
         let seen = AccessSnapshot::of(&task)?;
-        // The permission to stop the thread is checked by `check_block()`, and where the thread is
-        // blocked: `Notifier::block_thread()`.
+        // `check_block()` checks the permission to stop the thread; so does
+        // `Notifier::block_thread()` while the thread is blocked.
         let may = match access::check_access_as(&by, &task, false) {
             // The thread is exiting, so the context will end.
             Err(error) if error == ESRCH => return Ok(()),
@@ -154,7 +157,7 @@ impl Context {
             return Ok(());
         }
         let target = Target::Thread(sched::address(&task));
-        // Another process may have attached the context meanwhile.
+        // Another process may have attached the context during the check.
         let is_that = |state: &State| {
             let watch = state.permission.as_ref();
             state.target == target && watch.is_some_and(|watch| core::ptr::eq(&*watch.cred, &*by))
@@ -167,7 +170,7 @@ impl Context {
                     seen = seen.map(|seen| core::mem::replace(&mut watch.seen, seen));
                 }
             }
-            // The unused `AccessSnapshot` is dropped without the lock.
+            // The unused `AccessSnapshot` is dropped after the context's lock is released.
             drop(state);
             drop(seen);
             return Ok(());
@@ -214,7 +217,8 @@ impl Context {
         }
     }
 
-    /// Ends the context if `is_that` returns true for its state: the permission was lost.
+    /// Ends the context, whose permission was lost, if `is_that` returns true for the context's
+    /// state.
     fn end_if(&self, is_that: &dyn Fn(&State) -> bool) {
         let mut place = None;
         self.with_state(&mut |state| {

@@ -4,8 +4,6 @@
 //! virtual registers that the kernel provides. Each description has a range of register numbers. A
 //! PMC is a control register, a PMD a data register.
 
-use engine::context::Error;
-use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS};
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::KVec;
 use kernel::ffi::CStr;
@@ -16,6 +14,10 @@ use kernel::seq_print;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use kernel::task::Task;
+use perfmon_rules::error::Error;
+use perfmon_rules::register_map::{
+    kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS,
+};
 
 use crate::cpu_kinds::{self, CpuKind};
 use crate::description::RawPmu;
@@ -29,8 +31,8 @@ use crate::sys::{cpu, cpuid};
 pub(crate) struct Pmus {
     /// The descriptions, sorted by their first register numbers.
     all: KVec<Description>,
-    /// The registers that new contexts share. The registers are built when a context needs them.
-    /// `None` after the descriptions or the kinds of CPUs have changed.
+    /// The registers that new contexts share. `None` until a context needs the registers, and after
+    /// the descriptions or the kinds of CPUs have changed.
     shared: Option<Arc<Registers>>,
     /// The last number that was given to a kind of CPUs ([`CpuKind::id`]). No number is used twice.
     last_kind: u32,
@@ -108,8 +110,8 @@ impl Registers {
         for pmu in &*all {
             pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
         }
-        // A module that is being unloaded cannot be referenced. The registers of its description
-        // are not included.
+        // If a module is being unloaded, no reference to the module can be taken, so the registers
+        // of its description are not included.
         let whole = pins.iter().all(Option::is_some);
         if let Some(shared) = shared.as_ref().filter(|_| whole) {
             return Ok((shared.clone(), pins));
@@ -159,7 +161,7 @@ impl Registers {
         }
     }
 
-    /// Returns the tables in the form that the engine uses.
+    /// Returns the tables in the form that the rules use.
     pub(crate) fn map(&self) -> Map<'_> {
         Map {
             hardware: Tables {
@@ -195,7 +197,7 @@ impl Registers {
     }
 
     /// Passes the value of a PMC to the `check` function of its description. Returns the value to
-    /// write, or the error of that function. Process context.
+    /// write, or the error of that function. Called in process context.
     pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
         match self.range(number) {
             Some(part) => part.calls.check(number.wrapping_sub(part.first), value),
@@ -223,8 +225,8 @@ impl Registers {
 /// An invalid row of a table: "PMC" or "PMD", the register number and the name of the register.
 type Row<'a> = (&'static str, usize, &'a CStr);
 
-/// Returns why a description is invalid, and which row is invalid (`None` if no single row is);
-/// returns `None` if the description is valid.
+/// Returns which row of a description is invalid (`None` if the fault is not in one row) and why.
+/// Returns `None` if the description is valid.
 fn description_error(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     let whole = |why| Some((None, why));
     let hardware = new.first() == 0;
@@ -291,7 +293,8 @@ fn description_error(new: &Description) -> Option<(Option<Row<'_>>, &'static str
 /// `EBUSY`.
 fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     let controls = new.pmc_rows().filter(Register::exists);
-    // If perf has reserved the control registers, the counters are not tested, because they work.
+    // If perf has reserved the control registers, the counters are not tested. Counters that perf
+    // uses work.
     let reserved = match ReservedMsrs::reserve(controls.map(|r| r.address)) {
         Ok(reserved) => Some(reserved),
         Err(error) if error == EBUSY => None,
@@ -411,7 +414,8 @@ pub(crate) fn register(new: Description) -> Result {
     if new.first() == 0 {
         detect_cpu_kinds(&new, last_kind).inspect_err(|_| clear_cpu_kinds())?;
     }
-    // Nothing fails after this line: an empty `all` would keep the memory, which `unregister` frees.
+    // This reservation is the last step that can fail. The memory of `all` is freed only by
+    // `unregister()`, when the last description is removed.
     all.reserve(1, GFP_KERNEL).inspect_err(|_| {
         if new.first() == 0 {
             clear_cpu_kinds();
@@ -440,7 +444,8 @@ pub(crate) fn unregister(raw: *const RawPmu) {
                 clear_cpu_kinds();
             }
         }
-        // `PMUS` is a static, which is never dropped: free the memory with the last description.
+        // Free the memory of the list with the last description, because `PMUS` is a static, which
+        // is never dropped.
         *shared = None;
         if all.is_empty() {
             *all = KVec::new();
@@ -475,9 +480,9 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
 }
 
 /// Requests the module that describes this processor's PMU if no hardware description is
-/// registered, and the module of soft registers if no other description is registered. Each module
-/// is requested only once, because an administrator may have unloaded it after that request. May
-/// sleep.
+/// registered. Requests the module of soft registers if no description of virtual registers is
+/// registered. Each module is requested only once, because an administrator may have unloaded the
+/// module after the first request. May sleep.
 pub(crate) fn request_modules() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
@@ -564,7 +569,8 @@ pub(crate) fn show(seq: &SeqFile) {
     }
 }
 
-/// Ends the line of a register. If some CPUs lack the register, first lists the CPUs that have it.
+/// Prints the end of a register's line. If some CPUs lack the register, first lists the CPUs that
+/// have the register.
 fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
     let known = || cpu_kinds::iter().filter(|(_, kind)| !kind.is_empty());
     if !known().all(|(_, kind)| has(&kind)) {
@@ -635,7 +641,7 @@ fn scope(register: Register) -> &'static str {
     }
 }
 
-/// Converts an error of the engine to one of the kernel.
+/// Converts an error of the rules to an error of the kernel.
 pub(crate) fn to_kernel_error(error: Error) -> kernel::error::Error {
     kernel::error::Error::from_errno(error.errno().wrapping_neg())
 }

@@ -2,10 +2,10 @@
 
 //! Tracepoint probes of process accounting.
 //!
-//! Most probes read a time stamp and update two groups of counters: those of the current CPU
-//! ([`PerCpu`]) and those of the task that runs on it ([`TaskRecord`]); a wakeup updates the record
-//! of the task that is woken. The arithmetic is in `engine::accounting`, which `tools/engine` tests
-//! against a model.
+//! Most probes read a time stamp and update two groups of counters: the counters of the current CPU
+//! ([`PerCpu`]), and the counters of the task that runs on this CPU ([`TaskRecord`]). A wakeup
+//! updates the record of the task that is woken. The arithmetic is in `ppa_rules`, which
+//! `tools/ppa-rules` tests against a model.
 //!
 //! Some probes run under the run-queue lock or in hard interrupts. The frequent probes (switch,
 //! wakeup, system call, interrupt) take no lock and allocate nothing. Three probes of rare events
@@ -17,10 +17,10 @@
 //! - the last `sched_switch` of a task removes its record under `index_lock`;
 //! - `sched_process_exit` queues a worker if the task is accounted individually.
 
-use engine::accounting::{Cpu, LatencyBounds, SwitchReason};
-use engine::sync::Word;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
+use ppa_rules::{Cpu, LatencyBounds, SwitchReason};
+use protocols::sync::Word;
 
 use crate::costs::SelfStat;
 use crate::provider::probe::{self, *};
@@ -61,7 +61,7 @@ pub(crate) struct AccountingState {
     pub(crate) cpus_per_group: u32,
     /// The levels that are measured.
     pub(crate) levels: u32,
-    /// All tasks are accounted; otherwise only tasks with an entry in `/proc/ppa`.
+    /// True if all tasks are accounted, false if only tasks with an entry in `/proc/ppa` are.
     all_tasks: bool,
     /// Nonzero if new records also count wakeup latencies in a histogram.
     pub(crate) latency_hist: Word,
@@ -78,7 +78,8 @@ pub(crate) struct AccountingState {
     ended_bytes: Word,
     /// Number of records of ended tasks that were dropped before they were read.
     pub(crate) lost: Word,
-    /// Number of tasks that got no record for lack of memory, or by the limit of their user.
+    /// Number of tasks that got no record, because memory was short or because their user would
+    /// have exceeded `user_kb`.
     pub(crate) refused: Word,
 }
 
@@ -110,7 +111,7 @@ pub(crate) fn add_return(word: &Word, more: u64) -> u64 {
 }
 
 impl AccountingState {
-    /// Creates the state for groups of `cpus_per_group` CPUs.
+    /// Creates the state for groups of `scaling` CPUs.
     pub(crate) fn new(everyone: bool, levels: u32, scaling: u32, latencies: bool) -> Result<Self> {
         let clock = Clock::choose();
         Ok(Self {
@@ -132,7 +133,8 @@ impl AccountingState {
         })
     }
 
-    /// Attaches the probes of the selected levels (`PPA_LEVEL_*`), and those that all levels need.
+    /// Attaches the probes of the selected levels (`PPA_LEVEL_*`), and the probes that all levels
+    /// need.
     ///
     /// For interrupts, softirqs and system calls the exit probe is attached before the entry probe,
     /// so that every interval that is opened is also closed.
@@ -162,7 +164,8 @@ impl AccountingState {
         probes.attach::<TaskNew<'_>>()
     }
 
-    /// Creates and inserts the record of a task. May sleep. `ENOMEM`, `EDQUOT`.
+    /// Creates and inserts the record of a task. May sleep. Returns `ENOMEM`, or `EDQUOT` if the
+    /// user of the task would exceed `user_kb`.
     pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
         let latencies = self.latency_hist.load_relaxed() != 0;
         let record = TaskRecord::new(
@@ -193,12 +196,12 @@ impl AccountingState {
             return rejected;
         }
         add_return(&self.nr_tasks, 1);
-        // If the task's last sched_switch came before the insertion, no probe will remove this
-        // record; remove it here. If that switch is still to come, either side may win: take()
-        // gives the record to one of them only. A CPU may still use the record for a dead task, but
-        // with preemption off until the task's last switch, so the grace period waits for that. A
-        // task that is exiting but not dead keeps its record, which its CPU uses with preemption
-        // on.
+        // If the task's last sched_switch came before the insertion, no probe removes this record:
+        // remove the record here. If the last sched_switch is still to come, its probe and this
+        // code both call take(), which gives the record to one of them only. The CPU of a dead task
+        // may still use the record, but has preemption off until the task's last switch, so the
+        // grace period ends after this use. A task that is exiting but not dead keeps its record,
+        // because the task's CPU uses the record with preemption on.
         if task.is_dead() {
             if let Some(record) = self.index.take(task.address()) {
                 add_return(&self.nr_tasks, u64::MAX);
@@ -211,8 +214,8 @@ impl AccountingState {
     /// Adds the record of a task that may be in a system call, in the same way as
     /// [`insert`](Self::insert).
     ///
-    /// Whether the task is in a system call is determined after the insertion, and only if the task
-    /// is not running: a running task may leave the call at any time.
+    /// Whether the task is in a system call is determined after the insertion. A running task is
+    /// not examined, because a running task may leave the call at any time.
     pub(crate) fn insert_running(
         &self,
         record: KBox<TaskRecord>,
@@ -237,8 +240,8 @@ impl AccountingState {
         self.per_cpu.cpu(cpu).map(|here| &here.words)
     }
 
-    /// Gives a task a new record of its own settings. May sleep. `ENOMEM`, or `EDQUOT` if the user
-    /// of the task would exceed `user_kb`.
+    /// Gives a task a new record with the task's own settings. May sleep. Returns `ENOMEM`, or
+    /// `EDQUOT` if the user of the task would exceed `user_kb`.
     pub(crate) fn account_individually(
         &self,
         task: TaskRef<'_>,
@@ -251,8 +254,9 @@ impl AccountingState {
         Ok(())
     }
 
-    /// Ends the individual accounting of a task. If all tasks are accounted, it gets a new record
-    /// with the common settings, unless its user would exceed `user_kb`. May sleep. `ENOMEM`.
+    /// Ends the individual accounting of a task. If all tasks are accounted, the task gets a new
+    /// record with the common settings, unless the task's user would exceed `user_kb`. May sleep.
+    /// Returns `ENOMEM`.
     pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
         let latencies = self.latency_hist.load_relaxed() != 0;
         let record = match self.all_tasks && !task.has_ended() {
@@ -272,10 +276,10 @@ impl AccountingState {
         Ok(())
     }
 
-    /// Replaces the record of a task, or removes it if `record` is `None`. May sleep.
+    /// Replaces the record of a task, or removes the record if `record` is `None`. May sleep.
     fn replace_record(&self, task: TaskRef<'_>, record: Option<KBox<TaskRecord>>) {
         // With the hotplug lock held, retry_on_each_cpu() reaches every CPU that may use the old
-        // record. A CPU that is offline has dropped its reference in cpu_dead().
+        // record. cpu_dead() has dropped the reference of each CPU that is offline.
         let _cpus = CpusReadGuard::new();
         let before = self.index.take(task.address());
         if before.is_some() {
@@ -296,9 +300,9 @@ impl AccountingState {
         }
     }
 
-    /// Looks up the record of the task that runs on this CPU again. Returns false if the record
-    /// cannot be replaced now, because the system-call words of the CPU are being updated.
-    /// Interrupts off.
+    /// Looks up again the record of the task that runs on this CPU. Returns false if the record
+    /// cannot be replaced now, because the system-call words of the CPU are being updated. Called
+    /// with interrupts off.
     fn refresh_current(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
@@ -318,13 +322,13 @@ impl AccountingState {
         true
     }
 
-    /// Starts accounting on each CPU, with the task that runs on it. May sleep.
+    /// Starts accounting on each CPU, beginning with the task that runs on the CPU. May sleep.
     pub(crate) fn begin(&self) {
         retry_on_each_cpu(&|| self.begin_this_cpu());
     }
 
     /// Starts accounting on this CPU. Returns false if accounting cannot start now, because the
-    /// system-call words of the CPU are being updated. Interrupts off.
+    /// system-call words of the CPU are being updated. Called with interrupts off.
     fn begin_this_cpu(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
@@ -531,7 +535,8 @@ impl Handler<TaskNew<'_>> for AccountingState {
         if !self.all_tasks {
             return;
         }
-        // A new user task starts inside a system call, as it returns from its parent's fork.
+        // A new user task starts inside a system call, because it first returns from its parent's
+        // fork.
         let calls = self.levels & level::CALLS != 0;
         let _ = self.add(event.task, calls && !event.task.is_kernel());
     }

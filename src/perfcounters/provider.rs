@@ -27,7 +27,7 @@ pub struct InstanceSpec {
     pub exponent: i8,
     /// The number of buckets of a histogram; 1 for other kinds.
     pub nr_slots: u16,
-    /// One sentence that says what is counted.
+    /// One sentence that says what the instance counts.
     pub help: &'static core::ffi::CStr,
 }
 
@@ -74,7 +74,7 @@ impl InstanceSpec {
         }
     }
 
-    /// Adds an instance with this description under the name `name`. Process context.
+    /// Adds an instance with this description under the name `name`. Called in process context.
     ///
     /// # Errors
     ///

@@ -4,11 +4,12 @@
 //! `PERFMON_WRITE_PMDS` and `PERFMON_READ_PMDS`. A PMC is a control register, a PMD a data
 //! register.
 
-use engine::calls::{Pmc, Pmd};
-use engine::context::{Error, SHORT};
-use engine::pmu::{kind, Scope};
-use engine::sampling::{is_virtual, Attr};
 use kernel::prelude::*;
+use perfmon_rules::abi::{Pmc, Pmd};
+use perfmon_rules::error::Error;
+use perfmon_rules::period::{is_virtual, Attr};
+use perfmon_rules::register_map::{kind, Scope};
+use perfmon_rules::registers::SHORT;
 
 use crate::contexts::{Context, State};
 use crate::cpu_kinds;
@@ -86,8 +87,8 @@ impl Context {
         })
     }
 
-    /// Allocates memory in each of these sets for the registers that `more` returns for it. Caller
-    /// holds `alloc_lock`.
+    /// Allocates memory in each event set of `sets` for the registers that `more` returns for the
+    /// set. Caller holds `alloc_lock`.
     fn grow_sets(
         &self,
         sets: &mut dyn Iterator<Item = u16>,
@@ -125,8 +126,8 @@ impl Context {
                 return Err(EBUSY);
             }
             let new = state.claims_with(&map, |id| more(id).claims());
-            // A context whose target has ended claims no further registers: it does not count until
-            // it is attached again.
+            // A context whose target has ended claims no further registers, because the context
+            // does not count until it is attached again.
             let attached = !matches!(state.target, Target::Detached | Target::Dead);
             let uses = state.required_with(&map, |id| more(id).claims());
             let place = (state.elsewhere.core(), state.target.cpu());
@@ -138,8 +139,8 @@ impl Context {
         }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        // The caller stays on this CPU, so that try_with_state() cannot fail after contexts were
-        // evicted.
+        // For a CPU's context preemption is off here, so that try_with_state() cannot fail after
+        // other contexts were evicted.
         let stays = (self.scope() == Scope::System).then(sched::NoPreempt::new);
         let here = self.check_callable();
         if here.is_ok() {
@@ -203,9 +204,9 @@ impl Context {
                     pmd.reg_last_reset_val = attr.last_reset;
                 }
                 pmd.reg_value = match value_of(pmd.reg_num) {
-                    // The description's read() may take long, so it is called below, without the
-                    // lock. Until then `reg_value` holds the value of the PMC that controls the
-                    // register.
+                    // The description's read() may take long, so read() is called below, without
+                    // the context's lock. Until that call `reg_value` holds the value of the PMC
+                    // that controls the register.
                     Some(register) => set.registers.control_of(&map, register),
                     None => set.registers.pmd(&map, pmd.reg_num),
                 };

@@ -2,22 +2,24 @@
 
 //! Sampling: detection and delivery of counter overflows.
 //!
-//! The code that reads a counter next detects its overflow from the value: the NMI handler, if the
-//! context's lock is free; the timer, for clocks; or the code that removes the context from the
-//! PMU. An NMI handler that finds the lock held queues an irq_work on its CPU, which reads the
-//! counters as soon as interrupts are enabled. Every overflow is therefore delivered once, even
-//! after a late NMI.
+//! An overflow is detected from the counter's value, by the code that reads the counter first after
+//! the overflow. This code is the NMI handler (if the context's lock is free), the timer (for
+//! sampling clocks), or the code that removes the context from the PMU. An NMI handler that finds
+//! the lock held queues an irq_work on its CPU, which reads the counters as soon as interrupts are
+//! enabled. Every overflow is therefore delivered exactly once, even if its NMI arrives late.
 
-use engine::context::Error;
-use engine::pmu::{PmdSet, Scope};
-use engine::ring::{THROTTLE, UNTHROTTLE};
-use engine::sampling::{self, action, Attr, Message, Queue, MAX_VALUES};
-use engine::sets;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use perfmon_rules::abi::{self, action, Message, MAX_VALUES};
+use perfmon_rules::error::Error;
+use perfmon_rules::event_sets;
+use perfmon_rules::messages::Queue;
+use perfmon_rules::period::{is_virtual, Attr};
+use perfmon_rules::register_map::{PmdSet, Scope};
+use protocols::ring::{THROTTLE, UNTHROTTLE};
 
 use crate::contexts::{counting_bits, Context, State};
 use crate::costs::SelfStat;
@@ -32,20 +34,22 @@ use crate::target::Target;
 
 /// The sampling state of a context.
 pub(crate) struct Sampling {
-    /// The values of the sample that is being taken, as an NMI's stack is too small for them.
+    /// The values of the sample that is being taken. The values are in allocated memory, because an
+    /// NMI's stack is too small for them.
     values: KBox<[u64; MAX_VALUES]>,
     /// The sampling buffer; `None` for a context without a sampling format.
     pub(crate) buffer: Option<KBox<Buffer>>,
     pub(crate) queue: Queue,
-    /// The context is masked: it does not count until `PERFMON_RESTART`.
+    /// True if the context is masked, that is, does not count until `PERFMON_RESTART`.
     pub(crate) masked: bool,
     /// PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
     pub(crate) reset_pending: PmdSet,
-    /// Begin and end of throttling ([`nmi::now`]): the context counts, but takes no samples.
+    /// Begin and end of throttling, as times of [`nmi::now`]. A throttled context counts, but takes
+    /// no samples. `None` if the context is not throttled.
     pub(crate) throttled: Option<(u64, u64)>,
     /// Statistics of throttling.
     pub(crate) throttle_stats: ThrottleStats,
-    /// Time and lost samples that were not reported to the format yet.
+    /// Throttled time and lost samples that were not reported to the sampling format yet.
     unreported: ThrottleStats,
     /// The thread attached the context to itself.
     pub(crate) self_monitoring: bool,
@@ -60,7 +64,8 @@ pub(crate) struct ThrottleStats {
 }
 
 impl Sampling {
-    /// Creates the sampling state of a new context. Without a format the queue depth is 8.
+    /// Creates the sampling state of a new context. Without a sampling format, the message queue
+    /// has a depth of 8.
     pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Result<Self> {
         let mut queue = Queue::default();
         queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
@@ -94,7 +99,8 @@ impl Sampling {
     }
 }
 
-/// Handles an NMI. Returns the number of its overflows; 0 if this module did not cause the NMI.
+/// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
+/// module caused it.
 pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     let began = msr::time_stamp();
     if global.control != 0 {
@@ -126,7 +132,9 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
         _ => costs::count(SelfStat::NmiHandled),
     }
     // Without a status register, one NMI may handle the overflows of two NMIs. On AMD one overflow
-    // may cause two NMIs even with a status register, which the first NMI clears.
+    // may cause two NMIs even with a status register; the first NMI clears the status. A later NMI
+    // that finds no overflow, because an earlier NMI has handled the overflow, must be recognized
+    // as stale.
     if global.may_be_stale != 0 || global.status == 0 {
         if handled == 0 && nmi::take_stale_nmi() {
             handled = 1;
@@ -137,8 +145,9 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     if busy != [false; 2] {
         limit_sample_rate(&loaded, busy, began, Some(interrupted));
     }
-    // The processor masks the LVTPC entry when it delivers the NMI. Unmask it after the overflow is
-    // cleared, or the NMI would be repeated, and before a counter is enabled.
+    // The processor masks the LVTPC entry when it delivers the NMI. Unmask the entry after the
+    // overflow is cleared, because the NMI would be repeated otherwise. Unmask the entry before a
+    // counter is enabled.
     nmi::unmask_lvtpc();
     if global.control != 0 {
         msr::write(global.control, counting_bits());
@@ -147,7 +156,8 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     handled
 }
 
-/// Reads the counters in an irq_work, after an NMI found a context's lock held. Interrupts off.
+/// Reads the counters in an irq_work, after an NMI found a context's lock held. Called with
+/// interrupts off.
 pub(crate) fn handle_deferred_nmi() {
     costs::count(SelfStat::NmiDeferred);
     let began = nmi::deferred_since();
@@ -156,7 +166,8 @@ pub(crate) fn handle_deferred_nmi() {
     for (context, busy) in loaded.iter().zip(&mut busy) {
         *busy = context.is_some_and(|context| context.sync_if_local() != 0);
     }
-    // NMIs may also occur too often if each of them finds the locks held.
+    // If no sample was taken, because each NMI found the locks held, NMIs may still be too
+    // frequent: account the time to both contexts.
     if busy == [false; 2] {
         busy = [true; 2];
     }
@@ -164,8 +175,9 @@ pub(crate) fn handle_deferred_nmi() {
 }
 
 /// Accounts the time since the time stamp `began` as a sample of the contexts in `busy`, and
-/// throttles these contexts if samples are too frequent. An NMI passes the interrupted `code`.
-/// Samples of both contexts count as one, because their times are not measured separately.
+/// throttles these contexts if samples are too frequent. `code` has the registers of the code that
+/// an NMI has interrupted; `None` outside NMIs. If both contexts took samples, the samples count as
+/// one, because their times are not measured separately.
 fn limit_sample_rate(
     loaded: &[Option<&Context>; 2],
     busy: [bool; 2],
@@ -200,7 +212,8 @@ impl Context {
         (told, turned)
     }
 
-    /// Throttles the context: it counts without interrupts. In an NMI, or with interrupts off.
+    /// Throttles the context: until throttling ends, the context counts without overflow
+    /// interrupts. Called in an NMI, or with interrupts off.
     fn throttle(&self, nanoseconds: u64) {
         let Some(mut state) = self.state.try_lock() else {
             return;
@@ -221,11 +234,12 @@ impl Context {
             state.update_self_page(true);
         }
         self.write_ring_record(&mut state, THROTTLE, now);
-        // The irq_work sets the timer for the end of throttling, which an NMI cannot do.
+        // The irq_work sets the timer for the end of throttling, because an NMI cannot set a timer.
         self.notifier.queue_work();
     }
 
-    /// Unthrottles the context after its time. All values are up to date. Interrupts off, no NMI.
+    /// Unthrottles the context if its throttling time is over. The caller has updated all values.
+    /// Called with interrupts off, but not in an NMI.
     pub(crate) fn unthrottle(&self, state: &mut State) {
         let Some((since, until)) = state.sampling.throttled else {
             return;
@@ -235,7 +249,7 @@ impl Context {
             return;
         }
         state.sampling.throttled = None;
-        // A context that is in no PMU was throttled until `until` at most.
+        // The throttling of a context that is in no PMU ends at `until`.
         let ended = match state.cpu {
             Some(_) => now,
             None => until,
@@ -252,8 +266,9 @@ impl Context {
         }
     }
 
-    /// Accounts for overflows while the context was throttled: their samples are lost, and each PMD
-    /// continues within its period. Without a buffer one overflow of each PMD is delivered.
+    /// Accounts for the overflows that occurred while the context was throttled. The samples of
+    /// these overflows are counted as lost, and each PMD (data register) continues within its
+    /// period. If the context has no sampling buffer, one overflow of each PMD is delivered.
     #[cold]
     fn account_skipped(&self, state: &mut State) {
         let skipped = state.set.registers.take_skipped();
@@ -290,7 +305,8 @@ impl Context {
         self.reset(state, skipped, false);
     }
 
-    /// Writes a record without a sample into the ring, if it exists, and wakes readers if needed.
+    /// Writes a record that is not a sample into the sampling ring, if the context has a ring.
+    /// Wakes readers if needed.
     pub(crate) fn write_ring_record(&self, state: &mut State, kind: u16, word: u64) {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
@@ -302,13 +318,15 @@ impl Context {
         }
     }
 
-    /// Handles the timer of clocks, of the set's run or of throttling (`timer`), or the irq_work,
-    /// which does what an NMI cannot do. Interrupts off.
+    /// Handles the context's timer if `timer` is true, otherwise the context's irq_work. The timer
+    /// expires for sampling clocks, for the end of an event set's run and for the end of
+    /// throttling. The irq_work does what an NMI cannot do. Called with interrupts off.
     pub(crate) fn deferred_work(&self, timer: bool) {
         let _span = timer.then(|| CostTimer::begin(SelfStat::Timers, SelfStat::TimerTime));
         let mut state = self.state.lock();
         if core::mem::take(&mut state.recheck_pending) {
-            // Unlock: queueing work may take a run-queue lock, under which probes take the lock.
+            // Release the context's lock: queueing work may take a run-queue lock, and the probes
+            // take the context's lock under a run-queue lock.
             drop(state);
             self.notifier.queue_permission_check();
             state = self.state.lock();
@@ -347,7 +365,8 @@ impl Context {
         }
     }
 
-    /// Prevents the timer from ending the active set's run during this time. Interrupts off.
+    /// Prevents the timer from ending the active set's run for `nanoseconds`. Called with
+    /// interrupts off.
     fn delay_set_switch(&self, nanoseconds: u64) {
         let mut state = self.state.lock();
         if state.cpu == Some(sched::this_cpu()) {
@@ -357,10 +376,11 @@ impl Context {
         }
     }
 
-    /// Delivers the noted overflows: takes samples, queues messages, masks the context or resets
-    /// the PMDs. Returns the number of PMDs that overflowed. All values are up to date.
+    /// Delivers the pending overflows: takes samples, queues messages, masks the context or resets
+    /// the PMDs. Returns the number of PMDs that overflowed. The caller has updated all values.
     pub(crate) fn deliver_overflows(&self, state: &mut State, interrupted: Option<IrqRegs>) -> u32 {
-        // NMIs of wrapped counters are still to come. Only a global status shows their counters.
+        // The NMIs of the counters that wrapped will arrive later. Without a global status, the
+        // late NMI of a wrapped counter finds no overflow, so announce one stale NMI.
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
             nmi::expect_stale_nmi(msr::time_stamp());
         }
@@ -384,7 +404,8 @@ impl Context {
         let Set {
             registers, attrs, ..
         } = &mut **set;
-        // The first sample reports the lost ones.
+        // The first sample after samples were lost also reports their number and the throttled
+        // time.
         let unreported = core::mem::take(&mut sampling.unreported);
         (overflow.lost, overflow.throttled) = (unreported.lost, unreported.time);
         let Sampling { values, buffer, .. } = sampling;
@@ -435,7 +456,8 @@ impl Context {
         nr
     }
 
-    /// Takes a sample of a PMD that overflowed. Returns actions, NOTIFY only if the PMD has it.
+    /// Takes a sample for a PMD that overflowed. Returns the actions that must follow; `NOTIFY` is
+    /// among the actions only if the PMD has the flag `NOTIFY`.
     #[inline]
     fn take_sample(
         &self,
@@ -446,7 +468,7 @@ impl Context {
         buffer: Option<&mut Buffer>,
         overflow: &mut Overflow,
     ) -> u32 {
-        let notify = attr.flags & sampling::NOTIFY != 0;
+        let notify = attr.flags & abi::NOTIFY != 0;
         let Some(buffer) = buffer else {
             return match notify {
                 true => action::NOTIFY | action::MASK,
@@ -482,12 +504,13 @@ impl Context {
         }
     }
 
-    /// Returns the value that a sample records of a PMD that may be virtual or below 64 bits wide.
+    /// Returns the value of a PMD that a sample records. The PMD may be virtual or narrower than 64
+    /// bits.
     #[cold]
     fn sample_value(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
         let map = self.descriptions().map();
         match map.pmd(pmd) {
-            Some(row) if sampling::is_virtual(row) => {
+            Some(row) if is_virtual(row) => {
                 let control = registers.control_of(&map, row);
                 self.read_virtual(pmd, row.address, control, thread)
             }
@@ -495,11 +518,12 @@ impl Context {
         }
     }
 
-    /// Queues a message about the PMDs `pmds` and wakes readers. Returns MASK if the queue is full.
+    /// Queues a message about the PMDs `pmds` and wakes readers. Returns `MASK` if the queue is
+    /// full, otherwise 0.
     #[cold]
     fn notify(&self, state: &mut State, overflow: &Overflow, pmds: PmdSet) -> u32 {
         let message = Message {
-            msg_type: sampling::OVFL,
+            msg_type: abi::OVFL,
             msg_ovfl_pid: overflow.pid,
             msg_active_set: overflow.set,
             msg_ovfl_cpu: overflow.cpu as u16,
@@ -517,14 +541,15 @@ impl Context {
         action::MASK
     }
 
-    /// Masks the context: it does not count until `PERFMON_RESTART`.
+    /// Masks the context: the context does not count until `PERFMON_RESTART`.
     #[cold]
     fn mask(&self, state: &mut State) {
         if state.cpu.is_some() {
             self.save_pmu(state);
         }
         self.sync_virtual(state);
-        // Overflows noted after the last delivery are not delivered; the restart resets their PMDs.
+        // Overflows that occurred after the last delivery are not delivered; the restart resets
+        // their PMDs.
         let more = state.set.registers.take_pending();
         state.sampling.reset_pending.add(&more);
         state.sampling.masked = true;
@@ -561,7 +586,8 @@ impl Context {
         }
     }
 
-    /// Rearms counters and timer if the context is in the PMU, and makes a set switch that is due.
+    /// Rearms the counters and the timer if the context is in this CPU's PMU. Switches to the next
+    /// event set if a switch is due.
     #[inline(always)]
     pub(crate) fn rearm(&self, state: &mut State) {
         if state.cpu.is_some() {
@@ -576,7 +602,7 @@ impl Context {
         }
     }
 
-    /// Switches to the next event set, in any context.
+    /// Switches to the next event set. May be called in an NMI.
     #[inline(never)]
     fn switch_set_now(&self, state: &mut State) {
         let timed = state.needs_timer();
@@ -587,8 +613,9 @@ impl Context {
         }
     }
 
-    /// Starts the timer if needed. Interrupts off; the context is in the PMU. In an NMI the timer
-    /// is running already, or the irq_work will start it.
+    /// Starts the timer if needed. Called with interrupts off, while the context is in the PMU. In
+    /// an NMI this function does nothing: the timer is running already, or the irq_work will start
+    /// it.
     #[inline]
     pub(crate) fn set_timer(&self, state: &mut State) {
         if state.needs_timer() && !sched::in_nmi() {
@@ -596,15 +623,16 @@ impl Context {
         }
     }
 
-    /// Starts the timer for the next overflow of a clock, end of a run or end of throttling.
+    /// Starts the timer for the first of these events: the next overflow of a sampling clock, the
+    /// end of the event set's run, or the end of throttling.
     fn start_timer(&self, state: &mut State) {
         let clock = state.set.registers.clock_left();
         let now = nmi::now();
         let (turn, storm) = (state.run_remaining(now), state.sampling.throttled);
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
-            // With shorter times the CPU would have no time for anything but the timer.
-            self.notifier.start_timer(left.max(sets::MIN_RUN_NS));
+            // A shorter period would leave the CPU no time for anything but the timer.
+            self.notifier.start_timer(left.max(event_sets::MIN_RUN_NS));
         }
     }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State shared by all contexts: the reserved PMU, the claims on its registers, the scheduler
-//! probes, the periodic worker that reads counters before they wrap, and the handlers of CPU
-//! hotplug and suspend. An *administrator's* context is the context of a caller with
+//! State shared by all contexts: the reserved PMU, the claims on the registers of the PMU, the
+//! scheduler probes, the periodic worker that reads counters before they wrap, and the handlers of
+//! CPU hotplug and suspend. An *administrator's* context is the context of a caller with
 //! `CAP_SYS_ADMIN`; a *user's* context was attached without `CAP_PERFMON`.
 
 use core::cell::Cell;
 
-use engine::claims::{RegisterMask, RegisterUsers};
-use engine::pmu::Scope;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
+use perfmon_rules::claims::{RegisterMask, RegisterUsers};
+use perfmon_rules::register_map::Scope;
 
 use crate::contexts::Context;
 use crate::costs::SelfStat;
@@ -31,8 +31,8 @@ use crate::sys::threads::context_of;
 use crate::sys::wrap_timer::{self, WrapTimer};
 use crate::target::Target;
 
-/// An attached context. `evictable`: the context was attached without `CAP_PERFMON`, so it is ended
-/// if an administrator's context needs its registers or its thread.
+/// An attached context. `evictable`: the context was attached without `CAP_PERFMON`, so the context
+/// is ended if an administrator's context needs its registers or its thread.
 struct Attached {
     context: *const Context,
     evictable: bool,
@@ -51,10 +51,11 @@ pub(crate) struct Session {
     register_users: RegisterUsers,
     /// The reservation of the PMU; `None` while no attached context uses hardware registers.
     reservation: Option<PmuReservation>,
-    /// The attached contexts, by address: finding one does not take longer if there are many.
-    /// `None` until the first context is attached.
+    /// The attached contexts, in a tree that is sorted by their addresses, so that a context is
+    /// found fast even if many are attached. `None` until the first context is attached.
     attached: Option<RBTree<usize, Attached>>,
-    /// The scheduler probes. They stay attached for [`IDLE_MS`] after the last detach.
+    /// The scheduler probes. The probes stay attached for [`IDLE_MS`] milliseconds after the last
+    /// thread's context is detached.
     probes: Option<Probes<SchedProbes>>,
 }
 
@@ -68,7 +69,8 @@ impl Session {
         probes: None,
     };
 
-    /// Adds a context that the caller is about to attach to the list, before it claims registers.
+    /// Adds a context to the list of attached contexts. The caller calls this function before the
+    /// context claims registers, and attaches the context afterwards.
     pub(crate) fn add_context(&mut self, slot: ListSlot, context: &Context) {
         let yields = !access::has_perfmon_noaudit();
         let context = core::ptr::from_ref(context);
@@ -80,7 +82,7 @@ impl Session {
         attached.insert(slot.0.into_node(context as usize, one));
     }
 
-    /// Removes a context from the list, if the list contains it.
+    /// Removes a context from the list of attached contexts, if the list contains the context.
     pub(crate) fn remove_context(&mut self, context: &Context) {
         let key = core::ptr::from_ref(context) as usize;
         if let Some(attached) = &mut self.attached {
@@ -194,8 +196,8 @@ impl Session {
         self.register_users.available(scope)
     }
 
-    /// Increments the number of threads' contexts; called before a context is attached to a thread.
-    /// Attaches the scheduler probes if they are not attached.
+    /// Increments the number of attached contexts of threads. Called before a context is attached
+    /// to a thread. Attaches the scheduler probes if they are not attached.
     pub(crate) fn add_thread(&mut self) -> Result {
         if self.probes.is_none() {
             let mut probes = Probes::new(SchedProbes)?;
@@ -209,9 +211,9 @@ impl Session {
         Ok(())
     }
 
-    /// Decrements the number of threads' contexts. Attaching the scheduler probes is costly for all
-    /// CPUs, so they are detached only when no thread's context was attached for [`IDLE_MS`]
-    /// milliseconds.
+    /// Decrements the number of attached contexts of threads. The scheduler probes are detached
+    /// only when no thread's context was attached for [`IDLE_MS`] milliseconds, because attaching
+    /// the probes again is costly for all CPUs.
     pub(crate) fn remove_thread(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
         if self.threads == 0 {
@@ -220,17 +222,17 @@ impl Session {
     }
 }
 
-/// Returns the contexts of the session's list.
+/// Returns the contexts of the list of attached contexts.
 fn attached_contexts(list: &Option<RBTree<usize, Attached>>) -> impl Iterator<Item = &Attached> {
     list.iter().flat_map(|attached| attached.values())
 }
 
-/// Memory for one context in the session's list.
+/// Memory for one context in the list of attached contexts.
 pub(crate) struct ListSlot(RBTreeNodeReservation<usize, Attached>);
 
 impl ListSlot {
-    /// Allocates the memory, charged to the caller's control group. `ENOMEM`. The allocation may
-    /// wait for memory: caller holds no lock of this module.
+    /// Allocates the memory, charged to the caller's control group. Returns `ENOMEM`. The
+    /// allocation may wait for free memory, so the caller holds no lock of this module.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
     }
@@ -249,7 +251,8 @@ pub(crate) fn detach_idle_probes() {
         _ => None,
     };
     drop(session);
-    // The probes are dropped without the lock, because dropping them waits for running probes.
+    // The probes are dropped after `SESSION` is released, because dropping the probes waits for
+    // probes that run.
     drop(unneeded);
 }
 
@@ -308,16 +311,16 @@ impl Drop for PmuReservation {
     }
 }
 
-/// Number of times that the PMU was reserved. A CPU whose per-CPU word `pfm_reset_for` has another
-/// value has not been reset since the last reservation.
+/// Number of times that the PMU was reserved. If the per-CPU word `pfm_reset_for` of a CPU has
+/// another value, the PMU of this CPU was not reset since the last reservation.
 static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 
 /// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called before a context
-/// that uses hardware registers is programmed. Interrupts off.
+/// that uses hardware registers is programmed. Called with interrupts off.
 #[inline]
 pub(crate) fn reset_pmu_once(registers: &pmu::Registers) {
-    // Relaxed: the PMU was reserved before the context was loaded, and the caller holds the lock of
-    // the context, which orders the two.
+    // Relaxed: the PMU was reserved before the context was loaded, and the context's lock, which
+    // the caller holds, orders the reservation before this load.
     let taken = RESERVATIONS.load(Relaxed);
     if sched::pmu_reset_for() != taken {
         reset_pmu_for(registers, taken);
@@ -331,8 +334,8 @@ fn reset_pmu_for(registers: &pmu::Registers, taken: u64) {
 }
 
 /// Returns the milliseconds in which a counter of this width advances by half its range at 2^34
-/// events a second, limited to the range of 100 ms to one hour. For widths below 35 bits the result
-/// is 100 ms.
+/// events a second. The result is limited to the range from 100 ms to one hour. For widths below 35
+/// bits the result is 100 ms.
 fn wrap_period_ms(width: u32) -> u32 {
     let turn = 1000u64
         .checked_shl(width.saturating_sub(35))
@@ -362,8 +365,8 @@ fn nmi_registers(registers: &pmu::Registers) -> NmiRegisters {
 fn clear_overflow_status(global: &NmiRegisters) {
     if global.clear != 0 {
         // The NMI of an overflow that is cleared here may still arrive; expect_stale_nmi()
-        // announces it. Only set bits are written, because writing the bit of a counter that this
-        // CPU lacks would fault.
+        // announces such an NMI. Only set bits are written, because writing the bit of a counter
+        // that this CPU lacks would fault.
         let over = msr::read(global.status) & global.bits;
         if global.may_be_stale != 0 && over != 0 {
             nmi::expect_stale_nmi(msr::time_stamp());
@@ -391,8 +394,8 @@ pub(crate) fn reset_pmu(registers: &pmu::Registers) {
 struct SchedProbes;
 
 impl Handler<SchedSwitch<'_>> for SchedProbes {
-    /// Removes the context of the current thread, which is being switched out, from the PMU.
-    /// Interrupts off, run-queue lock held.
+    /// Removes the context of the current thread, which is being switched out, from the PMU. Called
+    /// with interrupts off and the run-queue lock held.
     #[inline]
     fn on(&self, _: SchedSwitch<'_>) {
         if let Some(context) = sched::loaded(Scope::Thread) {
@@ -403,7 +406,8 @@ impl Handler<SchedSwitch<'_>> for SchedProbes {
 }
 
 impl Handler<SchedExit<'_>> for SchedProbes {
-    /// Programs the context of the current thread, which was switched in. Preemption off.
+    /// Programs the context of the current thread, which was switched in. Called with preemption
+    /// off.
     #[inline]
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
@@ -429,7 +433,7 @@ impl Handler<ProcessExit<'_>> for SchedProbes {
 impl Handler<ProcessExec<'_>> for SchedProbes {
     /// Called when the current thread has executed a program. Ends the thread's context if the
     /// program has more privileges than the user who executed it, or may not be read by that user.
-    /// For other programs, has the permission to watch the thread checked again.
+    /// For other programs, calls `Context::executed()`.
     fn on(&self, event: ProcessExec<'_>) {
         let task = sched::current();
         let _preempt = sched::NoPreempt::new();
@@ -468,8 +472,8 @@ pub(crate) fn cpu_offline() {
     }
 }
 
-/// Removes the contexts of this CPU from the PMU before the machine suspends, and programs them
-/// again when it resumes.
+/// Removes the contexts of this CPU from the PMU before the machine suspends, and programs the
+/// contexts into the PMU again when the machine resumes.
 ///
 /// Context: on the only CPU that is online, interrupts off.
 pub(crate) fn suspend_or_resume(suspend: bool) {

@@ -5,21 +5,22 @@
 //! the next set.
 //!
 //! Sets are created and deleted while the context is detached, with `SESSION` and the context's
-//! `alloc_lock` held. The memory of new sets is allocated before, with only `alloc_lock` held.
+//! `alloc_lock` held. The memory for new sets is allocated before `SESSION` is taken, with only
+//! `alloc_lock` held.
 
 use core::cmp::Ordering;
 use core::iter::once;
 
-use engine::calls::{Runs, SetInfo};
-use engine::claims::RegisterMask;
-use engine::context::Error;
-use engine::pmu::{PmdSet, RegisterBitmap};
-use engine::program::{Allocator, MemorySize, RegisterMemory};
-use engine::sampling::Attr;
-use engine::sets::{self, RunningMoments, SetRuns, SwitchPolicy};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
 use kernel::prelude::*;
+use perfmon_rules::abi::{Runs, SetInfo};
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::error::Error;
+use perfmon_rules::event_sets::{self, RunningMoments, SetRuns, SwitchPolicy};
+use perfmon_rules::period::Attr;
+use perfmon_rules::program::{Allocator, MemorySize, RegisterMemory};
+use perfmon_rules::register_map::{PmdSet, RegisterBitmap};
 
 use crate::contexts::{Context, State};
 use crate::costs::SelfStat;
@@ -30,7 +31,7 @@ use crate::sys::lock::SESSION;
 use crate::sys::nmi;
 use crate::target::Target;
 
-/// The allocator for the memory of registers: slices from kmalloc().
+/// The allocator for the register memory of event sets, which allocates slices with kmalloc().
 #[derive(Default)]
 pub(crate) struct Heap;
 
@@ -39,7 +40,7 @@ impl Allocator for Heap {
 }
 
 /// The registers of an event set, in memory from [`Heap`].
-pub(crate) type Registers = engine::context::Registers<Heap>;
+pub(crate) type Registers = perfmon_rules::registers::Registers<Heap>;
 
 /// The registers of one set that a call is about to write.
 #[derive(Default)]
@@ -146,8 +147,8 @@ impl Set {
         }
     }
 
-    /// Configures a PMD as counting, after it was written. The caller has allocated memory for the
-    /// PMD's statistics with `grow_set()`.
+    /// Configures a PMD as counting, after the PMD was written. The caller has allocated memory for
+    /// the PMD's statistics with `grow_set()`.
     pub(crate) fn set_counting(&mut self, pmd: u16) {
         let value = self.registers.value(pmd);
         match self.moments.iter_mut().find(|m| m.pmd == pmd) {
@@ -172,7 +173,7 @@ impl Set {
     }
 
     /// Records that the set is about to be programmed into a PMU. If a run of the set begins, also
-    /// restarts the countdowns of overflows.
+    /// restarts the countdowns of overflows after which the next set becomes active.
     #[inline]
     pub(crate) fn load(&mut self, now: u64) {
         if self.runs.load(now) {
@@ -238,7 +239,8 @@ impl Sets {
 
     /// Returns the index of the slot of the set with this number.
     fn index_of(&self, id: u16) -> Option<usize> {
-        // The binary search is written out here, because that of `core` has a panic path.
+        // This code does not call the binary search of `core`, because that function has a panic
+        // path.
         let (mut low, mut high) = (0usize, self.slots.len());
         while low < high {
             let middle = low.wrapping_add(high.wrapping_sub(low) / 2);
@@ -251,8 +253,8 @@ impl Sets {
         None
     }
 
-    /// Makes the set of the slot `place` active. `set` is the set that was active, which is moved
-    /// to its slot.
+    /// Makes the set of the slot `place` active. On entry `set` is the set that was active. This
+    /// set is moved to its slot, and `set` becomes the new active set.
     #[inline]
     fn activate(&mut self, set: &mut KBox<Set>, place: usize) {
         let Some(slot) = self.slots.get_mut(place) else {
@@ -287,7 +289,7 @@ impl State {
         )
     }
 
-    /// Returns the set with this number; `None` if it does not exist.
+    /// Returns the set with this number, or `None` if no set has this number.
     pub(crate) fn find_set(&self, id: u16) -> Option<&Set> {
         if self.set.id == id {
             return Some(&self.set);
@@ -296,7 +298,7 @@ impl State {
         self.sets.slots.get(place)?.set.as_deref()
     }
 
-    /// Returns the set with this number mutably; `None` if it does not exist.
+    /// Returns the set with this number mutably, or `None` if no set has this number.
     pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut Set> {
         if self.set.id == id {
             return Some(&mut self.set);
@@ -305,11 +307,11 @@ impl State {
         self.sets.slots.get_mut(place)?.set.as_deref_mut()
     }
 
-    /// Returns the hardware registers that all sets together claim. `more` returns registers that
-    /// will be added to a set.
+    /// Returns the hardware registers that all sets together claim. `more` returns the registers
+    /// that will be added to the set with the given number.
     pub(crate) fn claims_with(
         &self,
-        map: &engine::pmu::Map<'_>,
+        map: &perfmon_rules::register_map::Map<'_>,
         more: impl Fn(u16) -> RegisterMask,
     ) -> RegisterMask {
         self.each_set().fold(RegisterMask::NONE, |all, set| {
@@ -317,11 +319,11 @@ impl State {
         })
     }
 
-    /// Returns the hardware registers that a CPU must have to count all sets. `more` returns
-    /// registers that will be added to a set.
+    /// Returns the hardware registers that a CPU must have to count all sets. `more` returns the
+    /// registers that will be added to the set with the given number.
     pub(crate) fn required_with(
         &self,
-        map: &engine::pmu::Map<'_>,
+        map: &perfmon_rules::register_map::Map<'_>,
         more: impl Fn(u16) -> RegisterMask,
     ) -> RegisterMask {
         self.each_set().fold(RegisterMask::NONE, |all, set| {
@@ -346,7 +348,7 @@ impl State {
             let terms = self
                 .find_set(id)
                 .map_or(SwitchPolicy::default(), |s| s.runs.policy);
-            let after = sets::next_index(&terms, at, nr, |id| self.sets.index_of(id))?;
+            let after = event_sets::next_index(&terms, at, nr, |id| self.sets.index_of(id))?;
             if let Some(slot) = self.sets.slots.get_mut(at) {
                 slot.next = after;
             }
@@ -432,8 +434,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the context is attached, `ENOSPC` if it would have more than [`sets::MAX_SETS`]
-    /// sets, `EDQUOT`, `ENOMEM`.
+    /// `EBUSY` if the context is attached, `ENOSPC` if the context would have more than
+    /// [`event_sets::MAX_SETS`] sets, `EDQUOT`, `ENOMEM`.
     pub(crate) fn create_sets(&self, wanted: &[(u16, SwitchPolicy)]) -> Result {
         let _growing = self.alloc_lock.lock();
         let nr = {
@@ -451,7 +453,7 @@ impl Context {
                 fresh.push(Set::new(*id, &self.charge)?, GFP_KERNEL_ACCOUNT)?;
             }
         }
-        if nr.saturating_add(fresh.len()) > sets::MAX_SETS {
+        if nr.saturating_add(fresh.len()) > event_sets::MAX_SETS {
             return Err(ENOSPC);
         }
         let _session = SESSION.lock();
@@ -523,11 +525,11 @@ impl Context {
     pub(crate) fn set_infos(&self, infos: &mut [SetInfo]) -> Result {
         let free = SESSION.lock().available(self.scope());
         let map = self.registers.map();
-        let usable = |row: Option<&engine::pmu::Register>| {
+        let usable = |row: Option<&perfmon_rules::register_map::Register>| {
             row.is_some_and(|r| r.exists() && r.check_scope(self.scope()).is_ok())
         };
         let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
-        for number in 0..engine::pmu::NR_REGISTERS as u16 {
+        for number in 0..perfmon_rules::register_map::NR_REGISTERS as u16 {
             let bit = 1u64.checked_shl(number.into()).unwrap_or(0);
             if usable(map.pmc(number)) && (bit == 0 || free.pmcs & bit != 0) {
                 pmcs.set(number.into());

@@ -2,7 +2,7 @@
 
 //! The status of a context, for `PERFMON_STATUS`.
 
-use engine::calls::{status, Status};
+use perfmon_rules::abi::{status, Status};
 
 use crate::contexts::Context;
 use crate::sampling::ThrottleStats;

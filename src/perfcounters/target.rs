@@ -4,13 +4,13 @@
 //! needs, and the end of a context when its target ends. [`crate::contexts`] documents the lock
 //! order.
 
-use engine::claims::RegisterMask;
-use engine::context::Error;
-use engine::pmu::Scope;
-use engine::sampling;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use perfmon_rules::abi;
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::error::Error;
+use perfmon_rules::register_map::Scope;
 
 use crate::contexts::{Context, State};
 use crate::cpu_kinds;
@@ -60,7 +60,7 @@ impl Context {
     /// exist, or if a thread would block itself; `ENODEV` if no CPU that the context may use has
     /// all its registers; `EINTR`, `ENOMEM`.
     pub(crate) fn load(&self, number: u32, set: u16) -> Result {
-        // The permission check may sleep, so it is made without a lock.
+        // The permission check may sleep, so the check is made without a lock.
         let task = match self.scope() {
             Scope::Thread => Some(self.find_permitted(number)?),
             Scope::System if access::is_perfmon_capable() => None,
@@ -72,8 +72,8 @@ impl Context {
         };
         let slot = ListSlot::new()?;
         let mut session = SESSION.lock();
-        // Register writes take `SESSION`, which is held, so the uses cannot change until they are
-        // set below.
+        // Code that writes registers takes `SESSION`, which is held here, so `uses` stays valid
+        // until the call of set_required() below.
         let (uses, core) = {
             let state = self.state.lock();
             let uses = state.required_with(&self.registers.map(), |_| RegisterMask::NONE);
@@ -119,9 +119,10 @@ impl Context {
             }),
             None => {
                 // flush_perf_dirty_counters() may take 100 ms, so `SESSION` is released during the
-                // call. Meanwhile `loading` makes `unload()` and writes of registers fail. The
-                // claims are stored in the state before, because is_available_after_evict() for
-                // other contexts must see them.
+                // call. While `SESSION` is released, `loading` makes `unload()` and writes of
+                // registers fail. The claims are stored in the state before `SESSION` is released,
+                // because is_available_after_evict() must see them when another context claims
+                // registers.
                 {
                     let mut state = self.state.lock();
                     (state.loading, state.claims) = (true, claims);
@@ -175,8 +176,8 @@ impl Context {
             );
             state.claims = claims;
             state.sampling.self_monitoring = address == sched::current();
-            // The thread may have exited since the first check, before the exit probe could find
-            // the context by `target`.
+            // The thread may have exited since the first check. If `target` was not set at that
+            // time, the exit probe has ignored the context.
             let ended = sched::has_ended(&task);
             if ended {
                 self.detach_state(&mut state);
@@ -231,7 +232,7 @@ impl Context {
     }
 
     /// Returns `EINVAL` if the caller is not on the CPU with this number, `EBUSY` if a context is
-    /// attached to this CPU. Preemption off.
+    /// attached to this CPU. Called with preemption off.
     fn check_cpu_free(number: u32) -> Result {
         if sched::this_cpu() != number {
             return Err(EINVAL);
@@ -244,7 +245,7 @@ impl Context {
 
     /// Attaches the context to the CPU with this number, on which the caller must be. Contexts of
     /// threads are evicted only after the check that no context is attached to this CPU. No other
-    /// context can be attached to this CPU meanwhile, because the caller holds `SESSION`.
+    /// context can be attached to this CPU during the call, because the caller holds `SESSION`.
     fn attach_cpu(&self, session: &mut Session, number: u32, claims: &RegisterMask) -> Result {
         let _stays = sched::NoPreempt::new();
         Self::check_cpu_free(number)?;
@@ -260,8 +261,8 @@ impl Context {
     ///
     /// One attempt is enough, however often the thread changes CPUs, so the thread cannot prolong
     /// the call. `running_cpu()` has a barrier and reads the thread's CPU after the context was
-    /// started. If the thread leaves that CPU before the IPI arrives, it is switched out, and the
-    /// probe finds the context started when the thread is switched in again.
+    /// started. If the thread leaves that CPU before the IPI arrives, the thread is switched out,
+    /// and the probe finds the context started when the thread is switched in again.
     pub(crate) fn load_where_running(&self, task: usize) {
         if task == sched::current() {
             return self.sched_in(Target::Thread(task));
@@ -282,8 +283,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while another thread attaches the context: `load()` releases `SESSION` meanwhile,
-    /// and would then attach a context that is not in the list of attached contexts.
+    /// `EBUSY` while another thread attaches the context: `load()` has released `SESSION` during
+    /// that time, and would later attach a context that is not in the list of attached contexts.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
         if self.state.lock().loading {
@@ -319,11 +320,11 @@ impl Context {
         Ok(())
     }
 
-    /// Ends the context if it is attached to this target.
+    /// Ends the context if the context is attached to this target.
     ///
-    /// Context: on the CPU that is going offline, or in the target thread when the thread exits,
-    /// has executed a program with other privileges, or may not be stopped by the other process any
-    /// more.
+    /// Context: on the CPU that is going offline, or in the target thread. The thread calls this
+    /// function when it exits, when it has executed a program with other privileges, or when the
+    /// process that attached the context has lost the permission to stop the thread.
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
@@ -377,7 +378,7 @@ impl Context {
 
     /// Ends this context if `has` returns true for its state, because an administrator's context
     /// needs its registers or its thread. Queues a message for the reader. Returns the registers
-    /// that the context had claimed, or none if it was not ended.
+    /// that the context had claimed, or no registers if the context was not ended.
     pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> RegisterMask {
         let (mut claims, mut place) = (RegisterMask::NONE, None);
         // Check `has` first without an IPI, which with_state() may send.
@@ -387,7 +388,7 @@ impl Context {
         self.with_state(&mut |state| {
             if has(state) {
                 self.end_early(state);
-                self.queue_message(state, sampling::EVICTED);
+                self.queue_message(state, abi::EVICTED);
                 self.notifier.resume();
                 claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
                 // Remove the entry from the table of threads, so that another context can be
@@ -404,7 +405,7 @@ impl Context {
     /// the reader. Called by the notifier's irq_work.
     pub(crate) fn end_broken(&self, mut state: Guard<'_, State>) {
         self.end_early(&mut state);
-        self.queue_message(&mut state, sampling::FAULT);
+        self.queue_message(&mut state, abi::FAULT);
         self.notifier.resume();
         // Release the lock: printk() may wake a thread, which takes a run-queue lock, and the
         // probes take the context's lock under a run-queue lock.
@@ -431,8 +432,8 @@ impl Context {
         state.update_self_page(false);
     }
 
-    /// Sets the target to `Detached`. If the target was a CPU, runs on that CPU and clears its
-    /// `loaded` word.
+    /// Sets the target to `Detached`. If the target was a CPU, clears the CPU's `loaded` word; the
+    /// caller is on that CPU.
     fn detach_state(&self, state: &mut State) {
         match state.target {
             Target::Cpu(_) => sched::set_loaded(Scope::System, None),

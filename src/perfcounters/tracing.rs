@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! User tracing: traces and the processes in them. `Documentation/tracing.md` describes the layout
-//! of the buffers, and how a process writes to them without a system call.
+//! of the buffers, and how a process writes to the buffers without a system call.
 //!
-//! The lock `TRACING` protects all state of user tracing; page faults of traced processes take it
-//! as well. Writing an event takes no lock. An active trace has one of [`NR_TRACES`] slots. Slots
+//! The lock `TRACING` protects all state of user tracing. Page faults of traced processes also take
+//! this lock. Writing an event takes no lock. An active trace has one of [`NR_TRACES`] slots. Slots
 //! are assigned in rotation, so that a slot is unused for a long time before another trace gets it.
 
 pub(crate) mod attached;
@@ -20,14 +20,14 @@ mod process;
 mod signal;
 mod trace;
 
-use engine::filter;
-use engine::trace::{flag, Create, Describe, Info, KEY_KERNEL, NR_TRACES};
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
+use protocols::filter;
+use trace_rules::abi::{flag, Create, Describe, Info, KEY_KERNEL, NR_TRACES};
 
 pub(crate) use self::calls::{
     any_process, describe, end, free_all, has_ended, info, may_read, next, next_marker, next_trace,
@@ -55,7 +55,7 @@ const RESERVED_TRACES: usize = 4;
 /// Maximum number of traces of one user without `CAP_PERFMON`, including ended traces that are not
 /// freed because files still refer to them.
 const MAX_HELD_PER_USER: usize = 32;
-/// The key that the first process gets. Lower keys are reserved.
+/// The key (unique number) of the first traced process. Lower keys are reserved.
 const FIRST_KEY: u64 = 16;
 
 /// All traces and traced processes, protected by the lock `TRACING`.
@@ -77,18 +77,20 @@ pub(crate) struct Tracing {
     next_id: u64,
     /// The key for the next process.
     pub(crate) next_key: u64,
-    /// A page of zeros, which is mapped where a process reads memory that does not exist.
+    /// A page of zeros, which is mapped where a process reads a page of the device that does not
+    /// exist.
     pub(crate) zeroes: Option<Page>,
     /// The module is about to be unloaded: no process can attach and no trace can begin.
     pub(crate) closed: bool,
 }
 
-/// Returns the index in `processes` of the process with this key; `None` if it does not exist.
+/// Returns the index in `processes` of the process with this key, or `None` if no process has this
+/// key.
 fn index_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
     search(processes, key, |process| process.key).ok()
 }
 
-/// A trace's part of the quotas of the user that created it.
+/// A trace's part of the quotas of the user that created the trace.
 pub(crate) struct TraceQuota {
     /// The trace is counted in [`Resource::HeldTraces`] until it is freed.
     _until_freed: ResourceCharge,
@@ -117,15 +119,15 @@ impl Caller {
         self.capable || trace.is_own()
     }
 
-    /// Returns whether the caller may trace the process with this leader. May sleep; the caller
-    /// does not hold `TRACING`.
+    /// Returns whether the caller may trace the process with this thread-group leader. May sleep;
+    /// the caller does not hold `TRACING`.
     fn may_trace(&self, leader: &Task) -> bool {
         self.capable || access::check_access(leader, false).is_ok()
     }
 }
 
 /// A file's reference to a trace. When no file refers to a trace any more, the trace ends, unless
-/// it was created with `flag::KEEP`.
+/// the trace was created with `flag::KEEP`.
 pub(crate) struct TraceRef {
     /// The id of the trace.
     pub(crate) id: u64,
@@ -181,7 +183,7 @@ impl Tracing {
         }
     }
 
-    /// Returns the trace with this id, or `EINVAL` if it does not exist.
+    /// Returns the trace with this id, or `EINVAL` if no trace has this id.
     pub(crate) fn trace(&mut self, id: u64) -> Result<&mut Trace> {
         let mut traces = self.traces.iter_mut();
         let found = traces.find(|trace| trace.id == id).ok_or(EINVAL)?;
@@ -196,20 +198,22 @@ impl Tracing {
         }
     }
 
-    /// Returns the index in `processes` of the process with this key; `None` if it does not exist.
+    /// Returns the index in `processes` of the process with this key, or `None` if no process has
+    /// this key.
     pub(crate) fn index_of(&self, key: u64) -> Option<usize> {
         index_of(&self.processes, key)
     }
 
     /// Returns the key of the process with this address space; `None` if no such process is traced
-    /// or it has ended.
+    /// or the process has ended.
     pub(crate) fn key_of_mm(&self, mm: usize) -> Option<u64> {
         let at = search(&self.address_spaces, mm as u64, |(mm, _)| *mm as u64).ok()?;
         self.address_spaces.get(at).map(|(_, key)| *key)
     }
 
-    /// Counts a process, or a child of it, that could not be traced for lack of memory or because
-    /// of a limit. The process is counted as missed in all traces that it could have joined.
+    /// Counts that a process or one of its children could not be traced, because memory was short
+    /// or a limit was reached. The failure is counted in all traces that the process could have
+    /// joined.
     pub(crate) fn count_missed(&mut self, key: u64) {
         let Some(at) = self.index_of(key) else { return };
         let Self {
@@ -223,7 +227,7 @@ impl Tracing {
         }
     }
 
-    /// Returns the process with this key, or `ESRCH` if it does not exist.
+    /// Returns the process with this key, or `ESRCH` if no process has this key.
     pub(crate) fn process(&mut self, key: u64) -> Result<&mut Process> {
         let place = self.index_of(key).ok_or(ESRCH)?;
         Ok(self.processes.get_mut(place).ok_or(ESRCH)?)
@@ -243,7 +247,8 @@ impl Tracing {
         self.generations.get(slot).copied().unwrap_or(0)
     }
 
-    /// Returns the trace with this id and the process with this key; `None` unless both exist.
+    /// Returns the trace with this id and the process with this key, or `None` if either does not
+    /// exist.
     fn trace_and_process(
         &mut self,
         id: u64,
@@ -312,15 +317,15 @@ impl Tracing {
         });
     }
 
-    /// Removes ended processes whose events were read from the trace with this id.
+    /// Removes, from the trace with this id, the ended processes whose events were read.
     fn reap(&mut self, id: u64) {
         for trace in self.traces.iter_mut().filter(|trace| trace.id == id) {
             trace.reap();
         }
     }
 
-    /// Counts a process that has ended in the traces that it is in, and removes the oldest ended
-    /// processes of these traces if a limit is exceeded.
+    /// Counts an ended process in each trace that contains the process, and removes the oldest
+    /// ended processes of these traces if a limit is exceeded.
     pub(crate) fn limit_ended(&mut self, key: u64) {
         let memory = self.process(key).map_or(0, |process| process.memory());
         for at in 0..self.traces.len() {
@@ -357,12 +362,13 @@ impl Tracing {
         })
     }
 
-    /// Records the credentials and dumpability of a process for which the permissions to trace it
-    /// were checked.
+    /// Records the credentials and the dumpability that a process had when the permissions to trace
+    /// the process were checked.
     ///
-    /// If the process has executed another program since the last check, the results are for the
-    /// new program. Permission for the old program is then checked by the rule of ptrace alone,
-    /// with the credentials that the process had (see [`trace::PermissionCheck::may_still_allow`]).
+    /// If the process has executed another program since the last check, the results of the present
+    /// check are for the new program. Permission for the old program is then checked by the rule of
+    /// ptrace alone, with the credentials that the process had (see
+    /// [`trace::PermissionCheck::may_still_allow`]).
     fn set_seen(&mut self, key: u64, seen: AccessSnapshot) {
         if self
             .process(key)
@@ -401,8 +407,9 @@ impl Tracing {
     }
 
     /// Returns a process whose credentials or dumpability have changed since the permission to
-    /// trace it was checked: the process with this key or, in a shared trace, the first process of
-    /// the trace with a key above `after`.
+    /// trace it was checked; `None` if there is no such process. In a shared trace, the result is
+    /// the first such process of the trace with a key above `after`. In other traces, only the
+    /// process with this key is checked.
     fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
         let has_changed = |key: u64| {
             let process = self.processes.get(self.index_of(key)?)?;
@@ -530,12 +537,12 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
             .filter(|g| g.starts_with(b"kernel:"))
     };
     let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
-    // The probes are declared before the lock is taken, so that they are dropped after its release:
-    // detaching probes waits for running probes.
+    // `going` is declared before `TRACING` is taken, so that the probes are dropped after `TRACING`
+    // is released: detaching probes waits for running probes.
     let mut going = None;
     if kernels().next().is_some() {
         // Require the capability as well: perf's sysctl allows users to monitor the kernel for
-        // their own threads, but kernel events are those of all tasks.
+        // their own threads, but kernel events come from all tasks.
         let may = access::is_perfmon_capable() && access::may_monitor_kernel();
         may.then_some(()).ok_or(EPERM)?;
         trace.add_kernel()?;

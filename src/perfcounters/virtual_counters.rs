@@ -3,10 +3,10 @@
 //! Reads the virtual counters of a context: counters of software, which have no register in the
 //! PMU.
 
-use engine::pmu::Scope;
-use engine::program::VirtualCounter;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use perfmon_rules::program::VirtualCounter;
+use perfmon_rules::register_map::Scope;
 
 use crate::contexts::{Context, State};
 
@@ -21,7 +21,8 @@ impl Context {
         self.read_virtual(growth.pmd, growth.address, growth.control, thread)
     }
 
-    /// Reads a virtual register by its description, for the context's thread or this CPU.
+    /// Reads a virtual register with the function of its description, for the context's thread or
+    /// for this CPU.
     #[inline]
     pub(crate) fn read_virtual(
         &self,
@@ -35,7 +36,8 @@ impl Context {
             .read(pmd, address, control, thread.map(|t| &**t), &self.ns)
     }
 
-    /// Updates the virtual counters that follow the thread (`PERFMON_REG_TASK`), in a PMU or not.
+    /// Updates the virtual counters that follow the thread (`PERFMON_REG_TASK`), whether the
+    /// context is in a PMU or not.
     #[inline]
     pub(crate) fn sync_virtual(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -47,7 +49,8 @@ impl Context {
         }
     }
 
-    /// Takes the current values of the counters that follow the thread as their start values.
+    /// Sets the start values of the virtual counters that follow the thread to their current
+    /// values.
     pub(crate) fn start_virtual(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         state

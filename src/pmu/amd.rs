@@ -27,7 +27,7 @@ const ENABLE: u64 = 1 << 22;
 const INT: u64 = 1 << 20;
 const OS: u64 = 1 << 17;
 /// Reserved bits of a PMC (control register): pin control (bit 19), bit 21, and bits 36 to 63,
-/// which include guest-only and host-only.
+/// which include the bits for guest only and host only.
 const RESERVED: u64 = !0xf_ffff_ffff | (1 << 21) | (1 << 19);
 /// Reserved bits of a PMC on K7, which include bits 32 to 35, because event numbers of K7 have 8
 /// bits only.
@@ -104,8 +104,9 @@ fn kind() -> Option<Kind> {
     })
 }
 
-/// Returns the number of this CPU's counters, which CPUID reports from PerfMonV2 on. A virtual
-/// machine may have fewer counters than the processor.
+/// Returns the number of this CPU's counters, or `usize::MAX` before PerfMonV2, because CPUID
+/// reports the number only since PerfMonV2. A virtual machine may have fewer counters than the
+/// processor.
 fn counters() -> usize {
     match cpuid(0x8000_0022, 0) {
         leaf if leaf.eax & 1 != 0 => (leaf.ebx & 0xf) as usize,

@@ -3,8 +3,8 @@
 //! pfm_intel: Intel's architectural performance monitoring, versions 1 to 5
 //! (SDM volume 3, "Architectural Performance Monitoring").
 //!
-//! Version 6 is not supported, because the kernel cannot reserve its event select registers, which
-//! have other addresses, against perf.
+//! Version 6 is not supported. Its event select registers have other addresses, and the kernel
+//! cannot reserve registers at these addresses against perf.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
@@ -34,7 +34,8 @@ const GLOBAL_CTRL: u64 = 0x38f;
 const GLOBAL_STATUS: u64 = 0x38e;
 /// IA32_PERF_GLOBAL_OVF_CTRL, called IA32_PERF_GLOBAL_STATUS_RESET from version 4 on.
 const GLOBAL_CLEAR: u64 = 0x390;
-/// The last version whose control registers the kernel can reserve.
+/// The last version of architectural performance monitoring whose control registers the kernel can
+/// reserve.
 const LAST_VERSION: u32 = 5;
 /// The number of the first fixed counter's PMD (data register), and of the PMC (control register)
 /// that all fixed counters share.
@@ -109,7 +110,7 @@ struct Leaf {
     fixed_width: u16,
 }
 
-/// Reads leaf 0xa of this CPU. Returns `None` if the counters of this CPU cannot be used.
+/// Reads CPUID leaf 0xa of this CPU. Returns `None` if the counters of this CPU cannot be used.
 fn leaf() -> Option<Leaf> {
     if vendor() != *b"GenuineIntel" || (is_hybrid() && core_type() == 0) {
         return None;
@@ -134,8 +135,8 @@ fn leaf() -> Option<Leaf> {
 }
 
 impl Leaf {
-    /// Combines the leaves of two CPUs: the result has the registers of both, the widths of the
-    /// first and the lower version.
+    /// Combines the leaves of two CPUs. The result has the registers of both CPUs, the counter
+    /// widths of the first CPU, and the lower of the two versions.
     fn combine(self, other: Leaf) -> Self {
         Self {
             version: self.version.min(other.version),
@@ -181,7 +182,8 @@ fn fixed_control(fixed: u32, any: bool) -> Register {
     row
 }
 
-/// Logs why the counters of the processor cannot be used, if it has any.
+/// Logs why the counters of the processor cannot be used. Logs nothing if the processor has no
+/// counters.
 fn log_reason() {
     let version = cpuid(0xa, 0).eax & 0xff;
     if vendor() != *b"GenuineIntel" || version == 0 {

@@ -3,12 +3,12 @@
 //! pfc_net: counts network traffic by interface.
 //!
 //! The provider counts traffic of interfaces of the initial network namespace. The instances of an
-//! interface, `net/<name>/...`, are live as long as the interface exists, and again when an
-//! interface with the same name appears.
+//! interface, `net/<name>/...`, are live as long as the interface exists, and become live again
+//! when an interface with the same name appears.
 //!
 //! Packets and bytes are counted where the network stack and the driver exchange them. Bytes
-//! include the link header. A packet that the driver splits later (TSO) or that was merged before
-//! (GRO) counts as one. The driver's own counts may differ.
+//! include the link header. A packet that the driver splits later (TSO), or that was merged from
+//! several packets before (GRO), counts as one packet. The driver's own counts may differ.
 
 use core::pin::Pin;
 

@@ -2,8 +2,8 @@
 
 //! pfc_sched: counts events of the scheduler.
 //!
-//! The sum of `sched/context_switches` corresponds to `ctxt` in /proc/stat, and the sum of
-//! `sched/forks` to `processes`.
+//! Summed over all CPUs, `sched/context_switches` corresponds to `ctxt` in /proc/stat, and
+//! `sched/forks` corresponds to `processes` in /proc/stat.
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::{

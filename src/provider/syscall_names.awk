@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # Prints the names of the system calls of the ABIs x86_64, i386 and x32, by number, as three Rust
-# slices. The input is the kernel's syscall_64.tbl and syscall_32.tbl. In the former, a call of the
-# ABI "common" is a call of x86_64 and of x32.
+# slices. The input is the kernel's syscall_64.tbl and syscall_32.tbl. In syscall_64.tbl, a call of
+# the ABI "common" is a call of x86_64 and of x32.
 function add(abi) {
 	name[abi, $1] = $3
 	if ($1 + 0 > max[abi]) max[abi] = $1 + 0

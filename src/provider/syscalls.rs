@@ -2,12 +2,12 @@
 
 //! pfc_syscalls: counts system calls by number.
 //!
-//! The same number means different calls in the ABIs x86_64, i386 and x32. There is an instance
-//! `syscalls/<name>` for each x86_64 call of this kernel. The instances `syscalls/i386/<name>`, of
-//! 32-bit programs and of calls by `int 0x80`, and `syscalls/x32/<name>` are added at the first
-//! such call, because most machines make few of these calls or none. `syscalls/unnamed` counts the
-//! calls of i386 and x32 that have no instance yet. `syscalls/unknown` counts calls whose number is
-//! not in the table of their ABI.
+//! The same number means different calls in the ABIs x86_64, i386 and x32. Each x86_64 call of this
+//! kernel has an instance `syscalls/<name>`. Calls by 32-bit programs and by `int 0x80` have
+//! instances `syscalls/i386/<name>`, and x32 calls have instances `syscalls/x32/<name>`. The
+//! instance of an i386 or x32 call is added at the first call, because most machines make few of
+//! these calls or none. `syscalls/unnamed` counts the calls of i386 and x32 that have no instance
+//! yet. `syscalls/unknown` counts calls whose number is not in the table of their ABI.
 
 use core::pin::Pin;
 
@@ -42,7 +42,7 @@ struct Counts {
 }
 
 /// `__X32_SYSCALL_BIT`, which the number of each x32 call has. No number in the table of i386 has
-/// it.
+/// this bit.
 const X32_BIT: u32 = 1 << 30;
 
 /// Returns the names of the calls of an ABI. A kernel that is built without x32 has no x32 calls.
@@ -108,7 +108,8 @@ impl kernel::Module for Provider {
 }
 
 impl Counts {
-    /// Returns the instance of a known call of i386 or x32. Requests it if there is none.
+    /// Returns the instance of a known call of i386 or x32. If the call has no instance yet,
+    /// requests the instance and returns `unnamed`.
     fn compat_instance(&self, number: u32) -> &Instance {
         let key = Key::number_only(number);
         self.compat.find(&key).unwrap_or_else(|| {
@@ -123,7 +124,7 @@ impl Handler<SysEnter<'_>> for Counts {
         let abi = event.abi();
         let instance = event.index(abi).and_then(|index| match abi {
             Abi::X86_64 => self.x86_64.get(index)?.as_ref(),
-            // A known number has 32 bits.
+            // The number of a known call fits in 32 bits.
             Abi::I386 | Abi::X32 => {
                 name(abi, index).map(|_| self.compat_instance(event.number as u32))
             }

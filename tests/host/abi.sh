@@ -3,8 +3,9 @@
 #
 # Checks the headers in include/uapi. Each header compiles alone, in C and C++, and no structure has
 # padding. 32-bit and 64-bit programs see the same structures and constants, and C++ programs see
-# the same constants. No ioctl number is assigned to another driver. The headers are not compared
-# with an earlier version, because no version has been released: see Documentation/versions.md.
+# the same constants. The kernel's list assigns no ioctl number of the headers to another driver.
+# The headers are not compared with an earlier version, because no version has been released: see
+# Documentation/versions.md.
 
 set -u
 work=$(mktemp -d)
@@ -17,7 +18,7 @@ headers=("$uapi"/linux/*.h)
 includes() { printf '#include <linux/%s>\n' "${headers[@]##*/}"; }
 
 # layout OPTION: prints "STRUCT MEMBER OFFSET SIZE" for each member, and "STRUCT = BYTES" for each
-# structure of the headers, compiled with this option of gcc.
+# structure of the headers, which gcc compiles with OPTION.
 layout() {
 	includes | gcc-14 "$1" -g -fno-eliminate-unused-debug-types -I "$uapi" -c -x c -o "$work/o" - &&
 		pahole "$work/o" | awk '/^struct [a-z_]+ [{]/ { name = $2 }
@@ -28,21 +29,21 @@ layout() {
 			}
 			/\/\* size: / { sub(/,/, "", $3); print name, "=", $3 }' | grep -E '^(perfcounters|perfmon|perftrace|pfarg|pfm|ppa)_'
 }
-# constants: prints the names of the constants: macros without arguments, and enumerators.
-# PFM_DFL_SMPL_UUID is left out, because its text is a list of numbers.
+# constants: prints the names of the constants: macros without arguments, and enumerators. The list
+# omits PFM_DFL_SMPL_UUID, whose value is a list of numbers.
 constants() {
 	includes | gcc-14 -I "$uapi" -E -dM -x c - | sed -nE 's/^#define ((PERF|PFM|PPA)[A-Z_0-9]*) .+/\1/p' | grep -vx PFM_DFL_SMPL_UUID
 	includes | gcc-14 -I "$uapi" -E -P -x c - | tr '\n' ' ' | grep -oE 'enum [a-z_]* *[{][^}]*' | grep -oE '\bP[A-Z0-9]+_[A-Z0-9_]+'
 }
-# values OPTION...: prints the name and the value of each constant, as lines of assembly. OPTION are
-# options of gcc, among them the language.
+# values OPTION...: prints the name and the value of each constant, as a line of assembly. Each
+# OPTION is an option of gcc. One of the options selects the language.
 values() {
 	{
 		includes
 		constants | sort -u | sed 's/.*/unsigned int value_&[] = { (unsigned int)(&), (unsigned int)((long long)(&) >> 32) };/'
 	} | gcc-14 "$@" -I "$uapi" -fno-zero-initialized-in-bss -S -o - - | grep -E '^value_|^[[:space:]]\.(long|zero)'
 }
-# fewest NUMBER FILE: prints a line if the file has fewer than NUMBER lines. Without this check, a
+# fewest NUMBER FILE: prints an error if FILE has fewer than NUMBER lines. Without this check, a
 # compiler that fails would produce nothing to compare, and the test would pass.
 fewest() { [ "$(wc -l <"$work/$2")" -ge "$1" ] || echo "only $(wc -l <"$work/$2") lines were found, at least $1 are expected"; }
 
@@ -68,8 +69,8 @@ for options in "-m32 -x c" "-x c++"; do
 	values $options >"$work/other"
 	nothing "versions: constants have the same values with $options" "$(diff "$work/64" "$work/other"; fewest 550 64)"
 done
-# The kernel's list of ioctl numbers. The complete source of the kernel exists only where a debug
-# kernel has been built.
+# Path of the kernel's list of ioctl numbers. The list is in the complete source of the kernel,
+# which exists only on machines that have built a debug kernel.
 others=${KTREE%/*}/source/Documentation/userspace-api/ioctl/ioctl-number.rst
 # taken: prints the ioctl numbers of this project that the kernel's list assigns to other drivers.
 taken() {

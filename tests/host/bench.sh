@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 600
 #
-# Counts the instructions of operations of the driver interface, in a guest under icount. The test
-# is the part of make bench that does not need the program in tools/bench.
+# Counts the instructions of operations of the driver interface, in a QEMU guest with -icount, whose
+# clock counts instructions. The test is the part of make bench that does not need the program in
+# tools/bench.
 
 set -u
 work=$(mktemp -d) || exit 1
@@ -15,8 +16,9 @@ sed 's/^/# /' "$work/lines"
 failed=0
 n=0
 
-# cost_of OPERATION: prints the instructions of an operation, from the line of bench_main.c. Prints
-# nothing if fewer than 10 of the 41 measurements have the shortest time.
+# cost_of OPERATION: prints the number of instructions of an operation, from the operation's line in
+# the output of tests/modules/bench_main.c. Prints nothing if fewer than 10 of the 41 measurements
+# have the shortest time.
 cost_of() {
 	awk -v name="$1" '$1 == name && $6 >= 10 && $7 >= 10 { print ($5 - $4) / ($3 - $2) }' "$work/lines"
 }

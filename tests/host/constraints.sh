@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Checks that tools/perfmon/src/constraints/intel.rs has the event constraints of the kernel's
-# source. After a change of the kernel's source this command writes the file:
+# source. This command updates intel.rs after a change of the kernel's source:
 #
 #	tests/host/constraints.sh update
 
@@ -19,8 +19,8 @@ if [ "${1:-}" = update ]; then
 	exit
 fi
 plan 3
-# The table is compared only with the kernel release that it was made from, because another release
-# may have other rules.
+# The test compares the table only with the kernel release that the table was made from, because
+# another release may have other rules.
 made_from=$(sed -n 's,^//! .* in Linux \([0-9.]*\)\.$,\1,p' "$table")
 name="1.16 constraints: the table has the rules of perf in this kernel"
 case $RELEASE in

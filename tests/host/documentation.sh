@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 900
+# cargo: debug
 #
-# Tests the pages of the documentation: runs the blocks for the host, compares excerpts with their
-# files, follows links, and checks the commands of blocks that no test can run. The words after the
-# fence of a block name the kind of the block:
+# Tests the pages of the documentation. Runs the code blocks for the host, compares excerpts with
+# their files, and follows links. Also checks the commands of blocks that no test can run. The words
+# after the fence of a block name the kind of the block:
 #   sh guest, console guest   commands that tests/kselftest/documented.sh runs
 #   sh host                   commands for the tool chain: run here
 #   sh not-run "why"          commands that no test can run: skipped, with the reason; their
@@ -16,8 +17,8 @@
 # shellcheck disable=SC2016,SC2317,SC2329
 set -u
 work=$(mktemp -d)
-# Removes the files, and kills processes that commands have left running. These processes have
-# DOCUMENTATION_TEST in their environment.
+# Removes the temporary files, and kills processes that commands of the pages have left running. The
+# processes to kill have DOCUMENTATION_TEST in their environment.
 finish() {
 	local process
 	for process in /proc/[0-9]*; do
@@ -34,7 +35,7 @@ blocks=$work/blocks
 mkdir "$blocks"
 awk -v out="$blocks" -f "$TOP/tests/documentation/blocks.awk" "${pages[@]}"
 
-# blocks_of PATTERN: prints the blocks whose kind matches the pattern, from the index.
+# blocks_of PATTERN: prints the lines of $blocks/index for the blocks whose kind matches PATTERN.
 blocks_of() { grep -E "^[^ ]+ [0-9]+ $1" "$blocks/index"; }
 # commands PAGE LINE: prints the commands of a block, one command a line, without comments.
 commands() { sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$blocks/$1.$2" | grep -v '^#\|^ *#\|^ *$'; }
@@ -43,8 +44,8 @@ commands() { sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$blocks/$1.$2" | gre
 kinds_are_known() {
 	! blocks_of . | grep -vE "^[^ ]+ [0-9]+ (text|sh host|(sh|console) guest|sh not-run \"[^\"]+\"|[a-z]+ (from|file)=[^ ]+)$"
 }
-# has_pieces FILE BLOCK: checks that the file contains each part of the block between lines "...".
-# White space at the beginning of lines is ignored.
+# has_pieces FILE BLOCK: checks that FILE contains each part of the block. Lines "..." separate the
+# parts. White space at the beginning of lines is ignored.
 has_pieces() {
 	awk '{ sub(/^[ \t]+/, "") } NR == FNR { text = text "\n" $0; next }
 		function look() { if (part != "" && index(text "\n", part "\n") == 0) { print "not in the file:" part; bad = 1 } part = "" }
@@ -63,33 +64,41 @@ prepare() {
 	done < <(grep "^$1 " "$blocks/index")
 }
 # run_command DIRECTORY COMMAND: runs a command. A command whose comment contains "until" is
-# interrupted after a time.
+# interrupted after it has printed something on its standard output. The output is in the files said
+# and errors.
 run_command() {
-	local rc=0 limit
-	limit=$((600 * PATIENCE))
-	[[ $2 != *'#'*until* ]] || limit=$((20 * PATIENCE))
+	local rc=0 pid
+	rm -f "$work/said"
+	: >"$work/said"
 	# The variables name the kernel tree, modules and tools that are built already, so that they
-	# are not built again.
-	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$TARGET \
-		timeout -k 10 -s INT $limit sh -c "$2" >"$work/said" 2>&1 </dev/null) || rc=$?
-	# A command that runs until Ctrl-C must have printed something.
-	if [[ $2 == *'#'*until* ]] && { [ $rc = 124 ] || [ $rc = 130 ]; }; then
-		rc=0
+	# are not built again. Without --default-signal, a background command of a script ignores
+	# SIGINT.
+	(cd "$1" && exec env --default-signal=INT DOCUMENTATION_TEST=$$ "KDIR=$KTREE" "BUILT=$KBUILD_OUT" "CARGO_TARGET_DIR=$TARGET" \
+		timeout -k 10 -s INT $((600 * PATIENCE)) sh -c "$2" >"$work/said" 2>"$work/errors" </dev/null) &
+	pid=$!
+	if [[ $2 == *'#'*until* ]]; then
+		within $((600 * PATIENCE)) has_printed "$pid"
+		kill -INT "$pid" 2>/dev/null
+		wait "$pid" || rc=$?
+		[ $rc != 130 ] || rc=0
 		[ -s "$work/said" ] || rc=1
+	else
+		wait "$pid" || rc=$?
 	fi
 	case $2 in *'&') within $((300 * PATIENCE)) is_running "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
 	return $rc
 }
-# is_running PATTERN: true if a process executes a program whose path matches.
+# has_printed PID: true if the command has printed something, or has ended.
+has_printed() { [ -s "$work/said" ] || ! kill -0 "$1" 2>/dev/null; }
+# is_running PATTERN: true if a process executes a program whose path matches PATTERN.
 is_running() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
-# within SECONDS COMMAND...: repeats a command until it succeeds. Fails if the command does not
-# succeed within SECONDS tries, one a second.
+# within SECONDS COMMAND...: repeats a command until it succeeds, five times a second.
 within() {
-	local left=$1
+	local left=$((5 * $1))
 	shift
 	until "$@" >/dev/null; do
 		[ $((left -= 1)) -gt 0 ] || return 1
-		sleep 1
+		sleep 0.2
 	done
 }
 
@@ -127,7 +136,7 @@ is_package() {
 	return 1
 }
 # print_missing COMMAND: prints the programs, options, targets, packages and paths in a command that
-# do not exist. Several words of a command in single quotes are not checked.
+# do not exist. Text of several words in single quotes is not checked.
 print_missing() {
 	local words word
 	sed -E 's/ +#.*//; s/\b[A-Z_]+="[^"]*" //g; s/[$][(]uname -r[)]/@RELEASE@/g; s/'"'[^']* [^']*'/TEXT/g; s/['\"]|\[|\]//g; s/ (&&|[|]) /\n/g" <<<"$1" | while read -ra words; do
@@ -153,10 +162,10 @@ print_missing() {
 				[[ $word != perf* ]] || [ -e "$TOP/tools/fleet/$word.service" ] || [ -e "$TOP/tools/deb/debian/$word.service" ] || echo "$word"
 			done
 			;;
-		# A package installs these programs from tools/deb.
+		# The source of each program in /usr/libexec/perfcounters is in tools/deb.
 		/usr/libexec/perfcounters/*) [ -e "$TOP/tools/deb/${words[0]##*/}" ] || echo "${words[0]}" ;;
-		# Tools for the firmware and tools of PCP, which the root file system of the tool
-		# chain does not have.
+		# mokutil, reboot, pminfo and pmrep are not checked, because the root file system of
+		# the tool chain does not have these tools.
 		mokutil | reboot | pminfo | pmrep) ;;
 		*/*) ;;
 		*) command -v "${words[0]}" >/dev/null || echo "${words[0]}" ;;
@@ -198,7 +207,7 @@ while read -r page line _; do
 		at=$dir
 		[[ $command != *"cd tools"* ]] || at=$TOP
 		run_command "$at" "$command"
-		result $? "$page: $(sed 's/ *#.*//' <<<"$command")" "$(tail -n 20 "$work/said")"
+		result $? "$page: $(sed 's/ *#.*//' <<<"$command")" "$(tail -n 20 "$work/said" "$work/errors")"
 	done < <(commands "$page" "$line")
 done < <(blocks_of 'sh host$')
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks that the fuzzers of tests/kselftest cover all ioctls of include/uapi/linux: each number of
-# the three headers is in the table of a fuzzer, and each byte of each structure belongs to a field
-# of its description. With the argument "tables" a fuzzer prints its calls, and the bytes that it
-# does not describe.
+# Checks that the fuzzers of tests/kselftest cover all ioctls of include/uapi/linux. Each ioctl
+# number of the three headers must be in the table of a fuzzer. Each byte of each structure must
+# belong to a field that the fuzzer describes. With the argument "tables" a fuzzer prints its calls,
+# and the bytes that it does not describe.
 
 set -u
 work=$(mktemp -d)
@@ -43,8 +43,8 @@ for device in "${devices[@]}"; do
 	nothing "9.5 fuzz_$device makes exactly the ioctls of $device.h" \
 		"$(sort -u "$work/$device.calls" | comm -3 - "$work/$device")"
 done
-# If the pattern in header_numbers() matched no call, the comparison of calls would find no
-# difference.
+# If the pattern in header_numbers() matched no ioctl, the comparisons above would compare empty
+# lists and pass.
 nr=$(cat "$work"/*.calls | wc -l)
 result "$([ "$nr" -ge 32 ]; echo $?)" "9.5 the headers define at least 32 ioctls" "$nr"
 exit $failed

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks that every file has an SPDX line near its top and at most 700 lines. Pictures may be
-# longer, as programs generate them.
+# Checks that every file has an SPDX line near its top and at most 700 lines. Pictures (.svg), which
+# programs generate, may be longer.
 
 set -u
 # shellcheck source=tests/host/lib/ktap.sh

@@ -14,10 +14,10 @@ trap 'rm -rf "$out"' EXIT
 . "$TOP/tests/host/lib/ktap.sh"
 
 cd "$KBUILD_OUT" || exit 1
-# Kbuild keeps the command of each object in a file. Options of the command about generated code are
-# removed below, as rustdoc does not support them.
+# Kbuild stores the command that compiled each object in a file (.cmd). Options of the command about
+# generated code are removed below, as rustdoc does not support them.
 crates=()
-[ -z "${LONG:-}" ] || mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd | sort)
+[ -z "${LONG:-}" ] || mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd src/*/rules/.*.o.cmd | sort)
 headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)
 plan "$((${#crates[@]} + ${#headers[@]}))"
 # The Kbuild file of the provider of system calls sets PFC_SYSCALL_NAMES. The provider includes the
@@ -27,7 +27,7 @@ for crate in "${crates[@]}"; do
 	command=$(sed -nE '1s/^savedcmd_[^ ]* := //p' "$crate" | sed -E "s/ rustc / rustdoc --document-private-items -Dwarnings -Arustdoc::private_intra_doc_links -o ${out//\//\\/} /
 		s/ --(emit|out-dir|crate-type)[ =][^ ]+//g; s/ -C(embed-bitcode|lto)=[^ ]+//g; s/;.*//")
 	said=$(eval "$command" 2>&1)
-	result $? "rustdoc $(sed 's/.*\/\(.*\)\/\.\(.*\)\.o\.cmd/\1\/\2/' <<<"$crate"): no warning" "$said"
+	result $? "rustdoc $(sed 's/^src\/\(.*\)\/\.\(.*\)\.o\.cmd/\1\/\2/' <<<"$crate"): no warning" "$said"
 done
 for header in "${headers[@]}"; do
 	said=$("$KTREE/scripts/kernel-doc" -none -Wall -Werror "$header" 2>&1)

@@ -42,8 +42,8 @@ result "$([ "$got" = "$promised" ]; echo $?)" "1.3 libperfmon.a defines exactly 
 got=$(readelf -d "$out/libperfmon.so" | sed -nE 's/.*\((NEEDED|SONAME)\).*\[(.*)\]/\1 \2/p' | sort | xargs)
 result "$([ "$got" = "NEEDED libc.so.6 SONAME libperfmon.so.2" ]; echo $?)" "1.3 libperfmon.so.2 needs the C library only" "$got"
 
-# A program in the style of programs for perfmon2: helpers that take uint64_t, PRIu64, every type by
-# its typedef.
+# A program written like programs for perfmon2: its helpers take uint64_t, it prints with PRIu64,
+# and it names every type by its typedef.
 cat >"$work/program.c" <<'END'
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests libperfmon's reader of rings with files that have the layout of a context's memory.
+# Tests libperfmon's reader of rings (ring buffers of samples) on files that have the layout of a
+# ring that a context maps.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}

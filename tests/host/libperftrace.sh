@@ -5,7 +5,8 @@
 # Tests the installed libperftrace: the header compiles alone, the libraries have exactly the
 # promised symbols, and programs in C and C++ find them by pkg-config. The test also checks the
 # events that programs write, among them events of libraries that the programs load and unload by
-# dlopen(). Files replace the kernel in these checks.
+# dlopen(). For the checks of events, libperftrace is built to use plain files in place of the
+# kernel.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
@@ -53,8 +54,8 @@ as_wanted "3.8 libperftrace.a defines exactly the functions of perftrace.h" "$go
 got=$(readelf -d "$out/libperftrace.so" | sed -nE 's/.*\((NEEDED|SONAME)\).*\[(.*)\]/\1 \2/p; s/.*(NODELETE).*/\1/p' | sort | xargs)
 as_wanted "3.8 libperftrace.so.1 needs the C library only, and has the flag NODELETE" "$got" "NEEDED libc.so.6 NODELETE SONAME libperftrace.so.1"
 
-# Events that must not compile: an unknown type, values of another kind, a duplicate field name, an
-# invalid field name, too many fields, a field name that is too long.
+# Events that must not compile: an unknown type, a value of another type than its field, a duplicate
+# field name, an invalid field name, too many fields, a field name that is too long.
 bad=0
 while read -r event; do
 	echo "#include <perftrace/perftrace.h>

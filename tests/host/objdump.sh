@@ -49,7 +49,7 @@ c=$(code "$test_driver" test_driver_inline_hist)
 result "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is incremented by one instruction" "$c"
 
 # The count includes all paths of perf_adjust(), among them the jump to the end for an invalid
-# number.
+# instance number.
 c=$(code "$out/src/perfcounters/perfcounters.ko" perf_adjust)
 sed 's/^/# perf_adjust: /' <<<"$c"
 hot=$(grep -vc '@__SCT__preempt_schedule' <<<"$c")
@@ -62,23 +62,37 @@ result "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//'
 	"0.8 perf_adjust: flag, value, flag, one instruction each" "$c"
 result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust: no locked instruction and no fence" "$c"
 
-# Expected per-CPU accesses of the sample driver in Rust: a group of two updates between changes of
-# the preempt count, a bucket of a histogram, then stores to gauges and updates of peaks.
+# The sample driver in Rust must have these per-CPU accesses: a group of two updates between changes
+# of the preempt count, an update of a histogram's bucket, then stores to gauges and updates of
+# peaks.
 rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
 grep -qE '^inc[lq] incq add add addq dec[lq] add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
 result $? "0.8 Rust interface: the same single instructions as in C" "$rust"
 
-panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')
-[ -z "$panics" ] && nm "$out/src/engine/engine.o" | grep -q ' [tT] '
-result $? "rig engine: its code refers to no function that panics" "$panics"
+# panicking OBJECT...: prints the functions that refer to a function that panics.
+panicking() {
+	local object
+	for object in "$@"; do
+		objdump -dr --no-show-raw-insn "$object" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
+			/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'
+	done | sort -u
+}
 
-# Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions of
-# set-up may contain calls of panic(): those that load, attach, add and allocate, and calls of
-# contexts that copy lists. Functions that access registers must not contain calls of panic().
-panics=$(for ko in "$out"/src/*/*.ko; do
-	objdump -dr --no-show-raw-insn "$ko" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
-		/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'
-done | sort -u)
+# The functions of the crates protocols and *_rules are in their objects, and in each module that
+# has copies of them. The first crate in a mangled name is the crate of the function.
+pure='(protocols|(counters|perfmon|ppa|trace)_rules)'
+mapfile -t objects < <(find "$out/src" "$out/tests/modules" -name '*.ko' -o -path '*/rules/rules.o')
+panics=$(nm "$out"/src/*/rules/rules.o "$out/src/protocols/protocols.o" | grep -iE 'panic|unwrap_failed|bounds')
+panics+=$(panicking "${objects[@]}" | sed -E 's/Cs[0-9A-Za-z]*_[0-9]+([a-z_]+)/ \1 &/' | awk -v pure="^$pure" '$2 ~ pure')
+nr=$(nm "${objects[@]}" | grep -ciE " t .*Cs[0-9A-Za-z]*_[0-9]+$pure")
+[ -z "$panics" ] && [ "$nr" -ge 50 ]
+result $? "rig protocols and rules: their code refers to no function that panics ($nr functions)" "$panics"
+
+# Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions that
+# run outside the fast paths may contain calls of panic(): functions that load, attach, add or
+# allocate, and calls that copy lists. Functions that access PMU registers must not contain calls of
+# panic().
+panics=$(panicking "$out"/src/*/*.ko)
 found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|8counters3add|3sys3pmu|3sys7perfmon|7Session5claim|7Session10add_thread|7Context4load|3pmu(6append|13log_cpu_kinds|16detect_cpu_kinds)|3pmu17description_error|7formats15find_registered|10Accounting(7restart|5start)|10accounting(13collect_tasks|13bytes_by_user)|8per_task(3add|4read)|3sys7records5words|3sys3ppa(5ioctl|4read|10read_tasks)|7Tracing(5begin|17free_unreferenced)|5Trace(10ensure_set|6remove|10remove_all)|13attach_kernel|17InterfaceListener15interface_added|3sys5trace(8dispatch|8register|9read_next)|9grow_sets|7Session11add_context|8attached3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pt_identity|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
 [ -n "$panics" ] && [ -z "$found" ]
 result $? "0.12 probes, updates and page faults: their code calls no function that panics" "$found"

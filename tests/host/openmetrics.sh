@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 900
+# cargo: debug
 #
 # Checks that the parser of the Python client of Prometheus reads the output of pfc export. A
-# program simulates /dev/perfcounters. The counters of the simulated device change at first, and
-# later do not change.
+# program simulates /dev/perfcounters. The simulated counters change until the test kills the
+# program.
 
 # shellcheck disable=SC2015,SC2317,SC2329 # checks are functions that check() calls
 set -u
@@ -84,7 +85,7 @@ check "pfc export: every value of pfc read --per-cpu" test_idle
 test_idle_sums() { export_to "$work/j.prom" --sum && parse "$work/j.prom" --json "$work/json"; }
 check "pfc export --sum: every total of pfc read" test_idle_sums
 
-# The checker must report wrong output.
+# Each check below puts one fault into the output. The checker must report the fault.
 sed '/^# EOF/d' "$work/i.prom" >"$work/bad"
 check "pfc export: the checker reports a missing end" parser_finds "does not end with # EOF" parse "$work/bad"
 sed '0,/_seconds_total{/s/\(_seconds_total{.* \)/\19/' "$work/i.prom" >"$work/bad"

@@ -3,8 +3,8 @@
 #
 # Checks the comments and pages about memory orderings and locks. Each ordering in the code of the
 # modules names its partner in a comment. The table in Documentation/barriers.md has the number of
-# orderings in each file and their partners. The table must therefore be reviewed when an ordering
-# is added or removed. Each lock is in the table of Documentation/architecture.md.
+# orderings in each file and their partners. The table must be reviewed when an ordering is added or
+# removed. Each lock is in the table of Documentation/architecture.md.
 
 # shellcheck disable=SC2016
 set -u
@@ -13,12 +13,12 @@ set -u
 ordering='load_acquire\(\)|store_release\(|fence_(acquire|release)\(\)|[(, ](Acquire|Release|Full|AcqRel|SeqCst)\)|Ordering::(Acquire|Release|AcqRel|SeqCst)|smp_[a-z_]+\(|[^a-z_]barrier\(\)'
 
 cd "$TOP" || exit 1
-# list_orderings: prints the lines with memory orderings. The files engine/sync.rs and
+# list_orderings: prints the lines with memory orderings. The files protocols/sync.rs and
 # sys/release.rs, which define the orderings, are left out. rcu_barrier(), smp_processor_id() and
 # smp_call_function() are not orderings.
 list_orderings() {
 	grep -rnE --include='*.rs' --include='*.c' --include='*.h' "$ordering" src include |
-		grep -vE '^src/engine/sync.rs:|^src/perfcounters/sys/release.rs:|^[^:]*:[0-9]+:\s*(//|\*|/\*)|smp_(processor_id|call_function)|raw_smp|fn fence|bindings::rcu_barrier'
+		grep -vE '^src/protocols/sync.rs:|^src/perfcounters/sys/release.rs:|^[^:]*:[0-9]+:\s*(//|\*|/\*)|smp_(processor_id|call_function)|raw_smp|fn fence|bindings::rcu_barrier'
 }
 count_orderings() { list_orderings | cut -d: -f1 | sort | uniq -c | awk '{ print $2, $1 }'; }
 documented_counts() { sed -nE 's/^\| `((src|include)\/[^`]*)` \| ([0-9]+) \|.*/\1 \3/p' Documentation/barriers.md | sort; }

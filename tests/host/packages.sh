@@ -46,7 +46,7 @@ as_wanted "packages dkms: apt install builds for the stock kernel, without the r
 result "$(dkms_results self-check | grep -q '^self-check: all [1-9]'; echo $?)" "packages dkms: the self-check finds every Rust symbol in the kernel" "$(tail -n 20 "$dkms/make.log")"
 got=$(cd "$dkms/modules" && printf '%s\n' *.ko | sed 's#\.ko$##' | sort)
 as_wanted "packages dkms: every module is built" "$got" "$modules"
-# The vermagic that the kernel requires is that of a module of the stock kernel.
+# Takes the vermagic that the kernel requires from a module of the stock kernel, loop.ko.
 stock=$(find "$PACKAGED/usr/lib/modules/$release/kernel" -name 'loop.ko*' | head -n 1)
 got=$(for ko in "$dkms/modules"/*.ko; do modinfo -F vermagic "$ko"; done | sort -u)
 as_wanted "packages dkms: every module has the stock kernel's vermagic" "$got" "$(modinfo -F vermagic "$stock")"
@@ -61,14 +61,15 @@ as_wanted "packages dkms: a kernel source of another version is refused, with th
 	"apt install linux-source-$(cut -d. -f1,2 <<<"$release")="
 as_wanted "packages dkms: apt purge leaves no file behind and removes no other file" "$(dkms_results left)" ""
 
-# tree.sh must refuse a compiler that differs from the compiler of the kernel.
+# tools/rig/tree.sh must refuse a rustc that differs from the rustc that built the kernel.
 mkdir "$work/bin"
 printf '#!/bin/sh\necho "rustc 1.80.0 (another)"\n' >"$work/bin/rustc"
 chmod +x "$work/bin/rustc"
 said=$(PATH=$work/bin:$PATH "$top/tools/rig/tree.sh" "$release" /nothing "$PACKAGED/usr/lib/modules/$release/config" /nothing "$work/tree" 2>&1)
 result "$([ $? = 1 ] && grep -q "was built with rustc 1.*; the rustc here is rustc 1.80.0" <<<"$said"; echo $?)" "packages tree.sh: another rustc is refused, with both versions" "$said"
 
-# openssl verifies the signature with the certificate, for the module without its signature.
+# openssl verifies the signature with the certificate. The signed data are the bytes of the module
+# before the signature.
 "$top/tools/deb/sign" --new "$work/key" >"$work/said" 2>&1
 ko=$work/pfc_mm.ko
 cp "$KBUILD_OUT/src/provider/pfc_mm.ko" "$ko"

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 300
+# cargo: debug
 #
-# Checks that babeltrace2 reads the CTF 2 that pfc trace writes. The traces are synthetic, and each
-# event must have its fields and its time. babeltrace2 must not warn, except about lost events.
+# Checks that babeltrace2 reads the CTF 2 that pfc trace writes. The traces are synthetic.
+# babeltrace2 must print each event with the fields and the time that it was written with.
+# babeltrace2 must not warn, except about lost events.
 
 # shellcheck disable=SC2317,SC2329 # checks are functions that check() calls
 set -u
@@ -45,7 +47,8 @@ is_same() {
 	! grep -v '^WARNING: Tracer discarded ' "$work/words"
 }
 while read -r case; do
-	# Row 3.7: invalid records are left out.
+	# The trace `corrupt` proves row 3.7 of Documentation/rows.md: pfc leaves out invalid
+	# records.
 	row="pfc trace:"
 	[ "$case" != corrupt ] || row=3.7
 	check "$row babeltrace2 reads the trace '$case' as it was written" is_same "$case"

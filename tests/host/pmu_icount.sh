@@ -4,8 +4,8 @@
 # target: test-all
 # emulator: pmu
 #
-# Checks that two runs of the emulated PMU under icount are identical to the last byte: the kernel
-# log with its times, and the value of every counter.
+# Checks that two runs of the emulated PMU under QEMU's icount are identical to the last byte: the
+# kernel log with its times, and the value of every counter.
 
 set -u
 qemu=${EMULATOR:?}
@@ -24,7 +24,8 @@ mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 insmod /msr_raw.ko
 {
-	# Counter 0 has an interrupt after each 100000 instructions, and counter 1 has no interrupt.
+	# Counter 0 raises an interrupt after every 100000 instructions. Counter 1 raises no
+	# interrupt.
 	for i in 1 2 3 4 5 6 7 8; do
 		echo "wr 0xc1 0xfffe7960; lvtpc 0x400; wr 0x187 0x430076; wr 0x186 0x5300c0; run 300000; nmi 0; rd 0xc1; rd 0xc2; nmis" >/proc/msr_raw
 		cat /proc/msr_raw /proc/uptime

@@ -27,8 +27,8 @@ chmod +x "$work/apt-cache"
 printf '# supported\n7.3\n7.2 # with a word\n' >"$work/table"
 export ARCHIVE=$work/archive
 
-# print_packages RELEASE VERSION [WITHOUT]: prints the packages of a kernel, except for the kind
-# WITHOUT.
+# print_packages RELEASE VERSION [WITHOUT]: prints the packages of a kernel release, without the
+# package of the kind WITHOUT.
 print_packages() {
 	local kind
 	for kind in binary modules headers; do
@@ -41,8 +41,9 @@ run_releases() { PATH=$work:$PATH "$TOP/tools/rig/releases.sh" "$work/table" "$@
 
 # print_series TEXT...: prints the kernel series in a text, such as 7.3, the newest first.
 print_series() { grep -oE '\b[0-9]+\.[0-9]+\b' <<<"$*" | sort -uVr | xargs; }
-# series_in_page FILE PATTERN: prints the series that each paragraph of a page names in the match of
-# a pattern (extended, of sed). The lines of a paragraph are joined.
+# series_in_page FILE PATTERN: prints the kernel series that each paragraph of FILE names in the
+# text that matches PATTERN, an extended regular expression of sed. The lines of a paragraph are
+# joined before the match.
 series_in_page() {
 	awk -v RS= '{ gsub(/\n */, " "); print }' "$TOP/$1" | sed -nE "s/.*($2).*/\1/p" | while read -r text; do
 		print_series "$text"
@@ -52,7 +53,7 @@ series_in_page() {
 plan 13
 { print_packages 7.2.12 7.2.12-1; print_packages 7.2.9 7.2.9-1; print_packages 7.3.4 7.3.4-1; print_packages 7.10.1 7.10.1-1; } >"$ARCHIVE"
 as_wanted "releases the newest release of a supported series is first" "$(run_releases | head -n 1)" "7.3.4+deb13-amd64 7.3.4-1 supported"
-as_wanted "releases older supported ones are next, then the others, as untested" "$(run_releases | tail -n +2)" \
+as_wanted "releases older supported releases are next, then the others, as untested" "$(run_releases | tail -n +2)" \
 	"7.2.12+deb13-amd64 7.2.12-1 supported
 7.2.9+deb13-amd64 7.2.9-1 supported
 7.10.1+deb13-amd64 7.10.1-1 untested"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests the scripts of the rig. Clones that share a cache do not disturb each other. A script that
-# waits prints the process that it waits for. Failed parts and jobs are named. make rows uses the
-# last run of each world, in whatever order the worlds were run.
+# Tests the scripts of tools/rig, which build and run the tests. Clones of the repository that share
+# a cache do not disturb each other. A script that waits for another process prints which process it
+# is. The output names failed parts of a plan and failed jobs. make rows uses the last run of each
+# world (host, stock, debug, kcsan), in whatever order the worlds were run.
 
 # shellcheck disable=SC2016,SC2030,SC2031,SC2034,SC2154,SC2269,SC2317,SC2329
 set -u
@@ -24,7 +25,7 @@ make_clone "$work/b/project"
 # run_in_clone DIRECTORY SCRIPT: runs a script in a clone, after lib.sh.
 run_in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
-plan 22
+plan 24
 one=$(run_in_clone "$work/a" 'echo "$CLONE"') two=$(run_in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig clones: two clones of the same name have a directory each in the cache" "$one $two"
 as_wanted "rig clones: the directory in the cache has the path of the clone" "$(cat "$one/path" "$two/path")" "$work/a/project
@@ -45,7 +46,8 @@ wait
 as_wanted "rig lock: the waiting script goes on when the other one has ended" "$(grep -v waiting "$work/said")" "made
 had"
 
-# One part of a plan fails: the parts that do not need it are made, and the failed part is named.
+# One part of a plan fails: the parts that do not need the failed part are made, and the output
+# names the failed part.
 cat >"$work/plan" <<END
 all: good bad after
 good:
@@ -129,8 +131,8 @@ END
 said=$(env -u work -u RUN_DIR -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
 as_wanted "rig a run in which all tests pass: status 0, the last line has the totals" "$? $(tail -n 1 <<<"$said")" "0 3 passed, 0 failed"
 
-# test_follow STARTS: prints the records about the boots of a guest. The guest hangs at its first
-# starts, and runs its program at start number STARTS.
+# test_follow STARTS: prints the records about the boots of a guest. The guest hangs at each start
+# before start number STARTS, at which it runs its program.
 test_follow() {
 	(
 		export PATIENCE=1 work=$work tap=/dev/null
@@ -158,7 +160,7 @@ it stands here"
 result "$(test_follow 3 | grep -q '^not ok'; echo $?)" "rig a guest that hangs twice before its first program is not booted a third time"
 
 # print_left_out: prints the tests that make test leaves to make test-all, according to the
-# functions of the rig. The list in testing.md must be the same.
+# functions of the rig. Documentation/testing.md must list the same tests.
 print_left_out() {
 	local work=$work/left tap=/dev/null ALL="" ONLY=""
 	mkdir -p "$work"
@@ -172,9 +174,8 @@ print_left_out() {
 as_wanted "rig testing.md names what make test leaves to make test-all" \
 	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(print_left_out)"
 
-# forget_results: prints the stored results that remain after a run. The run removes the results
-# that it should have replaced, and keeps the results of other worlds and of tests that were left
-# out.
+# forget_results: prints the stored results that remain after a run. The run removes the old results
+# of its own worlds, except those of tests that it left out, and keeps the results of other worlds.
 forget_results() {
 	local LOGS=$work/run work=$work/run WORLDS="host stock"
 	mkdir -p "$LOGS/results"
@@ -197,7 +198,7 @@ as_wanted "rig image: the names of test programs do not depend on the path of th
 	"$(TOP=$work/readme bash "$rig/image.sh" sources | sed -n '/ tests\/kselftest\/\(faults\|readme\/.*\).c$/p' | sort)" \
 	"$(cd "$TOP/tests/kselftest" && printf '%s\n' faults.c readme/*.c | sed 's,^\(.*\)\.c$,\1 tests/kselftest/&,; s,^readme,examples,' | sort)"
 
-# A new clone starts with the packages of the registry that cargo has built in another clone.
+# A new clone copies the builds of registry packages that cargo has made in another clone.
 target=$work/cache/clones/other/target
 mkdir -p "$target"/debug/{deps,.fingerprint/{pfc-12,libc-34},examples} "$target/x86_64-unknown-linux-gnu/release/deps"
 touch "$target"/debug/deps/{pfc-12,libpfc-12.rlib,libperfcounters-9.rlib,liblibc-34.rlib} "$target"/debug/{pfc,.cargo-lock} \
@@ -220,6 +221,36 @@ touch "$work/mine/own"
 	begin_target
 )
 as_wanted "rig target: an existing target directory is kept" "$(ls "$work/mine")" own
+
+# A project that is cloned again at the same path: the file "old" has the contents of the last build.
+git_in() { git -C "$work/project" -c user.name=x -c user.email=x@localhost "$@" >/dev/null 2>&1; }
+mkdir -p "$work/project" "$work/clone"
+git_in init
+echo 1 >"$work/project/old"
+echo 1 >"$work/project/changed"
+git_in add -A
+git_in commit -m x
+times_of() {
+	(
+		TOP=$work/project CLONE=$work/clone
+		# shellcheck source=tools/rig/file_times.sh
+		. "$rig/file_times.sh"
+		restore_times
+		stat -c '%n %Y' "$TOP"/{old,changed} | sed "s,.*/,,; s, $EPOCHSECONDS$, now,; s, $((EPOCHSECONDS - 1))$, now,"
+	)
+}
+times_of >/dev/null
+sed -i '2,$s/ [0-9]* / 1000000000 /' "$work/clone/times"
+git clone -q "$work/project" "$work/again"
+rm -rf "$work/project"
+mv "$work/again" "$work/project"
+echo 2 >"$work/project/changed"
+git_in commit -a -m y
+as_wanted "rig times: in a new clone at the same path, a file without changes has the time of the last build" \
+	"$(times_of)" $'old 1000000000\nchanged now'
+echo 3 >"$work/project/changed"
+times_of >/dev/null
+as_wanted "rig times: the list is removed before a build of files that are not committed" "$(ls "$work/clone")" ""
 
 cat >"$work/times" <<'END'
 part set-up base 1000 1060 50.5

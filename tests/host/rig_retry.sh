@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests second attempts of failed tests, LIMIT=, and the files `runs` and `proved`. test.sh runs in
-# a separate repository with stub jobs. A stub of a test is a shell script that prints KTAP.
+# Tests how tools/rig/test.sh repeats failed tests and ends a run after LIMIT= seconds. Also tests
+# the files `runs` (a line for each whole run) and `proved` (committed trees that passed a whole
+# run). In this test, test.sh runs in a separate repository with stub jobs. A stub of a test is a
+# shell script that prints KTAP.
 
 set -u
 work=$(mktemp -d)
@@ -69,8 +71,8 @@ esac
 : >"$work/$name.done"
 E2
 
-# test_is PATH SCRIPT: makes a stub of a test. The tests of the next lines pass, and are part of
-# each run of test.sh below.
+# test_is PATH SCRIPT: makes a stub of a test. The tests that the next lines make pass, and are part
+# of each run of test.sh below.
 good='echo 1..1; echo ok 1 a result'
 test_is() { printf '# SPDX\n# worlds: stock\n%s\n' "$2" >"$clone/tests/$1"; }
 for name in a b c; do
@@ -79,9 +81,9 @@ for name in a b c; do
 done
 test_is cargo :
 
-# once NAME: prints a shell condition that is false only the first time.
+# once NAME: prints a shell condition that is false at its first evaluation, and true later.
 once() { echo "[ -e $work/seen.$1 ] || { : >$work/seen.$1; false; }"; }
-# every_other_time NAME: prints a test that fails the first, the third, the fifth time ...
+# every_other_time NAME: prints the script of a test that fails at its first, third, fifth ... run.
 every_other_time() { echo "echo 1..1; if $(once "$1"); then rm $work/seen.$1; echo ok 1 it is so; else echo not ok 1 it is so; echo '#   it was not'; exit 1; fi"; }
 
 git_is() { git -C "$clone" -c user.name=x -c user.email=x@localhost "$@" >/dev/null 2>&1; }
@@ -102,7 +104,7 @@ ends() { as_wanted "rig $1" "$(tail -n 2 <<<"$said" | xargs)" "$2"; }
 says() { grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 says_not() { ! grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 lines() { wc -l <"$cache/$1" 2>/dev/null || echo 0; }
-# remove TEST...: removes tests, and the file `runs`, whose lines count these tests.
+# remove TEST...: removes tests, and the file `runs`, whose lines count the removed tests.
 remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
 
 plan 43
@@ -112,8 +114,15 @@ as_wanted "rig a whole run of a committed tree without a failure is in proved" \
 	"$(sed -E 's/ [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z / TIME /' "$cache/proved")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') TIME test 11/0/0"
 as_wanted "rig a whole run without a failure is in runs, with no second attempts" "$(cut -d' ' -f1,3-5,8 "$cache/runs")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') test 11/0/0 0 -"
 
-for name in ONLY=a WORLDS=host KERNEL_RELEASE=7 GUEST=plain PMU=arch SMP=2 MEM=1G APPEND=quiet; do run "$name" >/dev/null; done
-as_wanted "rig a run that is not whole is in neither" "$(lines proved) $(lines runs)" "1 1"
+# The short form runs with the first of these variables, and calls is_whole (history.sh) with each.
+is_not_whole() { ! (cd "$clone" && env -i PATH="$PATH" TOP="$clone" CACHE="$cache" "$1" bash -c '. tools/rig/history.sh; is_whole'); }
+wrong=""
+for name in ONLY=a WORLDS=host KERNEL_RELEASE=7 GUEST=plain PMU=arch SMP=2 MEM=1G APPEND=quiet; do
+	if [ -n "${LONG:-}" ] || [ $name = ONLY=a ]; then run "$name" >/dev/null; fi
+	is_not_whole "$name" || wrong+="$name "
+done
+is_not_whole X=1 && wrong+="no variable"
+as_wanted "rig a run that is not whole is neither in runs nor in proved" "$(lines proved) $(lines runs) $wrong" "1 1 "
 echo >"$clone/new"
 run >/dev/null
 as_wanted "rig a run of a tree that is not committed is in runs, not in proved" "$(lines proved) $(lines runs) $(tail -n 1 "$cache/runs" | cut -d' ' -f1)" "1 2 -"
@@ -219,8 +228,8 @@ said=$(run)
 says "a guest that hangs twice has failed" "^9 passed, 2 failed"
 test_is kselftest/b.sh "$good"
 
-# Case: two of ten tests need a second attempt. Two are more than the limit of 2 %, which is rounded
-# up to one test.
+# Case: two of ten tests need a second attempt. The limit is 2 % of the tests, rounded up: one test
+# of ten.
 test_is host/moody.sh "$(every_other_time one)"
 test_is host/moodier.sh "$(every_other_time two)"
 commit

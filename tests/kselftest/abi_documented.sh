@@ -31,8 +31,9 @@ expand_globs() {
 			for (i = 1; i <= n; i++) print substr($0, 1, RSTART - 1) each[i] substr($0, RSTART + RLENGTH)
 		} else print }'
 }
-# Prints the paths of its standard input that have no entry in Documentation/ABI/testing. A path has
-# an entry if the path itself, a directory above it or, for a directory, a file in it is described.
+# Reads paths from standard input, and prints the paths that have no entry in
+# Documentation/ABI/testing. A path has an entry if the path itself, a directory above it or, for a
+# directory, a file in it is described.
 print_undescribed() {
 	sed 's,/$,,; s/[.+]/\\&/g; s/[*]/.*/g; s,$,(/.*)?,' globs >patterns
 	awk -F/ '{ path = ""
@@ -50,7 +51,8 @@ print_undescribed() {
 unload_modules
 list_files | sort >before
 load_providers
-# Creating a context loads the PMU descriptions; a task that is accounted has files in /proc/ppa.
+# The program creates a context of /dev/perfmon, which makes the kernel load PMU descriptions. The
+# next command adds a task to the accounting, so that the task has files in /proc/ppa.
 /tests/examples/faults >/dev/null
 echo "$$ 1 1 0 1" >/proc/ppa/ppactl
 pfc trace arm

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* perf_adjust() and the inline functions in every context, and with numbers of no live instance. */
+/*
+ * Tests perf_adjust() and the inline functions in every context (task, softirq, hardirq, NMI, ...),
+ * and with numbers that no live instance has.
+ */
 #include "kselftest_pc.h"
 
 static struct pc pc;
@@ -28,7 +31,7 @@ static void test_all_contexts(void)
 	}
 }
 
-/* Copies all slots of all CPUs, except the seqflags. */
+/* Copies all slots of all CPUs, except the seqflags (the slots that mark updates in flight). */
 static __s64 *copy_slots(void)
 {
 	__u32 slots = pc.h->nr_chunks * pc.geometry.pages_per_chunk * 512;
@@ -62,9 +65,7 @@ static void test_invalid_numbers(void)
 		is(driver_cmd("handle %lld", numbers[i]), 0,
 		   "0.12 perf_counter_handle of number %lld, not live: no handle",
 		   numbers[i]);
-		/*
-		 * An update through the handle of a number that is not live changes nothing either.
-		 */
+		/* A number that is not live has no handle, so an inline update changes nothing. */
 		driver_cmd("inline %lld 1", numbers[i]);
 		driver_cmd("@nmi inline %lld 1", numbers[i]);
 		driver_cmd("peak %lld 1000000", numbers[i]);
@@ -83,7 +84,7 @@ static void test_invalid_numbers(void)
 	   "0.12 update of a live number: the comparison of all values shows it");
 }
 
-/* The task and the interrupts update separate instances without a lock, and no update is lost. */
+/* A task and timer interrupts update separate instances without a lock, and no update is lost. */
 static void test_concurrent(void)
 {
 	__u32 task = driver_cmd("add contexts/from_task");

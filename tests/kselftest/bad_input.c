@@ -14,7 +14,10 @@ static struct snapshot {
 	__s64 value[2][MAX_DESCS];
 } snapshots[2];
 
-/* The module's own cost instances change at any time, so snapshots leave out their values. */
+/*
+ * The instances in which perfcounters.ko counts its own costs change at any time, so snapshots
+ * leave out their values.
+ */
 static bool is_builtin(__u32 slot)
 {
 	return slot && slot <= PC_BUILTIN;

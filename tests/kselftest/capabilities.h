@@ -25,8 +25,8 @@ static inline void drop_capabilities_except(int capability)
 }
 
 /*
- * Changes to user @user, with one capability or none (-1). The change clears the dumpable flag, so
- * the flag is set again, as in a program that the user starts.
+ * Makes this process run as user @user, with one capability or none (-1). The change of user
+ * clears the dumpable flag. Sets the flag again, as in a program that the user starts.
  */
 static inline void switch_user(int user, int capability)
 {

@@ -3,10 +3,10 @@
  * worlds: stock debug
  * timeout: 60
  *
- * Calls of a 32-bit program: calls on contexts and on accounting succeed. Attaching a trace and
- * mapping the counter pages fail, and the kernel log says so. The test also checks that the devices
- * have no file position, unknown calls return ENOTTY, and READ_IMPLIES_EXEC makes no mapping of a
- * device executable.
+ * Tests the calls of a 32-bit program. The calls of /dev/perfmon and /dev/ppa succeed.
+ * PERFTRACE_ATTACH and a mapping of /dev/perfcounters fail, and the kernel log gives the reason.
+ * The test also checks that the devices have no file position, that unknown ioctls return ENOTTY,
+ * and that READ_IMPLIES_EXEC makes no mapping of a device executable.
  */
 #include "sampling.h"
 #include <linux/perftrace.h>
@@ -172,7 +172,7 @@ static void test_mapping_not_executable(const char *what, int fd, size_t size, i
 
 	ok(at != MAP_FAILED, "0.1 READ_IMPLIES_EXEC: mmap of %s succeeds", what);
 	ok(at != MAP_FAILED && !is_executable(at),
-	   "0.1 READ_IMPLIES_EXEC: that mapping is not executable");
+	   "0.1 READ_IMPLIES_EXEC: a mapping of %s is not executable", what);
 	if (at != MAP_FAILED)
 		munmap(at, size);
 }

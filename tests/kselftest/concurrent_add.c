@@ -3,8 +3,9 @@
  * worlds: stock debug
  * timeout: 200
  *
- * One instance of a driver is added and deleted all the time. Adding other instances again must not
- * wait for the grace periods of this one instance, and the names must be readable.
+ * One instance of a driver is added and deleted all the time. Meanwhile, adding other deleted
+ * instances again must not wait for a grace period each, and /dev/perfcounters_names must stay
+ * readable.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
@@ -26,7 +27,7 @@ static volatile __u32 nr_cycles;
 
 /*
  * Adds and deletes an instance. Each addition waits for an RCU grace period, so that all updates of
- * the previous incarnation have ended.
+ * the deleted instance have ended.
  */
 static void *add_and_delete_forever(void *unused)
 {
@@ -58,8 +59,9 @@ static void *delete_pairs(void *unused)
 }
 
 /*
- * Returns true if each line of the names file is complete, no line is missing, and in no pair the
- * second name is dormant while the first is live.
+ * Returns true if each line of the names file is complete and no line is missing. The first
+ * instance of a pair is deleted first, so no pair may have a dormant (deleted) second name and a
+ * live first name.
  */
 static bool names_are_consistent(void)
 {

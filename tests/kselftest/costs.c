@@ -3,9 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * The modules' own costs (instances perfcounters/...), on a machine without a PMU: each count
- * matches the events that the test causes, each time is above 0 and below the elapsed time, and the
- * files in debugfs match the counter pages.
+ * Tests the instances perfcounters/..., in which the modules count their own costs, on a machine
+ * without a PMU. Each count matches the events that the test causes, each time is above 0 and below
+ * the elapsed time, and the files in debugfs match the counter pages.
  */
 #include "costs.h"
 #include "sets.h"
@@ -115,7 +115,10 @@ static void spin_until(__u64 end)
 		spin(1000);
 }
 
-/* Samples by PERFMON_CPU_CLOCK, first into a default buffer, then into a ring without a reader. */
+/*
+ * Samples with the register PERFMON_CPU_CLOCK, first into a buffer of the default format, then into
+ * a ring without a reader.
+ */
 static void test_samples(void)
 {
 	struct perfmon_ring_page *ring;
@@ -167,7 +170,7 @@ static void test_samples(void)
 	close(fd);
 }
 
-/* Counts overflow messages, restarts, and the waits of a thread for a restart. */
+/* Checks the counts of overflow messages, of restarts, and of a thread's waits for a restart. */
 static void test_messages(void)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), got = 0, i;
@@ -238,8 +241,8 @@ static void test_sets(void)
 	nr = cost_total("sets/switches") - nr;
 	note("%lld turns, %lld switches", runs, nr);
 	/*
-	 * If the last run ended just when the context was stopped, the context switch of that run
-	 * is counted too.
+	 * If the last run ended just when the context was stopped, the event set switch that ended
+	 * the run is counted too.
 	 */
 	ok(runs > 6 && (nr == runs - 1 || nr == runs),
 	   "cost sets/switches: as many as completed set runs");

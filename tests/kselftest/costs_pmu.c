@@ -5,9 +5,9 @@
  * gate: pmu-skylake pmu-amd2 pmu-spurious
  * timeout: 120
  *
- * PMU interrupts in the modules' own costs: there are as many interrupts as overflows, and spurious
- * NMIs are counted separately. The counts of interrupts and of spurious NMIs match the NMIs that
- * the kernel counts, and the debugfs files.
+ * Checks the counts of PMU interrupts among the modules' own costs. The module must count as many
+ * interrupts as overflows, and count spurious NMIs separately. The counts of interrupts and of
+ * spurious NMIs match the NMIs that the kernel counts, and the debugfs files.
  */
 #include "costs.h"
 
@@ -64,8 +64,8 @@ static void test_overflows(__u64 period, __u64 rounds)
 	is(cost_total("samples/taken") - taken, hdr->hdr_count,
 	   "cost samples/taken: as many as samples in the buffer");
 	/*
-	 * If a context switch has processed an overflow first, the NMI of that overflow finds none
-	 * and counts as spurious.
+	 * If a context switch has processed an overflow first, the NMI of that overflow finds no
+	 * overflow and counts as spurious.
 	 */
 	ok(regular + spurious >= (__s64)hdr->hdr_count - 5 &&
 	   regular + spurious <= (__s64)hdr->hdr_count + 5 && spurious <= 5 + regular / 3,

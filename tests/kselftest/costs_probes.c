@@ -4,9 +4,9 @@
  * worlds: stock
  * timeout: 300
  *
- * The modules' own costs when probes write faster than readers read: each event and each task
- * record that finds no room is counted once. The debug world does not run this test, because ending
- * 16,584 tasks there takes 2.5 minutes (one run found no fault).
+ * Tests the counts of the modules' own costs when probes write faster than readers read: each event
+ * and each task record that finds no room is counted once. A debug kernel does not run this test,
+ * because it takes 2.5 minutes to end 16,584 tasks (one run found no fault).
  */
 #include "trace.h"
 #include "ppa.h"
@@ -15,7 +15,8 @@
 
 #define CALLS	1000
 /*
- * Number of tasks, more than MAX_ENDED_RECORDS (probes.rs): 16,384 records of ended tasks are kept.
+ * Number of tasks that end: more than the 16,384 records of ended tasks that the module keeps
+ * (MAX_ENDED_RECORDS in probes.rs).
  */
 #define TASKS	(16384 + 200)
 
@@ -46,8 +47,8 @@ static void *exit_thread(void *arg)
 }
 
 /*
- * Ends more tasks than records of ended tasks are kept. Only long runs end this number of tasks,
- * because make test would take too long.
+ * Ends more tasks than the module keeps records of ended tasks. The test of accounting runs only in
+ * long runs (make test-all), because it takes too long for make test.
  */
 static void test_accounting(void)
 {

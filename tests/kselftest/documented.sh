@@ -30,9 +30,11 @@ while read -r page line language _; do
 	total=$((total + $(commands $page $line $language | wc -l)))
 done <guest
 
-# expected_output PAGE LINE NUMBER: prints what the console block shows after its NUMBERth command.
+# expected_output PAGE LINE NUMBER: prints the lines that the console block shows after its NUMBERth
+# command.
 expected_output() { awk -v n="$3" '/^~# / { at++; next } at == n' "$blocks/$1.$2"; }
-# True if the second file contains the lines of the first, in order. Numbers may differ.
+# True if the second file contains the lines of the first file, in order. Numbers in the lines may
+# differ.
 is_within_output() {
 	awk '{ gsub(/[0-9]+/, "0"); gsub(/[ \t]+/, " ") } NR == FNR { want[++n] = $0; next }
 		at < n && $0 == want[at + 1] { at++ }
@@ -84,13 +86,14 @@ run_command() { # COMMAND: returns its status; its output is in the file output
 		case $rc in 124 | 130) has_output "$1" && rc=0 || echo "nothing came of it" >output ;; esac ;;
 	*) timeout -k 10 -s INT $((240 * PATIENCE)) sh -o pipefail -c "$1" >output 2>&1 </dev/null || rc=$? ;;
 	esac
-	# A program that the command leaves in the background is ready when it sleeps.
+	# A program that the command leaves in the background counts as ready when the program
+	# sleeps.
 	case $1 in *' &' | *' & '*) within 60 all_sleep "${1%% *}" >/dev/null ;; esac
 	return $rc
 }
 
-# Starts what the pages of the documentation assume: a process 1234, a program with markers, and
-# PCP's pmcd.
+# Starts the processes that the pages of the documentation assume: a process 1234, a program with
+# markers, and PCP's pmcd.
 process_1234() {
 	until [ -e /proc/1234 ]; do
 		echo 1233 >/proc/sys/kernel/ns_last_pid

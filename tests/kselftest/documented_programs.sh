@@ -84,8 +84,8 @@ check "providers.md: the provider counts each of 100 signals" test_signals
 check "providers.md: the provider unloads, its instances are dormant" sh -c 'rmmod tutorial_provider && ! pfc list tutorial && pfc list --all tutorial | grep -q dormant'
 
 insmod /modules/tutorial_pmu.ko
-# On a busy host the half second for which the program counts may have few ticks, so it is run
-# again.
+# On a busy host, few ticks may occur in the half second for which the program counts, so the check
+# repeats the program.
 check "pmu-tutorial.md: the program counts with the tutorial's PMU" within 5 sh -c '$0/ticks >o; cat o; grep -qE "^[1-9][0-9]* times ten ticks, 2 CPUs$" o' $examples
 insmod /modules/tutorial_format.ko
 check "format-tutorial.md: the program samples with the tutorial's format" sh -c '$0/by_cpu >o; cat o; [ "$(grep -cE "^50 samples: [0-9]+ [0-9]+$" o)" = 3 ]' $examples

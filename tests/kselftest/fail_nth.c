@@ -3,11 +3,13 @@
  * timeout: 400
  * worlds: debug
  *
- * The kernel's fault injection (fail_nth.h) in each operation of faults.h. Fault injection fails
- * allocations that faults.c cannot fail: page tables, inodes, the parts of a per-CPU allocation.
+ * Runs each operation of faults.h with the kernel's fault injection (fail_nth.h). Fault injection
+ * makes allocations fail that tests/modules/faults.c cannot make fail: page tables, inodes, the
+ * parts of a per-CPU allocation.
  *
- * Only requests of the calling thread fail. While a module is being loaded, only requests of its
- * init function fail: requests with an address of module text on the stack.
+ * Fault injection fails only requests of the calling thread. While a module is being loaded, only
+ * requests with an address of module text on the stack fail, which are the requests of the
+ * module's init function.
  */
 #include "faults.h"
 #include "fail_nth.h"
@@ -25,8 +27,9 @@ static void require_start(unsigned long address)
 }
 
 /*
- * Returns an address below all modules and above the kernel's own text, which has 512 MB or 1 GB:
- * the test driver's address rounded down to a multiple of 512 MB.
+ * Returns an address above the kernel's own text and below all modules: the address of the test
+ * driver, rounded down to a multiple of 512 MB. The region of the kernel's own text has 512 MB or
+ * 1 GB.
  */
 static unsigned long modules_address(void)
 {
@@ -105,8 +108,8 @@ static const struct operation load_operation = {
 };
 
 /*
- * Number of operations to test: the last one is left out, because other threads take the CPU
- * online.
+ * Number of operations to test. The last one, which brings CPU 1 online, is left out: other
+ * threads make its requests, and fault injection fails only those of the calling thread.
  */
 #define NTH_OPERATIONS	(NR_OPERATIONS - 1)
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation: fails its first
- * slab allocation, page allocation or copy from or to user space, then only the second request, and
- * so on, until the operation completes without reaching the failure.
+ * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation. A request is a
+ * slab allocation, a page allocation, or a copy from or to user space. The first attempt fails the
+ * first request of the operation, the second attempt fails only the second request, and so on,
+ * until an attempt completes without reaching the request to fail.
  *
  * Each attempt must work, or fail with ENOMEM or EFAULT and leave nothing behind. After some of the
  * failures the operation is repeated without injection and must work. An allocation failure may
  * have no visible effect if the kernel can do without the memory.
  *
- * Only requests of the calling thread fail.
+ * Fault injection fails only requests of the calling thread.
  */
 #ifndef FAIL_NTH_H
 #define FAIL_NTH_H
@@ -61,7 +62,10 @@ static void arm_failure(unsigned int n)
 	left = 0;
 }
 
-/* Reads the remaining count and disarms the injection, which may fail this read and write, too. */
+/*
+ * Reads the remaining count and disarms the injection. Before it is disarmed, the injection may
+ * also fail this function's read and write.
+ */
 static void disarm_failure(void)
 {
 	char text[12] = "";
@@ -75,8 +79,8 @@ static void disarm_failure(void)
 }
 
 /*
- * Checks the result of an attempt that returned success or has to succeed: the operation must work.
- * If the attempt succeeded, its effect is undone.
+ * Checks the result of an attempt that has succeeded or must succeed: the operation must work. If
+ * the attempt succeeded, its effect is undone.
  */
 static bool check_attempt(const struct operation *op, const char *suffix, unsigned int n, int ret)
 {
@@ -90,8 +94,8 @@ static bool check_attempt(const struct operation *op, const char *suffix, unsign
 }
 
 /*
- * Returns the point to fail after @n. An operation with a stride has loops of similar requests, so
- * more and more points above 20 are skipped.
+ * Returns the point (number of the request to fail) to test after point @n. An operation with a
+ * stride makes many similar requests, so more and more points above 20 are skipped.
  */
 static unsigned int next_point(const struct operation *op, unsigned int n)
 {
@@ -124,7 +128,8 @@ static void test_failures(const char *row, const struct operation *op, const cha
 			}
 			/*
 			 * Repeats every fourth refused attempt without injection. After the other
-			 * refused attempts, the next attempt finds what they have left behind.
+			 * refused attempts, the next attempt shows whether the refused one has left
+			 * something behind.
 			 */
 			if (refused % 4 != 1)
 				continue;

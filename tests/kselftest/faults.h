@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Operations on the counter pages, each with its checks. faults.c and fail_nth.c make their
- * allocations fail.
+ * Operations on the counter pages, each with its checks. faults.c and fail_nth.c make allocations
+ * of the operations fail.
  */
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -33,7 +33,7 @@ static __s64 sum_of_instances(void)
 	return sum;
 }
 
-/* Makes the providers count: processes, system calls, page faults and interrupts. */
+/* Causes events that the providers count: processes, system calls, page faults and interrupts. */
 static void cause_events(void)
 {
 	for (int i = 0; i < 3; i++) {
@@ -234,7 +234,8 @@ static void record_state_and_name(void)
 }
 
 /*
- * Adds instances until the next one is the first of a page of descriptors (16) or of a chunk (512).
+ * Adds instances until the next number is a multiple of @multiple: 16 for the first descriptor of a
+ * page, 512 for the first slot of a chunk.
  */
 static void add_until_first_of(__u32 multiple)
 {
@@ -268,8 +269,8 @@ static void prepare_long_name(void)
 }
 
 /*
- * Sends a command to the test driver. Unlike driver_cmd(), it returns -errno if the write itself
- * fails.
+ * Sends a command to the test driver. Unlike driver_cmd(), this function returns -errno if the
+ * write itself fails.
  */
 static int try_driver_cmd(const char *command, const char *what)
 {
@@ -377,8 +378,8 @@ static const struct operation loading_operation = {
 	1, false, 8
 }, net_operation = {
 	/*
-	 * pfc_net loads without instances: the traffic of an interface without them is counted in
-	 * net/unnamed.
+	 * pfc_net loads even if it cannot add instances. pfc_net counts the traffic of an interface
+	 * without instances in net/unnamed.
 	 */
 	"insmod", record_live, load_driver, driver_is_unloaded, driver_counts, unload_driver,
 	8, true, 8

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Allocation failures in user tracing. Attaching a process and creating a trace succeed as a whole
- * or leave nothing behind. If there is no memory for a buffer page that a traced process touches,
- * the events of the process are lost, and the process is not killed.
+ * Makes allocations of user tracing fail. Attaching a process and creating a trace succeed as a
+ * whole or leave nothing behind. If there is no memory for a buffer page that a traced process
+ * touches, the events of the process are lost, and the process is not killed.
  */
 #ifndef FAULTS_TRACE_H
 #define FAULTS_TRACE_H
@@ -119,8 +119,8 @@ static bool buffer_is_writable(void)
 }
 
 /*
- * Without memory the process gets a dummy page and lives on. The trace counts the missing buffer in
- * no_memory.
+ * If there is no memory for the buffer, the process gets a dummy page and continues to run. The
+ * trace counts the missing buffer in no_memory.
  */
 static bool loss_is_counted(void)
 {
@@ -140,7 +140,10 @@ static void prepare_traced(void)
 }
 
 static const struct operation tracing_operation = {
-	/* If the cache of matched names cannot be allocated, names are matched again. */
+	/*
+	 * If there is no memory for the cache of matched names, the module matches the names
+	 * again.
+	 */
 	"attach a process and create a trace", do_nothing, try_start_trace, has_no_trace,
 	buffer_is_writable, close_trace, 15, true, 0
 }, touching_operation = {

@@ -2,9 +2,9 @@
 /*
  * timeout: 300
  *
- * Random calls on /dev/perfcounters and /dev/perfcounters_names, by root and by a user without
- * capabilities that inherits root's open files. Each call must return a plausible result or an
- * errno of user space. No call may write to the counter pages or keep perfcounters.ko from being
+ * Makes random calls on /dev/perfcounters and /dev/perfcounters_names, by root and by a user
+ * without capabilities that inherits root's open files. Each call must return a plausible result or
+ * an errno of user space. No call may write to the counter pages or keep perfcounters.ko from being
  * unloaded afterwards. The seed is printed; SEED=n in the environment sets the seed.
  *
  * readonly.c and bad_input.c test calls with only one right result.
@@ -18,7 +18,8 @@
 #include <sys/uio.h>
 
 /*
- * Number of calls of each of the two users in a long run. Other runs make a quarter of this number.
+ * Number of calls of each of the two users in a long run. Runs that are not long make a quarter of
+ * this number.
  */
 #define NR_CALLS	40000
 #define ARENA	(64UL << 20)
@@ -376,8 +377,8 @@ static void do_open(void)
 {
 	const char *path = random_below(2) ? "/dev/perfcounters" : "/dev/perfcounters_names";
 	/*
-	 * Any flags but O_ASYNC and O_CREAT. With these flags, only the access mode, O_PATH and the
-	 * user decide whether an open may succeed.
+	 * Random flags, without O_ASYNC and O_CREAT. Whether the open may succeed then depends only
+	 * on the access mode, O_PATH and the user.
 	 */
 	int flags = random_u64() & (O_ACCMODE | O_APPEND | O_TRUNC | O_NONBLOCK | O_SYNC |
 				    O_DIRECT | O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC |

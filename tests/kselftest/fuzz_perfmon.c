@@ -5,10 +5,10 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Random calls of /dev/perfmon: contexts of threads and CPUs, event sets, sampling in each format,
- * the self page, rings. Most structures are valid, so that calls get past the checks of their
- * arguments. Each kind of call must succeed some times and fail some times. SEED, CALLS and ROUND
- * in the environment repeat a run.
+ * Makes random calls of /dev/perfmon: contexts of threads and CPUs, event sets, sampling in each
+ * format, the self page, rings. Most structures are valid, so that calls get past the checks of
+ * their arguments. Each kind of call must succeed some times and fail some times. The environment
+ * variables SEED, CALLS and ROUND repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "sampling.h"
@@ -40,7 +40,9 @@ static const struct field ctx_cpu[] = {
 static const struct shape thread_shape = SHAPE(struct pfarg_ctx, ctx_thread);
 static const struct shape cpu_shape = SHAPE(struct pfarg_ctx, ctx_cpu);
 
-/* Formats: the shape of each format's argument and the shape of the call */
+/*
+ * Formats: a shape (description of a structure) for the argument of each format and for the call
+ */
 
 static const struct field dfl_arg[] = {
 	NUMBERS(struct pfm_dfl_smpl_arg, buf_size, K_BYTES, 4096, 65536),
@@ -60,7 +62,7 @@ static const struct field ring_arg[] = {
 	FIELD(struct perfmon_ring_arg, reserved, K_RESERVED),
 };
 
-/* Formats that set the flags and the stacks themselves: both fields of the argument must be 0. */
+/* Arguments of formats that choose the flags and the stacks themselves: both fields must be 0. */
 static const struct field fixed_ring_arg[] = {
 	NUMBERS(struct perfmon_ring_arg, size, K_BYTES, 4096, 65536),
 	FIELD(struct perfmon_ring_arg, flags, K_RESERVED),
@@ -268,9 +270,8 @@ static const struct shape pause_shape = SHAPE(struct word, pause_fields);
 static const struct shape status_shape = SHAPE(struct perfmon_status, status_fields);
 
 /*
- * The call that loads a context on a CPU has strict roles: only contexts of CPUs get the number of
- * a CPU. PERFMON_LOAD of a thread's context would take the number as the ID of a process, such as
- * init.
+ * The call that loads a context on a CPU is made only on contexts of CPUs. On a thread's context,
+ * PERFMON_LOAD would take the number of the CPU as the ID of a process, such as init.
  */
 static const struct call calls[] = {
 	CALL(PERFMON_CREATE, &thread_shape, R_NEW, R_THREAD, C_SHAPE_ONLY),
@@ -311,8 +312,8 @@ static struct range ranges[] = {
 };
 
 /*
- * Returns the role of a created context. A wrong flag in the call may have changed a thread's
- * context to a CPU's or the reverse.
+ * Returns the role of a created context. A wrong flag in the call may have created a CPU's context
+ * in place of a thread's, or the reverse.
  */
 static __u16 role_of_new(const struct call *call, const void *arg)
 {
@@ -369,7 +370,10 @@ static void prepare(void)
 		"pfm_histogram",
 	};
 
-	/* The first context must not make the kernel load any other module. */
+	/*
+	 * Without modprobe, the creation of the first context cannot make the kernel load other
+	 * modules.
+	 */
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	load_modules("");
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)

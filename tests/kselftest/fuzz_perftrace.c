@@ -4,11 +4,11 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Random calls of /dev/perftrace: processes attach, register markers, write events and overwrite
- * buffers; traces are created, opened, read, paused and ended, by root and by a user. Most
- * structures are valid, so that calls get past the checks of their arguments. Each kind of call
- * must succeed some times and fail some times. SEED, CALLS and ROUND in the environment repeat a
- * run.
+ * Makes random calls of /dev/perftrace: processes attach, register markers, write events and
+ * overwrite buffers; traces are created, opened, read, paused and ended, by root and by a user.
+ * Most structures are valid, so that calls get past the checks of their arguments. Each kind of
+ * call must succeed some times and fail some times. The environment variables SEED, CALLS and ROUND
+ * repeat a run.
  *
  * trace_fuzz.c tests that a reader and a writer work as usual during random calls.
  */
@@ -223,7 +223,7 @@ static const struct field read_fields[] = {
 	FIELD(struct perftrace_read, ticks, K_OUT),
 };
 
-/* Reads from the beginning: key 0, CPU -1. */
+/* Fields of PERFTRACE_READ for a read from the beginning of the trace: key 0, CPU -1. */
 static const struct field read_first[] = {
 	NUMBERS(struct perftrace_read, key, K_CONST, 0, 0),
 	NUMBERS(struct perftrace_read, cpu, K_CONST, ~0U, 0),
@@ -361,7 +361,10 @@ static void init_process(void)
 	create_waiting_trace();
 }
 
-/* Writes events into all active traces, and sometimes a random word into a buffer. */
+/*
+ * The extra operation write_events() writes events into all active traces, and sometimes a random
+ * word into a buffer.
+ */
 static const char *const extras[] = { "write events" };
 
 static void write_events(void)

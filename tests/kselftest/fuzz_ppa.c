@@ -4,10 +4,10 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Random calls of process accounting: ioctls and read() of /dev/ppa, and the texts of
+ * Makes random calls of process accounting: ioctls and read() of /dev/ppa, and the texts of
  * /proc/sys/kernel/ppa, ppa_levels, /proc/ppa/ppactl and /proc/ppa/PID. Root and a user make the
  * calls while tasks start and exit. Each kind of call must succeed some times and fail some times.
- * SEED, CALLS and ROUND in the environment repeat a run.
+ * The environment variables SEED, CALLS and ROUND repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "ppa.h"
@@ -69,8 +69,8 @@ static const char *const extras[] = {
 };
 
 /*
- * Writes a line with these numbers. One line in four is made invalid, but not in its first @keep
- * numbers.
+ * Writes a line of @nr numbers to @to. Makes one line in four invalid, but never changes the first
+ * @keep numbers.
  */
 static size_t make_line(char *to, size_t room, const long *numbers, int nr, int keep)
 {
@@ -178,8 +178,8 @@ static void read_text(enum extra extra, const char *path, size_t unit)
 }
 
 /*
- * Returns the ID of a task of this fuzzer, or an ID that no task has: a write changes the
- * accounting of the task.
+ * Returns the ID of a task of this fuzzer, or an ID that no task has. IDs of other tasks are left
+ * out, because a write changes the accounting of the task.
  */
 static long random_pid(void)
 {
@@ -235,8 +235,8 @@ static void do_extra_operation(void)
 }
 
 /*
- * Turns accounting on, which an earlier call may have turned off: without it there is little to
- * read.
+ * Turns accounting on, as an earlier call may have turned it off. Without accounting there is
+ * little to read.
  */
 static void turn_on(void)
 {

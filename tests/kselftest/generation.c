@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * gen1 and gen2 increase when an instance is added or deleted, and at no other time. A reader that
- * follows the protocol never accepts a set of instances in the middle of a change.
+ * The generation counters gen1 and gen2 of the header page increase when an instance is added or
+ * deleted, and at no other time. A reader that follows the protocol never accepts a set of
+ * instances in the middle of a change.
  */
 #include "kselftest_pc.h"
 
@@ -34,7 +35,7 @@ static bool is_consistent(const struct perfcounters_desc *d, __u32 nr_slots,
 	if (!live && (d->state != PERFCOUNTERS_DORMANT || d->ended_ns < d->created_ns))
 		return false;
 	return !strncmp(d->name, "toggled/", 8) &&
-	       /* unit and exponent change together with each incarnation. */
+	       /* Each incarnation of toggled/x changes unit and exponent together. */
 	       d->exponent == (int)(d->incarnation & 1) && d->unit == 1 + (d->incarnation & 1) &&
 	       last->instance == nr_slots - 1 && last->state == PERFCOUNTERS_LIVE;
 }

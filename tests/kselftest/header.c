@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The header page: checks each field, and the offsets that follow from the fields. */
+/*
+ * Checks each field of the header page, and the offsets that follow from the fields.
+ */
 #include "kselftest_pc.h"
 
 /* Parses a CPU list of sysfs, such as "0-3,5", into a bitmap of the first 64 CPUs. */

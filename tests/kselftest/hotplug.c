@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* CPU hotplug, and drivers that are unloaded and loaded, while a reader takes snapshots. */
+/* Takes a CPU offline and online, and unloads and loads drivers, while a reader takes snapshots. */
 #include "kselftest_pc.h"
 #include <pthread.h>
 

@@ -6,7 +6,7 @@
 # guest: deb
 #
 # Installs the packages with apt, as a user does, on a Debian with its own systemd and the stock
-# kernel, without the sources. Then carries out the steps of the README for the first hour once,
+# kernel, without the sources. Then the test carries out the README's steps for the first hour once,
 # signs the modules, and purges the packages.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
@@ -15,8 +15,8 @@
 . /tests/pmcd.sh
 
 release=$(uname -r)
-# Directory of the programs that tools/deb/disk.sh compiled, and of its lists, before the guest was
-# booted.
+# Directory with the programs that tools/deb/disk.sh compiled before the guest was booted, and with
+# the lists that it made.
 examples=/examples
 has_patterns() { # FILE PATTERN...
 	local file=$1
@@ -32,7 +32,7 @@ test_packaged() {
 	is_equal "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
 }
-check "install packages: pfc is theirs and has their version, no build files exist" test_packaged
+check "install packages: pfc is from the packages and has their version, no build files exist" test_packaged
 
 test_service() {
 	is_equal "$(systemctl is-enabled perfcounters)" enabled && systemctl start perfcounters && systemctl is-active perfcounters || { systemctl status perfcounters; return 1; }
@@ -104,7 +104,7 @@ test_foreign_driver() {
 	modprobe -r pfc_mm && insmod ./oth_mm.ko && systemctl stop perfcounters && [ -d /sys/module/oth_mm ] && ! lsmod | grep '^pf[cm]_' &&
 		journalctl -u perfcounters >journal && has_patterns journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
 }
-check "install service: its stop leaves drivers of others loaded, and logs them" test_foreign_driver
+check "install service: the stop leaves drivers of others loaded, and logs them" test_foreign_driver
 # Runs a program before the module is loaded and after the module is unloaded.
 test_program_before_service() {
 	local program rc=0
@@ -201,7 +201,7 @@ cp /lib/modules/$release/updates/perfcounters/perfcounters.ko signed.ko
 
 # Checks that a purge leaves nothing behind.
 systemctl stop perfcounters
-check "install service: its stop unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|pfc_|pfm_)"'
+check "install service: the stop unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|pfc_|pfm_)"'
 systemctl start perfcounters
 ours=$(cd /packages && for f in *.deb; do echo "${f%%_*}"; done)
 test_purge() { DEBIAN_FRONTEND=noninteractive apt-get purge -y $ours; }
@@ -249,7 +249,7 @@ test_purge_while_open() {
 }
 check "install purged with a device open: only root may open it, the module unloads after close" test_purge_while_open
 
-# Only a reboot undoes the effect of this test, so this test is the last one.
+# Only a reboot undoes the setting of sig_enforce, so this test is the last one.
 test_unsigned_refused() {
 	echo 1 >/sys/module/module/parameters/sig_enforce
 	! insmod ./signed.ko 2>words

@@ -8,7 +8,7 @@
 
 /*
  * Number of instances: more than BATCH_SIZE (src/perfcounters/counters.rs), so that the scan of the
- * instances releases its lock.
+ * instances releases its lock between batches.
  */
 #define NAMES	1100
 
@@ -73,7 +73,10 @@ static void test_init_fails(void)
 	   "0.11 careless.ko with fail=1: the log says that 4 instances were not deleted");
 }
 
-/* Another driver owns these names: its instances keep counting, and count only its own updates. */
+/*
+ * careless.ko adds names that the test driver owns. The test driver's instances keep counting, and
+ * count only the test driver's updates.
+ */
 static void test_names_of_other_driver(void)
 {
 	__u32 n = driver_cmd("add careless/1");
@@ -98,7 +101,7 @@ static void test_names_of_other_driver(void)
 }
 
 /*
- * perf_add() has logged why it refused a name; later calls with this errno in place of an instance
+ * perf_add() has logged why it refused a name; later calls that pass the returned errno as instance
  * number log nothing.
  */
 static void test_errno_arguments(void)

@@ -6,8 +6,8 @@
  * Each field of a structure has a kind. In half of the calls every field has a value that is valid
  * for its kind. In the other half one field in four has a value that is likely to be handled
  * wrongly. Structures are placed at odd addresses, at the end of a page, in read-only memory, or
- * partly or wholly in memory that is not mapped; or a second thread changes a structure during the
- * call. The bytes around each structure must not change.
+ * partly or wholly in memory that is not mapped. In some calls a second thread changes a structure
+ * during the call. The bytes around each structure must not change.
  *
  * ioctl_fuzz_calls.h makes the calls; ioctl_fuzz_run.h starts the processes that make them.
  */
@@ -27,7 +27,8 @@ enum kind {
 	K_FLAGS,	/* some of the bits of @a and all bits of @b */
 	K_ENUM,		/* one of the @a values at @data */
 	K_RANGE,	/* a number from @a to @b */
-	K_BYTES,	/* an amount of memory: a power of two from @a to @b, or an absurd one */
+	/* an amount of memory: a power of two from @a to @b, or an impossible amount */
+	K_BYTES,
 	K_TEXT,		/* characters: one of the @a strings at @data */
 	K_BITS,		/* a bit mask: some numbers of pool @a */
 	K_PTR,		/* address of 1 to @a structures of shape @data */
@@ -130,8 +131,8 @@ static void pool_add(enum kind kind, __u64 value)
 }
 
 /*
- * Takes the first three values of a pool more often, so that calls meet what earlier calls have
- * made.
+ * Takes the first three values of a pool more often, so that calls often use objects that earlier
+ * calls have made.
  */
 static __u64 pool_take(enum kind kind)
 {
@@ -174,7 +175,7 @@ static void areas_map(void)
 	}
 }
 
-/* A child of fork() maps areas of its own, because it would share the areas of its parent. */
+/* A child of fork() replaces the areas, because it would share the areas of its parent. */
 static void remap_areas(void)
 {
 	for (int i = 0; i < NR_AREAS; i++) {
@@ -210,7 +211,7 @@ static struct {
 	bool size_is_wrong;	/* the call may write any bytes behind an object */
 } gen;
 
-/* Returns memory of the device itself, or NULL if no such memory is mapped. */
+/* Returns an address in a mapping of the device, or NULL if the device is not mapped. */
 static char *(*device_memory)(size_t bytes);
 
 static bool choose_wrong(void)

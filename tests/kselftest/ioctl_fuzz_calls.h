@@ -283,8 +283,8 @@ static void touch_map(const struct map *map)
 }
 
 /*
- * After fork(): removes mappings that were not copied from the list, as other mappings may take the
- * same addresses.
+ * After fork(): removes from the list the mappings that fork() did not copy, because other mappings
+ * may take their addresses.
  */
 static void drop_uncopied_maps(void)
 {
@@ -322,7 +322,7 @@ static unsigned long change_request(unsigned long request)
 	return changed;
 }
 
-/* Counts a step of this process. */
+/* Number of steps that this process has made. */
 static int steps_done;
 
 static void step(void)
@@ -365,7 +365,7 @@ static void do_variants(int row, const struct open_fd *opened, unsigned long arg
 	__u64 nr = program->nr_calls;
 
 	/*
-	 * Programs with few ioctls make few variants. Otherwise most calls of these programs would
+	 * Programs with few ioctls make few variants, because otherwise most of their calls would
 	 * be variants.
 	 */
 	for (__u64 n = random_below(1 + (nr < MAX_VARIANTS ? nr : MAX_VARIANTS)); n; n--) {
@@ -401,8 +401,8 @@ static void do_call(void)
 	char *device;
 
 	/*
-	 * Calls that create an object are rare. Without this limit most descriptors would be of new
-	 * objects, and closing these takes long.
+	 * Skips three of four calls that create an object. Without this limit, most descriptors
+	 * would belong to new objects, whose close takes long.
 	 */
 	if (call->new_role && random_below(4))
 		return;
@@ -449,7 +449,10 @@ static void do_call(void)
 	if (ret >= 0)
 		collect_numbers();
 	if (!call->new_role) {
-		/* Variants of a refused call are rare, because most of them are refused as well. */
+		/*
+		 * Makes few variants of a refused call, because most such variants are refused as
+		 * well.
+		 */
 		if (o && !gen.size_is_wrong && o->guarded && arg == (unsigned long)o->at &&
 		    (ret >= 0 || !random_below(4)))
 			do_variants(row, opened, arg);
@@ -531,8 +534,8 @@ static void do_map(void)
 	if (!random_below(8))
 		bytes = boundary_number(bytes);
 	/*
-	 * Large mappings are not populated: their page tables would take the memory for the
-	 * device's buffers.
+	 * Large mappings are not populated: their page tables would use up the memory that the
+	 * device's buffers need.
 	 */
 	flags |= random_below(16) || bytes > (1 << 20) ? 0 : MAP_POPULATE;
 	record_call("mmap", opened->fd, offset, NULL);

@@ -87,7 +87,7 @@ static void do_kill(void)
 	kill(victims[n], signals[random_below(4)]);
 	if (waitpid(victims[n], &status, WNOHANG) == victims[n] || random_below(4))
 		return;
-	/* The target may be stopped, or a context may block it: kill it. */
+	/* Kills the target, which may be stopped or blocked by a context. */
 	kill(victims[n], SIGKILL);
 	for (int i = 0; i < 100 && waitpid(victims[n], &status, WNOHANG) != victims[n]; i++)
 		sleep_ms(1);
@@ -161,7 +161,9 @@ static void (*const operations[])(void) = {
 
 static void run_steps(int nr)
 {
-	/* Devices with few calls get more operations other than calls. */
+	/*
+	 * For devices with few ioctls, a larger part of the steps are operations other than ioctls.
+	 */
 	int calls = program->nr_calls < 8 ? 4 : 8;
 
 	for (steps_done = 0; steps_done < nr;) {
@@ -274,7 +276,7 @@ static bool end_round(pid_t pid, int ms)
 	return false;
 }
 
-/* A round without a step for this long counts as hung. */
+/* Milliseconds without a step after which a round counts as hung. */
 #define HANG_MS	100000L
 
 static void run_round(int n, int nr, __u64 first_seed)
@@ -384,8 +386,8 @@ static __u64 env_number(const char *name, __u64 fallback)
 }
 
 /*
- * Seconds after which no round begins, unless CALLS or ROUND is set. On a busy machine the limit
- * makes the fuzzer end with fewer calls.
+ * Seconds after which no new round begins, unless CALLS or ROUND is set. On a busy machine the
+ * limit makes the fuzzer end with fewer calls.
  */
 #define BUDGET		gate_or_long(10, 150)
 

@@ -31,6 +31,8 @@
 /* Each program uses only some of these functions. */
 #pragma GCC diagnostic ignored "-Wunused-function"
 
+#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
+
 /* KTAP */
 
 static int ksft_planned, ksft_done, ksft_failed;
@@ -351,7 +353,7 @@ static long scale_timeout(long seconds)
 	return seconds * (factor && atoi(factor) > 0 ? atoi(factor) : 1);
 }
 
-/* Returns the minimum count to require: n, or on a slower kernel a 25th of it, rounded up. */
+/* Returns the minimum count to require: n, or n / 25 rounded up on a slower kernel. */
 static __u64 scale_min(__u64 n)
 {
 	return scale_down(1000) == 1000 ? n : (n + 24) / 25;

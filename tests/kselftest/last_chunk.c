@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Chunk sizes that do not divide the number of slots: the last chunk extends past the last slot.
- * The excess slots of the last chunk must not be used, and the first slots must not change.
+ * Tests chunk sizes that do not divide the number of slots, so that the last chunk extends past
+ * the last slot. The excess slots of the last chunk must not be used, and the first slots must
+ * not change.
  */
 #include "kselftest_pc.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The position of slots, for every pages_per_chunk: perfcounters_offset() is compared with the
- * offsets at which values are read. The test also checks the alignment, growth by appending chunks,
- * and the slots of histograms.
+ * Checks the position of slots for every value of pages_per_chunk: perfcounters_offset() must
+ * return the offsets at which values are read. Also checks the alignment of the slots, growth by
+ * appended chunks, and the slots of histograms.
  */
 #include "kselftest_pc.h"
 

@@ -5,8 +5,8 @@
  * gate: pmu-skylake
  * timeout: 200
  *
- * libperfmon: the return value and errno of each call, and example programs as they were written
- * for perfmon2 (tools/libperfmon/examples), whose counts must be exact.
+ * Tests libperfmon: the return value and errno of each call, and example programs in the style of
+ * perfmon2 (tools/libperfmon/examples), whose counts must be exact.
  */
 #include "pmu.h"
 #include <linux/seccomp.h>
@@ -65,7 +65,10 @@ static void test_no_device(void)
 
 	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
 	   "1.3 pfm_create_context: without perfcounters.ko it is ENOSYS");
-	/* Sampling has no limits, because samples take most of the time in an emulator. */
+	/*
+	 * Turns off the limits of sampling, because samples take most of the CPU time in an
+	 * emulator.
+	 */
 	errno = -insmod("perfcounters", "max_sample_rate=0 max_sample_percent=0");
 	if (errno)
 		bail("insmod perfcounters");
@@ -131,28 +134,30 @@ static void test_registers(void)
 	int fd = create_context(), i;
 
 	is(err_of(pfm_write_pmcs(fd, pmcs, -1)), -EINVAL,
-	   "1.3 pfm_write_pmcs: -1 of them is EINVAL");
+	   "1.3 pfm_write_pmcs: a count of -1 is EINVAL");
 	is(err_of(pfm_write_pmds(fd, pmds, -1)), -EINVAL,
-	   "1.3 pfm_write_pmds: -1 of them is EINVAL");
-	is(err_of(pfm_read_pmds(fd, pmds, -1)), -EINVAL, "1.3 pfm_read_pmds: -1 of them is EINVAL");
+	   "1.3 pfm_write_pmds: a count of -1 is EINVAL");
+	is(err_of(pfm_read_pmds(fd, pmds, -1)), -EINVAL,
+	   "1.3 pfm_read_pmds: a count of -1 is EINVAL");
 	is(err_of(pfm_write_pmcs(fd, pmcs, 0x7fffffff)), -EINVAL,
-	   "1.3 pfm_write_pmcs: more than an int of bytes is EINVAL");
-	is(err_of(pfm_write_pmcs(fd, pmcs, 0)), 0, "1.3 pfm_write_pmcs: 0 of them succeed");
-	is(err_of(pfm_write_pmds(fd, pmds, 0)), 0, "1.3 pfm_write_pmds: 0 of them succeed");
-	is(err_of(pfm_read_pmds(fd, pmds, 0)), 0, "1.3 pfm_read_pmds: 0 of them succeed");
+	   "1.3 pfm_write_pmcs: a count of INT_MAX is EINVAL");
+	is(err_of(pfm_write_pmcs(fd, pmcs, 0)), 0, "1.3 pfm_write_pmcs: a count of 0 succeeds");
+	is(err_of(pfm_write_pmds(fd, pmds, 0)), 0, "1.3 pfm_write_pmds: a count of 0 succeeds");
+	is(err_of(pfm_read_pmds(fd, pmds, 0)), 0, "1.3 pfm_read_pmds: a count of 0 succeeds");
 	is(err_of(pfm_write_pmcs(fd, bad_pmc, 1)), -EFAULT,
 	   "1.3 pfm_write_pmcs: bad address is EFAULT");
 	is(err_of(pfm_write_pmds(fd, bad_pmd, 1)), -EFAULT,
 	   "1.3 pfm_write_pmds: bad address is EFAULT");
 	is(err_of(pfm_read_pmds(fd, bad_pmd, 1)), -EFAULT,
 	   "1.3 pfm_read_pmds: bad address is EFAULT");
-	is(err_of(pfm_write_pmcs(fd, pmcs, 85)), 0, "1.4 pfm_write_pmcs: a page of them succeeds");
+	is(err_of(pfm_write_pmcs(fd, pmcs, 85)), 0,
+	   "1.4 pfm_write_pmcs: a list of one page succeeds");
 	is(err_of(pfm_write_pmcs(fd, pmcs, 86)), -E2BIG,
-	   "1.4 pfm_write_pmcs: more than a page is E2BIG");
+	   "1.4 pfm_write_pmcs: a list of more than a page is E2BIG");
 	is(err_of(pfm_write_pmds(fd, pmds, 24)), -E2BIG,
-	   "1.4 pfm_write_pmds: more than a page is E2BIG");
+	   "1.4 pfm_write_pmds: a list of more than a page is E2BIG");
 	is(err_of(pfm_read_pmds(fd, pmds, 24)), -E2BIG,
-	   "1.4 pfm_read_pmds: more than a page is E2BIG");
+	   "1.4 pfm_read_pmds: a list of more than a page is E2BIG");
 	pmcs[1].reg_num = 15;
 	pmds[1].reg_num = 15;
 	is(err_of(pfm_write_pmcs(fd, pmcs, 2)), -EINVAL,
@@ -234,11 +239,11 @@ static void test_sets(void)
 	is(err_of(pfm_getinfo_evtsets(fd, &info, 1)), -EINVAL,
 	   "1.12 pfm_getinfo_evtsets: no such set is EINVAL");
 	is(err_of(pfm_create_evtsets(fd, &desc, -1)), -EINVAL,
-	   "1.3 pfm_create_evtsets: -1 of them is EINVAL");
+	   "1.3 pfm_create_evtsets: a count of -1 is EINVAL");
 	is(err_of(pfm_delete_evtsets(fd, &desc, -1)), -EINVAL,
-	   "1.3 pfm_delete_evtsets: -1 of them is EINVAL");
+	   "1.3 pfm_delete_evtsets: a count of -1 is EINVAL");
 	is(err_of(pfm_getinfo_evtsets(fd, &info, -1)), -EINVAL,
-	   "1.3 pfm_getinfo_evtsets: -1 of them is EINVAL");
+	   "1.3 pfm_getinfo_evtsets: a count of -1 is EINVAL");
 	is(err_of(pfm_create_evtsets(fd, bad_desc, 1)), -EFAULT,
 	   "1.3 pfm_create_evtsets: bad address is EFAULT");
 	is(err_of(pfm_delete_evtsets(fd, bad_desc, 1)), -EFAULT,
@@ -257,7 +262,7 @@ static void test_get_status(void)
 	int fd = start_counting();
 	pid_t child;
 
-	is(err_of(pfm_get_status(-1, &s)), -EBADF, "9.6 pfm_get_status: no descriptor is EBADF");
+	is(err_of(pfm_get_status(-1, &s)), -EBADF, "9.6 pfm_get_status: descriptor -1 is EBADF");
 	is(err_of(pfm_get_status(fd, bad)), -EFAULT, "9.6 pfm_get_status: bad address is EFAULT");
 	is(err_of(pfm_get_status(fd, &s)), 0, "9.6 pfm_get_status: succeeds on a started context");
 	is(s.flags, PERFMON_STATUS_STARTED,

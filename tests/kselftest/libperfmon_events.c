@@ -4,9 +4,10 @@
  * guest: pmu-constrained
  * timeout: 60
  *
- * libperfmon: pfm_write_pmcs() refuses an event that its counter cannot count, by the tables of
- * pfc stat. On the emulated Haswell only counter 2 counts 0x0148, and 0x01b7 needs a second
- * register. The ioctl is not checked, and the event then counts nothing.
+ * pfm_write_pmcs() of libperfmon must refuse an event that the chosen counter cannot count, by
+ * the tables that pfc stat uses. On the emulated Haswell only counter 2 counts 0x0148, and
+ * 0x01b7 needs a second register. The ioctl PERFMON_WRITE_PMCS does not check events: it
+ * accepts the event, which then counts nothing.
  */
 #include "pmu.h"
 #include <perfmon/perfmon.h>
@@ -55,8 +56,9 @@ int main(void)
 	if (fd < 0)
 		bail("pfm_create_context");
 	is(write_pmcs(fd, &good, 1), 0,
-	   "1.16 pfm_write_pmcs: an event on the counter that counts it");
-	ok(count_events(fd, 2) > 0, "1.16 pfm_write_pmcs: that counter counts the event");
+	   "1.16 pfm_write_pmcs: succeeds for an event on the counter that counts it");
+	ok(count_events(fd, 2) > 0,
+	   "1.16 pfm_write_pmcs: counter 2 counts the event that it can count");
 	is(write_pmcs(fd, &bad, 1), -EINVAL,
 	   "1.16 pfm_write_pmcs: the event on counter 0 is EINVAL");
 	off.reg_value &= ~ENABLE;
@@ -67,8 +69,9 @@ int main(void)
 	both[0] = good;
 	both[0].reg_value &= ~ENABLE;
 	both[1] = bad;
-	is(write_pmcs(fd, both, 2), -EINVAL, "1.16 pfm_write_pmcs: one such PMC of two is EINVAL");
-	ok(count_events(fd, 2) > 0, "1.16 pfm_write_pmcs: the other PMC of the two was not written");
+	is(write_pmcs(fd, both, 2), -EINVAL, "1.16 pfm_write_pmcs: one bad PMC of two is EINVAL");
+	ok(count_events(fd, 2) > 0,
+	   "1.16 pfm_write_pmcs: the other PMC of the two was not written");
 	if (ioctl(fd, PERFMON_WRITE_PMCS,
 		  &(struct perfmon_vector){ (uintptr_t)&bad, 1, sizeof(bad) }))
 		bail("PERFMON_WRITE_PMCS");

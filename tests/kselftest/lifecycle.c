@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * perf_add() and perf_del(): a name keeps its number, a new incarnation begins at 0, and a dormant
- * instance keeps its values, after deletion, driver unload and reload.
+ * Tests perf_add() and perf_del(). A name keeps its number. A deleted instance is dormant and
+ * keeps its values; when it is added again, the new incarnation begins at 0. An unload of the
+ * driver deletes its instances.
  */
 #include "kselftest_pc.h"
 

@@ -5,7 +5,7 @@
  * worlds: stock
  * target: test-all
  *
- * A machine with 255 possible CPUs, of which two are online. Tested are the layout that the header
+ * Tests a machine with 255 possible CPUs, of which two are online: the layout that the header
  * describes, pages of CPUs that were never online, growth to the last slot, the memory use that
  * Documentation/counter-pages.md states, and CPU hotplug while counters are updated.
  */

@@ -8,8 +8,8 @@
 #include "memory.h"
 
 /*
- * Number of load and unload cycles: half of them before the second reading of memory, half after
- * it.
+ * Number of load and unload cycles. The test reads the free memory before the cycles, after half of
+ * them, and at the end.
  */
 #define NR_CYCLES	100
 #define NR_CYCLES_GATE	24
@@ -31,7 +31,7 @@ static void test_busy(void)
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
 	   "0.1 rmmod perfcounters: EWOULDBLOCK while mapped, with the file closed");
 	is(h->version, PERFCOUNTERS_VERSION,
-	   "0.1 the mapping is readable after its file is closed");
+	   "0.1 a mapping of the counter pages is readable after its file is closed");
 	munmap((char *)h + 4096, 4096);
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
 	   "0.1 rmmod perfcounters: EWOULDBLOCK while a part of a mapping is left");

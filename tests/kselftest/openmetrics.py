@@ -35,7 +35,8 @@ TYPES = {
     "peak": "gauge",
     "histogram": "histogram",
 }
-# Beginning of the year 2020: the clock of a machine may be wrong, but not by years.
+# The earliest creation time that is accepted, in seconds since 1970: the beginning of 2020. The
+# clock of a machine may be wrong, but not by years.
 MIN_CREATED = 1577836800
 
 faults = 0
@@ -49,7 +50,7 @@ def report_fault(text):
 
 
 def fetch(source):
-    """Returns the text, and the time after it was read."""
+    """Returns the text of a source, and the time after the text was read."""
     if source.startswith("http://"):
         request = urllib.request.Request(source, headers={"Accept": CONTENT_TYPE})
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -64,7 +65,7 @@ def fetch(source):
 
 
 class Scrape:
-    """A text: its families as the parser returns them, its samples and its descriptions."""
+    """An exported text: the families that the parser returns, the samples and the descriptions."""
 
     def __init__(self, source):
         self.source = source
@@ -114,7 +115,7 @@ class Scrape:
         print(f"{self.source}: {own}")
 
     def check_created(self, family):
-        """Checks that everything that only increases has the time since when."""
+        """Checks that each sample of a family that only increases has a creation time."""
         if family.type == "gauge" or not family.name.startswith(PREFIX):
             return
         series = lambda labels: tuple(sorted((k, v) for k, v in labels.items() if k != "le"))
@@ -133,7 +134,7 @@ class Scrape:
 
 
 def compare_scrapes(first, later):
-    """Checks that what only increases has not decreased, unless it was created again."""
+    """Checks that no counter or bucket has decreased, unless it was created again."""
     kinds = {f.name: f.type for f in later.families}
     nr_increased = 0
     for (name, labels), value in later.samples.items():
@@ -146,7 +147,7 @@ def compare_scrapes(first, later):
         created_key = (family + "_created", series)
         if first.samples.get(created_key) != later.samples.get(created_key):
             if later.samples.get(created_key, 0) < first.samples.get(created_key, 0):
-                report_fault(f"{name}{dict(labels)}: its birth went back")
+                report_fault(f"{name}{dict(labels)}: its creation time decreased")
             continue
         before = first.samples[(name, labels)]
         if value < before:

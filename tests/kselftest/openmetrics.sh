@@ -21,8 +21,8 @@ insmod /modules/test_driver.ko
 add_one_of_each_kind
 
 list_names() { sed 1d /dev/perfcounters_names | cut -f3 | sort -u; }
-# Exports all instances twice. Counters that change during the test are only checked not to
-# decrease.
+# Exports all instances twice. The only check of counters that change during the test is that they
+# do not decrease.
 test_whole() {
 	list_names >listed.before
 	read_json_to before && export_to a.prom && read_json_to after || return 1
@@ -35,7 +35,7 @@ test_whole() {
 check "openmetrics all providers: the parser accepts the output" test_whole
 check "openmetrics all providers: counters increase between two exports" grep -qE '[1-9][0-9]* samples have grown' growth
 # Each name that the device lists before and after the export must be in the output. The first
-# occurrence of an interrupt adds a name, so names may appear meanwhile.
+# occurrence of an interrupt adds a name, so names may appear during the export.
 test_names() {
 	comm -12 listed.before listed.after >listed
 	grep -o 'name="[^"]*"' a.prom | sed 's/^name="//; s/"$//' | sort -u >shown
@@ -49,7 +49,7 @@ check "openmetrics all providers: the output has every name of the device" test_
 # Only this script changes the test instances, so every value of each CPU must be exact.
 test_exact() { read_json_to json 'test/*' && export_to t.prom 'test/*' && parse t.prom --json json; }
 check "openmetrics test instances: each value is that of pfc read --per-cpu" test_exact
-# The exported values must be the numbers that the script has counted, independently of pfc read.
+# Compares the exported values with the numbers that this script has added to the counters.
 test_known_values() {
 	grep -qE '^perfcounters_test_counter_total\{(.*,)?cpu="0".*\} 40$' t.prom &&
 		grep -qE '^perfcounters_test_counter_total\{(.*,)?cpu="1".*\} 2$' t.prom &&

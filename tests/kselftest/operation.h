@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * An operation whose requests for memory are made to fail: functions that prepare the operation,
- * and that check it after a failure and after success.
+ * Describes an operation whose requests for memory a test makes fail: functions that prepare the
+ * operation, and functions that check it after a failure and after success.
  */
 #ifndef OPERATION_H
 #define OPERATION_H
@@ -15,9 +15,10 @@ struct operation {
 	bool (*is_clean)(void);	/* true if a failed attempt has left nothing behind */
 	bool (*works)(void);	/* true if the result of a successful attempt works */
 	void (*undo)(void);	/* undoes a successful attempt */
-	int min_failures;	/* minimum number of calls that can fail; 0: no call can fail */
+	int min_failures;	/* minimum number of requests that can fail; 0: none can fail */
 	bool may_succeed;	/* the attempt may succeed although a request failed */
-	int stride;		/* for fail_nth.c: above 20, advance by 1/stride of the count */
+	/* for fail_nth.h: n / stride is the step from a request n > 20 to the next */
+	int stride;
 };
 
 /* Ends fault injection: later requests do not fail. */

@@ -89,8 +89,8 @@ on_cpu 1 adjust $again 3
 check "pcp a counter was added again: its metric begins at 0" wait_values percpu.test.gauge "0 3"
 
 # A counter that changes all the time is compared with two reads by pfc, one before and one after
-# the read by PCP. With 1,000 more instances, there are more counters than a cluster of metrics
-# holds.
+# the read by PCP. With 1,000 more instances, there are more counters than the 1,024 metrics that a
+# cluster of PCP can hold.
 load_providers
 i=0
 while [ $i -lt 1000 ]; do
@@ -117,7 +117,7 @@ test_every_counter() {
 }
 check "pcp more than 1,024 counters: each one is a metric" test_every_counter
 
-# After the exporter is killed, PCP ignores the files that it has left behind.
+# After the exporter is killed, PCP ignores the files that the exporter has left behind.
 kill -9 $exporter
 wait $exporter 2>/dev/null
 check "pcp exporter killed: its metrics disappear" within 60 is_absent all.test.counter

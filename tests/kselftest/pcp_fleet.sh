@@ -5,9 +5,9 @@
 # worlds: stock
 # guest: debian
 #
-# Tests process accounting in Performance Co-Pilot. The metrics are exported as the unit of
-# tools/fleet exports them. Clients read the metrics live, and from an archive that pmlogger records
-# with the files of tools/fleet.
+# Tests process accounting in Performance Co-Pilot. pfc export runs with the user and the
+# capabilities of the systemd unit in tools/fleet. Clients read the metrics live, and from an
+# archive that pmlogger records with the files of tools/fleet.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

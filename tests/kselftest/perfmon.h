@@ -9,7 +9,7 @@
 #include "pmu.h"
 #include <linux/perfmon.h>
 
-/* PMC16 (control) of all fixed counters; PMD16 (data) of the first */
+/* PMC 16 controls all fixed counters; PMD 16 has the count of the first one */
 #define INTEL_FIXED	16
 
 /*
@@ -42,7 +42,8 @@ static void pfm_set_limits(const char *rate, const char *percent)
 
 /*
  * Loads perfcounters.ko and the description of this processor's PMU, with the default limits of
- * sampling. Disables modprobe, because the first context would otherwise load pfm_soft as well.
+ * sampling. Disables modprobe, because the creation of the first context would otherwise load
+ * pfm_soft as well.
  */
 static void pfm_load_modules(const struct pmu_model *m)
 {
@@ -135,9 +136,9 @@ static __u32 this_thread(void)
 }
 
 /*
- * Returns the events that counter @pmd counts during spin(@rounds). For instructions this is 2 *
- * @rounds, plus a constant number for the calls around the loop. noinline keeps that number the
- * same for all callers.
+ * Returns the events that counter @pmd counts during spin(@rounds). For instructions the count is
+ * 2 * @rounds, plus a constant number for the calls around the loop. noinline keeps that number
+ * the same for all callers.
  */
 static __attribute__((noinline)) __u64 pfm_spin(int fd, __u16 pmd, __u64 rounds)
 {

@@ -3,9 +3,9 @@
  * worlds: stock
  * guest: pmu-skylake
  *
- * A user's PERFMON_LOAD is not audited for capabilities that the call does not need: each denial
- * would be a line in the log of a security module. A kprobe at security_capable() counts the
- * audited checks of CAP_SYS_ADMIN and CAP_PERFMON.
+ * PERFMON_LOAD by a user must cause no audited check of a capability that the call does not need,
+ * because each denial would be a line in the log of a security module. A kprobe at
+ * security_capable() counts the audited checks of CAP_SYS_ADMIN and CAP_PERFMON.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -122,9 +122,9 @@ int main(void)
 	   "9.3 PERFMON_LOAD of another process of the user: no capability is audited");
 	kill_child(other);
 	/*
-	 * PERFMON_LOAD fails because CPU 0's context has the register. Only if a register is taken,
-	 * the module checks whether the caller is an administrator, who would be allowed to evict a
-	 * user's context.
+	 * PERFMON_LOAD fails because a context of CPU 0 uses the same register. If a register is
+	 * taken, the module checks whether the caller is an administrator, who would be allowed to
+	 * evict a user's context.
 	 */
 	pin_to_cpu(0);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);

@@ -61,6 +61,34 @@ static int load_blocking(pid_t target)
 	return rc;
 }
 
+/* Loads and starts a blocking context. Ends the process if the context cannot be loaded. */
+static int start_blocking(pid_t target)
+{
+	int fd = load_blocking(target);
+
+	if (fd < 0)
+		_exit(100);
+	pfm_start(fd);
+	return fd;
+}
+
+static int start_blocking_as(int user, int capability, pid_t target)
+{
+	switch_user(user, capability);
+	return start_blocking(target);
+}
+
+/*
+ * A tool that has made its checks exits with CHECKED and a bit for each check that passed. Returns
+ * these bits; 0 if the tool ended before.
+ */
+#define CHECKED	128
+
+static int passed_checks(int status)
+{
+	return (status & ~0xf) == CHECKED ? status & 0xf : 0;
+}
+
 /*
  * Calls @try in a child of user 1000 without capabilities. Returns the result: 0 or a negative
  * errno.
@@ -180,33 +208,23 @@ static bool has_end_message(int fd)
  */
 static void test_capability_dropped(void)
 {
-	pid_t child, tool;
-	int status;
+	pid_t child = fork_worker(1001);
+	int passed = passed_checks(in_child({
+		int fd = start_blocking_as(1000, CAP_SYS_PTRACE, child);
+		int good = worker_blocked(fd);
 
-	child = fork_worker(1001);
-	tool = fork();
-	if (!tool) {
-		int fd, good = 0;
-
-		switch_user(1000, CAP_SYS_PTRACE);
-		fd = load_blocking(child);
-		if (fd < 0)
-			_exit(100);
-		pfm_start(fd);
-		good |= worker_blocked(fd);
 		drop_capabilities_except(-1);
 		pfm_restart(fd);
 		good |= worker_progresses() << 1;
 		good |= has_end_message(fd) << 2;
-		_exit(good);
-	}
-	waitpid(tool, &status, 0);
-	status = WEXITSTATUS(status);
-	ok(status & 1,
+		_exit(CHECKED | good);
+	}));
+
+	ok(passed & 1,
 	   "9.3 a tool with CAP_SYS_PTRACE blocks another user's process at an overflow");
-	ok(status & 2,
+	ok(passed & 2,
 	   "9.3 the blocked process continues after the tool has dropped CAP_SYS_PTRACE");
-	ok(status & 4, "9.3 the tool reads PFM_MSG_END after it has dropped CAP_SYS_PTRACE");
+	ok(passed & 4, "9.3 the tool reads PFM_MSG_END after it has dropped CAP_SYS_PTRACE");
 	kill_child(child);
 }
 
@@ -232,10 +250,7 @@ static void test_fd_inherited(void)
 					  .msg_controllen = sizeof(control) };
 		struct cmsghdr *c = CMSG_FIRSTHDR(&message);
 
-		fd = load_blocking(child);
-		if (fd < 0)
-			_exit(1);
-		pfm_start(fd);
+		fd = start_blocking(child);
 		c->cmsg_level = SOL_SOCKET;
 		c->cmsg_type = SCM_RIGHTS;
 		c->cmsg_len = CMSG_LEN(sizeof(int));
@@ -270,36 +285,26 @@ static void test_fd_inherited(void)
 /* The monitored process changes its user ID between two overflows. */
 static void test_target_changes_user(void)
 {
-	pid_t child, tool;
-	int status;
-
-	child = fork_worker(1000);
-	tool = fork();
-	if (!tool) {
-		int fd, good = 0;
-
+	pid_t child = fork_worker(1000);
+	int passed = passed_checks(in_child({
 		/*
 		 * The monitored process has CAP_SETUID. Without CAP_SETUID the monitoring process
 		 * could not stop the monitored one.
 		 */
-		switch_user(1000, CAP_SETUID);
-		fd = load_blocking(child);
-		if (fd < 0)
-			_exit(100);
-		pfm_start(fd);
-		good |= worker_blocked(fd);
+		int fd = start_blocking_as(1000, CAP_SETUID, child);
+		int good = worker_blocked(fd);
+
 		shared[1] = 1001;
 		pfm_restart(fd);
 		wait_until(!shared[1]);
 		good |= worker_progresses() << 1;
 		good |= has_end_message(fd) << 2;
-		_exit(good);
-	}
-	waitpid(tool, &status, 0);
-	status = WEXITSTATUS(status);
-	ok(status & 1, "9.3 a tool blocks a process of its user that has the same capability");
-	ok(status & 2, "9.3 the blocked process continues after it has changed its user ID");
-	ok(status & 4, "9.3 the tool reads PFM_MSG_END after the process has changed its user ID");
+		_exit(CHECKED | good);
+	}));
+
+	ok(passed & 1, "9.3 a tool blocks a process of its user that has the same capability");
+	ok(passed & 2, "9.3 the blocked process continues after it has changed its user ID");
+	ok(passed & 4, "9.3 the tool reads PFM_MSG_END after the process has changed its user ID");
 	kill_child(child);
 }
 
@@ -334,13 +339,10 @@ static void test_capability_lost_by_exec(void)
 	child = fork_worker(1001);
 	tool = fork();
 	if (!tool) {
-		int fd;
+		int fd = start_blocking_as(1000, CAP_SYS_PTRACE, child);
 
-		switch_user(1000, CAP_SYS_PTRACE);
-		fd = load_blocking(child);
-		if (fd < 0 || fcntl(fd, F_SETFD, 0))
-			_exit(100);
-		pfm_start(fd);
+		if (fcntl(fd, F_SETFD, 0))
+			_exit(101);
 		shared[2] = worker_blocked(fd) ? 1 : 2;
 		if (pthread_create(&thread, NULL, exec_other_program, NULL))
 			_exit(103);
@@ -366,31 +368,21 @@ static void test_capability_lost_by_exec(void)
  */
 static void test_landlock_entered(void)
 {
-	pid_t child, tool;
-	int status;
+	pid_t child = fork_worker(1000);
+	int passed = passed_checks(in_child({
+		int fd = start_blocking_as(1000, CAP_SETUID, child);
+		int good = worker_blocked(fd);
 
-	child = fork_worker(1000);
-	tool = fork();
-	if (!tool) {
-		int fd, good = 0;
-
-		switch_user(1000, CAP_SETUID);
-		fd = load_blocking(child);
-		if (fd < 0)
-			_exit(100);
-		pfm_start(fd);
-		good |= worker_blocked(fd);
 		enter_landlock_domain();
 		good |= worker_progresses() << 1;
 		good |= has_end_message(fd) << 2;
-		_exit(good);
-	}
-	waitpid(tool, &status, 0);
-	status = WEXITSTATUS(status);
-	ok(status & 1, "9.3 a tool blocks a process, before it enters a Landlock domain");
-	ok(status & 2,
+		_exit(CHECKED | good);
+	}));
+
+	ok(passed & 1, "9.3 a tool blocks a process, before it enters a Landlock domain");
+	ok(passed & 2,
 	   "9.3 the blocked process continues after the tool has entered a Landlock domain");
-	ok(status & 4, "9.3 the tool reads PFM_MSG_END after it has entered a Landlock domain");
+	ok(passed & 4, "9.3 the tool reads PFM_MSG_END after it has entered a Landlock domain");
 	kill_child(child);
 }
 
@@ -399,7 +391,7 @@ static void test_yama_forbids(void)
 {
 	char before[8];
 	pid_t tool;
-	int status;
+	int status, passed;
 
 	read_file(YAMA, before, sizeof(before));
 	write_file(YAMA, "1");
@@ -407,14 +399,9 @@ static void test_yama_forbids(void)
 	tool = fork();
 	if (!tool) {
 		pid_t child = fork_worker(1000);
-		int fd, good = 0;
+		int fd = start_blocking_as(1000, CAP_SETUID, child);
+		int good = worker_blocked(fd);
 
-		switch_user(1000, CAP_SETUID);
-		fd = load_blocking(child);
-		if (fd < 0)
-			_exit(100);
-		pfm_start(fd);
-		good |= worker_blocked(fd);
 		/* With ptrace_scope 1 a tool may stop its child, so a restart changes nothing. */
 		pfm_restart(fd);
 		good |= worker_blocked(fd) << 1;
@@ -424,17 +411,17 @@ static void test_yama_forbids(void)
 		good |= worker_progresses() << 2;
 		good |= has_end_message(fd) << 3;
 		kill_child(child);
-		_exit(good);
+		_exit(CHECKED | good);
 	}
 	wait_until(shared[3] == 1 || waitpid(tool, &status, WNOHANG) == tool);
 	write_file(YAMA, "2");
 	shared[3] = 2;
 	waitpid(tool, &status, 0);
 	write_file(YAMA, before);
-	status = WEXITSTATUS(status);
-	is(status & 3, 3, "9.3 ptrace_scope 1: a tool blocks its child again after a restart");
-	ok(status & 4, "9.3 ptrace_scope 2: the blocked child continues after the restart");
-	ok(status & 8, "9.3 ptrace_scope 2: the tool reads PFM_MSG_END after the restart");
+	passed = passed_checks(WEXITSTATUS(status));
+	is(passed & 3, 3, "9.3 ptrace_scope 1: a tool blocks its child again after a restart");
+	ok(passed & 4, "9.3 ptrace_scope 2: the blocked child continues after the restart");
+	ok(passed & 8, "9.3 ptrace_scope 2: the tool reads PFM_MSG_END after the restart");
 }
 
 int main(int argc, char **argv)

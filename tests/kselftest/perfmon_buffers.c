@@ -3,10 +3,11 @@
  * worlds: stock
  * timeout: 120
  *
- * Memory of sampling buffers and self pages. The memory is charged to the control group and to the
- * user who created the context, and to the owner of a user namespace for all users in the
- * namespace. A call that would exceed a limit fails. Pages that a process drops with MADV_DONTNEED
- * are mapped again with the same contents.
+ * Tests the memory charges for sampling buffers and for self pages (from which a thread reads its
+ * own counters). The memory is charged to the control group and to the user who created the
+ * context. Memory of a user in a user namespace is also charged to the owner of the namespace. A
+ * call that would exceed a limit fails. Pages that a process drops with MADV_DONTNEED are mapped
+ * again with the same contents.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -50,8 +51,8 @@ static long long cgroup_value(const char *file, const char *word)
 }
 
 /*
- * Creates up to @max buffers of @size bytes, until one is refused. Then sets `go` to 1 and keeps
- * the buffers until the parent changes `go`.
+ * Creates up to @max buffers of @size bytes, until one is refused. After the refusal, sets `go`
+ * to 1 and keeps the buffers until the parent changes `go`.
  */
 static void create_until_refused(struct child_report *report, int max, int size)
 {
@@ -110,7 +111,7 @@ static void test_cgroup(void)
 
 /*
  * Buffers and self pages are charged to the user who created the context. A user can have as much
- * memory as user_kb allows, and root can have more.
+ * memory as the module parameter user_kb allows, and root can have more.
  */
 static void test_user_kb(void)
 {
@@ -157,8 +158,8 @@ static void test_user_kb(void)
 }
 
 /*
- * RLIMIT_MEMLOCK is per user of a namespace. user_kb limits all users of a namespace together,
- * because their memory is charged to the owner of the namespace as well.
+ * RLIMIT_MEMLOCK limits each user of a user namespace separately. user_kb limits all users of a
+ * namespace together, because their memory is charged to the owner of the namespace as well.
  */
 static void test_sub_uids(void)
 {

@@ -4,7 +4,7 @@
  * guest: pmu-skylake pmu-amd2
  * timeout: 120
  *
- * Errors and lifetimes of /dev/perfmon:
+ * Tests errors of /dev/perfmon and lifetimes of contexts:
  *  - what each call refuses, and with which errno;
  *  - permissions of a user without capabilities;
  *  - contexts whose thread exits, executes a program or is killed, and whose CPU goes offline.

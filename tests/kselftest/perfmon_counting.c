@@ -5,8 +5,9 @@
  * gate: pmu-skylake pmu-k8 pmu-amd2
  * timeout: 200
  *
- * Contexts count exactly on each model of the emulated PMU: the calling thread, another thread, a
- * CPU, and 64 threads with one context each. The counts agree with perf's.
+ * Tests that contexts of /dev/perfmon (PMU registers of a thread or a CPU) count exactly on each
+ * model of the emulated PMU. The contexts count the calling thread, another thread, a CPU, and 64
+ * threads with one context each. The counts must agree with perf's counts.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -128,7 +129,7 @@ static void test_other_thread(void)
 	a = pfm_read_pmd(fd, 0);
 	go = 2000;
 	pthread_join(j.thread, NULL);
-	is(pfm_read_pmd(fd, 0), a, "1.6 stop: the thread is not counted after it");
+	is(pfm_read_pmd(fd, 0), a, "1.6 stop: the thread is not counted after the stop");
 	is(pfm_start(fd), -ESRCH, "1.6 start: ESRCH after the thread has exited");
 	is(pfm_unload(fd), 0, "1.6 unload: succeeds after the thread has exited");
 	close(fd);
@@ -211,7 +212,7 @@ static void test_system_wide(void)
 	is(pfm_stop(fd), 0, "1.6 stop: succeeds for a context on CPU 1");
 	got = pfm_read_pmd(fd, 0);
 	spin(1000000);
-	is(pfm_read_pmd(fd, 0), got, "1.6 stop: CPU 1 is not counted after it");
+	is(pfm_read_pmd(fd, 0), got, "1.6 stop: CPU 1 is not counted after the stop");
 	is(pfm_start(fd), 0, "1.6 start: succeeds for a stopped context on CPU 1");
 	spin(1000000);
 	pfm_stop(fd);

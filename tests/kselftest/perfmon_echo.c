@@ -5,10 +5,10 @@
  * gate: pmu-echo
  * timeout: 120
  *
- * AMD's late NMIs: every third interrupt of the PMU is delivered a second time, within its handler
- * or after it, when the overflow has been handled and its status cleared. The second NMI must not
- * be reported as unknown and must not produce a second sample. The handler must not claim NMIs of
- * other sources.
+ * Tests late NMIs, as AMD PMUs raise them. The emulated PMU delivers every third interrupt a second
+ * time, during or after the handler, when the overflow has been handled and its status cleared. The
+ * second NMI must not be reported as unknown and must not produce a second sample. The handler must
+ * not claim NMIs of other sources.
  */
 #include "sampling.h"
 
@@ -72,8 +72,8 @@ static void test_samples(const struct pmu_model *model)
 }
 
 /*
- * The second NMI of the last overflow may arrive when the context is closed: nothing is counted any
- * more, and the PMU may have been released.
+ * The second NMI of the last overflow may arrive after the close of the context, when nothing is
+ * counted any more and the PMU may have been released.
  */
 static void test_close(const struct pmu_model *model)
 {
@@ -107,8 +107,8 @@ static void test_foreign_nmis(void)
 }
 
 /*
- * NMIs of other sources while a context samples: each handled overflow lets the handler claim at
- * most one later NMI.
+ * Raises NMIs of another source while a context samples. For each handled overflow, the handler may
+ * claim at most one later NMI.
  */
 static void test_foreign_nmis_while_sampling(const struct pmu_model *model)
 {

@@ -4,10 +4,10 @@
  * worlds: debug
  * guest: pmu-skylake
  *
- * The kernel's fault injection (fail_nth.h) in each call of /dev/perfmon that allocates memory or
- * copies from user space: open, create, write, read, load, mmap, unload, close. A failed call
- * leaves nothing half done, and perf can use the PMU unless the context was loaded before. The
- * failed call works when it is tried again.
+ * Runs each call of /dev/perfmon that allocates memory or copies from user space with the
+ * kernel's fault injection (fail_nth.h): open, create, write, read, load, mmap, unload, close. A
+ * failed call leaves nothing half done. After the failure, perf can use the PMU, unless a context
+ * was loaded before the call. The failed call works when it is repeated.
  */
 #include "sampling.h"
 #include "fail_nth.h"
@@ -247,7 +247,7 @@ static bool counts_self(void)
 	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	close(event);
-	/* pfm_spin() starts the context, which may have been started before. */
+	/* Stops the context, which may be started already, because pfm_spin() starts it. */
 	pfm_stop(context);
 	more = pfm_spin(context, 0, 2000);
 	less = pfm_spin(context, 0, 1000);

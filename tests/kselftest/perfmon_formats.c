@@ -4,9 +4,10 @@
  * guest: plain
  * timeout: 600
  *
- * The sampling formats: the arguments that they refuse; sampling a thread and a CPU by clocks,
- * which every machine has; throttling of periods that are too short. perfmon_ring.c tests rings
- * that are read while the kernel writes them.
+ * Tests the sampling formats, which are modules that write sample buffers. Each format must refuse
+ * invalid arguments. The test samples a thread and a CPU by clocks, which every machine has.
+ * Periods that are too short must be throttled. perfmon_ring.c tests rings that are read while the
+ * kernel writes them.
  */
 #include "kselftest_pc.h"
 #include <signal.h>
@@ -30,8 +31,8 @@ static void burn(__u64 ms)
 
 /*
  * Uses CPU time until the condition is true, for at most one minute of CPU time. The number of
- * samples in a given time depends on how much time the host gives to the guest: if a timer expires
- * late, several periods become one sample.
+ * samples in a given time depends on how much CPU time the host gives to the guest: if a timer
+ * expires late, several periods become one sample.
  */
 #define burn_until(condition) do {					\
 	for (int left_ = 60000 / 5; left_ && !(condition); left_--)	\
@@ -82,7 +83,7 @@ static void test_refusals(void)
 
 /*
  * Copies the record at position @at of a ring's data. The end of a record may be at the beginning
- * of the data. Bails out if the record's size is 0, over 4,096 or no multiple of 8.
+ * of the data. Bails out if the record's size is 0, over 4,096 or not a multiple of 8.
  */
 static const struct perfmon_sample *read_record(const char *data, __u64 size, __u64 at, char *to)
 {
@@ -175,9 +176,9 @@ static void test_nway(void)
 }
 
 /*
- * Spins until the histogram has @samples samples. The loop makes no system call: burn() reads a
- * clock every 20,000 instructions, and in the emulator the read may take longer than these
- * instructions. The number of rounds is limited in case samples are missing.
+ * Spins until the histogram has @samples samples. The loop makes no system call. The loop does not
+ * use burn(), which reads a clock every 20,000 instructions: in the emulator, the read may take
+ * longer than these instructions. The number of rounds is limited in case samples are missing.
  */
 static __attribute__((noinline, noclone))
 void spin_until_samples(const volatile struct perfmon_histogram *h, __u64 samples)
@@ -255,7 +256,8 @@ static void on_signal(int signal)
 }
 
 /*
- * Messages about another process: an overflow message with SIGIO, and the end message at its exit.
+ * Tests messages about another process: an overflow message with SIGIO, and an end message when
+ * the process exits.
  */
 static void test_target_messages(void)
 {
@@ -300,8 +302,8 @@ static void test_target_messages(void)
 }
 
 /*
- * A period of 1 ns: sampling is throttled, the ring has records of throttling, and the machine
- * stays usable.
+ * Samples with a period of 1 ns. Sampling is throttled, the ring has records of throttling, and
+ * the machine stays usable.
  */
 static void test_throttling(void)
 {

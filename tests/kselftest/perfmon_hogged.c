@@ -65,7 +65,7 @@ static void child_map_self(void)
 	_exit(page == MAP_FAILED || pfm_load(fd, this_thread()) || munmap(page, getpagesize()));
 }
 
-#define MAP_NS	50000000ULL	/* half of the longest wait for a worker */
+#define MAP_NS	50000000ULL	/* half of the longest wait for a kernel worker */
 
 static volatile pid_t hog_tid;
 
@@ -84,10 +84,10 @@ static void *hog_thread(void *unused)
 }
 
 /*
- * The process has a hogging thread itself. A CPU allows RDPMC when it has switched to another
+ * One thread of this process hogs CPU 1. A CPU allows RDPMC after it has switched to another
  * address space and back, which the hogged CPU does not do. mmap() of the self page does not wait
- * for that CPU. The page of the thread on CPU 0 has PERFMON_SELF_RDPMC, that of the hogging thread
- * does not.
+ * for the hogged CPU. The self page of the thread on CPU 0 has the flag PERFMON_SELF_RDPMC. The
+ * self page of the hogging thread does not have the flag.
  */
 static void child_map_with_own_hog(void)
 {
@@ -102,7 +102,10 @@ static void child_map_with_own_hog(void)
 	wait_until(hog->running);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	pfm_write_pmc(hog_fd, 0, pfm_instructions(SKYLAKE));
-	/* Other work on the machine can only make a call longer, so the shortest one counts. */
+	/*
+	 * Other work on the machine can only make a call longer, so the shortest of up to ten calls
+	 * is judged.
+	 */
 	for (int i = 0; i < 10 && min_ns >= MAP_NS; i++) {
 		began = now_ns();
 		page = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
@@ -175,8 +178,8 @@ static void test_other_cpu(const char *when)
 }
 
 /*
- * State of a PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog. PERFMON_LOAD waits
- * for a worker on CPU 1.
+ * State of a PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog. The call waits for
+ * a kernel worker on CPU 1.
  */
 static struct {
 	volatile pid_t tid;
@@ -242,7 +245,7 @@ static void test_unload_while_loading(void)
 	is(rc, -EBUSY, "1.6 PERFMON_UNLOAD while another thread's PERFMON_LOAD waits is EBUSY");
 	is(after, 0, "1.6 PERFMON_LOAD succeeds after a refused PERFMON_UNLOAD");
 	pin_to_cpu(1);
-	is(pfm_unload(loading.fd), 0, "1.6 PERFMON_UNLOAD succeeds after that PERFMON_LOAD");
+	is(pfm_unload(loading.fd), 0, "1.6 PERFMON_UNLOAD succeeds after the delayed PERFMON_LOAD");
 	close(loading.fd);
 	pin_to_cpu(0);
 }

@@ -4,11 +4,11 @@
  * guest: pmu-skylake
  * timeout: 120
  *
- * Effects of a context on others:
+ * Tests the effects of a context on other contexts, on CPUs and on perf:
  *  - starting, stopping and closing a context interrupts no CPU without need;
- *  - event sets that are switched too often are limited, as sampling is;
- *  - an administrator's context evicts a user's context that has the registers or the thread it
- *    needs;
+ *  - switches between event sets are limited if they are too frequent, as samples are;
+ *  - an administrator's context evicts a user's context that uses the registers or the thread that
+ *    the administrator's context needs;
  *  - an evicted context does not keep the PMU reserved, and a stopped counter is disabled.
  */
 #include "costs.h"
@@ -114,8 +114,8 @@ static __u64 count_self_repeatedly(int *rc)
 }
 
 /*
- * A thread counts itself again and again. Such self-monitoring interrupts no other CPU and waits
- * for no grace period.
+ * A thread counts itself again and again. A thread that counts itself must not interrupt other
+ * CPUs, and must not wait for an RCU grace period.
  */
 static void test_repeated_self(void)
 {
@@ -200,8 +200,8 @@ static void test_cost_against_perf(void)
 }
 
 /*
- * Two sets with a timeout of 10 us. The limit of sampling applies to set switches as well, so the
- * switches take less than a fifth of the thread's time.
+ * Uses two event sets with a timeout of 10 us. The limit of sampling also applies to switches
+ * between sets, so the switches take less than a fifth of the thread's time.
  */
 static void test_short_timeouts(void)
 {
@@ -371,8 +371,8 @@ static void test_dead_context(void)
 }
 
 /*
- * A user's context is loaded on a thread. An administrator's context then displaces the user's
- * context.
+ * A user's context is loaded on a thread. An administrator's context displaces the user's context
+ * from the thread.
  */
 static void test_displaced(void)
 {

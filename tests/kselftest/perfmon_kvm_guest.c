@@ -15,7 +15,8 @@
 #define PERIOD	100000
 #define VCPU_ROUNDS	"6000000"
 /*
- * Minimum number of samples, of about 200: a busy host throttles sampling and skips most of them.
+ * Minimum number of samples that are taken; about 200 are due. On a busy host, throttling skips
+ * most samples.
  */
 #define MIN_SAMPLES	10
 

@@ -3,11 +3,13 @@
  * worlds: stock
  * timeout: 300
  *
- * Limits of contexts and of accounting, as a table: a value at the limit is accepted, and a value
- * one past the limit is refused. Other tests check the limits of sets (perfmon_sets), of PMCs
- * (control registers) in a call (perfmon_calls), of memory (perfmon_memory, perfmon_buffers), of
- * names and texts of counters (bad_input) and of the number of counters (table_full). The tests of
- * the engine check the limits of messages in a queue and of counters on the self page.
+ * Tests limits of contexts (/dev/perfmon) and of accounting (/proc/ppa). The table `limits` lists
+ * them: a value at the limit is accepted, and the next value beyond the limit is refused. Other
+ * tests check the limits of sets (perfmon_sets), of PMCs (control registers) in a call
+ * (perfmon_calls), of memory (perfmon_memory, perfmon_buffers), of names and texts of counters
+ * (bad_input) and of the number of counters (table_full). Tests on the host check
+ * the limits of messages in a queue (tools/perfmon-rules) and of counters on the self page
+ * (tools/protocols).
  */
 #include "sampling.h"
 #include "ppa.h"
@@ -72,7 +74,10 @@ static int create_histogram_shift(int shift)
 	return close_result(pfm_create_format(0, "histogram", &arg, sizeof(arg)));
 }
 
-/* The guest may lack memory for a buffer of 1 GiB. Only EINVAL shows that the size is refused. */
+/*
+ * The guest may lack memory for a buffer of 1 GiB. Only EINVAL shows that the module refuses the
+ * size.
+ */
 static int create_default_pages(int pages)
 {
 	struct pfm_dfl_smpl_arg arg = { .buf_size = pages * 4096ULL };

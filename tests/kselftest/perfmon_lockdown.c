@@ -4,8 +4,9 @@
  * guest: lockdown-skylake
  * timeout: 60
  *
- * A kernel that is locked down for confidentiality until the next boot: even root may not count in
- * kernel mode. Counting in user mode works as without lockdown.
+ * Locks the kernel down for confidentiality, which lasts until the next boot. Under this
+ * lockdown, even root may not count in kernel mode. Counting in user mode works as without
+ * lockdown.
  */
 #include "perfmon.h"
 #include <sys/mount.h>

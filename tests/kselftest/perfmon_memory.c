@@ -3,9 +3,10 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Kernel memory of contexts. The memory is allocated when it is needed, and charged to the user who
- * created the context, and to the owner of a user namespace for all users in the namespace. A call
- * that would exceed user_kb fails with EDQUOT. close() frees all memory of a context.
+ * Tests the kernel memory of contexts. The memory is allocated when it is needed, and charged to
+ * the user who created the context. Memory of a user in a user namespace is also charged to the
+ * owner of the namespace. A call that would exceed the limit of a user (module parameter user_kb)
+ * fails with EDQUOT. close() frees all memory of a context.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -17,7 +18,7 @@
 #define FDS	100
 #define USER	1000
 #define FIRST_SUB_UID	100000
-#define MAX_CONTEXTS	16384	/* of a user */
+#define MAX_CONTEXTS	16384	/* number of contexts that a user can have */
 
 /* Creates event sets 1 to 1,023 of a context. Event set 0 exists already. */
 static int create_all_sets(int fd)
@@ -46,8 +47,8 @@ struct child_report {
 static struct child_report *report;
 
 /*
- * Creates up to @max contexts, until one is refused. Then sets `go` to 1 and keeps the contexts
- * until the parent changes `go`.
+ * Creates up to @max contexts, until one is refused. After the refusal, sets `go` to 1 and keeps
+ * the contexts until the parent changes `go`.
  */
 static void create_until_refused(struct child_report *report, int max, bool sets)
 {
@@ -112,8 +113,8 @@ static void test_all_sets(void)
 }
 
 /*
- * A context and a set without registers are small. The first write of a register allocates memory;
- * later writes do not.
+ * A context and an event set without registers take little memory. The first write of a register
+ * allocates memory; later writes do not.
  */
 static void test_first_write(void)
 {
@@ -140,8 +141,8 @@ static void test_first_write(void)
 }
 
 /*
- * A user can have as many contexts as user_kb allows. The limit of one user does not affect root
- * and other users.
+ * A user can have as many contexts as the module parameter user_kb allows. The limit of one user
+ * does not affect root and other users.
  */
 static void test_user_kb(void)
 {
@@ -278,7 +279,7 @@ static void test_max_contexts(void)
 	is(report->error, -EDQUOT, "9.4 contexts of a user: one more than %d is EDQUOT",
 	   MAX_CONTEXTS);
 	fd = pfm_create(0);
-	ok(fd >= 0, "9.4 contexts of a user: root can create one beside them");
+	ok(fd >= 0, "9.4 contexts of a user: root can create a context beside them");
 	close(fd);
 	stop_child(child);
 	wait_until(nothing_charged());

@@ -5,7 +5,7 @@
  * gate: pmu-skylake pmu-amd2 pmu-late pmu-spurious
  * timeout: 200
  *
- * Sampling periods and blocking contexts:
+ * Tests sampling periods and contexts that block their thread:
  *  - random periods follow the random number generator and sample all parts of a loop, whereas
  *    fixed periods in step with the loop always sample the same address;
  *  - samples and counts agree with perf's, also with skid and spurious interrupts;
@@ -92,7 +92,7 @@ static void test_random_periods(void)
 		min = period < min ? period : min;
 		max = period > max ? period : max;
 	}
-	is(wrong, 0, "1.11 random periods are those of the generator with that seed");
+	is(wrong, 0, "1.11 random periods are those that the generator gives for the seed");
 	if (!ok(n > 3900 && n < 4100 && sum / (n - 1) > 2490 && sum / (n - 1) < 2533 &&
 		min < 2020 && max > 3003,
 		"1.11 random periods have the requested mean and range"))
@@ -218,7 +218,7 @@ static bool is_blocked_after_message(int fd, pid_t pid)
 
 	if (!pfm_read_message(fd, &msg, 60000))
 		return false;
-	/* The process may still be on its way to the function in which it sleeps. */
+	/* The process may not sleep yet when its message is read. */
 	wait_until(task_state(pid) != 'R');
 	at = *shared;
 	usleep(20000);
@@ -226,7 +226,7 @@ static bool is_blocked_after_message(int fd, pid_t pid)
 }
 
 /*
- * PFM_FL_NOTIFY_BLOCK on another process: the process sleeps after a notification, until
+ * Tests PFM_FL_NOTIFY_BLOCK on another process: the process sleeps after a notification, until
  * PERFMON_RESTART, a signal, or the close of the context.
  */
 static void test_notify_block(void)

@@ -5,8 +5,9 @@
  * gate: pmu-skylake
  * timeout: 120
  *
- * Permissions of /dev/perfmon: each cell of the table in Documentation/perfmon.md. A child with the
- * credentials of the cell's column makes each attempt.
+ * Tests the permissions of /dev/perfmon: each cell of the table of permissions in
+ * Documentation/perfmon.md. A row of the table is an attempt, which a child makes with the
+ * credentials of the column.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -208,8 +209,8 @@ static void test_matrix(void)
 }
 
 /*
- * Counting in kernel mode is open to users if perf_event_paranoid is 1, as for perf; otherwise
- * CAP_PERFMON is needed.
+ * If perf_event_paranoid is 1 or less, users may count in kernel mode, as with perf. With 2 or
+ * more, counting in kernel mode needs CAP_PERFMON.
  */
 static void test_paranoid(void)
 {
@@ -301,7 +302,7 @@ static void test_exec(mode_t mode, bool expect_end, const char *what)
 	unlink(PROGRAM_COPY);
 }
 
-/* Changes of a process while another process of the same user monitors it. */
+/* Changes that a process makes while another process of the same user monitors it. */
 enum change { UNDUMPABLE, OTHER_USER, OTHER_NAMESPACE, OTHER_PROGRAM };
 
 static void apply_change(enum change change)
@@ -314,8 +315,8 @@ static void apply_change(enum change change)
 		if (setresuid(1001, 1001, 1001))
 			_exit(95);
 		/*
-		 * Only the user ID is to differ, so the process is made dumpable again after the
-		 * change of user.
+		 * The change of user also makes the process undumpable. Makes the process dumpable
+		 * again, so that only the user ID differs.
 		 */
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
@@ -349,8 +350,9 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	dup2(out, 1);
 	apply_change(change);
 	/*
-	 * Sleeps so that the next context switch notices the change. If the monitor makes calls,
-	 * the thread does not sleep, because a call is to notice the change first.
+	 * If the monitor makes no calls, the thread sleeps, so that the next context switch notices
+	 * the change. If the monitor makes calls, a call is to notice the change first, so the
+	 * thread does not sleep.
 	 */
 	if (!monitor_calls)
 		sleep_ms(2);
@@ -367,9 +369,9 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 #define UNNOTICED	64	/* a call of the monitor did not notice the change */
 
 /*
- * Monitors a child that makes the change. Returns a mask of the observations: COUNTED, MESSAGE (a
- * message arrived), DETACHED (PERFMON_START is ESRCH), COUNTED_AFTER and UNNOTICED. If @calls is
- * set, the monitor makes a call before the thread runs again.
+ * Monitors a child that makes the change @change. Returns a mask of the observations: COUNTED,
+ * MESSAGE (a message arrived), DETACHED (PERFMON_START is ESRCH), COUNTED_AFTER and UNNOTICED. If
+ * @calls is set, the monitor makes a call before the thread runs again.
  */
 static int monitor_change(enum change change, bool calls)
 {
@@ -506,8 +508,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "spin")) {
 		/*
-		 * Reports with one byte that the program runs, spins after one byte, and exits
-		 * after a second byte.
+		 * Writes a byte to report that the program runs, reads a byte and spins, then
+		 * writes another byte, reads another byte and exits.
 		 */
 		if (write(1, "x", 1) != 1 || read(0, &byte, 1) != 1)
 			return 1;

@@ -5,13 +5,13 @@
  * gate: plain pmu-skylake
  * timeout: 200
  *
- * Rings from user space:
+ * Tests rings (ring buffers of samples) from user space:
  *  - which arguments and mappings are refused;
  *  - what readers find while the kernel writes forward and backward, and when the ring is paused,
  *    is full, or has a tail that a hostile reader keeps changing;
- *  - how long mappings keep the context.
+ *  - how long mappings of a ring keep its context alive.
  *
- * The events are the thread's clock and, with a PMU, instructions.
+ * The contexts sample by the CPU time of a thread and, on machines with a PMU, by its instructions.
  */
 #include "perfmon_ring.h"
 #include <grp.h>
@@ -148,7 +148,7 @@ static void test_mappings(void)
 	ring_close(&ring);
 }
 
-/* Every overflow of a forward ring is either a sample or counted in a LOST record. */
+/* In a forward ring, every overflow is a sample or is counted in a LOST record. */
 static void test_forward(void)
 {
 	struct ring r = create_ring("ring", 0, SIZE, worker_tid);
@@ -201,7 +201,10 @@ static void test_forward(void)
 	ring_close(&r);
 }
 
-/* Keeps changing the tail: to any value, to a value near the head, or to the head itself. */
+/*
+ * The hostile reader keeps changing the tail: to any value, to a value near the head, or to the
+ * head itself.
+ */
 static volatile int may_corrupt_tail;
 
 static void *corrupt_tail(void *arg)
@@ -290,9 +293,10 @@ static void test_hostile_tail(__u32 flags)
 }
 
 /*
- * A flight recorder: snapshots that are taken while the kernel writes have complete records, newest
- * first. The ring does not change while it is paused. After the pause, a LOST record has the number
- * of samples that were dropped.
+ * Tests a flight recorder, a ring that is written backward and overwrites its oldest records.
+ * Snapshots that are taken while the kernel writes have complete records, newest first. The ring
+ * does not change while it is paused. After the pause, a LOST record has the number of samples that
+ * were dropped.
  */
 static void test_flight_recorder(void)
 {
@@ -423,7 +427,10 @@ static int test_memlock_limit(void)
 	return 42;
 }
 
-/* Mappings of a ring across fork, exec, close of the context, and exit of the monitored thread. */
+/*
+ * Tests mappings of a ring across fork, exec, close of the context, and exit of the monitored
+ * thread.
+ */
 static void test_lifetimes(void)
 {
 	struct ring r = create_ring("ring", 0, SIZE, worker_tid);
@@ -501,8 +508,9 @@ static void test_brief_contexts(void)
 }
 
 /*
- * PMU interrupts that arrive faster than the kernel can handle them, also in kernel code that holds
- * locks. With the default limits the machine stays usable, and the ring has THROTTLE records.
+ * Causes PMU interrupts that arrive faster than the kernel can handle them, also in kernel code
+ * that holds locks. With the default limits the machine stays usable, and the ring has THROTTLE
+ * records.
  */
 static void test_throttling(void)
 {

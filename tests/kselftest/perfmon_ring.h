@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Contexts that sample into a ring, and a reader of its records, for perfmon_ring.c.
+ * For perfmon_ring.c: contexts that sample into a ring (a ring buffer), and a reader of the ring's
+ * records.
  */
 #ifndef PERFMON_RING_H
 #define PERFMON_RING_H
@@ -66,7 +67,7 @@ static const struct source instructions = { "instructions", 0, 20011 };
 static const struct source *source;
 
 /*
- * Creates a context that samples, and loads it on thread @tid if that is not 0. Each sample has the
+ * Creates a context that samples, and loads it on thread @tid if @tid is not 0. Each sample has the
  * values of two other PMDs (data registers): one that only counts (PMD 1 or the other clock), and
  * the thread ID.
  */
@@ -112,7 +113,8 @@ static __u64 count_overflows(int fd)
 	__u64 since = pfm_read_pmd(fd, source->pmd) + source->period;
 
 	/*
-	 * The two PMDs do not start and stop at the same instruction, so the quotient is rounded.
+	 * The sampling PMD and the counting PMD do not start and stop at the same instruction, so
+	 * the quotient is rounded.
 	 */
 	return (total - since + source->period / 2) / source->period;
 }

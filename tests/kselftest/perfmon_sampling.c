@@ -5,9 +5,9 @@
  * gate: pmu-skylake pmu-k8 pmu-amd2
  * timeout: 200
  *
- * Sampling by instructions on each model of the emulated PMU: each period gives exactly one sample,
- * whose address is in the loop. Tests the default format, messages, restarts, resets, recorded PMDs
- * (data registers), and two sampling counters at once.
+ * Samples by instructions on each model of the emulated PMU: each period gives exactly one sample,
+ * whose address is in the sampled loop. Tests the default format, messages, restarts, resets,
+ * recorded PMDs (data registers), and two sampling counters at once.
  */
 #include "sampling.h"
 

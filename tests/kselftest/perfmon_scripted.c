@@ -3,12 +3,13 @@
  * worlds: stock debug
  * timeout: 120
  *
- * PMU descriptions as modules register them:
+ * Tests PMU descriptions, which modules register with perfcounters.ko:
  *  - which descriptions are refused, and what the log says;
  *  - how contexts count with counters that wrap, jump, go backwards or return random values;
  *  - how long a description stays registered.
  *
- * The module tests/modules/scripted_pmu.c is the description; its parameters select the behaviour.
+ * The tested description is the module tests/modules/scripted_pmu.c, whose parameters select its
+ * behaviour.
  */
 #include "scripted.h"
 #define main ticks
@@ -125,7 +126,7 @@ static void test_registration(void)
 	   "1.1 /proc/perfmon_map and debugfs show two descriptions");
 	rmmod("scripted_pmu");
 	ok(!strcmp(before, pmu_listing()),
-	   "1.1 rmmod: nothing of the description is shown after it");
+	   "1.1 rmmod: nothing of the removed description is shown");
 	rmmod("tutorial_pmu");
 }
 
@@ -297,8 +298,8 @@ static void set_counter(__u64 value)
 }
 
 /*
- * Moves the counters to @value, and the model by as much, modulo the width of each counter. The
- * counters must have been read since their last move.
+ * Moves the counters to @value, and adds the same difference to the model of each counter, modulo
+ * the counter's width. The caller must have read the counters since their last move.
  */
 static void move_counter(__u64 value)
 {
@@ -342,7 +343,8 @@ static void test_emulation(void)
 	is(count_mismatches(fd), 0, "1.5 64 bits of a narrow counter are written and read back");
 	set_counter(~0ULL - 100);
 	pfm_start(fd);
-	is(count_mismatches(fd), 0, "1.5 start: the counter's value before it does not count");
+	is(count_mismatches(fd), 0,
+	   "1.5 start: the counter's value before the start does not count");
 	for (int i = 0; i < rounds; i++) {
 		move_counter(counter_now + random() % 256);
 		wrong += count_mismatches(fd);
@@ -365,7 +367,7 @@ static void test_emulation(void)
 	is(count_mismatches(fd), 0, "1.5 write PMDs: counting continues from the written values");
 	pfm_stop(fd);
 	set_counter(counter_now + 1000);
-	is(count_mismatches(fd), 0, "1.5 stop: nothing is counted after it");
+	is(count_mismatches(fd), 0, "1.5 stop: nothing is counted after the stop");
 	pfm_start(fd);
 	move_counter(counter_now + 50);
 	is(count_mismatches(fd), 0,
@@ -409,7 +411,7 @@ static void test_control_changes(void)
 	close(fd);
 }
 
-/* Registers of a thread's context while the thread is on a CPU and while it is not. */
+/* Reads registers of a thread's context while the thread is on a CPU and while it is not. */
 static void test_threads(void)
 {
 	int fd = pfm_create(0), start[2], status;
@@ -512,7 +514,7 @@ static void test_cpu_context(void)
 }
 
 /*
- * A read() callback of the description that moves the counter, returns random values, or is slow.
+ * Tests a description whose read() callback moves the counter, returns random values, or is slow.
  */
 static void test_misbehaving_read(void)
 {

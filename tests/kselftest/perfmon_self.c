@@ -5,8 +5,8 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
- * The self page: a thread reads its own counters by RDPMC, without a system call. No thread can use
- * RDPMC to read what another thread has counted.
+ * Tests the self page of a context. With the page, a thread reads its own counters by RDPMC,
+ * without a system call. No thread can use RDPMC to read the counts of another thread.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -116,8 +116,8 @@ static void test_mapping(void)
 }
 
 /*
- * Returns the instructions of a loop, read from the page. noinline keeps the code around the loop
- * the same.
+ * Returns the number of instructions of a loop, as counted by two reads from the self page.
+ * noinline keeps the number of instructions around the loop the same for all callers.
  */
 static __attribute__((noinline)) __u64 self_spin(const volatile struct perfmon_self *page,
 						 __u64 rounds)
@@ -199,7 +199,10 @@ static void test_reading(void)
 	close(fd);
 }
 
-/* Thread that counts its own instructions on CPU 0, in alternation with the main thread. */
+/*
+ * Ends count_secret(), a thread that counts its own instructions on CPU 0 in alternation with the
+ * main thread.
+ */
 static volatile int stop;
 
 static void *count_secret(void *arg)
@@ -219,8 +222,9 @@ static void *count_secret(void *arg)
 }
 
 /*
- * The process may use RDPMC, but has no context in the PMU. The process must read 0 from every
- * counter, while another thread with a context runs on the same CPU in alternation.
+ * The main thread may use RDPMC, but has no context in the PMU. The main thread must read 0 from
+ * counter 0, although another thread with a context on that counter runs on the same CPU in
+ * alternation.
  */
 static void test_isolation(void)
 {
@@ -266,7 +270,7 @@ static void test_isolation(void)
 		note("RDPMC is still allowed");
 }
 
-/* With 0 in /sys/devices/cpu/rdpmc, the page does not have PERFMON_SELF_RDPMC. */
+/* With 0 in /sys/devices/cpu/rdpmc, the self page does not have the flag PERFMON_SELF_RDPMC. */
 static void test_rdpmc_disabled(void)
 {
 	int fd;
@@ -367,8 +371,9 @@ static void test_unused(void)
 	is(pfm_write_pmc(fd, 0, pfm_instructions(model)), 0,
 	   "1.3 write PMCs: succeeds on a loaded context after perf's event is closed");
 	is(perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1) < 0 ? -errno : 0, -EBUSY,
-	   "1.3 perf: EBUSY after that write of a PMC");
-	ok(pfm_spin(fd, 0, 1000) >= 2000, "1.3 the PMD of that PMC counts");
+	   "1.3 perf: EBUSY after the write of a PMC on a loaded context");
+	ok(pfm_spin(fd, 0, 1000) >= 2000,
+	   "1.3 write PMCs: the PMD of the PMC that was written counts");
 	close(fd);
 	perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	ok(perf >= 0, "1.3 perf: an event opens after the context is closed");
@@ -453,8 +458,8 @@ struct other_reader {
 };
 
 /*
- * Thread that reads the counter of the main thread's context, by PERFMON_READ_PMDS and from the
- * page.
+ * Runs in a second thread: reads the counter of the main thread's context, by PERFMON_READ_PMDS and
+ * from the page.
  */
 static void *read_other(void *arg)
 {
@@ -463,8 +468,8 @@ static void *read_other(void *arg)
 	pin_to_cpu(1);
 	other->slow = pfm_read_pmd(other->fd, 0);
 	/*
-	 * While the main thread is not on a CPU, the page has the whole value. The test only judges
-	 * a read that is made while the main thread counts.
+	 * While the main thread is not on a CPU, the page has the whole value. The test judges only
+	 * reads that are made while the main thread counts.
 	 */
 	for (int i = 0; i < 1000 && !other->ran; i++) {
 		__u32 sequence = other->page->sequence;
@@ -478,8 +483,8 @@ static void *read_other(void *arg)
 }
 
 /*
- * Only the owner of the page can add the increment by RDPMC. Other threads have to call
- * PERFMON_READ_PMDS.
+ * Only the context's own thread can read the increment of a counter by RDPMC and add it. Other
+ * threads have to call PERFMON_READ_PMDS.
  */
 static void test_other_threads(void)
 {
@@ -534,7 +539,8 @@ static void test_other_threads(void)
 	munmap((void *)other.page, 4096);
 	close(other.fd);
 	/*
-	 * A context that is not loaded: only the first process that maps the self page can map it.
+	 * The context is not loaded. While one process has mapped the context's self page, other
+	 * processes cannot map the page.
 	 */
 	other.fd = pfm_create(0);
 	other.page = MAP_SELF_PAGE(other.fd);

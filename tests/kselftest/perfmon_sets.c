@@ -5,7 +5,7 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 240
  *
- * Event sets, on emulated PMUs of Intel and AMD:
+ * Tests event sets on emulated PMUs of Intel and AMD:
  *  - what create, delete, getinfo, load and start refuse, and with which errno;
  *  - switches by time and by overflows: no instruction is lost between two sets;
  *  - number and duration of runs (times in which a set is active), as PERFMON_GETINFO_EVTSETS and
@@ -45,7 +45,10 @@ static __attribute__((noinline)) void run(int fd, __u64 rounds)
 	pfm_stop(fd);
 }
 
-/* Returns how many instructions run() executes in addition to its loop (20 in ten rounds). */
+/*
+ * Returns how many instructions run() executes in addition to its loop, whose ten rounds are 20
+ * instructions.
+ */
 static __u64 run_overhead(void)
 {
 	int fd = pfm_create(0);
@@ -275,7 +278,7 @@ static void test_overflow_switch(__u64 extra)
 
 /*
  * The fifth overflow of a PMD (data register) switches the set. If two PMDs can switch the set, the
- * first of them that overflows does.
+ * PMD that overflows first switches it.
  */
 static void test_switch_count(__u64 extra)
 {
@@ -325,8 +328,8 @@ static void test_switch_count(__u64 extra)
 }
 
 /*
- * Only the CPU time of the thread counts for a timeout. The remaining time is kept while the thread
- * sleeps.
+ * Only the CPU time of the thread counts for a timeout. The remaining time of a timeout is kept
+ * while the thread sleeps.
  */
 static void test_sleep(void)
 {
@@ -450,8 +453,8 @@ static void test_masked(void)
 }
 
 /*
- * The overflow may be detected only by the set switch: PERFMON_START must mask the context and
- * return EBUSY.
+ * If PERFMON_START itself detects an overflow when it switches the set, PERFMON_START must mask the
+ * context and return EBUSY.
  */
 static void test_masked_by_switch(void)
 {
@@ -486,9 +489,9 @@ static void test_masked_by_switch(void)
 }
 
 /*
- * A set that is masked until a restart, among sets that are switched by time: until the restart the
- * time of the masked set does not advance, and no set is switched. On a slow machine the calls in
- * between take most of the time of a set, so switches are counted from the first restart on.
+ * Masks a set among sets that are switched by time. Until PERFMON_RESTART, the time of the masked
+ * set does not advance, and no set is switched. On a slow machine the calls of this loop take most
+ * of a set's time, so the test counts switches from the first restart on.
  */
 static void test_masked_time_switch(void)
 {
@@ -533,7 +536,10 @@ static void test_masked_time_switch(void)
 	close(fd);
 }
 
-/* Event sets on another process until it exits: each instruction is counted in one of the sets. */
+/*
+ * Uses event sets on another process until it exits: each instruction must be counted in one of the
+ * sets.
+ */
 static void test_until_exit(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
@@ -579,7 +585,7 @@ static void test_until_exit(void)
 }
 
 /*
- * CPU 1 goes offline: the counts up to then stay readable. When the CPU is online again, nothing is
+ * CPU 1 goes offline: the counts until then stay readable. When the CPU is online again, nothing is
  * counted until the context is loaded again.
  */
 static void test_cpu_offline(void)

@@ -3,8 +3,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Contexts without a PMU: soft registers of threads and of CPUs, instances of the counter pages,
- * and a context that several processes share.
+ * Tests contexts that use no PMU. Their soft registers count events of the kernel for threads and
+ * CPUs, or read instances of the counter pages. Also tests a context that several processes share.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -32,7 +32,7 @@ static void burn(__u64 ns)
 
 /*
  * Creates a context with all counting soft PMDs (data registers without hardware), and loads it on
- * thread @tid if that is not 0.
+ * thread @tid if @tid is not 0.
  */
 static int create_counting(__u32 tid)
 {
@@ -124,7 +124,7 @@ static void test_self(void)
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
 	touch(100);
 	is(pfm_read_pmd(fd, PERFMON_PAGE_FAULTS), faults,
-	   "1.13 stop: PAGE_FAULTS does not count after it");
+	   "1.13 stop: PAGE_FAULTS does not count after the stop");
 	pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, -50ULL);
 	pfm_start(fd);
 	touch(100);
@@ -304,7 +304,7 @@ static void test_instances(void)
 	is(pfm_write_pmc(fd, PERFMON_INSTANCE, 65535), -ENOENT,
 	   "1.13 instances: an unknown number in the PMC is ENOENT");
 	is(pfm_write_pmc(fd, PERFMON_INSTANCE + 1, instance), 0,
-	   "1.13 instances: its number is written to the PMC");
+	   "1.13 instances: the number of an instance is written to the PMC");
 	pfm_write_pmd(fd, PERFMON_INSTANCE + 1, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);

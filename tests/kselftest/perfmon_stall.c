@@ -52,9 +52,9 @@ static bool try_attach(void)
 }
 
 /*
- * A child calls @before, and then @call on CPU 1 while each of the child's allocations takes 100
- * ms. Returns true if this thread has used a context of its own during @call. Stores the exit
- * status of the child in @status.
+ * A child calls @before, and then calls @call on CPU 1. During @call, each allocation of the child
+ * takes 100 ms. Returns true if this thread has used a context of its own during @call. Stores the
+ * exit status of the child in @status.
  */
 static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *status)
 {
@@ -113,7 +113,8 @@ static void test_beside(int (*before)(int fd), int (*call)(int fd), const char *
 		beside = attach_beside(before, call, &status);
 	is(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0,
 	   "9.2 a call that %s with slow allocations succeeds", what);
-	ok(beside, "9.2 another thread loads, starts and unloads a context meanwhile");
+	ok(beside, "9.2 beside a call that %s: another thread loads, starts and unloads a context",
+	   what);
 }
 
 int main(void)

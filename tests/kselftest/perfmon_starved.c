@@ -4,16 +4,17 @@
  * guest: pmu-skylake pmu-amd2
  * timeout: 120
  *
- * Storms that leave a CPU no time for anything but NMIs and ticks (row 9.2). A thread samples its
- * own system calls, including the kernel's handling of the overflows: an NMI finds the lock of the
- * context held, or the next NMI is due when the handler returns. The module test_driver makes each
- * NMI longer, as a hypervisor or other handlers would. Sampling must pause, so that the thread
- * makes progress, both alone and beside a counting context of the CPU.
+ * Tests storms of overflow NMIs that leave a CPU no time for anything but NMIs and ticks (row 9.2
+ * of Documentation/rows.md). A thread samples its own system calls, including the kernel's handling
+ * of the overflows. As a result, an NMI may find the lock of the context held, or the next NMI may
+ * be due when the handler returns. The module test_driver makes each NMI longer, as a hypervisor or
+ * other handlers would. Sampling must pause, so that the thread makes progress, both alone and
+ * beside a counting context of the CPU.
  */
 #include "sampling.h"
 
 #define NR_LOADS	6
-/* A thread that has made no progress during NR_NMIS NMIs has failed. */
+/* The test fails if the thread makes no progress during this number of NMIs. */
 #define NR_NMIS		1000
 
 /*

@@ -5,9 +5,9 @@
  * gate: pmu-skylake pmu-k8
  * timeout: 200
  *
- * Throttling: when there are too many samples, some are not taken, and each format and
- * PERFMON_STATUS report their number and the throttled time. Counts are complete nevertheless, both
- * of the counter that samples and of another one.
+ * Tests throttling. If samples are too frequent, the kernel does not take all of them. Each
+ * sampling format and PERFMON_STATUS report the number of lost samples and the throttled time. The
+ * counts of the sampling counter and of another counter are complete nevertheless.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -46,9 +46,9 @@ static __u64 count_records(const struct ring *r, __u64 *lost)
 }
 
 /*
- * Returns true if a sample that followed lost ones has reported them. The header of a format counts
- * lost samples with the next sample. The page of a ring counts them before; the next sample is
- * preceded by a LOST record. @r is NULL for other formats.
+ * Returns true if the sample after lost samples has reported the loss. In other formats than the
+ * ring, this sample updates the count in the header. A ring counts lost samples in its page at
+ * once, and a LOST record precedes the next sample. @r is the ring, or NULL for other formats.
  */
 static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 {
@@ -62,9 +62,9 @@ static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 
 /*
  * Samples until the buffer reports lost samples. Checks that both counters have counted the same,
- * and returns the number of samples that the buffer must have: the periods without the lost ones.
- * @throttled is NULL for a ring, whose records have the times instead. @r is that ring; NULL for
- * other formats.
+ * and returns the number of samples that the buffer must have: the number of periods minus the
+ * number of lost samples. @throttled is NULL for a ring, whose records have the throttled times. @r
+ * is the ring, or NULL for other formats.
  */
 static __u64 sample_until_lost(int fd, const volatile __u64 *lost, const volatile __u64 *throttled,
 			       const struct ring *r, const char *format)

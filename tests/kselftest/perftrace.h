@@ -27,8 +27,8 @@ static void restart_untraced(char **argv)
 }
 
 /*
- * Maps memory that is shared with the programs that perftrace_spawn() starts. These programs map
- * the memory by perftrace_map_inherited().
+ * Maps memory that is shared with the programs that perftrace_spawn() starts. The started programs
+ * map the memory by perftrace_map_inherited().
  */
 static void *perftrace_map_shared(size_t bytes)
 {

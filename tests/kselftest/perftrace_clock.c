@@ -4,9 +4,9 @@
  * guest: unstable_tsc
  * timeout: 120
  *
- * A trace keeps one clock: after the kernel has marked the time stamp counter unstable, which
- * PERFTRACE_INFO reports, and for programs in a time namespace, where CLOCK_MONOTONIC has an
- * offset. Accounting keeps its clock as well until it is turned on again.
+ * A trace keeps its clock after the kernel has marked the time stamp counter unstable, which
+ * PERFTRACE_INFO reports. Programs in a time namespace, where CLOCK_MONOTONIC has an offset, use
+ * the same clock. Accounting keeps its clock until it is restarted.
  */
 #include "perftrace.h"
 #include "ppa.h"
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
 	first = trace_info(fd);
 	is(first.clock, PERFTRACE_CLOCK_TSC, "9.6 trace clock: the time stamp counter");
 	child = start_program();
-	ok(event_time_is_good(fd), "9.6 trace clock: an event has a time of it");
+	ok(event_time_is_good(fd), "9.6 trace clock: an event has a time of this clock");
 	dev = ppa_open();
 	ppa_write(SETTINGS, "1 0 0 1");
 	before = ppa_info(dev);

@@ -11,12 +11,10 @@
  * had released the device.
  */
 #include "perftrace.h"
+#include "perftrace_wake.h"
 #include <linux/sched.h>
 #include <pthread.h>
-#include <sys/stat.h>
 
-#define WAKE_DIR	"/run/perftrace"
-#define WAKE_FILE	WAKE_DIR "/wake"
 #define EVENTS		100
 
 enum { FORK, RAW_FORK, CLONE, CLONE3, UNDERSCORE, NESTED, NR_METHODS };
@@ -230,19 +228,6 @@ static void add_record(const struct perftrace_record *record, __u32 cpu)
 	}
 }
 
-static void write_wake_file(__u32 word)
-{
-	static __u32 words[PERFTRACE_NR_MARKERS];
-	int fd = open(WAKE_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-
-	for (int i = 0; i < PERFTRACE_NR_MARKERS; i++)
-		words[i] = word;
-	if (fd < 0 || ftruncate(fd, PERFTRACE_READ_BYTES) ||
-	    pwrite(fd, words, sizeof(words), PERFTRACE_WORDS) != sizeof(words))
-		bail(WAKE_FILE);
-	close(fd);
-}
-
 static void reset_results(void)
 {
 	memset(&nr, 0, sizeof(nr));
@@ -256,19 +241,14 @@ static void end_program(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
-/* Waits some seconds until the trace has events of each child. */
-static void wait_for_children(int fd)
+static bool has_all_children(int fd)
 {
-	for (int i = 0; i < 3000; i++) {
-		int seen = 0;
+	int seen = 0;
 
-		perftrace_drain(fd, add_record);
-		for (int method = 0; method < NR_METHODS; method++)
-			seen += nr.events[method] > 3;
-		if (seen == NR_METHODS)
-			return;
-		usleep(1000);
-	}
+	perftrace_drain(fd, add_record);
+	for (int method = 0; method < NR_METHODS; method++)
+		seen += nr.events[method] > 3;
+	return seen == NR_METHODS;
 }
 
 static void test_children(const char *when)
@@ -312,7 +292,7 @@ static void test_started_before_module(void)
 	load_modules("");
 	fd = trace_create("early", "forks:*", 0, 1 << 20, &slot);
 	write_wake_file(PERFTRACE_WAKE | 1 << 16);
-	wait_for_children(fd);
+	wait_until(has_all_children(fd));
 	test_children("module loaded later");
 	end_program(pid);
 	trace_ioctl(fd, PERFTRACE_END, NULL);
@@ -333,10 +313,7 @@ static void test_vfork_child(void)
 	fd = trace_create("shares", "forks:*", 0, 1 << 20, &slot);
 	write_wake_file(PERFTRACE_WAKE | 2 << 16);
 	__atomic_store_n(&shared->vfork_child, 1, __ATOMIC_RELEASE);
-	for (int i = 0; i < 3000 && !nr.events[RAW_FORK]; i++) {
-		usleep(1000);
-		perftrace_drain(fd, add_record);
-	}
+	wait_until((perftrace_drain(fd, add_record), nr.events[RAW_FORK]));
 	ok(nr.events[RAW_FORK] > 0,
 	   "3.8 vfork() in a child of SYS_fork: the events of the parent are read");
 	is(nr.events[NESTED], 0,
@@ -382,7 +359,7 @@ static void test_after_release(void)
 	load_modules("");
 	fd = trace_create("second", "forks:*", 0, 1 << 20, &slot);
 	write_wake_file(PERFTRACE_WAKE | 3 << 16);
-	wait_for_children(fd);
+	wait_until(has_all_children(fd));
 	test_children("parent has released the device");
 	end_program(pid);
 	trace_ioctl(fd, PERFTRACE_END, NULL);
@@ -397,7 +374,6 @@ int main(int argc, char **argv)
 	plan(3 * 2 * NR_METHODS + 3 + 2 + 1);
 	shared = perftrace_map_shared(sizeof(*shared));
 	unload_modules();
-	mkdir(WAKE_DIR, 0755);
 	write_wake_file(0);
 	load_modules("");
 	test_traced_parent();

@@ -81,8 +81,8 @@ static void drain(int fd)
 }
 
 /*
- * Reads a flight recorder. The oldest record of a flight recorder may be cut off, so incomplete
- * records are ignored.
+ * Reads a flight recorder (a trace that overwrites its oldest events). The oldest record of a
+ * flight recorder may be cut off, so incomplete records are ignored.
  */
 static void read_flight_recorder(int fd)
 {
@@ -93,9 +93,9 @@ static void read_flight_recorder(int fd)
 }
 
 /*
- * Returns true if the other thread may have overwritten all events of @thread. On one CPU the
- * flight recorder is then full of the other thread's events, all later than the last event of
- * @thread that was read from another CPU.
+ * Returns true if the other thread may have overwritten all events of @thread. In this case, the
+ * flight recorder of one CPU is full of the other thread's events, and these are later than the
+ * last event of @thread that was read from another CPU.
  */
 static bool is_overwritten(int thread)
 {

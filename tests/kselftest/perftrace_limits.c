@@ -5,8 +5,8 @@
  * timeout: 300
  *
  * A program with more markers than a process may have (PERFTRACE_NR_MARKERS) runs, but the markers
- * beyond the limit are not traced, and the kernel log reports that. The test registers a table of
- * markers as the constructor of a program with as many PERFTRACE() statements would do.
+ * beyond the limit are not traced, and the kernel log reports the limit. The test registers a
+ * table of markers as the constructor of a program with as many PERFTRACE() statements would do.
  */
 #include "perftrace.h"
 

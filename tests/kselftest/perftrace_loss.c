@@ -5,8 +5,8 @@
  * timeout: 300
  *
  * Tests libperftrace with the kernel. Threads that find a buffer full count the lost events in the
- * trace of that buffer. A later trace in the same slot, which selects no event of these threads,
- * has no losses.
+ * trace of that buffer. A later trace that gets the same slot (one of PERFTRACE_NR_TRACES), and
+ * selects no event of these threads, has no losses.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
 	waitpid(pid, &status, 0);
 	for (int i = 0; i < NR_OTHERS; i++)
 		close(other_fds[i]);
-	is(wrong_trace, 0, "3.5 lost events: each trace gets the slot of the one before");
+	is(wrong_trace, 0, "3.5 lost events: each trace gets the slot of the previous trace");
 	is(full, ROUNDS, "3.5 lost events: each full trace counts some");
 	is(wrong, 0, "3.5 lost events: the next trace in the slot counts none of them");
 	ok(!status, "3.4 lost events: the program exits with status 0");

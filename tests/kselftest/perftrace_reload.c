@@ -10,11 +10,9 @@
  * module. PERFTRACE_RELEASE needs CAP_SYS_MODULE.
  */
 #include "perftrace.h"
+#include "perftrace_wake.h"
 #include <sys/epoll.h>
-#include <sys/stat.h>
 
-#define WAKE_DIR	"/run/perftrace"
-#define WAKE_FILE	WAKE_DIR "/wake"
 #define USER		1000
 #define PROGRAMS	4
 
@@ -33,19 +31,6 @@ static struct shared {
 	} programs[PROGRAMS];
 	int stop;
 } *shared;
-
-static void write_wake_file(__u32 word)
-{
-	static __u32 words[PERFTRACE_NR_MARKERS];
-	int fd = open(WAKE_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-
-	for (int i = 0; i < PERFTRACE_NR_MARKERS; i++)
-		words[i] = word;
-	if (fd < 0 || ftruncate(fd, PERFTRACE_READ_BYTES) ||
-	    pwrite(fd, words, sizeof(words), PERFTRACE_WORDS) != sizeof(words))
-		bail(WAKE_FILE);
-	close(fd);
-}
 
 static void write_event_of(int n)
 {
@@ -110,14 +95,11 @@ static void add_record(const struct perftrace_record *record, __u32 cpu)
 		nr_records[fields[0]]++;
 }
 
-/* Returns true if the trace gets an event of program @n within three seconds. */
+/* Waits for an event of program @n. Returns true if the trace has got one. */
 static bool is_seen(int fd, int n)
 {
 	memset(nr_records, 0, sizeof(nr_records));
-	for (int i = 0; i < 3000 && !nr_records[n]; i++) {
-		usleep(1000);
-		perftrace_drain(fd, add_record);
-	}
+	wait_until((perftrace_drain(fd, add_record), nr_records[n]));
 	return nr_records[n];
 }
 
@@ -300,7 +282,7 @@ static void test_next_module(void)
 	write_wake_file(PERFTRACE_WAKE | 2 << 16);
 	for (int n = BUSY; n < IDLE; n++)
 		ok(is_seen(fd, n), "3.8 reload: program %d is traced by the next module", n);
-	ok(is_seen(fd, IDLE) || is_seen(fd, IDLE),
+	ok(is_seen(fd, IDLE),
 	   "3.8 reload: a sleeping program is traced at its next event");
 	write_wake_file(0);
 	trace_ioctl(fd, PERFTRACE_END, NULL);
@@ -338,7 +320,6 @@ int main(int argc, char **argv)
 	plan(34);
 	shared = perftrace_map_shared(sizeof(*shared));
 	unload_modules();
-	mkdir(WAKE_DIR, 0755);
 	write_wake_file(0);
 	test_started_before_module();
 	test_release_errors();

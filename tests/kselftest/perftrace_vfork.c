@@ -36,7 +36,7 @@ static void *write_all(void *arg)
 	return NULL;
 }
 
-/* noinline: a child of vfork() uses its parent's stack. */
+/* noinline, because a child of vfork() uses its parent's stack. */
 static __attribute__((noinline)) void write_in_child(int cpu)
 {
 	pin_to_cpu(cpu);

@@ -21,7 +21,7 @@ event_values() { # FILE EVENT
 }
 is_within_one() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
 
-# Compares two programs, of which the second has two million rounds more, which are 4,000,000
+# Compares two runs of the program. The second run makes 2,000,000 rounds more, which are 4,000,000
 # instructions.
 test_exact() { # EVENT MORE
 	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
@@ -46,7 +46,7 @@ test_refused() {
 }
 
 test_multiplexed() {
-	# The program takes long enough for each event set to be loaded several times.
+	# The program runs long enough for pfc to load each event set several times.
 	pfc stat -x, -o all -e r0148:u,r0148:u /tests/pfc_follow phases 1 100 2>words || return 1
 	cat all words
 	[ "$(grep -c ',r0148:u,' all)" = 2 ] && ! grep -q '^0,' all && ! grep -q ',r0148:u,.*,100\.00,' all

@@ -90,7 +90,8 @@ write_config() { # OPTION...: writes a kernel config without these
 test_no_config() { run_doctor 0 && has_finding note machine config "not found" "/boot"; }
 test_good_config() { write_config && run_doctor 0 && has_finding ok machine config "/boot/config-$any has all options that the modules use"; }
 test_poor_config() { write_config UNWINDER_ORC && run_doctor 0 && has_finding note machine config "lacks CONFIG_UNWINDER_ORC"; }
-# Without restartable sequences events take another path, so this is a note, as tracing's check is.
+# Tracing also works without restartable sequences, by another path, so the missing CONFIG_RSEQ is a
+# note and not a problem.
 test_no_rseq_config() { write_config RSEQ && run_doctor 0 && has_finding note machine config "lacks CONFIG_RSEQ \(.*\)$" "works without"; }
 test_bad_config() {
 	write_config RUST TRACEPOINTS

@@ -6,9 +6,9 @@
  * timeout: 200
  * symbols: kept
  *
- * pfc stat counts everything that a command starts, and does not disturb the command: threads,
- * processes, programs that a thread other than the first executes, signals, stops. With arguments,
- * this program acts as the command that pfc stat counts.
+ * pfc stat must count everything that a command starts: threads, processes, and programs that a
+ * thread other than the first one executes. Signals and stops must have the usual effect on the
+ * command. With arguments, this program acts as the command that pfc stat counts.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -83,7 +83,7 @@ static int test_signals(void)
 	return WEXITSTATUS(status);
 }
 
-/* Functions that call each other, with frame pointers, as samples for call stacks */
+/* Functions with frame pointers that call each other, for samples with call stacks */
 #define FRAME __attribute__((noinline, optimize("no-omit-frame-pointer", \
 						"no-optimize-sibling-calls")))
 

@@ -4,7 +4,7 @@
  * timeout: 60
  * symbols: kept
  *
- * The program that pfc_names.sh samples. The arguments of this program are steps, which run_steps()
+ * pfc_names.sh samples this program. The arguments of this program are steps, which run_steps()
  * executes in order. Without arguments, the program tests that its twin differs from the program
  * only in the name of the hot function and in the build id. The program and its twin therefore have
  * the same layout.
@@ -21,7 +21,6 @@
 #define HOT_NAME	"alpha_hot"
 #define TWIN_NAME	"betaa_hot"
 #define LOOPS		20000
-#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 
 static char own_path[200];
 static volatile __u64 work_done;
@@ -164,7 +163,7 @@ static int write_copy(const char *path, bool twin, bool with_id)
 		return 1;
 	if (twin)
 		make_twin(file, size);
-	/* Readers ignore the note of the build id, because its type is changed. */
+	/* Changes the type of the build id's note, so that readers ignore the note. */
 	id = find_build_id(file, &len);
 	if (id && !with_id)
 		id[-8] = 99;
@@ -300,6 +299,6 @@ int main(int argc, char **argv)
 		nr_different += file[i] != twin[i];
 	note("%zu bytes differ", nr_different);
 	ok(nr_different >= strlen(TWIN_NAME) - strlen("_hot") - 1 && nr_different < 200,
-	   "1.9 its twin differs in a name and the build id only");
+	   "1.9 the twin of pfc_names differs in a name and the build id only");
 	return finish();
 }

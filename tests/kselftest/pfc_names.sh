@@ -16,6 +16,7 @@
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
+own_mounts
 
 dir=/tmp/names
 a=$dir/a b=$dir/b
@@ -249,6 +250,7 @@ if_long() { # COMMAND...
 
 if [ -n "${LONG:-}" ]; then plan 33; else plan 8; fi
 cd /tmp || exit 1
+begin_few_symbols
 unload_modules
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_soft.ko
@@ -288,5 +290,6 @@ if_long check "1.9 a compiler's code in a memfd has names" test_function_name 50
 if_long check "1.9 a compiler's code in /dev/zero has names" test_function_name 50 compiled_hot zero compiled zero $ms
 check "1.2 no context is left" busybox rmmod pfm_ring
 rm -rf $dir /tmp/nobody /tmp/perf-*.map x $table $words tables said_by_* said last_words
+end_few_symbols
 unload_modules
 exit $failed

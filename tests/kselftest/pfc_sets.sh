@@ -25,8 +25,9 @@ many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:
 # emulator.
 #
 # 40 runs of the program are enough to find error bars that are too narrow. make test measures 8
-# runs and requires a smaller share, which finds error bars of a quarter of the width or of zero. To
-# compare with perf: make vm GUEST=debian-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
+# runs and requires a smaller share of good runs. A test of 8 runs finds error bars that are zero,
+# or a quarter of the right width. To compare with perf: make vm GUEST=debian-skylake CMD='LONG=1
+# RUNS=100 sh /tests/pfc_sets.sh'
 share=75 phases=160 default_runs=8
 [ -z "${LONG:-}" ] || share=95 phases=300 default_runs=40
 RUNS=${RUNS:-$default_runs}
@@ -67,8 +68,8 @@ test_refused() {
 test_one_set() {
 	pfc stat -x, -o all -e "{instructions:u,branches:u},$many,{branch-misses:u,cycles:u}" $program 1 300 || return 1
 	cat all
-	# The events of a group run at the same time, so their ratio is right. The emulator drops
-	# fractions of an event when it programs a counter.
+	# The events of a group run at the same time, so the ratio of their counts is right. The
+	# emulator drops fractions of an event when it programs a counter.
 	awk -F, '{ value[NR] = $1; time[NR] = $4 }
 		END { r = value[1] / value[2]; s = value[16] / value[15]
 			print r, s

@@ -5,14 +5,15 @@
 # timeout: 300
 # shellcheck disable=SC2012,SC2016,SC2046,SC2086,SC2317,SC2329,SC3043
 #
-# pfc reports counts that are incomplete and samples that were not taken, as text, CSV and JSON. In
-# the guest pmu-unequal CPU 1 has counters 0 to 3 and CPU 0 has eight. pfc uses the counters that
-# all known CPUs have, or with -C all CPUs of the list. A CPU that goes online later may lack some,
-# and a thread is not counted there. A context ends early when an administrator's context takes its
-# registers.
+# pfc must report counts that are incomplete and samples that were not taken, as text, CSV and JSON.
+# In the guest pmu-unequal, CPU 1 has counters 0 to 3 and CPU 0 has eight. pfc uses the counters
+# that all known CPUs have. With -C, pfc uses the counters that all CPUs of the list have. A CPU
+# that goes online later may lack some of these counters; a thread is not counted while it runs on
+# that CPU. A context ends early when an administrator's context takes its registers.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
+own_mounts
 
 program=/tests/pfc_follow
 parameters=/sys/module/perfcounters/parameters
@@ -83,8 +84,8 @@ test_all_cpus() {
 	[ $rc = 0 ] && [ "${count:-0}" -ge 500000 ] && ! grep -q "not counted" words
 }
 
-# CPU 0 has eight counters, so all events are counted there all the time. On all CPUs they run by
-# turns on the counters that both have.
+# CPU 0 has eight counters, so all events are counted there all the time. With -a, the events take
+# turns on the counters that both CPUs have.
 test_eight_events() { # OPTION NR
 	pfc stat $1 -x, -e $eight taskset -c 0 $program spin 1000000 2>words
 	rc=$?
@@ -93,7 +94,8 @@ test_eight_events() { # OPTION NR
 	[ $rc = 0 ] && [ "$nr" = $2 ] && ! grep -q "not counted" words
 }
 
-# A user's program is counted. Meanwhile the administrator counts on all CPUs.
+# Runs COMMAND (pfc stat or pfc record) as the user nobody, on a program that loops. Meanwhile the
+# administrator counts on all CPUs.
 run_evicted() { # FORM COMMAND
 	rm -f begun over
 	su nobody -s /bin/sh -c "$2 sh -c 'echo >begun; until [ -e over ]; do $program spin 100000; done; exit 7'" 2>words &
@@ -115,8 +117,8 @@ test_record_evicted() {
 		grep -qE "^pfc: sampling (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator took the registers; " words
 }
 
-# The loop has $periods periods, and a few more are outside of it. Each period is a sample or is
-# lost.
+# The loop has $periods periods, and the rest of the program has a few more. Each period must be a
+# sample or be counted as lost.
 periods=10000
 [ -z "${LONG:-}" ] || periods=40000
 test_lost_samples() {
@@ -137,9 +139,12 @@ test_throttled_report() {
 	[ "${times:-0}" -gt 0 ] && [ "${ms:-0}" -gt 0 ]
 }
 test_throttled_in_file() {
+	begin_few_symbols
 	pfc report -i x >table
+	pfc report --json -i x >json
+	end_few_symbols
 	grep '^#' table
-	grep -qx "# Throttled: $times times" table && pfc report --json -i x | grep -q "\"throttled\":$times"
+	grep -qx "# Throttled: $times times" table && grep -q "\"throttled\":$times" json
 }
 cd /tmp || exit 1
 unload_modules

@@ -36,7 +36,7 @@ event_values() { # FILE EVENT
 }
 is_number() { case $1 in '' | *[!0-9]*) echo "'$1' is no number"; return 1 ;; esac; }
 # A loop of 3,000,000 rounds has 4,000,000 instructions more than a loop of 1,000,000. Addresses are
-# fixed, because the instructions of string functions depend on them.
+# fixed, because the number of instructions in string functions depends on addresses.
 test_exact() { # EVENT
 	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
 	head -n 1 a b
@@ -80,7 +80,7 @@ test_fixed() {
 test_too_many() {
 	events=branches:u many=0
 	while [ $many -lt $counters ]; do events=$events,branches:u many=$((many + 1)); done
-	# The program takes long enough for each event set to be loaded several times.
+	# The program runs long enough for pfc to load each event set several times.
 	pfc stat -x, -o all -e $events /tests/pfc_follow phases 1 100 2>words || return 1
 	cat all words
 	[ "$(grep -c ',branches:u,' all)" = $((counters + 1)) ] && ! grep -q ',branches:u,.*,100.00,' all

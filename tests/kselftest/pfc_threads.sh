@@ -14,8 +14,8 @@
 program=/tests/pfc_follow
 # Number of threads of the process, without its first one.
 nr_threads=350
-# Most instructions for one more thread, from the creation of its context to the end of the context:
-# in user mode of pfc, and in the kernel on behalf of pfc.
+# Maximum number of instructions for one more thread, from the creation of its context to the end of
+# the context. `user` is for pfc in user mode, `kernel` for the kernel on behalf of pfc.
 user=10000 kernel=140000
 
 # Prints the values of an event in a CSV file, one value a line.

@@ -4,8 +4,9 @@
  * worlds: stock debug
  * timeout: 240
  *
- * Tests pfc trace with programs that are traced: to a file, as a flight recorder, live and listed,
- * and with the program or the recorder killed. With arguments, this program is the traced program.
+ * Tests pfc trace with traced programs: it records to a file, keeps a flight recorder, prints
+ * events live and lists traces. Some tests kill the program or the recording pfc. With arguments,
+ * this program is the traced program.
  */
 #include "trace.h"
 
@@ -16,7 +17,7 @@ static struct traced_process self;
 
 /*
  * Writes @nr events with consecutive numbers, or without end if @nr is negative, and sleeps for @ms
- * milliseconds after each. Returns 7, the exit status of the program.
+ * milliseconds after each event. Returns 7, the exit status of the program.
  */
 static int run_app(long nr, int ms)
 {

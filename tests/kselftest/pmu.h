@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Helpers for the tests of the emulated PMU: its models (PMU in the environment names the one of
- * this guest; see tests/vm/guests), perf events, and code of known length.
+ * Helpers for the tests of the emulated PMU: its models (the variable PMU in the environment names
+ * the model of this guest; see tests/vm/guests), perf events, and code of known length.
  * Documentation/emulated-pmu.md lists which counter counts which events.
  */
 #ifndef PMU_H
@@ -34,7 +34,7 @@ static const struct pmu_model pmu_models[] = {
 	{ "amd2", true, 2, 6, 0, false, "Fam17h+ core perfctr, AMD PMU driver." },
 };
 
-#define SKYLAKE	(&pmu_models[2])	/* the model that the faults are tested with */
+#define SKYLAKE	(&pmu_models[2])	/* the model in which faults are tested */
 
 static const struct pmu_model *guest_model(void)
 {
@@ -163,9 +163,9 @@ __attribute__((format(printf, 1, 2)))
 static __u64 msr_raw(const char *fmt, ...);
 
 /*
- * Registers that the kernel's driver does not write each time it starts counting. The registers are
- * restored when the test exits. Reads and writes of a register that the model lacks fail without
- * effect.
+ * Registers that the kernel's PMU driver does not write each time it starts counting. The test
+ * restores these registers when it exits. Reads and writes of a register that the model lacks fail
+ * without effect.
  */
 static const __u32 saved_msrs[] = {
 	0x1d9,		/* IA32_DEBUGCTL */

@@ -45,9 +45,9 @@ skip() { # skip NAME REASON
 	echo "ok $n $1 # SKIP $2"
 }
 
-# The program executes two instructions a round, plus a constant number, because its addresses and
-# its environment are the same each time. DEBUGINFOD_URLS is set so that perf record does not add it
-# to the environment.
+# The program executes two instructions a round, plus a number that is constant, because the
+# addresses and the environment are the same in each run. DEBUGINFOD_URLS is set so that perf record
+# does not add it to the environment.
 perf="setarch -R perf"
 program="/tests/pmu_perf spin"
 export DEBUGINFOD_URLS=
@@ -135,8 +135,8 @@ check_samples() {
 		[ "$(awk '/ SAMPLE events:/ { print $3; exit }' stats)" = "$got" ] && ! grep -qE 'LOST|THROTTLE' stats
 		result $? "pmu perf record: no lost or throttled samples, period $period"
 	done
-	# The loop has two instructions, of three and of two bytes. The even period is a multiple of
-	# the length of the loop, two instructions.
+	# The loop has two instructions, of three and of two bytes. An even period is a multiple of
+	# the two instructions, so all of its samples are at the same instruction.
 	sort data.100000.ip | uniq -c | sort -rn >places
 	read -r many loop <places
 	[ "${many:-0}" = $((2 * long / 100000)) ]

@@ -4,8 +4,8 @@
  * guest: pmu-skid pmu-late pmu-merge pmu-spurious pmu-held
  * gate: pmu-late pmu-spurious
  *
- * Tests the faults that the emulated PMU can inject, as tests/vm/guests requests them. Each fault
- * is observed in the registers, and the counts of perf must be exact nevertheless.
+ * Tests the faults that the emulated PMU can inject, as tests/vm/guests requests them. The test
+ * observes each fault in the registers, and the counts of perf must be exact nevertheless.
  */
 #include "pmu.h"
 

@@ -4,9 +4,9 @@
 # guest: hard_lockup-skylake
 # timeout: 300
 #
-# The hard lockup detector finds a CPU that loops with interrupts off, by the NMIs of a counter's
-# overflows alone. The host checks that the kernel reported the lockup (expected_reports in
-# tools/rig/guest.sh).
+# The hard lockup detector must find a CPU that loops with interrupts off. Only overflows of a
+# hardware counter send NMIs to this CPU. The host checks that the kernel reported the lockup
+# (expected_reports in tools/rig/guest.sh).
 
 echo "TAP version 13"
 echo "1..1"

@@ -7,8 +7,8 @@
  *
  * Tests CPUs of one machine that differ. In the guest pmu-unequal CPU 0 has general counters 0 to 7
  * and CPU 1 has 0 to 3. In the guest pmu-hybrid CPU 0 is of core type 0x40 and has 8 general and 4
- * fixed counters, and CPU 1 is of core type 0x20 and has 6 general and 3 fixed counters. In the
- * guest pmu-nameless leaf 7 of CPUID reports a hybrid processor, and leaf 0x1a is missing.
+ * fixed counters. CPU 1 of this guest is of core type 0x20 and has 6 general and 3 fixed counters.
+ * In the guest pmu-nameless leaf 7 of CPUID reports a hybrid processor, and leaf 0x1a is missing.
  */
 #include "sampling.h"
 
@@ -135,7 +135,7 @@ static void test_common_counter(pid_t pid)
 	before = pfm_read_pmd(fd, nr_common - 1);
 	spinner_progresses();
 	is(read_pmd_flags(fd, nr_common - 1, &value), 0,
-	   "1.4 last counter of both CPUs, on CPU 1: not short");
+	   "1.4 last counter of both CPUs, on CPU 1: not marked as short");
 	ok(value > before, "1.4 last counter of both CPUs: counts on CPU 1");
 	is(get_status(fd).elsewhere, 0, "1.4 last counter of both CPUs: no time elsewhere");
 	close(fd);
@@ -144,7 +144,7 @@ static void test_common_counter(pid_t pid)
 
 /*
  * Checks that the first counter that CPU 1 lacks counts on CPU 0 only, and that its value is marked
- * as short.
+ * as short (PERFMON_REGFL_SHORT: the count lacks time).
  */
 static void test_cpu0_counter(pid_t pid)
 {
@@ -154,54 +154,57 @@ static void test_cpu0_counter(pid_t pid)
 
 	spinner_progresses();
 	is(read_pmd_flags(fd, cpu0_counter, &value), 0,
-	   "1.4 counter of CPU 0 alone, on CPU 0: not short");
+	   "1.4 counter of CPU 0 alone, on CPU 0: not marked as short");
 	ok(value, "1.4 counter of CPU 0 alone: counts on CPU 0");
 	move_spinner(pid, 1);
 	is(read_pmd_flags(fd, cpu0_counter, &before), PERFMON_REGFL_SHORT,
-	   "1.4 counter of CPU 0 alone, on CPU 1: short");
+	   "1.4 counter of CPU 0 alone, on CPU 1: marked as short");
 	is(read_runs_flags(fd, cpu0_counter), PERFMON_REGFL_SHORT,
-	   "1.4 PERFMON_READ_RUNS on CPU 1: short");
+	   "1.4 PERFMON_READ_RUNS on CPU 1: marked as short");
 	spinner_progresses();
 	read_pmd_flags(fd, cpu0_counter, &value);
 	is(value, before, "1.4 counter of CPU 0 alone: does not count on CPU 1");
 	status = get_status(fd);
 	is(status.flags, PERFMON_STATUS_STARTED | PERFMON_STATUS_ELSEWHERE,
-	   "1.4 PERFMON_STATUS on CPU 1: elsewhere");
+	   "1.4 PERFMON_STATUS on CPU 1: flag ELSEWHERE is set");
 	first = status.elsewhere;
 	is(pfm_write_pmd(fd, cpu0_counter, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 1");
-	/* The value is short once the thread has run on CPU 1 after PERFMON_WRITE_PMDS. */
+	/*
+	 * The value is marked as short once the thread has run on CPU 1 after PERFMON_WRITE_PMDS.
+	 */
 	spinner_progresses();
 	is(read_pmd_flags(fd, cpu0_counter, &value), PERFMON_REGFL_SHORT,
-	   "1.4 value written on CPU 1: short");
+	   "1.4 value written on CPU 1: marked as short");
 	move_spinner(pid, 0);
 	spinner_progresses();
 	status = get_status(fd);
 	is(status.flags, PERFMON_STATUS_STARTED,
-	   "1.4 PERFMON_STATUS after the move to CPU 0: not elsewhere");
+	   "1.4 PERFMON_STATUS after the move to CPU 0: flag ELSEWHERE is clear");
 	ok(status.elsewhere > first && status.elsewhere > 0,
 	   "1.4 PERFMON_STATUS after the move to CPU 0: time on CPU 1");
 	is(read_pmd_flags(fd, cpu0_counter, &value), PERFMON_REGFL_SHORT,
-	   "1.4 value after the move to CPU 0: short");
+	   "1.4 value after the move to CPU 0: marked as short");
 	ok(value, "1.4 counter of CPU 0 alone: counts after the move");
 	pfm_stop(fd);
 	is(pfm_write_pmd(fd, cpu0_counter, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 0");
 	pfm_start(fd);
 	spinner_progresses();
-	is(read_pmd_flags(fd, cpu0_counter, &value), 0, "1.4 value written on CPU 0: not short");
+	is(read_pmd_flags(fd, cpu0_counter, &value), 0,
+	   "1.4 value written on CPU 0: not marked as short");
 	pfm_stop(fd);
 	first = get_status(fd).elsewhere;
 	move_spinner(pid, 1);
 	move_spinner(pid, 0);
 	is(get_status(fd).elsewhere, first, "1.4 stopped context: no time elsewhere");
-	is(read_pmd_flags(fd, cpu0_counter, &value), 0, "1.4 stopped context: not short");
+	is(read_pmd_flags(fd, cpu0_counter, &value), 0, "1.4 stopped context: not marked as short");
 	/*
-	 * The context is stopped and started while the thread is on CPU 1, where it never counts.
+	 * Starts the stopped context while the thread is on CPU 1, where this context never counts.
 	 */
 	move_spinner(pid, 1);
 	is(pfm_start(fd), 0, "1.4 PERFMON_START on CPU 1");
 	spinner_progresses();
 	is(read_pmd_flags(fd, cpu0_counter, &value), PERFMON_REGFL_SHORT,
-	   "1.4 context started on CPU 1: short");
+	   "1.4 context started on CPU 1: marked as short");
 	is(pfm_write_pmc(fd, nr_common - 1, pfm_instructions(SKYLAKE)), 0,
 	   "1.4 PERFMON_WRITE_PMCS on CPU 1");
 	is(pfm_unload(fd), 0, "1.4 PERFMON_UNLOAD on CPU 1");
@@ -212,8 +215,8 @@ static void test_cpu0_counter(pid_t pid)
 }
 
 /*
- * The self page offers no counters on a CPU that lacks one of the context's counters. A reader then
- * has to use a system call.
+ * The self page offers no counters on a CPU that lacks one of the context's counters. On such a
+ * CPU, a reader has to use a system call.
  */
 static void test_self_page(void)
 {
@@ -245,9 +248,10 @@ static void test_many_moves(pid_t pid)
 
 	for (i = 0; i < 50; i++)
 		move_spinner(pid, (i + 1) % 2);
-	is(read_pmd_flags(fd, last_counter, &value), PERFMON_REGFL_SHORT, "1.4 50 moves: short");
+	is(read_pmd_flags(fd, last_counter, &value), PERFMON_REGFL_SHORT,
+	   "1.4 50 moves: marked as short");
 	ok(value, "1.4 50 moves: counted on CPU 0");
-	is(get_status(fd).flags, PERFMON_STATUS_STARTED, "1.4 50 moves: started, not elsewhere");
+	is(get_status(fd).flags, PERFMON_STATUS_STARTED, "1.4 50 moves: only STARTED is set");
 	close(fd);
 }
 
@@ -258,7 +262,7 @@ static void test_cpu_contexts(void)
 	pin_to_cpu(1);
 	is(pfm_load(fd, 1), -ENODEV, "1.4 PERFMON_LOAD on a CPU that lacks a counter: ENODEV");
 	ok(klog_contains("CPU 1 does not have all registers of a context"),
-	   "1.4 PERFMON_LOAD on a CPU that lacks a counter: log");
+	   "1.4 PERFMON_LOAD on a CPU that lacks a counter: the kernel log says why");
 	is(pfm_load(fd, 0), -EINVAL, "1.4 PERFMON_LOAD on another CPU than the caller's: EINVAL");
 	close(fd);
 	fd = write_counter(pfm_create(PFM_FL_SYSTEM_WIDE), nr_common - 1);
@@ -318,21 +322,21 @@ static void test_hotplug(pid_t pid)
 		bail("CPU 1 online");
 	move_spinner(pid, 1);
 	is(read_pmd_flags(fd, last_counter, &value), PERFMON_REGFL_SHORT,
-	   "1.4 CPU 1 online after PERFMON_LOAD, lacks the counter: short");
+	   "1.4 CPU 1 online after PERFMON_LOAD, lacks the counter: marked as short");
 	pin_to_cpu(1);
 	pfm_write_pmd(both_cpus, 0, 0);
 	spin(100000);
 	ok(pfm_read_pmd(both_cpus, 0) >= 200000,
 	   "1.4 CPU 1 online after PERFMON_LOAD, has the counter: counts");
 	is(read_pmd_flags(both_cpus, 0, &value), 0,
-	   "1.4 CPU 1 online after PERFMON_LOAD, has the counter: not short");
+	   "1.4 CPU 1 online after PERFMON_LOAD, has the counter: not marked as short");
 	pin_to_cpu(0);
 	/* CPU 1 goes offline while the thread runs there, so the thread moves to CPU 0. */
 	if (!set_cpu_online(1, false))
 		bail("CPU 1 offline");
 	spinner_progresses();
 	is(get_status(fd).flags, PERFMON_STATUS_STARTED,
-	   "1.4 CPU 1 offline: thread on CPU 0, not elsewhere");
+	   "1.4 CPU 1 offline: thread on CPU 0, flag ELSEWHERE is clear");
 	if (!set_cpu_online(1, true))
 		bail("CPU 1 online");
 	move_spinner(pid, 0);
@@ -357,26 +361,26 @@ static void test_fixed(pid_t pid)
 	before = pfm_read_pmd(fd, INTEL_FIXED);
 	spinner_progresses();
 	is(read_pmd_flags(fd, INTEL_FIXED, &value), 0,
-	   "1.4 fixed counter of both CPUs, on CPU 1: not short");
+	   "1.4 fixed counter of both CPUs, on CPU 1: not marked as short");
 	ok(value > before, "1.4 fixed counter of both CPUs: counts on CPU 1");
 	is(pfm_write_pmc(fd, INTEL_FIXED, 0x2022), 0,
 	   "1.4 PERFMON_WRITE_PMCS, fixed counter of CPU 0 alone");
 	before = pfm_read_pmd(fd, INTEL_FIXED);
 	spinner_progresses();
 	is(read_pmd_flags(fd, INTEL_FIXED, &value), 0,
-	   "1.4 PMD of the fixed counter of CPU 0 alone not written: others not short");
+	   "1.4 PMD of the fixed counter of CPU 0 alone not written: others not marked as short");
 	ok(value > before, "1.4 PMD of the fixed counter of CPU 0 alone not written: others count");
 	is(read_pmd_flags(fd, INTEL_FIXED + 3, &value), PERFMON_REGFL_SHORT,
-	   "1.4 PMD of the fixed counter of CPU 0 alone not written: short");
+	   "1.4 PMD of the fixed counter of CPU 0 alone not written: marked as short");
 	is(pfm_write_pmd(fd, INTEL_FIXED + 3, 0), 0,
 	   "1.4 PERFMON_WRITE_PMDS, fixed counter of CPU 0 alone");
 	spinner_progresses();
 	is(get_status(fd).flags, PERFMON_STATUS_STARTED | PERFMON_STATUS_ELSEWHERE,
-	   "1.4 fixed counter of CPU 0 alone, on CPU 1: elsewhere");
+	   "1.4 fixed counter of CPU 0 alone, on CPU 1: flag ELSEWHERE is set");
 	move_spinner(pid, 0);
 	spinner_progresses();
 	is(get_status(fd).flags, PERFMON_STATUS_STARTED,
-	   "1.4 fixed counter of CPU 0 alone, on CPU 0: not elsewhere");
+	   "1.4 fixed counter of CPU 0 alone, on CPU 0: flag ELSEWHERE is clear");
 	ok(pfm_read_pmd(fd, INTEL_FIXED + 3), "1.4 fixed counter of CPU 0 alone: counts on CPU 0");
 	close(fd);
 }
@@ -394,7 +398,7 @@ static void test_cores(pid_t pid)
 	fd = write_counter(create_for_core(PERFMON_FL_CORE, 0x30), 0);
 	is(pfm_load(fd, shared->tid), -ENODEV, "1.4 PERFMON_LOAD, core type of no CPU: ENODEV");
 	ok(klog_contains("no CPU has all registers of a context"),
-	   "1.4 PERFMON_LOAD, core type of no CPU: log");
+	   "1.4 PERFMON_LOAD, core type of no CPU: the kernel log says why");
 	close(fd);
 	fd = write_counter(create_for_core(PERFMON_FL_CORE, ATOM), cpu0_counter);
 	is(pfm_load(fd, shared->tid), -ENODEV,
@@ -405,13 +409,13 @@ static void test_cores(pid_t pid)
 	is(pfm_start(fd), 0, "1.4 PERFMON_START on another core type");
 	spinner_progresses();
 	is(read_pmd_flags(fd, 0, &value), PERFMON_REGFL_SHORT,
-	   "1.4 context on another core type: short");
+	   "1.4 context on another core type: marked as short");
 	is(value, 0, "1.4 context on another core type: does not count");
 	move_spinner(pid, 1);
 	spinner_progresses();
 	ok(pfm_read_pmd(fd, 0), "1.4 context on its core type: counts");
 	is(get_status(fd).flags, PERFMON_STATUS_STARTED,
-	   "1.4 context on its core type: not elsewhere");
+	   "1.4 context on its core type: flag ELSEWHERE is clear");
 	close(fd);
 	move_spinner(pid, 0);
 	fd = write_counter(create_for_core(PERFMON_FL_CORE | PFM_FL_SYSTEM_WIDE, ATOM), 0);
@@ -436,7 +440,7 @@ int main(void)
 		is(insmod("pfm_intel", ""), -ENODEV,
 		   "1.4 pfm_intel, hybrid without leaf 0x1a: ENODEV");
 		ok(klog_contains("does not give the core type of each CPU"),
-		   "1.4 pfm_intel, hybrid without leaf 0x1a: log");
+		   "1.4 pfm_intel, hybrid without leaf 0x1a: the kernel log says why");
 		return finish();
 	}
 	nr_common = hybrid ? 6 : 4;
@@ -448,9 +452,9 @@ int main(void)
 	pin_to_cpu(0);
 	unload_modules();
 	insmod("perfcounters", "");
-	is(insmod("pfm_intel", ""), 0, "1.4 pfm_intel, CPUs that differ");
+	is(insmod("pfm_intel", ""), 0, "1.4 insmod of pfm_intel succeeds with CPUs that differ");
 	ok(klog_contains("CPUs differ: a context counts only on CPUs"),
-	   "1.4 pfm_intel, CPUs that differ: log");
+	   "1.4 pfm_intel, CPUs that differ: the kernel log says so");
 	test_map();
 	pid = fork_spinner();
 	wait_until(shared->tid);
@@ -480,7 +484,7 @@ int main(void)
 	waitpid(pid, NULL, 0);
 	is(rmmod("pfm_intel"), 0, "1.4 pfm_intel removed again");
 	ok(!klog_contains("unchecked MSR access error"),
-	   "1.4 no unchecked access to a missing register: log");
-	ok(!klog_contains("perfmon: a context ended"), "1.4 no context ended: log");
+	   "1.4 kernel log: no unchecked access to a missing register");
+	ok(!klog_contains("perfmon: a context ended"), "1.4 kernel log: no context ended");
 	return finish();
 }

@@ -78,7 +78,10 @@ static void skip_instruction(int sig, siginfo_t *info, void *context)
 	r[REG_RIP] = r[REG_RBX];
 }
 
-/* Defines a function that returns the instructions of 500 rounds with a faulting instruction. */
+/*
+ * Defines a function that returns the counted instructions of 500 rounds. Each round has an
+ * instruction that faults.
+ */
 #define FAULTING(name, insn)							\
 static __attribute__((noinline)) __u64 name##_rounds(int fd, __u64 rounds)	\
 {										\

@@ -95,8 +95,8 @@ static void child_of_known_work(int start, int done)
 }
 
 /*
- * A child that has done its work, its accounted values before the work and of the work, and the
- * kernel's figures.
+ * A child that has done known work: its accounted values before the work and of the work, and the
+ * values of the work by the kernel.
  */
 struct known_child {
 	int start_pipe[2], done_pipe[2], pid;
@@ -114,7 +114,10 @@ static void start_work(struct known_child *k)
 	if (pipe(k->start_pipe) || pipe(k->done_pipe))
 		bail("pipe");
 	fflush(stdout);
-	/* Another task on the same CPU, so that sched_yield() switches to it. */
+	/*
+	 * Starts another task on the same CPU, so that sched_yield() of the child switches to that
+	 * task.
+	 */
 	pin_to_cpu(0);
 	other = fork();
 	if (!other)
@@ -183,7 +186,8 @@ static void test_known_work(void)
 	start_work(&k);
 	/*
 	 * If the host stops the CPU between the scheduler's and the module's reading of the clock,
-	 * the two times differ. Such stops are rare, so the test repeats the work.
+	 * the two times differ. The host rarely stops the CPU at this point, so the test repeats
+	 * the work.
 	 */
 	for (i = 0; i < 9 && !matches_scheduler(&k); i++) {
 		end_work(&k);

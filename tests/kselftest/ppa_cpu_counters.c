@@ -3,9 +3,9 @@
  * guest: probes
  * worlds: stock debug
  *
- * Tests the values of CPUs of process accounting as instances of the counter pages. The values in
- * the counter pages are those of /proc/rawsysppa at an earlier moment, and remain when accounting
- * is turned off.
+ * Tests the instances of the counter pages that have the values of process accounting for each CPU.
+ * The values in the counter pages are those of /proc/rawsysppa at an earlier moment, and they
+ * remain when accounting is turned off.
  */
 #include "ppa.h"
 

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * A task that exits while accounting gives it its record: the record stays with the task until its
- * last switch (tests/modules/late_exit.c).
+ * Tests a task that exits while accounting adds its record. The record must stay with the task
+ * until the task's last context switch. tests/modules/late_exit.c enforces this order.
  */
 #include "ppa.h"
 

@@ -4,8 +4,9 @@
  * worlds: stock debug
  * timeout: 240
  *
- * The limit of a user (user_kb) counts the records of the user's tasks. A task beyond the limit
- * runs without being accounted, and is counted as refused; accounting of others goes on.
+ * The memory limit of a user (module parameter user_kb) includes the accounting records of the
+ * user's tasks. A task beyond the limit runs without being accounted, and is counted as
+ * refused; accounting of others goes on.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -31,7 +32,7 @@ static void *sleep_thread(void *number)
 	return NULL;
 }
 
-/* Has as many threads as the test wants, besides its first one. */
+/* The child's main thread: starts threads until there are shared->nr_wanted of them. */
 static void run_threads(int user)
 {
 	if (user)
@@ -61,7 +62,7 @@ static pid_t start_process(int user)
 	return child;
 }
 
-/* Has the user make further threads. Returns the id of the last one. */
+/* Makes the child start threads until it has @nr. Returns the ID of the last one. */
 static pid_t start_threads(int nr)
 {
 	shared->nr_wanted = nr;
@@ -117,7 +118,7 @@ int main(void)
 	set_user_kb(kb);
 	refused = ppa_info(dev).refused;
 	is(get_task(start_threads(nr)), 0, "9.4 user_kb: the last record within the limit is made");
-	is(charged_bytes(USER), nr * one, "9.1 user_kb: each of these records is charged");
+	is(charged_bytes(USER), nr * one, "9.1 user_kb: each record within the limit is charged");
 	is(ppa_info(dev).refused, refused, "9.4 user_kb: no task is refused at the limit");
 	last = start_threads(nr + 1);
 	is(get_task(last), -ENODATA, "9.4 user_kb: the first task beyond the limit is ENODATA");
@@ -125,7 +126,7 @@ int main(void)
 	is(ppa_info(dev).refused, refused + 1, "9.6 user_kb: the task beyond the limit is counted");
 	snprintf(text, sizeof(text), "%d 1 0 0 1", last);
 	is(ppa_write("/proc/ppa/ppactl", text), -EDQUOT,
-	   "9.4 user_kb: accounting this task individually is EDQUOT");
+	   "9.4 user_kb: accounting the refused task individually is EDQUOT");
 
 	/* A thread ends, and its record is read. */
 	shared->nr_ended = 1;
@@ -136,19 +137,24 @@ int main(void)
 	   "9.4 user_kb: a task is accounted again after another one has ended");
 
 	/* At the start, the first thread of the process is also a task of the user. */
-	is(ppa_write(LEVELS, "7"), 0, "9.4 user_kb: accounting starts again with a user at the limit");
-	is(charged_bytes(USER), nr * one, "9.4 user_kb: the limit holds for tasks that exist at the start");
-	is(ppa_info(dev).refused, 2, "9.6 user_kb: tasks beyond the limit at the start are counted");
+	is(ppa_write(LEVELS, "7"), 0,
+	   "9.4 user_kb: accounting starts again with a user at the limit");
+	is(charged_bytes(USER), nr * one,
+	   "9.4 user_kb: the limit holds for tasks that exist at the start");
+	is(ppa_info(dev).refused, 2,
+	   "9.6 user_kb: tasks beyond the limit at the start are counted");
 	kill_child(user);
 	stranger = start_process(USER + 1);
 	is(get_task(start_threads(1)), 0, "9.1 user_kb: a task of another user is accounted");
 	kill_child(stranger);
 	set_user_kb(1);
 	stranger = start_process(0);
-	is(get_task(start_threads(nr)), 0, "9.1 user_kb: does not limit a user with CAP_SYS_RESOURCE");
+	is(get_task(start_threads(nr)), 0,
+	   "9.1 user_kb: does not limit a user with CAP_SYS_RESOURCE");
 	kill_child(stranger);
 	ppa_write(SETTINGS, "0 0 0 1");
-	is(charged_bytes(USER), 0, "9.1 records of a user: nothing is charged when accounting is off");
+	is(charged_bytes(USER), 0,
+	   "9.1 records of a user: nothing is charged when accounting is off");
 	set_user_kb(0);
 	ppa_write(LEVELS, "15");
 	close(dev);

@@ -352,8 +352,8 @@ static void test_cpu_time(int cpu, __u64 total, __u64 min, __u64 max)
 }
 
 /*
- * Checks that the sum over all tasks lies between the sum over all CPUs before and the sum after
- * it.
+ * Checks that the sum over all tasks lies between the sums over all CPUs that were read before and
+ * after the tasks.
  */
 static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 slack,
 				  const char *name)
@@ -363,9 +363,9 @@ static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 
 }
 
 /*
- * Lead of the values of CPUs over those of tasks at the start. CPUs are counted from when the
- * probes are attached, tasks from when all tasks have records. @min and @max come from reads of the
- * CPUs before and after the read of the tasks.
+ * Amount by which the values of CPUs are ahead of the values of tasks at the start. CPUs are
+ * counted from the attachment of the probes on, tasks only when all tasks have records. @min and
+ * @max come from reads of the CPUs before and after the read of the tasks.
  */
 struct cpu_lead {
 	__u64 min, max;

@@ -4,7 +4,7 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Tests tasks that are accounted individually, by /proc/ppa and its files.
+ * Tests individual accounting of tasks, which the files in /proc/ppa control and show.
  */
 #include "ppa.h"
 #include <dirent.h>
@@ -199,11 +199,11 @@ static void test_known_work(void)
 	ok(read_file(PPACTL, text, sizeof(text)) && atoi(text) == pid && !strchr(text, '\n')[1],
 	   "4.7 one task: it is the only one in /proc/ppa/ppactl");
 	is(ppa_get_task(dev, getpid(), &other), -ENODATA,
-	   "4.1 one task: PPA_GETTASK of another one is ENODATA");
+	   "4.1 one task: PPA_GETTASK of another task is ENODATA");
 	blocked = voluntary_switches(pid);
 	kill(pid, SIGCONT);
 	waitpid(pid, &status, WUNTRACED);
-	/* The task may still be about to stop. The time of a stopped task does not change. */
+	/* Waits until the task has stopped and its accounted time no longer changes. */
 	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
 		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0]);
 	blocked = voluntary_switches(pid) - blocked;
@@ -270,7 +270,8 @@ static void test_known_work(void)
 	/* A change of the groups of CPUs resets the values to 0. */
 	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1000"), 0,
 	   "4.7 ppactl of a task: all CPUs become one group");
-	is(read_rawppa(pid, 1, false, &r), 0, "4.4 rawppa: has one group after that");
+	is(read_rawppa(pid, 1, false, &r), 0,
+	   "4.4 rawppa: has one group after the change to one group");
 	ok(r.values[0][PPA_SCHEDACCUM] < t.values[PPA_SCHEDACCUM],
 	   "4.7 ppactl of a task: its time restarts when groups are changed");
 	kill(pid, SIGCONT);
@@ -370,8 +371,8 @@ static void test_with_all_accounted(void)
 	is(write_entry(self, "1 1 0 2"), 0, "4.7 one of all tasks: is given values of its own");
 	is(read_rawppa(self, (info.nr_cpus + 1) / 2, true, &r), 0,
 	   "4.7 one of all tasks: rawppa has its groups of two CPUs");
-	is(ppa_get_task(dev, 1, &t), 0, "4.7 all tasks: PPA_GETTASK of another one succeeds");
-	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 all tasks: another one has no latencies");
+	is(ppa_get_task(dev, 1, &t), 0, "4.7 all tasks: PPA_GETTASK of another task succeeds");
+	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 all tasks: another task has no latencies");
 	is(write_entry(self, "0 0 0 1"), 0, "4.7 one of all tasks: loses the values of its own");
 	ok(files_are_gone(self), "4.7 one of all tasks: has no files without values of its own");
 	blocked = voluntary_switches(self);
@@ -384,7 +385,7 @@ static void test_with_all_accounted(void)
 	   "4.7 one of all tasks: is given values of its own again");
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.7 all tasks: accounting is turned off");
 	is(ppa_get_task(dev, 1, &t), -ENODATA,
-	   "4.7 all tasks: PPA_GETTASK of another one is ENODATA when off");
+	   "4.7 all tasks: PPA_GETTASK of another task is ENODATA when off");
 	is(read_rawppa(self, info.nr_cpus, true, &r), 0,
 	   "4.7 one task: still accounted when accounting of all tasks is off");
 	is(ppa_write(LEVELS, "1"), 0, "4.7 levels: reduced to the scheduler");
@@ -443,8 +444,8 @@ static void test_many_tasks(int times)
 		}
 		n = write_entry(pid, i % 3 ? "1 0 0 1" : "1 1 0 3");
 		/*
-		 * ESRCH: the child has already ended, which is expected of every second one. EBUSY:
-		 * files of an earlier task with this pid remain.
+		 * ESRCH: the child has already ended, which is expected of every second child.
+		 * EBUSY: files of an earlier task with this pid remain.
 		 */
 		if (n == -EBUSY)
 			busy++;
@@ -465,7 +466,7 @@ static void test_many_tasks(int times)
 	   "4.7 storm of tasks: none is left in ppactl");
 }
 
-/* The parent of a task may have waited for it before the task does its last context switch. */
+/* Tests tasks whose parent has waited for them before their last context switch. */
 static void test_reaped(void)
 {
 	static struct ppa_task tasks[512];
@@ -506,7 +507,8 @@ static void test_unload(void)
 
 	write_entry(pid, "1 1 0 1");
 	fd = open(task_path(pid, "ppa"), O_RDONLY | O_CLOEXEC);
-	ok(fd >= 0 && read(fd, &byte, 1) == 1, "4.3 rmmod: a file of /proc/ppa is open before it");
+	ok(fd >= 0 && read(fd, &byte, 1) == 1,
+	   "4.3 rmmod: a file of /proc/ppa is open before the rmmod");
 	close(dev);
 	is(rmmod("perfcounters"), 0, "4.7 rmmod: succeeds while a task is accounted");
 	ok(read(fd, &byte, 1) < 0, "4.3 rmmod: reading the open file fails afterwards");

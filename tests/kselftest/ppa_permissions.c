@@ -112,8 +112,6 @@ static const struct {
 	{ "write of user_kb", write_user_kb, { -EACCES, -EPERM, -EACCES } },
 };
 
-#define NR_OPERATIONS	(sizeof(operations) / sizeof(operations[0]))
-
 static void try_all(const char *caller_name, int user, int capability, int caller)
 {
 	int *results = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -126,12 +124,12 @@ static void try_all(const char *caller_name, int user, int capability, int calle
 			switch_user(user, capability);
 		else
 			drop_capabilities_except(capability);
-		for (unsigned int i = 0; i < NR_OPERATIONS; i++)
+		for (unsigned int i = 0; i < ARRAY_SIZE(operations); i++)
 			results[i] = operations[i].run();
 		_exit(0);
 	}
 	waitpid(child, NULL, 0);
-	for (unsigned int i = 0; i < NR_OPERATIONS; i++) {
+	for (unsigned int i = 0; i < ARRAY_SIZE(operations); i++) {
 		int want = operations[i].want[caller];
 
 		is(results[i], want, "9.3 %s: %s %s", caller_name, operations[i].name,
@@ -142,7 +140,7 @@ static void try_all(const char *caller_name, int user, int capability, int calle
 
 int main(void)
 {
-	plan(3 * NR_OPERATIONS);
+	plan(3 * ARRAY_SIZE(operations));
 	unload_modules();
 	insmod("perfcounters", "");
 	fflush(stdout);

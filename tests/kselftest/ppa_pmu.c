@@ -184,8 +184,8 @@ static void test_measures(void)
 	test_between(level1 / off, 0, 1.07,
 		     "4.10 getppid(): at most 7 % more instructions by scheduler probes");
 	/*
-	 * The work computes, as the programs of SPECrate do. If the cycles of two executions differ
-	 * by more than 1 %, the work is measured again.
+	 * This work only computes, as the programs of SPECrate do. If the cycles of two executions
+	 * differ by more than 1 %, the work is measured again.
 	 */
 	for (int i = 0; i < 10; i++) {
 		pmu = run_min("computes", 60000, NULL);

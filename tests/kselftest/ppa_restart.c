@@ -5,8 +5,8 @@
  * timeout: 600
  *
  * Turns process accounting on and off, again and again, while tasks start and end and packets are
- * sent. Each time all tasks are accounted, and at the end no probe is left attached. In a guest,
- * the argument N sets the number of repetitions.
+ * sent. After each start all tasks must be accounted. At the end no probe may be left attached. In
+ * a guest, the argument N sets the number of repetitions.
  */
 #include "ppa.h"
 #include <netinet/in.h>
@@ -233,8 +233,8 @@ int main(int argc, char **argv)
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	/*
-	 * Mark the log after the modules are loaded: the load of the first out-of-tree module of a
-	 * boot is logged.
+	 * Opens the log after the modules are loaded, because the kernel logs the load of the first
+	 * out-of-tree module of a boot.
 	 */
 	log = klog_open();
 	dev = ppa_open();
@@ -264,7 +264,7 @@ int main(int argc, char **argv)
 	ok(on * 10 > off * 12,
 	   "4.8 accounting off: system calls are at least a fifth cheaper, so no probe is left");
 	close(dev);
-	is(rmmod("perfcounters"), 0, "4.8 rmmod: perfcounters.ko unloads after all of that");
+	is(rmmod("perfcounters"), 0, "4.8 rmmod: perfcounters.ko unloads after all restarts");
 	/* A probe that was left attached would be called here and run into freed module text. */
 	pin_to_cpu(0);
 	for (int i = 0; i < 200; i++) {

@@ -3,10 +3,11 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Tests values of a task that earlier versions counted wrongly: the reasons why the task left its
- * CPU, for tasks of different nice levels; the time that it waits to run, as counted by the CPU
- * that wakes it and by a busy CPU; and the number of interrupts, on a line that several handlers
- * share.
+ * Tests values of a task that earlier versions counted wrongly:
+ *  - the reasons why the task left its CPU, for tasks of different nice levels;
+ *  - the time that the task waits to run, as counted by the CPU that wakes the task and by a busy
+ *    CPU;
+ *  - the number of interrupts on a line that several handlers share.
  */
 #include "ppa.h"
 #include <sched.h>

@@ -372,7 +372,7 @@ static void test_counts(void)
 	 */
 	test_within(nr_switches_without_block(&c), YIELDS,
 		    YIELDS + nr_switches_without_block(&overhead) + 60,
-		    "4.4 yields: after each the task continues, or another one runs");
+		    "4.4 yields: after each yield the task continues, or another task runs");
 	signal(SIGUSR1, ignore_signal);
 	c = measure("40 signals", work_signals);
 	is(c.signals, SIGNALS, "4.4 signals: each is counted");
@@ -445,7 +445,7 @@ static void test_calls_at_ticks(void)
 		    "4.1 call at each tick: system time is what the work measures itself");
 	/*
 	 * A round takes one tick, and less than half of the round is in system calls, unless the
-	 * CPU is not available.
+	 * host stops the CPU.
 	 */
 	if (!timers_are_punctual() || c.wall > scale_down(150) * 4 * 1.25 ||
 	    c.self_system > c.wall / 2)
@@ -474,7 +474,7 @@ int main(void)
 	note("%-22s %6s %6s |%6s %6s %5s %6s |%6s %6s |%6s %5s |%5s %5s %5s", "", "user", "sys",
 	     "user", "sys", "int", "idle", "user", "sys", "run", "wait", "user", "sys", "idle");
 	/*
-	 * The counts of an empty measurement. The second empty measurement is taken, because the
+	 * Counts of an empty measurement. The test uses the second empty measurement, because the
 	 * first one touches new pages.
 	 */
 	measure("nothing", work_nothing);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Compares what a real Prometheus has of `pfc export --openmetrics` with what is expected.
+"""Compares the data that a real Prometheus has scraped from `pfc export` with expected data.
 
 usage: prometheus.py same FILE         its samples are those of the text in FILE
        prometheus.py metadata FILE     its types, units and help texts are those of FILE
@@ -84,7 +84,8 @@ def check_dashboard(path):
     with open(path, encoding="utf-8") as file:
         board = json.load(file)
     variables = {"$__rate_interval": "20s", "$instance": ".*", "$job": ".*"}
-    # The variables that Grafana would replace are those of the dashboard and $__rate_interval.
+    # Grafana would replace these variables in expressions: those of the dashboard and
+    # $__rate_interval.
     names = {f"${v['name']}" for v in board["templating"]["list"]} | {"$__rate_interval"}
     wrong = asked = 0
     for panel in board["panels"]:

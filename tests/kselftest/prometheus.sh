@@ -5,8 +5,9 @@
 # worlds: stock
 # guest: debian
 #
-# A real Prometheus scrapes `pfc export --openmetrics --listen`, which is started as its systemd
-# unit starts it. Prometheus uses the configuration, the alerts and the dashboard of tools/fleet.
+# A real Prometheus scrapes `pfc export --openmetrics --listen`, which runs with the user and the
+# capabilities of its systemd unit. Prometheus uses the configuration, the alerts and the dashboard
+# of tools/fleet.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -19,7 +20,7 @@ print_values() { http_query "$1" | jq -er '.data.result[] | "\(.value[1]) \(.met
 first_value() { print_values "$1" | awk 'NR == 1 { print $1 }'; }
 value_is() { [ "$(first_value "$1")" = "$2" ] || { echo "$1 is $(first_value "$1"), not $2"; return 1; }; }
 has_no_values() { http_query "$1" >asked && [ "$(jq '.data.result | length' asked)" = 0 ] || { cat asked; return 1; }; }
-# Waits until the metric has been scraped after this call.
+# Waits until Prometheus has scraped the metric once after this call.
 wait_scraped() {
 	local now
 	now=$(date +%s.%N)
@@ -42,7 +43,7 @@ insmod /modules/test_driver.ko
 add_one_of_each_kind
 pace=$(add_desc 0 1 0 1 "" test/pace)
 pfc ppa on >/dev/null
-# Load that produces data for each panel of the dashboard.
+# Runs a load that produces data for each panel of the dashboard.
 (while :; do
 	dd if=/dev/nullb0 of=/dev/null bs=16k count=8 iflag=direct
 	dd if=/dev/zero of=/dev/nullb0 bs=4k count=2 oflag=direct

@@ -79,8 +79,8 @@ static int64_t instance_total(const void *name)
 
 /*
  * Checks that a provider counts what /proc counts. Before and after the work, the provider's value
- * (`ours`) is read once before and once after the value of /proc (`theirs`). So the following holds
- * even if other processes cause events during the test:
+ * (`ours`) is read once before and once after the value of /proc (`theirs`). The following
+ * condition holds even if other processes cause events during the test:
  *
  *	`ours`, inner interval <= `theirs` <= `ours`, outer interval
  *

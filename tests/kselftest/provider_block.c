@@ -9,8 +9,8 @@ static char disk[32];		/* sda, or another free name */
 static char partition[34];	/* first partition of the disk */
 
 /*
- * Returns true if a device has instances. The instances are added after its first requests, by a
- * worker.
+ * Returns true if a device has instances. A worker adds the instances after the device's first
+ * requests.
  */
 static bool has_instance(const char *device)
 {
@@ -155,8 +155,8 @@ static void test_times(void)
 	note("%lld reads took %lld ns, /proc/diskstats says %lld ms", (long long)requests,
 	     (long long)ns, (long long)ms);
 	/*
-	 * The probe reads the clock a little later than the kernel, and /proc rounds down. The read
-	 * time of the provider is therefore not shorter than the time in /proc, and at most 1 ms
+	 * The probe reads the clock a little later than the kernel, and /proc rounds down. The
+	 * provider's read time is therefore not shorter than the time in /proc, and at most 1 ms
 	 * longer for each request.
 	 */
 	ok(ns / 1000000 >= ms - 1 && ns / 1000000 <= ms + requests + 1,
@@ -205,7 +205,7 @@ int main(void)
 	   pc.desc[pc_find(&pc, name)].exponent == -9,
 	   "0.3 block: latency is a histogram of nanoseconds");
 
-	/* block/unnamed does not depend on a disk. */
+	/* The instance block/unnamed exists without a disk. */
 	test_unload_and_reload("pfc_block", "block/unnamed", do_io);
 	remove_disk();
 	return finish();

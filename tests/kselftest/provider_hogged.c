@@ -106,8 +106,8 @@ int main(void)
 	if (waits >= 10000)
 		waitpid(renames, &status, 0);
 	/*
-	 * Two interfaces swap their names. The new instances of each name have to wait until those
-	 * of the other interface are deleted.
+	 * Two interfaces swap their names. Instances of each name can be added for the new owner
+	 * of the name only after the instances of the old owner are deleted.
 	 */
 	shell("ip link set veth0 name pcv1");
 	if (rename_interface("pcv9", "pcvx") || rename_interface("pcv1", "pcv9") ||

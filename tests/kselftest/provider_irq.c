@@ -25,8 +25,8 @@ static void *spin_until_stopped(void *arg)
 }
 
 /*
- * Causes interrupts: signals to a thread on another CPU, which gets an IPI for each signal;
- * function calls; timers; and output on the serial line.
+ * Causes interrupts by signals to a thread on another CPU, which gets an IPI for each
+ * signal; by function calls; by timers; and by output on the serial line.
  */
 static void cause_interrupts(void)
 {
@@ -70,8 +70,8 @@ static int64_t call_function_total(const void *arg)
 }
 
 /*
- * The name and the row in /proc/interrupts of the line that has an instance and the most
- * interrupts.
+ * Name and row in /proc/interrupts of an interrupt line: the one with the most interrupts
+ * among lines that have an instance.
  */
 static char line_name[PERFCOUNTERS_NAME_MAX], line_row[16];
 

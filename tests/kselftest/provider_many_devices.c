@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 300
  *
- * Tests more interfaces and disks than there are entries for. Instances are added until no entry is
- * left. The kernel log reports once that the other devices are counted together, and no instance is
- * added any more.
+ * Tests pfc_net and pfc_block with more interfaces and disks than they have entries for. Instances
+ * are added until no entry is left. The kernel log reports once that the other devices are counted
+ * together, and no instance is added any more.
  */
 #include "provider.h"
 
@@ -112,8 +112,8 @@ static void test_disks(void)
 	      " submit_queues=1 hw_queue_depth=1 gb=1");
 	is(read_disks(), NR_DEVICES, "9.4 %d disks: a block of each is read", NR_DEVICES);
 	/*
-	 * Instances of some disks are requested at once, the instances of the other disks are
-	 * requested with the next requests to these disks.
+	 * pfc_block requests the instances of some disks at once, and those of the other disks at
+	 * the next I/O requests to these disks.
 	 */
 	do {
 		have = count_live("block/nullb", "/reads");

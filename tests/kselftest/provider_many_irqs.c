@@ -2,9 +2,9 @@
 /*
  * timeout: 240
  *
- * Tests pfc_irq with many interrupt lines. Lines get instances until no entry is left. After that
- * no instance is added, the log reports once that the other lines are counted together, and no
- * interrupt is lost.
+ * Tests pfc_irq with many interrupt lines. Lines get instances until no entry is left. When no
+ * entry is left, no instance is added, the log reports once that the other lines are counted
+ * together, and no interrupt is lost.
  */
 #include "provider.h"
 

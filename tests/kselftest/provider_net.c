@@ -16,8 +16,8 @@ static void shell(const char *command)
 }
 
 /*
- * Returns true if interface @name has instances. A worker adds the instances if the instances of
- * another interface with this name were being removed.
+ * Returns true if interface @name has instances. If instances of another interface with this name
+ * are still being removed, a worker adds the new ones later.
  */
 static bool has_instances(const char *name)
 {

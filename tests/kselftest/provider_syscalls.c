@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tests pfc_syscalls: system calls by number. The only number of system calls in /proc is that of
- * the reads and writes of one task (/proc/self/io). For all other calls this test makes a known
- * number of calls, in a guest in which other processes hardly make them.
+ * Tests pfc_syscalls: system calls by number. /proc counts only the reads and writes of each task
+ * (/proc/self/io). For all other calls this test makes a known number of calls, in a guest in
+ * which other processes hardly make them.
  */
 #include "provider.h"
 
@@ -85,7 +85,10 @@ static void call_int80(long number)
 	asm volatile("int $0x80" : "+a"(number) : : "memory", "r8", "r9", "r10", "r11");
 }
 
-/* Numbers without a call, of each ABI. x32 has no call with the number of rt_sigaction(). */
+/*
+ * Makes calls in each ABI by numbers that belong to no system call. x32 has no call with the
+ * number of rt_sigaction().
+ */
 static void call_unknown_numbers(void)
 {
 	syscall(1000);
@@ -102,14 +105,20 @@ static void call_getpid_i386(void)
 		call_int80(20);
 }
 
-/* A kernel fails these calls with ENOSYS if x32 is disabled. They are counted in any case. */
+/*
+ * If x32 is disabled, the kernel fails these calls with ENOSYS. The provider counts them in any
+ * case.
+ */
 static void call_getpid_x32(void)
 {
 	for (int i = 0; i < 3; i++)
 		syscall(X32_BIT | SYS_getpid);
 }
 
-/* Counters of i386 and x32 calls are added at the first call, which syscalls/unnamed counts. */
+/*
+ * The first call of an i386 or x32 system call adds its counter. syscalls/unnamed counts this
+ * first call.
+ */
 static void test_first_call(const char *abi, const char *name, void (*work)(void), bool has_calls)
 {
 	int64_t unnamed = total_by_name("syscalls/unnamed");
@@ -130,7 +139,10 @@ int main(void)
 
 	plan(14 + NR_RELOAD_TESTS);
 	load_provider("pfc_syscalls");
-	/* The function that calls x32 calls by their number. */
+	/*
+	 * Only a kernel with x32 has the function x32_sys_call(), which makes x32 calls by their
+	 * numbers.
+	 */
 	has_x32 = !system("grep -q ' x32_sys_call$' /proc/kallsyms");
 	is(min_increase("syscalls/getppid", call_getppid, CALLS), CALLS,
 	   "0.15 syscalls: every getppid() counts, once");

@@ -123,8 +123,8 @@ static void test_in_flight(void)
 }
 
 /*
- * The number of updates in flight alone does not show an update that begins and ends between two
- * reads. The number of completed updates shows an update that begins and ends between two reads.
+ * An update that begins and ends between two reads does not change the number of updates in flight,
+ * but it changes the number of completed updates.
  */
 static void test_hidden_change(void)
 {
@@ -140,7 +140,10 @@ static void test_hidden_change(void)
 	ok(seq() != before, "0.9 +1 and -1: the seqflag has changed");
 }
 
-/* Changes a value across a carry into its upper half. A torn read would return a third value. */
+/*
+ * Adds 1 to a value and subtracts 1, across a carry into its upper half. A torn read would return a
+ * third value.
+ */
 static void *flip_value(void *unused)
 {
 	(void)unused;

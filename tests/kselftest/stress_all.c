@@ -3,11 +3,11 @@
  * timeout: 600
  * guest: probes
  *
- * Tests everything at once: CPUs are taken offline and online, chunks are appended, drivers and
- * providers load and unload, children with mappings run and are killed, instances are added,
- * deleted and updated from every context. Meanwhile readers, pfc and hostile mapping calls run.
- * Each of these roles is a process, and stores its results in shared memory. At the end every count
- * is exact.
+ * Tests everything at once: CPUs are taken offline and online, chunks are appended, and drivers and
+ * providers load and unload. Children with mappings run and are killed. Instances are added,
+ * deleted and updated from every context. Readers, pfc and hostile mapping calls run at the same
+ * time. Each activity is a role: a process that stores its results in shared memory. At the end
+ * every count is exact.
  *
  * stress_all.h lists the events that must happen with their minimum numbers, and the errors that
  * must not happen.
@@ -246,8 +246,8 @@ int main(void)
 	unload_modules();
 
 	/*
-	 * The first session warms up with the same number of chunks. The kernel's allocators keep
-	 * some of the memory that is freed after the first session, but keep no further memory
+	 * The first session is a warm-up with the same number of chunks. The kernel's allocators
+	 * keep some of the memory that is freed after the first session, but keep no further memory
 	 * after the second session.
 	 */
 	run_session(gate_or_long(2, 5), false, base);
@@ -303,6 +303,6 @@ int main(void)
 	 * a debug kernel is not checked, because such a kernel keeps freed memory.
 	 */
 	ok(after.percpu <= before.percpu + 256 && (debug || before.free - after.free < 3000),
-	   "0.10 torture: memory is given back");
+	   "0.10 torture: the memory is freed at the end");
 	return finish();
 }

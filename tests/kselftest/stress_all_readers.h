@@ -65,8 +65,8 @@ static void fixed_reader(void)
 }
 
 /*
- * Reads all pairs through a new mapping in each round, of exactly the chunks that exist, by a new
- * file.
+ * In each round, opens a new file, maps exactly the chunks that exist, and reads all pairs through
+ * this mapping.
  */
 static void renewing_reader(void)
 {

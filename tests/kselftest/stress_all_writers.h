@@ -17,14 +17,14 @@ static const char *random_context(void)
 	return contexts[random_below(sizeof(contexts) / sizeof(*contexts))];
 }
 
-/* Updates pairs in groups of two, any pair from any context. */
+/* Updates random pairs, both values in one group, from random contexts. */
 static void worker(int id)
 {
 	while (!shared->stop) {
 		__u32 i = random_below(read_nr_pairs()), rounds = 1 + random_below(50);
 		int delta = (int)random_below(2001) - 1000;
 
-		/* The command fails, without counting, if its NMI does not come in time. */
+		/* The command fails, without counting, if its NMI is not delivered in time. */
 		if (!driver_cmd("@%s group %u %u 1 %u", random_context(), shared->pair[i],
 				shared->pair[i] + 1, rounds))
 			shared->pair_count[id][i] += rounds;

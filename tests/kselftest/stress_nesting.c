@@ -3,12 +3,12 @@
  * timeout: 600
  *
  * Tests nested updates: 64 tasks, a timer interrupt, an NMI and a kprobe update at once on every
- * CPU, each in the middle of groups of the others (tests/modules/test_driver_nesting.c). Meanwhile
- * readers take consistent snapshots.
+ * CPU, each in the middle of groups of the others (tests/modules/test_driver_nesting.c). Readers
+ * take consistent snapshots at the same time.
  *
  * All updates go through the seqflag and add 1. Each of the four kinds updates its counter
- * `single`, and then a pair (a, b) in a group, in which it also adds to the counter COMMON. So a
- * consistent snapshot of a CPU has
+ * `single`, and then a pair (a, b) in a group, in which it also adds to the counter COMMON. A
+ * consistent snapshot of a CPU has therefore
  *
  *	a == b for each pair,
  *	COMMON == sum of all a, and
@@ -17,8 +17,8 @@
  * The test runs until each event has happened often enough, so it cannot pass without these events.
  * The test fails after TIMEOUT seconds. On a slow kernel, fewer events are enough.
  *
- * An emulated CPU takes NMIs between blocks of instructions. So an NMI can arrive within an update
- * of several instructions only if that update has a jump.
+ * An emulated CPU takes NMIs between blocks of instructions. An NMI can therefore arrive within an
+ * update of several instructions only if that update has a jump.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
@@ -64,7 +64,7 @@ static void *update_in_task(void *arg)
 {
 	struct count *c = arg;
 
-	/* All tasks together have about the weight of one reader. */
+	/* At this priority, all tasks together have about the scheduling weight of one reader. */
 	setpriority(PRIO_PROCESS, syscall(SYS_gettid), 19);
 	while (!stop) {
 		if (driver_cmd("nesting_update %d", ROUNDS))

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 300
  *
- * User tracing as its uapi header describes it: attaching, markers, traces, writing and reading. A
- * simple writer replaces the library, so the tests are of the kernel only.
+ * Tests user tracing (/dev/perftrace) as its uapi header describes it: attaching, markers, traces,
+ * writing and reading. A simple writer replaces libperftrace, so only the kernel part is tested.
  */
 #include "trace.h"
 
@@ -196,7 +196,7 @@ static void test_trace_lifetime(void)
 	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0, "3.11 end: succeeds");
 	ok(!is_wanted(&self, marker, slot), "3.11 end: no marker is wanted");
 	ok(s->generation != generation && !(s->generation & 1),
-	   "3.5 end: the generation of the slot is another one, and even");
+	   "3.5 end: the generation of the slot changes and is even");
 	ok(trace_poll(fd, 60000) & POLLHUP, "3.9 poll: a trace that has ended has POLLHUP");
 	memset((char *)get_buffer(&self, slot, 0), 0xff, 2 * PERFTRACE_RECORDS);
 	is(trace_drain(fd, self.attach.key, &stats), 1,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Helpers for tests of user tracing: ioctls of /dev/perftrace, a writer that replaces the library,
+ * Helpers for tests of user tracing: ioctls of /dev/perftrace, a writer that replaces libperftrace,
  * and a reader that checks each record.
  *
  * The writer is one thread on one CPU, so it needs no restartable sequence: plain stores are
@@ -70,8 +70,8 @@ static int try_attach(int fd, __u32 flags, struct perftrace_attach *attach)
 }
 
 /*
- * Maps the control pages and the buffers, over the mappings of @to if that is not NULL. Returns
- * false on failure.
+ * Maps the control pages and the buffers, in place of the mappings of @to if @to is not NULL.
+ * Returns false on failure.
  */
 static bool traced_try_map(struct traced_process *t, const struct traced_process *to)
 {
@@ -190,7 +190,10 @@ static __u64 ticks_now(void)
 	return __builtin_ia32_rdtsc();
 }
 
-/* Commits what was written. The release store orders the earlier stores before it. */
+/*
+ * Stores the head, which commits the records before it. The release store orders the stores of the
+ * records before the store of the head.
+ */
 static void store_head(struct perftrace_buffer *b, __u64 head)
 {
 	__atomic_store_n(&b->head, head, __ATOMIC_RELEASE);
@@ -220,7 +223,10 @@ static void write_backward(struct perftrace_buffer *b, __u64 ring, const void *r
 	char *records = (char *)b + PERFTRACE_RECORDS;
 	__u64 head = b->head, left = head & (ring - 1), pad = 0;
 
-	/* With the head at the beginning of the ring, the record ends at the end of the ring. */
+	/*
+	 * If the head is at the beginning of the ring (left is 0), the record ends at the end of
+	 * the ring and needs no pad.
+	 */
 	if (left && left < bytes)
 		pad = left;
 	b->reserve = head - pad - bytes;

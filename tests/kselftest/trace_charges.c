@@ -58,8 +58,8 @@ static void attach_often(void)
 }
 
 /*
- * Attaches this process 100 times. Each time the process removes its mappings, which ends the
- * traced process, and keeps the file.
+ * Attaches this process 100 times. Each time, the process keeps the file and removes its mappings,
+ * which ends the traced process.
  */
 static void attach_and_end_often(void)
 {

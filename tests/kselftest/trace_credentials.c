@@ -55,8 +55,8 @@ static void do_step(const struct traced_process *t, int marker)
 		break;
 	case STEP_CHANGE_GID:
 		/*
-		 * The process changes its credentials. After this change, the process is as
-		 * dumpable as before.
+		 * Changes the credentials of the process. PR_SET_DUMPABLE then makes the process
+		 * as dumpable as before.
 		 */
 		if (setresgid(OTHER_USER, OTHER_USER, OTHER_USER))
 			_exit(93);
@@ -246,8 +246,8 @@ static void test_new_credentials(void)
 
 /*
  * Makes the target execute another program. If @undumpable is set, the target becomes undumpable
- * before. Returns bit 0 if an event of the first program is read, and bit 1 if the process is
- * denied to the reader.
+ * before the exec. Returns bit 0 if an event of the first program is read, and bit 1 if the
+ * process is denied to the reader.
  */
 static int exec_in_trace(bool undumpable)
 {

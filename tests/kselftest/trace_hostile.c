@@ -221,10 +221,10 @@ static void test_filters(void)
 	__u32 at;
 
 	fd = with_filter(&f, sizeof(f), &at);
-	ok(fd >= 0, "3.10 filter: a valid one is accepted");
+	ok(fd >= 0, "3.10 filter: a valid filter is accepted");
 	ok(self.control->slots[at].flags & PERFTRACE_FILTERED &&
 	   !memcmp(self.filters + at * 4096UL, &f, sizeof(f)),
-	   "3.10 filter: processes see the one that was passed");
+	   "3.10 filter: processes see the filter that was passed");
 	close(fd);
 	f.step.op = PERFTRACE_OP;
 	is(with_filter(&f, sizeof(f), &at), -EINVAL, "3.10 filter: an unknown operation is EINVAL");
@@ -247,7 +247,7 @@ static void test_filters(void)
 	wrong += with_filter(page, sizeof(page), &at) >= 0;
 	wrong += with_filter(page, ~0U, &at) >= 0;
 	wrong += with_filter(BAD, sizeof(f), &at) != -EFAULT;
-	is(wrong, 0, "3.10 filter: bad ones are refused");
+	is(wrong, 0, "3.10 filter: invalid filters are refused");
 }
 
 static void test_traces(void)
@@ -418,7 +418,10 @@ static void test_corrupt_buffers(__u32 flags)
 	}
 }
 
-/* Tests that a process's count of lost events counts only as far as such losses are possible. */
+/*
+ * Tests that the kernel uses a process's count of lost events only as far as such losses are
+ * possible.
+ */
 static void test_impossible_losses(void)
 {
 	static const __u64 counts[] = { 1ULL << 63, 3, ~0ULL };

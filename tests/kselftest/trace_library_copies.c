@@ -4,7 +4,7 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Tests one process with several copies of the library. Each copy attaches by a separate file, and
+ * Tests one process with several copies of libperftrace. Each copy attaches by a separate file, and
  * all copies are the same traced process.
  */
 #include "trace.h"
@@ -78,7 +78,7 @@ static void test_copies(void)
 		close(third.fd);
 	}
 	is(refused, 0, "3.1 files in turn: 200 attach to the existing mappings");
-	is(processes(fd), 1, "3.8 files in turn: they are one process");
+	is(processes(fd), 1, "3.8 files in turn: all are one traced process");
 	attach_second(&first, &third);
 	munmap((void *)first.control, PERFTRACE_READ_BYTES / 2);
 	close(third.fd);
@@ -149,7 +149,7 @@ static void test_thread_data(void)
 	close(fds[MAX_COPIES]);
 	fds[MAX_COPIES] = attach_copy(MAX_COPIES);
 	is(copies_marked_by_vfork(), 1 | 4 | 8 | 1 << MAX_COPIES,
-	   "9.4 copies: a new one takes the place of one that is closed");
+	   "9.4 copies: a new copy takes the place of one that is closed");
 	for (int i = 0; i <= MAX_COPIES; i++)
 		if (i != 1)
 			close(fds[i]);

@@ -134,7 +134,7 @@ static void test_lost_after_last_event(void)
 	while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 		usleep(100);
 	trace_drain(fd, 0, &stats);
-	is(stats.events, 1, "3.3 late losses: all events of the buffer are read before");
+	is(stats.events, 1, "3.3 late losses: all events of the buffer are read before the losses");
 	if (write(start[1], "x", 1) != 1)
 		bail("pipe");
 	waitpid(pid, &status, 0);
@@ -184,8 +184,8 @@ static void test_ended(void)
 }
 
 /*
- * Tests a process in two traces. Each trace forgets the process when a reader of that trace starts
- * again.
+ * Tests a process that two traces select. Each trace forgets the process when a reader of that
+ * trace starts to read from the beginning again.
  */
 static void test_two_traces(void)
 {
@@ -205,9 +205,9 @@ static void test_two_traces(void)
 	trace_drain(fds[0], 0, &(struct event_stats) { 0 });
 	trace_drain(fds[0], 0, &(struct event_stats) { 0 });
 	is(trace_ioctl(fds[0], PERFTRACE_PROCESS, &p), -ENOENT,
-	   "3.8 process in two traces: the trace whose reader started again has forgotten it");
+	   "3.8 process in two traces: a trace whose reader starts again forgets the process");
 	is(trace_ioctl(fds[1], PERFTRACE_PROCESS, &p), 0,
-	   "3.8 process in two traces: the other trace still has it");
+	   "3.8 process in two traces: the other trace still has the process");
 	close(fds[0]);
 	close(fds[1]);
 }
@@ -268,7 +268,7 @@ static void test_fork(const char *how, bool keep)
 		     madvise((void *)t.control, PERFTRACE_READ_BYTES, MADV_KEEPONFORK)))
 		bail("MADV_KEEPONFORK");
 	is(in_child(_exit(check_forked_child(&t, slot, marker))), 0,
-	   "3.1 %sfork: a child is a process of its own at its first access", how);
+	   "3.1 %sfork: a child is a separate traced process from its first access on", how);
 	write_number(&t, slot, 0, marker, 1);
 	while (!trace_read_next(fd, &r))
 		count_records(r.key == t.attach.key ? &own : &theirs, read_buffer, r.bytes, 1, 0);
@@ -312,8 +312,8 @@ static void test_parent_ended(void)
 }
 
 /*
- * Tests a child of clone() that is called directly, not by the C library. The child has no files
- * and no path to the device.
+ * Tests a child of a clone() call that the program makes directly, not through the C library. The
+ * child has no files and no path to the device.
  */
 static void test_bare_clone(void)
 {

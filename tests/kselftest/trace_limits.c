@@ -4,8 +4,9 @@
  * worlds: stock
  * timeout: 300
  *
- * Tests the limits of traced processes, of one user and of all users, and of the ended processes
- * that a trace keeps: at each limit, and one beyond it.
+ * Tests the limits of the number of traced processes (of one user and of all users), and of the
+ * ended processes that a trace keeps. Each limit is tested with the last value that is accepted
+ * and with the next one.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -128,7 +129,8 @@ static void test_ended_charged_to_owner(void)
 	   "9.4 root's trace keeps as many ended processes as a quarter of max_traced (%llu)",
 	   info.nr_processes);
 	one = start_traced(USER);
-	is(shared->result, 0, "9.4 kept processes do not count for the user who ran them");
+	is(shared->result, 0,
+	   "9.4 ended processes that a trace keeps do not count for the user who ran them");
 	kill_child(one);
 	is(run_traced_user(slot), 0, "9.4 root's trace: one process more writes an event and ends");
 	info = trace_info(fd);

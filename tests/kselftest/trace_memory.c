@@ -4,8 +4,8 @@
  * guest: probes
  * timeout: 200
  *
- * Tests the memory of user tracing. The memory of ended processes is limited, and PERFTRACE_INFO
- * shows it. The memory of a user is limited, and charged to this user.
+ * Tests the memory of user tracing. The memory that a trace keeps for ended processes is limited,
+ * and PERFTRACE_INFO shows the amount. The memory of a user is limited, and charged to this user.
  */
 #include "memory.h"
 #include "trace.h"

@@ -4,9 +4,9 @@
  * guest: probes
  * timeout: 120
  *
- * Limits of user tracing, in a table: a value at the limit is accepted, and the next one is
- * refused. The test trace_hostile tests the number of markers of a process, and trace_memory tests
- * the limits of memory.
+ * Tests the limits of user tracing in table[]: a value at a limit is accepted, and the next value
+ * beyond the limit is refused. The test trace_hostile tests the number of markers of a process,
+ * and trace_memory tests the limits of memory.
  */
 #include "trace.h"
 #include <grp.h>

@@ -134,8 +134,8 @@ static void test_slot_reuse(void)
 		int slot, fd;
 
 		/*
-		 * The number is read before the trace begins, because a writer that has filled its
-		 * buffer writes no more events.
+		 * Reads the writer's number of events before the trace begins, because a writer
+		 * that has filled its buffer writes no more events.
 		 */
 		last = shared->written[i % WRITERS];
 		fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096, &slot);
@@ -156,7 +156,7 @@ static void test_slot_reuse(void)
 	 * the check and the store.
 	 */
 	ok(good >= rounds - gate_or_long(1, rounds / 100),
-	   "3.5 slots in turn: no trace has an event of one before it (%d of %d)", good, rounds);
+	   "3.5 slots in turn: no trace has an event of an earlier trace (%d of %d)", good, rounds);
 	ok(empty < rounds / 2 && events > (__u64)rounds,
 	   "3.11 slots in turn: the writers are reached (%llu events, %d traces without)",
 	   events, empty);

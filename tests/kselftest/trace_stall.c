@@ -122,7 +122,7 @@ static unsigned long create_us(void)
 }
 
 /*
- * Returns the shortest of five times to create such a trace with slow globs, because a busy host
+ * Creates a trace with slow globs five times and returns the shortest time, because a busy host
  * does not run the caller all of the time.
  */
 static unsigned long slow_create_us(void)
@@ -229,10 +229,10 @@ static void test_many_processes(void)
 	__atomic_store_n(&calls_end, true, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
 	ok(min[0] < MAX_WAITED,
-	   "9.2 large trace: others wait for a part of the time of its pause (%lu %%)",
+	   "9.2 large trace: others wait for only a part of the time of its pause (%lu %%)",
 	   min[0]);
 	ok(min[1] < MAX_WAITED,
-	   "9.2 large trace: others wait for a part of the time of its end (%lu %%)",
+	   "9.2 large trace: others wait for only a part of the time of its end (%lu %%)",
 	   min[1]);
 	kill(first, SIGKILL);
 	waitpid(first, NULL, 0);

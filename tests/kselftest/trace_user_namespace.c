@@ -16,8 +16,8 @@
 #define OTHER_USER	1002
 
 /*
- * Maximum number of traces of one user without CAP_PERFMON: current ones, and current and ended
- * ones.
+ * Maximum numbers of traces of one user without CAP_PERFMON: of current traces, and of current and
+ * ended traces together.
  */
 #define MAX_TRACES	8
 #define MAX_HELD	32

@@ -132,8 +132,8 @@ static int read_writers(int fd, __u32 first, __u32 nr, int *wrong)
 }
 
 /*
- * Collects the results of user @user. Meanwhile a writer of user 1001 and a writer of user 1002 are
- * running, and root has a trace named "roots".
+ * Collects the results of user @user. During the call a writer of user 1001 and a writer of user
+ * 1002 are running, and root has a trace named "roots".
  */
 static void as_user(struct answers *a, int user, int capability)
 {

@@ -134,7 +134,7 @@ OPERATION(group_1, GROUP(ADD(a)))
 OPERATION(group_2, GROUP(ADD(a); ADD(b)))
 OPERATION(group_4, GROUP(ADD(a); ADD(b); ADD(c); ADD(d)))
 OPERATION(group_8, GROUP(ADD(a); ADD(b); ADD(c); ADD(d); ADD(e); ADD(f); ADD(g); ADD(h)))
-/* Counters of the kernel for the same purpose, which user space cannot read. */
+/* Updates of the kernel's own kinds of counters, which user space cannot read. */
 OPERATION(percpu_counter_add, percpu_counter_add(&percpu_ctr, r.delta))
 OPERATION(atomic64_add, atomic64_add(r.delta, &atomic_ctr))
 
@@ -348,8 +348,8 @@ static int bench_timers_show(struct seq_file *m, void *unused)
 }
 
 /*
- * Takes one interrupt, with its vector unused otherwise. Interrupts are off before and after this
- * function.
+ * Makes this CPU send itself one interrupt, whose vector is otherwise unused, and take it.
+ * Interrupts are off before and after this function.
  */
 static __always_inline void interrupt(void)
 {

@@ -4,9 +4,9 @@
 
 #[path = "../../include/linux/perfcounters.rs"]
 mod perfcounters;
-use engine::ring::{Page, Shared, Writer};
-use engine::sync::Word;
 use perfcounters::{Counter, Group};
+use protocols::ring::{Page, Shared, Writer};
+use protocols::sync::Word;
 
 /// Repeats its argument four times, like `REPEAT_4` of bench_main.c.
 macro_rules! repeat_4 {

@@ -88,8 +88,8 @@ static bool called_by_project(void)
 }
 
 /*
- * The allocator that slow_alloc() calls, and NULL outside of slow_alloc(). Only the process "slow"
- * uses it, which has one thread.
+ * The allocator that slow_alloc() calls, and NULL outside of slow_alloc(). Only the process "slow",
+ * which has one thread, uses this variable.
  */
 static void *(*delayed)(const void *old, size_t size, unsigned long align, gfp_t flags, int node);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * late_exit: a kernel thread on CPU 1 that exits while accounting, on CPU 0, gives it its record.
+ * late_exit: runs a kernel thread on CPU 1 that exits while accounting, on CPU 0, adds the
+ * thread's record.
  *
  * The order of events, which kprobes enforce:
  *
@@ -9,7 +10,8 @@
  *	CPU 0: accounting continues, and begins its next pass over the tasks
  *	CPU 1: the last switch of the thread
  *
- * The parameter "passed" is 1 after all four. A wait that is too long gives up, with "passed" 0.
+ * The parameter "passed" is 1 after all four steps. If a wait takes longer than 15 s, the module
+ * continues and "passed" stays 0.
  */
 #include <linux/completion.h>
 #include <linux/delay.h>
@@ -33,7 +35,7 @@ static bool asked, answered, at_end, next_pass;
 /* Waits for @flag for 15 s at most, with interrupts off as in any handler of a kprobe. */
 static bool spin_for(bool *flag)
 {
-	/* Pairs with the releases of the tasks that set the flags. */
+	/* Pairs with the smp_store_release() calls that set the flags. */
 	for (int ms = 0; ms < 15000 && !smp_load_acquire(flag); ms++)
 		mdelay(1);
 	return READ_ONCE(*flag);

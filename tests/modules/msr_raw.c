@@ -55,7 +55,7 @@ static void __iomem *lapic;
 static DEFINE_MUTEX(script_lock);
 
 /*
- * The code of the loop of "run"; the number of its rounds; the number of NMIs; the number of
+ * The step "run": the code of its loop, the number of rounds, the number of NMIs, and the number of
  * instructions that were complete at each NMI.
  */
 extern const char msr_raw_loop[], msr_raw_loop_end[];

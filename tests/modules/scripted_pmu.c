@@ -2,14 +2,14 @@
 /*
  * scripted_pmu: a PMU description that misbehaves on command, for tests.
  *
- * The registers are set when the module is loaded: the parameter "edit" changes the valid
- * description below before it is registered. insmod returns the result of perfmon_pmu_register().
+ * The parameter "edit" is read when the module is loaded: it changes the valid description below
+ * before init registers the description. insmod returns the result of perfmon_pmu_register().
  * Edits are separated by semicolons:
  *
  *	pmu FIELD VALUE		pmc ROW FIELD VALUE	pmd ROW FIELD VALUE
  *	null			registers NULL
  *
- * The other parameters control the callbacks, and can be written at any time.
+ * The parameters other than "edit" control the callbacks, and can be written at any time.
  */
 #include <linux/delay.h>
 #include <linux/hash.h>

@@ -138,9 +138,9 @@ static int run_in_nmi(struct command *c)
 }
 
 /*
- * Executes the command in the task and compares its time with that of REFERENCE updates that
- * follow. The result is the ratio of both times in thousandths, which does not depend on how busy
- * the machine is.
+ * Executes the command in the task and compares the time of the command with the time of REFERENCE
+ * updates after it. The result is the ratio of both times in thousandths, which does not depend on
+ * how busy the machine is.
  */
 #define REFERENCE	500
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Nested updates by tasks, by a timer interrupt, by NMIs and by a kprobe, on every CPU at the same
- * time, each in the middle of updates of the others. test_driver.c includes this file.
+ * Makes nested updates by tasks, by a timer interrupt, by NMIs and by a kprobe, on every CPU at the
+ * same time. Each source updates in the middle of updates of the other sources. test_driver.c
+ * includes this file.
  *
  *	task           begin . a . PROBE_POINT . NMI to this CPU . b . end
  *	timer (hard)   begin . a . PROBE_POINT . NMI to this CPU . b . end, NMI to another CPU
@@ -67,7 +68,8 @@ static int nesting_kprobe_hit(struct kprobe *p, struct pt_regs *regs)
 static struct kprobe nesting_kprobe = { .pre_handler = nesting_kprobe_hit };
 
 /*
- * Set by the first "nesting_start". From then on, the handler claims NMIs as sent by this driver.
+ * Set by the first "nesting_start". After the first "nesting_start", the handler claims NMIs as
+ * sent by this driver.
  */
 static bool nesting_claims_nmis;
 static DEFINE_PER_CPU(int, nmis_sent);

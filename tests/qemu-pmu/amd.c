@@ -115,8 +115,9 @@ static void amd_write(X86PMU *pmu, const X86PMURegister *r, uint64_t value)
 }
 
 /*
- * Returns whether the counter counts. If its host or guest bit is set, it counts
- * only with the host bit set and SVM enabled.
+ * Returns whether the counter counts. If the host bit or the guest bit of
+ * @select is set, the counter counts only if the host bit is set and SVM is
+ * enabled.
  */
 static bool counts_here(const X86PMU *pmu, uint64_t select)
 {

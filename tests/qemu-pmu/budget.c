@@ -55,7 +55,10 @@ void insn_budget_gen_check(DisasContextBase *db, uint32_t cflags)
     }
     db->budget_left = tcg_temp_new_i64();
     tcg_gen_ld_i64(db->budget_left, tcg_env, BUDGET_OFFSET);
-    /* The number is not known yet; insn_budget_gen_end() fills it in. */
+    /*
+     * The block's length is not known yet; insn_budget_gen_end() stores it
+     * here.
+     */
     tcg_gen_sub_i64(db->budget_left, db->budget_left, tcg_constant_i64(0));
     db->budget_op = tcg_last_op();
     /* A block without a check for exit requests always runs. */

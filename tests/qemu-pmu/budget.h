@@ -24,15 +24,22 @@ void insn_budget_enable(CPUState *cpu);
 
 /*
  * Returns the number of instructions that have retired since the last call.
- * @running of those subtracted from the budget have not retired yet: 1 in a
- * helper of the block's last instruction, if that is not to be counted.
+ * @running is the number of instructions that were subtracted from the budget and
+ * have not retired yet. @running is 1 in a helper of the block's last instruction
+ * if that instruction must not be counted.
  */
 int64_t insn_budget_retired(CPUState *cpu, int running);
 
-/* After insn_budget_retired(): calls back when @insns more have retired. */
+/*
+ * To be called after insn_budget_retired(): requests a call of insn_budget_spent()
+ * after @insns more instructions.
+ */
 void insn_budget_set(CPUState *cpu, int64_t insns, int running);
 
-/* Returns instructions that did not retire: they faulted, or are executed again. */
+/*
+ * Adds @insns to the budget: instructions that did not retire, because they faulted
+ * or are executed again.
+ */
 static inline void insn_budget_refund(CPUState *cpu, int insns)
 {
     cpu->neg.insn_budget += insns;
@@ -50,13 +57,16 @@ static inline bool insn_budget_is_spent(CPUState *cpu)
 bool insn_budget_shorten(CPUState *cpu, const TranslationBlock *tb);
 
 /*
- * Generate the code of a block: the check of the budget, the subtraction and,
- * once it is known, the number of instructions.
+ * Generate the code of a block: the check of the budget, the subtraction and, once
+ * the number of instructions is known, that number.
  */
 void insn_budget_gen_check(DisasContextBase *db, uint32_t cflags);
 void insn_budget_gen_take(DisasContextBase *db, uint32_t cflags);
 void insn_budget_gen_end(DisasContextBase *db, uint32_t cflags);
-/* Generates the code that returns 1, for an instruction that is executed again. */
+/*
+ * Generates code that adds 1 to the budget, for an instruction that is executed
+ * again.
+ */
 void insn_budget_gen_refund(DisasContextBase *db);
 
 #endif

@@ -12,10 +12,10 @@ LOG=$CACHE/logs/qemu-pmu.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# The version that hooks.patch is made for. If the archive only has another one, that one is
-# tried, after a warning.
+# The version that hooks.patch is made for. If the archive has only other versions, they are tried
+# after a warning.
 PINNED=10.0.13
-# Increase this when a change below changes the result.
+# Increase this number when a change below changes the program that is built.
 RECIPE=2
 here=$TOP/tests/qemu-pmu
 dir=$CACHE/qemu-pmu
@@ -37,7 +37,7 @@ offered() {
 			print index(v, pinned) == 1 ? 0 : 1, NR, $0 }' | sort -k1,1n -k2,2nr | cut -d' ' -f3
 }
 
-# Unpacks and patches the source of a version into $work/source.
+# Unpacks the source of a version of QEMU to $work/source, and patches the source.
 source_of() { # source_of VERSION
 	remove "$work"
 	mkdir -p "$downloads" "$work"
@@ -46,7 +46,8 @@ source_of() { # source_of VERSION
 		# shellcheck disable=SC2016
 		quietly "download QEMU $1" "$LOG" inside sh -ec 'cd "$0" && apt-get source -q --download-only -o APT::Sandbox::User=root "qemu=$1"' "$downloads" "$1" || {
 			rm -f "$downloads"/*
-			# The archive lists it, so a failed download is an error of this run.
+			# The archive lists this version, so a failed download is an error of this
+			# run.
 			explain "download QEMU $1"
 		}
 	fi
@@ -83,7 +84,8 @@ fetch() {
 
 compile() {
 	mkdir -p "$work/build" "$dir/ccache"
-	# Leaves out what the guests do not use. Firmware comes from Debian's packages.
+	# Leaves out the parts of QEMU that the guests do not use. Firmware comes from Debian's
+	# packages.
 	# shellcheck disable=SC2016
 	stage "configure QEMU" inside sh -ec 'cd "$0" && CC="ccache gcc-14" CCACHE_DIR=$1 exec ../source/configure \
 		--target-list=x86_64-softmmu --without-default-features --without-default-devices --with-devices-x86_64=pmu \
@@ -105,7 +107,7 @@ set_up base
 want=$(made_from | short_hash)
 program=$dir/emulator-$want/qemu-system-x86_64
 [ -x "$program" ] || {
-	# Within a test run, report only once that it cannot be built.
+	# Within a test run, report only once that the emulator cannot be built.
 	if [ -n "${TEST_RUN:-}" ] && stamped qemu-pmu-cannot "$want $TEST_RUN"; then exit 3; fi
 	lock "$dir/lock" "the emulator"
 	[ -x "$program" ] || {

@@ -1,7 +1,7 @@
 /*
- * The counters of the emulated PMU. They follow the instructions that retire
- * and compute how many instructions remain until the next overflow. Vendors
- * differ in registers only (intel.c, amd.c).
+ * The counters of the emulated PMU. The counters follow the instructions that retire
+ * and compute how many instructions remain until the next overflow. Vendors differ
+ * in registers only (intel.c, amd.c).
  *
  * A read does not count the reading instruction. The instruction that writes a
  * register is counted with the configuration before the write.
@@ -103,7 +103,10 @@ void x86_pmu_configure(X86PMU *pmu)
     x86_pmu_ended(pmu, before & ~(pmu->enabled[0] | pmu->enabled[1]));
 }
 
-/* Finds a register. Returns DONE if the PMU has it, otherwise the result of an access. */
+/*
+ * Finds the register of an MSR. Returns X86_PMU_DONE if the PMU has the register,
+ * otherwise the result of an access to the MSR.
+ */
 static X86PMUAccess find(X86PMU *pmu, uint32_t msr, X86PMURegister *r)
 {
     if (!pmu) {

@@ -1,9 +1,9 @@
 /*
  * The events of the emulated PMU.
  *
- * They are synthetic: a fixed number per number of instructions, so that a test
- * knows every count in advance. Documentation/emulated-pmu.md has the same
- * table, and tests/host/pmu_events.sh compares the two.
+ * The events are synthetic: each one occurs at a fixed rate per instruction, so
+ * that a test knows every count in advance. Documentation/emulated-pmu.md has
+ * the same table, and tests/host/pmu_events.sh compares the two.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */

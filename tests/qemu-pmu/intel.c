@@ -138,7 +138,7 @@ static X86PMURegister intel_find(const X86PMU *pmu, uint32_t msr)
         r.readonly = true;
         break;
     case MSR_DEBUGCTL:
-        /* Only the PMU's bit of this register is kept. */
+        /* The emulator keeps only the PMU's bit of this register. */
         r.kind = config->version < 2 ? NONE : DEBUGCTL;
         break;
     }

@@ -1,7 +1,7 @@
 /*
- * From a counter's overflow to the processor's interrupt. Faults can be injected
- * on the way: skid, and interrupts that are late, merged, delivered twice or
- * without a cause.
+ * Raises the processor's interrupt for an overflow of a counter. Faults can be
+ * injected: skid, and interrupts that are late, merged, delivered twice or
+ * delivered without a cause.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -16,9 +16,9 @@ static bool nth(uint64_t n, uint32_t every)
 }
 
 /*
- * Instructions until an interrupt is delivered a second time, alternately: while
- * its handler still runs, so that the processor holds the NMI until the handler
- * ends; and after that.
+ * Numbers of instructions until an interrupt is delivered a second time. The two
+ * numbers alternate. After the first, the handler still runs, so that the processor
+ * holds the NMI until the handler ends. After the second, the handler has ended.
  */
 #define ECHO_WITHIN 50
 #define ECHO_AFTER  20000
@@ -99,7 +99,10 @@ void x86_pmu_elapse(X86PMU *pmu, int64_t insns)
             BQL_LOCK_GUARD();
 
             pmu->spurious_due = pmu->config.spurious;
-            /* Only once the LVTPC entry is set to NMI, so that a handler exists. */
+            /*
+             * Raised only if the LVTPC entry is set to NMI, so that a handler
+             * exists.
+             */
             if (apic_pmi_is_nmi(pmu->cpu->apic_state)) {
                 cpu_interrupt(CPU(pmu->cpu), CPU_INTERRUPT_NMI);
             }

@@ -58,7 +58,7 @@ void x86_pmu_reset(CPUX86State *env);
 void x86_pmu_cpuid(CPUX86State *env, uint32_t leaf, uint32_t *eax,
                    uint32_t *ebx, uint32_t *ecx, uint32_t *edx);
 
-/* Called in a helper of the last instruction of its block. */
+/* Must be called in a helper of the last instruction of its block. */
 X86PMUAccess x86_pmu_rdmsr(CPUX86State *env, uint32_t msr, uint64_t *value);
 X86PMUAccess x86_pmu_wrmsr(CPUX86State *env, uint32_t msr, uint64_t value);
 bool x86_pmu_rdpmc(CPUX86State *env, uint32_t select, uint64_t *value);

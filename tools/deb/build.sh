@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Builds Debian packages for the stock kernel, in deb/packages of this clone's cache (make deb).
-# debhelper packs the files that make install installs. The tools, libraries and modules in the
-# packages are those that the tests run, but stripped.
+# debhelper packs the files that `make install` installs. The packages contain the tools, libraries
+# and modules that the tests run, after stripping.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
@@ -29,8 +29,8 @@ inputs() {
 	done
 }
 
-# stage_source: makes the source package. The package has the directory debian/ with all names
-# filled in, the built files, and the sources for the package perfcounters-dkms.
+# stage_source: makes the source package. The source package consists of the directory debian/ with
+# all @NAMES@ replaced, the built files, and the sources for the package perfcounters-dkms.
 stage_source() {
 	local version series sources kernels
 	# The series of the stock kernel comes first, then the other supported series.
@@ -54,7 +54,7 @@ stage_source() {
 	cp "$here/modules" "$here/sign" "$source/"
 	DESTDIR=$source/built PREFIX=/usr LIBDIR=lib/x86_64-linux-gnu MODULES_DIR=usr/lib/modules "$TOP/tools/rig/install.sh" >>"$log" 2>&1
 	cp -r "$TOP"/{Kbuild,src,include,LICENSE,tools/rig/tree.sh} "$here/dkms/build" "$source/dkms/"
-	# The list of modules that DKMS installs, with their directories, is made from the list of
+	# Make the list of modules that DKMS installs, with their directories, from the list of
 	# built modules.
 	{
 		KERNELS=$kernels awk '{ at = index($0, "#KERNELS#") }

@@ -4,8 +4,8 @@
 # Makes the disk of the guest `deb`, a file system image, and prints its path. The disk has a Debian
 # with systemd and the packages in tests/vm/deb.packages. On this Debian apt has installed the
 # packages of perfcounters, and programs were compiled with these packages. The disk is made in two
-# steps, and a step is repeated when its inputs change. The first step installs the Debian, which
-# all clones share; the second step installs the packages.
+# steps, and a step is repeated when its inputs change. The first step installs Debian, for all
+# clones. The second step installs the packages of perfcounters.
 # Usage: disk.sh [base]    base: does only the first step
 
 # shellcheck source=tools/rig/lib.sh
@@ -23,9 +23,9 @@ root=$CLONE/deb/root
 disk=$CLONE/deb/disk
 packages=$CLONE/deb/packages
 
-# debian_base: installs the Debian of the first step. Kernel modules for hardware that no emulated
-# machine has are left out, because depmod reads all modules, which is slow under emulation.
-# Documentation is left out except for manual pages.
+# debian_base: installs the Debian of the first step. Leaves out kernel modules for hardware that no
+# emulated machine has, because depmod reads all modules, which is slow under emulation. Leaves out
+# documentation except for manual pages.
 debian_base() {
 	[ ! -e "$base/.whole" ] || return 0
 	lock "$base.lock" "the Debian of the guest deb"
@@ -43,8 +43,8 @@ debian_base() {
 	outdated "$base"
 }
 
-# installed: installs the packages of perfcounters and compiles programs, as a user does. The files,
-# groups and modules.dep that existed before are kept as lists in /examples.
+# installed: installs the packages of perfcounters and compiles programs, as a user does. Before
+# that, stores lists of the existing files and groups, and modules.dep, in /examples.
 installed() {
 	mkdir -p "$root"/{examples,packages}
 	cp "$packages"/perfcounters_*.deb "$packages"/perfcounters-modules-*.deb "$packages"/lib*-dev_*.deb "$root/packages/"
@@ -68,9 +68,8 @@ make_disk() {
 	remove "$root"
 	cp -a --reflink=auto "$base" "$root"
 	installed
-	# Makes mount points, removes files that the guest never reads, and makes a file system of
-	# the other files. The file machine-id keeps systemd from asking the questions of a first
-	# boot.
+	# Make mount points, remove files that the guest never reads, and make a file system of the
+	# other files. The file machine-id keeps systemd from asking the questions of a first boot.
 	# shellcheck disable=SC2016
 	stage "file system of the guest deb" inside sh -ec 'cd "$0"
 		echo 0123456789abcdef0123456789abcdef >etc/machine-id

@@ -4,9 +4,10 @@
 # Tests the package perfcounters-dkms in a separate Debian, for tests/host/packages.sh: apt installs
 # the package with its dependencies and the stock kernel's headers, DKMS builds the modules, and apt
 # purges the package. Prints the path of the directory with the results: results, modules, make.log.
-# If the inputs have not changed since the last test, its results are used again. The dependencies
-# of the package stay installed between two tests. The directory /var/cache/perfcounters is kept as
-# well: dkms/build itself decides whether it can use a kernel tree in it.
+# If the inputs have not changed since the last test, the script uses the results of that test
+# again. The dependencies of the package stay installed between two tests. The directory
+# /var/cache/perfcounters stays as well: dkms/build decides whether it can use a kernel tree in the
+# directory.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
@@ -47,8 +48,8 @@ look() {
 	stage "purge what was left" in_debian "$root" "" "
 		! dpkg -s perfcounters-dkms >/dev/null 2>&1 || apt-get purge -y -q perfcounters-dkms
 		rm -rf /var/lib/dkms/mok.* /var/lib/dkms/perfcounters /usr/src/perfcounters-*"
-	# in_root has created the mount point of the kernel trees, var/cache/perfcounters, which the
-	# purge must remove.
+	# Leave out the mount point of the kernel trees, var/cache/perfcounters: in_root has created
+	# it, and the purge must remove it.
 	list | grep -v '^\./var/cache/perfcounters' >"$out/before"
 	stage "apt install: DKMS builds (the longest stage, 4 minutes; 1 with its tree there)" in_root "
 		apt-get install -y -q --no-install-recommends /packages/perfcounters-dkms_*.deb"
@@ -72,8 +73,8 @@ look() {
 	cp "$root/usr/lib/modules/$RELEASE/updates/dkms"/*.ko* "$out/modules/"
 	# shellcheck disable=SC2016
 	inside sh -c 'xz -qd "$0"/*.xz 2>/dev/null; zstd -q --rm -d "$0"/*.zst 2>/dev/null; true' "$out/modules"
-	# The purge must not remove the shared kernel trees, so an empty directory takes their
-	# place.
+	# An empty directory takes the place of the kernel trees: the purge must not remove the
+	# trees, which other tests share.
 	stage "apt purge" in_debian "$root" "" "
 		mkdir -p /var/cache/perfcounters/$RELEASE
 		apt-get purge -y -q perfcounters-dkms"

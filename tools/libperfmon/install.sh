@@ -20,7 +20,8 @@ install -m 644 -t "$lib" "$built/libperfmon.a"
 install -D -m 644 -t "$dest/include/perfmon" "$here/include/perfmon/"*.h
 mkdir -p "$lib/pkgconfig" "$man"
 sed "s#@PREFIX@#$PREFIX#; s#@LIBDIR@#${LIBDIR:-lib}#" "$here/libperfmon.pc.in" >"$lib/pkgconfig/libperfmon.pc"
-# A page that describes several functions is installed under the name of each of them.
+# Install a page that describes several functions under the name of each of these
+# functions.
 for page in "$here"/man/*.3; do
 	name=${page##*/}
 	install -m 644 -t "$man" "$page"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sets the soname of the shared library. The linker flag `nodelete` keeps the library loaded after
-//! the last user of the library was unloaded, because threads may still run its code.
+//! Sets the soname of the shared library. Also sets the linker flag `nodelete`, which keeps the
+//! library loaded after the last user of the library was unloaded: threads may still run its code.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libperftrace.so.1,-z,nodelete");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Finds libpfm.a in the directories of the C compiler. The library is linked statically, because
-//! the tools also run on systems without shared libraries.
+//! the tools also run on systems that have no shared libraries.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ fn main() {
         .output()
         .map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned())
         .unwrap_or_default();
-    // If the compiler does not find the file, it prints the bare name.
+    // If the compiler does not find the file, it prints the name without a directory.
     match Path::new(&output).parent() {
         Some(directory) if directory.is_absolute() => {
             println!("cargo::rustc-link-search=native={}", directory.display());

@@ -3,21 +3,24 @@
 #
 # Builds the kernel modules and the user tools (make, make modules, make tools).
 #
-# Usage: build.sh [modules] [tools] [image]    (without an argument builds modules and tools)
+# Usage: build.sh [modules] [tools] [tests] [image]    (without an argument builds modules and tools)
 #   modules  the kernel modules
 #   tools    the programs of the workspace tools/, libperfmon and libperftrace
+#   tests    the programs of cargo test
 #   image    the guest's initramfs, for which modules and tools must be built already
 #
-# With WORLD=debug or WORLD=kcsan, modules or image are built for that debug kernel, which is built
-# first if it does not exist. With KDIR=DIR, the host's tools build the modules for the kernel tree
-# in DIR, and the user tools.
+# With WORLD=debug or WORLD=kcsan, modules and image are built for that debug kernel, which is
+# built first if it does not exist. With KDIR=DIR, the tool chain of the host builds the modules
+# for the kernel tree in DIR, and the user tools.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=tools/rig/file_times.sh
+. "$TOP/tools/rig/file_times.sh"
 world=${WORLD:-stock}
 
-# errors LOG: prints the compilers' errors in a log, each with the lines that follow it. If the log
-# has no such errors, prints its last 25 lines.
+# errors LOG: prints the compiler errors in a log, each with the lines that follow it. If the log
+# has no compiler error, prints the last 25 lines of the log.
 errors() {
 	local log=$1 shown
 	shown=$(grep -nE -A 12 '(^| )(fatal )?error(\[E[0-9]+\])?:|^ERROR: |modpost:.*(ERROR|error)|undefined reference|: No such file' "$log" | sed -E 's/^[0-9]+[:-]//' | head -n 60)
@@ -33,8 +36,8 @@ built() {
 	die "cannot build $1; the complete log is $2"
 }
 
-# Builds the modules for the kernel tree in KDIR with the host's tools. This needs neither the
-# chroot nor the stock kernel.
+# Builds the modules for the kernel tree in KDIR with the tool chain of the host. Needs neither
+# the chroot nor the stock kernel.
 modules_for_kdir() {
 	local kdir out release
 	# shellcheck disable=SC2153 # the user sets KDIR
@@ -58,10 +61,10 @@ modules() {
 	[ -n "${RUNNING:-}" ] || say "    modules: $KBUILD_OUT"
 }
 
-# Fills cargo's target directory of a new clone with a copy of the target directory of another
-# clone, because packages of the registry compile to the same results in every clone. Results of
-# this project's own packages are deleted from the copy: cargo compares only file times and would
-# use results of the other clone's sources.
+# Fills cargo's target directory of a new clone with a copy of another clone's target directory,
+# because packages of the registry compile to the same results in every clone. Deletes the results
+# of this project's own packages from the copy: cargo compares only file times, and would use
+# results that were built from the other clone's sources.
 begin_target() {
 	local other name lock
 	[ ! -e "$TARGET" ] || return 0
@@ -102,6 +105,15 @@ tools() {
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace --target x86_64-unknown-linux-gnu
 }
 
+# Builds what cargo test runs, with the flags of job.sh.
+tests() {
+	set_up base
+	lock "$TARGET.lock" "the tools"
+	begin_target
+	built "tests" "$LOGS/tests.log" inside env "CARGO_TARGET_DIR=$TARGET" ${CI:+CARGO_INCREMENTAL=0} \
+		cargo test --manifest-path "$TOP/tools/Cargo.toml" --workspace --no-run --locked
+}
+
 image() {
 	local log=$LOGS/image.$world.log
 	enter_world "$world"
@@ -116,6 +128,7 @@ image() {
 }
 
 [ $# -gt 0 ] || set -- modules tools
+restore_times
 for what; do
 	case ${KDIR:+own-}$what in
 	own-modules) modules_for_kdir ;;
@@ -126,7 +139,7 @@ for what; do
 		built "libraries" "$LOGS/libraries.log" env "CARGO_TARGET_DIR=$CLONE/target" \
 			cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace
 		;;
-	modules | tools | image) "$what" ;;
-	*) die "build.sh: cannot build '$what'; it builds modules and tools and, without KDIR=, image" ;;
+	modules | tools | tests | image) "$what" ;;
+	*) die "build.sh: cannot build '$what'; it builds modules and tools and, without KDIR=, tests and image" ;;
 	esac
 done

@@ -2,10 +2,10 @@
 #
 # Converts the output of cargo test to KTAP. The variable paths names a file to which a line
 # "NAME<tab>PATH" is written for each failed test, with the path that cargo test --exact expects. If
-# the variable is empty, no file is written.
+# paths is empty, no file is written.
 
-# Returns the name of a test in the report. The test function r0_10_same_name has the name "0.10
-# same name". The names of other tests consist of the crate and the path of the test; the name of a
+# Returns the name of a test in the report. For the test function r0_10_same_name the name is "0.10
+# same name". For other tests the name consists of the crate and the path of the test. The name of a
 # doc test has no line number.
 function title(crate, path,    n, parts, i, out, last) {
 	if (path ~ / - /) {

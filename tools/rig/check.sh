@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Checks formatting, lints, documentation, C style and shell style, and runs cargo test (make
-# check). Every checker is run, even if a previous checker has failed.
+# check). Runs every checker, even if a previous checker has failed.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,7 +13,7 @@ failed=()
 : >"$LOGS/check.log"
 
 # checker NAME COMMAND...: runs a checker and prints a line with its result. If the checker fails,
-# the end of its output is printed too, and the whole output is appended to check.log.
+# also prints the end of its output, and appends the whole output to check.log.
 checker() {
 	local name=$1 start=$SECONDS
 	shift
@@ -35,9 +35,9 @@ kernel_rustfmt() {
 	inside rustfmt --check --color never --edition 2021 --config-path "$TOP" $(in_tree -name '*.rs' ! -path './tools/*')
 }
 
-# Runs clippy by Kbuild, and fails if clippy warns; Kbuild alone does not fail then. Code that
-# clippy compiles is not inlined, so modpost may find undefined symbols. With KBUILD_MODPOST_WARN=1
-# modpost only warns about undefined symbols.
+# Runs clippy by Kbuild, and fails if clippy warns; Kbuild itself does not fail on warnings. clippy
+# does not inline the code that it compiles, so modpost may find undefined symbols. With
+# KBUILD_MODPOST_WARN=1 modpost warns about undefined symbols instead of failing.
 clippy_kernel() {
 	local out=$CLONE/build/clippy.$$ rc=0
 	mkdir -p "$out"
@@ -52,7 +52,7 @@ clippy_kernel() {
 # selects, as files and not as patches. An expression that begins with "(" selects user programs.
 # Some types of messages are ignored: this source tree has no MAINTAINERS, Rust functions are
 # exported from C, and uapi headers cannot use BIT(). If $tables is set, types of messages about
-# macros are ignored as well.
+# macros are ignored as well, and if $writable is set, the type about files that everyone may write.
 checkpatch() {
 	local ignore=FILE_PATH_CHANGES,SPDX_LICENSE_TAG,AVOID_EXTERNS,EXPORT_SYMBOL,BIT_MACRO files
 	local -a command=(inside "$KTREE/scripts/checkpatch.pl" --no-tree --strict --terse --no-summary --show-types)
@@ -62,7 +62,7 @@ checkpatch() {
 	# test names. perfmon2 defines types, <inttypes.h> has mixed-case macros, and some tests
 	# expect ENOSYS.
 	[ "$1" != "(" ] || ignore+=,PREFER_KERNEL_TYPES,LONG_LINE_STRING,EMBEDDED_FUNCTION_NAME,STRING_FRAGMENTS,VOLATILE,PREFER_DEFINED_ATTRIBUTE_MACRO,STRCPY,NEW_TYPEDEFS,ENOSYS,CAMELCASE
-	ignore+=${tables:+,COMPLEX_MACRO,MACRO_ARG_REUSE,MACRO_ARG_PRECEDENCE}
+	ignore+=${tables:+,COMPLEX_MACRO,MACRO_ARG_REUSE,MACRO_ARG_PRECEDENCE}${writable:+,EXPORTED_WORLD_WRITABLE}
 	local rc=0
 	# shellcheck disable=SC2086
 	"${command[@]}" --ignore "$ignore" -f $files || rc=$?
@@ -74,8 +74,8 @@ checkpatch() {
 shell_style() {
 	local files
 	files=$(in_tree -name '*.sh' ; echo ./tests/vm/init ./tests/vm/guests ./.ci/run ./tools/deb/sign ./tools/deb/modules ./tools/deb/dkms/build)
-	# SC2319 is excluded, because scripts use "$?" after a condition to get the condition's
-	# status.
+	# Exclude SC2319, because scripts use "$?" after a condition to get the status of the
+	# condition.
 	# shellcheck disable=SC2086
 	(cd "$TOP" && inside shellcheck -x -S info -e SC2319 $files)
 }
@@ -102,13 +102,16 @@ LONG=1 checker "rustdoc, kernel-doc" host_script kerneldoc
 checker "SPDX lines, length of files" host_script headers
 checker "documented orderings and locks" host_script orderings
 checker "stable interfaces" host_script abi
-checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*'
+checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*' \
+	! -path './src/perfcounters/sys/shim/proc.c'
+# The mode of ppactl, as of the kernel's ns_last_pid, lets everyone write: a capability decides.
+writable=1 checker "checkpatch, files of /proc" checkpatch -path './src/perfcounters/sys/shim/proc.c'
 # Files in which the preprocessor splits fields, and files with C++, are left out, because
 # checkpatch does not know them.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \
 	! -path './tools/libperftrace/include/perftrace/macro.h' ! -path './tools/libperftrace/bench/lttng_tp.h' \
 	! -path './tests/kselftest/ioctl_fuzz.h' ! -path './tests/kselftest/fuzz_perf*.c'
-# In the following files macros generate rows of tables, and use a member or a list more than once.
+# In the following files macros generate rows of tables, and use a macro argument more than once.
 tables=1 checker "checkpatch, tables" checkpatch "(" -path './tests/kselftest/ioctl_fuzz.h' -o -path './tests/kselftest/fuzz_perf*.c' ")"
 checker "shellcheck" shell_style
 if [ -e "$TOP/tools/Cargo.toml" ]; then

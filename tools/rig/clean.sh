@@ -31,9 +31,9 @@ take_all() {
 	return 1
 }
 
-# idle DIRECTORY: waits until no other process holds a lock in a directory, and takes all locks in
-# it. Other processes take several locks in different orders, so this function holds no lock while
-# it waits for a lock: otherwise both could deadlock.
+# idle DIRECTORY: waits until no other process holds a lock in a directory, and then takes all locks
+# in the directory. Other processes take several locks in different orders. To avoid a deadlock with
+# them, this function holds no lock while it waits for a lock.
 idle() {
 	until take_all "$1"; do
 		say "    waiting for $(basename "${busy%.lock}"), which is in use by $(cat "$busy")"
@@ -44,16 +44,15 @@ idle() {
 # gone PATH: removes a file or a directory.
 gone() {
 	[ -e "$1" ] || return 0
-	# The removal does not cross mounts, because directories of the host may still be mounted in
-	# a chroot.
+	# Do not cross mounts: directories of the host may still be mounted in a chroot.
 	rm -rf --one-file-system "$1"
 	say "    removed $1"
 }
 
 # is_gone DIRECTORY: true if the clone that a directory of the cache belongs to no longer exists.
 # The path of the clone must be absent, nothing in the directory may have changed for a day, and all
-# locks in it must be free. An absent path alone is not enough, as this process may not see every
-# file system.
+# locks in the directory must be free. An absent path alone is not enough: this process may not see
+# every file system.
 is_gone() {
 	local path
 	path=$(cat "$1/path" 2>/dev/null)

@@ -17,8 +17,9 @@ LOG=$CACHE/logs/full.log
 RECIPE=1
 list=$TOP/tests/vm/debian.packages
 
-# Installs Debian with the packages. The maintainer scripts of pcp add users, as on any Debian. They
-# also try to start services, which debian() (stages.sh) prevents; besides, systemd does not run.
+# Installs Debian with the packages. The maintainer scripts of pcp add users, as on any Debian. The
+# scripts also try to start services, but debian() (stages.sh) prevents services from starting, and
+# systemd does not run.
 base() {
 	debian "Debian for the guest debian" "$root" "$(words "$list")" \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 # The part of inside() (lib.sh) that runs in the private mount namespace. The script mounts the
-# directories that the tool chain needs in $ROOTFS, and runs a command with $ROOTFS as its root.
+# directories that the tool chain needs in $ROOTFS, and runs COMMAND with $ROOTFS as its root.
 # Arguments: VAR=value... COMMAND...
 set -euo pipefail
 # into DIRECTORY: mounts a directory of the host at the same path in $ROOTFS.
@@ -13,14 +13,13 @@ here=$PWD
 [[ $here/ == "$TOP"/* || $here/ == "$CACHE"/* ]] || here=$TOP
 mount -t proc proc "$ROOTFS/proc"
 mount --rbind /dev "$ROOTFS/dev"
-# Directories that commands write to are mounted as private tmpfs, because other clones use the same
+# Mount a private tmpfs on each directory that commands write to, because other clones use the same
 # root file system.
 mount -t tmpfs tmpfs "$ROOTFS/tmp"
 for own in /root /usr/local; do mount -t tmpfs -o mode=755 tmpfs "$ROOTFS$own"; done
 into "$TOP"
 into "$CACHE"
-# The network configuration in the chroot is the host's: its resolver and its certificate
-# authorities.
+# The chroot uses the resolver configuration and the certificate authorities of the host.
 for f in /etc/resolv.conf /etc/ssl/certs/ca-certificates.crt; do
 	[ -e "$f" ] || continue
 	mkdir -p "$ROOTFS${f%/*}"

@@ -2,10 +2,11 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
 #
-# Functions for tests in guests. test.sh uses these functions to list the programs of a world (host,
-# or a kernel: stock, debug, kcsan), and job.sh uses them to run one boot of a guest. A boot has a
-# directory with its list of programs, its results and its console: $work/WORLD.GUEST, or
-# $work/WORLD.GUEST.N if the programs of a guest are split over several boots.
+# Functions for tests in guests (virtual machines). A *world* is the host or a kernel (stock, debug,
+# kcsan) on which tests run. test.sh uses these functions to list the programs of a world, and
+# job.sh uses them to run one boot of a guest. A boot has a directory with its list of programs, its
+# results and its console: $work/WORLD.GUEST, or $work/WORLD.GUEST.N if the programs of a guest are
+# split over several boots.
 
 # shellcheck source=tests/vm/guests
 . "$TOP/tests/vm/guests"
@@ -21,20 +22,28 @@ splat+='|Oops|Kernel panic|general protection fault|Call Trace:|unchecked MSR ac
 splat+='|soft lockup|hard LOCKUP|self-detected stall|detected stalls|detected expedited stalls|blocked for more than|blocked in I/O wait for more'
 
 # head_of FILE KEY DEFAULT: prints the value of a comment line "KEY: VALUE" among the first 40 lines
-# of a source file, or DEFAULT if there is no such line.
+# of a source file, or DEFAULT if there is no such line. The function starts no program, because a
+# test run calls it some 1,000 times before the first job.
 head_of() {
-	local v
-	v=$(head -n 40 "$1" | sed -nE "s#^(/\\*|//| \\*|\\#) *$2: *([^*]*[^* ]).*#\\2#p" | head -n 1)
-	echo "${v:-$3}"
+	local line n pattern="^(/\\*|//| \\*|#) *$2: *([^*]*[^* ])"
+	for ((n = 0; n < 40; n++)); do
+		IFS= read -r line || break
+		[[ $line =~ $pattern ]] || continue
+		printf '%s\n' "${BASH_REMATCH[2]}"
+		return
+	done <"$1"
+	printf '%s\n' "$3"
 }
 
 # limit_of FILE: prints a test's time limit on the stock kernel, in seconds.
 limit_of() {
-	head_of "$1" timeout 120 | sed 's/[^0-9].*//'
+	local limit
+	limit=$(head_of "$1" timeout 120)
+	echo "${limit%%[!0-9]*}"
 }
 
 # need_of GUEST WORLD NAME: prints the value that the function of a guest (in tests/vm/guests)
-# assigns to the variable NAME.
+# assigns to the variable NAME, for example the memory size.
 need_of() {
 	# shellcheck disable=SC2034 # the guest's function changes them
 	local smp="" mem="" append="" disk="" boot_timeout=240 world=$2
@@ -45,8 +54,8 @@ need_of() {
 	be_guest "$1" && printf '%s' "${!3}"
 }
 
-# left_out FILE [GUEST WORLD]: true if the test run leaves a test to make test-all. A test is left
-# out if $ALL is empty and one of three conditions is met: the line "target:" of the test says
+# left_out FILE [GUEST WORLD]: true if only `make test-all` runs a test. The test run leaves out a
+# test if $ALL is empty and one of three conditions is met: the line "target:" of the test says
 # test-all, its line "gate:" does not name this guest, or the guest has its user programs on a disk.
 left_out() {
 	[ -z "${ALL:-}" ] || return 1
@@ -55,14 +64,15 @@ left_out() {
 }
 
 # programs_of WORLD: prints a line "GUEST PROGRAM SECONDS" for each selected program and guest.
-# SECONDS is the time limit of the program. Programs that are left out are not printed but added to
-# $work/left-out.
+# SECONDS is the time limit of the program. Adds programs that are left out to $work/left-out
+# instead.
 programs_of() {
-	local world=$1 f guest limit name
+	local world=$1 f guest limit name slow
+	slow=$(slowness "$world")
 	for f in "$TOP"/tests/kselftest/*.{c,sh}; do
 		[ -e "$f" ] && mentions "$f" && [[ " $(head_of "$f" worlds "stock debug kcsan") " == *" $world "* ]] || continue
 		name=$(basename "$f" .c)
-		limit=$(($(limit_of "$f") * $(slowness "$world")))
+		limit=$(($(limit_of "$f") * slow))
 		# shellcheck disable=SC2046 # words
 		for guest in $(each_guest $(head_of "$f" guest plain)); do
 			if left_out "$f" "$guest" "$world"; then
@@ -74,8 +84,8 @@ programs_of() {
 	done
 }
 
-# slowness WORLD: prints the factor by which time limits in a world are longer than the time limits
-# of the stock kernel on an idle machine.
+# slowness WORLD: prints the factor by which the time limits in a world exceed the time limits of
+# the stock kernel on an idle machine.
 slowness() {
 	local slow=1
 	[ "$1" = stock ] || [ "$1" = host ] || slow=3
@@ -114,42 +124,47 @@ begin_guest() {
 	WORLD=$1 GUEST=$2 "$TOP/tools/rig/vm.sh" test "$3" >"$3/vm.log" 2>&1 &
 }
 
-# follow PID WORLD GUEST DIR TIMEOUT: records the results of each program when the program ends. A
-# guest that stops reporting is killed. A guest that has reported nothing after TIMEOUT seconds is
-# booted once more, because none of the modules under test was loaded in the guest yet.
+# follow PID WORLD GUEST DIR TIMEOUT: records the results of each program when the program ends.
+# Kills a guest that stops reporting. Boots a guest once more if it has reported nothing after
+# TIMEOUT seconds, because none of the modules under test was loaded at that time.
 follow() {
-	local pid=$1 world=$2 dir=$4 again="" begun=0 ended=0 new prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
-	local results=$dir/results label=$2/$3 ups=0 clocks=""
+	local pid=$1 world=$2 dir=$4 again="" ended=0 prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
+	local results=$dir/results label=$2/$3 clocks="" part="" line news reopen="" nap
 	label=${label%/plain}
-	# lines KEY: prints the lines "# KEY ..." of the results. An incomplete last line is left
-	# out: the guest writes byte by byte.
-	lines() { head -n "$(wc -l <"$results")" "$results" | grep -a "^# $1 " || :; }
+	exec {news}<"$results" {nap}<> <(:)
 	# wait_for SECONDS: moves the deadline to SECONDS from now, unless the deadline is later
-	# already: when the end of a program is read, the next program may have begun already.
+	# already. The deadline is later if the next program has begun before this script reads the
+	# end of a program.
 	wait_for() { deadline=$((deadline > SECONDS + $1 ? deadline : SECONDS + $1)); }
 	while :; do
 		local alive=1
-		new=$(lines up | wc -l)
-		while [ "$ups" -lt "$new" ]; do
-			ups=$((ups + 1))
-			clocks+=" $(lines up | sed -n "${ups}s/# up //p") $SECONDS"
-		done
+		[ -z "$reopen" ] || exec {news}<&- {news}<"$results"
+		reopen=""
 		kill -0 "$pid" 2>/dev/null || alive=
-		new=$(lines begin | wc -l)
-		if [ "$new" -gt "$begun" ]; then
-			begun=$new
-			read -r _ _ prog limit < <(lines begin | sed -n "${begun}p")
-			wait_for $((limit + 60 * $(slowness "$world")))
-		fi
-		new=$(lines end | wc -l)
-		while [ "$ended" -lt "$new" ]; do
-			ended=$((ended + 1))
-			read -r _ _ prog rc seconds < <(lines end | sed -n "${ended}p")
-			limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$dir/list")
-			block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
-			# On a debug kernel the scans for memory leaks, which follow the last
-			# program, take long.
-			[ "$world" = stock ] || wait_for $((100 * $(slowness "$world")))
+		# Reads the lines that are new. The guest writes byte by byte, so the last line may
+		# be incomplete; its end is read later. The shell reads by itself, since starting
+		# programs several times a second would cost each guest a part of a CPU.
+		while IFS= read -r -u "$news" line || { part+=$line; false; }; do
+			line=$part$line part=""
+			line=${line%$'\r'}
+			case $line in
+			# vm.sh boots such a guest once more, and QEMU then empties the file.
+			"# again"*) reopen=1 ;;
+			"# up "*) clocks+=" ${line#\# up } $SECONDS" ;;
+			"# begin "*)
+				read -r _ _ prog limit <<<"$line"
+				wait_for $((limit + 60 * $(slowness "$world")))
+				;;
+			"# end "*)
+				ended=$((ended + 1))
+				read -r _ _ prog rc seconds <<<"$line"
+				limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$dir/list")
+				block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
+				# On a debug kernel the scans for memory leaks, which follow the
+				# last program, take long.
+				[ "$world" = stock ] || wait_for $((100 * $(slowness "$world")))
+				;;
+			esac
 		done
 		[ -n "$alive" ] || break
 		if [ $SECONDS -gt $deadline ]; then
@@ -160,14 +175,15 @@ follow() {
 $(tail -n 5 "$dir/console")"
 				deadline=$((SECONDS + $5))
 				begin_guest "$world" "$3" "$dir"
-				pid=$!
+				pid=$! reopen=1
 				continue
 			fi
 			end="hung and was killed"
 			break
 		fi
-		sleep 0.3
+		read -rt 0.3 -u "$nap" _ || :
 	done
+	exec {news}<&- {nap}<&-
 	if grep -aq '^# ' "$results"; then
 		# The file results.again has a line for each boot that vm.sh repeated, before any
 		# module under test was loaded.
@@ -180,8 +196,8 @@ $(tail -n 5 "$dir/console")"
 		one "$label" "rig the guest runs to its end" ok
 		return
 	fi
-	# The program that was running when the guest ended, and the programs that had not begun,
-	# are recorded as failures.
+	# Record as failures the program that was running when the guest ended, and the programs
+	# that had not begun.
 	tail -n +$((ended + 1)) "$dir/list" | while read -r prog limit; do
 		block "$dir" "$prog" | collect "$label" "$prog" "" "$limit" ""
 	done
@@ -189,14 +205,14 @@ $(tail -n 5 "$dir/console")"
 $(tail -n 40 "$dir/console")"
 }
 
-# clock_goes_right LABEL "UP AT [UP AT]": checks that the guest's clock advanced as fast as the
-# host's. UP is the guest's uptime in seconds before the first program and after the last program.
-# AT is the host's time in seconds when this script read UP.
+# clock_goes_right LABEL "UP AT [UP AT]": checks that the clock of the guest advanced as fast as the
+# clock of the host. UP is the guest's uptime in seconds before the first program and after the last
+# program. AT is the host's time in seconds when this script read UP.
 clock_goes_right() {
 	local up at end_up end_at
 	read -r up at end_up end_at <<<"$2"
-	# The check is left out for a guest that did not run to its end, which has reported its
-	# uptime only once.
+	# Do not check a guest that did not run to its end: such a guest has reported its uptime
+	# once.
 	[ -n "${end_at:-}" ] || return 0
 	up=$((end_up - up)) at=$((end_at - at))
 	if [ $((up > at ? up - at : at - up)) -gt $((10 * $(slowness "${1%%/*}") + at / 10)) ]; then
@@ -209,8 +225,8 @@ clock_goes_right() {
 # block DIR PROGRAM: prints the output of a program.
 block() { awk -v p="$2" '/^# (begin|end) / { on = $2 == "begin" && $3 == p; next } on' "$1/results"; }
 
-# without_foreign_races CONSOLE: prints a kernel log without those KCSAN reports in which no module of this project
-# occurs. Data races within the kernel itself are not under test.
+# without_foreign_races CONSOLE: prints a kernel log without the KCSAN reports in which no module of
+# this project occurs. Data races within the kernel itself are not under test.
 without_foreign_races() {
 	awk '/BUG: KCSAN:/ { race = ""; lines = 120 }
 		!lines { print; next }
@@ -225,8 +241,8 @@ without_foreign_races() {
 }
 
 # reports CONSOLE: prints the reports in a kernel log that match $splat, up to 25 lines of each,
-# with the name of the program that was running. Traces that the kernel's fault injection prints,
-# one for each failure that it injects, are skipped.
+# with the name of the program that was running. Skips the stack traces that the kernel's fault
+# injection prints for each failure that it injects.
 reports() {
 	awk -v splat="$splat" '{ sub(/\r$/, "") }
 		/\] ### / { prog = $0; sub(/.*\] ### /, "", prog); left = 0 }
@@ -252,8 +268,8 @@ kernel_log() {
 }
 
 # leaks LABEL DIR: records as a test result whether the guest's last scans found leaked memory, or
-# found that kmemleak or lockdep had switched itself off. If the guest made no scan, a failure is
-# recorded in the world debug, and nothing in other worlds.
+# found that kmemleak or lockdep had switched itself off. If the guest made no scan, records a
+# failure in the world debug, and nothing in other worlds.
 leaks() {
 	local found label=${1%/plain}
 	grep -aq '^# leaks begin' "$2/results" || {
@@ -280,8 +296,8 @@ expected_reports() {
 		while IFS= read -r text; do
 			n=$((n + 1))
 			fault=${text%%: *} text=${text#*: }
-			# grep -q would stop at the first match, so that awk would fail with
-			# SIGPIPE.
+			# Do not use grep -q: it exits at the first match, and awk would then fail
+			# with SIGPIPE.
 			if { [ "$fault" = leak ] && sed -n '/^# leaks begin/,/^# leaks end/p' "$2/results" ||
 				awk -v f="fault $fault" '/^during / { on = $0 == "during " f ":" } on' <<<"$found"; } | grep -aF -- "$text" >/dev/null; then
 				echo "ok $n rig the ${1%%/*} kernel reports $fault"

@@ -9,8 +9,8 @@
 
 : "${TOP:?}" "${CACHE:?}"
 
-# is_whole: true if the test run is whole. Must be called before scripts set some of the tested
-# variables themselves.
+# is_whole: true if the test run is whole. Call this function before scripts set some of the
+# variables that it checks.
 is_whole() {
 	[ -z "${ONLY:-}${WORLDS:-}${KERNEL_RELEASE:-}${GUEST:-}${PMU:-}${SMP:-}${MEM:-}${APPEND:-}" ]
 }
@@ -24,14 +24,14 @@ committed_tree() {
 }
 
 # remember TREE TARGET PASSED FAILED SKIPPED SECONDS IDLE: adds a whole test run to the lists. TREE
-# is the committed tree at the beginning of the run. If the committed tree has changed since then,
-# the run is listed without a tree.
+# is the committed tree at the beginning of the run. If the committed tree has changed since the
+# beginning, lists the run without a tree ("-").
 remember() {
 	local line tree=$1
 	[ "$tree" = "$(committed_tree)" ] || tree=-
 	line="$tree $(date -u +%FT%TZ) $2 $3/$4/$5"
-	# Each line is written by one call of write(), as other clones may append to the same files
-	# at the same time.
+	# Write each line by one call of write(), because other clones may append to the files at
+	# the same time.
 	printf '%s\n' "$line ${LOAD:-0} $6 $7 $(sort -u "${work:-}/second" 2>/dev/null | paste -sd, | grep . || echo -)" >>"$CACHE/runs"
 	[ "$4" != 0 ] || [ "$3" = 0 ] || [ "$tree" = - ] || printf '%s\n' "$line" >>"$CACHE/proved"
 }

@@ -28,8 +28,8 @@ sources() {
 [ "$1" != sources ] || { sources; exit; }
 
 release=$1 stock=$2 kbuild_out=$3 tools_out=$4 lib_out=$5 image=$6
-# Stock modules of devices that tests add and remove. The modules that these modules depend on are
-# added by means of modules.dep.
+# Stock modules of devices that tests add and remove. The modules on which these modules depend, by
+# modules.dep, are added as well.
 stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk ext4 overlay"
 
 root=$image/root.new
@@ -70,9 +70,9 @@ done | sort -u | while read -r ko; do
 	esac
 done
 
-# This project's modules are all copied to one directory, with links in /modules, the documented
-# path. The file /modules/order lists the modules that the demo and the shell load: all modules but
-# those of tests/, perfcounters.ko first and the other modules by name.
+# Copy all modules of this project to one directory, with links in /modules, the documented path.
+# The file /modules/order lists the modules that the demo and the shell load: all modules but those
+# of tests/, perfcounters.ko first and the other modules by name.
 : >"$root/modules/order"
 if [ -e "$kbuild_out/modules.order" ]; then
 	while read -r o; do
@@ -87,28 +87,37 @@ if [ -e "$kbuild_out/modules.order" ]; then
 fi
 depmod -b "$root" "$release"
 
-# All programs that cargo has built in the workspace tools/ are copied.
+# Copy all programs that cargo has built in the workspace tools/.
 if [ -d "$tools_out" ]; then
 	find "$tools_out" -maxdepth 1 -type f -perm -100 ! -name '*.so' ! -name '*.d' -exec cp -t "$root/bin" {} +
 	find "$root/bin" -type f ! -name busybox -exec strip {} +
 fi
 
-# Two kinds of programs are compiled: test programs, and examples of the libraries and of the
-# documentation, in examples/. Builds of several images wait for each other here.
+# Compile two kinds of programs: test programs, and the examples of the libraries and of the
+# documentation, in examples/. If several images are built at the same time, their builds wait for
+# each other here.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 # compile SOURCE PROGRAM: compiles a static program, unless the program is newer than its source,
-# all headers and its library.
+# all headers and its library. Programs are kept in the cache under the hash of everything that they
+# are made from, so that a new clone compiles only what has changed.
 compile() {
-	local c=$1 prog=$2 archive="" failed=$2.failed
+	local c=$1 prog=$2 archive="" failed=$2.failed kept
 	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$libperfmon/include" -I "$libperftrace/include")
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
 	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
 	[ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ] || return 0
 	rm -f "$prog"
+	kept=$store/$({ printf '%s\n' "${flags[@]#"$TOP"}" "$inputs"; cat "$c" ${archive:+"$archive"}; } | sha256sum | cut -c1-32)
+	if cp "$kept" "$prog.new" 2>/dev/null; then
+		touch "$kept"
+		mv "$prog.new" "$prog"
+		return
+	fi
 	if gcc-14 -std=gnu11 "${flags[@]}" -static -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
 		cat "$failed" >&2
 		rm "$failed"
 		if grep -q '^ \* symbols: kept' "$c"; then strip --strip-debug "$prog.new"; else strip "$prog.new"; fi
+		cp "$prog.new" "$kept.$BASHPID" && mv "$kept.$BASHPID" "$kept"
 		mv "$prog.new" "$prog"
 	else
 		cat "$failed" >&2
@@ -120,6 +129,13 @@ exec 9>"$programs.lock"
 flock -n 9 || { echo "waiting for the test programs, which the build of another image compiles" >&2; flock 9; }
 : >"$programs/.stamp.new"
 newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
+# Inputs of all programs: the compiler with its libraries, and all headers.
+store=$CACHE/programs
+mkdir -p "$store"
+inputs=$(cd "$TOP" && {
+	dpkg-query -W gcc-14 binutils libc6-dev linux-libc-dev
+	find include tests/kselftest tools/libperfmon tools/libperftrace \( -name '*.h' -o -path 'tests/kselftest/readme/*.c' \) | sort | xargs sha256sum
+})
 wanted=()
 while read -r prog c; do
 	wanted+=("$prog")
@@ -128,8 +144,11 @@ while read -r prog c; do
 	compile "$TOP/$c" "$programs/$prog" &
 done < <(sources)
 wait
+# The newest 1,000 programs stay in the cache, which are those of a few versions of the headers.
+# shellcheck disable=SC2012 # one name a line
+(cd "$store" && ls -t | tail -n +1001 | xargs -r rm -f)
 mv "$programs/.stamp.new" "$programs/.stamp"
-# ls does not list a program that did not compile, because the program does not exist.
+# A program that did not compile does not exist, so ls does not list it.
 rm -rf "$image/programs.new"
 mkdir -p "$image/programs.new/tests"
 (cd "$programs" && { ls -d "${wanted[@]}" 2>/dev/null || :; } | cpio -p -d --quiet "$image/programs.new/tests")
@@ -139,11 +158,11 @@ for s in "$TOP"/tests/kselftest/{,lib/}*.{sh,py}; do
 	[ ! -e "$s" ] || install -m 755 "$s" "$root/tests/"
 done
 
-# The code blocks of the documentation are extracted, because tests execute them.
+# Extract the code blocks of the documentation, which tests execute.
 mkdir -p "$root/tests/documentation"
 awk -v out="$root/tests/documentation" -f "$TOP/tests/documentation/blocks.awk" "$TOP"/README.md "$TOP"/Documentation/*.md
 cp -r "$TOP/Documentation/ABI/testing" "$root/tests/documentation/ABI"
-# The files for fleets of machines are copied, because tests use them unchanged.
+# Copy the files for fleets of machines, which tests use unchanged.
 cp -r "$TOP/tools/fleet" "$root/tests/"
 
 (cd "$root" && find . -mindepth 1 | cpio -o -H newc --quiet) >"$image/base.cpio.new"

@@ -19,8 +19,7 @@ if [ "${1:-}" = --uninstall ]; then
 			printf '    removed %s\n' "$there" >&2
 		fi
 	done
-	# Empty directories are removed as well, if their name shows that only this project uses
-	# them.
+	# Also remove empty directories whose name shows that only this project uses them.
 	(cd "$copy" && find . -depth -type d -path '*perf*' -printf '%P\n') | while read -r d; do
 		rmdir "${DESTDIR:-}/$d" 2>/dev/null || :
 	done
@@ -50,8 +49,9 @@ else
 	library=$LIB_OUT
 fi
 
-# This script copies the modules, not Kbuild, so that modules that were built in the chroot and
-# modules that were built for the user's own kernel tree (KDIR=) are installed in the same way.
+# This script copies the modules itself instead of running Kbuild. Modules that were built in the
+# chroot and modules that were built for the user's own kernel tree (KDIR=) are thus installed in
+# the same way.
 where=$dest/${MODULES_DIR:-lib/modules}/$release
 if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
 	mkdir -p "$where/updates/perfcounters" || die "cannot write to $where; run make install as root, or with DESTDIR="
@@ -74,8 +74,8 @@ if [ -x "$tools/pfc" ]; then
 	install -D -m 755 -t "$dest$prefix/bin" "$tools/pfc"
 	say "    $dest$prefix/bin/pfc"
 	share=$dest$prefix/share
-	# A distribution's zsh reads completions of packages from vendor-completions, and other
-	# completions from site-functions.
+	# zsh reads completions of a distribution's packages (in /usr) from vendor-completions,
+	# and other completions from site-functions.
 	zsh=site-functions
 	[ "$prefix" != /usr ] || zsh=vendor-completions
 	mkdir -p "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/$zsh" "$share/fish/vendor_completions.d"

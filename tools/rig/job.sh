@@ -24,10 +24,10 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 	shift 2
 	limit=$((1500 * $(slowness host)))
 	set_up base
-	# Each set of compiler flags has a target directory of its own: in a shared target directory
-	# cargo would compile everything again whenever the flags change. cargo locks its target
-	# directory. Only begin_target() (build.sh), which fills the directory, needs a lock of
-	# these scripts.
+	# Each set of compiler flags has a target directory of its own, because in a shared
+	# directory cargo would compile everything again whenever the flags change. No lock is
+	# needed here: cargo locks its target directory. Only begin_target() (build.sh), which fills
+	# the directory, takes a lock.
 	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$RUST_LINK${flags:+ $flags}" ${CI:+CARGO_INCREMENTAL=0} "PROPTEST_CASES=$([ -n "${LONG:-}" ] && echo 256 || echo 64)" timeout -s KILL "$limit" cargo test \
 		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast ${EXACT:+-- --exact "$EXACT"} >"$log" 2>&1 </dev/null || rc=$?
 	if ! grep -qE '^test (result:|.* has been running)' "$log"; then
@@ -35,8 +35,8 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 		printf '%-18s %-26s FAIL, does not compile\n' host "$label"
 		return
 	fi
-	# cargo exits with status 101 if tests failed. This status is not an error of the job, as
-	# the results name the failed tests.
+	# cargo exits with status 101 if tests failed. The status 101 is not an error of the job,
+	# because the results name the failed tests.
 	[ "$rc" != 101 ] || ! grep -q '\.\.\. FAILED' "$log" || rc=0
 	# cargo.awk also writes the paths of failed tests to a file, from which a second attempt
 	# reads which tests to run.
@@ -46,9 +46,9 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 script() {
 	local s=$TOP/tests/host/$1 rc=0 start=$SECONDS limit log=$work/$1.host.log
 	limit=$(($(limit_of "$s") * $(slowness host)))
-	# A line "emulator:" in the head of the test script names an emulator, whose path is passed
-	# to the script in EMULATOR. A line "prepare:" has a command, whose output is passed in
-	# PREPARED.
+	# A line "emulator:" in the head of the test script names an emulator; the script gets its
+	# path in EMULATOR. A line "prepare:" has a command; the script gets the output of the
+	# command in PREPARED.
 	local emulator prepare prepared=""
 	emulator=$(head_of "$s" emulator "")
 	prepare=$(head_of "$s" prepare "")
@@ -64,8 +64,8 @@ script() {
 	start=$SECONDS
 	local -a alone=("${ALONE[@]}" sh -c 'busybox ip link set lo up && "$@"' sh)
 	[ "$(id -u)" = 0 ] || alone=()
-	# cargo is run offline, because its packages are in the cache at this point and a script
-	# that runs as root has no network.
+	# Run cargo offline: all packages are in the cache by now, and a script that runs as root
+	# has no network.
 	inside "${alone[@]}" env CARGO_NET_OFFLINE=true "RELEASE=$RELEASE" "PACKAGED=$PACKAGED" "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" "TARGET=$TARGET" \
 		"TOOLS_OUT=$TOOLS_OUT" "LIB_OUT=$LIB_OUT" "EMULATOR=$emulator" "PREPARED=$prepared" \
 		timeout -s KILL "$limit" bash "$s" >>"$log" 2>&1 </dev/null || rc=$?
@@ -80,6 +80,6 @@ guest)
 	run_guest "$world" "$guest" "$work/$name"
 	;;
 esac
-# The file NAME.done shows that the job ran to its end. Without this file the job counts as a
-# failure, whatever its results are.
+# The file NAME.done shows that the job ran to its end. If the file is missing, the job counts as a
+# failure, even if all of its results are good.
 : >"$work/$name.done"

@@ -6,8 +6,8 @@
 # Usage: kdir.sh [base|all] [--say]
 #   base   makes the tool chain, the Python packages and the stock kernel, but no prepared tree
 #   --say  prints a message with the path of the tree instead of "RELEASE TREE"
-# Prints "RELEASE TREE", the release of the kernel and the path of the prepared tree. Steps that are
-# done already are skipped.
+# Prints "RELEASE TREE", the release of the kernel and the path of the prepared tree. Skips steps
+# that are done already.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -22,8 +22,8 @@ TREE_RECIPE=1
 tree_packages() { sed '/^# What follows is for tests/,$d; s/#.*//' "$TOP/tools/rig/packages" | xargs; }
 python_packages() { sed 's/#.*//' "$TOP/tools/rig/python-packages" | xargs; }
 
-# mirror: prints the address of the Debian archive, which is DEBIAN_MIRROR or, if that is not set,
-# the archive that the host's apt uses. No address is built in.
+# mirror: prints the address of the Debian archive: DEBIAN_MIRROR or, if that variable is not set,
+# the archive that the host's apt uses. The scripts contain no address of an archive.
 mirror() {
 	local uri=${DEBIAN_MIRROR:-}
 	# shellcheck disable=SC2016 # apt's own variables
@@ -93,8 +93,7 @@ base() {
 	local packages_stamp python_want
 	packages_stamp=packages-$(short_hash <<<"$mode $want")
 	python_want=$(python_packages)
-	# The file mode is written before any other script calls direct() (lib.sh), which reads the
-	# file.
+	# Write the file mode before another script calls direct() (lib.sh), which reads the file.
 	[ "$(cat "$CLONE/mode" 2>/dev/null)" = "$mode" ] || echo "$mode" >"$CLONE/mode"
 	made() { stamped "$packages_stamp" "$want" && { [ -e "$ROOTFS" ] || [ "$mode" = direct ]; }; }
 	have_python() { stamped python "$python_want" && [ -x "$CACHE/python/bin/python" ]; }
@@ -116,9 +115,10 @@ is_here() { [ -e "$CACHE/kernel/$1/stock/.whole" ]; }
 # is_supported RELEASE: true if tools/rig/kernels lists the series of a kernel release.
 is_supported() { [[ " $(words "$TOP/tools/rig/kernels") " == *" $(cut -d. -f1,2 <<<"$1") "* ]]; }
 
-# known_release: prints the kernel release of this test run, if a release is recorded. Otherwise
-# prints the newest unpacked release that matches KERNEL_RELEASE (a pattern) or, if that is not set,
-# the usual release of the cache. Prints nothing if the release must be chosen from the archive.
+# known_release: prints the kernel release of this test run, if a release is recorded. If no release
+# is recorded, prints the newest unpacked release that matches KERNEL_RELEASE (a pattern) or, if
+# KERNEL_RELEASE is not set, the usual release of the cache. Prints nothing if the release must be
+# chosen from the archive.
 known_release() {
 	local dir wish=${KERNEL_RELEASE:-$(cat "$CACHE/release" 2>/dev/null)}
 	[ ! -s "${RUN_DIR:-/nonexistent}/release" ] || { cat "$RUN_DIR/release"; return; }
@@ -139,9 +139,9 @@ download() { # RELEASE VERSION
 		"linux-source-$(echo "$0" | cut -d. -f1,2)=$1"' "$1" "$2" "$CACHE/debs"
 }
 
-# take RELEASE VERSION: downloads and unpacks the packages of a stock kernel. The packages are not
-# installed, as an installation would run triggers and set up a boot loader. The status is 1 if the
-# kernel was built without Rust according to its configuration, and 2 if the download failed.
+# take RELEASE VERSION: downloads and unpacks the packages of a stock kernel. Does not install the
+# packages, because an installation would run triggers and set up a boot loader. The status is 1 if
+# the kernel was built without Rust according to its configuration, and 2 if the download failed.
 take() {
 	local dir=$CACHE/kernel/$1
 	! is_here "$1" || return 0
@@ -163,15 +163,16 @@ take() {
 
 # stock_kernel: takes the first complete kernel in the archive that was built with Rust, and sets
 # $found to its release. apt's lists of packages may be out of date. If a download fails or no
-# supported kernel is listed, the lists are therefore updated once, and the search is repeated. A
-# download that fails with updated lists is an error: no older kernel is taken instead.
+# supported kernel is listed, the function therefore updates the lists once and repeats the search.
+# A download that fails with updated lists is an error: the function does not take an older kernel
+# instead.
 stock_kernel() {
 	local rel version word rc fresh=
 	step "stock kernel"
 	while :; do
 		while read -r rel version word <&3; do
-			# Untested kernels are taken only after the update of apt's lists, after
-			# which a supported kernel may be listed.
+			# Skip untested kernels before the update of apt's lists: a supported kernel
+			# may be listed after the update.
 			[ "$word" = supported ] || [ -n "$fresh" ] || continue
 			rc=0
 			take "$rel" "$version" || rc=$?
@@ -201,7 +202,7 @@ prepared_tree() {
 	config=$dir/stock/usr/lib/modules/$rel/config
 	sym=$dir/stock/usr/src/linux-headers-$rel/Module.symvers
 	[[ -e $config && -e $sym ]] || die "the packages of $rel lack config or Module.symvers (looked in $dir/stock)"
-	# The tree is prepared at its final path, as Kbuild writes the path into generated files.
+	# Prepare the tree at its final path, because Kbuild writes the path into generated files.
 	# The file .whole marks the tree as complete.
 	stage "prepare the tree of $rel (about 2 minutes)" inside "$TOP/tools/rig/tree.sh" "$rel" \
 		"$(echo "$dir"/stock/usr/src/linux-source-*.tar.xz)" "$config" "$sym" "$tree"

@@ -81,8 +81,8 @@ $missing"
 	cp "$build/.config" "$out/config"
 	cp "$build/System.map" "$out/System.map"
 	printf '%s' "$krel" >"$dir/release"
-	# The tree is kept for builds of modules. Its object files are deleted, as they are not
-	# linked again.
+	# Keep the tree for builds of modules, but delete its object files, which are not linked
+	# again.
 	find "$build" -name '*.[oa]' ! -path '*/scripts/*' ! -path '*/tools/*' -delete
 	rm -f "$build"/vmlinux* "$build"/.tmp_vmlinux*
 	mv "$dir/root.new" "$dir/root"

@@ -23,7 +23,7 @@ function result(good, name, skip) {
 	if (!good) failed++; else if (skip != "") skipped++; else passed++
 }
 
-# Prints a failure of the program itself, whether or not ONLY= selects the program.
+# Prints a failure of the program itself, even if ONLY= does not select the program.
 function broken(why) {
 	print "not ok - rig " prog " " why
 	printf "%s", said

@@ -15,13 +15,13 @@ CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/perfcounters
 mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another directory with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
 CACHE=$(cd "$CACHE" && pwd -P)
 # Clones share the cache: each clone has a directory in the cache for the results of its builds.
-# Everything else in the cache is made once for all clones; a hash of its inputs is part of its name
-# or of its stamp, or the stamp lists the inputs.
+# Everything else in the cache is made once for all clones. The name of such a thing or its stamp
+# contains a hash of the inputs, or the stamp lists the inputs.
 CLONE=$CACHE/clones/$(basename "$TOP")-$(sha256sum <<<"$TOP" | cut -c1-8)
 LOGS=$CLONE/logs
 mkdir -p "$LOGS" "$CACHE/logs" "$CACHE/locks"
-# The file path is written under another name and then renamed, as other processes may read it at
-# any time.
+# Write the file path under another name and then rename it, because other processes may read the
+# file at any time.
 [ "$(cat "$CLONE/path" 2>/dev/null)" = "$TOP" ] || {
 	printf '%s\n' "$TOP" >"$CLONE/path.$$"
 	mv "$CLONE/path.$$" "$CLONE/path"
@@ -46,9 +46,9 @@ export PATIENCE=${PATIENCE:-$((1 + ${LOAD:-0}))}
 # short_hash: prints 12 digits of the hash of standard input, for use in the name of a directory.
 short_hash() { sha256sum | cut -c1-12; }
 
-# kill_tree PID: ends a process and all of its descendants, whatever their process groups. Each
-# process is stopped before its children are ended: otherwise make would start another job when a
-# job ends.
+# kill_tree PID: ends a process and all of its descendants, in any process group. Stops each process
+# before it ends the children of the process: otherwise make would start another job when a job
+# ends.
 kill_tree() {
 	local child
 	kill -STOP "$1" 2>/dev/null || return 0
@@ -66,8 +66,8 @@ kill_tree() {
 ALONE=(unshare --net --pid --mount --propagation unchanged --fork --kill-child sh -c 'm=$(command -v mount || echo busybox mount); $m --make-rprivate / 2>/dev/null; $m -t proc proc /proc && "$@"' sh)
 
 # lock FILE WHAT: takes an exclusive lock on a file, in order to make WHAT. The lock is held until
-# this script and all processes that inherited the lock have ended. A lock of this kind is held
-# while a thing is made, never while the thing is used.
+# this script and all processes that inherited the lock have ended. Such a lock protects the making
+# of a thing, not its use.
 lock() {
 	local fd
 	mkdir -p "${1%/*}"
@@ -98,9 +98,9 @@ in_use() {
 }
 
 # quietly WHAT LOG COMMAND...: runs a command and appends its output to LOG. On a terminal a
-# progress line shows that the command is running, unless plan.sh shows a line. A command that
-# succeeds after 2 seconds or more is reported with its duration. The command is run in a process
-# group of its own, so that an interrupt ends all of its processes.
+# progress line shows that the command is running, unless plan.sh already shows a progress line. The
+# function reports the duration of a command that succeeds after 2 seconds or more. The command runs
+# in a process group of its own, so that an interrupt ends all of its processes.
 quietly() {
 	local what=$1 log=$2 start=$SECONDS pid rc=0
 	shift 2
@@ -127,14 +127,14 @@ direct() { [ "$(cat "$CLONE/mode" 2>/dev/null)" = direct ]; }
 
 ROOTFS=$CACHE/rootfs
 CARGO_CACHE=$CACHE/cargo
-# Flags of rustc in all cargo builds: lld takes only a fraction of the time that the default linker
-# takes.
+# Flags of rustc in all cargo builds. The linker lld takes a fraction of the time that the default
+# linker takes.
 RUST_LINK="-C link-arg=-fuse-ld=lld"
 
-# inside COMMAND...: runs a command with the tool chain's root file system as its root. In that file
-# system the project and the cache have the same paths as on the host, so that paths in messages are
-# valid on the host. The mounts are in a private namespace and end with the command. In direct mode
-# (see direct()) the command is run without a chroot.
+# inside COMMAND...: runs a command with the tool chain's root file system as its root. The project
+# and the cache have the same paths there as on the host, so that paths in messages are valid on the
+# host. The mounts are in a private namespace and end with the command. In direct mode (see
+# direct()) the function runs the command without a chroot.
 inside() {
 	mkdir -p "$CARGO_CACHE"
 	local -a keep=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "TERM=${TERM:-dumb}" LC_ALL=C.UTF-8
@@ -178,8 +178,8 @@ set_up() {
 	}
 }
 
-# enter_world WORLD: runs set_up, and sets its variables for the kernel of a world (stock, debug or
-# kcsan). The kernel is built if it does not exist.
+# enter_world WORLD: runs set_up, and changes the variables of set_up to the kernel of a world
+# (stock, debug or kcsan). Builds the kernel if it does not exist.
 enter_world() {
 	local dir
 	case $1 in
@@ -195,8 +195,8 @@ enter_world() {
 		STOCK=$dir/root
 		KMAKE=(make -C "${dir%/*}/source" "O=$KTREE" LLVM=1)
 		RELEASE=$(cat "$dir/release")
-		# The hash of the kernel is part of the names: kernels of one release can differ in
-		# configuration.
+		# The names contain the hash of the kernel, because kernels of one release can
+		# differ in configuration.
 		KBUILD_OUT=$CLONE/build/${dir##*/}
 		IMAGE=$CLONE/image/${dir##*/}
 		SLOWNESS=3

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # The steps of the set-up and of builds, with the prerequisites of each step; make runs steps in
-# parallel if neither is a prerequisite of the other. Each target runs a script that makes a thing
-# if it does not exist. A script also makes its own prerequisites, so a prerequisite that is missing
-# in this file costs time but breaks nothing. plan.sh runs make on this file; a test run adds its
-# jobs to it (test.sh).
+# parallel if neither is a prerequisite of the other. Each target runs a script that makes a thing,
+# for example a kernel, if the thing does not exist. A script also makes its own prerequisites, so a
+# prerequisite that is missing in this file costs time but breaks nothing. plan.sh runs make on this
+# file. test.sh adds the jobs of a test run in a makefile of its own.
 
 timed = @tools/rig/timed.sh
 kdir := tools/rig/kdir.sh
 build := tools/rig/build.sh
 
-.PHONY: base tools emulator packages disk-debian deb-base disk-deb dkms
+.PHONY: base tools test-binaries emulator packages disk-debian deb-base disk-deb dkms
 
 base:
 	$(timed) set-up base $(kdir) base >/dev/null
 tools: base
 	$(timed) builds tools $(build) tools >/dev/null
+# If the tests do not compile, the job "cargo test" reports the errors.
+test-binaries: tools
+	$(timed) builds test-binaries sh -c '$(build) tests >/dev/null 2>&1 || :'
 emulator: base
 	$(timed) set-up emulator sh -c 'tests/qemu-pmu/build.sh >/dev/null || [ $$? = 3 ]'
 disk-debian: base
@@ -25,9 +28,9 @@ deb-base: base
 
 kernel-stock: base
 	$(timed) set-up tree $(kdir) >/dev/null
-# The builds of debug kernels are run with niceness 10, so that they mostly use CPU time that other
-# jobs do not need. The niceness is not higher, so that the builds also finish when busy loops run
-# at the same time (LOAD=).
+# The builds of debug kernels run with niceness 10, so that they mostly use CPU time that other jobs
+# do not need. The niceness is not higher, because the builds must also finish while busy loops run
+# (LOAD=).
 kernel-debug kernel-kcsan: kernel-%: base
 	$(timed) set-up kernel-$* nice -n 10 tools/rig/kernel.sh $* >/dev/null
 modules-stock modules-debug modules-kcsan: modules-%: kernel-%

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Prints, for make test and for make test-all, the last commit of main whose tree has passed the
-# tests on this machine, and the number of commits after that commit (make proved). Only first
-# parents are followed. A tree that has passed make test-all has also passed make test. The script
-# fails if no commit has passed make test, or no commit has passed make test-all.
+# Prints the last commit of main whose tree has passed `make test` on this machine, and the last
+# one whose tree has passed `make test-all`, each with the number of commits after it (make
+# proved). Follows first parents only. A tree that has passed make test-all counts as having
+# passed make test. The script fails if no commit has passed make test, or no commit has passed
+# make test-all.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"

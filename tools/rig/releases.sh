@@ -3,9 +3,9 @@
 #
 # Lists the complete kernels in the Debian archive, with a line "RELEASE VERSION supported" or
 # "RELEASE VERSION untested" for each. A kernel is complete if its image, modules, headers and
-# source exist in the same version. Kernels of supported series come first, then all other kernels,
-# and in both groups the newest release comes first. The script is run in the tool chain's root file
-# system, whose apt it uses.
+# source exist in the same version. Kernels of supported series come first, then all other kernels;
+# each of the two groups begins with the newest release. The script runs in the tool chain's root
+# file system and uses apt there.
 # Usage: releases.sh TABLE [PATTERN]
 #   TABLE    a file with the supported series, one on each line (tools/rig/kernels)
 #   PATTERN  only releases that match this shell pattern, e.g. '7.3.*'

@@ -27,7 +27,7 @@ collect() {
 }
 
 # one LABEL NAME ok|"not ok"|skip [DIAGNOSTICS]: records a result of these scripts themselves. With
-# ONLY=, a result other than a failure is recorded only if its name matches ONLY.
+# ONLY=, records a passed or skipped result only if its name matches ONLY.
 one() {
 	[ "$3" = "not ok" ] || [ -z "$ONLY" ] || grep -qE -e "$ONLY" <<<"$2" || return 0
 	{

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash disable=SC2015 # in "A && B || C" here, C is meant for both
 #
-# Second attempts: at the end of a test run each unit that failed is run once more, while no other
-# job runs. test.sh sources this file.
+# Second attempts: at the end of a test run each unit that failed runs once more, while no other job
+# runs. test.sh sources this file.
 #
 # A unit is a program in one guest, a script of tests/host, or one named cargo test. If a guest hung
-# or died, the guest is one unit, and each program that it did not finish is run again in a boot of
-# its own. A report of the kernel (an oops, a warning, lockdep, KASAN, a leak, a lockup) is final:
-# no unit of a boot with a report gets a second attempt. If a job as a whole failed, its units are
-# final, too.
+# or died, the guest is one unit, and each program that the guest did not finish is run again in a
+# boot of its own. A report of the kernel (an oops, a warning, lockdep, KASAN, a leak, a lockup) is
+# final: no unit of a boot with a report gets a second attempt. If a job as a whole failed, the
+# failures of its units are final, too.
 
 : "${work:?}" "${TOP:?}" "${CACHE:?}"
 
@@ -62,8 +62,8 @@ failures_of() {
 		shown' "$work/$1.tap"
 }
 
-# attempt DIR KIND JOB LABEL PROGRAM: runs a unit while no other job runs. The results of the unit
-# are written to DIR/JOB.tap.
+# attempt DIR KIND JOB LABEL PROGRAM: runs a unit while no other job runs. Writes the results of the
+# unit to DIR/JOB.tap.
 attempt() {
 	local dir=$1 kind=$2 job=$3 label=$4 program=$5 path="" world
 	mkdir -p "$dir"
@@ -73,8 +73,8 @@ attempt() {
 		ln "$work/$world.cpio" "$dir/" 2>/dev/null || :
 		[ ! -e "$work/$world.programs" ] || ln -s "$work/$world.programs" "$dir/"
 		mkdir "$dir/$job"
-		# For the unit "guest" the list of programs is empty: the guest must only boot and
-		# end.
+		# For the unit "guest" the list of programs is empty: the guest passes if it boots
+		# and ends.
 		awk -v p="$program" '$1 == p' "$work/$job/list" >"$dir/$job/list"
 	elif [ "$kind" = cargo ]; then
 		path=$(awk -F '\t' -v p="$program" '$1 == p { print $2; exit }' "$work/$job.paths")
@@ -94,12 +94,12 @@ passed() {
 	done < <(failures_of "$2" "$3" "$4" | without_figures | sed -n 's/^not ok - //p' | grep -v "^rig ")
 }
 
-# without_figures: removes parentheses at the end of results from standard input. They hold measured
-# values, which differ from run to run.
+# without_figures: removes the parentheses at the end of results from standard input, because the
+# measured values in these parentheses differ from run to run.
 without_figures() { sed -E '/ # SKIP /!s/ \([^()]*\)$//'; }
 
 # forgive DIR JOB LABEL PROGRAM: replaces the results of a unit by the results of its second
-# attempt. The failures of the first attempt are kept in the file second.tap.
+# attempt. Keeps the failures of the first attempt in the file second.tap.
 forgive() {
 	local tap=$work/$2.tap
 	{
@@ -117,8 +117,8 @@ forgive() {
 	mv "$tap.new" "$tap"
 }
 
-# forgive_boot JOB LABEL: turns the failures of a boot itself into passed results. Must be called
-# only if each program that the boot did not finish has passed at its second attempt.
+# forgive_boot JOB LABEL: turns the failures of a boot itself into passed results. Call this
+# function only if each program that the boot did not finish has passed at its second attempt.
 forgive_boot() {
 	local tap=$work/$1.tap
 	{
@@ -132,14 +132,14 @@ forgive_boot() {
 }
 
 # second_attempts: runs failed units again, and replaces the results of each unit that passes. If
-# too many units have failed, no unit is run again, and this is recorded as a failure.
+# too many units have failed, runs no unit again and records a failure that says so.
 second_attempts() {
 	local job command state kind label program n=0 units wanted guests
 	while IFS=$'\t' read -r _ job _ command; do
 		[ ! -e "$work/$job.tap" ] || units_of "$job" "${command%% *}"
 	done <"$work/jobs" >"$work/units"
-	# If LIMIT= has ended the test run, there are no second attempts: a job that was killed has
-	# not failed by itself.
+	# Make no second attempts if LIMIT= has ended the test run: a job that was killed has not
+	# failed by itself.
 	[ -z "$ended" ] || return 0
 	grep -E $'^(failed|unfinished|guest)\t' "$work/units" >"$work/wanted" || return 0
 	units=$(grep -cvE $'^guest\t' "$work/units") wanted=$(grep -cvE $'^unfinished\t' "$work/wanted") guests=$(grep -cE $'^guest\t' "$work/wanted") || :
@@ -160,8 +160,8 @@ second_attempts() {
 			echo "$job" >>"$work/second.failed"
 		fi
 	done < <(sort "$work/wanted")
-	# If a boot failed although all of its programs ended, for example because of its clock, the
-	# boot is repeated without programs.
+	# If a boot failed although all of its programs ended, for example because of its clock,
+	# repeat the boot without programs.
 	while IFS=$'\t' read -r _ kind job label program; do
 		n=$((n + 1))
 		if awk -F '\t' -v job="$job" '$1 == "unfinished" && $3 == job { found = 1 } END { exit !found }' "$work/wanted"; then
@@ -174,8 +174,8 @@ second_attempts() {
 	unreliable
 }
 
-# unreliable: records a failure for each unit that needed a second attempt in this test run, if the
-# unit has needed a second attempt in three of the last ten whole test runs.
+# unreliable: records a failure for each unit that needed a second attempt in this test run and in
+# at least two of the nine whole test runs before it.
 unreliable() {
 	local name times
 	[ -n "$whole" ] || return 0

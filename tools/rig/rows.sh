@@ -4,9 +4,9 @@
 # Prints for each row of Documentation/rows.md whether the tests prove it (make rows):
 #   ID ok|FAIL|MISSING|decided (tests)
 # The script uses the results of each program's last run in each world, not counting runs with
-# ONLY=. A row is ok if a test whose name begins with the row's id passed, and no such test failed
-# in any world. A skipped test does not make a row ok. A row is decided if rows.md says that the row
-# is met by other means than a test.
+# ONLY=. A row is ok if a test whose name begins with the id of the row passed, and no test with
+# such a name failed in any world. A skipped test does not make a row ok. A row is decided if
+# rows.md says that other means than a test prove it.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"

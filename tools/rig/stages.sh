@@ -5,7 +5,7 @@
 # into a directory whose name contains a hash of the inputs, or write a stamp that lists the inputs.
 # A result is complete if its last file exists. Therefore the set-up can continue after an
 # interruption, a changed recipe causes a new build, and clones with different recipes do not
-# disturb each other. This file is sourced after lib.sh, with LOG set.
+# disturb each other. Source this file after lib.sh, with LOG set.
 
 STAMPS=$CACHE/stamps
 mkdir -p "$STAMPS"
@@ -14,12 +14,12 @@ stamped()  { [ "$(cat "$STAMPS/$1" 2>/dev/null)" = "$2" ]; }
 stamp()    { printf '%s' "$2" >"$STAMPS/$1.new" && mv "$STAMPS/$1.new" "$STAMPS/$1"; }
 packages() { sed 's/#.*//' "$TOP/tools/rig/packages" | xargs; }
 
-# remove PATH...: removes files and directories, but does not cross mounts, which an interrupted
-# build of a base system may have left.
+# remove PATH...: removes files and directories. Does not cross mounts: an interrupted build of a
+# base system may have left some.
 remove() { rm -rf --one-file-system "$@"; }
 
-# outdated DIRECTORY: removes the directories with the same name but another hash, NAME-HASH, that
-# have not been used for a week. Such directories were made from other inputs.
+# outdated DIRECTORY: removes the directories NAME-HASH with the NAME of DIRECTORY but another HASH,
+# if they were not used for a week. Such directories were made from other inputs.
 outdated() {
 	local other
 	for other in "${1%-*}"-*; do
@@ -78,8 +78,9 @@ debian() {
 
 # in_debian ROOT "SOURCE:TARGET ..." SCRIPT: runs a bash script as root in the Debian in the
 # directory ROOT. /proc, /dev and the resolver's configuration are mounted, and each SOURCE is
-# mounted at its TARGET. The function uses busybox's mount, as the tool chain has no other mount. In
-# the chroot the mounts are private already, so that propagation need not change.
+# mounted at its TARGET. The function uses the mount of busybox, because the tool chain has no other
+# mount. Inside the chroot the mounts are private already, so the function leaves propagation
+# unchanged.
 in_debian() {
 	local propagation=unchanged
 	! direct || propagation=private

@@ -22,6 +22,8 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=tools/rig/history.sh
 . "$TOP/tools/rig/history.sh"
+# shellcheck source=tools/rig/file_times.sh
+. "$TOP/tools/rig/file_times.sh"
 
 whole=""
 ! is_whole || whole=1
@@ -62,7 +64,7 @@ mentions() {
 	grep -rqE --include='*.rs' --include='*.c' --include='*.sh' -e "$pattern" "$@" || grep -qE -e "$pattern" <<<"$*"
 }
 
-# The seconds that each program took when it was last run, in any clone that uses the cache.
+# The seconds that each program took in its last run, in any clone that uses the cache.
 declare -A took
 while read -r label program seconds; do took["$label $program"]=$seconds; done < <(cat "$CACHE/seconds" 2>/dev/null)
 # expected LABEL PROGRAM LIMIT: prints the seconds that a program took when it was last run. For a
@@ -77,12 +79,14 @@ job() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${*:4}" >>"$work/jobs"; }
 
 # host_jobs: appends the jobs of the world host.
 host_jobs() {
-	local s name needs
-	if mentions "$TOP/tools" "$TOP/src/engine"; then
-		# cargo builds in the same target directory wait for each other, so the tools are
-		# built before cargo test is run.
-		job "$(expected host cargo_test 1500)" "cargo test" tools cargo "'cargo test' '' --workspace"
-		if [ -z "$ALL" ]; then echo loom >>"$work/left-out"; else job "$(expected host loom 1500)" loom tools cargo "loom '--cfg loom' -p engine --test loom --test loom_ring --test selfpage --release"; fi
+	local s name needs tests=""
+	if mentions "$TOP/tools" "$TOP/src/protocols" "$TOP"/src/*/rules; then
+		# cargo builds in the same target directory wait for each other. The tools are
+		# therefore built before the tests, and the tests before each job that uses cargo's
+		# debug builds.
+		tests=test-binaries
+		job "$(expected host cargo_test 1500)" "cargo test" "tools test-binaries" cargo "'cargo test' '' --workspace"
+		if [ -z "$ALL" ]; then echo loom >>"$work/left-out"; else job "$(expected host loom 1500)" loom tools cargo "loom '--cfg loom' -p protocols --test loom --test loom_ring --test self_page --release"; fi
 	fi
 	for s in "$TOP"/tests/host/*.sh; do
 		mentions "$s" || continue
@@ -91,15 +95,17 @@ host_jobs() {
 		needs="tools modules-stock"
 		[ -z "$(head_of "$s" emulator "")" ] || needs+=" emulator"
 		[[ $(head_of "$s" prepare "") != *dkms* ]] || needs+=" dkms"
+		[[ $(head_of "$s" cargo "") != debug ]] || needs+=" $tests"
 		job "$(expected host "$name" "$(limit_of "$s")")" "$name" "$needs" script "$name"
 	done
 }
 
 # boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. The programs of
-# a guest are split over several boots if they need 300 s or more (600 s on debug kernels), so that
-# no single boot delays the end of the test run.
+# a guest are split over several boots if they need 200 s or more (300 s in make test-all, 600 s on
+# debug kernels), so that no single boot delays the end of the test run.
 boots_of() {
-	local world=$1 most=300 guest name limit label
+	local world=$1 most guest name limit label
+	if [ -n "$ALL" ]; then most=300; else most=200; fi
 	[ "$world" = stock ] || most=600
 	programs_of "$world" | while read -r guest name limit; do
 		label=$world/$guest
@@ -108,8 +114,8 @@ boots_of() {
 		function boots(  i, b, least) {
 			n = int(total / most) + 1
 			for (b = 1; b <= n; b++) sum[b] = 0
-			# The programs are assigned in the order of their durations, the longest
-			# first, each to the boot whose sum is the smallest so far.
+			# Assign the programs in the order of their durations, the longest first,
+			# each to the boot with the smallest sum of durations so far.
 			for (i = 1; i <= count; i++) {
 				least = 1
 				for (b = 2; b <= n; b++) if (sum[b] < sum[least]) least = b
@@ -131,8 +137,8 @@ guest_jobs() {
 		printf '%s %s\n' "$name" "$limit" >>"$dir/list"
 		echo "$seconds" >>"$dir/seconds"
 	done < <(boots_of "$world")
-	# Without ONLY=, the guest plain is booted even if it has no programs, because a successful
-	# boot is a result as well.
+	# Without ONLY=, boot the guest plain even if it has no programs, because a successful boot
+	# is a result as well.
 	[ -n "$ONLY" ] || compgen -G "$work/$world.plain*" >/dev/null || { mkdir -p "$work/$world.plain"; : >"$work/$world.plain/list"; }
 	for dir in "$work/$world".*/; do
 		[ -e "$dir/list" ] || continue
@@ -151,12 +157,14 @@ guest_jobs() {
 
 # make_plan: writes the makefile of the test run. The order of targets matters, because make starts
 # the first target that is ready. The prerequisites come first, those of most jobs at the beginning;
-# then come the jobs, the longest jobs at the beginning.
+# then come the jobs, the longest jobs at the beginning. Guests do not need the target
+# test-binaries, so they do not wait for it.
 make_plan() {
 	local name needs command seconds target
 	{
 		echo "include $TOP/tools/rig/plan.mk"
 		needs | sed 's/^/jobs needs: /'
+		! grep -q test-binaries "$work/jobs" || echo "jobs: test-binaries"
 		sort -k1,1nr "$work/jobs" | while IFS=$'\t' read -r seconds name needs command; do
 			target=job-${name// /-}
 			# shellcheck disable=SC2016 # make's variable
@@ -167,11 +175,12 @@ make_plan() {
 	} >"$work/plan.mk"
 }
 
-# needs: prints the prerequisites of all jobs, beginning with those that most jobs have.
-needs() { cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk 'NF == 2 { print $2 }'; }
+# needs: prints the prerequisites of all jobs but test-binaries, beginning with those that most jobs
+# have.
+needs() { cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk 'NF == 2 && $2 != "test-binaries" { print $2 }'; }
 
 # until_limit COMMAND...: runs a command. When the time of the test run is over (LIMIT=), kills the
-# command and sets $ended. The command is run in the background, as bash delays traps while a
+# command and sets $ended. The command runs in the background, because bash delays traps while a
 # foreground child runs.
 until_limit() {
 	local timer="" status=0 left
@@ -180,8 +189,8 @@ until_limit() {
 	local command=$!
 	if [ "$LIMIT" != 0 ]; then
 		left=$((begin + LIMIT - EPOCHSECONDS))
-		# The subshell waits by the builtin read, so that it has no child that could outlive
-		# it.
+		# The subshell waits with the builtin read instead of sleep: a child process could
+		# outlive the subshell.
 		(trap - EXIT INT TERM HUP
 			read -rt $((left > 0 ? left : 1)) <>"$work/nothing" || :
 			: >"$work/ended"
@@ -200,9 +209,9 @@ plan() {
 	SLOTS=$SLOTS until_limit "$TOP/tools/rig/plan.sh" -f "$work/plan.mk" "$@"
 }
 
-# run_jobs: runs all jobs. make would start short jobs first: a job starts when it is ready, and the
-# longest jobs have the most prerequisites. Therefore all prerequisites are made in a first pass,
-# unless a debug kernel has to be built.
+# run_jobs: runs all jobs. A first pass makes all prerequisites, unless a debug kernel has to be
+# built. Without this pass make would start short jobs first, because a job starts when its
+# prerequisites are made and the longest jobs have the most prerequisites.
 run_jobs() {
 	local -a made=()
 	if [ "$kernels" = 0 ] && plan needs; then
@@ -250,8 +259,8 @@ report_skips() {
 	[ -z "$wrong" ] || one host "rig only tests that testing.md lists are skipped" "not ok" "${wrong%$'\n'}"
 }
 
-# report_left_out: prints the tests and worlds that this test run left to make test-all and to make
-# test-debug.
+# report_left_out: prints the tests and worlds that this test run left out and that make test-all
+# and make test-debug run.
 report_left_out() {
 	local world
 	[ -z "$ONLY" ] || return 0
@@ -294,8 +303,8 @@ report() {
 		mv -f "$part/console" "$kept.${boot////.}.console.log"
 		mv -f "$part/results" "$kept.${boot////.}.guest.log"
 	done
-	# Results of runs without ONLY= are stored, because make rows reads each program's last
-	# results.
+	# Store the results of runs without ONLY=, because make rows reads the last results of each
+	# program.
 	[ -n "$ONLY" ] || { cp "$CACHE/seconds" "$work/seconds" 2>/dev/null || :; keep_results; }
 	p=$(grep -E '^ok ' "$kept.tap" | grep -vc ' # SKIP ' || :)
 	f=$(grep -cE '^not ok ' "$kept.tap" || :)
@@ -319,8 +328,7 @@ report() {
 	report_left_out
 	idle=$(awk '{ printf "%.0f%%", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }' <<<"$before $now")
 	[ -z "$whole" ] || remember "$tree" "$make" "$p" "$([ -z "$ended" ] && echo "$f" || echo $((f + 1)))" "$s" $((EPOCHSECONDS - begin)) "$idle"
-	# The names of the failures are printed once more, for users who see only the end of the
-	# output.
+	# Print the names of the failures once more, for users who see only the end of the output.
 	[ "$f" = 0 ] || printf '\nFailed, as above:\n%s\n' "$(awk '/^# [^ ]+ / { run = $2 " " $3 }
 		/^not ok / { sub(/^not ok [0-9]+ /, ""); print "  " run ": " $0 }' "$kept.tap")"
 	printf '\nlog: %s\n' "$kept.tap"
@@ -330,12 +338,12 @@ report() {
 	else
 		printf '%d passed, %d failed, %d skipped\n' "$p" "$f" "$s"
 	fi
-	# A test run whose tests were all skipped counts as failed, because it has tested nothing.
+	# A test run in which all tests were skipped counts as failed, because nothing was tested.
 	[ "$f" = 0 ] && [ "$p" != 0 ]
 }
 
-# forget_results: removes the stored results of programs that no longer exist or did not run, in the
-# worlds of this test run. The stored results of tests that were left to make test-all are kept.
+# forget_results: removes, in the worlds of this test run, the stored results of programs that no
+# longer exist or did not run. Keeps the stored results of tests that only make test-all runs.
 forget_results() {
 	local f label program name
 	for f in "$LOGS"/results/*; do
@@ -355,7 +363,7 @@ keep_results() {
 			if (!(file in seen)) print >file; seen[file] = 1 }
 		/^(not )?ok / && file != "" { print >>file }' <(cat "$tap")
 	forget_results
-	# Durations that were measured while busy loops ran (LOAD=) are too long, and not stored.
+	# Do not store durations that were measured while busy loops ran (LOAD=): they are too long.
 	[ -z "$LOAD" ] || return 0
 	{
 		cat "$CACHE/seconds" 2>/dev/null || :
@@ -384,7 +392,7 @@ for world in $WORLDS; do
 	[[ " host stock debug kcsan " == *" $world "* ]] || die "unknown world '$world' in WORLDS=; the worlds are host, stock, debug, kcsan"
 done
 in_use
-# A test run that was killed, and that had the same process id, may have left this directory.
+# An earlier test run with the same process id may have left this directory when it was killed.
 rm -rf "$work"
 mkdir -p "$work"
 : >"$tap"
@@ -393,8 +401,8 @@ mkdir -p "$work"
 mkfifo "$work/nothing"
 begin=$EPOCHSECONDS before=$(ticks) ended="" tree=$(committed_tree)
 export TEST_RUN=$$
-# The trap does nothing in a subshell ($BASHPID is not $$), which may be killed before it has reset
-# the inherited traps.
+# In a subshell ($BASHPID is not $$) the trap does nothing, because a subshell may be killed before
+# it has reset the inherited traps.
 # shellcheck disable=SC2031,SC2154 # the trap itself sets $job
 trap '[ $BASHPID != $$ ] || { trap "" INT TERM HUP; for job in $(jobs -p); do kill_tree "$job"; done; rm -rf "$work"; }' EXIT
 trap 'exit 130' INT TERM HUP
@@ -407,6 +415,7 @@ for world in $WORLDS; do
 	case $world in debug | kcsan) compgen -G "$CACHE/kernel/*/$world-*/root" >/dev/null || kernels=$((kernels + 1)) ;; esac
 	if [ "$world" = host ]; then host_jobs; else guest_jobs "$world"; fi
 done
+restore_times
 SLOTS=$((JOBS + (kernels > 1 ? kernels : 1) + ${LOAD:-0} / 2))
 make_plan
 [ ! -s "$work/jobs" ] || run_jobs

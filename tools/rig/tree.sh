@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Prepares a kernel tree in which Rust modules for a stock Debian kernel can be built. Debian's
-# packages of kernel headers have no Rust metadata, so this script generates the metadata again,
-# from the same source with the same configuration and compiler. Then the script looks up each Rust
-# symbol in the stock kernel's Module.symvers. kdir.sh runs this script, and so does the package
-# perfcounters-dkms on users' machines.
+# packages of kernel headers have no Rust metadata, so this script generates the metadata from the
+# source of the stock kernel, with the configuration and the compiler of the stock kernel. Then the
+# script looks up each Rust symbol in the stock kernel's Module.symvers. kdir.sh runs this script,
+# and so does the package perfcounters-dkms on users' machines.
 # Usage: tree.sh RELEASE SOURCE.tar.xz CONFIG MODULE.SYMVERS TREE
 
 set -euo pipefail
@@ -16,9 +16,9 @@ die() { printf 'perfcounters: %s\n' "$*" >&2; exit 1; }
 
 config_of() { sed -nE "s/^CONFIG_$1=\"?([^\"]*)\"?\$/\1/p" "$config"; }
 
-# Checks the versions of the compilers. Only the version of rustc that wrote Rust metadata can read
-# the metadata. gcc must have the same major version as the gcc that compiled the kernel, because of
-# gcc's plugins and the layout of structures.
+# Checks the versions of the compilers. rustc must have the version that compiled the kernel,
+# because only that version can read the Rust metadata it wrote. gcc must have the major version
+# that compiled the kernel, because of gcc's plugins and the layout of structures.
 compilers() {
 	local wanted got
 	[ "$(config_of RUST)" = y ] || die "the kernel $release has no Rust support (CONFIG_RUST); use a Debian kernel from 7.2 on"
@@ -32,9 +32,10 @@ compilers() {
 }
 
 # Unpacks the kernel source without the files that no build of a module reads. Only a third of the
-# source (640 MB) is unpacked, which saves time on a slow disk. Kconfig files and Makefiles of all
-# directories are needed. A star in tar's patterns also matches slashes, so each pattern begins with
-# the name of the top directory: otherwise net/ would also match rust/helpers/net/.
+# source (640 MB) is unpacked, which saves time on a slow disk. A build of a module needs the
+# Kconfig files and Makefiles of all directories. Each pattern of tar begins with the name of the
+# top directory, because a star in a pattern also matches slashes: without the name, net/ would also
+# match rust/helpers/net/.
 unpack() {
 	local version top
 	top=linux-source-$(cut -d. -f1,2 <<<"$release")

@@ -21,7 +21,7 @@ DEMO_SECONDS=${DEMO_SECONDS:-10}
 [ "$world" != host ] || die "the world host has no guest; use WORLD=stock, debug or kcsan"
 declare -F "guest_${guest%%-*}" >/dev/null || die "unknown guest '$guest'; tests/vm/guests has the guests"
 
-# The guest's initramfs consists of the image, the test programs and the orders of this boot. Orders
+# The guest's initramfs consists of the image, the test programs, and the orders of this boot, which
 # are files that control tests/vm/init.
 run=$CLONE/run.$$
 orders=$run/orders
@@ -29,8 +29,8 @@ results=$run/results
 order() { printf '%s\n' "$2" >"$orders/$1"; }
 
 # wanted_programs NAME...: prints the files of the test programs with these names, and of the
-# programs that their sources mention as /tests/NAME. Other programs are left out, because unpacking
-# all programs would take a third of a guest's boot.
+# programs that their sources mention as /tests/NAME. Leaves out all other programs, because
+# unpacking all programs would take a third of a guest's boot time.
 wanted_programs() {
 	local -a names=("$@")
 	local -A seen
@@ -50,8 +50,8 @@ finish() {
 	rm -rf "$run"
 }
 
-# tsc_khz: prints the frequency of the time stamp counter in kHz, which a guest on a busy host would
-# measure wrong (tsc.c).
+# tsc_khz: prints the frequency of the time stamp counter in kHz. A guest on a busy host would
+# measure a wrong frequency (tsc.c).
 tsc_khz() {
 	local program=$CLONE/tsc
 	if [ ! "$program" -nt "$TOP/tools/rig/tsc.c" ]; then
@@ -78,14 +78,15 @@ boot() {
 	# features; with five levels, an interrupt while the boot CPU's features are cleared and
 	# read again would cause many false reports.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
-	# Short test runs (make test) disable the mitigations of CPU bugs, which cost a tenth of the
-	# time.
-	[ "$mode" != test ] || [ -n "${LONG:-}" ] || append+=" mitigations=off"
+	# Short test runs (make test) disable what takes time in the emulator and is not under test:
+	# the mitigations of CPU bugs, which cost a tenth of the time, the kernel's tests of its
+	# cryptographic algorithms at boot, and its parsing of built-in certificates.
+	[ "$mode" != test ] || [ -n "${LONG:-}" ] || append+=" mitigations=off cryptomgr.notests initcall_blacklist=load_system_certificate_list"
 	# While busy loops run (LOAD=), the time limits of the guest's kernel are longer, too. 300
 	# seconds is the maximum of the time limit for RCU stalls.
 	[ "$PATIENCE" = 1 ] || append+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=$((PATIENCE < 14 ? 21 * PATIENCE : 300)) sysctl.kernel.hung_task_timeout_secs=$((120 * PATIENCE))"
-	# Debian's QEMU may execute a stale copy of kernel code after the code was modified, which
-	# ends the guest. Tests are therefore run in the emulator of tests/qemu-pmu.
+	# Run tests in the emulator of tests/qemu-pmu: after a modification of kernel code, Debian's
+	# QEMU may execute a stale copy of the code, which ends the guest.
 	[ "$mode" != test ] || emulator=pmu
 	be_guest "$guest"
 	[ -z "$disk" ] || {
@@ -98,7 +99,7 @@ boot() {
 	# the factor by which tests on this kernel may wait longer, which includes LOAD.
 	order slowness "$SLOWNESS"
 	order patience $((SLOWNESS * PATIENCE))
-	# The order long is 1 if tests run their long forms, otherwise empty.
+	# The order `long` is 1 if tests run their long forms, otherwise empty.
 	order long "${LONG:-}"
 	# shellcheck disable=SC2046 # words
 	case $mode in
@@ -124,8 +125,8 @@ boot() {
 			-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd" \
 			-append "$append ${APPEND:-}" "${qemu[@]}" "$@" || rc=$?
 		# A guest writes "# again" if the timer of a CPU has stopped before any of this
-		# project's modules was loaded: see check_timers() in tests/vm/init. Such a guest is
-		# booted again, at most twice.
+		# project's modules was loaded: see check_timers() in tests/vm/init. Boot such a
+		# guest again, at most twice.
 		grep -a '^# again' "$results" >>"$results.again" 2>/dev/null && [ "$(wc -l <"$results.again")" -lt 3 ] || return $rc
 	done
 }
@@ -135,14 +136,14 @@ boot() {
 builds() {
 	local f
 	for f in "$TARGET" "$KBUILD_OUT" "$IMAGE"; do
-		# The function reads /proc/locks instead of trying to take the lock, because another
-		# make would have to wait for a lock that was taken.
+		# Read /proc/locks instead of trying to take the lock: while this function held the
+		# lock, another make would have to wait.
 		[ ! -e "$f.lock" ] || ! grep -q ":$(stat -c %i "$f.lock") " /proc/locks || { cat "$f.lock"; return; }
 	done
 	return 1
 }
 
-# image: builds the guest's image. If another make is building, the existing image is used.
+# image: builds the guest's image. If another make is building, uses the existing image.
 image() {
 	local by
 	"$TOP/tools/rig/plan.sh" "kernel-$world"
@@ -164,8 +165,8 @@ terminal() {
 	[ ! -t 0 ] || [ ! -t 1 ] || order size "$(stty size)"
 }
 
-# watchdog SECONDS: ends QEMU after that many seconds. Otherwise the user would have to wait for a
-# guest that does not boot or does not end.
+# watchdog SECONDS: ends QEMU after that many seconds. Without the watchdog, the user would wait
+# forever for a guest that does not boot or does not end.
 watchdog() {
 	local until=$((SECONDS + $1))
 	trap - EXIT INT TERM HUP
@@ -181,8 +182,8 @@ demo() {
 	step "booting $(kernel_name) in QEMU"
 	watchdog $((DEMO_SECONDS + 150)) &
 	if [ -t 0 ] && [ -t 1 ]; then
-		# With signal=on, Ctrl-C is handled by QEMU, not by the guest, and ends the demo at
-		# once.
+		# With signal=on, QEMU instead of the guest handles Ctrl-C, which therefore ends the
+		# demo at once.
 		boot -chardev stdio,id=terminal,mux=on,signal=on -serial chardev:terminal \
 			-mon chardev=terminal -serial "file:$results"
 	else
@@ -220,7 +221,7 @@ tests() {
 	order mode test
 	cp "$1/list" "$orders/list"
 	results=$1/results
-	# The guest is booted in the background, as bash delays traps while a foreground child runs.
+	# Boot the guest in the background, because bash delays traps while a foreground child runs.
 	boot -serial "file:$1/console" -serial "file:$results" -monitor none </dev/null &
 	wait $!
 }

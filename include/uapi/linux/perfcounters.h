@@ -29,7 +29,7 @@
 #define PERFCOUNTERS_NAME_MAX		128
 #define PERFCOUNTERS_HELP_MAX		80
 
-/* Maximum number of slots, slot 0 included, and so of instances. */
+/* Maximum number of slots, slot 0 included, and therefore of instances. */
 #define PERFCOUNTERS_MAX_INSTANCES	65536
 
 /*
@@ -104,9 +104,9 @@ struct perfcounters_header {
 
 /* Values of perfcounters_desc.state */
 enum perfcounters_state {
-	PERFCOUNTERS_FREE	= 0,	/* unused slot, or not the first one of an instance */
+	PERFCOUNTERS_FREE	= 0,	/* unused slot, or not the first slot of an instance */
 	PERFCOUNTERS_LIVE	= 1,	/* the module that added the instance uses it */
-	PERFCOUNTERS_DORMANT	= 2,	/* the owner deleted it; number and values stay */
+	PERFCOUNTERS_DORMANT	= 2,	/* the owner deleted the instance; number and values stay */
 };
 
 /*

@@ -24,7 +24,7 @@
 #define PFM_PMD_BV		PFM_BVSIZE(PFM_MAX_PMDS)
 
 /* Bits of pfarg_ctx.ctx_flags */
-#define PFM_FL_NOTIFY_BLOCK	0x01	/* block the thread when a notification masks */
+#define PFM_FL_NOTIFY_BLOCK	0x01	/* block the thread when a notification masks the context */
 #define PFM_FL_SYSTEM_WIDE	0x02	/* monitor a CPU, not a thread */
 #define PFM_FL_OVFL_NO_MSG	0x80	/* overflows queue no messages */
 #define PERFMON_FL_CORE		0x100	/* count only on CPUs of the type ctx_core */
@@ -82,8 +82,8 @@ struct pfarg_pmc {
  *	overflow has masked the context
  * @reg_short_reset: start value of all other periods but the first, which starts at @reg_value
  * @reg_last_reset_val: set by a read: start value of the latest period of a sampling PMD
- * @reg_ovfl_switch_cnt: with PFM_SETFL_OVFL_SWITCH, number of overflows of this PMD in a run of the
- *	set after which the next set is switched in; 0: overflows of this PMD switch no set
+ * @reg_ovfl_switch_cnt: with PFM_SETFL_OVFL_SWITCH, number of overflows of this PMD after which a
+ *	run of the set ends and the next set becomes active; 0: overflows of this PMD switch no set
  * @reg_reset_pmds: PMDs that are reset when this PMD is reset; a PMD that does not sample is reset
  *	to 0
  * @reg_smpl_pmds: PMDs whose values are recorded when this PMD overflows, at most 64
@@ -201,8 +201,8 @@ struct pfarg_setinfo {
  * @value_time: sum over all runs of the product of the number of events and the time, the low half
  *	first
  *
- * If the PMD is written during a run of the set, the events that it counted in that run before the
- * write are not included in @value, @value2 and @value_time.
+ * If the PMD is written during a run of the set, @value, @value2 and @value_time do not include the
+ * events that the PMD counted in this run before the write.
  */
 struct perfmon_runs {
 	__u16	reg_num;
@@ -235,13 +235,13 @@ struct perfmon_vector {
  * PMDs of the module pfm_soft, which are virtual registers. The following virtual counters count
  * from PERFMON_START to PERFMON_STOP.
  */
-#define PERFMON_CPU_CLOCK	256	/* nanoseconds that the thread ran, or of the CPU */
+#define PERFMON_CPU_CLOCK	256	/* ns that the thread ran, or ns that passed on the CPU */
 #define PERFMON_TASK_CLOCK	257	/* same as PERFMON_CPU_CLOCK; thread contexts only */
 #define PERFMON_CONTEXT_SWITCHES 258	/* thread contexts only; CPUs: see counter pages */
 #define PERFMON_PAGE_FAULTS	259	/* minor and major page faults */
 #define PERFMON_MIGRATIONS	260	/* moves to another CPU; thread contexts only */
 #define PERFMON_MAJOR_FAULTS	261	/* page faults that needed I/O */
-/* PMDs with a value at the time of the read: they are read-only and need no PERFMON_START. */
+/* Read-only PMDs: the value at the time of the read. They need no PERFMON_START. */
 #define PERFMON_PID		264	/* process id of the thread, or of the current task */
 #define PERFMON_TID		265	/* thread id of the thread, or of the current task */
 #define PERFMON_CPU		266	/* the CPU that the thread is on, or this CPU */
@@ -393,8 +393,8 @@ struct perfmon_create {
 #define PERFMON_STATUS_STARTED	 0x01	/* PERFMON_START is in effect */
 #define PERFMON_STATUS_MASKED	 0x02	/* nothing is counted until PERFMON_RESTART */
 #define PERFMON_STATUS_THROTTLED 0x04	/* sampling is paused, and will resume by itself */
-#define PERFMON_STATUS_ENDED	 0x08	/* see PFM_MSG_END, _FAULT and _EVICTED */
-#define PERFMON_STATUS_ELSEWHERE 0x10	/* the thread's CPU lacks registers or core type */
+#define PERFMON_STATUS_ENDED	 0x08	/* see PFM_MSG_END, PFM_MSG_FAULT, PFM_MSG_EVICTED */
+#define PERFMON_STATUS_ELSEWHERE 0x10	/* the thread's CPU lacks registers or the core type */
 
 /**
  * struct perfmon_status - the state of a context

@@ -11,7 +11,7 @@
 
 /**
  * struct perfmon_nway_arg - argument of the sampling format "n-way"
- * @size: size of each buffer in bytes, a multiple of 8, from 552 to 64 Mi
+ * @size: size of each buffer in bytes, a multiple of 8, from 552 bytes to 64 MiB
  * @nr: number of buffers, 2 to 16
  * @reserved1: zero
  * @reserved: zero
@@ -78,7 +78,7 @@ struct perfmon_histogram_arg {
  * @nr: number of buckets
  * @samples: number of samples, including those that @outside counts
  * @outside: number of samples whose instruction address has no bucket
- * @lost: number of samples before the last counted one that were not taken because sampling was
+ * @lost: number of samples before the last counted sample that were not taken because sampling was
  *	throttled
  * @throttled: nanoseconds for which sampling was throttled before the last counted sample
  * @reserved: zero

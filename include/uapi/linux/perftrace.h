@@ -25,7 +25,7 @@
 #define PERFTRACE_NAME_MAX	64
 #define PERFTRACE_FIELDS_MAX	256
 #define PERFTRACE_FILTER_MAX	4096
-/* Minimum and maximum size in bytes of the records of a buffer, which is a power of two. */
+/* Minimum and maximum size in bytes of a buffer's area for records. The size is a power of two. */
 #define PERFTRACE_BYTES_MIN	4096
 #define PERFTRACE_BYTES_MAX	(4 << 20)
 /* Maximum size of a record in bytes, header included. */
@@ -33,9 +33,9 @@
 
 /*
  * Offsets, in the file of /dev/perftrace, of the two areas that a traced process maps. The process
- * maps the first area read-only: it has struct perftrace_control, then a __u32 for each marker (bit
- * t is set if trace t records the marker's events), then a page with the filter of each trace. The
- * process maps the second area, which has the buffers, writable:
+ * maps the first area read-only. The first area has struct perftrace_control, then a __u32 for each
+ * marker (bit t is set if trace t records the marker's events), then a page with the filter of each
+ * trace. The process maps the second area, which has the buffers, writable:
  *
  *	buffer of trace t on CPU c = buffers + ((t * nr_cpus + c) << stride)
  *
@@ -64,7 +64,7 @@
  * struct perftrace_slot - the state of a trace, for the processes that the trace records
  * @generation: odd while the slot is in use; changes when a trace begins and when the trace ends
  * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED and _FILTERED of the trace
- * @mask: size of a buffer's records in bytes, minus 1
+ * @mask: size of a buffer's area for records in bytes, minus 1
  * @wait_ms: with PERFTRACE_WAIT, the value of perftrace_create.wait_ms. A thread uses it if it
  *	cannot call PERFTRACE_WAIT_ROOM because the program has closed the file
  */
@@ -127,15 +127,15 @@ struct perftrace_control {
  * @reserved2: 0
  * @tail: number of bytes that were read from the buffer; only the kernel writes this field
  *
- * The kernel initializes @limit to half of the size of the records or, in flight recorders, to the
- * negative of the size. All other fields start at 0. After the initialization the kernel writes
- * only @tail.
+ * The kernel initializes @limit to half of the size of the area for records or, in flight
+ * recorders, to the negative of this size. All other fields start at 0. After the initialization
+ * the kernel writes only @tail.
  *
- * A record begins at offset (@head & mask) of the records. In flight recorders a record ends at
- * @head, and begins at offset (@head - size) & mask, where size is the size of the record. A record
- * is never split at the end of the buffer: a PERFTRACE_PAD record fills the space that is left. A
- * writer first lowers @reserve (in flight recorders), then writes the record, and then stores
- * @head.
+ * A record begins at offset (@head & mask) of the area for records. In flight recorders a record
+ * ends at @head, and begins at offset (@head - size) & mask, where size is the size of the record.
+ * A record is never split at the end of the buffer: a PERFTRACE_PAD record fills the space that is
+ * left. A writer first lowers @reserve (in flight recorders), then writes the record, and then
+ * stores @head.
  */
 struct perftrace_buffer {
 	__u64	head;
@@ -153,9 +153,9 @@ struct perftrace_buffer {
 #define PERFTRACE_RECORDS	4096	/* offset of the records in a buffer */
 
 /*
- * Header of a record. In shared buffers the header is followed by the key of the process. Then come
- * the fields, in the order that the marker has, without padding between the fields, and zeroes up
- * to a multiple of 8 bytes.
+ * Header of a record. In shared buffers the header is followed by the key of the process. The
+ * fields of the event come next, in the order of the marker's fields and without padding between
+ * them. Zeros fill the record up to a multiple of 8 bytes.
  */
 struct perftrace_record {
 	__u16	marker;		/* number of the marker, or PERFTRACE_PAD, PERFTRACE_LOST */
@@ -335,8 +335,8 @@ struct perftrace_filter {
  * struct perftrace_create - argument of PERFTRACE_CREATE and PERFTRACE_OPEN
  * @size: size of this structure in bytes
  * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED, _KEEP, _PAUSED and _ALL_USERS; set by PERFTRACE_OPEN
- * @bytes: size of a buffer's records in bytes; 0: 16 KiB, or 1 MiB with PERFTRACE_SHARED; set by
- *	PERFTRACE_OPEN
+ * @bytes: size of a buffer's area for records in bytes; 0: 16 KiB, or 1 MiB with PERFTRACE_SHARED;
+ *	set by PERFTRACE_OPEN
  * @filter_bytes: size of @filter in bytes; 0: the trace has no filter
  * @filter: address of a struct perftrace_filter, if @filter_bytes is not 0
  * @position: out: if PERFTRACE_CREATE fails because of the filter, the number of the invalid step,
@@ -388,7 +388,7 @@ struct perftrace_create {
  * @slot: out: number of the slot that the trace uses, ~0 if the trace has ended. For
  *	PERFTRACE_NEXT_TRACE also in: the lowest slot number to return
  * @flags: perftrace_create.flags of the trace, with PERFTRACE_FILTERED and PERFTRACE_UNSTABLE
- * @bytes: size of a buffer's records in bytes
+ * @bytes: size of a buffer's area for records in bytes
  * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
  * @clock: clock of the records' times, PERFTRACE_CLOCK_*
  * @khz: ticks of the clock per millisecond
@@ -597,7 +597,7 @@ struct perftrace_release {
 /*
  * Calls on any file. PERFTRACE_NEXT_TRACE returns the traces that the caller may open, one at a
  * time. PERFTRACE_NEXT_MARKER returns the markers of processes that the caller may trace, one at a
- * time. Both calls fail with ENOENT after the last one.
+ * time. Both calls fail with ENOENT after the last trace or marker.
  */
 #define PERFTRACE_NEXT_TRACE	_IOWR('A', 0x88, struct perftrace_info)
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)

@@ -13,7 +13,8 @@
  * PPA_GETTASK needs no capability for tasks that the caller may read by the rules of ptrace. Ids in
  * its structure are those of the caller's pid and user namespaces.
  *
- * All times are in ticks of the time stamp counter, unless their field says otherwise; struct
+ * All times are in ticks, unless the description of a field gives another unit. A tick is a cycle
+ * of the time stamp counter or, if the kernel considers that counter unstable, a nanosecond. struct
  * ppa_info has the number of ticks per millisecond.
  *
  * Documentation/accounting.md describes the accounting.
@@ -154,7 +155,7 @@ struct ppa_info {
 
 #define PPA_VERSION	1
 
-/* Bit of ppa_info.flags: the clock is a time stamp counter that was found unstable meanwhile. */
+/* Bit of ppa_info.flags: the clock is the time stamp counter, which has become unstable. */
 #define PPA_UNSTABLE	0x08
 
 #define PPA_GETINFO	_IOR('A', 0xa0, struct ppa_info)

@@ -36,14 +36,14 @@ impl Drop for ProcfsMount {
     }
 }
 
-/// Checks whether the caller may read a thread's state or, with `attach`, stop it, by the rules of
-/// ptrace and of the security modules. Threads of the caller's own process are always allowed. May
-/// sleep; caller holds no lock of this module.
+/// Checks whether the caller may read a thread's state or, with `attach`, stop the thread, by the
+/// rules of ptrace and of the security modules. Threads of the caller's own process are always
+/// allowed. May sleep; caller holds no lock of this module.
 ///
 /// # Errors
 ///
-/// `EPERM` if the caller may not; `ESRCH` if the thread exits; `EINTR` or `ENOMEM` if the check
-/// could not be made.
+/// `EPERM` if the caller has no permission; `ESRCH` if the thread exits; `EINTR` or `ENOMEM` if the
+/// check could not be made.
 pub(crate) fn check_access(task: &Task, attach: bool) -> Result {
     // SAFETY: The reference keeps the task alive, and the caller is in process context.
     to_result(unsafe { shim::pfm_check_access(task.as_ptr(), attach) })
@@ -67,9 +67,9 @@ pub(crate) fn is_perfmon_capable() -> bool {
     }
 }
 
-/// Checks whether the caller may read everything of accounting and control it. Each file of
-/// accounting requires this, except that a task's values may also be read by callers that
-/// [`may_read`] the task.
+/// Checks whether the caller may read all values of accounting and control accounting. Each file of
+/// accounting requires this permission, except that a task's values may also be read by callers
+/// that [`may_read`] the task.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ pub(crate) fn of_caller() -> ARef<Credential> {
     unsafe { ARef::from_raw(NonNull::new_unchecked(shim::pfm_get_current_cred()).cast()) }
 }
 
-/// Returns the credentials of a task. Any context but NMI.
+/// Returns the credentials of a task. May be called in any context except an NMI.
 pub(crate) fn of_task(task: TaskRef<'_>) -> ARef<Credential> {
     // SAFETY: The task is valid by the invariant of `TaskRef`. The callee returns a reference,
     // never null, which is given to the result; `Credential` is a transparent wrapper of the
@@ -130,36 +130,37 @@ pub(crate) fn may_unload() -> bool {
     unsafe { bindings::capable(bindings::CAP_SYS_MODULE as c_int) }
 }
 
-/// Returns whether contexts of users are evicted in favour of the caller, because it has
+/// Returns whether contexts of users are evicted in favour of the caller, because the caller has
 /// `CAP_SYS_ADMIN`. No audit record is written, because without the capability the call fails with
 /// `EBUSY` or `EEXIST`, not with `EPERM`.
 pub(crate) fn may_evict() -> bool {
     has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
 
-/// Returns whether the caller may monitor the kernel: perf would allow it (`perf_event_paranoid`,
-/// capability, security modules), and the kernel is not locked down for confidentiality.
+/// Returns whether the caller may monitor the kernel: perf would allow the caller to do so
+/// (`perf_event_paranoid`, capability, security modules), and the kernel is not locked down for
+/// confidentiality.
 pub(crate) fn may_monitor_kernel() -> bool {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { shim::pfm_may_monitor_kernel() }
 }
 
 /// Checks whether a user with these credentials may read a process's state or, with `attach`, stop
-/// it, by the rules of ptrace and of the security modules. The result does not depend on the
-/// caller's credentials, and the caller may be a thread of that process. May sleep; caller holds no
-/// lock of this module.
+/// the process, by the rules of ptrace and of the security modules. The result does not depend on
+/// the caller's credentials, and the caller may be a thread of that process. May sleep; caller
+/// holds no lock of this module.
 ///
 /// # Errors
 ///
-/// `EPERM` if the user may not; `ESRCH` if the process exits; `EINTR` or `ENOMEM` if the check
-/// could not be made.
+/// `EPERM` if the user has no permission; `ESRCH` if the process exits; `EINTR` or `ENOMEM` if the
+/// check could not be made.
 pub(crate) fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
     // SAFETY: The references keep the credentials and the task; process context.
     to_result(unsafe { shim::pfm_check_access_as(cred.as_ptr(), task.as_ptr(), attach) })
 }
 
-/// Returns whether a user with these credentials could have read the process's state while it ran
-/// the program of `snapshot`, by the rules of ptrace alone.
+/// Returns whether a user with these credentials could have read the process's state while the
+/// process ran the program of `seen`, by the rules of ptrace alone.
 pub(crate) fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> bool {
     // SAFETY: The references keep the credentials and the task, and `pfm_snapshot_take()` has
     // filled in the structure; process context.
@@ -172,7 +173,7 @@ pub(crate) fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapsho
 ///
 /// # Errors
 ///
-/// `EPERM` if the caller may not; `EINTR` or `ENOMEM` if the check could not be made.
+/// `EPERM` if the caller has no permission; `EINTR` or `ENOMEM` if the check could not be made.
 pub(crate) fn check_cred_access(cred: &Credential) -> Result {
     // SAFETY: The reference keeps the credentials during the call; process context.
     to_result(unsafe { shim::pfm_check_cred_access(cred.as_ptr()) })
@@ -206,12 +207,12 @@ impl Process {
         NonNull::new(number).map(Self).ok_or(ESRCH)
     }
 
-    /// Returns whether this is the same process.
+    /// Returns whether `self` and `other` are the same process.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 
-    /// Returns the pointer, for C.
+    /// Returns the pointer to the `struct pid`, for C.
     pub(super) fn as_ptr(&self) -> *mut bindings::pid {
         self.0.as_ptr()
     }
@@ -260,8 +261,8 @@ impl AccessSnapshot {
         unsafe { shim::pfm_snapshot_is_unchanged(&raw const self.0, task.as_ptr()) }
     }
 
-    /// Returns whether the thread still runs the program of `self`, and `then` is a snapshot of the
-    /// same program.
+    /// Returns whether the thread still runs the program of which `self` is a snapshot, and whether
+    /// `then` is a snapshot of this program too.
     pub(crate) fn runs_same_program(&self, task: &Task, then: &Self) -> bool {
         // SAFETY: The structure is filled in by the type's invariant, and the reference keeps the
         // task alive.
@@ -269,10 +270,10 @@ impl AccessSnapshot {
         runs && self.0.state == then.0.state
     }
 
-    /// Returns whether the thread still has the same credentials, and the program of `self` the
-    /// same dumpability. Unlike [`is_unchanged`](Self::is_unchanged), this function checks the
-    /// program that the thread ran when the snapshot was taken, even if the thread runs another one
-    /// now.
+    /// Returns whether the thread still has the credentials of `self`, and the program of `self`
+    /// still has the dumpability of `self`. Unlike [`is_unchanged`](Self::is_unchanged), this
+    /// function checks the program that the thread ran when the snapshot was taken, even if the
+    /// thread runs another program now.
     pub(crate) fn was_unchanged(&self, task: &Task) -> bool {
         // SAFETY: The structure is filled in by the type's invariant, and the reference keeps the
         // task alive.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits per user: kernel memory of contexts, traces and records of accounted tasks, number of
-//! contexts, of traces and of traced processes.
-//! The sums are kept by `sys/shim/account.c`.
+//! Limits per user: for the kernel memory of contexts, traces and records of accounted tasks, and
+//! for the numbers of contexts, traces and traced processes. `sys/shim/account.c` keeps the sums.
 //!
 //! An amount is added to the account of the user and to the accounts of the owners of the user's
 //! user namespaces. Sample buffers are charged to `RLIMIT_MEMLOCK` as well, and all memory is
@@ -18,8 +17,9 @@ pub(crate) use super::shim::Resource;
 use super::task::TaskRef;
 use super::{access, shim};
 
-/// Number of contexts that a user without `CAP_SYS_RESOURCE` can have. An administrator's load that
-/// evicts other contexts looks at all attached ones.
+/// Maximum number of contexts of a user without `CAP_SYS_RESOURCE`. The number is limited because
+/// `PERFMON_LOAD` of an administrator, which may evict other contexts, searches all attached
+/// contexts.
 const MAX_CONTEXTS: usize = 16_384;
 
 /// Bytes that are charged to a user until the charge is dropped.
@@ -27,7 +27,7 @@ const MAX_CONTEXTS: usize = 16_384;
 /// Context: drop in any context but NMI, without a run-queue lock.
 pub(crate) struct Charge {
     user: ARef<Credential>,
-    /// The context that the bytes are for, counted to the user. `None` for other bytes.
+    /// The count of the context for which the bytes are charged; `None` for other bytes.
     _context: Option<ResourceCharge>,
     /// The user had `CAP_SYS_RESOURCE` in the initial user namespace: the amount is not limited.
     unlimited: bool,
@@ -71,12 +71,13 @@ impl Charge {
         nothing.charge(bytes)
     }
 
-    /// Charges the `bytes` of a new context to the caller, and counts the context. Process context.
+    /// Charges the `bytes` of a new context to the caller, and counts the context. Called in
+    /// process context.
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the caller has [`MAX_CONTEXTS`] or the memory's limit would be exceeded,
-    /// `ENOMEM`.
+    /// `EDQUOT` if the caller has [`MAX_CONTEXTS`] contexts already or would exceed its memory
+    /// limit, `ENOMEM`.
     pub(crate) fn of_context(bytes: usize) -> Result<Self> {
         let mut charge = Self::of_caller(bytes)?;
         let most = match charge.unlimited {
@@ -108,7 +109,8 @@ impl Charge {
         &self.user
     }
 
-    /// Charges further bytes to the same user, in a charge of its own. Does not sleep.
+    /// Charges further bytes to the same user, and returns them as a separate charge. Does not
+    /// sleep.
     ///
     /// # Errors
     ///
@@ -192,8 +194,9 @@ impl Drop for ResourceCharge {
     }
 }
 
-/// Adds `nr` to the user's account and to the accounts of the owners of its user namespaces.
-/// Returns `EDQUOT` if an account would exceed `most`, or `ENOMEM`; an error changes no account.
+/// Adds `nr` to the user's account and to the accounts of the owners of the user's user namespaces.
+/// Returns `EDQUOT` if an account would exceed `most`, or `ENOMEM`. After an error no account is
+/// changed.
 fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
     to_result(unsafe {

@@ -2,15 +2,15 @@
 
 //! `perf_adjust()`: updates an instance by its number, in any context.
 
-use engine::abi::MAX_INSTANCES;
+use counters_rules::abi::MAX_INSTANCES;
 use kernel::ffi::c_int;
 
 use super::tables::{is_live, slot_address};
 use crate::driver::{Counter, Group};
 
-/// Adds `delta` to this CPU's value of an instance, as one update of the seqflag. Callable in any
-/// context, NMI included. Does nothing if `instance` is negative, out of range or not the number of
-/// a live instance.
+/// Adds `delta` to this CPU's value of an instance, as one update of the CPU's sequence word
+/// (seqflag). May be called in any context, including NMIs. Does nothing if `instance` is negative,
+/// out of range or not the number of a live instance.
 ///
 /// Liveness is checked with preemption off, so that perf_add() can wait, by an RCU grace period,
 /// for updates that began before the instance was deleted.

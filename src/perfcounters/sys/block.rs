@@ -17,7 +17,7 @@ use super::keyed_counters::Key;
 #[repr(transparent)]
 pub struct Request(Opaque<bindings::request>);
 
-/// The operation of a request, as /proc/diskstats groups them.
+/// The operation of a request. The operations are grouped as in /proc/diskstats.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Reads, and every other operation that does not write.
@@ -54,7 +54,8 @@ impl Request {
         self.flag(bindings::rqf_flags___RQF_IO_STAT)
     }
 
-    /// Returns whether the request is a step of a flush sequence, whose completion is not counted.
+    /// Returns whether the request is a step of a flush sequence. Completions of flush steps are
+    /// not counted.
     #[inline]
     pub fn is_flush_step(&self) -> bool {
         self.flag(bindings::rqf_flags___RQF_FLUSH_SEQ)

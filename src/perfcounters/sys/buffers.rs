@@ -6,18 +6,18 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use engine::sync::Word;
-use engine::trace::{self, BufferRange, Counts};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::bindings;
 use kernel::prelude::*;
+use protocols::sync::Word;
+use protocols::trace_buffer::{self, BufferRange, Counts};
 
 use super::ppa::Clock;
 use super::shim;
 
 /// Size of a page in bytes.
-pub(crate) const PAGE: usize = engine::abi::PAGE_SIZE;
+pub(crate) const PAGE: usize = protocols::PAGE_SIZE;
 
 /// A page that can be mapped into user space.
 ///
@@ -72,7 +72,7 @@ impl Page {
         word.load(Ordering::Relaxed)
     }
 
-    /// Copies bytes to the beginning of the page, which nothing has mapped yet.
+    /// Copies bytes to the beginning of the page, which is not mapped yet.
     pub(crate) fn fill(&mut self, bytes: &[u8]) {
         // SAFETY: At most a page is copied, and `&mut self` excludes other accesses of the kernel;
         // the page is not mapped yet.
@@ -101,24 +101,27 @@ pub(crate) struct Buffer {
     pages: KVVec<Word>,
     pub(crate) bytes: u32,
     pub(crate) flight: bool,
-    /// The position up to which the reader has read the bytes, or skipped them as corrupt.
+    /// The position up to which the reader has read the bytes, or has skipped bytes because they
+    /// were corrupt.
     read_position: Word,
-    /// Nonzero after a thread has timed out waiting for room, until the reader advances.
+    /// Nonzero from the time when a thread times out waiting for room until the reader advances.
     stalled: Word,
-    /// The last wait for room: the tail at which a thread waited, plus one, and the time at which
-    /// the first thread began to wait at that tail, in nanoseconds. `awaited_tail` and
-    /// `awaited_since` are 0 if no thread has waited.
+    /// The last wait for room. `awaited_tail` is the tail at which a thread waited, plus one.
+    /// `awaited_since` is the time in nanoseconds at which the first thread began to wait at that
+    /// tail. `awaited_tail` and `awaited_since` are 0 if no thread has waited.
     awaited_tail: Word,
     awaited_since: Word,
     /// The count of lost events that was last returned to the reader.
     reported_lost: Word,
-    /// Plausibility of the writer's count of lost events: the last plausible count, the time of
-    /// that check in ticks, and whether an implausible count was seen. After an implausible count
-    /// the writer's count is ignored.
+    /// The check of the writer's count of lost events. `plausible_lost` is the last plausible
+    /// count, `plausible_at` the time in ticks of the last check that found a plausible count, and
+    /// `implausible` is nonzero after an implausible count. After an implausible count the writer's
+    /// count is ignored.
     plausible_lost: Word,
     plausible_at: Word,
     implausible: Word,
-    /// Bytes discarded because the counts were corrupt. An implausible count of lost events adds 8.
+    /// Number of bytes that were discarded because the counts were corrupt. An implausible count of
+    /// lost events adds 8 bytes.
     cut: Word,
     /// The number of page allocations that failed, and the number of pages that are allocated.
     alloc_failures: Word,
@@ -154,7 +157,7 @@ impl Buffer {
         // INVARIANT: `page(0)` has set the first word.
         // SAFETY: The page is aligned, zeroed and held by the buffer, and no other thread has it
         // yet.
-        trace::init_counts(unsafe { &*(counts as *const Counts) }, bytes, flight);
+        trace_buffer::init_counts(unsafe { &*(counts as *const Counts) }, bytes, flight);
         Ok(buffer)
     }
 
@@ -201,8 +204,8 @@ impl Buffer {
         unsafe { &*(self.pages.first().map_or(0, Word::load_relaxed) as *const Counts) }
     }
 
-    /// Returns the word of the records with this number, or `None` if the page of the word is not
-    /// allocated.
+    /// Returns the 64-bit word with this number in the memory for records, or `None` if the page of
+    /// the word is not allocated.
     #[inline]
     pub(crate) fn word(&self, number: usize) -> Option<&Word> {
         const WORDS: usize = PAGE / 8;
@@ -226,7 +229,8 @@ impl Buffer {
         records.wrapping_mul(PAGE as u64).wrapping_add(empty)
     }
 
-    /// Returns the writer's count of lost events, unchecked: user space can write any value to it.
+    /// Returns the writer's count of lost events. The count is not checked and can have any value,
+    /// because user space can write to it.
     pub(crate) fn writer_lost(&self) -> u64 {
         let [_, _, _, lost, ..] = self.counts();
         lost.load_relaxed()
@@ -249,7 +253,7 @@ impl Buffer {
             self.plausible_at.store_release(now);
             return plausible;
         }
-        match trace::plausible_lost(plausible, claimed, now.saturating_sub(looked)) {
+        match trace_buffer::plausible_lost(plausible, claimed, now.saturating_sub(looked)) {
             Some(lost) => {
                 self.plausible_lost.store_relaxed(lost);
                 // Release: pairs with the acquire above.
@@ -278,10 +282,11 @@ impl Buffer {
     }
 
     /// Returns the range of bytes that can be read, or `None` if no bytes can be read. If the
-    /// counts are corrupt, the range is discarded and added to [`loss_counts`](Self::loss_counts).
+    /// counts are corrupt, the bytes of the range are discarded, and counted in
+    /// [`loss_counts`](Self::loss_counts).
     pub(crate) fn readable(&self) -> Option<BufferRange> {
         if self.flight {
-            return match trace::flight_range(self.counts(), self.bytes) {
+            return match trace_buffer::flight_range(self.counts(), self.bytes) {
                 Ok(span) => (span.bytes != 0).then_some(span),
                 Err(_) => {
                     // The number of bytes is stored, not added, because a flight recorder is read
@@ -292,7 +297,7 @@ impl Buffer {
             };
         }
         let since = self.read_position.load_relaxed();
-        match trace::unread_range(self.counts(), since, self.bytes) {
+        match trace_buffer::unread_range(self.counts(), since, self.bytes) {
             Ok(span) => (span.bytes != 0).then_some(span),
             Err(corrupt) => {
                 let cut = self.cut.load_relaxed().wrapping_add(self.bytes.into());
@@ -304,8 +309,8 @@ impl Buffer {
     }
 
     /// Returns the range of bytes that can be read, or an empty range if only the number of lost
-    /// events has changed since it was last returned. The empty range matters for a writer that has
-    /// ended, as no later records report the loss.
+    /// events has changed since the number was last returned. If the writer has ended, only the
+    /// empty range reports the lost events, because no later record does.
     pub(crate) fn unread(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {
@@ -323,11 +328,11 @@ impl Buffer {
         self.reported_lost.store_relaxed(lost);
     }
 
-    /// Returns how many bytes of a span are valid after the span was copied. In a flight recorder
-    /// the writer may have overwritten the other bytes during the copy.
+    /// Returns how many bytes of the range `span` are valid after the range was copied. In a flight
+    /// recorder the writer may have overwritten the other bytes during the copy.
     pub(crate) fn valid_bytes(&self, span: &BufferRange) -> u32 {
         match self.flight {
-            true => trace::valid_bytes(self.counts(), span, self.bytes),
+            true => trace_buffer::valid_bytes(self.counts(), span, self.bytes),
             false => span.bytes,
         }
     }
@@ -342,9 +347,9 @@ impl Buffer {
         self.stalled.load_relaxed() != 0
     }
 
-    /// Returns the time since which threads wait for the reader to advance beyond `tail`, in
-    /// nanoseconds. The returned time is `now` if no thread has waited at that tail before. Caller
-    /// holds `TRACING`.
+    /// Returns the time in nanoseconds at which the first thread began to wait for the reader to
+    /// advance beyond `tail`. The returned time is `now` if no thread has waited at that tail
+    /// before. Caller holds `TRACING`.
     pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
         let place = tail.wrapping_add(1);
         if self.awaited_tail.load_relaxed() != place {
@@ -371,8 +376,8 @@ impl Buffer {
         tail.store_release(next);
     }
 
-    /// Copies the words of a span to `to`, beginning at byte `done` of the span. Each word is
-    /// loaded once, so that a concurrent writer cannot change a word that was copied.
+    /// Copies the words of the range `span` to `to`, beginning at byte `done` of the range. Each
+    /// word is loaded once, so that a concurrent writer cannot change a word that was copied.
     pub(crate) fn copy(&self, span: &BufferRange, done: usize, to: &mut [u64]) {
         const WORDS: usize = PAGE / 8;
         let mask = (self.bytes as usize).wrapping_sub(1);

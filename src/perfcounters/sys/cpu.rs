@@ -7,8 +7,8 @@ use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_uint};
 use kernel::str::CStrExt as _;
 
-/// Returns the number of CPU blocks in a chunk: one more than the number of the highest possible
-/// CPU.
+/// Returns one more than the highest number of a possible CPU. A chunk of counters has a block for
+/// each CPU number below the result.
 pub(crate) fn nr_cpu_ids() -> u32 {
     // SAFETY: `nr_cpu_ids` is constant after boot.
     unsafe { bindings::nr_cpu_ids }
@@ -73,7 +73,7 @@ unsafe extern "C" fn dead(cpu: c_uint) -> c_int {
     0
 }
 
-/// The registered hotplug callbacks, which drop removes.
+/// The registered hotplug callbacks. Dropping this value removes the callbacks.
 ///
 /// # Invariants
 ///

@@ -38,8 +38,9 @@ pub(crate) struct DeviceOps {
 pub(crate) struct WakeFile(NonNull<bindings::file>);
 
 impl WakeFile {
-    /// Takes a reference to the file of a descriptor of the caller. Returns `EBADF`, or `EINVAL`
-    /// unless the file is a regular file that is open read-only, can be mapped and is large enough.
+    /// Takes a reference to the file of a descriptor of the caller. Returns `EBADF` if the
+    /// descriptor is not open, and `EINVAL` unless the file is a regular file that is open
+    /// read-only, can be mapped and is large enough.
     pub(crate) fn get(fd: c_int) -> Result<Self> {
         // SAFETY: Called in process context; the callee checks the descriptor.
         let file = from_err_ptr(unsafe { shim::pt_wake_file_get(fd) })?;

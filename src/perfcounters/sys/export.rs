@@ -5,9 +5,9 @@
 
 use core::mem::size_of;
 
-use engine::abi::{self, NAME_MAX};
-use engine::error::Error;
-use engine::spec::Spec;
+use counters_rules::abi::{self, NAME_MAX};
+use counters_rules::error::Error;
+use counters_rules::spec::Spec;
 use kernel::ffi::{c_char, c_int};
 
 use super::modules::Owner;
@@ -16,7 +16,7 @@ use super::tables::{is_live, slot_address};
 use crate::counters;
 use crate::driver::{Kind, RawSpec, Unit};
 
-/// The numbers of kinds and units are defined twice, because a driver uses nothing of the engine.
+/// The numbers of kinds and units are defined twice, because a driver uses nothing of the rules.
 /// The assertions check that the definitions agree.
 const _: () = {
     assert!(Kind::Counter as u16 == abi::Kind::Counter as u16);
@@ -32,7 +32,7 @@ const _: () = {
     assert!(Unit::Sectors as u16 == abi::Unit::Sectors as u16);
     assert!(Unit::Packets as u16 == abi::Unit::Packets as u16);
     assert!(Unit::Pages as u16 == abi::Unit::Pages as u16);
-    // The engine defines no further kinds or units.
+    // The rules define no further kinds or units.
     assert!(abi::Kind::from_raw(Kind::Histogram as u16 + 1).is_none());
     assert!(abi::Unit::from_raw(Unit::Pages as u16 + 1).is_none());
     // The shim asserts that `struct perf_counter_spec` in C has this size.
@@ -40,7 +40,7 @@ const _: () = {
 };
 
 /// Returns a C string as a slice of at most [`NAME_MAX`] bytes. A longer text is cut to that
-/// length, and is refused because every field is shorter than [`NAME_MAX`].
+/// length, and is refused later, because every field must be shorter than [`NAME_MAX`].
 ///
 /// # Safety
 ///
@@ -60,7 +60,8 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
 ///
 /// Returns the instance's number, or -EINVAL (empty name, atomic context), -ENAMETOOLONG, -EILSEQ
 /// (not UTF-8, control characters), -EEXIST (the name is live), -ENOSPC, -ENOMEM, -ENODEV (the
-/// registry is not initialised). A name that is dormant gets its old number, with values of zero.
+/// registry is not initialised). If a dormant instance has the name, the instance becomes live
+/// again under its old number, with values of zero.
 ///
 /// # Safety
 ///
@@ -75,8 +76,8 @@ pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) ->
 /// Adds an instance of any kind. Called in process context; may sleep.
 ///
 /// Returns what `__perf_add` returns, and -EINVAL for a size, kind, unit, exponent or number of
-/// slots that is not valid. A name that is dormant gets its old number if the old slots are enough,
-/// otherwise a new number.
+/// slots that is not valid. If a dormant instance has the name, the new instance gets the old
+/// number if the old slots are enough, otherwise a new number.
 ///
 /// # Safety
 ///

@@ -3,7 +3,7 @@
 //! Registration of misc devices, and the two devices of the counter pages: `/dev/perfcounters` for
 //! mmap() and `/dev/perfcounters_names` for read().
 //!
-//! The kernel crate's `MiscDevice` sets no owner, so that a module could be removed while a file is
+//! The kernel crate's `MiscDevice` sets no owner, so a module could be removed while a file is
 //! open. The file operations of this module therefore set an owner.
 
 use core::cell::UnsafeCell;
@@ -49,7 +49,7 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
     ..pin_init::zeroed()
 });
 
-/// 1 after module init has succeeded.
+/// Set to 1 when module init has succeeded.
 static READY: Atomic<u32> = Atomic::new(0);
 
 /// Allows the devices to be opened. Called at the end of module init, after the last step that can
@@ -94,8 +94,8 @@ unsafe extern "C" fn counters_open(_: *mut bindings::inode, file: *mut bindings:
     })
 }
 
-/// Maps the counter pages read-only. `EOPNOTSUPP` for a 32-bit program, which cannot read a counter
-/// in one access.
+/// Maps the counter pages read-only. Returns `EOPNOTSUPP` to a 32-bit program, which cannot read a
+/// counter in one access.
 ///
 /// # Safety
 ///
@@ -116,8 +116,8 @@ unsafe extern "C" fn counters_mmap(
     })
 }
 
-/// Inserts a page of counters, the header page or a descriptor page. SIGBUS for an offset without a
-/// page.
+/// Handles a page fault: inserts a page of counters, the header page or a descriptor page. An
+/// access to an offset without a page causes SIGBUS.
 ///
 /// # Safety
 ///
@@ -190,7 +190,7 @@ unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings:
     0
 }
 
-/// A registered misc device, which drop removes.
+/// A registered misc device. Dropping this value removes the device.
 ///
 /// # Invariants
 ///
@@ -198,8 +198,8 @@ unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings:
 pub(crate) struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
 
 impl Device {
-    /// Registers a device with a dynamic minor. `name` and `ops` are static, as the kernel keeps
-    /// pointers to both.
+    /// Registers a device with a dynamic minor. `name` and `ops` are static, because the kernel
+    /// keeps pointers to both.
     pub(crate) fn register(
         name: &'static CStr,
         ops: &'static Ops<bindings::file_operations>,

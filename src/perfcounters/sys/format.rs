@@ -5,9 +5,6 @@
 
 use core::ptr::NonNull;
 
-use engine::abi::PAGE_SIZE;
-use engine::ring::{self, Page, Shared, WriteResult, Writer};
-use engine::sync::Word;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVec};
 use kernel::bindings;
@@ -15,6 +12,9 @@ use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_void, CStr};
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use protocols::ring::{self, Page, Shared, WriteResult, Writer};
+use protocols::sync::Word;
+use protocols::PAGE_SIZE;
 
 use super::account::Charge;
 use super::{costs, shim};
@@ -72,7 +72,7 @@ impl Format {
         raw.layout.is_some()
             && raw.overflow.is_some()
             && (1..31).contains(&raw.queue_depth)
-            && raw.arg_size as usize <= engine::calls::FORMAT_ARG
+            && raw.arg_size as usize <= perfmon_rules::abi::FORMAT_ARG
             && raw.state_size as usize <= PAGE_SIZE
     }
 
@@ -80,7 +80,8 @@ impl Format {
     /// result is dropped. Returns `None` if the module is being loaded or unloaded.
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
-        // A module whose init has not finished may still fail, and its format would be freed.
+        // A module whose init has not finished is not pinned, because the format is freed if the
+        // init fails.
         // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
         // registered.
         let lives = unsafe { owner.as_ref() }
@@ -289,7 +290,7 @@ impl ring::Data for RingData {
     fn put(&self, position: u64, value: u64) {
         let at = (position / 8) as usize & self.mask;
         // SAFETY: The masked index is below the number of words. User space may read the word at
-        // the same time, by the protocol of the engine's ring; the volatile store is one aligned
+        // the same time, by the protocol of `protocols::ring`; the volatile store is one aligned
         // access, as WRITE_ONCE().
         unsafe { self.first.add(at).write_volatile(value) }
     }
@@ -355,7 +356,7 @@ impl Ring {
         self.writer.write(&shared, kind, parts)
     }
 
-    /// Calls [`write`](Self::write), not inlined, for formats that write several parts.
+    /// Calls [`write`](Self::write) for records of several parts. This function is not inlined.
     #[inline(never)]
     fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
         self.write(kind, parts)
@@ -529,8 +530,8 @@ impl Buffer {
         })
     }
 
-    /// Counts `nr` samples that were not taken. If the buffer has a ring, they are counted in the
-    /// ring as well.
+    /// Counts `nr` samples that were not taken. If the buffer has a ring, the lost samples are
+    /// counted in the ring as well.
     pub(crate) fn add_lost(&mut self, nr: u64) {
         costs::add(SelfStat::SamplesLost, nr);
         if let Some(ring) = &mut self.ring {

@@ -43,7 +43,7 @@ const MAX_PROBES: usize = 64;
 const MAX_PENDING: usize = 32;
 /// The time for which no entry is requested after a failed allocation, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// State of a bucket whose entry was dropped. Searches continue past such a bucket.
+/// State of a bucket whose entry was dropped. A search continues with the next bucket.
 const DELETED: u64 = 1;
 /// States of a bucket whose entry was removed but not dropped. No search finds a removed entry, but
 /// a probe that found the entry before its removal may still use it. `remove` sets `REMOVING`; the
@@ -55,7 +55,7 @@ const REMOVED: u64 = 3;
 const LOG_DUE: u32 = 1;
 const LOGGED: u32 = 2;
 
-/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context but NMI.
+/// Returns CLOCK_MONOTONIC in nanoseconds. May be called in any context except an NMI.
 #[inline]
 fn now_ns() -> u64 {
     // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
@@ -95,7 +95,8 @@ impl Key {
         }
         key.hash = (key.hash ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         key.hash ^= key.hash >> 29;
-        // The values 0 to 3 are states of a bucket or a request, so a hash must not have them.
+        // The values 0 to 3 are states of a bucket or a request, so a hash must not be one of these
+        // values.
         key.hash |= 4;
         key
     }
@@ -161,7 +162,8 @@ struct Entry<R> {
 
 /// A request to the worker to create an entry.
 struct PendingKey {
-    /// 0 if the request is free, 1 while it is written, otherwise the hash of the complete key.
+    /// 0 if the request is free, 1 while the request is written, otherwise the hash of the complete
+    /// key.
     state: Atomic<u64>,
     key: UnsafeCell<Key>,
 }
@@ -286,8 +288,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         Ok(this)
     }
 
-    /// Returns the entry of a key. Callable in any context, but only in a tracepoint probe: a
-    /// removed entry is dropped after all probes that may use it have returned.
+    /// Returns the entry of a key. Must be called in a tracepoint probe, which may run in any
+    /// context: a removed entry is dropped after all probes that may use the entry have returned.
     #[inline]
     pub fn find(&self, key: &Key) -> Option<&R> {
         self.find_entry(key)
@@ -296,8 +298,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             .map(|entry| &entry.value)
     }
 
-    /// Returns the entry of a key, `Err` if the key is not in the table, or `Ok(None)` if the key
-    /// is in the table but its entry could not be created.
+    /// Returns the entry of a key. Returns `Err` if the key is not in the table, and `Ok(None)` if
+    /// the key is in the table but its entry could not be created.
     #[inline]
     fn find_entry(&self, key: &Key) -> Result<Option<&Entry<R>>, ()> {
         for bucket in self.probe_sequence(key) {
@@ -335,8 +337,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 .any(|bucket| bucket.hash.load(Relaxed) <= DELETED)
     }
 
-    /// Requests the log line about a thing that found no bucket. Callable in any context but NMI,
-    /// and without a run-queue lock.
+    /// Requests the log line about a thing that found no bucket. May be called in any context
+    /// except an NMI, but not under a run-queue lock.
     #[cold]
     fn note_full(&self) {
         if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_DUE, Relaxed).is_ok() {
@@ -345,13 +347,15 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Requests an entry. Callable in any context but NMI, and without a run-queue lock.
+    /// Requests an entry. May be called in any context except an NMI, but not under a run-queue
+    /// lock.
     #[inline]
     pub fn request(&self, key: &Key) {
         if self.find_entry(key).is_ok() || now_ns() < self.retry_after.load(Relaxed) {
             return;
         }
-        // Without a free bucket for the entry, instances would be added only to be removed again.
+        // If no bucket is free for the entry, do not request the entry, because its instances would
+        // be added only to be removed again.
         if !self.has_room(key) {
             return self.note_full();
         }
@@ -382,10 +386,11 @@ impl<R: Send + Sync> KeyedCounters<R> {
     ///
     /// Context: process context. The caller holds the RTNL mutex, which serialises callers.
     ///
-    /// If removed entries are not dropped yet, the worker creates the new entry later, as a removed
-    /// entry may have the same instance names. `add` must not wait for the worker. The worker waits
-    /// for probes, and a SCHED_FIFO thread that has preempted a probe prolongs that wait. During
-    /// the wait all changes of interfaces on the machine would wait for the RTNL mutex.
+    /// If removed entries are not dropped yet, the worker creates the new entry later, because a
+    /// removed entry may have the same instance names. `add` must not wait for the worker. The
+    /// worker waits for probes, and a SCHED_FIFO thread that has preempted a probe prolongs that
+    /// wait. During the wait all changes of interfaces on the machine would wait for the RTNL
+    /// mutex.
     #[inline]
     pub fn add(&self, key: &Key, name: &Key) -> Result {
         if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
@@ -424,8 +429,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         // accesses `deferred`.
         let deferred = unsafe { &mut *self.deferred.get() };
         for DeferredKey { key, name } in deferred.drain_all() {
-            // If the allocation fails, the thing stays without an entry, because it is announced
-            // only once.
+            // If the allocation fails, the thing stays without an entry, because the thing is
+            // announced only once.
             let _ = self.try_insert(&key, || (self.create)(&name));
         }
         self.nr_deferred.store(0, Relaxed);

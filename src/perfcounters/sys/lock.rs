@@ -3,7 +3,7 @@
 //! The global mutexes of the module, and their lock order.
 //!
 //! Each item lists mutexes in lock order, outermost first. Mutexes of different items are not
-//! nested, except that an innermost mutex may be taken under any other:
+//! nested, except that the innermost mutexes of the last item may be taken under any other mutex:
 //!
 //! - `SESSION`, then `RESERVED_PMU`;
 //! - `TASK_FILES`, then `ACCOUNTING`, then `REGISTRY`;
@@ -13,7 +13,7 @@
 
 use core::pin::Pin;
 
-use engine::registry::Registry;
+use counters_rules::registry::Registry;
 use kernel::sync::Arc;
 
 use crate::accounting::Accounting;
@@ -72,10 +72,9 @@ kernel::sync::global_lock! {
 
 kernel::sync::global_lock! {
     // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
-    // be used.
-    /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`. This
-    /// mutex is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and removed
-    /// without `ACCOUNTING`, as their readers take `ACCOUNTING`.
+    // be used. Serialises the selection of single tasks for accounting, which creates
+    // `/proc/ppa/PID`. This mutex is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are
+    // created and removed without `ACCOUNTING`, because readers of these files take `ACCOUNTING`.
     pub(crate) unsafe(uninit) static TASK_FILES: Mutex<()> = ();
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context but NMI.
+/// Returns CLOCK_MONOTONIC in nanoseconds. May be called in any context except an NMI.
 pub(crate) fn monotonic_ns() -> u64 {
     // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
     // read.
@@ -48,7 +48,7 @@ pub(crate) fn may_sleep() -> bool {
 pub(crate) enum LogKind {
     /// A line about an instance that could not be added.
     Add,
-    /// A line about a perf_del() of a number that is not live.
+    /// A line about a perf_del() of an instance number that is not live.
     Del,
     /// A line about a call from atomic context of a function that may sleep.
     Atomic,

@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use super::shim;
 use crate::counters;
 
-/// A module, identified by its address. An address can be that of another module only after the
+/// A module, identified by its address. Another module can get the same address only after the
 /// first module was unloaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
@@ -20,7 +20,7 @@ impl Owner {
     pub(crate) const NONE: Self = Self(0);
 }
 
-/// A registered notifier of module unload; drop unregisters it.
+/// A registered notifier of module unload. Dropping this value unregisters the notifier.
 ///
 /// # Invariants
 ///

@@ -7,7 +7,7 @@
 //! machine may have different registers. An access to a register that this CPU lacks is harmless:
 //! each access has an entry in the exception table, and reports a missing register.
 //!
-//! Context: any. The caller turns interrupts off if the access must be to a certain CPU.
+//! Context: any. The caller turns interrupts off if the access must be made on a certain CPU.
 
 use core::arch::asm;
 
@@ -98,8 +98,8 @@ pub(crate) fn read_counter(rdpmc: u32) -> Option<u64> {
     (seen == rdpmc).then_some(u64::from(high) << 32 | u64::from(low))
 }
 
-/// Logs that this CPU lacks registers of a context, and that the context therefore ends. Interrupts
-/// off, not in an NMI, and without a context's lock: printk may wake tasks.
+/// Logs that this CPU lacks registers of a context, and that the context therefore ends. Called
+/// with interrupts off, not in an NMI, and without a context's lock, because printk may wake tasks.
 pub(crate) fn log_fault() {
     // SAFETY: The callee only reads the CPU's number and prints, which is allowed in the context
     // that this function requires.
@@ -130,7 +130,7 @@ pub(crate) fn time_stamp() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Returns whether user code on this CPU may execute RDPMC (CR4.PCE). Preemption off.
+/// Returns whether user code on this CPU may execute RDPMC (CR4.PCE). Called with preemption off.
 #[inline]
 pub(crate) fn is_rdpmc_enabled() -> bool {
     const PCE: u64 = 1 << 8;
@@ -153,8 +153,8 @@ pub(crate) fn keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
 /// perf marks the counters that it has used as dirty. At a switch to an address space that may use
 /// RDPMC perf clears the dirty counters, even if a context of this module uses the counters now. A
 /// worker therefore switches address spaces on this CPU, so that perf clears the dirty counters
-/// before a CPU's context is loaded. A thread's context does not need this function, because it is
-/// never in the PMU at a switch of address spaces.
+/// before a CPU's context is loaded. A thread's context does not need this function, because a
+/// thread's context is never in the PMU at a switch of address spaces.
 ///
 /// Context: process context, on the CPU whose counters are cleared; may sleep.
 ///

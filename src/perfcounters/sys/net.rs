@@ -76,8 +76,8 @@ pub(super) fn is_dropped_at_device(reason: u32) -> bool {
     )
 }
 
-/// A receiver of changes of network interfaces. Its functions are called with the RTNL mutex held:
-/// first for each interface that exists, then for each change.
+/// A receiver of changes of network interfaces. The functions of the receiver are called with the
+/// RTNL mutex held: first for each interface that exists, then for each change.
 pub trait InterfaceListener: Sync {
     /// Called after an interface was added or renamed.
     fn interface_added(&self, interface: &Interface);
@@ -93,7 +93,7 @@ struct NetdevNotifier<T> {
     state: *const T,
 }
 
-/// A registered [`InterfaceListener`], which drop unregisters.
+/// A registered [`InterfaceListener`]. Dropping this value unregisters the listener.
 ///
 /// # Invariants
 ///

@@ -21,9 +21,9 @@ pub(crate) use super::shim::NmiRegisters;
 
 /// Fills in the instruction address, the time, and the thread of an overflow.
 ///
-/// The address is that of the interrupted code. Without `interrupted` the address is that of the
-/// code which a deferred NMI ([`defer`]) interrupted, or else the one at which the thread left user
-/// mode. `kernel` permits addresses in the kernel. Process and thread ids are those of the PID
+/// The address is an address in the interrupted code. Without `interrupted` the address is in the
+/// code which a deferred NMI ([`defer`]) interrupted, or else the address at which the thread left
+/// user mode. `kernel` permits addresses in the kernel. Process and thread ids are those of the PID
 /// namespace `ns`. Callable in any context with preemption off.
 #[inline(always)]
 pub(crate) fn fill_overflow(
@@ -102,10 +102,10 @@ pub(crate) fn take_stale_nmi() -> bool {
 #[inline]
 pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;
-    // The condition is `le`, not `z`, because `pfm_throttle_time` writes the word only at its end.
-    // If this is an interrupt, NMIs may come before that write, and find 0 or less. An NMI that
-    // comes before the write must be timed: if every NMI causes the next NMI, the interrupted call
-    // does not reach its end.
+    // The condition is `le` instead of `z`, because `pfm_throttle_time` writes the word only at its
+    // end. If this function runs in an interrupt, NMIs may arrive before the write, and find 0 or
+    // less in the word. Such an NMI must be timed as well: if every NMI causes the next NMI, the
+    // interrupted call never reaches its end.
     //
     // SAFETY: Decrements a per-CPU word of this module, in one instruction that no NMI can split.
     unsafe {
@@ -123,13 +123,14 @@ pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     }
 }
 
-/// Unmasks the overflow interrupt in the local APIC of this CPU, and has it delivered as an NMI.
+/// Unmasks the overflow interrupt (LVTPC) in the local APIC of this CPU, and sets its delivery mode
+/// to NMI.
 pub(crate) fn unmask_lvtpc() {
     // SAFETY: The PMU is reserved by this module.
     unsafe { shim::pfm_unmask_lvtpc() }
 }
 
-/// The registered NMI handler. Drop of the value unregisters the handler.
+/// The registered NMI handler. Dropping this value unregisters the handler.
 pub(crate) struct Handler(());
 
 impl Handler {

@@ -17,7 +17,7 @@ use crate::contexts::Context;
 use crate::target::Target;
 
 /// A `struct pfm_notifier` (`sys/shim/sampling.c`), which belongs to a context or to a trace. A
-/// trace only uses the functions that wake and wait.
+/// trace uses only the functions that wake threads and that wait.
 ///
 /// # Invariants
 ///
@@ -70,8 +70,8 @@ impl Notifier {
         unsafe { shim::pfm_notifier_queue_work(self.raw.as_ptr()) }
     }
 
-    /// Queues a worker that checks whether the user may still monitor the context's thread.
-    /// Callable in any context but NMI; caller holds no lock of this module.
+    /// Queues a worker that checks whether the user may still monitor the context's thread. May be
+    /// called in any context except an NMI; caller holds no lock of this module.
     pub(crate) fn queue_permission_check(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
         unsafe { shim::pfm_notifier_queue_permission_check(self.raw.as_ptr()) }
@@ -97,8 +97,9 @@ impl Notifier {
     /// Makes the current thread sleep on its way to user mode, until [`resume`](Self::resume) or a
     /// signal. Callable in any context.
     ///
-    /// At first, and then once a second, the thread checks that the process `asker` still may stop
-    /// it. If `asker` may not stop the thread, the context ends and the thread continues.
+    /// Before it sleeps, and then once a second, the thread checks that the process `asker` may
+    /// still stop the thread. If `asker` may not stop the thread, the context ends and the thread
+    /// continues.
     pub(crate) fn block_thread(&self, asker: &Process) {
         // SAFETY: `raw` is valid by the type's invariant; `asker` holds a reference to its `struct
         // pid`.
@@ -121,7 +122,7 @@ impl Notifier {
     }
 
     /// Drops a reference to the context after an RCU grace period, when no lookup that found the
-    /// context is still using it. Called in process context.
+    /// context is still using the context. Called in process context.
     ///
     /// # Safety
     ///

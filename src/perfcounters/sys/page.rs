@@ -6,12 +6,13 @@
 use core::mem::{offset_of, size_of};
 use core::ptr::NonNull;
 
-use engine::abi::{Desc, Header, ONLINE_OFFSET, PAGE_SIZE};
-use engine::error::Error;
-use engine::generation::Generation;
-use engine::layout::DESCS_PER_PAGE;
-use engine::sync::Word;
+use counters_rules::abi::{Desc, Header, ONLINE_OFFSET};
+use counters_rules::error::Error;
+use counters_rules::layout::DESCS_PER_PAGE;
 use kernel::bindings;
+use protocols::generation::Generation;
+use protocols::sync::Word;
+use protocols::PAGE_SIZE;
 
 use super::shim;
 

@@ -4,10 +4,10 @@
 
 use core::ptr::NonNull;
 
-use engine::abi::PAGE_SIZE;
-use engine::error::Error;
+use counters_rules::error::Error;
 use kernel::bindings;
 use kernel::ffi::c_void;
+use protocols::PAGE_SIZE;
 
 use super::{cpu, shim};
 
@@ -67,8 +67,8 @@ impl Drop for Chunk {
     }
 }
 
-/// Makes the first slot of a chunk the seqflag, for C and Rust drivers. Called before any driver
-/// can be loaded.
+/// Makes the first slot of a chunk the seqflag (the sequence word of each CPU), for C and Rust
+/// drivers. Called before any driver can be loaded.
 pub(crate) fn set_seqflag(chunk: &Chunk) {
     // SAFETY: Only module init calls this function, when no driver can use the variable yet.
     unsafe { shim::perf_counter_seqflag = chunk.page(0) as *mut u64 }

@@ -5,12 +5,6 @@
 
 use core::mem::{offset_of, size_of};
 
-use engine::calls::{
-    self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, Vector,
-};
-use engine::context::{check_pmc, Error, SHORT};
-use engine::pmu::{kind, Scope};
-use engine::sampling::Message;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::bindings;
@@ -20,6 +14,12 @@ use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use kernel::uaccess::{UserPtr, UserSlice};
+use perfmon_rules::abi::{
+    self, Create, Ctx, Load, Message, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, Vector,
+};
+use perfmon_rules::error::Error;
+use perfmon_rules::register_map::{kind, Scope};
+use perfmon_rules::registers::{check_pmc, SHORT};
 
 use super::file::{is_ready, Device, Ops};
 use super::format::{self, Buffer, SamplingMemory};
@@ -171,7 +171,7 @@ unsafe extern "C" fn fasync(fd: c_int, file: *mut bindings::file, on: c_int) -> 
     match unsafe { context_of(file) } {
         // SAFETY: The arguments are those of fasync().
         Ok(context) => unsafe { context.notifier.fasync(fd, file, on) },
-        // Turning SIGIO off succeeds without a context, as SIGIO cannot have been turned on.
+        // Turning SIGIO off succeeds without a context, because SIGIO cannot have been turned on.
         Err(_) if on == 0 => 0,
         Err(error) => error.to_errno(),
     }
@@ -192,10 +192,10 @@ pub(super) unsafe fn context_of(file: *mut bindings::file) -> Result<Arc<Context
 
 fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
     let arg = UserPtr::from_addr(address);
-    if command == calls::CREATE {
+    if command == abi::CREATE {
         return create(opened, read(arg)?, None);
     }
-    if command == calls::CREATE_FORMAT {
+    if command == abi::CREATE_FORMAT {
         let create_arg: Create = read(arg)?;
         return create(opened, create_arg.ctx, Some(&create_arg));
     }
@@ -204,16 +204,16 @@ fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
     let any = || opened.lock().clone().ok_or(EINVAL);
     let context = || any().and_then(|context| context.recheck_now().map(|()| context));
     match command {
-        calls::WRITE_PMCS => write_pmcs(&*context()?, read(arg)?),
-        calls::WRITE_PMDS => write_pmds(&*context()?, read(arg)?),
-        calls::READ_PMDS => read_pmds(&*context()?, read(arg)?),
-        calls::LOAD => {
+        abi::WRITE_PMCS => write_pmcs(&*context()?, read(arg)?),
+        abi::WRITE_PMDS => write_pmds(&*context()?, read(arg)?),
+        abi::READ_PMDS => read_pmds(&*context()?, read(arg)?),
+        abi::LOAD => {
             let load: Load = read(arg)?;
             load.check().map_err(to_kernel_error)?;
             context()?.load(load.load_pid, load.load_set)
         }
-        calls::UNLOAD => any()?.unload(),
-        calls::START => {
+        abi::UNLOAD => any()?.unload(),
+        abi::START => {
             let set = match address {
                 0 => None,
                 _ => {
@@ -224,18 +224,18 @@ fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
             };
             context()?.start(set)
         }
-        calls::STOP => context()?.stop(),
-        calls::STATUS => write(arg, &context()?.status()),
-        calls::CREATE_EVTSETS => create_sets(&*context()?, read(arg)?),
-        calls::DELETE_EVTSETS => delete_sets(&*context()?, read(arg)?),
-        calls::GETINFO_EVTSETS => set_infos(&*context()?, read(arg)?),
-        calls::READ_RUNS => read_runs(&*context()?, read(arg)?),
-        calls::RESTART => {
+        abi::STOP => context()?.stop(),
+        abi::STATUS => write(arg, &context()?.status()),
+        abi::CREATE_EVTSETS => create_sets(&*context()?, read(arg)?),
+        abi::DELETE_EVTSETS => delete_sets(&*context()?, read(arg)?),
+        abi::GETINFO_EVTSETS => set_infos(&*context()?, read(arg)?),
+        abi::READ_RUNS => read_runs(&*context()?, read(arg)?),
+        abi::RESTART => {
             let context = context()?;
             context.check_block()?;
             context.restart()
         }
-        calls::PAUSE => match read::<u32>(arg)? {
+        abi::PAUSE => match read::<u32>(arg)? {
             0 => context()?.pause(false),
             1 => context()?.pause(true),
             _ => Err(EINVAL),
@@ -244,40 +244,40 @@ fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
     }
 }
 
-// SAFETY: The structure consists of integers without padding: src/engine/sampling.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // size.
 unsafe impl FromBytes for Message {}
-// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // sizes.
 unsafe impl FromBytes for Ctx {}
-// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // sizes.
 unsafe impl FromBytes for Create {}
-// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // sizes.
 unsafe impl FromBytes for Load {}
-// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // sizes.
 unsafe impl FromBytes for Start {}
-// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // sizes.
 unsafe impl FromBytes for Vector {}
-// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // sizes.
 unsafe impl FromBytes for Pmc {}
-// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // sizes.
 unsafe impl FromBytes for Pmd {}
-// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // sizes.
 unsafe impl FromBytes for SetDesc {}
-// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // sizes.
 unsafe impl FromBytes for SetInfo {}
-// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // sizes.
 unsafe impl FromBytes for Runs {}
-// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
 // sizes.
 unsafe impl FromBytes for Status {}
 
@@ -288,7 +288,7 @@ fn elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
     if vector.size as usize != size_of::<T>() {
         return Err(EINVAL);
     }
-    if nr > calls::VECTOR_MAX / size_of::<T>() {
+    if nr > abi::VECTOR_MAX / size_of::<T>() {
         return Err(E2BIG);
     }
     read_all(vector.items, nr)
@@ -299,7 +299,7 @@ fn elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
 fn buffer_of(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)> {
     // The array is one byte larger than a valid name and its NUL, so that a longer name is refused
     // rather than cut to a valid name.
-    let mut name = [0u8; calls::FORMAT_NAME + 1];
+    let mut name = [0u8; abi::FORMAT_NAME + 1];
     let wanted = if create.name == 0 {
         FormatId::Uuid(create.uuid)
     } else {
@@ -334,8 +334,8 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
     let buffer = format.map(buffer_of).transpose()?;
     let context = Context::new(ContextConfig {
         scope,
-        no_messages: ctx.ctx_flags & calls::FL_OVFL_NO_MSG != 0,
-        notify_block: ctx.ctx_flags & calls::FL_NOTIFY_BLOCK != 0,
+        no_messages: ctx.ctx_flags & abi::FL_OVFL_NO_MSG != 0,
+        notify_block: ctx.ctx_flags & abi::FL_NOTIFY_BLOCK != 0,
         core: ctx.ctx_core,
         buffer,
     });

@@ -5,7 +5,6 @@
 
 use core::slice;
 
-use engine::pmu::{kind, Register};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_char, c_int, c_void, CStr};
@@ -13,12 +12,13 @@ use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::task::Task;
+use perfmon_rules::register_map::{kind, Register};
 
 use super::shim;
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
 use crate::pmu;
 
-// The C header and the engine both define the register types. The assertions check that both
+// The C header and the rules both define the register types. The assertions check that both
 // definitions agree.
 const _: () = {
     assert!(description::CONTROL == kind::CONTROL);
@@ -217,8 +217,8 @@ impl Calls {
         Ok(value)
     }
 
-    /// Reads a virtual register of a thread, or of this CPU if `task` is `None`. A thread id that
-    /// the register contains is one of the PID namespace `ns`. Callable in any context.
+    /// Reads a virtual register of a thread, or of this CPU if `task` is `None`. If the register
+    /// contains a thread id, the id is that of the PID namespace `ns`. Callable in any context.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -332,7 +332,7 @@ unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int
     0
 }
 
-/// The debugfs directories of the PMU descriptions; drop removes them.
+/// The debugfs directories of the PMU descriptions. Dropping this value removes the directories.
 pub(crate) struct DebugfsTree(());
 
 impl DebugfsTree {
@@ -372,7 +372,7 @@ pub(crate) fn request_module(alias: &CStr) {
     let _ = unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) };
 }
 
-/// The file /proc/perfmon_map, which drop removes.
+/// The file /proc/perfmon_map. Dropping this value removes the file.
 pub(crate) struct MapFile(());
 
 impl MapFile {

@@ -6,8 +6,6 @@
 use core::arch::asm;
 use core::mem::size_of;
 
-use engine::accounting::{self, Cpu, NR_SIGNALS, NR_VALUES};
-use engine::sync::Word;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVVec;
 use kernel::bindings;
@@ -16,6 +14,8 @@ use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::uaccess::{UserPtr, UserSlice};
+use ppa_rules::{Cpu, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
+use protocols::sync::Word;
 
 use super::file::{is_ready, Device, Ops};
 use super::records::TaskRecord;
@@ -143,7 +143,7 @@ pub(crate) struct PerCpu {
 
 impl PerCpu {
     /// Returns the accounting state of this CPU; `None` while accounting is off. Preemption is off
-    /// while the state is used, as the state is freed after a grace period.
+    /// while the state is used, because the state is freed after a grace period.
     #[inline(always)]
     pub(crate) fn this_cpu<'a>() -> Option<&'a Self> {
         let here: usize;
@@ -291,7 +291,7 @@ pub(crate) struct TaskStats {
     counted: u64,
     values: [u64; NR_VALUES],
     runq: u64,
-    latencies: [u64; accounting::NR_LATENCIES],
+    latencies: [u64; NR_LATENCIES],
     signals: [u32; NR_SIGNALS],
     reserved2: u32,
     pub(crate) name: [u8; 16],
@@ -310,12 +310,12 @@ const LATENCIES: u32 = 8;
 
 impl TaskStats {
     /// Creates the structure from a record. Returns `None` if the record is being updated, or if
-    /// the task was reaped and has no ids any more. The caller then retries.
+    /// the task was reaped and has no ids any more. After `None` the caller retries.
     ///
-    /// With `ended` the record is that of a task that has ended, and the ids and the name are taken
-    /// from the record. Without `ended` the record is in the index, and the caller uses it with
-    /// preemption off or under RCU. With `all` the ids are those of the initial namespaces,
-    /// otherwise those of the caller's namespaces.
+    /// With `ended` the task of the record has ended, and the ids and the name are taken from the
+    /// record. Without `ended` the record is in the index, and the caller uses it with preemption
+    /// off or under RCU. With `all` the ids are those of the initial namespaces, otherwise those of
+    /// the caller's namespaces.
     pub(crate) fn new(
         record: &TaskRecord,
         heres: &PerCpuTable,
@@ -371,8 +371,7 @@ impl TaskStats {
         self.flags & ENDED != 0
     }
 
-    /// Returns whether the structure was created from `record`, which is that of a task that has
-    /// ended.
+    /// Returns whether the structure was created from `record`, whose task has ended.
     pub(crate) fn is_for(&self, record: &TaskRecord) -> bool {
         self.pid == record.saved_ids().0.pid && self.began == record.began
     }
@@ -413,7 +412,7 @@ static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     ..pin_init::zeroed()
 });
 
-/// Registers the device `/dev/ppa`; drop of the result removes the device.
+/// Registers the device `/dev/ppa`. Dropping the result removes the device.
 pub(crate) fn register() -> Result<Device> {
     Device::register(c"ppa", &PPA_OPS, 0o444)
 }
@@ -505,7 +504,7 @@ pub(crate) fn wait_for_frees() {
     unsafe { bindings::rcu_barrier() };
 }
 
-/// Returns for how long a CPU has been idle, in nanoseconds, by the kernel's own statistics.
+/// Returns the total idle time of a CPU in nanoseconds, from the kernel's own statistics.
 pub(crate) fn idle_ns(cpu: u32) -> u64 {
     // SAFETY: The caller passes a number below nr_cpu_ids.
     unsafe { shim::ppa_idle_ns(cpu) }

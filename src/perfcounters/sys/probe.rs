@@ -180,19 +180,20 @@ event! {
 pub enum Abi {
     /// The calls of 64-bit programs.
     X86_64,
-    /// The calls of 32-bit programs. Any program can make them by `int 0x80`.
+    /// The calls of 32-bit programs. Any program can make i386 calls by `int 0x80`.
     I386,
-    /// The calls of 64-bit programs with 32-bit pointers. Their numbers have [`X32_BIT`].
+    /// The calls of 64-bit programs with 32-bit pointers. The numbers of x32 calls have
+    /// [`X32_BIT`].
     X32,
 }
 
-/// `__X32_SYSCALL_BIT`: the bit in the number of an x32 call that is not part of its index in the
-/// table of calls.
+/// `__X32_SYSCALL_BIT`: the bit that marks the number of an x32 call. The other bits are the index
+/// in the table of calls.
 const X32_BIT: i64 = 1 << 30;
 
 impl SysEnter<'_> {
-    /// Returns the ABI of the call. The answer does not depend on whether the kernel supports x32:
-    /// a kernel without it fails calls with such a number.
+    /// Returns the ABI of the call. The result does not depend on whether the kernel supports x32:
+    /// a kernel without x32 fails calls whose numbers have [`X32_BIT`].
     #[inline]
     pub fn abi(&self) -> Abi {
         // SAFETY: Reads the state of the current task, which is the caller; no requirements.
@@ -203,8 +204,8 @@ impl SysEnter<'_> {
         }
     }
 
-    /// Returns the index of the call in the table of the ABI `abi`. It may be beyond the table;
-    /// negative numbers have no index.
+    /// Returns the index of the call in the table of the ABI `abi`. The index may be beyond the end
+    /// of the table. Returns `None` for a negative number.
     #[inline]
     pub fn index(&self, abi: Abi) -> Option<usize> {
         usize::try_from(match abi {
@@ -308,7 +309,8 @@ event! {
     /// A packet was dropped, anywhere between driver and socket.
     NetDrop(c"kfree_skb", skb: *mut bindings::sk_buff, location: *mut c_void, why: c_uint,
             socket: *const c_void) {
-        /// The interface whose own statistics count the drop; `None` if no interface counts it.
+        /// The interface whose own statistics count the drop; `None` if no interface counts the
+        /// drop.
         interface: Option<&'a Interface> = if net::is_dropped_at_device(why) {
             // SAFETY: The packet is alive during the call, and is at a device if
             // `is_dropped_at_device` accepts the reason.
@@ -455,9 +457,9 @@ impl<T: InterfaceListener> Probes<T> {
     }
 }
 
-/// [`Probes`] whose state is also called for changes of network interfaces.
+/// [`Probes`] whose state is also notified of changes of network interfaces.
 pub struct ListeningProbes<T: InterfaceListener> {
-    // `_listener` is dropped before `_probes`, because it uses the state in `_probes`.
+    // `_listener` is dropped before `_probes`, because the listener uses the state in `_probes`.
     _listener: RegisteredListener<T>,
     _probes: Probes<T>,
 }

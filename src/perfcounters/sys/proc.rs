@@ -6,7 +6,6 @@
 use core::mem::size_of;
 use core::ptr::NonNull;
 
-use engine::accounting::NR_CPU_VALUES;
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_ulong, c_void};
@@ -15,12 +14,13 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use ppa_rules::NR_CPU_VALUES;
 
 use super::{access, shim};
 use crate::{accounting as files, per_task};
 
-/// The `/proc` files of process accounting. Drop removes these files and the `/proc/ppa/PID` files
-/// of all tasks.
+/// The `/proc` files of process accounting. Dropping this value removes these files and the
+/// `/proc/ppa/PID` files of all tasks.
 pub(crate) struct Files(());
 
 impl Files {
@@ -28,8 +28,8 @@ impl Files {
     pub(crate) fn create() -> Result<Self> {
         // SAFETY: The callee is called once, and drop removes the files.
         let made = to_result(unsafe { shim::ppa_files_create() });
-        // After an error no file is left that could turn accounting on, but a writer may have
-        // turned it on before.
+        // After an error no file is left that could turn accounting on. Turn accounting off,
+        // because a writer may have turned it on before the error.
         made.inspect_err(|_| files::shutdown())?;
         Ok(Self(()))
     }
@@ -38,8 +38,8 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         // SAFETY: `create` has created the files. The callee waits for readers and writers of the
-        // global ones, and for the worker, which these can no longer queue. Files of single tasks
-        // and probes still can.
+        // global files, and for the worker. After the call, files of single tasks and probes can
+        // still queue the worker, but global files cannot.
         unsafe { shim::ppa_files_close() };
         files::shutdown();
         per_task::remove_all();
@@ -90,14 +90,15 @@ pub(crate) fn find(pid: u32) -> Option<ARef<Task>> {
 }
 
 /// Queues the worker that removes the files of tasks that have ended or are no longer selected. The
-/// worker also stops accounting if it is turned off and no selected task needs it. Callable in any
-/// context that may wake a thread.
+/// worker also stops accounting if accounting is turned off and no selected task needs it. Callable
+/// in any context that may wake a thread.
 pub(crate) fn queue_worker() {
     // SAFETY: The work that is queued is a static variable.
     unsafe { shim::ppa_queue_worker() }
 }
 
-/// Queues the worker that writes the CPUs' values to the counter pages, in `ms` milliseconds.
+/// Queues the worker that writes the CPUs' values to the counter pages. The worker runs after `ms`
+/// milliseconds.
 pub(crate) fn queue_publisher(ms: u32) {
     // SAFETY: The work that is queued is a static variable.
     unsafe { shim::ppa_queue_publisher(ms) }
@@ -113,7 +114,8 @@ extern "C" fn ppa_worker() {
     per_task::reap();
 }
 
-/// Shows `/proc/rawsysppa`: the values of all CPUs, in binary. `EPERM` without `CAP_PERFMON`.
+/// Shows `/proc/rawsysppa`: the values of all CPUs, in binary. Returns `EPERM` without
+/// `CAP_PERFMON`.
 ///
 /// # Safety
 ///
@@ -197,7 +199,7 @@ unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, writ
     })
 }
 
-/// Selects a task, changes its settings, or deselects it.
+/// Selects a task for accounting, changes the settings of a selected task, or deselects a task.
 ///
 /// # Safety
 ///

@@ -75,21 +75,21 @@ pub(crate) fn is_dying() -> bool {
     unsafe { shim::pt_is_dying() }
 }
 
-/// Returns how far the caller's CLOCK_MONOTONIC is ahead of the initial time namespace, in
-/// nanoseconds.
+/// Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
+/// namespace, in nanoseconds.
 pub(crate) fn time_offset() -> i64 {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { shim::pt_time_offset() }
 }
 
-/// Converts a user id of the initial user namespace to one of the caller's namespace. Returns the
-/// overflow id if the id is not mapped.
+/// Converts a user id of the initial user namespace to a user id of the caller's user namespace.
+/// Returns the overflow id if the id is not mapped.
 pub(crate) fn uid_of(uid: u32) -> u32 {
     // SAFETY: The callee only reads the current task's user namespace.
     unsafe { shim::pt_uid(uid) }
 }
 
-/// A reference to an address space, which is only compared with others.
+/// A reference to an address space. The reference is used only to compare address spaces.
 ///
 /// # Invariants
 ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A raw spinlock that is taken with interrupts off, so that the scheduler's probes can take it as
-//! well. No holder of the lock wakes a task, allocates or accesses user memory.
+//! A raw spinlock that is taken with interrupts off, so that the scheduler's probes can take the
+//! lock as well. No holder of the lock wakes a task, allocates or accesses user memory.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -52,8 +52,8 @@ impl<T> RawLock<T> {
 }
 
 impl<T> RawLock<T> {
-    /// Takes the lock if no CPU holds it. Called in an NMI or with interrupts off, which stay off
-    /// when the guard is dropped.
+    /// Takes the lock if no CPU holds it. Called in an NMI or with interrupts off. Interrupts stay
+    /// off when the guard is dropped.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         // SAFETY: The lock is initialised, by the type's invariant.
@@ -117,8 +117,8 @@ mod init {
     use core::cell::UnsafeCell;
     use kernel::prelude::*;
 
-    /// Returns an initialiser of a cell that initialises `value` in place, as some values are too
-    /// large for the stack.
+    /// Returns an initialiser of a cell that initialises `value` in place, because some values are
+    /// too large for the stack.
     pub(super) fn cell<T>(value: impl Init<T>) -> impl Init<UnsafeCell<T>> {
         // SAFETY: A cell has the layout of its content, and the content is initialised if and only
         // if the closure returns success.

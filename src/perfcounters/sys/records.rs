@@ -6,13 +6,13 @@
 use core::mem::size_of;
 use core::ptr::NonNull;
 
-use engine::accounting::{Task, NR_VALUES};
-use engine::sync::Word;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
 use kernel::prelude::*;
 use kernel::types::Opaque;
+use ppa_rules::{Task, NR_VALUES};
+use protocols::sync::Word;
 
 use super::account::Charge;
 use super::task::{TaskIds, TaskRef};
@@ -30,7 +30,8 @@ pub(crate) struct TaskRecord {
     /// The task was selected in `/proc/ppa`, and is accounted even if other tasks are not.
     pub(crate) individually_accounted: bool,
     pub(super) began: u64,
-    /// The memory of the record, charged to the user of the task; `None` before it has a task.
+    /// The memory of the record, charged to the user of the task; `None` before the record belongs
+    /// to a task.
     charge: Option<Charge>,
     /// The ids and the name of the task when the record was filled or the task exited: user and
     /// parent process, thread and process, and the two halves of the name.
@@ -50,8 +51,8 @@ unsafe impl Send for TaskRecord {}
 unsafe impl Sync for TaskRecord {}
 
 impl TaskRecord {
-    /// Creates the record of a task, with values for each group of `cpus_per_group` CPUs.
-    /// `in_syscall` says whether the task is in a system call. May sleep.
+    /// Creates the record of a task, with values for each group of `scaling` CPUs. `calling` says
+    /// whether the task is in a system call. May sleep.
     ///
     /// # Errors
     ///
@@ -106,11 +107,13 @@ impl TaskRecord {
             .wrapping_add(size_of::<Self>()) as u64
     }
 
-    /// Makes this the record of a task, whose user is charged for it. Does not sleep.
+    /// Makes this the record of a task, and charges the memory of the record to the user of the
+    /// task. Does not sleep.
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the user would exceed `user_kb`, `ENOMEM`. The record is unchanged then.
+    /// `EDQUOT` if the user would exceed `user_kb`, `ENOMEM`. After an error the record is
+    /// unchanged.
     pub(crate) fn fill(&mut self, task: TaskRef<'_>) -> Result {
         self.charge = Some(Charge::of_task(task, self.bytes() as usize)?);
         self.address = task.address();
@@ -138,7 +141,7 @@ impl TaskRecord {
         }
     }
 
-    /// Returns the saved user id of the task, which is one of the initial user namespace.
+    /// Returns the saved user id of the task, in the initial user namespace.
     pub(crate) fn user(&self) -> u32 {
         self.saved_ids().0.uid
     }
@@ -386,8 +389,8 @@ impl RetireList {
         }
     }
 
-    /// Empties the list. RCU frees the records after a grace period. Not called under a run-queue
-    /// lock.
+    /// Empties the list. RCU frees the records after a grace period. Must not be called under a
+    /// run-queue lock.
     pub(crate) fn free_later(&self) {
         /// # Safety
         ///

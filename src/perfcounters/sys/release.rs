@@ -18,8 +18,8 @@ pub(crate) const fn module() -> *mut bindings::module {
     kernel::module::this_module::<crate::LocalModule>().as_ptr()
 }
 
-/// Write barrier: another CPU sees the stores before the barrier before the stores after it. Each
-/// caller names the read side with which the barrier pairs.
+/// Write barrier: other CPUs see all stores before the barrier earlier than any store after the
+/// barrier. Each caller names the read side with which the barrier pairs.
 #[inline(always)]
 pub(crate) fn smp_wmb() {
     #[cfg(not(since_7_3))]

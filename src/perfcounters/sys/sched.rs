@@ -6,11 +6,11 @@
 use core::arch::asm;
 use core::ptr::NonNull;
 
-use engine::pmu::Scope;
 use kernel::bindings;
 use kernel::ffi::{c_int, c_void};
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use perfmon_rules::register_map::Scope;
 
 use super::release::WAIT;
 use super::shim;
@@ -18,7 +18,7 @@ use crate::contexts::Context;
 use crate::cpu_kinds::CpuKind;
 use crate::driver::{preempt_count, PREEMPT_INLINE};
 
-/// Returns the address of the current task, which is only compared.
+/// Returns the address of the current task, for comparison only.
 #[inline]
 pub(crate) fn current() -> usize {
     let task;
@@ -105,8 +105,8 @@ pub(crate) fn is_kernel_thread(task: &Task) -> bool {
     unsafe { shim::pfm_is_kernel_thread(task.as_ptr()) }
 }
 
-/// Returns whether the task is exiting (`PF_EXITING`). The `sched_process_exit` event of the task
-/// may be over.
+/// Returns whether the task is exiting (`PF_EXITING`). The task may have passed its
+/// `sched_process_exit` tracepoint already.
 pub(crate) fn has_ended(task: &Task) -> bool {
     // SAFETY: The reference keeps the task alive.
     unsafe { shim::pfm_is_exiting(task.as_ptr()) }
@@ -147,8 +147,9 @@ pub(crate) fn synchronize() {
     unsafe { bindings::synchronize_rcu() }
 }
 
-/// Calls `function` on another CPU, with interrupts off on that CPU, and waits until it has
-/// returned. Returns false if the CPU is not online. Process context, interrupts on.
+/// Calls `function` on another CPU, with interrupts off on that CPU, and waits until the function
+/// has returned. Returns false if the CPU is not online. Called in process context, with interrupts
+/// on.
 pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     /// # Safety
     ///
@@ -301,8 +302,9 @@ pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
 }
 
 /// Sets the context of scope `scope` on this CPU. Called with interrupts off. A context is removed
-/// before it is closed; [`Notifier::free_context`](super::notifier::Notifier::free_context) frees
-/// the context after an RCU grace period.
+/// from this CPU's word before the context is closed;
+/// [`Notifier::free_context`](super::notifier::Notifier::free_context) frees the context after an
+/// RCU grace period.
 #[inline]
 pub(crate) fn set_loaded(scope: Scope, context: Option<&Context>) {
     let context = context.map_or(core::ptr::null(), core::ptr::from_ref);

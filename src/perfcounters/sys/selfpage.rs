@@ -5,12 +5,13 @@
 
 use core::ptr::NonNull;
 
-use engine::ring::TAIL_OFFSET;
-use engine::selfpage::{SelfPage, OFFSET};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::c_int;
 use kernel::prelude::*;
+use perfmon_rules::program::self_page_counters;
+use protocols::ring::TAIL_OFFSET;
+use protocols::self_page::{SelfPage, OFFSET};
 
 use super::account::Charge;
 use super::costs::CostTimer;
@@ -36,13 +37,13 @@ unsafe impl Send for Page {}
 // SAFETY: The page holds atomic words, which only the holder of the context's lock writes.
 unsafe impl Sync for Page {}
 
-const _: () = assert!(size_of::<SelfPage>() <= engine::abi::PAGE_SIZE);
+const _: () = assert!(size_of::<SelfPage>() <= protocols::PAGE_SIZE);
 
 impl Page {
     /// Allocates a self page, charged to the user of `charge` and to the caller's control group.
     /// Returns `EDQUOT` if the user's limit would be exceeded, or `ENOMEM`. May sleep.
     pub(crate) fn new(charge: &Charge) -> Result<Self> {
-        let charge = charge.charge(engine::abi::PAGE_SIZE)?;
+        let charge = charge.charge(protocols::PAGE_SIZE)?;
         let flags = bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_ZERO;
         // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe { bindings::get_free_pages_noprof(flags, 0) };
@@ -74,10 +75,11 @@ impl Page {
         let counters = match set.id {
             0 if !set.registers.is_any_incomplete() => set.registers.program.counters(),
             // The page shows no counters if the active event set is not set 0, or if a value is
-            // short (`SHORT`). The reader then calls PERFMON_READ_PMDS.
+            // short (`SHORT`). A reader that finds no counters on the page calls PERFMON_READ_PMDS.
             _ => &[],
         };
-        self.words().update(counters, flags, value, tsc, ran);
+        let counters = self_page_counters(counters, value);
+        self.words().update(counters, flags, tsc, ran);
     }
 }
 
@@ -98,7 +100,8 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
 /// The private data of a mapping of the self page that permits RDPMC.
 const RDPMC_ALLOWED: *mut kernel::ffi::c_void = core::ptr::without_provenance_mut(1);
 
-/// Counts the new mapping when a mapping of the self page was moved.
+/// Increments the number of mappings of the self page when a mapping was moved: the moved mapping
+/// is counted as a new mapping.
 ///
 /// # Safety
 ///
@@ -115,8 +118,8 @@ unsafe extern "C" fn open(vma: *mut bindings::vm_area_struct) {
     }
 }
 
-/// Uncounts a mapping of the self page that is removed, and drops the mapping's permission for
-/// RDPMC.
+/// Decrements the number of mappings of the self page when a mapping is removed, and drops the
+/// mapping's permission for RDPMC.
 ///
 /// # Safety
 ///
@@ -172,7 +175,7 @@ pub(super) unsafe extern "C" fn mmap(
             let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
             ((*vma).vm_pgoff, bounds.vm_end.wrapping_sub(bounds.vm_start))
         };
-        let page = engine::abi::PAGE_SIZE;
+        let page = protocols::PAGE_SIZE;
         // SAFETY: The kernel calls this operation only for files that `open` has set up.
         let context = unsafe { context_of(file)? };
         let tail = pgoff as u64 == TAIL_OFFSET / page as u64;

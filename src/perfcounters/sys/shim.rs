@@ -50,7 +50,7 @@ pub(crate) enum Resource {
     HeldTraces,
     /// Contexts that exist.
     Contexts,
-    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each uses a kernel
+    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules, each with a kernel
     /// thread.
     PermissionChecks,
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables from numbers to addresses, which perf_adjust() (in any context) and page faults read
+//! Tables that map numbers to addresses, which perf_adjust() (in any context) and page faults read
 //! without a lock.
 
 use core::cell::UnsafeCell;
 
-use engine::abi::MAX_INSTANCES;
-use engine::layout::{DESCS_PER_PAGE, MAX_SLOT_PAGES, SLOTS_PER_PAGE};
+use counters_rules::abi::MAX_INSTANCES;
+use counters_rules::layout::{DESCS_PER_PAGE, MAX_SLOT_PAGES, SLOTS_PER_PAGE};
 
 /// A table of words. Only the holder of the registry's lock writes the table; any thread may read
 /// it.

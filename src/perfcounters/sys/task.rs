@@ -62,13 +62,13 @@ impl TaskRef<'_> {
         unsafe { TaskRef::new(task.as_ptr()) }
     }
 
-    /// Returns the address of the task structure, which is only compared.
+    /// Returns the address of the task structure, for comparison only.
     #[inline(always)]
     pub fn address(&self) -> usize {
         self.0.as_ptr() as usize
     }
 
-    /// Returns the pointer, for C.
+    /// Returns the pointer to the `task_struct`, for C.
     pub(super) fn as_ptr(&self) -> *mut bindings::task_struct {
         self.0.as_ptr()
     }
@@ -93,7 +93,7 @@ impl TaskRef<'_> {
     }
 
     /// Returns the urgency of the task: a lower value is more urgent. All nice levels are equally
-    /// urgent, as a nice level only sets a share of CPU time.
+    /// urgent, because a nice level only sets a share of CPU time.
     #[inline(always)]
     pub fn urgency(&self) -> i32 {
         self.prio().min(bindings::MAX_RT_PRIO as i32)
@@ -113,7 +113,7 @@ impl TaskRef<'_> {
         field!(self, flags) & bindings::PF_KTHREAD != 0
     }
 
-    /// Returns whether the task has used up its time slice since it was picked to run.
+    /// Returns whether the task has used up its time slice since the task was picked to run.
     #[inline(always)]
     pub fn is_slice_over(&self) -> bool {
         let had =
@@ -127,7 +127,7 @@ impl TaskRef<'_> {
         field!(self, start_boottime)
     }
 
-    /// Returns the name of the task, which is inconsistent if it is being changed.
+    /// Returns the name of the task. The result may be inconsistent if the name is being changed.
     #[inline]
     pub fn name(&self) -> [u8; 16] {
         // SAFETY: The task is valid by the type's invariant, and its name has 16 bytes.
@@ -184,7 +184,7 @@ impl TaskRef<'_> {
 }
 
 /// The task work of this module, which threads do on their return to user mode (`shim/work.c`).
-/// Drop waits until the last task work has returned.
+/// Dropping this value waits until the last task work has returned.
 pub(crate) struct TaskWorks;
 
 impl Drop for TaskWorks {

@@ -53,8 +53,8 @@ pub(crate) struct UnlinkedEntry {
 
 impl UnlinkedEntry {
     /// Allocates an entry, charged to the caller's control group. Returns `ENOMEM` if memory is
-    /// short. May sleep, for long if the control group is full, so the caller holds no lock for
-    /// which other threads wait.
+    /// short. May sleep. If the control group is full, the call may take long, so the caller holds
+    /// no lock for which other threads wait.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: The callee may allocate, as the caller is in process context.
         let raw = unsafe { shim::pfm_thread_entry_new() };
@@ -72,8 +72,8 @@ impl Drop for UnlinkedEntry {
     }
 }
 
-/// An entry in the table of monitored threads. Drop removes the entry, and must be called without a
-/// lock of this module.
+/// An entry in the table of monitored threads. Dropping this value removes the entry. The value
+/// must be dropped without a lock of this module held.
 ///
 /// # Invariants
 ///
@@ -89,9 +89,9 @@ unsafe impl Send for ThreadEntry {}
 unsafe impl Sync for ThreadEntry {}
 
 impl ThreadEntry {
-    /// Inserts a context into the table under its task. The context must not be freed before the
-    /// entry is removed. Returns `EEXIST` if the task has a context already, or another error of
-    /// the table, together with `memory`.
+    /// Inserts a context into the table under the address of its task. The context must not be
+    /// freed before the entry is removed. Returns `EEXIST` if the task has a context already, or
+    /// another error of the table, together with `memory`.
     pub(crate) fn new(
         memory: UnlinkedEntry,
         task: usize,

@@ -6,10 +6,6 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use engine::filter;
-use engine::trace::{self, call, Attach, Create, Describe, Info, Marker, Markers, Notify};
-use engine::trace::{BufferRange, Control, Process, Read, Release, Room};
-use engine::trace::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
@@ -20,6 +16,11 @@ use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, UniqueArc};
 use kernel::uaccess::{UserPtr, UserSlice};
+use protocols::filter;
+use protocols::trace_buffer::BufferRange;
+use trace_rules::abi::{self, call, Attach, Create, Describe, Info, Marker, Markers, Notify};
+use trace_rules::abi::{Control, Process, Read, Release, Room};
+use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 
 use super::access;
 use super::buffers::Buffer;
@@ -44,8 +45,8 @@ pub(super) static OPS: Ops<bindings::file_operations> = Ops(bindings::file_opera
     ..pin_init::zeroed()
 });
 
-/// The registered device `/dev/perftrace`. Drop removes the device, and then frees all state of
-/// user tracing.
+/// The registered device `/dev/perftrace`. Dropping this value removes the device, and then frees
+/// all state of user tracing.
 pub(crate) struct TraceDevice {
     _device: Device,
     _last: FreeOnDrop,
@@ -126,7 +127,8 @@ impl Opened {
         if self.role().is_some() {
             return Err(EBUSY);
         }
-        // The role is created without the lock, which mmap() and page faults take.
+        // The role is created before `role` is locked, because mmap() and page faults take that
+        // lock.
         let made: Arc<Role> = room.write(make()?).into();
         let mut role = self.role.lock();
         if role.is_none() {
@@ -182,8 +184,8 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
 unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
     let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
-    // The caller of PERFTRACE_RELEASE has closed the file before all processes had detached, so
-    // processes may attach again.
+    // If the caller of PERFTRACE_RELEASE closes the file before all processes have detached, let
+    // processes attach again.
     if opened.is_releasing.load(Relaxed) {
         tracing::detach::resume();
     }
@@ -244,12 +246,12 @@ unsafe extern "C" fn poll(
     events
 }
 
-/// Implements `FromBytes` for structures of integers without padding; src/engine/trace.rs asserts
+/// Implements `FromBytes` for structures of integers without padding; src/trace/rules/abi.rs asserts
 /// their sizes.
 macro_rules! given {
     ($($name:ident)*) => {
         $(
-            // SAFETY: The structure consists of integers without padding: src/engine/trace.rs
+            // SAFETY: The structure consists of integers without padding: src/trace/rules/abi.rs
             // asserts the sizes.
             unsafe impl FromBytes for $name {}
         )*
@@ -340,7 +342,7 @@ fn release_all(opened: &Opened, arg: UserPtr) -> Result {
         return Err(EPERM);
     }
     let left = match (given.flags, given.wake as i32) {
-        (trace::RESUME, -1) => {
+        (abi::RESUME, -1) => {
             tracing::detach::resume();
             0
         }
@@ -363,14 +365,14 @@ fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
     }
 }
 
-/// Attaches the calling process by the file: the process is traced from now on.
+/// Attaches the calling process through the file: the process is traced from now on.
 ///
 /// # Safety
 ///
 /// `file` is an open file of `/dev/perftrace`.
 unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Result {
     let mut attach: Attach = sized(arg)?;
-    if attach.flags & !trace::flag::SHARED != 0 {
+    if attach.flags & !abi::flag::SHARED != 0 {
         return Err(EINVAL);
     }
     // SAFETY: The file is open while the process is traced: `release` detaches the process, and
@@ -378,7 +380,7 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
     let mapping = unsafe { Mapping::of(file) }.ok_or(EINVAL)?;
     let make = || {
         let mm = Mm::of_current().ok_or(EINVAL)?;
-        let shared = attach.flags & trace::flag::SHARED != 0;
+        let shared = attach.flags & abi::flag::SHARED != 0;
         let (key, pieces, nobodys) = tracing::attached::attach(&mm, mapping, shared)?;
         (attach.key, [attach.control, attach.buffers]) = (key, pieces);
         let thread = attach.thread as i64;
@@ -392,7 +394,7 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
     };
     opened.set_role(make, |_| ())?;
     attach.nr_cpus = super::cpu::nr_cpu_ids();
-    attach.stride = trace::STRIDE;
+    attach.stride = abi::STRIDE;
     attach.bytes = tracing::attached::mapped_bytes();
     write(arg, &attach)
 }
@@ -488,8 +490,9 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
     write(arg, &create)
 }
 
-/// The number of bytes that are copied at a time, through a kernel buffer. If user space handles
-/// its page faults (userfaultfd), a copy to user memory can take any time.
+/// The number of bytes that are copied at a time, through a kernel buffer. Data are copied in
+/// chunks of this size because a copy to user memory can take any time: user space may handle page
+/// faults itself (userfaultfd).
 const COPY_CHUNK: usize = 16 << 10;
 
 fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
@@ -503,7 +506,7 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
         }
         let (key, cpu, buffer) = tracing::next(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
-        // The writer has corrupted the counts since the buffer was found, so continue with the next
+        // If the writer has corrupted the counts since the buffer was found, continue with the next
         // buffer.
         let Some(span) = buffer.unread() else {
             continue;
@@ -533,8 +536,8 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
     }
 }
 
-/// Copies a span of a process's buffer to user space. Returns the number of valid bytes, or `None`
-/// if the reader may not trace the process any more.
+/// Copies the range `span` of a process's buffer to user space. Returns the number of valid bytes,
+/// or `None` if the reader may not trace the process any more.
 ///
 /// The permission is checked after each chunk was copied to a kernel buffer. Data that the process
 /// has written after the loss of the permission are therefore never returned, however long the copy

@@ -10,7 +10,7 @@ use kernel::error::{from_result, to_result};
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
 
-use engine::trace::map;
+use trace_rules::abi::map;
 
 use super::buffers::PAGE;
 use super::costs::CostTimer;
@@ -99,8 +99,8 @@ unsafe fn set_key(vma: *mut bindings::vm_area_struct, key: u64) {
     unsafe { (*vma).vm_private_data = key as *mut c_void };
 }
 
-/// Counts an area that was added to a process (`more`) or removed from the process, and updates the
-/// address of the mapped piece.
+/// Counts a memory area that was added to a process (`more`) or removed from the process, and
+/// updates the address of the mapped piece.
 ///
 /// # Safety
 ///
@@ -126,8 +126,8 @@ unsafe fn count_mapping(vma: *const bindings::vm_area_struct, key: u64, more: bo
     tracing::attached::count_mapping(key, piece, at, whole, more);
 }
 
-/// Counts a new area. A copy that fork() makes in another address space gets the key of a new
-/// process, which inherits the markers of its parent.
+/// Counts a new memory area. If fork() has copied the area to another address space, the copy gets
+/// the key of a new process, which inherits the markers of its parent.
 ///
 /// # Safety
 ///
@@ -147,7 +147,7 @@ unsafe extern "C" fn vma_open(vma: *mut bindings::vm_area_struct) {
     }
 }
 
-/// Uncounts an area that is removed.
+/// Subtracts a memory area, which is being removed, from the count of its process.
 ///
 /// # Safety
 ///

@@ -47,7 +47,7 @@ pub(super) fn read<T: FromBytes>(at: UserPtr) -> Result<T> {
 }
 
 /// Copies `nr` values from user space, in one copy. Returns `EFAULT` or `ENOMEM`. May sleep. The
-/// caller has limited `nr`.
+/// caller has checked that `nr` is not too large.
 pub(super) fn read_all<T: FromBytes>(address: u64, nr: usize) -> Result<KVVec<T>> {
     let mut all = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
     let place = all.spare_capacity_mut().as_mut_ptr();

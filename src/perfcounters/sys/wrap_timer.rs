@@ -26,8 +26,8 @@ pub(crate) fn queue_idle_work(milliseconds: u32) {
     unsafe { shim::pfm_idle_queue(milliseconds) }
 }
 
-/// The workqueues of perfmon. Drop cancels the delayed work, finishes the queued work and detaches
-/// the scheduler's probes.
+/// The workqueues of perfmon. Dropping this value cancels the delayed work, finishes the queued
+/// work and detaches the scheduler's probes.
 pub(crate) struct Workqueues(());
 
 impl Workqueues {
@@ -48,8 +48,8 @@ impl Drop for Workqueues {
     }
 }
 
-/// Unloads the contexts of this CPU before the machine suspends (`suspend`), and loads them again
-/// when it resumes. Accounting does not count the time in between.
+/// Unloads the contexts of this CPU before the machine suspends (`suspend`), and loads the contexts
+/// again when the machine resumes. Accounting does not count the time from suspend to resume.
 ///
 /// # Safety
 ///
@@ -59,8 +59,8 @@ unsafe extern "C" fn suspend_or_resume(suspend: bool) {
     session::suspend_or_resume(suspend);
 }
 
-/// The periodic work that reads all counters before they wrap. At most one `WrapTimer` exists. Drop
-/// stops the work, but does not wait for a call in progress.
+/// The periodic work that reads all counters before they wrap. At most one `WrapTimer` exists.
+/// Dropping this value stops the work, but does not wait for a call in progress.
 pub(crate) struct WrapTimer(());
 
 impl WrapTimer {
@@ -80,7 +80,7 @@ impl Drop for WrapTimer {
     }
 }
 
-/// The registered callbacks of suspend and resume; drop unregisters them.
+/// The registered callbacks of suspend and resume. Dropping this value unregisters the callbacks.
 pub(crate) struct Power(());
 
 impl Power {

@@ -3,11 +3,11 @@
 //! System calls and page faults of traced processes: attaching, registering markers, and the pages
 //! that the processes access.
 
-use engine::trace::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use trace_rules::abi::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 
 use crate::sys::buffers::{Page, PAGE};
 use crate::sys::cpu;
@@ -31,12 +31,12 @@ const MAX_FILES: u32 = 256;
 /// process.
 pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
 
-/// Attaches the calling process, or adds a file to the process if it is already attached. May
-/// sleep.
+/// Attaches the calling process, or adds a file to the process if the process is already attached.
+/// May sleep.
 ///
 /// # Errors
 ///
-/// `EBUSY` if the device node of the file is not that of the process's first file; `ENODEV` if the
+/// `EBUSY` if the file and the process's first file have different device nodes; `ENODEV` if the
 /// module is about to be unloaded; `ENOSPC`, `EDQUOT` and `ENOMEM` for limits. Errors about limits
 /// are logged, and counted in the traces that the process would be in.
 pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
@@ -67,7 +67,8 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
         }
         own => {
             let joined = join(&mut TRACING.lock(), own?, mapping, shared)?;
-            // `shared` may be new for the process, which then may join further traces.
+            // If `shared` was not set for the process before, the process can now join shared
+            // traces.
             if shared {
                 join_traces(joined.0);
             }
@@ -75,7 +76,7 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
         }
     };
     children::attach_probe()?;
-    // The page is allocated without the lock, because waiting for memory may take long.
+    // The page is allocated without `TRACING`, because waiting for memory may take long.
     let mut zeroes = Some(Page::new()?);
     let process = Process::new(key, mm, mapping, shared)?;
     let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
@@ -116,7 +117,8 @@ pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> 
     }
 }
 
-/// Adds a process to the lists, which have room.
+/// Adds a process to the lists of processes and of address spaces. The caller has reserved room in
+/// both lists.
 pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
     let (key, mm) = (process.key, process.mm);
     let (Ok(at) | Err(at)) = search(&all.address_spaces, mm as u64, |(mm, _)| *mm as u64);
@@ -133,7 +135,7 @@ pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
 ///
 /// # Errors
 ///
-/// `EBUSY` if the device node of the file is not that of the process's first file, `ENOSPC` beyond
+/// `EBUSY` if the file and the process's first file have different device nodes, `ENOSPC` beyond
 /// [`MAX_FILES`], `ENODEV` if the module is about to be unloaded.
 fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
     all.check_open()?;
@@ -169,8 +171,9 @@ pub(crate) fn is_of(key: u64, mm: usize) -> bool {
         .is_ok_and(|process| process.mm == mm)
 }
 
-/// Records that a mapping of a piece was added (`one_more`) or removed, at the address `at`.
-/// `whole` is set if the mapping covers the whole piece. A process without mappings has ended.
+/// Records that a mapping of a piece (the read-only pages or the buffers) was added (`one_more`) or
+/// removed, at the address `at`. `whole` is set if the mapping covers the whole piece. A process
+/// without mappings has ended.
 pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -182,7 +185,7 @@ pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_mo
     };
     if let Some(known) = process.pieces.get_mut(piece) {
         match one_more {
-            // A mapping of a part of the piece, without `whole`, comes from a split.
+            // A new mapping of only a part of the piece (`whole` is not set) comes from a split.
             true => *known = if whole { at } else { 0 },
             false if *known == at => *known = 0,
             false => {}
@@ -236,7 +239,8 @@ pub(crate) fn end_process(all: &mut Tracing, key: u64) {
 /// Registers a marker of a process. Stores the number of the marker or the errno in `marker`. May
 /// sleep.
 pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
-    // `TRACING` is taken for each marker, so that other threads can take it between two markers.
+    // `TRACING` is taken for each marker, so that other threads can take the lock between two
+    // markers.
     let linked = RegisteredMarker::new(marker).and_then(|known| {
         let known = Arc::new(known, GFP_KERNEL_ACCOUNT)?;
         let mut room = MarkerMemory::default();
@@ -276,8 +280,8 @@ pub(crate) fn unregister(key: u64, number: u32) -> Result {
         .unregister(number as usize)
 }
 
-/// Wakes the reader of a buffer. Returns `ENOENT` if the buffer does not exist, for example for
-/// lack of memory.
+/// Wakes the reader of a buffer. Returns `ENOENT` if the buffer does not exist, for example because
+/// memory was short.
 pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
     let mut all = TRACING.lock();
     if cpu >= cpu::nr_cpu_ids() {
@@ -298,8 +302,9 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
 
 /// Waits until a buffer has room.
 ///
-/// The time limit of the trace begins with the first call that waits at this tail. A signal
-/// interrupts a call, but does not extend the time.
+/// `tail` is the read position of the full buffer. The time limit of the trace begins with the
+/// first call that waits at this position. A signal interrupts a call, but does not extend the
+/// time.
 ///
 /// # Errors
 ///
@@ -345,8 +350,8 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
 /// thread.
 const RECHECK_NS: u64 = 1_000_000_000;
 
-/// Checks whether a trace may still stop threads of the calling process. The permission check is
-/// skipped if the process has not changed and `anyhow` is not set.
+/// Checks whether a trace may still stop threads of the calling process. The check is skipped if
+/// `anyhow` is not set and the credentials and the dumpability of the process have not changed.
 ///
 /// # Errors
 ///
@@ -376,16 +381,16 @@ fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
 
 /// Returns the size of the mapping of buffers in a process, in bytes.
 pub(crate) fn mapped_bytes() -> u64 {
-    (u64::from(cpu::nr_cpu_ids()) << trace::STRIDE).wrapping_mul(NR_TRACES as u64)
+    (u64::from(cpu::nr_cpu_ids()) << abi::STRIDE).wrapping_mul(NR_TRACES as u64)
 }
 
 /// Handles a page fault: finds the page for the offset `place` in the mappings of a process, and
 /// calls `put` with the address of the page.
 ///
-/// `put` is called with the lock held, so that no page is mapped after [`Process::unmap_slot`] has
+/// `put` is called with `TRACING` held, so that no page is mapped after [`Process::unmap_slot`] has
 /// unmapped it. If no trace has a buffer at `place`, the page is the placeholder page of the
-/// process or, if the process has none, `placeholder`. Returns `None` if `place` is outside of all
-/// buffers.
+/// process or, if the process has none, the page at the address `nobodys`. Returns `None` if
+/// `place` is outside of all buffers.
 pub(crate) fn fault<T>(
     key: Option<u64>,
     place: u64,
@@ -399,7 +404,7 @@ pub(crate) fn fault<T>(
         return Some(put(page.unwrap_or(zeroes)));
     }
     let place = place.checked_sub(map::BUFFERS / PAGE as u64)?;
-    let pages = 1u64 << (trace::STRIDE - PAGE.ilog2());
+    let pages = 1u64 << (abi::STRIDE - PAGE.ilog2());
     let (buffer, number) = (place / pages, (place % pages) as usize);
     let slot = buffer.checked_div(cpu::nr_cpu_ids().into())?;
     let cpu = buffer.wrapping_sub(slot.wrapping_mul(cpu::nr_cpu_ids().into())) as usize;
@@ -415,7 +420,7 @@ pub(crate) fn fault<T>(
         else {
             return Some(put(nobodys));
         };
-        // The slot may have another trace now, for which the allocations cannot be used.
+        // If the slot has another trace now, the memory in `spare` cannot be used for that trace.
         if !spare.is_for(trace.id) {
             drop(all);
             spare = Prealloc::default();
@@ -443,8 +448,8 @@ fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut K
         traces, processes, ..
     } = all;
     let process = processes.get_mut(at)?;
-    // The slot is marked even without a trace, so that the placeholder page is unmapped when a
-    // trace begins.
+    // Mark the slot as mapped even if no trace is in the slot, so that the placeholder page is
+    // unmapped when a trace begins.
     process.mark_mapped(slot);
     let mut traces = traces.iter_mut();
     let trace = traces.find(|trace| trace.slot == Some(slot))?;

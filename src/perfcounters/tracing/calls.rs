@@ -2,12 +2,12 @@
 
 //! System calls on files of `/dev/perftrace` that open, end, pause, list and read traces.
 
-use engine::trace::{self as abi, flag, Describe, Info, Zero, NR_TRACES};
-use engine::trace::{KEY_KERNEL, KEY_SHARED};
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::task::Task;
+use trace_rules::abi::{self as abi, flag, Describe, Info, Zero, NR_TRACES};
+use trace_rules::abi::{KEY_KERNEL, KEY_SHARED};
 
 use super::ends::{each_member, Member};
 use super::kernel_events::MARKERS;
@@ -43,8 +43,8 @@ pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     let (id, maker) = (found.id, found.maker());
     drop(all);
     if !caller.capable {
-        // check_cred_access() creates a kernel thread for the time of the call, so calls are
-        // limited by user.
+        // check_cred_access() creates a kernel thread for the time of the call, so the number of
+        // concurrent calls of one user is limited.
         let _asks =
             ResourceCharge::of_caller(Resource::PermissionChecks, MAX_PERMISSION_CHECKS, EBUSY)?;
         access::check_cred_access(&maker)?;
@@ -61,7 +61,7 @@ pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     Ok((all.new_ref(id, signal), info))
 }
 
-/// Ends a trace, which can still be read. Returns `ENOENT` if the trace has already ended.
+/// Ends a trace. An ended trace can still be read. Returns `ENOENT` if the trace has already ended.
 pub(crate) fn end(id: u64) -> Result {
     let mut all = TRACING.lock();
     all.trace(id)?;
@@ -129,8 +129,8 @@ pub(crate) fn info(id: u64) -> Result<Info> {
     Ok(all.info(trace))
 }
 
-/// Returns the data of the first trace at or after a slot that the caller may open. Returns
-/// `ENOENT` if no such trace exists.
+/// Returns the data of the first trace, in the slot `slot` or a later slot, that the caller may
+/// open. Returns `ENOENT` if no such trace exists.
 pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -143,8 +143,8 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     .ok_or(ENOENT)
 }
 
-/// Returns the next buffer with unread data. A call with the key 0 begins a new pass over all
-/// buffers.
+/// Returns the next buffer with unread data after the buffer of the process `key` and the CPU
+/// `cpu`. A call with the key 0 begins a new pass over all buffers.
 ///
 /// # Errors
 ///
@@ -172,9 +172,9 @@ pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc
 /// Returns whether the reader of a trace may have the data of a process that the reader has just
 /// copied.
 ///
-/// If the process has changed since the permission was last checked, the permission is checked
-/// again, once. The permission check is more recent than the copy of the data, so later changes do
-/// not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
+/// If the process has changed since the permission was last checked, the permission is checked once
+/// more. The permission check is more recent than the copy of the data, so later changes do not
+/// matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
 pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
     let mut after = 0u64;
     loop {
@@ -192,8 +192,8 @@ pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
 }
 
 /// Checks the permission to trace a changed process, for the makers of all traces that the process
-/// is in. Data that the process has written since the change need the new permission. `TRACING` is
-/// not held. Returns `EINTR` or `ENOMEM` if the check could not be made.
+/// is in. Data that the process has written since the change need the new permission. The caller
+/// does not hold `TRACING`. Returns `EINTR` or `ENOMEM` if the check could not be made.
 fn recheck_permission(key: u64, leader: &Task) -> Result {
     // The snapshot is taken before the check, so that a change during the check is noticed.
     let seen = AccessSnapshot::of(leader)?;
@@ -241,8 +241,8 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     Ok(process_info(all.process(key).map_err(|_| ENOENT)?))
 }
 
-/// Returns the data of a live process that the caller may trace, whatever trace it is in, or
-/// `ENOENT`.
+/// Returns the data of a live process that the caller may trace, or `ENOENT`. The process need not
+/// be in a trace.
 pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let (told, leader) = {
@@ -299,7 +299,8 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
 }
 
 /// Returns the first marker that the caller may trace, from marker `number` of process `key` on,
-/// continuing with higher keys. Returns `ENOENT` if no such marker exists, or `EINTR`.
+/// continuing with processes that have higher keys. Returns `ENOENT` if no such marker exists, or
+/// `EINTR`.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
@@ -316,7 +317,7 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     }
 }
 
-/// Frees all traces and processes when the module is unloaded. At that time no file is open and no
+/// Frees all traces and processes. Called when the module is unloaded; then no file is open and no
 /// trace is kept.
 pub(crate) fn free_all() {
     let mut all = TRACING.lock();

@@ -9,12 +9,12 @@
 //!
 //! A child of vfork(), or of clone() with `CLONE_VM` but without `CLONE_THREAD`, shares its
 //! parent's memory, including the `struct perftrace_thread` of the parent's thread. The child has
-//! no restartable sequence registered, so that structure is marked as shared before the child runs.
+//! no restartable sequence registered, so the structure is marked as shared before the child runs.
 
-use engine::trace::THREAD_SHARED;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
+use trace_rules::abi::THREAD_SHARED;
 
 use crate::provider::{Handler, Probes};
 use crate::sys::lock::{SHARED_MEMORY_PROBE, TRACING};
@@ -84,8 +84,8 @@ pub(crate) fn mark_shared_thread(parent: u32) {
 /// Creates the child of a traced process when fork() copies one of its mappings. Returns the
 /// child's key, or 0 if the child cannot be traced. Called by the parent; may sleep.
 pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
-    // The child may exist already, created for the mapping of the other piece. No child is created
-    // if the parent has ended.
+    // The child may exist already, because fork() has copied the mapping of the other piece before.
+    // No child is created if the parent has ended.
     let known = || {
         let mut all = TRACING.lock();
         let other = all.key_of_mm(mm);
@@ -177,8 +177,9 @@ pub(crate) fn key_of_current(mm: &Mm) -> Result<u64> {
     Ok(key)
 }
 
-/// Announces the calling process to traces, after [`attach_child`]. The thread data of the process
-/// are first separated from the data that it has inherited. May sleep, and accesses user memory.
+/// Adds the calling process to traces, after [`attach_child`]. Before that, clears each `struct
+/// perftrace_thread` that the process has inherited from its parent. May sleep, and accesses user
+/// memory.
 pub(crate) fn announce(mm: &Mm) {
     let mut all = TRACING.lock();
     let Some(key) = all.key_of_mm(mm.address()) else {

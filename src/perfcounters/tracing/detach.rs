@@ -14,8 +14,8 @@ use crate::sys::detach::{detach_later, WakeFile};
 use crate::sys::lock::TRACING;
 use crate::sys::process::{is_dying, Mm};
 
-/// Lets no more processes attach, and asks all attached processes to detach. Returns the number of
-/// processes that are still attached. May sleep.
+/// Prevents further processes from attaching, and asks all attached processes to detach. Returns
+/// the number of processes that are still attached. May sleep.
 ///
 /// # Errors
 ///

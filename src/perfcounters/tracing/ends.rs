@@ -62,7 +62,7 @@ pub(super) fn free_trace(id: u64) {
 
 impl Tracing {
     /// Begins to end a trace: no process can join the trace any more, and the generation of its
-    /// slot is even. The caller then removes each process with
+    /// slot becomes even. The caller then removes each process with
     /// [`remove_from_slot`](Self::remove_from_slot) and calls [`finish_end`](Self::finish_end).
     /// Returns `None` if the trace has ended or another call is ending it.
     pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, DropAfterUnlock)> {
@@ -78,7 +78,8 @@ impl Tracing {
     }
 
     /// Removes a process from the trace of a slot: clears the bits of the process's markers, ends
-    /// the slot in its control page and unmaps the buffers. The buffers stay with the trace.
+    /// the slot in the control page of the process, and unmaps the buffers. The buffers stay with
+    /// the trace.
     pub(super) fn remove_from_slot(&mut self, key: u64, slot: usize) {
         let generation = self.generation(slot);
         let Ok(process) = self.process(key) else {
@@ -105,8 +106,8 @@ impl Tracing {
         }
     }
 
-    /// Finds the first process with the key `from` or a higher one that is in the trace of a slot.
-    /// After [`MAX_PER_HOLD`] processes without a match the result is the key to continue from.
+    /// Finds the first process in the trace of a slot whose key is `from` or higher. After
+    /// [`MAX_PER_HOLD`] processes without a match the result is the key to continue from.
     pub(super) fn next_member(&self, from: u64, slot: usize) -> Member {
         let (Ok(place) | Err(place)) = search(&self.processes, from, |process| process.key);
         let mut rest = self.processes.iter().skip(place);

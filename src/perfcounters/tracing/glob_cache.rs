@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The cache of a trace's glob matches: it maps a marker name to whether the trace wants the
-//! marker.
+//! The cache of a trace's glob matches. For each marker name the cache stores whether the name
+//! matches the globs of the trace.
 //!
 //! Processes that run the same program register the same names. With the cache each name is matched
-//! once.
+//! with the globs only once.
 
-use engine::filter;
-use engine::trace::{flag, FIELDS_MAX, NAME_MAX, NR_MARKERS};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
+use protocols::filter;
+use trace_rules::abi::{flag, FIELDS_MAX, NAME_MAX, NR_MARKERS};
 
 use crate::sys::account::Charge;
 use crate::tracing::trace::Trace;
@@ -36,8 +36,8 @@ impl TraceGlobs {
         self.paused
     }
 
-    /// Returns whether a name matches the globs. A paused trace does not want a marker even if its
-    /// name matches.
+    /// Returns whether a name matches the globs. A paused trace does not record a marker's events
+    /// even if the marker's name matches.
     pub(crate) fn matches(&self, marker: &[u8]) -> bool {
         filter::globs(filter::text(&self.globs).unwrap_or(b""), marker)
     }
@@ -80,7 +80,7 @@ pub(crate) struct GlobCache {
     used: usize,
     /// Set if a larger table could not be allocated, so that the table keeps its size.
     is_fixed: bool,
-    /// The charge for the memory of the table, which drop of the cache subtracts.
+    /// The charge for the memory of the table. Dropping the cache removes the charge.
     _charge: Option<Charge>,
 }
 
@@ -111,15 +111,15 @@ impl GlobCache {
         (0..nr).map(move |n| (start as usize).wrapping_add(n) & mask)
     }
 
-    /// Returns whether the trace wants the markers of this name; `None` if the name is not in the
-    /// cache.
+    /// Returns whether this name matches the globs, or `None` if the name is not in the cache.
     pub(crate) fn find(&self, name: &[u8]) -> Option<bool> {
         let mut places = self.probes(name).filter_map(|at| self.buckets.get(at));
         let found = places.find(|place| place.length == 0 || place.name() == name)?;
         (found.length != 0).then_some(found.wanted)
     }
 
-    /// Adds a name. Returns the size of the next table if the present table is too small.
+    /// Adds a name and the result of its match. Returns the size of the next table if the present
+    /// table is too small.
     pub(crate) fn put(&mut self, name: &[u8], wanted: bool) -> Option<usize> {
         if self.used.wrapping_mul(2) >= self.buckets.len() {
             let larger = match self.buckets.len() {

@@ -3,11 +3,11 @@
 //! Markers of the kernel: context switches and system calls. Events of the kernel's markers are
 //! written to the buffers of a trace, with time stamps of the clock that programs use.
 
-use engine::filter::{Event, Filter};
-use engine::trace::{Record, Writer};
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use protocols::filter::{Event, Filter};
+use protocols::trace_buffer::{Record, Writer};
 
 use crate::costs::SelfStat;
 use crate::provider::probe::{Abi, SchedSwitch, SysEnter, SysExit};
@@ -17,7 +17,7 @@ use crate::sys::costs;
 use crate::sys::ppa::{self, Clock};
 use crate::sys::sched::{self, NoPreempt};
 use crate::tracing::signal::Signal;
-use engine::sync::Word;
+use protocols::sync::Word;
 
 /// The names and fields of the kernel's markers, by marker number.
 pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
@@ -45,7 +45,7 @@ pub(crate) struct KernelEvents {
 
 impl KernelEvents {
     /// Attaches the probes of the markers for which `wants` returns true. The probes write into
-    /// `buffers`, one for each CPU, in which all pages must be allocated. May sleep.
+    /// `buffers`, one for each CPU. All pages of these buffers must be allocated. May sleep.
     pub(crate) fn attach(
         buffers: KVec<Option<Arc<Buffer>>>,
         filter: KVVec<u8>,
@@ -150,7 +150,8 @@ impl Handler<SchedSwitch<'_>> for KernelEvents {
 impl Handler<SysEnter<'_>> for KernelEvents {
     fn on(&self, event: SysEnter<'_>) {
         let _preempt = NoPreempt::new();
-        // A text field: its bytes and a NUL. Zeroes fill the word.
+        // A text field consists of the bytes of the text and a NUL. Zeros fill the rest of the
+        // word.
         let abi = match event.abi() {
             Abi::X86_64 => b"x86_64\0\0",
             Abi::I386 => b"i386\0\0\0\0",

@@ -5,12 +5,12 @@
 
 use core::cmp::Ordering;
 
-use engine::filter;
-use engine::trace::{Marker, Zero};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVec;
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use protocols::filter;
+use trace_rules::abi::{Marker, Zero};
 
 /// A registered marker, which never changes.
 pub(crate) struct RegisteredMarker {

@@ -5,10 +5,10 @@
 //!
 //! Permission is checked, and names are matched with globs, without holding `TRACING`.
 
-use engine::trace::flag;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
+use trace_rules::abi::flag;
 
 use super::ends::MAX_PER_HOLD;
 use super::glob_cache::{GlobCache, TraceGlobs};
@@ -54,8 +54,8 @@ impl Tracing {
         trace.has_live(process).then(|| trace.trace_globs())
     }
 
-    /// Sets the bits of a process's markers by the cache, beginning with marker `from`. Stops at
-    /// the first name that is not in the cache.
+    /// Sets the bits of a process's markers from the cache of glob matches, beginning with marker
+    /// `from`. Stops at the first name that is not in the cache.
     fn set_cached_bits(&mut self, wishes: &TraceGlobs, key: u64, from: usize) -> CacheScan {
         let Some((trace, process)) = self.trace_and_process(wishes.id, key) else {
             return CacheScan::Done;
@@ -120,7 +120,7 @@ impl Tracing {
 }
 
 /// Adds a new process, or a child after its first access, to all traces whose makers have
-/// permission. `TRACING` is not held.
+/// permission. The caller does not hold `TRACING`.
 pub(crate) fn join_traces(key: u64) {
     let mut after = 0u64;
     loop {
@@ -145,7 +145,8 @@ fn permission_query((trace, process): (&Trace, &Process)) -> Option<PermissionQu
     Some((trace.permission_check(), process.leader()?.clone()))
 }
 
-/// Sets the bits of a new marker for all traces that the process is in. `TRACING` is not held.
+/// Sets the bits of a new marker for all traces that the process is in. The caller does not hold
+/// `TRACING`.
 pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker) {
     let mut after = 0u64;
     loop {
@@ -169,9 +170,9 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
     }
 }
 
-/// Adds processes to a new trace, one at a time, until the caller is killed. `TRACING` is not held.
-/// No process is missed for lack of memory: only the cache of matches is allocated, and matching
-/// works without the cache.
+/// Adds all processes that can join to a new trace, one at a time. Stops early if the caller is
+/// killed. The caller does not hold `TRACING`. No process is missed for lack of memory: only the
+/// cache of matches is allocated, and matching works without the cache.
 pub(super) fn add_processes(id: u64) {
     let mut after = 0u64;
     loop {
@@ -206,8 +207,8 @@ pub(super) fn set_all_marker_bits(id: u64, key: u64) {
     }
 }
 
-/// Matches a marker's name with a trace's globs, without `TRACING`, and adds the result to the
-/// cache.
+/// Matches a marker's name with a trace's globs, without holding `TRACING`, and adds the result to
+/// the cache.
 fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &RegisteredMarker) {
     let answer = (number, wishes.matches(&known.name));
     let larger = TRACING.lock().store_match(wishes, key, known, answer);

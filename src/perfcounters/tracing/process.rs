@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Traced processes: their markers, and the pages in which a process reads which events traces
-//! want.
+//! Traced processes: their markers, and the pages from which a process reads which events the
+//! traces want.
 
 use core::cmp::Ordering;
 
-use engine::trace::{self, flag, Control, NR_MARKERS, NR_TRACES};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
+use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 
 use crate::sys::access::AccessSnapshot;
 use crate::sys::account::{Charge, Resource, ResourceCharge};
@@ -27,7 +27,7 @@ use crate::tracing::trace::{move_to, reserve_beyond};
 const WORDS: usize = PAGE / 4;
 /// Number of pages of marker words in a process's mapping.
 const PAGES: usize = NR_MARKERS / WORDS;
-/// The first word of the slots in the control page, and the number of words of each slot.
+/// Index of the first slot's first word in the control page, and number of words per slot.
 const SLOTS_OFFSET: usize = size_of::<Control>() / 4;
 const SLOT_WORDS: usize = 4;
 
@@ -38,28 +38,28 @@ pub(crate) struct Slot {
     pub(crate) generation: u32,
     /// Flags of the trace; the process sees only the flags in `PROCESS_VISIBLE`.
     pub(crate) flags: u32,
-    /// Size of the records in a buffer, in bytes, minus 1.
+    /// Size of a buffer's memory for records, in bytes, minus 1.
     pub(crate) mask: u32,
     /// Time in milliseconds for which threads wait for room; 0 if threads do not wait.
     pub(crate) wait_ms: u32,
 }
 
 /// log2 of the size of a process's range in the device file, and log2 of the number of ranges. A
-/// range is large enough for the buffers of 8,192 CPUs. The sum of both constants fits into a file
-/// offset.
+/// range is large enough for the buffers of 8,192 CPUs. A file offset has enough bits for the sum
+/// of `PROCESS_SHIFT` and `NR_PROCESSES_SHIFT`.
 pub(crate) const PROCESS_SHIFT: u32 = 41;
 const NR_PROCESSES_SHIFT: u32 = 20;
 
 /// Returns the offset in the device file at which the range of a process begins. With separate
 /// ranges, unmapping pages of one process does not search the mappings of other processes.
-/// Processes whose keys are equal modulo 2^20 share a range, which only makes some searches
-/// useless.
+/// Processes whose keys are equal modulo 2^20 share a range, which only makes unmapping their pages
+/// slower.
 pub(crate) fn base(key: u64) -> u64 {
     (key & ((1 << NR_PROCESSES_SHIFT) - 1)) << PROCESS_SHIFT
 }
 
-/// Maximum number of copies of the library in a process whose offset of the thread data is
-/// recorded.
+/// Maximum number of copies of the library in one process for which the offset of the thread data
+/// is recorded.
 const MAX_COPIES: usize = 4;
 /// The offset from the thread pointer to the `struct perftrace_thread` of each copy of the library;
 /// 0 for an unused element.
@@ -89,8 +89,8 @@ impl PlaceholderPage {
     }
 }
 
-/// The leader of a process that has not ended, and the state for which permission to trace it was
-/// last checked.
+/// The leader of a process that has not ended, and the credentials and dumpability of the process
+/// when the permission to trace it was last checked.
 pub(crate) struct LiveProcess {
     pub(crate) leader: ARef<Task>,
     pub(crate) seen: AccessSnapshot,
@@ -117,17 +117,17 @@ pub(crate) struct ChildPages {
 }
 
 impl ChildPages {
-    /// Creates the pages for the calling process. A child of fork() gets pages for `child` markers.
-    /// May sleep.
+    /// Creates the pages for the calling process. If `child` is not `None`, the process is a child
+    /// of fork(), and gets pages for `child` markers. May sleep.
     pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
         let markers = child.unwrap_or(0);
         let alive = LiveProcess::new()?;
         let mut control = Page::new()?;
         let pid = Pid::of(&alive.leader).ok_or(ESRCH)?;
         let first = Control {
-            version: trace::VERSION,
+            version: abi::VERSION,
             nr_cpus: cpu::nr_cpu_ids(),
-            stride: trace::STRIDE,
+            stride: abi::STRIDE,
             clock: clock.is_monotonic().into(),
             key,
             offset: process::time_offset() as u64,
@@ -225,14 +225,14 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// The address of the process's `mm_struct`, only used for comparison.
     pub(crate) mm: usize,
-    /// The key that selects the range of the process in the device file: its own key or, after
-    /// fork(), that of its first ancestor that attached.
+    /// The key that selects the range of the process in the device file: the key of the process or,
+    /// after fork(), the key of its first ancestor that attached.
     base_key: u64,
     /// The offsets of the `struct perftrace_thread` of copies of the library.
     pub(crate) threads: Threads,
-    /// The number in the `struct perftrace_thread` that the process inherited at fork(): that of
-    /// the thread that created it, in its own namespace. 0 after the structure was cleared, and if
-    /// the process was not created by a traced one.
+    /// The thread number in the `struct perftrace_thread` that the process inherited at fork(): the
+    /// number of the thread that called fork(), in the PID namespace of this thread. 0 after the
+    /// structure was cleared, and if the process was not created by a traced process.
     pub(crate) forked_by: u32,
     /// The leader; `None` after the process has ended and `Tracing::keep_ended` has checked the
     /// traces that keep it. The leader is then dropped, because a task with its signals and
@@ -258,11 +258,13 @@ pub(crate) struct Process {
     pub(crate) pieces: [u64; 2],
     /// The markers of the process, by number.
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
-    /// The number of registrations of each marker. A marker whose registrations were all removed
-    /// stays with 0, because records may still have its number.
+    /// The number of registrations of each marker. If all registrations of a marker were removed,
+    /// the marker stays in the list with the number 0, because records may still refer to the
+    /// marker.
     refs: KVVec<u32>,
-    /// The numbers of the markers, sorted by names and fields. In the sorted list registering needs
-    /// few comparisons with the lock held, although a process may have 4,096 markers.
+    /// The numbers of the markers, sorted by names and fields. Because the list is sorted,
+    /// registering a marker needs few comparisons with `TRACING` held, although a process may have
+    /// 4,096 markers.
     order: KVVec<u16>,
     /// The control page of the process. `control` and `words` are `None` after the process has
     /// ended, and in a child of fork() that has not accessed its mappings yet.
@@ -279,7 +281,7 @@ pub(crate) struct Process {
     share: Option<ResourceCharge>,
 }
 
-/// Returns the maximum number of processes of one user: a quarter of all.
+/// Returns the maximum number of processes of one user: a quarter of `max_traced`.
 fn max_per_user() -> usize {
     max_traced() / 4
 }
@@ -333,8 +335,8 @@ impl Process {
         (self.markers.len(), self.charge.bytes())
     }
 
-    /// Creates a child of fork() with the current markers, in `room`, which is large enough. The
-    /// child has no pages until it accesses its mappings.
+    /// Creates the state of a child of fork(), with the current markers of its parent, in the
+    /// memory `room`, which is large enough. The child has no pages until it accesses its mappings.
     pub(crate) fn child(&self, key: u64, mm: usize, room: ChildMemory) -> Self {
         let mut child = Self {
             key,
@@ -352,7 +354,8 @@ impl Process {
             refs: room.refs,
             base_key: self.base_key,
             threads: self.threads,
-            // A parent that has not cleared its structure passes the number in it on to its child.
+            // If the parent has not cleared its inherited structure yet, the child inherits the
+            // number in this structure.
             forked_by: match self.forked_by {
                 0 => process::thread_number(),
                 inherited => inherited,
@@ -420,7 +423,8 @@ impl Process {
         slot < NR_TRACES && self.slots & 1u32.wrapping_shl(slot as u32) != 0
     }
 
-    /// Sets whether the process is in the trace of a slot. Set before the slot begins.
+    /// Sets whether the process is in the trace of a slot. Called before
+    /// [`begin_slot`](Self::begin_slot).
     pub(crate) fn set_in(&mut self, slot: usize, is: bool) {
         let bit = 1u32.wrapping_shl(slot as u32);
         self.slots = if is {
@@ -442,13 +446,13 @@ impl Process {
             return;
         };
         self.mapped_slots &= !bit;
-        let bytes = u64::from(cpu::nr_cpu_ids()) << trace::STRIDE;
+        let bytes = u64::from(cpu::nr_cpu_ids()) << abi::STRIDE;
         let at = |from: u64, each: u64| {
             let within = (slot as u64).wrapping_mul(each).wrapping_add(from);
             base(self.base_key).wrapping_add(within)
         };
-        mapping.unmap(at(trace::map::BUFFERS, bytes), bytes);
-        mapping.unmap(at(trace::map::FILTERS, PAGE as u64), PAGE as u64);
+        mapping.unmap(at(abi::map::BUFFERS, bytes), bytes);
+        mapping.unmap(at(abi::map::FILTERS, PAGE as u64), PAGE as u64);
     }
 
     /// Returns whether the credentials or the dumpability of the process have changed since
@@ -469,8 +473,8 @@ impl Process {
         self.live.as_ref().map(|alive| &alive.leader)
     }
 
-    /// Records the state for which permission was checked. Returns false if the process has
-    /// executed another program since then, so that the state is not recorded.
+    /// Records the state of the process for which the permission to trace it was checked. If the
+    /// process has executed another program since then, records nothing and returns false.
     pub(crate) fn set_seen(&mut self, seen: AccessSnapshot) -> bool {
         let Some(alive) = &mut self.live else {
             return true;
@@ -524,7 +528,8 @@ impl Process {
     /// process.
     pub(crate) fn pay(&mut self, payer: &Charge) -> Result {
         let charge = payer.charge(self.charge.bytes())?;
-        // Dropped first, because the owner of the trace may be the process's user, at the limit.
+        // Drop the old quota count first. If the owner of the trace is the user of the process and
+        // is at the limit, the process could not be counted a second time.
         self.share = None;
         self.share = Some(ResourceCharge::of(
             payer.user(),
@@ -551,20 +556,20 @@ impl Process {
         }
     }
 
-    /// Announces a new trace in a slot to the process, before any marker is wanted.
+    /// Announces a new trace in a slot to the process. No marker's bit is set for the trace yet.
     pub(crate) fn begin_slot(&self, number: usize, slot: Slot) {
         let Some(control) = &self.control else { return };
         let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
         control.put(at.wrapping_add(1), slot.flags & flag::PROCESS_VISIBLE);
         control.put(at.wrapping_add(2), slot.mask);
         control.put(at.wrapping_add(3), slot.wait_ms);
-        // The generation is stored last, with release: a process that sees it sees the words above.
+        // Stored last, with release: a process that sees this generation sees the words above.
         control.put(at, slot.generation);
     }
 
-    /// Announces the end of the trace in a slot to the process, after none of its markers is
-    /// wanted. Only the generation changes, because threads that have read a marker's word before
-    /// may still use the other words.
+    /// Announces the end of the trace in a slot to the process. Called after the bits of all
+    /// markers were cleared for the trace. Only the generation changes, because threads that have
+    /// read a marker's word before may still use the other words.
     pub(crate) fn end_slot(&self, number: usize, generation: u32) {
         let Some(control) = &self.control else { return };
         let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
@@ -596,9 +601,9 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if the process has [`NR_MARKERS`], `EDQUOT` if the memory limit of its user is
-    /// reached, `EAGAIN` if `room` is too small: the caller makes room beyond the current number of
-    /// markers and calls again.
+    /// `ENOSPC` if the process has [`NR_MARKERS`] markers, `EDQUOT` if the memory limit of its user
+    /// is reached, `EAGAIN` if `room` is too small: the caller makes room beyond the current number
+    /// of markers and calls again.
     pub(crate) fn register(
         &mut self,
         new: &Arc<RegisteredMarker>,
@@ -627,7 +632,7 @@ impl Process {
                     charge.absorb(&mut page);
                     if let Some(mapping) = &self.mapping {
                         let page = number / WORDS * PAGE;
-                        let at = trace::map::WORDS.wrapping_add(page as u64);
+                        let at = abi::map::WORDS.wrapping_add(page as u64);
                         mapping.unmap(base(self.base_key).wrapping_add(at), PAGE as u64);
                     }
                 }

@@ -2,10 +2,10 @@
 
 //! Notification of a trace's reader, and of the threads that wait until the reader has read.
 
-use engine::sync::Word;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use protocols::sync::Word;
 
 use crate::sys::notifier::Notifier;
 
@@ -32,7 +32,7 @@ impl Signal {
         Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Wakes the reader, as data are unread. Callable in any context.
+    /// Wakes the reader, because data are unread. Callable in any context.
     pub(crate) fn notify(&self) {
         self.pending.store_relaxed(1);
         self.readers.wake_readers();
@@ -53,7 +53,7 @@ impl Signal {
         self.writers.wake_readers();
     }
 
-    /// Wakes all waiting threads, as the trace has ended.
+    /// Wakes all waiting threads, because the trace has ended.
     pub(crate) fn end(&self) {
         self.ended.store_relaxed(1);
         self.writers.wake_readers();
@@ -61,7 +61,7 @@ impl Signal {
     }
 
     /// Waits until `read` returns true, the trace has ended or the time is over. Returns false if
-    /// the time is over, or `EINTR`.
+    /// the time is over, and `EINTR` if a signal interrupts the wait.
     pub(crate) fn wait_for_room(
         &self,
         mut read: impl FnMut() -> bool,

@@ -2,8 +2,6 @@
 
 //! A trace: the processes that can be in it, the events that it wants, and its buffers.
 
-use engine::filter;
-use engine::trace::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KVVec, KVec};
 use kernel::cred::Credential;
@@ -11,6 +9,8 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
+use protocols::filter;
+use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 
 use crate::provider::Probes;
 use crate::sys::access;
@@ -24,22 +24,23 @@ use crate::tracing::process::{LiveProcess, Process, Slot};
 use crate::tracing::signal::Signal;
 use crate::tracing::TraceQuota;
 
-/// Limits for ended processes that were not read. Beyond a limit the oldest processes are dropped.
+/// Limits for the ended processes of a trace whose events were not read, in bytes and in processes.
+/// Beyond a limit the oldest processes are dropped.
 const MAX_ENDED_BYTES: u64 = 64 << 20;
 const MAX_ENDED: u64 = 4096;
 
-/// Flags that exclude `WAIT`: a flight recorder is never full, a trace that is kept may have no
-/// reader, and in a shared trace another process could make a thread wait for ever.
+/// Flags that cannot be combined with `WAIT`. A flight recorder is never full. A trace that is kept
+/// may have no reader. In a shared trace another process could make a thread wait for ever.
 const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 
 /// Default time that threads wait for room, in milliseconds.
 const WAIT_MS: u32 = 10_000;
 
-/// Flags that exclude each other: processes of different users must not write into one buffer.
+/// Flags that cannot be combined: different users must not write into one buffer.
 const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
 
 /// Searches a list that is sorted by key. Returns the index of the element, or the index at which
-/// to insert it. Unlike `binary_search`, `search` has no panic path for page faults.
+/// to insert it. Page faults call `search`, which has no panic path, unlike `binary_search`.
 pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Result<usize, usize> {
     let (mut from, mut to) = (0usize, all.len());
     while from < to {
@@ -57,8 +58,8 @@ pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Resu
 pub(crate) struct BufferSet {
     /// The key of the process, [`KEY_KERNEL`] or [`KEY_SHARED`].
     pub(crate) key: u64,
-    /// The size of the process without its buffers in bytes, if the process has ended. After the
-    /// end this size and the size of the buffers are constant.
+    /// The size of the process without its buffers in bytes, if the process has ended. The size of
+    /// an ended process and the size of its buffers do not change.
     ended: Option<u64>,
     /// The buffer of each CPU.
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
@@ -117,7 +118,7 @@ pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
     Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
 }
 
-/// Memory that a page fault lacks. It is allocated without `TRACING`, and the fault is retried.
+/// Memory that a page fault lacks, which is allocated without `TRACING` before a retry.
 #[derive(Clone, Copy)]
 pub(crate) enum Allocation {
     /// A list with room for more than this number of sets.
@@ -183,7 +184,7 @@ impl Prealloc {
 /// Counts of lost data, in buffers that exist or have been freed.
 #[derive(Clone, Copy, Default)]
 struct LostStats {
-    /// Number of events that found no room.
+    /// Number of events that were lost because a buffer had no room.
     lost: u64,
     /// Number of bytes that were skipped because the counts of a buffer were corrupt.
     cut: u64,
@@ -210,18 +211,18 @@ pub(crate) struct PermissionCheck {
     maker: ARef<Credential>,
     /// The maker may trace all processes.
     allows_all: bool,
-    /// The permission to stop the process (ptrace attach) is needed: its threads wait for room.
+    /// The permission to stop the process (ptrace attach) is needed: threads of it wait for room.
     attach: bool,
 }
 
 impl PermissionCheck {
-    /// Returns the result of [`check`](Self::check), false on error. Sleeps; `TRACING` is not held.
+    /// Like [`check`](Self::check), but returns false on an error.
     pub(crate) fn allows(&self, leader: &Task) -> bool {
         self.check(leader) == Ok(true)
     }
 
     /// Returns whether the maker may trace the process and, with `attach`, stop it. Returns `EINTR`
-    /// or `ENOMEM` if the check could not be made. Sleeps; the lock is not held.
+    /// or `ENOMEM` if the check could not be made. May sleep; the caller does not hold `TRACING`.
     pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
         if self.allows_all {
             return Ok(true);
@@ -233,8 +234,8 @@ impl PermissionCheck {
         }
     }
 
-    /// Returns whether the maker may trace the process in the state last checked, by the rule of
-    /// ptrace alone. Used for a process that has ended or has executed another program.
+    /// Returns whether the maker may trace the process in the state that was last checked, by the
+    /// rule of ptrace alone. Used for a process that has ended or has executed another program.
     pub(crate) fn may_still_allow(&self, alive: &LiveProcess) -> bool {
         self.allows_all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
     }
@@ -253,15 +254,15 @@ pub(crate) struct Trace {
     ended_bytes: u64,
     /// Flags of `PERFTRACE_CREATE`, and `FILTERED`.
     pub(crate) flags: u32,
-    /// Size of the records in a buffer, in bytes.
+    /// Size of a buffer's memory for records, in bytes.
     pub(crate) bytes: u32,
     /// The id, in the initial namespace, of the user that created the trace.
     pub(crate) owner: u32,
-    /// Time in milliseconds for which threads wait for room.
+    /// Time in milliseconds for which threads wait for room in a full buffer.
     pub(crate) wait_ms: u32,
-    pub(crate) name: [u8; trace::NAME_MAX],
+    pub(crate) name: [u8; abi::NAME_MAX],
     /// Globs of the markers that the trace wants.
-    pub(crate) globs: [u8; trace::FIELDS_MAX],
+    pub(crate) globs: [u8; abi::FIELDS_MAX],
     /// The cache of marker names matched with `globs`.
     pub(crate) glob_cache: GlobCache,
     /// The filter program, in the page that processes map; `None` without a filter.
@@ -272,7 +273,7 @@ pub(crate) struct Trace {
     pub(crate) sets: KVVec<BufferSet>,
     /// Keeps the module loaded while the trace is kept without an open file (`KEEP`).
     pub(crate) module_ref: Option<ModuleRef>,
-    /// The probes of kernel events; `None` without them.
+    /// The probes of kernel events; `None` if the trace records no kernel events.
     pub(crate) kernel: Option<Probes<KernelEvents>>,
     /// Number of open files that refer to the trace.
     pub(crate) files: u64,
@@ -284,11 +285,11 @@ pub(crate) struct Trace {
     freed_losses: LostStats,
     /// Number of ended processes that were dropped unread.
     dropped: u64,
-    /// True if a set was removed since the last search for processes in no trace.
+    /// A set of buffers was removed since the last search for processes in no trace.
     pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the maker has no permission to trace them.
     denied: u64,
-    /// Number of failures for lack of memory outside of existing buffers.
+    /// Number of failures because memory was short, not counting failures in existing buffers.
     no_memory: u64,
     /// The memory that is charged for the trace.
     charge: Charge,
@@ -317,7 +318,7 @@ impl Trace {
             (0, _) => 1 << 20,
             (bytes, _) => bytes,
         };
-        if !bytes.is_power_of_two() || !(trace::BYTES_MIN..=trace::BYTES_MAX).contains(&bytes) {
+        if !bytes.is_power_of_two() || !(abi::BYTES_MIN..=abi::BYTES_MAX).contains(&bytes) {
             return Err(EINVAL);
         }
         if create.flags & flag::ALL_USERS != 0 && !access::is_perfmon_capable() {
@@ -387,7 +388,7 @@ impl Trace {
         self.slot.is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
     }
 
-    /// Returns whether a process can join if the maker has permission, which the caller checks.
+    /// Returns whether a process can join the trace. The caller checks the maker's permission.
     pub(crate) fn may_join(&self, process: &Process) -> bool {
         self.could_join(process) && !process.is_unattached()
     }
@@ -397,8 +398,8 @@ impl Trace {
         self.is_for(process.who.uid, process.shared) && !process.has_ended()
     }
 
-    /// Returns whether a process of user `uid` can join, which joins shared traces if `shared` is
-    /// set.
+    /// Returns whether a process of the user `uid` can join the trace. `shared`: the process takes
+    /// part in shared traces.
     pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
         let user = self.has_flag(flag::ALL_USERS) || uid == self.owner;
         self.is_on() && user && (shared || !self.has_flag(flag::SHARED))
@@ -533,7 +534,7 @@ impl Trace {
         }
         let shared = self.has_flag(flag::SHARED);
         if shared {
-            // A separate empty set keeps the process, with its markers, for as long as the shared
+            // A set without buffers keeps the process, with its markers, for as long as the shared
             // buffer may have records of the process.
             self.ensure_set(key, spare)?;
         }
@@ -545,8 +546,8 @@ impl Trace {
             return Ok(None);
         };
         if place.is_none() {
-            // Writers access the page of counts first. If that page could not be allocated, no
-            // other page is needed, as the records could not be found.
+            // Writers access the page of counts first. If this page could not be allocated, no
+            // other page is needed, because records cannot be found without the counts.
             if number != 0 {
                 return Ok(None);
             }
@@ -634,7 +635,7 @@ impl Trace {
         });
     }
 
-    /// Counts the set of a process that has ended, with the process's own `bytes`.
+    /// Counts the buffers of an ended process, and `bytes`, the size of the process without them.
     pub(crate) fn count_ended(&mut self, key: u64, bytes: u64) {
         let Some(set) = self.find(key).and_then(|at| self.sets.get_mut(at)) else {
             return;
@@ -651,7 +652,7 @@ impl Trace {
         if self.ended_bytes <= MAX_ENDED_BYTES && self.ended_nr <= MAX_ENDED {
             return None;
         }
-        // The sets are sorted by key, so the sets of the oldest processes come first.
+        // `sets` is sorted by key. Later processes have higher keys, so the oldest come first.
         let at = self.sets.iter().position(|set| set.ended.is_some())?;
         let key = self.sets.get(at)?.key;
         self.remove(at);

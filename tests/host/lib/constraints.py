@@ -19,8 +19,8 @@ SETS_RULES = re.compile(r"event_constraints\)? = intel_([a-z0-9]+)_event_constra
 SETS_EXTRAS = re.compile(r"\bextra_regs\)? = intel_([a-z0-9]+)_extra_regs;")
 CALLS_INIT = re.compile(r"\tintel_pmu_init_([a-z_]+)\((?:NULL|pmu|&pmu->pmu)\)")
 
-# Constraints that are left out: fixed counters are known without the table, and top-down metrics
-# are not supported.
+# Macros whose constraints the table leaves out: pfc knows the fixed counters without the table, and
+# does not support top-down metrics.
 LEFT_OUT = {"FIXED_EVENT_CONSTRAINT", "METRIC_EVENT_CONSTRAINT"}
 
 
@@ -60,7 +60,7 @@ def read_constraints(path):
             of_model.setdefault(case, []).extend(f for f in found if f not in of_model[case])
 
     def tables_set_by(line):
-        """Returns the tables that a line sets, by itself or by a call."""
+        """Returns the tables that a line of code sets, directly or by calling an init function."""
         found = []
         if match := SETS_RULES.search(line):
             found.append(("rules", match[1]))

@@ -62,6 +62,16 @@ load_providers() {
 	while read -r ko; do insmod "/modules/$ko" 2>/dev/null; done </modules/order
 }
 
+# In make test, begin_few_symbols reduces /proc/kallsyms to its first 1,000 lines, and end_few_symbols
+# undoes that. pfc report needs two seconds to read all of them in an emulated guest. The script that
+# calls begin_few_symbols has a mount namespace of its own: own_mounts executes the script again.
+own_mounts() { [ -n "${OWN_MOUNTS:-}" ] || exec env OWN_MOUNTS=1 unshare -m sh "$0"; }
+begin_few_symbols() {
+	[ -z "${LONG:-}" ] || return 0
+	head -n 1000 /proc/kallsyms >few_symbols && mount --bind few_symbols /proc/kallsyms
+}
+end_few_symbols() { [ -n "${LONG:-}" ] || { umount /proc/kallsyms && rm -f few_symbols; }; }
+
 driver_cmd() { # COMMAND...: prints its result
 	exec 3<>/proc/test_driver
 	printf '%s' "$*" >&3

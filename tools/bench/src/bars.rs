@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The bars: limits that the results of make bench must meet, and the verdict on each bar.
+//! The bars: limits that the results of `make bench` must meet, and the verdict on each bar.
 
-use serde::{Deserialize, Serialize};
+use serde_derive::{Deserialize, Serialize};
 
 use crate::record::{Code, Failure};
 use crate::results::{Results, ONCE};
 
 /// Maximum number of instructions for reading the value of one counter.
 const READ: f64 = 3.5;
-/// Maximum growth with the number of CPUs: reading a value may cost at most this factor of the cost
-/// in the guest with the fewest CPUs.
+/// Maximum growth with the number of CPUs. In every guest, reading a value may cost at most this
+/// factor times the cost in the guest with the fewest CPUs.
 const FLAT: f64 = 1.1;
 
 /// The verdict: whether a result meets the limit of a bar.
@@ -21,13 +21,13 @@ pub enum Verdict {
     Met,
     /// The result does not meet the limit of the bar.
     Missed,
-    /// No second boot of the guest confirmed the verdict.
+    /// The verdict is not valid: no second boot of the guest confirmed it.
     DoesNotCount,
     /// The operation of the bar was not measured.
     NotMeasured,
 }
 
-/// A bar, which has a limit and a result.
+/// A bar: a limit, a result, and the verdict whether the result meets the limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bar {
     /// Name of the operation or comparison that has the limit.
@@ -41,7 +41,8 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Combines the bars of two boots. The verdict counts only if both boots have the same verdict.
+    /// Combines the bars of two boots. The verdict is valid only if both boots have the same
+    /// verdict.
     fn in_both(self, again: Self) -> Self {
         let verdict = match (self.verdict, again.verdict) {
             (first, second) if first == second => first,
@@ -59,7 +60,7 @@ impl Bar {
         }
     }
 
-    /// Marks the bar of a single boot, whose verdict does not count.
+    /// Marks the verdict of a bar as not valid, because the guest was booted only once.
     fn once(self) -> Self {
         match self.verdict {
             Verdict::NotMeasured => self,
@@ -72,7 +73,7 @@ impl Bar {
     }
 }
 
-/// The parts of the benchmark that were run. Bars of parts that were not run are left out.
+/// The parts of the benchmark that were run. The report leaves out bars of parts that were not run.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
     /// The part that counts instructions in guests was run.
@@ -100,7 +101,7 @@ pub fn bars(results: &Results, again: Option<&Results>, parts: Parts) -> Vec<Bar
     bars
 }
 
-/// Returns the bars about instructions, from the results of one boot.
+/// Returns the bars on numbers of instructions, from the results of one boot.
 fn boot(results: &Results) -> Vec<Bar> {
     let judge = |limit: &Limit| limit.judge(results);
     let pages = PAGES.iter().map(judge);
@@ -121,12 +122,12 @@ enum Show {
 
 use Show::{All, First, Guests};
 
-/// A limit on instructions, in every guest.
+/// A limit on the number of instructions in every guest.
 struct Limit {
     what: &'static str,
     must: &'static str,
-    /// Pairs of operations that are compared. The cost of a pair is that of the first operation
-    /// minus that of the second operation, whose name may be empty.
+    /// Pairs of operations. The cost of a pair is the cost of the first operation minus the cost of
+    /// the second operation. If the second name is empty, nothing is subtracted.
     costs: &'static [(&'static str, &'static str)],
     show: Show,
     /// Returns true if the costs meet the limit. The argument has the costs of each guest, in
@@ -150,7 +151,7 @@ const fn limit(
     }
 }
 
-/// The limits of counter pages.
+/// The limits for counter pages.
 #[rustfmt::skip]
 const PAGES: &[Limit] = &[
     limit("reading 1,000 counters, per value, by CPUs", "<= 3.5 instructions, flat",
@@ -163,7 +164,7 @@ const PAGES: &[Limit] = &[
         &[("perf_adjust", "")], All, |c| all(c, |c| c[0] <= 24.0)),
 ];
 
-/// The limits of contexts, accounting, samples and events.
+/// The limits for monitoring contexts, accounting, samples and events.
 #[rustfmt::skip]
 const OTHERS: &[Limit] = &[
     limit("instructions that contexts and perf add to a thread switch, 4 counters each, by CPUs",
@@ -287,8 +288,8 @@ fn listed(numbers: &[String]) -> String {
     }
 }
 
-/// A limit on a ratio of times: name of the comparison, its description, the limit as text, number
-/// of decimals, and the check of the limit.
+/// A limit on a ratio of times. The fields are the name of the comparison, its description, the
+/// limit as text, the number of decimals, and the function that checks the limit.
 struct Ratio(
     &'static str,
     &'static str,
@@ -329,8 +330,8 @@ impl Ratio {
     }
 }
 
-/// Makes a bar from its name, its limit and its result. `was` has the result with true if it meets
-/// the limit, or the reason why there is no result.
+/// Makes a bar from its name, its limit and its result. `was` holds the result as text and whether
+/// the result meets the limit, or the reason why there is no result.
 fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
     let (was, verdict) = match was {
         Ok((was, true)) => (was, Verdict::Met),
@@ -345,9 +346,9 @@ fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
     }
 }
 
-/// Returns the bar about updates of k counters, which have two memory instructions for the flag and
-/// one for each counter. The test of the machine code checks these instructions; the measurement in
-/// a guest checks that one more counter adds one instruction.
+/// Returns the bar on an update of k counters, which needs two memory instructions for the flag and
+/// one for each counter. The test of the machine code checks these instructions. The measurement in
+/// a guest checks that each additional counter adds one instruction.
 fn group(results: &Results) -> Bar {
     let code: Vec<&Code> = results
         .code

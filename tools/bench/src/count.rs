@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counts instructions in windows between two RDTSC. Windows have two sizes, and the overhead of a
-//! window cancels out in the difference of the two lengths. The shortest recurring length of many
-//! windows is used, so that interrupts do not count.
+//! Counts the instructions of an operation. In the guest RDTSC counts instructions, so a *window*
+//! between two RDTSC instructions has a length in instructions. A short window executes fewer
+//! operations than a long one; the difference of the two lengths cancels out the overhead of a
+//! window. Of many windows of each size, the shortest length that recurs is used, which excludes
+//! windows with interrupts.
 
 use std::io;
 
@@ -10,16 +12,16 @@ use crate::record::{Count, AGREE, WINDOWS};
 use crate::sys::ticks;
 
 const WARM_UPS: u32 = 5;
-/// Intended length of a long window in ticks of the time stamp counter, if operations are short
-/// enough: a tenth of the time between two clock interrupts.
+/// Intended length of a long window in ticks of the time stamp counter: a tenth of the time between
+/// two clock interrupts. Long operations make windows longer.
 const AIM: u64 = 400_000;
 /// Maximum number of operations in a window. More operations would not make the result more exact.
 pub const MOST_OPERATIONS: u32 = 256;
 
 /// Returns the shortest length that at least [`AGREE`] windows had, and the number of these
-/// windows. If no length recurs so often, the function returns the shortest length of all, which
-/// does not count. A single window may be shorter than all other windows if the kernel took a rare
-/// branch.
+/// windows. If no length recurs so often, returns the shortest length of all windows, which is not
+/// a valid result. A length must recur because the kernel may take a rare, shorter path in a single
+/// window.
 fn shortest(windows: &mut [u64]) -> (u64, u32) {
     windows.sort_unstable();
     let mut lengths = windows
@@ -42,8 +44,8 @@ fn window(operations: u32, run: &mut dyn FnMut(u32) -> io::Result<()>) -> io::Re
 }
 
 /// Measures an operation. `run` executes the operation as often as its argument says, at most
-/// `most` times. `rest` is called before each window and waits for deferred work of the previous
-/// window.
+/// `most` times. `rest` is called before each window; it waits until the deferred work of the
+/// previous window is done.
 pub fn count(
     operation: &str,
     cpus: u32,
@@ -58,8 +60,8 @@ pub fn count(
     }
     let many = ((AIM / once.max(1)) as u32).clamp(1, most);
     let few = many / 4;
-    // The arrays are allocated before the first window, because an allocation between windows would
-    // change their lengths.
+    // Allocate the arrays before the first window, because an allocation between windows would
+    // change the lengths of windows.
     let (mut short, mut long) = ([0; WINDOWS as usize], [0; WINDOWS as usize]);
     for _ in 0..WARM_UPS {
         rest();
@@ -101,7 +103,7 @@ mod tests {
     fn the_shortest_length_that_enough_windows_had_counts() {
         let windows = |lengths: &[_]| shortest(&mut windows(lengths));
         assert_eq!(windows(&[(500, 20), (300, AGREE), (900, 11)]), (300, AGREE));
-        // A single window that is shorter by chance does not change the result.
+        // A single shorter window does not change the result.
         assert_eq!(windows(&[(500, 40), (498, 1)]), (500, 40));
     }
 

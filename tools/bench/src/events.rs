@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Measures events of user programs. The kernel is simulated: buffers are ordinary memory. The cost
-//! of an event is the same as on a real kernel, which executes nothing when an event is recorded.
+//! of an event is the same as with a real kernel, because the kernel executes nothing when a
+//! program records an event.
 
 use std::io;
 
@@ -14,7 +15,7 @@ pub use perftrace::simulate::FLIGHT;
 const BYTES: u32 = 1 << 20;
 /// Number of events that fill a buffer twice, so that each page of the buffer is accessed.
 const ALL: u32 = 2 * BYTES / 32;
-/// Slot of the trace that records the measured events.
+/// Slot (number) of the trace that records the measured events.
 const TRACE: u32 = 3;
 
 /// A loop that executes as many events as its argument says. The loop contains nothing but the
@@ -55,7 +56,7 @@ pub fn text(n: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The simulated kernel that traces the events. A program attaches to a kernel only once.
+/// The simulated kernel that traces the events. A program attaches to a kernel once.
 #[derive(Clone, Copy)]
 pub struct Traced(&'static Kernel);
 
@@ -69,9 +70,9 @@ impl Traced {
         }))
     }
 
-    /// Passes a loop to `measure`, recorded by a trace with these flags, or by no trace. Before
-    /// each run all records are marked as read, which costs the same for few events as for many
-    /// events.
+    /// Passes a loop of events to `measure`. A trace with these flags records the events, or no
+    /// trace. Before each run all records are marked as read, which costs the same for few and for
+    /// many events.
     pub fn measure(
         self,
         run: Run,
@@ -81,7 +82,7 @@ impl Traced {
         if let Some(flags) = flags {
             self.0.start(TRACE, flags, BYTES);
         }
-        // Accesses all pages, so that no page fault occurs during the measurement.
+        // Access all pages, so that no page fault occurs during the measurement.
         for _ in 0..8 {
             self.0.discard(TRACE);
             run(ALL / 8)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The only program in the guest: measures all operations one after the other in the same boot, and
-//! prints a line of JSON for each operation.
+//! The only program in the guest (virtual machine). The program measures all operations one after
+//! the other in the same boot, and prints a line of JSON for each operation.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -22,27 +22,27 @@ use crate::switch::{context, PingPong, Turns, COUNTERS};
 use crate::sys::{close_nothing, first_in_line, getppid, nops, PerCpuArray};
 use crate::trace::{Job, Way};
 
-/// Rounds of [`nops`], of a microsecond each, during which event sets are switched. In a guest with
-/// several CPUs timers run at clock ticks only, every 4 ms. In such a guest the rounds have 50
-/// switches, more than the number of windows of another operation.
+/// Number of rounds of [`nops`], of a microsecond each, during which event sets are switched. In a
+/// guest with several CPUs timers expire only at clock ticks, every 4 ms. The rounds then contain
+/// 50 switches, more than the windows of any other operation.
 const TURNS: u32 = 200_000;
 /// Number of calls of close(-1) that count as one operation.
 const CLOSES: u32 = 100;
-/// CPU on which all measurements run. They read perf events of this CPU.
+/// CPU on which all measurements run, and whose perf events they read.
 const CPU: usize = 0;
-/// Maximum number of measurements of one operation. If too few windows agree in all measurements,
-/// the report leaves the operation out.
+/// Maximum number of measurements of one operation. If too few windows agree in each of these
+/// measurements, the report leaves the operation out.
 const TRIES: u32 = 5;
-/// Sleep between the measurements of two contexts' lives: longer than an RCU grace period and the
-/// deferred work after a grace period.
+/// Sleep between the measurements of the lives of two contexts: longer than an RCU grace period
+/// with the deferred work that follows it.
 const LIFE_REST: Duration = Duration::from_millis(60);
-/// Keys of the BPF map: as many as counters are read.
+/// Number of keys of the BPF map, equal to the number of counters that are read.
 const KEYS: u32 = 1000;
 /// Number of keys per batch in guests with fewer than 4, fewer than 32, and more CPUs, chosen so
 /// that a batch fits into a window.
 const BATCH: [usize; 3] = [1000, 200, 50];
 
-/// Repeats a measurement until enough windows agree, at most [`TRIES`] times, and prints the
+/// Repeats a measurement until enough windows agree, at most [`TRIES`] times, and prints the last
 /// record.
 fn tried(mut measure: impl FnMut() -> io::Result<Count>) -> io::Result<()> {
     let mut last = measure()?;
@@ -157,8 +157,8 @@ impl Guest {
         measured
     }
 
-    /// Makes a record from the length of a handler's shortest call and the number of calls of that
-    /// length.
+    /// Makes a record from the shortest time that a handler took and the number of calls that took
+    /// this time.
     fn shortest(&self, name: &str, (ticks, agree): (u64, u32)) -> Count {
         Count {
             operation: name.into(),
@@ -171,8 +171,9 @@ impl Guest {
         }
     }
 
-    /// Measures a loop of known length with one sample per round, taken by the object that
-    /// `sampled` returns. Measures also the cost of the overflow interrupt's handler for a sample.
+    /// Measures a loop of known length with one sample per round. The object that `sampled` returns
+    /// takes the samples. Also measures the cost of a sample in the handler of the overflow
+    /// interrupt.
     pub fn samples<T>(&self, name: &str, sampled: fn() -> io::Result<T>) -> io::Result<()> {
         let _sampled = sampled()?;
         let _ = nmis();
@@ -185,9 +186,9 @@ impl Guest {
         measured
     }
 
-    /// Measures one switch of event sets, or rotation of perf's groups, by the callback of its
-    /// timer. The cost of the interrupt around the callback, of other timers and of other CPUs is
-    /// not included.
+    /// Measures one switch of event sets, or one rotation of perf's groups, as the length of the
+    /// timer callback that switches. The length excludes the interrupt around the callback, other
+    /// timers and other CPUs.
     pub fn turns<T: Turns>(&self, name: &str) -> io::Result<()> {
         let mut turns = T::new()?;
         tried(|| self.turn(name, &mut turns))
@@ -214,8 +215,8 @@ impl Guest {
         Ok(self.shortest(name, (callback.ticks, callback.agree)))
     }
 
-    /// Measures a hundred calls of close(-1), the system call with which rings that are overwritten
-    /// were first measured. `begin` is called before the calls of each window.
+    /// Measures a hundred calls of close(-1), the system call that the first measurements of
+    /// overwritten rings used. `begin` is called before the calls of each window.
     pub fn closes<T>(
         &self,
         name: &str,
@@ -229,7 +230,7 @@ impl Guest {
         })
     }
 
-    /// Measures reading PMDs of a thread's context by a call.
+    /// Measures reading PMDs (data registers) of a thread's context by a system call.
     pub fn context_read(&self, name: &str, count: u16) -> io::Result<()> {
         let context = context(COUNTERS)?;
         let mut pmds: Vec<Pmd> = (0..count)
@@ -256,9 +257,9 @@ impl Guest {
         })
     }
 
-    /// Measures the life of a context from open to close, with [`COUNTERS`] counters that count in
-    /// between. For contexts and for perf, deferred work of a life ends before the next life
-    /// begins, and does not count.
+    /// Measures the life of a context or of perf events, from open to close, with [`COUNTERS`]
+    /// counters that count in between. The deferred work after a close is not included: it ends
+    /// before the next life begins.
     pub fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) -> io::Result<()> {
         let mut lives = |n: u32| (0..n).try_for_each(|_| life().map(drop));
         tried(|| count(name, self.cpus, 1, 1, &|| sleep(LIFE_REST), &mut lives))
@@ -287,7 +288,7 @@ impl Guest {
         })
     }
 
-    /// Prints the measurements that bench.ko makes with interrupts off.
+    /// Prints the measurements that the kernel module bench.ko makes with interrupts off.
     fn module(&self) -> io::Result<()> {
         for line in std::fs::read_to_string("/proc/bench")?.lines() {
             match module_line(line, self.cpus) {
@@ -380,21 +381,21 @@ impl Guest {
     }
 }
 
-/// Waits after the use of perf events. Until one second after the last event the kernel checks for
-/// perf events at each switch, and the next operation would include that cost. Idle time costs
-/// nothing in the guest.
+/// Waits after the use of perf events. For one second after the last event the kernel checks for
+/// perf events at each switch, and the next operation would include the cost of these checks. Idle
+/// time costs nothing in the guest.
 fn settle() {
     sleep(Duration::from_secs(2));
 }
 
-/// Waits after the use of contexts, whose probes stay attached for ten seconds and would add to the
-/// cost of the next switches.
+/// Waits after the use of contexts. The probes of contexts stay attached for ten more seconds, and
+/// would add to the cost of the next switches.
 fn rest() {
     sleep(Duration::from_secs(12));
 }
 
-/// Returns the length of the shortest NMI since the last call, and the number of NMIs of the same
-/// length, as bench.ko recorded them.
+/// Returns the length of the shortest NMI since the last call and the number of NMIs of this
+/// length, which bench.ko records.
 fn nmis() -> io::Result<(u64, u32)> {
     let text = std::fs::read_to_string("/proc/bench_nmi")?;
     let mut words = text.split_whitespace().map(str::parse);
@@ -445,7 +446,7 @@ fn module_line(line: &str, cpus: u32) -> Option<Count> {
     let mut next = || words.next()?.parse::<u64>().ok();
     let [few, many, short, long] = [next()?, next()?, next()?, next()?];
     let agree = [next()? as u32, next()? as u32];
-    // The name of a group has the number of values that the group changes.
+    // The name of a group ends with the number of values that the group changes.
     let values = match operation.rsplit_once("group_") {
         Some((_, k)) => k.parse().ok()?,
         None => 1,
@@ -462,7 +463,7 @@ fn module_line(line: &str, cpus: u32) -> Option<Count> {
 }
 
 /// Measures all operations of the guest, after a loop of `late` microseconds. With `adds`, bench.ko
-/// also adds 60,000 instances and measures some of these calls of perf_add().
+/// also adds 60,000 instances (counters) and measures some of these calls of perf_add().
 pub fn run(adds: bool, late: u32) -> io::Result<()> {
     let mut here = CpuSet::new();
     here.set(CPU);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compares times on this machine, in pairs of loops that run alternately. Times vary from run to
-//! run far more than ratios of times, so only the median of the ratios is evaluated.
+//! Compares times on this machine, in pairs of loops that run alternately. Only the median of the
+//! ratios of times is evaluated, because times vary from run to run far more than their ratios.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -21,7 +21,8 @@ use crate::sys::{map_words, Lines, PerCpuArray};
 
 /// Number of runs of each pair of loops. A run gives one ratio of times.
 const RUNS: usize = 15;
-/// Number of turns (timed loops) of each side in a run. The shortest turn of each side counts.
+/// Number of turns (timed loops) of each side in a run. The run uses the shortest turn of each
+/// side.
 const TURNS: usize = 31;
 /// Intended duration of a turn (a timed loop) in nanoseconds.
 const TURN_NS: f64 = 100_000.0;
@@ -29,8 +30,8 @@ const TURN_NS: f64 = 100_000.0;
 const COUNTERS: u32 = 1000;
 /// Number of events in a group of perf.
 pub const GROUP: usize = 16;
-/// Number of updates of 16 counters in one call, large enough that the cost of the call does not
-/// matter.
+/// Number of times that one call updates the 16 counters, large enough that the cost of the call
+/// does not matter.
 const ROUNDS: usize = 64;
 
 /// One side of a pair: the code to measure, and the number of values that one execution reads or
@@ -85,7 +86,7 @@ fn pair(name: &str, mut ours: Side<'_>, mut theirs: Side<'_>) -> io::Result<Rati
     })
 }
 
-/// The library's reader on counter pages in memory that the engine's own code maintains.
+/// The library's reader on counter pages in memory that the registry of the modules maintains.
 struct Ours {
     _fake: Fake,
     counters: Counters,
@@ -138,8 +139,8 @@ impl Ours {
     }
 }
 
-/// Compares the library's reader, on pages of 2 CPUs, with another interface that reads `values`
-/// values.
+/// Compares the library's reader, on counter pages of 2 CPUs, with another interface that reads
+/// `values` values.
 fn against(
     name: &str,
     values: usize,
@@ -159,15 +160,15 @@ pub fn against_perf(name: &str, count: usize) -> io::Result<Ratio> {
     against(name, count, &mut || group.read())
 }
 
-/// Compares plain loads of the pages with perf. Each value is added up in a register; the copy that
-/// the library makes is not included.
+/// Compares plain loads of the counter pages with perf. The loop adds the values up in a register,
+/// without the copy that the library makes.
 pub fn loads_against_perf(name: &str) -> io::Result<Ratio> {
     let (mut fake, path) = Fake::in_memory(2, 1)?;
     for n in 0..COUNTERS {
         fake.add_counter(&format!("bench/c{n:05}"))
             .map_err(|e| io::Error::other(e.advice()))?;
     }
-    // Two chunks of two CPUs, which follow the page of the header.
+    // Map the header page and two chunks of two CPUs each, and skip the header page.
     let words = &map_words(&File::open(path)?, 5 * 512)?[512..];
     let mut group = PerfGroup::new(PAGE_FAULTS, GROUP, sched_getcpu() as i32)?;
     pair(
@@ -202,7 +203,8 @@ pub fn against_vmstat(name: &str) -> io::Result<Ratio> {
     against(name, tokens, &mut || file.parse().map(|v| _ = black_box(v)))
 }
 
-/// Measures the cost of the check that no group was torn.
+/// Measures the cost of the check that no update of a group of counters was in progress during a
+/// read.
 pub fn flag_check(name: &str, nr_cpus: u32) -> io::Result<Ratio> {
     let (mut plain, mut checked) = (Ours::new(nr_cpus)?, Ours::new(nr_cpus)?);
     let values = plain.len();
@@ -213,7 +215,7 @@ pub fn flag_check(name: &str, nr_cpus: u32) -> io::Result<Ratio> {
     )
 }
 
-/// Compares one update of each of 16 counters with another instruction sequence.
+/// Compares the plain update of 16 counters with another instruction sequence.
 pub fn writers(name: &str, other: impl Fn(&mut Lines)) -> io::Result<Ratio> {
     let lines = std::cell::RefCell::new(Lines::new()?);
     let ratio = pair(
@@ -244,8 +246,7 @@ fn place(what: &str, is: &str) {
 
 /// Measures all comparisons on this machine.
 pub fn run() -> io::Result<()> {
-    // The process runs on one CPU only, because a perf event is read on its own CPU, and so that no
-    // thread migrates.
+    // Bind the process to one CPU: a perf event is read on its own CPU, and no thread may migrate.
     let mut here = CpuSet::new();
     here.set(sched_getcpu());
     sched_setaffinity(None, &here)?;

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! make bench: measures the instructions that counting costs, compares the cost of reading with
-//! other interfaces, and checks the bars. tests/bench/run runs this program.
+//! `make bench`: measures how many instructions counting costs, compares the cost of reading with
+//! other interfaces, and checks the bars (limits for the results). tests/bench/run runs this
+//! program.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `operations.rs` | the table of operations: name, label, how each is run |
+//! | `operations.rs` | the table of operations: name, label, and the program that runs the
+//! operation |
 //! | `guest.rs`, `count.rs` | instructions of operations, in the guest |
-//! | `sample.rs`, `switch.rs`, `trace.rs` | contexts, and what other tools do instead |
+//! | `sample.rs`, `switch.rs`, `trace.rs` | sampling, switches, tracing, and the same with other
+//! tools |
 //! | `events.rs` | events of user programs |
 //! | `host.rs` | ratios of times, on this machine |
 //! | `peers.rs` | the other interfaces for reading |
 //! | `sys.rs` | the only unsafe code |
 //! | `record.rs` | the records of measurements |
-//! | `bars.rs` | the limits, and whether they are met |
-//! | `results.rs`, `report.rs` | what counts; tables and JSON |
+//! | `bars.rs` | the limits, and the verdicts on the results |
+//! | `results.rs`, `report.rs` | selection of the valid results; tables and JSON |
 
 use std::error::Error;
 use std::fs;

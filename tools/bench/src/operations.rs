@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of all operations and comparisons, in the order of the report: name, label, and the
-//! program that runs it, which also decides the unit. `bars.rs` has the limits of the results.
+//! The table of all operations and comparisons, in the order of the report. A row has the name, the
+//! label, and the program that runs the operation, which also determines the unit. `bars.rs` has
+//! the limits for the results.
 
 use std::io;
 
@@ -22,14 +23,14 @@ use crate::sys::{nops, Lines};
 use crate::trace::Job::{self, Calls, Interrupts, Switches};
 use crate::trace::{Way, BPF, EMPTY, FTRACE, PERF};
 
-/// The unit of an operation, and with it its table in the report.
+/// The unit of an operation, which also selects the operation's table in the report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Number of instructions of a whole operation.
     Write,
     /// Number of instructions per value, and of the whole operation.
     Read,
-    /// Ratio of the times of two ways.
+    /// Ratio of the times of two implementations.
     Ratio,
 }
 
@@ -49,10 +50,10 @@ impl Run {
 /// Stages of the measurement in a guest. Each stage runs its operations in the order of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Operations that do not use the PMU. These operations run before the PMU is first used.
+    /// Operations that do not use the PMU. This stage runs before any other operation uses the PMU.
     First,
-    /// Operations on contexts, which run before operations of perf, which releases the PMU only
-    /// some time after its last event.
+    /// Operations on contexts. This stage runs before the stages of perf, because perf releases the
+    /// PMU only some time after its last event.
     Context,
     /// Switches of threads and of event sets, with contexts or without.
     ContextSwitch,
@@ -60,8 +61,8 @@ pub enum Stage {
     PerfSwitch,
     /// Operations that are observed by accounting and by other tools.
     Observed,
-    /// Rotations and lives of perf's groups. The stage runs before the next two stages, because
-    /// after these stages the life of a group took a tenth more instructions.
+    /// Rotations and lives of perf's groups. This stage runs before the next two stages: after
+    /// them, the life of a group took a tenth more instructions.
     PerfGroups,
     /// Operations that record samples with perf.
     PerfSample,
@@ -69,7 +70,7 @@ pub enum Stage {
     Last,
 }
 
-/// The program that runs an operation, and the function that does so.
+/// The program that runs an operation, with the function that measures it.
 #[derive(Clone, Copy)]
 pub enum Run {
     /// bench.ko measures the operation in a guest.
@@ -78,15 +79,15 @@ pub enum Run {
     Guest(Stage, fn(&Guest, &str) -> io::Result<()>),
     /// The program in a guest reads the file of /proc that has this name.
     Proc,
-    /// The program in a guest runs this loop of events, recorded by a trace with these flags, or by
-    /// no trace.
+    /// The program in a guest runs this loop of events. A trace with these flags records the
+    /// events, or no trace.
     Event(events::Run, Option<u32>),
-    /// The program in a guest runs the job while accounting has these levels: the scheduler (1),
-    /// interrupts (2), system calls (4), the time of switches (8).
+    /// The program in a guest runs the job while process accounting has these levels: the scheduler
+    /// (1), interrupts (2), system calls (4), the time of switches (8).
     Accounted(Job, &'static str),
     /// The program in a guest runs the job while another tool observes it.
     Observed(Job, Way),
-    /// The operation of the same name without `_handler` measures this operation as well.
+    /// The operation of the same name without `_handler` produces this result as well.
     Handler,
     /// The program compares a pair of loops on this machine.
     Host(fn(&str) -> io::Result<Ratio>),

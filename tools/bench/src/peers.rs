@@ -93,7 +93,7 @@ impl PerfEvent {
     }
 }
 
-/// An event of the PMU for the calling thread, which reads it with RDPMC.
+/// An event of the PMU for the calling thread, which reads the event with RDPMC.
 pub struct PerfSelf {
     page: PerfPage,
     _event: File,
@@ -124,7 +124,7 @@ pub struct PerfGroup {
 }
 
 impl PerfGroup {
-    /// Opens `count` events on one CPU for all threads, as counter pages do.
+    /// Opens `count` events on one CPU for all threads; counter pages count in the same way.
     pub fn new(event: PerfEvent, count: usize, cpu: i32) -> io::Result<Self> {
         Self::open(event, count, -1, cpu)
     }

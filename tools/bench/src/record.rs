@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The records of measurements, as lines from the guest and in the JSON file.
+//! The records of measurements: the lines that the guest prints, and the content of the JSON file.
 //! Documentation/performance.md has the schema of the JSON file.
 
-use serde::{Deserialize, Serialize};
+use serde_derive::{Deserialize, Serialize};
 
-/// Number of windows of each size. The shortest recurring length of these windows is used.
+/// Number of windows of each size. The result is the shortest recurring length of these windows.
 pub const WINDOWS: u32 = 41;
 /// Number of windows that must have the same length for a valid result.
 pub const AGREE: u32 = 10;
-/// Limit of a window in instructions: 1 ms at one instruction per ns, well below a clock tick of 4
-/// ms.
+/// Maximum length of a window in instructions: 1 ms at one instruction per ns, well below the clock
+/// tick of 4 ms.
 pub const LONGEST: u64 = 1_000_000;
 
 /// One line of output: a measurement, a failure, or a fact about the machine.
@@ -21,7 +21,7 @@ pub enum Record {
     Count(Count),
     /// Single calls of perf_add().
     Adds(Adds),
-    /// A comparison of two ways on this machine.
+    /// A comparison of the times of two implementations on this machine.
     Ratio(Ratio),
     /// The result of a test of the machine code.
     Code(Code),
@@ -44,12 +44,12 @@ pub fn tell(record: &Record) {
     }
 }
 
-/// The instructions of one operation, from the difference of two window sizes.
+/// The instructions of one operation, computed from the lengths of windows of two sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Count {
     /// Name of the operation.
     pub operation: String,
-    /// CPUs online in the guest, which are all possible CPUs.
+    /// Number of CPUs online in the guest. All possible CPUs are online.
     pub cpus: u32,
     /// Number of 64-bit values that one operation returns or changes.
     pub values: u64,
@@ -121,14 +121,15 @@ impl Adds {
     }
 }
 
-/// A comparison of the times of two ways to read or write values, in several runs.
+/// A comparison, in several runs, of the times that two implementations take to read or write
+/// values.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ratio {
     /// Name of the comparison.
     pub name: String,
-    /// Nanoseconds per value of our way: the median of the runs.
+    /// Nanoseconds per value with perfcounters: the median of the runs.
     pub ours_ns: f64,
-    /// Nanoseconds per value of the other way: the median of the runs.
+    /// Nanoseconds per value with the other implementation: the median of the runs.
     pub theirs_ns: f64,
     /// `theirs_ns / ours_ns` of each run, in the order of the runs.
     pub ratios: Vec<f64>,
@@ -147,7 +148,7 @@ impl Ratio {
     }
 }
 
-/// Returns the median of numbers, NaN if there are none.
+/// Returns the median of the numbers; NaN if the slice is empty.
 pub fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);

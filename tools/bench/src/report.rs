@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use serde::{Deserialize, Serialize};
+use serde_derive::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
 use crate::bars::{status, Bar, Verdict};
@@ -13,7 +13,8 @@ use crate::operations::{rows, Unit};
 use crate::record::{Adds, Code, Count, Failure, Ratio};
 use crate::results::{cpus_of, Results, ONCE};
 
-/// The content of the JSON file. Fields that follow from others are written, but not read.
+/// The content of the JSON file. The file also has fields that are computed from other fields;
+/// these fields are written but not read back.
 #[derive(Serialize, Deserialize)]
 struct Document {
     schema: u32,
@@ -32,7 +33,7 @@ const SCHEMA: u32 = 2;
 const TIMES: &str = "times differ from run to run; bars use the median of the runs";
 
 /// Returns a record as JSON, extended by the fields of `derived`.
-fn with(record: impl Serialize, derived: Value) -> Value {
+fn with(record: impl serde::Serialize, derived: Value) -> Value {
     let mut value = json!(record);
     if let (Value::Object(value), Value::Object(derived)) = (&mut value, derived) {
         value.extend(derived);
@@ -90,7 +91,9 @@ pub fn to_json(results: &Results, bars: &[Bar]) -> Result<String, serde_json::Er
 
 /// Parses a JSON file that [`to_json`] wrote.
 pub fn from_json(text: &str) -> Result<(Results, Vec<Bar>), serde_json::Error> {
-    fn all<T: for<'de> Deserialize<'de>>(values: Vec<Value>) -> Result<Vec<T>, serde_json::Error> {
+    fn all<T: for<'de> serde::Deserialize<'de>>(
+        values: Vec<Value>,
+    ) -> Result<Vec<T>, serde_json::Error> {
         values.into_iter().map(serde_json::from_value).collect()
     }
     let document: Document = serde_json::from_str(text)?;
@@ -105,7 +108,7 @@ pub fn from_json(text: &str) -> Result<(Results, Vec<Bar>), serde_json::Error> {
     Ok((results, document.bars))
 }
 
-/// A table with aligned columns, numbers to the right.
+/// A table with aligned columns. Numbers are aligned to the right.
 struct Table(Vec<Vec<String>>);
 
 impl Table {
@@ -117,7 +120,7 @@ impl Table {
         self.0.push(cells);
     }
 
-    /// Writes the table. The first `left` columns are text.
+    /// Writes the table. The first `left` columns are text, aligned to the left.
     fn write(&self, out: &mut String, left: usize) {
         let columns = self.0.first().map_or(0, Vec::len);
         let width = |n: usize| {
@@ -168,7 +171,7 @@ fn if_counts(number: String, why_not: Option<&String>) -> String {
     }
 }
 
-/// Writes a list of the rows that do not count, with the reason for each row.
+/// Writes a list of the rows whose results are not valid, with the reason for each row.
 fn uncounted(out: &mut String, results: &Results) {
     let counts = results.counts.iter().map(|count| {
         let what = format!("{} at {}", count.operation, cpus_of(count.cpus));

@@ -5,7 +5,7 @@
 use crate::record::{Adds, Code, Count, Failure, Ratio, Record};
 use crate::sys::NOPS;
 
-/// The reason why numbers of instructions do not count after a single boot of the guest.
+/// The reason why numbers of instructions are not valid after a single boot of the guest.
 pub const ONCE: &str = "booted once";
 
 /// All measurements, sorted by kind.
@@ -26,8 +26,8 @@ pub struct Results {
 }
 
 impl Count {
-    /// Returns the number as text, with enough digits to distinguish two results. A window has at
-    /// most 256 operations.
+    /// Returns the number as text. As a window has at most 256 operations, three decimals
+    /// distinguish two different results.
     fn shown(&self) -> String {
         let text = format!("{:.3}", self.instructions());
         text.trim_end_matches('0').trim_end_matches('.').into()
@@ -35,16 +35,16 @@ impl Count {
 }
 
 impl Adds {
-    /// Returns the numbers that are compared, as text. Single calls are not compared: they differ
-    /// because of the hash of the names.
+    /// Returns, as text, the numbers to compare between two boots. Single calls are not compared,
+    /// because their times depend on the hash values of the names.
     fn shown(&self) -> String {
         format!("median {}, least {}", self.median(), self.least())
     }
 }
 
 impl Results {
-    /// Sorts records. A count that is not reliable becomes a failure. If the clock of a guest did
-    /// not count instructions, all its measurements are dropped.
+    /// Sorts records by kind. A count that is not reliable becomes a failure. If the clock of a
+    /// guest did not count instructions, drops all measurements of this guest.
     pub fn new(records: Vec<Record>) -> Self {
         let mut results = Self::default();
         for record in records {
@@ -80,9 +80,9 @@ impl Results {
         results
     }
 
-    /// Compares each row of the guests with the same row of a second boot. A row counts if both
+    /// Compares each row of the guests with the same row of a second boot. A row is valid if both
     /// boots gave the same number. Operations that could not be measured in the second boot are
-    /// failures, too.
+    /// failures as well.
     pub fn compare(&mut self, again: Option<&Self>) {
         for count in &mut self.counts {
             count.why_not = differ(
@@ -182,8 +182,8 @@ pub fn cpus_of(cpus: u32) -> String {
     }
 }
 
-/// Returns the reason why a row does not count, or `None` if the second boot, in which `find` looks
-/// up the row, gave the same number.
+/// Returns the reason why a row is not valid, or `None` if the second boot gave the same number.
+/// `find` looks the row up in the results of the second boot.
 fn differ(
     again: Option<&Results>,
     what: &str,
@@ -235,8 +235,8 @@ mod tests {
         rows.map(|(name, each)| count(name, cpus, *each)).collect()
     }
 
-    /// Returns the reasons why rows of a guest with 1 CPU do not count, without the rows that check
-    /// the clock.
+    /// Returns the reasons why rows of a guest with 1 CPU are not valid, without the rows that
+    /// check the clock.
     fn compared(first: Vec<Record>, second: Vec<Record>) -> Vec<Option<String>> {
         let mut results = Results::new(first);
         results.compare(Some(&Results::new(second)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Measures the cost of a sample: loops of known length with one overflow each, for contexts and
-//! for perf, with the same fields, into rings that are overwritten.
+//! Measures the cost of a sample, for contexts and for perf: loops of known length with one
+//! overflow each. Contexts and perf record the same fields, into rings that are overwritten.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use rustix::thread::gettid;
 
 use crate::sys::{map_ring, nops, perf_event_open, PerfAttr, NOPS};
 
-/// Rounds of nops() between two samples.
+/// Number of rounds of nops() between two samples.
 const ROUNDS: u32 = 20;
 /// Number of user-mode instructions between two samples.
 pub const PERIOD: u64 = ROUNDS as u64 * NOPS;
@@ -56,8 +56,8 @@ pub fn begin_again(context: &Context) -> io::Result<()> {
     context.start()
 }
 
-/// Creates a context for the calling thread. Each sample has instruction, process, thread, time,
-/// CPU and another PMD.
+/// Creates a context for the calling thread. Each sample records the instruction pointer, process,
+/// thread, time, CPU and the value of another PMD.
 pub fn context(format: &str) -> io::Result<Context> {
     let mut pmd = sampling_pmd(0, PERIOD, 0);
     pmd.reg_smpl_pmds.set(1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Measures a switch between two counted threads on one CPU, which pass a byte back and forth.
-//! Measures also a switch between two event sets.
+//! Measures a switch between two counted threads on one CPU, which pass a byte back and forth. Also
+//! measures a switch between two event sets of a context.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -41,9 +41,10 @@ pub trait Turns: Sized {
     /// Returns true if `function` is the callback of the timer that ends turns, with its module in
     /// brackets.
     fn is_callback(function: &str) -> bool;
-    /// Returns what each of the two sets has counted so far.
+    /// Returns a count of each of the two sets.
     fn counts(&mut self) -> io::Result<[u64; 2]>;
-    /// Returns true if each callback was a turn, given the increments of the two sets.
+    /// Returns true if each callback ended a turn. `counts` has the increments of the counts of the
+    /// two sets.
     fn took_turns(callbacks: u32, counts: [u64; 2]) -> bool;
 }
 
@@ -70,7 +71,7 @@ impl Turns for TwoSets {
         Ok(Self(context))
     }
 
-    /// Returns true for the timer function of the perfcounters modules, which have only one.
+    /// Returns true for the only timer function of the perfcounters modules.
     fn is_callback(function: &str) -> bool {
         function.ends_with(" [perfcounters]")
     }
@@ -113,8 +114,8 @@ impl Turns for TwoGroups {
         Ok([first.first()?, second.first()?])
     }
 
-    /// Returns true if each group counted during half of the turns. perf restarts its timer only
-    /// after a rotation, so all callbacks but the last one rotate the groups.
+    /// Returns true if each group counted during about half of the turns. perf restarts its timer
+    /// only after a rotation, so all callbacks except the last one have rotated the groups.
     fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         callbacks > 1 && first.abs_diff(second) < (first + second) / 4
     }

@@ -29,7 +29,7 @@ pub fn ticks() -> u64 {
 /// Number of instructions of one round of [`nops`].
 pub const NOPS: u64 = 1002;
 
-/// Executes rounds of a thousand nops and two instructions of a loop.
+/// Executes `rounds` rounds of a thousand nops and the two instructions of a loop.
 #[inline(always)]
 pub fn nops(rounds: u32) {
     if rounds == 0 {
@@ -55,14 +55,14 @@ fn new_fd(result: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Calls getppid(), the cheapest system call that is not rejected.
+/// Calls getppid(), the cheapest system call that succeeds.
 #[inline(always)]
 pub fn getppid() {
     // SAFETY: getppid has no arguments and changes nothing.
     unsafe { libc::syscall(libc::SYS_getppid) };
 }
 
-/// Calls close(-1), which only fails.
+/// Calls close(-1), a system call that always fails.
 pub fn close_nothing() {
     // SAFETY: There is no descriptor -1, so nothing is closed.
     unsafe { libc::syscall(libc::SYS_close, -1) };
@@ -99,7 +99,8 @@ pub fn perf_event_open(
     Ok(new_fd(fd)?.into())
 }
 
-/// `struct perf_event_mmap_page` of an event, by which the event's thread reads its count.
+/// `struct perf_event_mmap_page` of an event. The thread that the event counts reads the count by
+/// this page.
 pub struct PerfPage(&'static [AtomicU64]);
 
 impl PerfPage {
@@ -380,8 +381,8 @@ impl Lines {
         }
     }
 
-    /// Executes perf_adjust()'s three instructions on each line: set the flag, add the value, clear
-    /// the flag.
+    /// Executes the three instructions of perf_adjust() on each line: they begin an update in the
+    /// flag, add the value, and end the update in the flag.
     #[inline(always)]
     pub fn flagged(&mut self) {
         for n in 1..17u64 {
@@ -395,7 +396,8 @@ impl Lines {
         }
     }
 
-    /// Executes the locked instruction that a counter shared by all CPUs needs, once on each line.
+    /// Executes once on each line the locked instruction that a counter shared by all CPUs would
+    /// need.
     #[inline(always)]
     pub fn locked(&mut self) {
         for n in 1..17u64 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Other tools that can measure what task accounting measures, each in its cheapest form: ftrace
-//! with its ring, perf with a ring that is overwritten, and BPF programs that add up times. Probes
-//! that do nothing are measured for comparison.
+//! Other tools that can measure the times that process accounting measures, each in its cheapest
+//! form: ftrace with its ring, perf with a ring that is overwritten, and BPF programs that add up
+//! times. Probes with an empty function are measured for comparison.
 
 use std::any::Any;
 use std::fs;
@@ -46,8 +46,8 @@ pub struct Way {
     pub most: u32,
 }
 
-/// Number of operations whose records fit into one page of a ring in most windows, so that the step
-/// to the next page does not count.
+/// Number of operations per window. In most windows the records of these operations fit into one
+/// page of a ring, so the step to the next page is not measured.
 const IN_A_PAGE: u32 = 8;
 
 /// Probes of bench.ko that do nothing.
@@ -241,9 +241,9 @@ impl Program {
     }
 }
 
-// The map has three words for each CPU: the time of the last begin or switch, the sum of the times,
-// and the number of the times. The map of tasks has three words for each task: the time of the
-// wakeup, the run time, and the latency.
+// The map of CPUs has three words for each CPU: the time of the last begin or switch, the sum of
+// the interval lengths, and the number of intervals. The map of tasks has three words for each
+// task: the time of the wakeup, the run time, and the latency.
 
 /// Returns a program that runs `body` with the address of this CPU's value in r6 and the time in
 /// r0.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A substitute for `/dev/perfcounters`: an ordinary file with the same layout, maintained by the
-//! engine's registry. The crate is used by tests and to try `pfc` without the module, and is not
-//! shipped.
+//! A substitute for `/dev/perfcounters`: an ordinary file with the same layout. The code that
+//! maintains the file is the registry of the kernel modules. Tests use this crate; with it users
+//! can try `pfc` without the module. The crate is not shipped.
 //!
-//! A [`Fake`] adds and deletes instances, one at a time, as the kernel does under its lock. A
-//! [`Cpu`] updates counters as one CPU of the kernel would. At most one thread may update the
-//! counters of a CPU, because updates are not atomic.
+//! A [`Fake`] adds and deletes instances (named counters), one at a time, as the kernel does under
+//! its lock. A [`Cpu`] updates counters in the way of one CPU of the kernel. At most one thread may
+//! update the counters of a CPU, because updates are not atomic.
 
 mod memory;
 
@@ -17,18 +17,18 @@ use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::abi::{self, Desc, Header};
-use engine::error::Error;
-use engine::generation::Generation;
-use engine::layout::Layout;
-use engine::registry::{Registry, Store, BUCKETS};
-use engine::seqflag;
-use engine::spec::Spec;
-use engine::sync::{fence_release, Word};
+use counters_rules::abi::{self, Desc, Header};
+use counters_rules::error::Error;
+use counters_rules::layout::Layout;
+use counters_rules::registry::{Registry, Store, BUCKETS};
+use counters_rules::spec::Spec;
+use protocols::generation::Generation;
+use protocols::seqflag;
+use protocols::sync::{fence_release, Word};
 
 use memory::{desc_of, desc_words, header_words, Memory};
 
-/// A file with a set of instances, like `/dev/perfcounters`.
+/// A file with a set of instances and the layout of `/dev/perfcounters`.
 pub struct Fake {
     registry: Registry<FakeStore>,
     shared: Arc<Shared>,
@@ -37,12 +37,13 @@ pub struct Fake {
 struct Shared {
     memory: Memory,
     layout: Layout,
-    /// One word for each instance number, 1 if the instance is live. The words are not in the file,
-    /// because readers do not need them.
+    /// One word for each instance number; the word is 1 if the instance is live. The words are not
+    /// in the file, because readers do not need them.
     live: Vec<Word>,
 }
 
-/// The store of the registry. Descriptors and counters are in the file, the hash chains in vectors.
+/// The store of the registry. Descriptors and counters are in the file, and the hash chains are in
+/// vectors.
 struct FakeStore {
     shared: Arc<Shared>,
     heads: Vec<u32>,
@@ -62,11 +63,10 @@ impl Fake {
         Self::new(file, nr_cpus, pages_per_chunk)
     }
 
-    /// Creates the file in memory. Returns also a path by which this process can open the file.
+    /// Creates the file in memory. Also returns a path by which this process can open the file.
     pub fn in_memory(nr_cpus: u32, pages_per_chunk: u32) -> io::Result<(Self, String)> {
         let fd = rustix::fs::memfd_create("perfcounters", rustix::fs::MemfdFlags::CLOEXEC)?;
-        // The descriptor is never closed, so that the path stays valid for as long as the test
-        // runs.
+        // Never close the descriptor, so that the path stays valid for as long as the test runs.
         let file = Box::leak(Box::new(File::from(fd)));
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
         Ok((
@@ -133,7 +133,7 @@ impl Fake {
         self.set_bit(abi::POSSIBLE_OFFSET, cpu, possible);
     }
 
-    /// Changes the boot id, as loading the module again would.
+    /// Changes the boot id, to simulate that the module was loaded again.
     pub fn set_boot_id(&self, id: [u8; 16]) {
         let at = std::mem::offset_of!(Header, boot_id) as u64;
         for (n, half) in id.chunks_exact(8).enumerate() {
@@ -335,8 +335,8 @@ impl Store for FakeStore {
         self.shared.live[instance as usize].store_relaxed(u64::from(live));
     }
 
-    /// Waits until every CPU has ended the update that is in flight, then returns true. Unlike in
-    /// the kernel, waiting here delays no other caller.
+    /// Waits until every CPU has ended the update that is in flight, and then returns true. Unlike
+    /// the kernel, the fake may wait here, because no other caller is delayed.
     fn is_quiescent(&self, _instance: u32) -> bool {
         // Pairs with the fence in add_group.
         fence(Ordering::SeqCst);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The writable mapping of a fake's file. All unsafe code of this crate is here.
+//! The writable mapping of the file of a [`Fake`](crate::Fake). This file has all unsafe code of
+//! the crate.
 #![expect(unsafe_code, reason = "mmap, and structures as words")]
 
 use std::fs::File;
@@ -8,9 +9,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-use engine::abi::{self, Desc, Header};
-use engine::layout::Layout;
-use engine::sync::Word;
+use counters_rules::abi::{self, Desc, Header};
+use counters_rules::layout::Layout;
+use protocols::sync::Word;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
 const DESC_BYTES: usize = abi::MAX_INSTANCES as usize * size_of::<Desc>();
@@ -90,7 +91,7 @@ pub(crate) fn desc_words(desc: &Desc) -> [u64; size_of::<Desc>() / 8] {
     unsafe { std::mem::transmute(*desc) }
 }
 
-/// Returns the descriptor that `words` hold.
+/// Returns the descriptor whose bits are in `words`.
 pub(crate) fn desc_of(words: &[u64; size_of::<Desc>() / 8]) -> Desc {
     // SAFETY: `Desc` and the array of words have the same size, and any bits are valid in the
     // integer fields of `Desc`.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Code shared by the examples: counts two events, instructions and cycles, on counters 0 and 1. The
- * kernel interface has no event names, only registers; the event codes are from the processors'
- * manuals.
+ * Code that the examples share: counts two events, instructions and cycles, on counters 0 and 1.
+ * The kernel interface has registers but no event names; the event codes are from the manuals of
+ * the processors.
  */
 #ifndef EVENTS_H
 #define EVENTS_H

@@ -15,7 +15,7 @@ int main(int argc, char **argv)
 	int fd;
 
 	fd = new_context(0, USER);
-	/* The id of a process is also the thread id of its first thread. */
+	/* The id of a process is also the id of its first thread. */
 	attach(fd, getpid());
 	if (pfm_start(fd, NULL))
 		err(1, "pfm_start");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Measures laps of a loop in instructions. The counter is read while it counts,
- * and without a system call if the processor and the kernel allow that.
+ * Measures laps of a loop in instructions. Reads the counter while it counts,
+ * without a system call if the processor and the kernel allow this.
  *
  * Usage: selfpage [LAPS [ROUNDS]]
  */

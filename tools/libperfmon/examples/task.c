@@ -48,7 +48,7 @@ int main(int argc, char **argv)
 		err(1, "ptrace");
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	/* The thread has exited; its counts can still be read. */
+	/* The thread has exited, but its counts can still be read. */
 	print_counts(fd, "");
 	close(fd);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;

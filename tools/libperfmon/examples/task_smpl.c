@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Samples a command in the way of programs for perfmon2: the kernel writes an entry after each
- * PERIOD instructions into the buffer of the default format, and queues a message when the buffer
- * is full. Each entry has the number of cycles of its sampling period.
+ * Samples a command in the way of programs for perfmon2. After each PERIOD instructions the kernel
+ * writes an entry into the buffer of the default format; when the buffer is full, the kernel queues
+ * a message. Each entry has the number of cycles of its sampling period.
  *
  * Usage: task_smpl PERIOD BUFFER-SIZE COMMAND [ARGUMENT...]
  */
@@ -149,8 +149,8 @@ int main(int argc, char **argv)
 			others++;
 		process_smpl_buf(hdr, pid, period);
 		/*
-		 * EBUSY or ESRCH means that the thread has ended meanwhile. All entries of the
-		 * buffer have been processed.
+		 * EBUSY or ESRCH means that the thread has ended meanwhile. Nothing is lost: all
+		 * entries of the buffer have been processed.
 		 */
 		if (pfm_restart(fd) && errno != EBUSY && errno != ESRCH)
 			err(1, "pfm_restart");

@@ -7,7 +7,7 @@
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{null, NonNull};
 
-use engine::calls::{
+use perfmon_rules::abi::{
     Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, CREATE_EVTSETS, DELETE_EVTSETS,
     GETINFO_EVTSETS, LOAD, PAUSE, READ_PMDS, READ_RUNS, RESTART, START, STATUS, STOP, UNLOAD,
     WRITE_PMCS, WRITE_PMDS,
@@ -20,8 +20,8 @@ use crate::ring::Ring;
 
 /// Creates a context and returns its file descriptor.
 ///
-/// `smpl_name` is null or the name of a sampling format. The argument of the format is ignored if
-/// `smpl_name` is null.
+/// `smpl_name` is null or the name of a sampling format. If `smpl_name` is null, the function
+/// ignores the argument of the format.
 ///
 /// # Safety
 ///
@@ -46,7 +46,8 @@ pub unsafe extern "C" fn pfm_create_context(
     }
 }
 
-/// Writes PMCs. Refuses an event that its counter cannot count, with `EINVAL`.
+/// Writes PMCs (control registers). Fails with `EINVAL` if a PMC selects an event that its counter
+/// cannot count.
 ///
 /// # Safety
 ///
@@ -119,8 +120,9 @@ pub extern "C" fn pfm_stop(fd: c_int) -> c_int {
     unsafe { ioctl(fd, STOP, null()) }
 }
 
-/// Returns the state of a context since it was attached: `PERFMON_STATUS_*`, how often and how long
-/// sampling was throttled, and how many samples were lost while it was throttled.
+/// Stores in `status` the state of a context (`PERFMON_STATUS_*`) and its statistics since it was
+/// attached: how often and how long sampling was throttled, and how many samples were lost during
+/// that time.
 ///
 /// # Safety
 ///
@@ -138,7 +140,7 @@ pub extern "C" fn pfm_restart(fd: c_int) -> c_int {
     unsafe { ioctl(fd, RESTART, null()) }
 }
 
-/// Pauses the ring of a context, if `paused` is not 0, or resumes it.
+/// Pauses the ring of a context if `paused` is not 0; otherwise resumes the ring.
 #[no_mangle]
 pub extern "C" fn pfm_pause(fd: c_int, paused: c_int) -> c_int {
     let paused = u32::from(paused != 0);
@@ -230,8 +232,8 @@ pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<SelfPage>>) -> c_in
     }
 }
 
-/// Reads a PMD (data register) of the calling thread's context, without a system call if that is
-/// possible.
+/// Reads a PMD (data register) of the calling thread's context. Makes a system call only if the
+/// value cannot be computed from the page.
 ///
 /// # Safety
 ///
@@ -304,7 +306,7 @@ pub unsafe extern "C" fn pfm_ring_close(ring: Option<NonNull<Ring>>) -> c_int {
 }
 
 /// Takes a snapshot of a backward ring: the next call of [`pfm_ring_read`] returns the record that
-/// is the newest one now.
+/// is the newest record at the time of the snapshot.
 ///
 /// # Safety
 ///

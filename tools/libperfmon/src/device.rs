@@ -9,7 +9,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use engine::calls::{Create, Ctx, Vector, CREATE, CREATE_FORMAT};
+use perfmon_rules::abi::{Create, Ctx, Vector, CREATE, CREATE_FORMAT};
 
 /// Opens `/dev/perfmon`. The new file has no context yet.
 ///

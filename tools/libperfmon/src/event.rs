@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a counter can count the event that a PMC selects, by the tables of `pfc stat`.
+//! Checks, with the tables of `pfc stat`, that a counter can count the event that a PMC (control
+//! register) selects.
 #![expect(unsafe_code, reason = "CPUID, and a copy of the caller's array")]
 
 use core::arch::x86_64::__cpuid;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
-use engine::calls::{Pmc, VECTOR_MAX};
+use perfmon_rules::abi::{Pmc, VECTOR_MAX};
 
 use crate::constraints::{amd_counters, amd_missing, intel_counters, intel_missing};
 
-/// The PMCs below this number are the event selectors of the counters with the same number.
+/// Number of PMCs that are event selectors: PMC n below this number selects the event of counter n.
 const NR_SELECTORS: u16 = 16;
 /// The bit of an event selector that makes its counter count.
 const ENABLE: u64 = 1 << 22;
@@ -19,8 +20,8 @@ const ENABLE: u64 = 1 << 22;
 const MAX_PMCS: usize = VECTOR_MAX / size_of::<Pmc>();
 
 /// Returns false if one of `n` PMCs enables an event that its counter cannot count on this
-/// processor, or that no counter can count alone. Returns true if the PMCs cannot be read: the
-/// kernel then refuses them.
+/// processor, or that no counter can count alone. Returns true if the memory of the PMCs cannot be
+/// read: the kernel will refuse the call.
 pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
     let Some(nr) = usize::try_from(n).ok().filter(|nr| *nr <= MAX_PMCS) else {
         return true;
@@ -37,7 +38,7 @@ pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
             iov_len: size,
         },
     );
-    // The kernel copies the array, because its address may be invalid.
+    // Let the kernel copy the array, because the address of the array may be invalid.
     // SAFETY: The kernel checks both addresses, and `copy` has room for `size` bytes.
     let got =
         unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) };
@@ -48,7 +49,8 @@ pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
         return true;
     };
     copy.iter().take(nr).all(|pmc| {
-        // SAFETY: The kernel has copied `nr` PMCs. They are integers, so any bytes are valid.
+        // SAFETY: The kernel has copied `nr` PMCs. PMCs consist of integers, so any bytes are
+        // valid.
         let pmc = unsafe { pmc.assume_init_ref() };
         pmc.reg_num >= NR_SELECTORS
             || pmc.reg_value & ENABLE == 0
@@ -64,7 +66,7 @@ struct Processor {
 }
 
 impl Processor {
-    /// Returns the processor of this machine; `None` if it is neither Intel's nor AMD's.
+    /// Returns the processor of this machine; `None` if its vendor is none of Intel, AMD and Hygon.
     fn current() -> Option<Self> {
         // SAFETY: Every x86-64 processor has CPUID with these leaves.
         let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1)) };

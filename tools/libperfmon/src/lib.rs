@@ -3,19 +3,20 @@
 //! libperfmon: the twelve system calls of perfmon2 as a C library, and functions that read the
 //! counters of the calling thread and the rings of contexts without a system call.
 //!
-//! `include/perfmon/perfmon.h` describes the functions. Arguments are passed to the kernel, which
-//! checks them. Only the events that PMCs select are checked here, because the kernel knows none.
+//! `include/perfmon/perfmon.h` describes the functions. The kernel checks their arguments. The
+//! library itself checks only the events that PMCs (control registers) select, because the kernel
+//! has no tables of events.
 //!
-//! The library cannot panic, and is built without std. The library needs the C library only, and
-//! exports only the symbols of its functions. Builds in which a panic unwinds, which are for lints
-//! only, use std, because unwinding needs it.
+//! The library cannot panic, and is built without std. The library needs only the C library, and
+//! exports only the symbols of its functions. Builds for lints, in which a panic unwinds, use std,
+//! because unwinding needs std.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `abi.rs` | the functions of the C library; unsafe |
 //! | `constraints.rs` | the counters that can count an event; the file of the crate `perfmon` |
 //! | `device.rs` | the ioctls of `/dev/perfmon`; unsafe |
-//! | `event.rs` | whether a counter can count an event; unsafe |
+//! | `event.rs` | the check that a counter can count an event; unsafe |
 //! | `ring.rs` | the mapped ring of a context, and its reader; unsafe |
 //! | `panic.rs` | the panic handler, which aborts the program; unsafe |
 

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The mapped ring of a context, and its reader. The protocol and its memory barriers are in
-//! [`engine::ring`]; this file maintains the mappings and the reader's position.
+//! The mapped ring of a context, and the reader of the ring. [`protocols::ring`] has the protocol
+//! and its memory barriers; this file maintains the mappings and the position of the reader.
 #![expect(unsafe_code, reason = "mmap, malloc")]
 
 use core::ffi::c_int;
 use core::ptr::{null_mut, NonNull};
 use core::slice;
 
-use engine::abi::PAGE_SIZE;
-use engine::ring::{head, read, release, Page, ReadResult, Shared};
-use engine::ring::{BACKWARD, OVERWRITE, PAGE_BYTES, TAIL_OFFSET};
-use engine::sync::Word;
 use libc::{off_t, MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
+use protocols::ring::{head, read, release, Page, ReadResult, Shared};
+use protocols::ring::{BACKWARD, OVERWRITE, PAGE_BYTES, TAIL_OFFSET};
+use protocols::sync::Word;
+use protocols::PAGE_SIZE;
 
 use crate::device::errno;
 
-/// Memory that is mapped, and unmapped when the value is dropped.
+/// A mapping of memory that is unmapped when the value is dropped.
 ///
 /// # Invariants
 ///
@@ -54,7 +54,7 @@ impl Mapping {
         unsafe { slice::from_raw_parts(self.addr.as_ptr().cast(), self.bytes / 8) }
     }
 
-    /// Returns the control page, with which the memory of a ring begins.
+    /// Returns the control page, which is at the beginning of the memory of a ring.
     fn page(&self) -> &Page {
         // SAFETY: By the type's invariant at least a page is mapped. A `Page` consists of words,
         // which are atomics.
@@ -98,7 +98,8 @@ struct RingMemory {
     ring: Mapping,
     /// The page that the reader writes; `None` for rings that are overwritten.
     tail: Option<Mapping>,
-    /// Used as the tail if the ring has no tail page. The kernel does not access this word.
+    /// The word that serves as the tail if the ring has no tail page. The kernel does not access
+    /// this word.
     private_tail: Word,
     /// Offset of the data in `ring`, in bytes.
     offset: usize,
@@ -107,7 +108,7 @@ struct RingMemory {
 }
 
 impl RingMemory {
-    /// Returns the parts of the ring as the engine's functions take them.
+    /// Returns the parts of the ring in the form that the functions of `protocols::ring` take.
     fn shared(&self) -> Shared<'_> {
         let words = self.offset / 8..(self.offset + self.bytes) / 8;
         Shared {
@@ -128,8 +129,8 @@ pub struct Ring {
     copy: PrivateMapping,
     /// Flags of the ring, `PERFMON_RING_*`.
     flags: u32,
-    /// The head at the last load. In a backward ring, the last load was at the time of the
-    /// snapshot.
+    /// The head of the ring when it was last loaded; in a backward ring, the head at the time of
+    /// the snapshot.
     head: u64,
     /// Position of the next record to read.
     position: u64,
@@ -239,8 +240,9 @@ impl Ring {
         let backward = self.flags & BACKWARD != 0;
         let overwritten = self.flags & OVERWRITE != 0;
         if backward {
-            // In a ring that is not overwritten, records from the tail on were consumed with an
-            // earlier snapshot. Once the tail is reached, this snapshot is consumed as well.
+            // In a ring that is not overwritten, the records from the tail on were consumed with an
+            // earlier snapshot. When the reader reaches the tail, this snapshot is consumed as
+            // well.
             let read_before = !overwritten && self.position == ring.tail.load_relaxed();
             if read_before && !self.exhausted {
                 release(&ring, self.head);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Measures an event of a program, recorded alternately by perftrace and by LTTng-UST, and prints a
- * line of JSON for make bench. Both tracers overwrite the oldest events, as configured by lttng.sh.
- * perftrace writes into the memory of a simulated kernel, because the kernel takes no part in an
+ * Measures an event of a program that perftrace and LTTng-UST record alternately, and prints a line
+ * of JSON for make bench. Both tracers overwrite the oldest events; lttng.sh configures LTTng-UST.
+ * perftrace writes into the memory of a simulated kernel, because the kernel executes nothing at an
  * event.
  */
 #define _GNU_SOURCE

@@ -4,7 +4,8 @@
 //! declares these functions.
 //!
 //! The library is built without std, so it needs only the C library and adds no other symbols to a
-//! program. Builds for lints, in which a panic unwinds, and builds for tests use std.
+//! program. Two kinds of builds use std: builds for lints, in which a panic unwinds, and builds for
+//! tests.
 //!
 //! | file | contents |
 //! |---|---|
@@ -22,7 +23,7 @@ use perftrace::{c, Module, Site, Value};
 ///
 /// # Safety
 ///
-/// The module is as `perftrace.h` describes modules, until it is passed to
+/// The module is valid, as described in `perftrace.h`, until it is passed to
 /// [`perftrace_unregister`].
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_register(module: *mut Module) {
@@ -74,7 +75,7 @@ pub unsafe extern "C" fn perftrace_write_2(site: *const Site, first: u64, second
     unsafe { c::write_2(site, first, second) }
 }
 
-/// Writes an event with any number of fields, none of which is a text.
+/// Writes an event with any number of fields that are not texts.
 ///
 /// # Safety
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The panic handler, which std would provide.
+//! The panic handler. The library is built without std, which has a panic handler of its own.
 #![expect(unsafe_code, reason = "abort")]
 
 #[panic_handler]

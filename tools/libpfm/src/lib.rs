@@ -16,8 +16,7 @@ use std::sync::OnceLock;
 /// Privilege levels of perfmon/pfmlib.h: 0 is kernel mode, 3 is user mode.
 const PFM_PLM0: c_int = 0x1;
 const PFM_PLM3: c_int = 0x8;
-/// Encoding that requests the values of the hardware registers, not the encoding for an operating
-/// system.
+/// Requests the values of the hardware registers instead of the encoding for an operating system.
 const PFM_OS_NONE: c_int = 0;
 /// The error code of pfm_get_pmu_info() for numbers beyond the last table.
 const PFM_ERR_INVAL: c_int = -2;
@@ -137,7 +136,7 @@ pub struct Table {
     pub fixed: u32,
 }
 
-/// Returns the tables for this processor, and those for the operating system.
+/// Returns the tables of events of this processor and of the operating system.
 ///
 /// # Errors
 ///
@@ -200,16 +199,17 @@ pub enum Kind {
     Core,
     /// Events of the operating system. The values of these events are not register values.
     System,
-    /// Events of other units: the socket, power, tracepoints of the kernel.
+    /// Events of other sources: units of the socket, power, tracepoints of the kernel.
     Other,
 }
 
 /// The encoding of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
-    /// Value of the control register that counts the event, in user mode and in kernel mode unless
-    /// the name of the event selects one of these modes. Some tables include the bits that select
-    /// the modes and enable the counter, others do not.
+    /// Value of the control register that counts the event. The control register counts the event
+    /// in user mode and in kernel mode, unless the name of the event selects one of these modes. In
+    /// some tables the value includes the bits that select the modes and enable the counter; in
+    /// other tables it does not.
     pub select: u64,
     /// True if the event needs values in other registers as well.
     pub has_more: bool,

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Maintains a file that looks like a busy `/dev/perfcounters`, to try `pfc` and the library
-//! without the module:
+//! Maintains a file that looks like `/dev/perfcounters` of a busy machine, to try `pfc` and the
+//! library without the module:
 //!
 //! ```text
 //! cargo run -p perfcounters --example fake_device -- /dev/shm/counters 4 &
 //! pfc --device /dev/shm/counters watch
 //! ```
 //!
-//! A simulated disk is added and removed every 10 seconds, CPU 1 goes offline every 14 seconds for
-//! 7 seconds, and a new network device appears every 10 seconds.
+//! Every 10 seconds a simulated disk is added and removed, and a new network device appears. Every
+//! 14 seconds CPU 1 goes offline for 7 seconds.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use engine::abi::{Kind, Unit};
-use engine::spec::Spec;
+use counters_rules::abi::{Kind, Unit};
+use counters_rules::spec::Spec;
 use fake::{Cpu, Fake};
 
 /// Milliseconds between two updates.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Instances: the catalogue of one generation, selections from it, and name patterns.
+//! Instances (named counters): the catalogue of all instances, selections from the catalogue, and
+//! name patterns. Each change of the set of instances begins a new *generation*; a catalogue
+//! describes one generation.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::abi::{self, Desc, Kind, Unit};
+use counters_rules::abi::{self, Desc, Kind, Unit};
 
 use crate::error::Error;
 use crate::map::Map;
@@ -18,7 +20,7 @@ use crate::raw;
 pub enum State {
     /// The instance exists and its owner counts.
     Live,
-    /// The owner has deleted the instance. The number and the last values of the instance are kept.
+    /// The owner has deleted the instance. The instance keeps its number and its last values.
     Dormant,
 }
 
@@ -35,32 +37,35 @@ impl State {
 /// The description of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// The instance's number. A name keeps its number while `perfcounters.ko` is loaded, unless it
-    /// is added again with more slots than there is room for at the old number.
+    /// The number of the instance. A name keeps its number while `perfcounters.ko` is loaded,
+    /// unless the name is added again with more slots than there is room for at the old number.
     pub number: u32,
     /// The name of the instance, such as `block/sda1/read_bytes`. Control characters in the name
     /// are replaced.
     pub name: String,
     /// The help text: one sentence, or empty. Control characters in the text are replaced.
     pub help: String,
-    /// The kind, which determines how the values of several CPUs, and of two snapshots, are
-    /// combined. A kind that this reader does not know is treated as a gauge, or as a histogram if
-    /// the instance has several slots.
+    /// The kind of the instance. The kind determines how the values of several CPUs are combined,
+    /// and how two snapshots are compared. A kind that this reader does not know is treated as a
+    /// gauge, or as a histogram if the instance has several slots.
     pub kind: Kind,
     /// The raw number of a kind that this reader does not know.
     pub unknown_kind: Option<u16>,
-    /// The unit of the values: `value` means `value * 10^exponent` units. An unknown unit is read
-    /// as `Unit::None`.
+    /// The unit of the values: `value` means `value * 10^exponent` units. A unit that this reader
+    /// does not know is treated as `Unit::None`.
     pub unit: Unit,
-    /// The power of ten of the unit: -9 for nanoseconds.
+    /// The power of ten by which the values are multiplied: for nanoseconds the unit is seconds and
+    /// the exponent is -9.
     pub exponent: i8,
     /// Number of 64-bit slots per CPU: the number of buckets of a histogram, otherwise 1.
     pub slots: u16,
-    /// Number of times that the name was added: the first life of the name has the incarnation 1.
+    /// Number of times that the name was added so far. A life of the name lasts from an addition to
+    /// the deletion; the first life has the incarnation 1.
     pub incarnation: u32,
     /// Whether the instance is live or dormant.
     pub state: State,
-    /// CLOCK_REALTIME in nanoseconds when this life of the instance began.
+    /// CLOCK_REALTIME in nanoseconds when this life of the instance began, that is, when the
+    /// instance was last added.
     pub created_ns: u64,
     /// CLOCK_REALTIME in nanoseconds when the instance became dormant; 0 while it is live.
     pub ended_ns: u64,
@@ -117,8 +122,8 @@ impl Instance {
         }
     }
 
-    /// Returns true if the slots count values by powers of two. The slots of an unknown kind may
-    /// count something else.
+    /// Returns true if the slots are the buckets of a histogram by powers of two. Returns false for
+    /// an unknown kind with several slots, because these slots may count something else.
     pub fn is_histogram(&self) -> bool {
         self.kind == Kind::Histogram && self.unknown_kind.is_none()
     }
@@ -147,8 +152,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Creates an empty catalogue. The catalogue's generation is `u64::MAX`, which the kernel never
-    /// reaches, because it counts up from zero.
+    /// Creates an empty catalogue of the generation `u64::MAX`. The kernel never reaches this
+    /// generation, because it counts generations from zero.
     pub(crate) fn empty(boot_id: [u8; 16], cpus: Arc<[u32]>) -> Self {
         Self {
             generation: u64::MAX,
@@ -206,8 +211,8 @@ impl Catalogue {
         self.generation
     }
 
-    /// Returns the identifier of the load of `perfcounters.ko` to which the instance numbers
-    /// belong.
+    /// Returns the boot id, which identifies the load of `perfcounters.ko` that gave the instance
+    /// numbers. Each load of the module has another boot id.
     pub fn boot_id(&self) -> [u8; 16] {
         self.boot_id
     }
@@ -285,7 +290,7 @@ pub(crate) struct SelectedInstance {
     pub column: usize,
 }
 
-/// A part of a catalogue, with the position of its values in the mapping.
+/// Selected instances of a catalogue, with the positions of their values in the mapping.
 #[derive(Debug)]
 pub struct Selection {
     pub(crate) catalogue: Arc<Catalogue>,
@@ -307,7 +312,8 @@ impl Selection {
             .map(|selected| &self.catalogue.instances[selected.index])
     }
 
-    /// Returns the number of values per CPU: the slots of all selected instances.
+    /// Returns the number of values per CPU, which is the number of slots of all selected
+    /// instances.
     pub fn width(&self) -> usize {
         self.width
     }
@@ -378,8 +384,8 @@ fn word_matches(word: &str, name: &str) -> bool {
     }
 }
 
-/// Returns true if a name matches a glob. The function backtracks to the last star only, so that
-/// the time does not grow exponentially with the number of stars.
+/// Returns true if a name matches a glob. After a mismatch the function goes back to the last star
+/// and no further, so that the time does not grow exponentially with the number of stars.
 fn match_glob(word: &[char], name: &[char]) -> bool {
     let (mut w, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

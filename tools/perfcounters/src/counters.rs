@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The opened device `/dev/perfcounters`. [`Counters`] tracks the growth of the file, copies
-//! values, and retries copies that are not consistent.
+//! The opened device `/dev/perfcounters`. [`Counters`] tracks the growth of the device file, copies
+//! values, and repeats copies that are not consistent.
 //!
 //! Two checks make a copy consistent:
 //!
-//! - The seqflag of each CPU is read before and after that CPU's values. The check of the seqflag
-//!   ensures that no value is torn and no group of counters is copied halfway through its update.
-//! - The generation is read before and after the whole copy. The check of the generation ensures
-//!   that no instance was added, deleted or revived during the copy.
+//! - The library reads the seqflag of each CPU, a word that changes with each update, before and
+//!   after the values of the CPU. If it has not changed, no value is torn, and no group of counters
+//!   was copied in the middle of an update.
+//! - The library reads the generation, which changes with the set of instances, before and after
+//!   the whole copy. If it has not changed, no instance was added, deleted or revived during the
+//!   copy.
 //!
 //! A copy that fails a check is discarded and repeated, at most `MAX_TRIES` times.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::abi::{Header, Kind};
-use engine::seqflag;
-use engine::sync::Word;
+use counters_rules::abi::{Header, Kind};
+use protocols::seqflag;
+use protocols::sync::Word;
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::catalogue::{Catalogue, Pattern, Selection};
@@ -29,8 +31,9 @@ use crate::wide;
 /// The device through which the kernel exports its counters.
 pub const DEVICE: &str = "/dev/perfcounters";
 
-/// Maximum number of attempts to make a consistent copy. The first 16 attempts spin, the next 984
-/// yield the CPU, and all others sleep for 50 us, which takes about one second in total.
+/// Maximum number of attempts to make a consistent copy, about one second in total. The reader
+/// spins after each of the first 16 attempts, yields the CPU after each of the next 984, and sleeps
+/// for 50 us after each later attempt.
 const MAX_TRIES: u32 = 10_000;
 
 /// The counters of this machine, mapped for reading.
@@ -46,15 +49,16 @@ pub struct Counters {
 pub struct Stamp {
     /// The generation of the set of instances.
     pub generation: u64,
-    /// Identifier of the load of `perfcounters.ko`, which is new each time the module is loaded.
+    /// Boot id: identifies the load of `perfcounters.ko`. The boot id changes each time the module
+    /// is loaded.
     pub boot_id: [u8; 16],
     /// CLOCK_MONOTONIC in nanoseconds, right after the copy.
     pub monotonic_ns: u64,
     /// CLOCK_REALTIME in nanoseconds, right after the copy.
     pub realtime_ns: u64,
     /// True if the values of each CPU were copied while no update of that CPU was in flight. If
-    /// false, each value is correct by itself, but a group may have been copied halfway through its
-    /// update.
+    /// false, each value is correct by itself, but a group of counters may have been copied in the
+    /// middle of an update.
     pub consistent: bool,
 }
 
@@ -87,8 +91,8 @@ impl Counters {
         &self.path
     }
 
-    /// Returns the identifier of the load of `perfcounters.ko` that was opened. Instance numbers
-    /// and values of two loads are unrelated.
+    /// Returns the boot id, which identifies the load of `perfcounters.ko` that was opened.
+    /// Instance numbers and values of two loads are unrelated.
     pub fn boot_id(&self) -> [u8; 16] {
         self.map.header().boot_id
     }
@@ -108,7 +112,7 @@ impl Counters {
         cpu_bitmap(&self.map, self.map.header().online_offset)
     }
 
-    /// Returns the current set of instances, which is copied again if the generation has changed.
+    /// Returns the current set of instances. Copies the set again if the generation has changed.
     pub fn catalogue(&mut self) -> Result<Arc<Catalogue>, Error> {
         let generation = self.map.generation();
         let now = generation.read_begin();
@@ -134,7 +138,7 @@ impl Counters {
 
     /// Copies the values of the instances that match a pattern. All values are of one generation,
     /// and the values of each CPU are consistent. If the set of instances changes meanwhile, the
-    /// selection is repeated.
+    /// function selects the instances again.
     ///
     /// # Errors
     ///
@@ -145,13 +149,14 @@ impl Counters {
     }
 
     /// Copies values like [`Self::snapshot`], but without the check of the seqflag. The copy
-    /// therefore succeeds even if a CPU updates groups of counters without a pause.
+    /// therefore succeeds even if a CPU updates counters without a pause.
     pub fn snapshot_each(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         self.retry(pattern, Self::fill_each)
     }
 
-    /// Calls [`Self::snapshot`]. If that fails with [`Error::Busy`], calls [`Self::snapshot_each`]
-    /// instead. [`Stamp::consistent`] shows which of the two functions made the copy.
+    /// Calls [`Self::snapshot`] or, if `snapshot` fails with [`Error::Busy`],
+    /// [`Self::snapshot_each`]. [`Stamp::consistent`] shows which of the two functions made the
+    /// copy.
     pub fn snapshot_any(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         match self.snapshot(pattern) {
             Err(Error::Busy(_)) => self.snapshot_each(pattern),
@@ -160,13 +165,13 @@ impl Counters {
     }
 
     /// Copies the values of a selection into a buffer of the caller, one row of
-    /// [`Selection::width`] values for each possible CPU. The buffer can be reused: it is
-    /// reallocated only if the capacity is too small.
+    /// [`Selection::width`] values for each possible CPU. The buffer can be reused: the function
+    /// reallocates the buffer only if its capacity is too small.
     ///
     /// # Errors
     ///
-    /// [`Error::Changed`] if the set of instances differs from that of the selection; the caller
-    /// has to select again. [`Error::Busy`] has the same reason as in [`Self::snapshot`].
+    /// [`Error::Changed`] if the set of instances has changed since the selection was made; the
+    /// caller has to select again. [`Error::Busy`] if a CPU was in an update at every attempt.
     pub fn fill(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
         self.copy_values(selection, values, true)
     }
@@ -209,7 +214,8 @@ impl Counters {
             return Err(Error::Changed);
         }
         values.resize(selection.width * catalogue.cpus.len(), 0);
-        // With an empty selection the width is 0, which chunks_exact_mut() does not accept.
+        // Use at least 1: the width of an empty selection is 0, which chunks_exact_mut() does not
+        // accept.
         let rows = values.chunks_exact_mut(selection.width.max(1));
         for (&cpu, row) in catalogue.cpus.iter().zip(rows) {
             if consistent {
@@ -277,7 +283,7 @@ impl Counters {
             let cpus = Arc::clone(&self.catalogue.cpus);
             let catalogue =
                 updated.and_then(|()| Catalogue::copy(&self.map, generation, boot_id, cpus));
-            // An error of the copy is valid only if the generation did not change meanwhile.
+            // An error of the copy is valid only if the generation did not change during the copy.
             if self.map.generation().is_current(generation) {
                 self.catalogue = Arc::new(catalogue?);
                 return Ok(());
@@ -297,7 +303,7 @@ impl Counters {
     }
 }
 
-/// Returns the CPUs whose bits are set in a bitmap of page 0, without bits from `nr_cpus` on.
+/// Returns the CPUs below `nr_cpus` whose bits are set in a bitmap of page 0.
 fn cpu_bitmap(map: &Map, offset: u32) -> Vec<u32> {
     let nr_cpus = map.layout().nr_cpus();
     let words = map.page0(offset as usize / 8, nr_cpus.div_ceil(64) as usize);

@@ -11,8 +11,7 @@ use std::path::PathBuf;
 pub enum Error {
     /// The device could not be opened, or `fstat` on it failed.
     Open(PathBuf, std::io::Error),
-    /// The device was opened, but it could not be mapped, or the size of the file could not be
-    /// read.
+    /// The device was opened, but mapping it or reading the size of the file failed.
     Io(&'static str, std::io::Error),
     /// The path leads to a file that does not hold counters.
     NotCounters(&'static str),
@@ -39,7 +38,7 @@ impl fmt::Display for Error {
             Self::Version(n) => write!(
                 f,
                 "the kernel uses version {n} of the counter layout, but this program only version {}",
-                engine::abi::VERSION
+                counters_rules::abi::VERSION
             ),
             Self::Corrupt(why) => write!(f, "invalid counter data: {why}"),
             Self::Changed => f.write_str("the set of instances has changed; select again"),

@@ -16,20 +16,21 @@
 //! # Ok::<(), perfcounters::Error>(())
 //! ```
 //!
-//! The crate guarantees that no value is torn, all values of a snapshot are of one generation of
-//! the set of instances, and two lives of the same name are never mixed up.
+//! The crate guarantees three properties. No value is torn. All values of a snapshot are of one
+//! generation of the set of instances (named counters). Values of an instance that was deleted and
+//! added again are never mixed up with its earlier values.
 //!
 //! - A [`Catalogue`] is the set of instances at one generation.
-//! - A [`Selection`] is a part of a catalogue with the position of its values.
+//! - A [`Selection`] has selected instances of a catalogue, with the positions of their values.
 //! - A [`Snapshot`] holds the values of a selection, at one generation.
-//! - A [`Change`] is the difference between two snapshots of an instance.
+//! - A [`Change`] is the difference of the values of an instance between two snapshots.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `map.rs` | the mapping (unsafe) |
 //! | `wide.rs` | copies words out of the mapping (unsafe) |
 //! | `raw.rs` | converts words to the structures of the ABI |
-//! | `counters.rs` | the device: tracks growth, copies, retries |
+//! | `counters.rs` | the device: tracks its growth, copies values, repeats failed copies |
 //! | `catalogue.rs` | instances, patterns, selections |
 //! | `snapshot.rs` | values, totals, changes and rates |
 
@@ -43,6 +44,6 @@ mod wide;
 
 pub use catalogue::{Catalogue, Instance, Pattern, Selection, State};
 pub use counters::{Counters, Stamp, DEVICE};
-pub use engine::abi::{Kind, Unit};
+pub use counters_rules::abi::{Kind, Unit};
 pub use error::Error;
 pub use snapshot::{Change, Reading, Since, Snapshot};

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The read-only mapping of `/dev/perfcounters`. Only this file and `wide.rs` have unsafe code.
+//! The read-only mapping of `/dev/perfcounters`. In this crate, only this file and `wide.rs` have
+//! unsafe code.
 //!
-//! The file is mapped shared, at its largest possible size, in two parts: page 0 with all chunks
-//! that can ever be appended, and the descriptors. Growth needs no new mapping: the pages of an
-//! appended chunk are mapped by page faults at the first access. A page that does not exist yet
-//! raises SIGBUS, so the library accesses a word only after the header (and the size of a regular
-//! file) has shown that the word exists.
+//! The library maps the file shared, at its largest possible size, in two parts: page 0 with all
+//! chunks that can ever be appended, and the descriptors. When the file grows, no new mapping is
+//! needed: a page fault at the first access maps a page of an appended chunk. A page that does not
+//! exist yet raises SIGBUS, so the library accesses a word only after the header (and the size of a
+//! regular file) has shown that the word exists.
 //!
-//! The kernel writes these pages while they are read. The library therefore accesses them as
-//! [`Word`]s only, which are atomics and are loaded one by one.
+//! The kernel writes the mapped pages while the library reads them. The library therefore accesses
+//! the pages only as [`Word`]s, which are atomics.
 #![expect(unsafe_code, reason = "mmap; every other file goes through this one")]
 
 use std::fs::File;
@@ -18,10 +19,10 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use engine::abi::{self, Desc, Header};
-use engine::generation::Generation;
-use engine::layout::Layout;
-use engine::sync::Word;
+use counters_rules::abi::{self, Desc, Header};
+use counters_rules::layout::Layout;
+use protocols::generation::Generation;
+use protocols::sync::Word;
 use rustix::fs::OFlags;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
@@ -114,7 +115,8 @@ pub(crate) struct Map {
     first_slot_word: usize,
     desc_stride: usize,
     header: Header,
-    /// The file, if it is a regular file. A device has no size that could be checked.
+    /// The file, if it is a regular file whose size has to be checked; `None` for a device, which
+    /// has no size.
     file: Option<File>,
     extent: Extent,
 }
@@ -128,7 +130,7 @@ pub(crate) struct Extent {
 
 impl Map {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        // Without O_NONBLOCK the open of a pipe would wait for a writer.
+        // Use O_NONBLOCK, because otherwise the open of a pipe would wait for a writer.
         let nonblock = OFlags::NONBLOCK.bits() as i32;
         let mut options = File::options();
         let file = options.read(true).custom_flags(nonblock).open(path);
@@ -262,8 +264,8 @@ impl Map {
         Some(unsafe { self.counters.words(self.first_slot_word + index * len, len) })
     }
 
-    /// Returns the words of a descriptor, or `None` if the number of the instance is not below
-    /// `nr_slots`. The descriptor may be free.
+    /// Returns the words of a descriptor, or `None` if the number of the instance is not below the
+    /// number of slots. The descriptor may be free.
     pub(crate) fn desc(&self, instance: u32) -> Option<&[Word]> {
         if instance >= self.extent.slots {
             return None;
@@ -282,8 +284,7 @@ fn file_size(file: &File) -> Result<u64, Error> {
 
 /// Checks that this library can read the file. Returns the geometry of the file.
 fn check_header(h: &Header) -> Result<Layout, Error> {
-    // The versions of the layout are small numbers. A file of zeroes or text does not begin with a
-    // small number.
+    // The version is a small nonzero number, which a file of zeroes or of text does not begin with.
     if !(1..0x10000).contains(&h.version) {
         return Err(Error::NotCounters(
             "it does not start with a version number",

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Converts words of the mapping to the structures of the ABI, without pointer casts.
+//! Converts words of the mapping to the structures of `/dev/perfcounters`, without pointer casts.
 
 use std::mem::offset_of;
 
-use engine::abi::{Desc, Header, HELP_MAX, NAME_MAX};
-use engine::sync::Word;
+use counters_rules::abi::{Desc, Header, HELP_MAX, NAME_MAX};
+use protocols::sync::Word;
 
 /// Copies words to bytes. Each word is loaded once.
 fn to_bytes<const N: usize>(words: &[Word]) -> [u8; N] {
@@ -30,8 +30,9 @@ macro_rules! int {
     };
 }
 
-/// Copies the words of a header to the structure. No field is torn, but fields may be of different
-/// generations, so the caller has to check the generation.
+/// Copies the words of a header to the structure. No field is torn. Fields may be of different
+/// generations of the set of instances, so the caller has to check that the generation did not
+/// change.
 pub(crate) fn header(words: &[Word]) -> Header {
     let b: [u8; size_of::<Header>()] = to_bytes(words);
     Header {
@@ -58,8 +59,9 @@ pub(crate) fn header(words: &[Word]) -> Header {
     }
 }
 
-/// Copies the words of a descriptor to the structure. No integer field is torn, but name, help and
-/// integers may be of different generations, so the caller has to check the generation.
+/// Copies the words of a descriptor to the structure. No integer field is torn. Name, help and
+/// integers may be of different generations of the set of instances, so the caller has to check
+/// that the generation did not change.
 pub(crate) fn desc(words: &[Word]) -> Desc {
     let b: [u8; size_of::<Desc>()] = to_bytes(words);
     Desc {

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use engine::abi::Kind;
+use counters_rules::abi::Kind;
 
 use crate::catalogue::{Catalogue, Instance, SelectedInstance, Selection};
 use crate::counters::{combine, Stamp};
 
-/// The values of a selection, all of one generation.
+/// The values of a selection of instances, all of one generation of the set of instances.
 #[derive(Debug)]
 pub struct Snapshot {
     selection: Arc<Selection>,
@@ -54,8 +54,8 @@ impl Snapshot {
         self.catalogue().cpus()
     }
 
-    /// Returns the CPUs that were online right after the copy, in ascending order. The values of
-    /// offline CPUs are kept and are part of all totals.
+    /// Returns the CPUs that were online right after the copy, in ascending order. CPUs that are
+    /// offline keep their values, which are part of all totals.
     pub fn online(&self) -> &[u32] {
         &self.online
     }
@@ -143,14 +143,14 @@ impl<'a> Reading<'a> {
 /// The start of the interval that [`Change::delta`] covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// The interval starts at the earlier snapshot, which has values of the same life of the
-    /// instance.
+    /// The interval starts at the earlier snapshot: the instance existed then and was selected, and
+    /// was not deleted and added again since then.
     EarlierSnapshot,
-    /// The interval starts when the life of the instance began, with the value 0. The instance was
-    /// added, or the module was loaded again, after the earlier snapshot.
+    /// The interval starts, with the value 0, when the instance was added. The instance was added,
+    /// or the module was loaded again, after the earlier snapshot.
     Created,
-    /// The start is unknown: the life of the instance had begun before the earlier snapshot, but
-    /// was not selected there. All differences of an instance with an unknown start are 0.
+    /// The start is unknown: the instance was added before the earlier snapshot but was not
+    /// selected there. All differences of an instance with an unknown start are 0.
     Unknown,
 }
 
@@ -210,7 +210,7 @@ impl<'a> Change<'a> {
     }
 
     /// Returns the increment over all CPUs. The increment of a histogram is the number of values
-    /// added, and that of a peak the amount by which it rose.
+    /// that were added; the increment of a peak is the amount by which the peak rose.
     pub fn delta(&self) -> i64 {
         self.combined().into_iter().fold(0, i64::wrapping_add)
     }
@@ -231,7 +231,7 @@ impl<'a> Change<'a> {
     }
 
     /// Returns the parts of [`Self::delta`] by CPU. The parts of a peak are the increments of each
-    /// CPU's peak, and their sum is not the delta.
+    /// CPU's peak; the sum of these parts is not the delta.
     pub fn per_cpu(&self) -> Vec<(u32, i64)> {
         let sum = |slots: &[i64]| slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b));
         let mut cpus: Vec<_> = self
@@ -252,8 +252,9 @@ impl<'a> Change<'a> {
         cpus
     }
 
-    /// Returns [`Self::delta`] per second. Returns `None` for a peak, which has no rate, if the
-    /// difference is unknown, and if no time passed between the two snapshots.
+    /// Returns [`Self::delta`] per second. Returns `None` in three cases: for a peak, which has no
+    /// rate; if the start of the interval is unknown; and if no time passed between the two
+    /// snapshots.
     pub fn rate(&self) -> Option<f64> {
         if self.instance().kind == Kind::Peak || self.since == Since::Unknown || self.seconds <= 0.0
         {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Copies words out of the mapping, two words per instruction where the processor guarantees that
-//! neither word is torn.
+//! Copies words out of the mapping. If the processor guarantees that neither word is torn, copies
+//! two words per instruction.
 //!
-//! The guarantee is that a processor with AVX carries out an aligned 16-byte load as one access
-//! (Intel SDM volume 3A, 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). Each of
-//! the two words is therefore a value that the kernel has written, as with two loads of 8 bytes.
-//! The order of the loads does not matter: the seqflag, which is read before and after all loads,
+//! A processor with AVX carries out an aligned 16-byte load as one access (Intel SDM volume 3A,
+//! 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). Each of the two words is
+//! therefore a value that the kernel has written, as with two loads of 8 bytes. The order of the
+//! loads does not matter: the library reads the seqflag before and after all loads, and the seqflag
 //! shows whether the words are consistent.
 
 #![expect(unsafe_code, reason = "an instruction Rust has no name for")]
 
 use std::arch::{asm, is_x86_feature_detected};
 
-use engine::sync::Word;
+use protocols::sync::Word;
 
 /// Number of words that a round of the loop copies: two cache lines.
 const BLOCK_WORDS: usize = 16;
@@ -104,8 +104,8 @@ unsafe fn copy_blocks(from: &[Word], to: &mut [i64]) {
 mod tests {
     use super::*;
 
-    /// Copies with every start, length and alignment near a few rounds of the loop, and checks that
-    /// no word outside the requested range is written.
+    /// Copies with every start, length and alignment up to a few rounds of the loop, and checks
+    /// that no word outside the requested range is written.
     #[test]
     fn copies_all_and_nothing_else() {
         let from: Vec<Word> = (0..70).map(|n| Word::new(n * 0x0101_0101_0101)).collect();

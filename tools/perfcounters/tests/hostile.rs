@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Opens files that are not counters, and files with false headers or descriptors: the library must
-//! return an error and never crash.
+//! Opens files that do not hold counters, and files with invalid headers or descriptors. The
+//! library must return an error and never crash.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use engine::abi::{Header, DESC_OFFSET, PAGE_SIZE};
+use counters_rules::abi::{Header, DESC_OFFSET};
 use fake::Fake;
 use perfcounters::{Counters, Error, Pattern};
 use proptest::prelude::*;
+use protocols::PAGE_SIZE;
 use std::mem::offset_of;
 
 /// The path of a temporary file, in /dev/shm if that directory exists. The file is removed on drop.
@@ -60,7 +61,7 @@ fn read_everything(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates a valid file with five instances. Returns also the first three pages: the header and the
+/// Creates a valid file with five instances. Also returns the first three pages: the header and the
 /// first chunk.
 fn valid_file() -> (Fake, String, Vec<u8>) {
     let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
@@ -144,10 +145,10 @@ fn r0_3_a_newer_kernel_may_append_fields() {
 #[test]
 fn library_instances_that_overlap_are_refused() {
     let (mut fake, path, _) = valid_file();
-    let histogram = engine::spec::Spec {
+    let histogram = counters_rules::spec::Spec {
         kind: 4,
         nr_slots: 4,
-        ..engine::spec::Spec::counter(b"h")
+        ..counters_rules::spec::Spec::counter(b"h")
     };
     let h = fake.add(&histogram).expect("room");
     fake.add_counter("after").expect("room");
@@ -162,7 +163,7 @@ fn library_instances_that_overlap_are_refused() {
             "{slots}"
         );
     }
-    // A kind that this library does not know is reported by its number.
+    // The library reports the number of a kind that it does not know.
     fake.write_word(at, 77 | (4 << 48));
     let mut counters = Counters::open_path(&path).expect("good");
     let all = counters.catalogue().expect("settled");
@@ -191,8 +192,8 @@ proptest! {
         let file = TempFile::with_content("lies", &bytes);
         let f = File::options().write(true).open(&file.0).expect("ours");
         for (at, word) in words.iter().filter(|(at, _)| ![2, 3].contains(at)) {
-            // Words 2 and 3, the generation, are not changed, because a set of instances that never
-            // settles would only cost time.
+            // Leave words 2 and 3, the generation, unchanged: with a wrong generation the reader
+            // would only repeat its copies.
             f.write_at(&word.to_ne_bytes(), at * 8).expect("ours");
         }
         f.set_len(len).expect("sparse");

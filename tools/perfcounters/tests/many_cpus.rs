@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the largest possible machine, with 8,192 CPUs and 65,536 slots in a sparse file. Only
-//! pages that are accessed use memory.
+//! Tests the largest possible machine, with 8,192 CPUs and 65,536 slots, in a sparse file, in which
+//! only the accessed pages use memory.
 
-use engine::abi::{Kind, MAX_CPUS, MAX_INSTANCES};
-use engine::error::Error;
-use engine::spec::Spec;
+use counters_rules::abi::{Kind, MAX_CPUS, MAX_INSTANCES};
+use counters_rules::error::Error;
+use counters_rules::spec::Spec;
 use fake::Fake;
 use perfcounters::{Counters, Pattern};
 
@@ -27,7 +27,7 @@ fn scale_8192_cpus_are_mapped_and_added_up() {
         assert_eq!(counters.cpus().last(), Some(&(MAX_CPUS - 1)));
         assert_eq!(counters.online(), counters.cpus());
 
-        // Adds one counter, then histograms up to the last slot: every chunk is used.
+        // Add one counter, and then histograms up to the last slot, so that every chunk is in use.
         let first = fake.add_counter("first").expect("room");
         let (mut last, mut last_name) = (first, String::new());
         for n in 0.. {

@@ -10,8 +10,8 @@ use fake::Fake;
 use perfcounters::{Counters, Error, Pattern, Snapshot, State};
 
 const CPUS: u32 = 2;
-/// Maximum duration of one test, long enough that every thread runs often enough even on a loaded
-/// machine.
+/// Maximum duration of one test: long enough that every thread gets enough CPU time even on a
+/// loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
@@ -20,7 +20,7 @@ fn long_run() -> bool {
 }
 
 /// Calls `reader` repeatedly while each of `workers` runs in a loop on its own thread. Stops when
-/// the time is over and `reader` has returned true, or after `TIMEOUT`.
+/// the usual duration of the test is over and `reader` has returned true, or after `TIMEOUT`.
 fn while_running(workers: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl FnMut() -> bool) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -34,7 +34,7 @@ fn while_running(workers: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl Fn
         }
         let time = Duration::from_millis(if long_run() { 1500 } else { 300 });
         let begin = Instant::now();
-        // After a failed assertion the other threads must be stopped, otherwise the scope waits for
+        // Stop the other threads even after a failed assertion: otherwise the scope would wait for
         // them forever.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             while (!reader() || begin.elapsed() < time) && begin.elapsed() < TIMEOUT {}
@@ -66,8 +66,8 @@ fn r0_9_groups_are_seen_whole() {
         .map(|cpu| {
             let write: Box<dyn FnMut() + Send> = Box::new(move || {
                 cpu.add_group(&[(a, 1), (b, 1)]);
-                // The writer pauses after each update, as a real CPU does, because a reader needs a
-                // gap that is longer than its copy.
+                // Pause after each update, as a real CPU does: a reader needs a pause that is
+                // longer than its copy.
                 for _ in 0..200 {
                     std::hint::spin_loop();
                 }
@@ -104,7 +104,7 @@ fn r0_14_the_file_grows_while_it_is_read() {
     let cpu = fake.cpu(0);
     let mut n = 0;
     let grow: Box<dyn FnMut() + Send> = Box::new(|| {
-        // Adds up to 8,000 instances, which need 16 chunks, then only updates them.
+        // Add instances until there are 8,000, which need 16 chunks; then only update them.
         if n < 8000 {
             let number = fake.add_counter(&format!("n/{n}")).expect("room");
             cpu.adjust(number, i64::from(n));
@@ -167,9 +167,9 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     workers.push(Box::new(move || {
         let p = round % 4;
         round += 1;
-        // Both instances of a pair are deleted before the first one is added again. If they were
-        // deleted one by one, an update would count in the new life of one instance and the old
-        // life of the other, and their values would differ.
+        // Delete both instances of a pair before adding the first one again. If they were deleted
+        // one by one, an update would count in the new life of one instance and the old life of the
+        // other, and their values would differ.
         for number in pairs[p] {
             fake.del(number).expect("live");
             std::thread::sleep(Duration::from_micros(200));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compares the values that the library reads with the values that were counted.
+//! Compares the values that the library reads with the values that the test has counted.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::abi::Kind as RawKind;
-use engine::spec::Spec;
+use counters_rules::abi::Kind as RawKind;
+use counters_rules::spec::Spec;
 use fake::Fake;
 use perfcounters::{Counters, Error, Kind, Pattern, Since, State};
 use proptest::prelude::*;
@@ -234,7 +234,7 @@ fn r0_14_offline_cpus_keep_their_values_and_impossible_ones_do_not_count() {
     assert!(!snapshot.cpus().contains(&5) && !snapshot.cpus().contains(&69));
     assert!(!snapshot.online().contains(&64) && snapshot.online().contains(&63));
     assert_eq!(snapshot.reading(n).expect("selected").total(), 68);
-    // The online bitmap is read again at each snapshot.
+    // The library reads the online bitmap again at each snapshot.
     fake.set_online(64, true);
     assert!(counters.online().contains(&64));
 }
@@ -248,7 +248,7 @@ fn r0_7_values_copied_across_a_change_are_discarded() {
     let mut values = Vec::new();
     counters.fill(&selection, &mut values).expect("quiet");
 
-    // During a change of the set of instances no copy is returned.
+    // During a change of the set of instances the reader returns no copy.
     fake.begin_change();
     assert!(matches!(
         counters.fill(&selection, &mut values),
@@ -285,8 +285,8 @@ fn r0_9_a_cpu_in_an_update_is_waited_for_or_said_to_be_busy() {
     let each = counters.snapshot_any(&everything).expect("each by itself");
     assert!(!each.stamp().consistent);
     assert_eq!(each.reading(n).expect("selected").total(), 3);
-    // The update ends while a reader waits. The reader may return Busy earlier if the other thread
-    // is not scheduled in time; the test then reads again.
+    // The update ends while a reader waits. If the other thread is not scheduled in time, the
+    // reader returns Busy before the update ends, and the test reads again.
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

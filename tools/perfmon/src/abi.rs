@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls of `linux/perfmon.h`, with the engine's structures. All unsafe code of this crate is
-//! here.
+//! The ioctls of `linux/perfmon.h`, with the structures of `perfmon_rules`. This file has all
+//! unsafe code of the crate.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
-pub use engine::calls::FL_SYSTEM_WIDE as SYSTEM_WIDE;
-use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Status, Vector};
+pub use perfmon_rules::abi::FL_SYSTEM_WIDE as SYSTEM_WIDE;
+use perfmon_rules::abi::{
+    self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Status, Vector,
+};
 use rustix::io;
 use rustix::ioctl::{ioctl, Getter, NoArg, Opcode, Setter};
 
@@ -19,9 +21,11 @@ pub(crate) const MESSAGE_BYTES: usize = 64;
 
 /// The first register number that is not a hardware register.
 pub const FIRST_SOFT: u16 = 256;
-/// Nanoseconds that the thread spent on a CPU; in a context of a CPU, nanoseconds of that CPU.
+/// PMD: nanoseconds that the monitored thread spent on a CPU; in a context of a CPU, nanoseconds of
+/// elapsed time on that CPU.
 pub const CPU_CLOCK: u16 = 256;
-/// Nanoseconds that the thread spent on a CPU. The register exists only in contexts of threads.
+/// PMD: nanoseconds that the monitored thread spent on a CPU. Only contexts of threads have this
+/// register.
 pub const TASK_CLOCK: u16 = 257;
 /// Number of context switches.
 pub const CONTEXT_SWITCHES: u16 = 258;
@@ -38,8 +42,8 @@ pub const INSTANCE: u16 = 272;
 /// Number of the PMCs and PMDs from [`INSTANCE`] on.
 pub const NR_INSTANCES: u16 = 4;
 
-/// Describes an array of `nr` items at `at`. The pointer is dereferenced by the kernel only, so the
-/// caller passes the vector to a call that reads or writes no more than the pointer permits.
+/// Describes an array of `nr` items at `at`. Only the kernel dereferences the pointer. The caller
+/// must pass the vector to a call that reads or writes no more than the pointer permits.
 ///
 /// # Errors
 ///
@@ -52,7 +56,7 @@ fn vector<T>(at: *const T, nr: usize) -> io::Result<Vector> {
     })
 }
 
-/// A structure of the engine for which any bits are valid, so that the kernel may write it.
+/// A structure of the interface for which any bits are valid, so that the kernel may write it.
 trait FromBytes {}
 
 impl FromBytes for Pmd {}
@@ -80,7 +84,7 @@ pub fn create(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     };
     // SAFETY: `PERFMON_CREATE` reads a `struct pfarg_ctx`, which is the type of `arg`, and writes
     // nothing.
-    unsafe { ioctl(fd, Setter::<{ calls::CREATE as Opcode }, _>::new(arg)) }
+    unsafe { ioctl(fd, Setter::<{ abi::CREATE as Opcode }, _>::new(arg)) }
 }
 
 /// Calls `PERFMON_CREATE_FORMAT` with the name of a sampling format and its argument.
@@ -102,12 +106,7 @@ pub fn create_format(
     };
     // SAFETY: `PERFMON_CREATE_FORMAT` reads a `struct perfmon_create`, the name up to its NUL, and
     // `arg_size` bytes of the argument. Name and argument are borrowed until the call returns.
-    unsafe {
-        ioctl(
-            fd,
-            Setter::<{ calls::CREATE_FORMAT as Opcode }, _>::new(arg),
-        )
-    }
+    unsafe { ioctl(fd, Setter::<{ abi::CREATE_FORMAT as Opcode }, _>::new(arg)) }
 }
 
 /// Calls `PERFMON_WRITE_PMCS`.
@@ -115,12 +114,7 @@ pub fn write_pmcs(fd: BorrowedFd<'_>, pmcs: &[Pmc]) -> io::Result<()> {
     let vector = vector(pmcs.as_ptr(), pmcs.len())?;
     // SAFETY: `PERFMON_WRITE_PMCS` reads the vector and as many structures as the vector specifies,
     // which are borrowed until the call returns.
-    unsafe {
-        ioctl(
-            fd,
-            Setter::<{ calls::WRITE_PMCS as Opcode }, _>::new(vector),
-        )
-    }
+    unsafe { ioctl(fd, Setter::<{ abi::WRITE_PMCS as Opcode }, _>::new(vector)) }
 }
 
 /// Calls `PERFMON_WRITE_PMDS`.
@@ -128,32 +122,27 @@ pub fn write_pmds(fd: BorrowedFd<'_>, pmds: &[Pmd]) -> io::Result<()> {
     let vector = vector(pmds.as_ptr(), pmds.len())?;
     // SAFETY: `PERFMON_WRITE_PMDS` reads the vector and as many structures as the vector specifies,
     // which are borrowed until the call returns.
-    unsafe {
-        ioctl(
-            fd,
-            Setter::<{ calls::WRITE_PMDS as Opcode }, _>::new(vector),
-        )
-    }
+    unsafe { ioctl(fd, Setter::<{ abi::WRITE_PMDS as Opcode }, _>::new(vector)) }
 }
 
 /// Calls `PERFMON_READ_PMDS`.
 pub fn read_pmds(fd: BorrowedFd<'_>, pmds: &mut [Pmd]) -> io::Result<()> {
-    ioctl_vector::<_, { calls::READ_PMDS as Opcode }>(fd, pmds)
+    ioctl_vector::<_, { abi::READ_PMDS as Opcode }>(fd, pmds)
 }
 
 /// Calls `PERFMON_CREATE_EVTSETS`.
 pub fn create_sets(fd: BorrowedFd<'_>, sets: &mut [SetDesc]) -> io::Result<()> {
-    ioctl_vector::<_, { calls::CREATE_EVTSETS as Opcode }>(fd, sets)
+    ioctl_vector::<_, { abi::CREATE_EVTSETS as Opcode }>(fd, sets)
 }
 
 /// Calls `PERFMON_GETINFO_EVTSETS`.
 pub fn set_infos(fd: BorrowedFd<'_>, sets: &mut [SetInfo]) -> io::Result<()> {
-    ioctl_vector::<_, { calls::GETINFO_EVTSETS as Opcode }>(fd, sets)
+    ioctl_vector::<_, { abi::GETINFO_EVTSETS as Opcode }>(fd, sets)
 }
 
 /// Calls `PERFMON_READ_RUNS`.
 pub fn read_runs(fd: BorrowedFd<'_>, runs: &mut [Runs]) -> io::Result<()> {
-    ioctl_vector::<_, { calls::READ_RUNS as Opcode }>(fd, runs)
+    ioctl_vector::<_, { abi::READ_RUNS as Opcode }>(fd, runs)
 }
 
 /// Calls `PERFMON_LOAD`.
@@ -165,31 +154,31 @@ pub fn load(fd: BorrowedFd<'_>, target: u32, set: u16) -> io::Result<()> {
     };
     // SAFETY: `PERFMON_LOAD` reads a `struct pfarg_load`, which is the type of `arg`, and writes
     // nothing.
-    unsafe { ioctl(fd, Setter::<{ calls::LOAD as Opcode }, _>::new(arg)) }
+    unsafe { ioctl(fd, Setter::<{ abi::LOAD as Opcode }, _>::new(arg)) }
 }
 
 /// Calls `PERFMON_UNLOAD`.
 pub fn unload(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: `PERFMON_UNLOAD` has no argument.
-    unsafe { ioctl(fd, NoArg::<{ calls::UNLOAD as Opcode }>::new()) }
+    unsafe { ioctl(fd, NoArg::<{ abi::UNLOAD as Opcode }>::new()) }
 }
 
 /// Calls `PERFMON_START` for the active event set.
 pub fn start(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: `NoArg` passes a null pointer, for which the call reads no structure.
-    unsafe { ioctl(fd, NoArg::<{ calls::START as Opcode }>::new()) }
+    unsafe { ioctl(fd, NoArg::<{ abi::START as Opcode }>::new()) }
 }
 
 /// Calls `PERFMON_STOP`.
 pub fn stop(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: `PERFMON_STOP` has no argument.
-    unsafe { ioctl(fd, NoArg::<{ calls::STOP as Opcode }>::new()) }
+    unsafe { ioctl(fd, NoArg::<{ abi::STOP as Opcode }>::new()) }
 }
 
 /// Calls `PERFMON_RESTART`.
 pub fn restart(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: `PERFMON_RESTART` has no argument.
-    unsafe { ioctl(fd, NoArg::<{ calls::RESTART as Opcode }>::new()) }
+    unsafe { ioctl(fd, NoArg::<{ abi::RESTART as Opcode }>::new()) }
 }
 
 /// Calls `PERFMON_PAUSE`.
@@ -198,7 +187,7 @@ pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
     unsafe {
         ioctl(
             fd,
-            Setter::<{ calls::PAUSE as Opcode }, _>::new(u32::from(paused)),
+            Setter::<{ abi::PAUSE as Opcode }, _>::new(u32::from(paused)),
         )
     }
 }
@@ -211,5 +200,5 @@ pub fn status(fd: BorrowedFd<'_>) -> io::Result<Status> {
         // (`FromBytes`).
         unsafe { ioctl(fd, Getter::<CALL, T>::new()) }
     }
-    get::<_, { calls::STATUS as Opcode }>(fd)
+    get::<_, { abi::STATUS as Opcode }>(fd)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Determines the general counters that can count an event. On some processors only part of the
-//! counters can count an event; the other counters count nothing, or other events.
+//! Determines the general counters that can count an event. On some processors only some of the
+//! counters can count a certain event; the other counters then count nothing, or other events.
 
-// libperfmon includes this file by its path, hence the paths.
+// The paths are explicit, because libperfmon also includes this file, from another directory.
 #[path = "constraints/amd.rs"]
 mod amd;
 #[path = "constraints/intel.rs"]
@@ -28,8 +28,8 @@ const fn rule(first: u16, last: u16, mask: u16, counters: u64) -> Rule {
     }
 }
 
-/// An event that is counted correctly only if a second register is programmed besides the control
-/// register of the counter.
+/// An event that is counted correctly only if a second register is programmed, in addition to the
+/// control register of the counter.
 struct Extra {
     /// Event number and unit mask of the event.
     code: u16,
@@ -50,7 +50,7 @@ type Model = (
     &'static [&'static [Extra]],
 );
 
-/// The reason why a processor's counters alone cannot count an event.
+/// The reason why a counter with its control register is not enough to count an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// This register of an Intel processor must be programmed as well.
@@ -76,14 +76,14 @@ pub fn amd_missing(family: u32, code: u64) -> Option<Missing> {
     amd::is_merged(family, code).then_some(Missing::Merge)
 }
 
-/// Returns the mask of AMD's counters that can count an event on a family.
+/// Returns the mask of the counters that can count an event on an AMD family.
 pub fn amd_counters(family: u32, code: u64) -> u64 {
     amd::counters(family, code)
 }
 
-/// Returns the mask of Intel's general counters that can count an event on a model: all of them, if
-/// no rule is known. On a model with two kinds of CPU the mask has only the counters that can count
-/// the event on both kinds.
+/// Returns the mask of the general counters that can count an event on an Intel model. If no rule
+/// is known, the mask has all counters. On a model with two kinds of CPU, the mask has only the
+/// counters that can count the event on both kinds.
 pub fn intel_counters(family: u32, model: u32, code: u64) -> u64 {
     let models = intel::MODELS
         .iter()
@@ -91,7 +91,7 @@ pub fn intel_counters(family: u32, model: u32, code: u64) -> u64 {
     models
         .flat_map(|m| m.2)
         .filter_map(|table| {
-            // The first rule that matches is used, as in perf.
+            // Use the first rule that matches, like perf.
             let fits = |rule: &&Rule| (rule.first..=rule.last).contains(&(code as u16 & rule.mask));
             table.iter().find(fits)
         })

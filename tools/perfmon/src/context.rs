@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts, each of which holds the registers of a thread or a CPU for counting and sampling.
+//! Monitoring contexts. A context holds PMU registers for counting and sampling a thread or a CPU.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use engine::calls::{Pmc, Pmd, Runs, SetDesc, SetInfo, Status};
-use engine::context::SHORT;
-use engine::sampling::{END, EVICTED, FAULT, OVFL};
+use perfmon_rules::abi::{Pmc, Pmd, Runs, SetDesc, SetInfo, Status, END, EVICTED, FAULT, OVFL};
+use perfmon_rules::registers::SHORT;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 
 use crate::abi::{self, MESSAGE_BYTES};
 
-/// The device whose open files are contexts.
+/// The device of contexts: each open file holds one context.
 pub const DEVICE: &str = "/dev/perfmon";
 
 /// Maximum number of registers per call: the kernel accepts 4096 bytes of register structures.
@@ -96,8 +95,8 @@ impl Context {
         Ok(Self { file })
     }
 
-    /// Creates a context that samples in a format. `argument` has the layout that the format
-    /// `format` defines. The error is `NotFound` if the kernel has no format of this name.
+    /// Creates a context with the sampling format named `format`. The format defines the layout of
+    /// `argument`. The error is `NotFound` if the kernel has no format of this name.
     pub fn create_format(scope: Scope, format: &str, argument: &[u8]) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(DEVICE)?;
         let flags = match scope {
@@ -125,7 +124,8 @@ impl Context {
         Ok(())
     }
 
-    /// Writes PMDs (data registers). A counter counts only after it has been written.
+    /// Writes PMDs (data registers). A PMD that is not a hardware counter counts only after it was
+    /// written.
     pub fn write_pmds(&self, values: &[RegisterValue]) -> io::Result<()> {
         for chunk in values.chunks(MAX_PMDS_PER_CALL) {
             let args: Vec<Pmd> = chunk
@@ -157,8 +157,8 @@ impl Context {
         Ok(values)
     }
 
-    /// Creates or changes event sets. The context must not be attached. Timeouts that the kernel
-    /// has rounded up are written back.
+    /// Creates or changes event sets. The context must not be attached. The kernel rounds timeouts
+    /// up, and writes the rounded timeouts back to `sets`.
     pub fn create_sets(&self, sets: &mut [SetDesc]) -> io::Result<()> {
         for chunk in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
             abi::create_sets(self.file.as_fd(), chunk)?;
@@ -180,7 +180,7 @@ impl Context {
     }
 
     /// Returns sums over the runs of event sets, from which the caller can compute variances. The
-    /// PMDs must count, not sample.
+    /// PMDs must not sample.
     pub fn read_runs(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Runs>> {
         let runs = |(set, number): &(u16, u16)| Runs {
             reg_num: *number,
@@ -194,7 +194,8 @@ impl Context {
         Ok(all)
     }
 
-    /// Reads PMDs in place, in one call, which accepts at most 4096 bytes of structures.
+    /// Reads PMDs in one call and stores the values in `pmds`. The call accepts at most 4096 bytes
+    /// of structures.
     pub fn read_pmds_in_place(&self, pmds: &mut [Pmd]) -> io::Result<()> {
         Ok(abi::read_pmds(self.file.as_fd(), pmds)?)
     }
@@ -238,8 +239,8 @@ impl Context {
         Ok(abi::restart(self.file.as_fd())?)
     }
 
-    /// Pauses or resumes the ring of the context. While the ring is paused, records are dropped and
-    /// counted as lost.
+    /// Pauses or resumes the ring of the context. While the ring is paused, the kernel drops
+    /// records and counts them as lost.
     pub fn pause(&self, paused: bool) -> io::Result<()> {
         Ok(abi::pause(self.file.as_fd(), paused)?)
     }
@@ -289,9 +290,10 @@ pub enum Message {
         /// The PMDs that overflowed, as a bit mask.
         pmds: [u64; 5],
     },
-    /// The monitored thread has exited or may no longer be monitored, or the CPU is offline.
+    /// The context has ended: the monitored thread has exited or may no longer be monitored, or the
+    /// monitored CPU is offline.
     End,
-    /// A CPU lacks a register of the context. A context with this message has ended.
+    /// The context has ended, because a CPU lacks a register of the context.
     Fault,
     /// The context has ended, because a context of the administrator needed its registers or its
     /// thread.

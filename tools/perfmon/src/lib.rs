@@ -34,7 +34,7 @@ pub use abi::{
     PAGE_FAULTS, TASK_CLOCK,
 };
 pub use context::{on_cpu, sampling_pmd, Context, Message, Reading, RegisterValue, Scope, DEVICE};
-pub use engine::calls::{status, Pmd, Runs, SetDesc, SetInfo, Status};
-pub use engine::context::SHORT;
-pub use engine::sets::{EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
 pub use map::{Map, PmcInfo, PmdInfo, PmuDescription};
+pub use perfmon_rules::abi::{status, Pmd, Runs, SetDesc, SetInfo, Status};
+pub use perfmon_rules::event_sets::{EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
+pub use perfmon_rules::registers::SHORT;

@@ -37,7 +37,7 @@ pub struct PmdInfo {
     pub number: u16,
     /// The name of the PMD in the processor's manual.
     pub name: String,
-    /// The address of the PMD's MSR; `None` if the register is not in the hardware.
+    /// The address of the PMD's MSR; `None` if the PMD is not a hardware register.
     pub address: Option<u64>,
     /// Width of the counter in bits.
     pub width: u32,
@@ -109,13 +109,13 @@ impl Map {
         Ok(Self::parse(&std::fs::read_to_string(MAP_PATH)?))
     }
 
-    /// Removes the registers that some CPUs lack, so that a thread is counted on each CPU.
+    /// Removes the registers that some CPUs lack, so that a thread can be counted on every CPU.
     pub fn common_to_all_cpus(self) -> Self {
         self.common_to_cpus(|cpus| cpus.is_empty())
     }
 
-    /// Removes the registers whose list of CPUs does not satisfy `is_common`. The list is empty for a
-    /// register that all CPUs have.
+    /// Removes the registers for whose list of CPUs `is_common` returns false. The list is empty
+    /// for a register that all CPUs have.
     pub fn common_to_cpus(mut self, is_common: impl Fn(&str) -> bool) -> Self {
         if let Some(hardware) = &mut self.hardware {
             hardware.pmcs.retain(|r| is_common(&r.cpus));
@@ -139,8 +139,8 @@ impl Map {
         self.hardware.iter().chain(&self.soft)
     }
 
-    /// Parses the text of the map. Unknown lines and words are ignored, because a later kernel
-    /// module may print more.
+    /// Parses the text of the map. Ignores unknown lines and words, because a later kernel module
+    /// may print more.
     pub fn parse(text: &str) -> Self {
         let mut all: Vec<PmuDescription> = Vec::new();
         for line in text.lines() {

@@ -2,11 +2,11 @@
 
 //! Assigns events to counters (PMDs), in as few event sets as possible.
 //!
-//! Once each group has an event set, the assignment is a bipartite matching of events and counters,
-//! which is solved exactly. Backtracking finds the sets of the groups and tries the smallest number
-//! of sets first; single events take any counter that is left. For each number of sets the search
-//! ends after `MAX_STEPS` steps, so with many large groups the result may have more sets than
-//! necessary.
+//! The events of a group must be in the same event set. A backtracking search chooses the set of
+//! each group; it tries the smallest number of sets first. For chosen sets, the assignment is a
+//! bipartite matching of events and counters, which is solved exactly; events without a group take
+//! any counter that is left. For each number of sets the search ends after `MAX_STEPS` steps, so
+//! with many large groups the result may have more sets than necessary.
 
 use std::fmt;
 
@@ -94,7 +94,7 @@ impl<'a> Matching<'a> {
             None => (0..self.in_use.len() as u16).collect(),
         };
         let events = self.events;
-        // Take a free PMD before any event is moved.
+        // Prefer a free PMD to moving another event.
         for set in &sets {
             for pmd in &events[event].choices {
                 let in_use = &mut self.in_use[usize::from(*set)];
@@ -153,8 +153,8 @@ impl<'a> Matching<'a> {
     }
 }
 
-/// Matches the events `selected`. Each event is matched in the set that `set_of` returns, or in any
-/// set. The error is the first event that gets no PMD.
+/// Matches the events `selected` with PMDs. An event gets a PMD in the set that `set_of` returns,
+/// or in any set if `set_of` returns `None`. The error is the first event that gets no PMD.
 fn match_events(
     events: &[Constraint],
     selected: impl Iterator<Item = usize>,
@@ -194,7 +194,7 @@ impl Search<'_> {
         if nr == self.groups.len() {
             return Some(found.schedule());
         }
-        // Empty sets are interchangeable, so only the first empty set is tried.
+        // Try only the first empty set, because all empty sets are equivalent.
         let used = set_of_group.iter().map(|set| set + 1).max().unwrap_or(0);
         for set in 0..(used + 1).min(self.sets as u16) {
             set_of_group.push(set);
@@ -258,7 +258,7 @@ pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
             });
         }
     }
-    // The largest groups are placed first, as they fit into the fewest sets.
+    // Place the largest groups first, because they fit into the fewest sets.
     groups.sort_by_key(|(_, members)| std::cmp::Reverse(members.len()));
     let mut group_of = vec![None; events.len()];
     for (n, (_, members)) in groups.iter().enumerate() {
@@ -266,8 +266,8 @@ pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
             group_of[*event] = Some(n);
         }
     }
-    // The number of sets that is needed without groups, when each event may be in any set, is a
-    // lower bound.
+    // Begin with a lower bound: the number of sets that are needed if each event may be in any set,
+    // without regard to groups.
     let min_sets = (min_nr_sets(events)..=events.len())
         .find(|sets| match_events(events, 0..events.len(), *sets, |_| None).is_ok())
         .unwrap_or(events.len());
@@ -283,7 +283,8 @@ pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
             return Ok(found);
         }
     }
-    // If the search for the last number of sets was cut off, each group gets a separate set.
+    // If `MAX_STEPS` ended the search even for the largest number of sets, give each group a set of
+    // its own.
     let own_set = |event: usize| group_of[event].map(|g| g as u16);
     match_events(events, 0..events.len(), events.len(), own_set)
         .map(|found| found.schedule())
@@ -355,8 +356,8 @@ mod tests {
         assert_eq!(found.sets, 500);
     }
 
-    /// Checks the schedule of groups that need the same counter and are too many for the search of
-    /// their sets.
+    /// Checks the schedule of groups that need the same counter, and are so many that `MAX_STEPS`
+    /// ends the search for their sets.
     #[test]
     fn r1_12_groups_beyond_the_search() {
         let events: Vec<Constraint> = (0..210).map(|n| constraint(&[0], Some(n))).collect();

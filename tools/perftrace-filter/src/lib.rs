@@ -16,9 +16,9 @@
 //! | `$thread` `$process` `$marker` | two numbers, and the text "provider:event" |
 //! | `&&` `\|\|` `!` `( )` | `!` binds tightest, then `&&`, then `\|\|` |
 //!
-//! A comparison is false if the marker has no such field, or if the constant is a number and the
-//! field a text, or the reverse. In these cases `!=` and `!~` are false, too, but `!(field == 3)`
-//! is true.
+//! A comparison is false if the marker has no such field, or if one of the field and the constant
+//! is a number and the other is a text. In these cases `!=` and `!~` are false as well, but
+//! `!(field == 3)` is true.
 
 use std::fmt;
 

@@ -2,11 +2,11 @@
 
 //! Parses the text of a filter into a syntax tree.
 
-use engine::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
+use protocols::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
 
 use crate::{error, Error};
 
-/// Maximum depth of parentheses, because the parser is recursive.
+/// Maximum depth of parentheses, which limits the recursion of the parser.
 const MAX_DEPTH: u32 = 100;
 
 const OPERATORS: &str = "== != < <= > >= & ~ !~";
@@ -68,7 +68,7 @@ impl<'t> Parser<'t> {
         &self.text[self.at..]
     }
 
-    /// Skips blanks and returns the next character, which is not consumed.
+    /// Skips blanks and returns the next character without consuming it.
     fn peek(&mut self) -> Option<char> {
         self.at = self.text.len() - self.rest().trim_start().len();
         self.rest().chars().next()
@@ -307,8 +307,8 @@ impl<'t> Parser<'t> {
 
     fn glob(&mut self) -> Result<String, Error> {
         let (from, inner) = self.quoted()?;
-        // The kernel would treat a [ without a ] as an ordinary character, but it is more likely a
-        // mistake.
+        // Reject a [ without a ]: the kernel would treat it as an ordinary character, but it is
+        // probably a mistake.
         let mut class = None;
         let mut skipped = false;
         for (at, byte) in inner.bytes().enumerate() {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Assembles a syntax tree into steps. The step of a comparison contains the numbers of the steps
-//! that follow it, so `&&`, `||` and `!` need no steps.
+//! Assembles a syntax tree into the steps of a filter. The step of a comparison contains the
+//! numbers of the next steps for true and for false, so `&&`, `||` and `!` need no steps of their
+//! own.
 
 use std::collections::HashMap;
 
-use engine::filter::{Step, ACCEPT, GLOB, HEADER, REJECT, STEP};
-use engine::trace::FILTER_MAX;
+use protocols::filter::FILTER_MAX;
+use protocols::filter::{Step, ACCEPT, GLOB, HEADER, REJECT, STEP};
 
 use crate::parse::{Compare, Condition, Node};
 use crate::{error, Error};
@@ -40,7 +41,7 @@ struct Program {
     texts: Vec<String>,
     text_numbers: HashMap<String, usize>,
     text_bytes: usize,
-    /// The position of the comparison with which the filter became too large.
+    /// The position of the comparison at which the filter exceeded its maximum size.
     too_large_at: Option<usize>,
 }
 
@@ -72,8 +73,8 @@ impl Program {
         }
     }
 
-    /// Assembles nodes in the order of the text. `each` gets the label of the next node, or none
-    /// for the last node.
+    /// Assembles nodes in the order of the text. Calls `each` for each node, with the label of the
+    /// next node, or with `None` for the last node.
     fn emit_chain(&mut self, nodes: &[Node], each: impl Fn(&mut Self, &Node, Option<Target>)) {
         let Some((last, others)) = nodes.split_last() else {
             return;
@@ -107,7 +108,7 @@ impl Program {
     }
 
     fn emit_compare(&mut self, compare: &Compare, yes: Target, no: Target) {
-        // The steps of comparisons that do not fit are not stored.
+        // Do not store the steps of comparisons that do not fit.
         if self.too_large_at.is_some() {
             return;
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the meaning of filters. The engine evaluates each filter, as in traced programs and in the
-//! kernel.
+//! Tests the meaning of filters. `protocols::filter` evaluates each filter, like in traced programs
+//! and in the kernel.
 
-use engine::filter::{check, Event, Filter, HEADER, STEP};
-use engine::trace::FILTER_MAX;
 use perftrace_filter::compile;
+use protocols::filter::FILTER_MAX;
+use protocols::filter::{check, Event, Filter, HEADER, STEP};
 
 /// An event with these fields: piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight
 /// 2.5, big 2^64 - 1.
@@ -231,7 +231,7 @@ fn r3_10_as_much_as_fits() {
     assert!(error.message.contains("too long"), "{error}");
     let long = format!("a == \"{}\" || b == 1", "x".repeat(FILTER_MAX));
     assert_eq!(compile(&long).unwrap_err().position, 0);
-    // A text that is used twice is stored once.
+    // The compiler stores a text once, even if the filter uses it twice.
     let one = compile("piece == \"pear\"").unwrap().len();
     let two = compile("piece == \"pear\" || piece == \"pear\"")
         .unwrap()

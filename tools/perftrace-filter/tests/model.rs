@@ -3,12 +3,12 @@
 //! Compares compiled filters with a naive evaluation of the expressions from which the filters were
 //! written.
 
-use engine::filter::{check, Event, Filter};
 use perftrace_filter::compile;
 use proptest::prelude::*;
 use proptest::sample::select;
+use protocols::filter::{check, Event, Filter};
 
-/// An expression, from which a filter's text is written.
+/// An expression, from which the test writes the text of a filter.
 #[derive(Clone, Debug)]
 enum Expr {
     Number(usize, &'static str, i128),
@@ -66,8 +66,8 @@ fn expr() -> impl Strategy<Value = Expr> {
     })
 }
 
-/// Writes an expression as text, with parentheses where they are needed. `precedence` is the
-/// precedence of the operator around the expression.
+/// Writes an expression as text, with the necessary parentheses. `precedence` is the precedence of
+/// the operator around the expression.
 fn to_text(node: &Expr, precedence: u8) -> String {
     let parenthesize = |own_precedence: u8, text: String| match own_precedence < precedence {
         true => format!("({text})"),

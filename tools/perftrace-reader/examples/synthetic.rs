@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writes synthetic traces as CTF, and for each trace the output that a reader of CTF must give:
+//! Writes synthetic traces as CTF, and for each trace the output that a reader of CTF must produce:
 //!
 //! ```text
 //! synthetic DIRECTORY
 //! ```
 //!
-//! The files are DIRECTORY/CASE/, DIRECTORY/CASE.expected (the events as babeltrace2 prints them,
-//! in ticks) and DIRECTORY/CASE.discarded (a line for each report of lost events).
+//! For each case, the example writes the trace DIRECTORY/CASE/ and two files:
+//! DIRECTORY/CASE.expected (the events in the form in which babeltrace2 prints them, in ticks) and
+//! DIRECTORY/CASE.discarded (a line for each report of lost events).
 
 #[path = "../tests/fake/mod.rs"]
 mod fake;
@@ -32,7 +33,7 @@ struct Case {
     fake: Fake,
     expected: Vec<Expected>,
     discarded: Vec<String>,
-    /// True if the output is not finished, as if the recorder was killed.
+    /// True if the output is left unfinished, to simulate that the recorder was killed.
     killed: bool,
 }
 
@@ -81,7 +82,7 @@ fn concat(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// Formats a time as babeltrace2 does, in nanoseconds. The real time of tick 0 is 22:13:20.
+/// Formats a time in the form of babeltrace2, in nanoseconds. The real time of tick 0 is 22:13:20.
 fn babeltrace_time(time: u64) -> String {
     format!("[22:13:20.{:09}]", time * 1_000_000 / u64::from(fake::KHZ))
 }
@@ -141,8 +142,8 @@ fn texts() -> Case {
         .marker(17, 2, "text:none", "");
     let long = "x".repeat(1900);
     let mixed = concat(&[&[7], b"\xc3\xa9\0", &513_u16.to_ne_bytes(), b"\0"]);
-    // The first text is not UTF-8, but the byte before the text and its first byte are a letter in
-    // UTF-8.
+    // The first text is not valid UTF-8: it begins with the second byte of a UTF-8 letter, whose
+    // first byte is the byte before the text.
     let broken = concat(&[&[0xc3], b"\xa9x\0", &0xffff_u16.to_ne_bytes(), b"y\0"]);
     let all = RecordBytes::default()
         .event(0, 100, 2000, b"hello\0")
@@ -182,7 +183,8 @@ fn texts() -> Case {
     case
 }
 
-/// Returns a case with 64 CPUs, 3 processes and 5 rounds. The times of a round's buffers overlap.
+/// Returns a case with 64 CPUs, 3 processes and 5 rounds. The times of the buffers of a round
+/// overlap.
 fn many_buffers() -> Case {
     let mut fake = Fake::new();
     for key in 17..20 {
@@ -274,14 +276,15 @@ fn corrupt() -> Case {
         .raw(&[0; 64])
         .event(0, 2, 2002, &n(3));
     let odd = RecordBytes::default()
-        // These events have an unknown marker, invalid fields, a text without a NUL, too many
-        // bytes, and too few bytes.
+        // The faults of these events are: an unknown marker, invalid fields, a text without a NUL,
+        // too many bytes, and too few bytes.
         .event(9, 2, 2003, &n(4))
         .event(1, 2, 2004, &n(5))
         .event(2, 2, 2005, b"12345678")
         .event(0, 2, 2006, &[0; 16])
         .event(0, 2, 2006, &[])
-        // These events have a time in the future, and a time before that of the previous event.
+        // The faults of these events are a time in the future and a time before that of the
+        // previous event.
         .event(0, 2, u64::MAX, &n(6))
         .event(0, 2, 5, &n(7))
         .raw(&[0xff; 8]);

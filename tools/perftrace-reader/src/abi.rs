@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls of `linux/perftrace.h` that a reader needs, with the engine's structures. All unsafe
-//! code of the crate is here.
+//! The ioctls of `linux/perftrace.h` that a reader needs, with the structures of `trace_rules`.
+//! This file has all unsafe code of the crate.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::os::fd::BorrowedFd;
 
-use engine::trace::{call, Create, Describe, Info, Process, Read, Release};
 use rustix::io;
 use rustix::ioctl::{ioctl, NoArg, Setter, Updater};
+use trace_rules::abi::{call, Create, Describe, Info, Process, Read, Release};
 
 /// Calls `PERFTRACE_NEXT_TRACE`.
 pub fn next_trace(fd: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
@@ -29,7 +29,7 @@ pub fn next_marker(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()
     }
 }
 
-/// Calls `PERFTRACE_CREATE` with a filter. An empty slice means no filter.
+/// Calls `PERFTRACE_CREATE` with a filter, or without a filter if the slice is empty.
 pub fn create(fd: BorrowedFd<'_>, create: &mut Create, filter: &[u8]) -> io::Result<()> {
     create.filter = filter.as_ptr() as u64;
     create.filter_bytes = u32::try_from(filter.len()).map_err(|_| io::Errno::TOOBIG)?;

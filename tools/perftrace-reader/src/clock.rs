@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Converts ticks of a trace's clock to times.
+//! Converts ticks of the clock of a trace to times.
 
 use crate::source::Info;
 
 const SECOND: i128 = 1_000_000_000;
 
-/// The clock of a trace: the frequency of its ticks, and one moment in ticks and in real time.
+/// The clock of a trace: the frequency of its ticks, and a reference point, which is one moment in
+/// ticks and in real time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// Number of ticks per millisecond, which is not 0.
@@ -43,7 +44,8 @@ impl Clock {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Returns the time of tick 0: seconds since 1970, and the rest in ticks, less than a second.
+    /// Returns the time of tick 0: seconds since 1970, and the remaining fraction of a second in
+    /// ticks.
     pub fn origin(&self) -> (i64, u64) {
         let frequency = i128::from(self.frequency());
         let ticks = i128::from(self.realtime) * frequency / SECOND - i128::from(self.ticks);

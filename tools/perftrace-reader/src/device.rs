@@ -12,16 +12,16 @@ use rustix::io::Errno;
 use crate::abi;
 use crate::error::Error;
 use crate::source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};
-use engine::trace::flag::ALL_USERS;
-use engine::trace::{
+use trace_rules::abi::flag::ALL_USERS;
+use trace_rules::abi::{
     self as raw, Create, Describe, Process, Read, Release, Zero, BYTES_MAX, ENDED,
 };
 
 /// Path of the device for user-space tracing.
 pub const DEVICE: &str = "/dev/perftrace";
 
-/// Maximum number of attempts to read a buffer. A signal may end an attempt, and the buffer may
-/// have more bytes than the memory for the bytes.
+/// Maximum number of attempts to read a buffer. An attempt fails if a signal ends it, or if the
+/// buffer has more bytes than fit into the memory for them.
 const MAX_READ_ATTEMPTS: usize = 1000;
 
 /// The configuration of a new trace.
@@ -29,17 +29,17 @@ const MAX_READ_ATTEMPTS: usize = 1000;
 pub struct TraceConfig {
     /// The name of the trace.
     pub name: String,
-    /// Globs of markers' names with single blanks between them. If the text is empty, the trace
-    /// records all markers except those of the kernel.
+    /// Globs for names of markers, with single blanks between the globs. If the text is empty, the
+    /// trace records all markers except those of the kernel.
     pub markers: String,
     /// A combination of [`crate::FLIGHT`], `WAIT`, `SHARED`, `KEEP`, `PAUSED` and `ALL_USERS`.
     pub flags: u32,
     /// Size of a buffer's records in bytes; 0 for the default.
     pub bytes: u32,
-    /// Maximum number of milliseconds that a thread waits for room with the flag `WAIT`; 0 for the
-    /// default, all ones for no limit.
+    /// Maximum number of milliseconds that a thread waits for room if the flag `WAIT` is set; 0 for
+    /// the default, `u32::MAX` for no limit.
     pub wait_ms: u32,
-    /// A filter that the crate perftrace-filter has compiled; empty for none.
+    /// A filter that the crate perftrace-filter has compiled; empty if the trace has no filter.
     pub filter: Vec<u8>,
 }
 
@@ -87,8 +87,8 @@ impl Device {
                 Err(Errno::NOENT) => return Ok(all),
                 Err(e) => return Err(Error::Call("list markers", e.into())),
             }
-            // The kernel may return processes in any order, but the numbers of a process's markers
-            // must increase.
+            // The kernel may return processes in any order, but must return the markers of a
+            // process in ascending order of their numbers.
             if raw.key == next.0 && raw.number < next.1 {
                 return Err(Error::Corrupt("marker listed twice".to_owned()));
             }
@@ -100,7 +100,8 @@ impl Device {
         }
     }
 
-    /// Returns a process by its key, or `None` if the kernel does not describe it without a trace.
+    /// Returns the process with this key, or `None` if the kernel does not describe the process to
+    /// a caller that has no trace.
     pub fn process(&self, key: u64) -> Option<ProcessInfo> {
         read_process(self.file.as_fd(), key).ok().flatten()
     }
@@ -111,7 +112,8 @@ impl Device {
         self.ioctl_release(0, wake.as_raw_fd())
     }
 
-    /// Allows again that processes are traced and traces are created.
+    /// Ends the effect of [`Self::release`]: processes can be traced and traces can be created
+    /// again.
     pub fn resume(&self) -> Result<(), Error> {
         self.ioctl_release(raw::RESUME, -1).map(|_| ())
     }
@@ -159,7 +161,7 @@ impl Device {
     /// Opens an existing trace.
     pub fn open_trace(self, name: &str) -> Result<Trace, Error> {
         let mut raw = raw_create();
-        // A name that is too long, or otherwise invalid, is not the name of any trace.
+        // No trace has a name that is too long or otherwise invalid.
         if copy_text(&mut raw.name, name, "").is_err() {
             return Err(Error::NoTrace(name.to_owned()));
         }
@@ -179,7 +181,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Ends the trace, which then records no more events.
+    /// Ends the trace. Afterwards the trace records no events.
     pub fn end(&self) -> Result<(), Error> {
         retry_on_intr(|| abi::end(self.file.as_fd()))
             .map_err(|e| Error::Call("end the trace", e.into()))
@@ -225,7 +227,7 @@ impl Source for Trace {
 
     fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
         to.resize(to.capacity().max(1 << 16), 0);
-        // The number of attempts is limited, so that a program that changes its counts all the time
+        // Limit the number of attempts, so that a program that changes its counts all the time
         // cannot block the reader.
         for _ in 0..MAX_READ_ATTEMPTS {
             let mut raw = Read {
@@ -311,7 +313,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Copies a text, which must leave space for a NUL.
+/// Copies a text. Fails if the text and a NUL do not fit, or if the text contains a NUL.
 fn copy_text(to: &mut [u8], text: &str, what: &str) -> Result<(), Error> {
     if text.len() >= to.len() || text.contains('\0') {
         let max = to.len() - 1;
@@ -335,7 +337,7 @@ fn raw_create() -> Create {
     Create {
         size: size_of::<Create>() as u32,
         // If the filter is invalid, the kernel stores the number of the invalid step in `position`.
-        // Otherwise the kernel does not change `position`.
+        // If the filter is valid, the kernel leaves `position` unchanged.
         position: u32::MAX,
         ..Zero::ZERO
     }

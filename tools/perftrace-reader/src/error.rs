@@ -16,11 +16,11 @@ pub enum Error {
     NoTrace(String),
     /// A trace of this name already exists.
     Exists(String),
-    /// The maximum number of traces exists.
+    /// No further trace can be created, because the maximum number of traces exists.
     TooManyTraces,
-    /// The call is possible only while no traces exist.
+    /// The call is not allowed while traces exist.
     TracesExist,
-    /// Another file reads the trace.
+    /// Another open file of the device already reads the trace.
     Busy,
     /// The caller lacks the permission with this name.
     Denied(&'static str),
@@ -30,7 +30,7 @@ pub enum Error {
     Invalid(String),
     /// A system call has failed for another reason.
     Call(&'static str, io::Error),
-    /// The kernel's answer is invalid.
+    /// The kernel returned invalid data.
     Corrupt(String),
     /// The output could not be written.
     Write(io::Error),

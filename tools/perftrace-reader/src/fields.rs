@@ -54,7 +54,7 @@ pub struct Field {
 
 /// Parses the text that describes a marker's fields. Returns `None` if the text is invalid.
 pub fn parse(text: &str) -> Option<Vec<Field>> {
-    if !engine::filter::check_fields(text.as_bytes()) {
+    if !protocols::filter::check_fields(text.as_bytes()) {
         return None;
     }
     let words = text.split(' ').filter(|_| !text.is_empty());
@@ -87,8 +87,8 @@ pub enum Value<'a> {
 }
 
 impl fmt::Display for Value<'_> {
-    /// Formats the value for people. Control characters are escaped, so that a terminal does not
-    /// interpret them.
+    /// Formats the value as text. Escapes control characters, so that a terminal does not interpret
+    /// them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsigned(n) => write!(f, "{n}"),

@@ -17,10 +17,10 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `abi.rs` | the ioctls of `linux/perftrace.h`, with the engine's structures; unsafe |
+//! | `abi.rs` | the ioctls of `linux/perftrace.h`, with the structures of `trace_rules`; unsafe |
 //! | `device.rs` | the device: lists traces and markers, creates and opens traces |
 //! | `source.rs` | the trait of a trace that can be read |
-//! | `records.rs` | parses the records of a buffer, whose bytes are not trusted |
+//! | `records.rs` | parses the records of a buffer, without trust in their bytes |
 //! | `fields.rs` | fields of markers, and their values |
 //! | `metadata.rs` | cache of processes and markers |
 //! | `reader.rs` | reads all buffers of a trace in rounds |
@@ -43,13 +43,16 @@ mod syscalls;
 
 pub use clock::Clock;
 pub use device::{Device, Trace, TraceConfig, DEVICE};
-pub use engine::trace::flag::{ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED, UNSTABLE, WAIT};
-pub use engine::trace::map::{READ_BYTES, WORDS};
-pub use engine::trace::{
-    BYTES_MAX, BYTES_MIN, CLOCK_MONOTONIC, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, KEY_KERNEL,
-    KEY_SHARED, LOST, NAME_MAX, NR_MARKERS, NR_TRACES, PAD, RECORD_MAX, WAKE,
-};
 pub use error::Error;
 pub use metadata::{Marker, Process};
+pub use protocols::trace_buffer::{LOST, PAD, RECORD_MAX};
 pub use reader::{Reader, Totals};
 pub use source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};
+pub use trace_rules::abi::flag::{
+    ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED, UNSTABLE, WAIT,
+};
+pub use trace_rules::abi::map::{READ_BYTES, WORDS};
+pub use trace_rules::abi::{
+    BYTES_MAX, BYTES_MIN, CLOCK_MONOTONIC, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, KEY_KERNEL,
+    KEY_SHARED, NAME_MAX, NR_MARKERS, NR_TRACES, WAKE,
+};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A cache of processes and markers, so that the reader requests each process and marker from the
-//! kernel only once.
+//! A cache of processes and markers, so that the reader requests each process and each marker from
+//! the kernel once.
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -11,10 +11,10 @@ use crate::error::Error;
 use crate::fields::{self, Field, Value};
 use crate::source::{ProcessInfo, Source};
 use crate::syscalls;
-use engine::trace::KEY_KERNEL;
+use trace_rules::abi::KEY_KERNEL;
 
-/// Maximum number of classes, which are distinct names with fields. Events of further classes are
-/// not read.
+/// Maximum number of classes (distinct pairs of marker name and fields). The reader drops events of
+/// further classes.
 const MAX_CLASSES: usize = 1 << 16;
 
 /// A class of events. Markers with the same name and fields are one class.
@@ -26,13 +26,14 @@ pub struct Marker {
     pub name: String,
     /// The fields, in the order of their values in a record.
     pub fields: Vec<Field>,
-    /// The events of this class are system calls. Outputs add the name of the call (`syscalls.rs`).
+    /// True if the events of this class are system calls. Outputs add the name of the system call
+    /// to such events (`syscalls.rs`).
     pub is_syscall: bool,
 }
 
 impl Marker {
-    /// Returns the names and values of the fields in the payload of an event of this class. The
-    /// name of a system call follows its fields, if the call is known.
+    /// Returns the names and values of the fields in the payload of an event of this class. For a
+    /// known system call, its name follows the fields.
     pub fn values<'a>(
         &'a self,
         payload: &'a [u8],
@@ -46,7 +47,7 @@ impl Marker {
     }
 
     /// Returns the name of the system call in the payload of an event of this class; `None` if the
-    /// event is not a system call, or not a known one.
+    /// event is not a system call or the system call is unknown.
     pub fn syscall_name(&self, payload: &[u8]) -> Option<&'static str> {
         if !self.is_syscall {
             return None;
@@ -133,7 +134,7 @@ impl Metadata {
         key: u64,
         number: u16,
     ) -> Result<Option<ProcessAndMarker>, Error> {
-        // Most events are of the same process and marker as the previous event.
+        // Most events have the process and the marker of the previous event.
         if let Some((last, found)) = &self.last {
             if *last == (key, number) {
                 return Ok(Some(found.clone()));
@@ -146,7 +147,7 @@ impl Metadata {
         let marker = match cached.markers.get(&number) {
             Some(marker) => Rc::clone(marker),
             None => {
-                // A marker that does not exist may be registered later, so failures are not cached.
+                // Do not cache failures: a marker that does not exist may be registered later.
                 let found = source.describe(key, number.into())?;
                 let Some(marker) = found.and_then(|d| self.class(d.name, d.fields)) else {
                     return Ok(None);
@@ -167,7 +168,7 @@ impl Metadata {
         if let Some(marker) = self.classes.get(&key) {
             return Some(Rc::clone(marker));
         }
-        // Without this limit, the programs of all users could add classes without end.
+        // Limit the number of classes: the programs of any user can add classes.
         if next >= MAX_CLASSES {
             return None;
         }

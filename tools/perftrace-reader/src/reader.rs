@@ -11,15 +11,17 @@ use crate::metadata::Metadata;
 use crate::output::{Event, Loss, Output, Packet};
 use crate::records::{Item, Layout, Record, Records};
 use crate::source::{BufferId, Chunk, Info, Source};
-use engine::trace::flag::FLIGHT;
-use engine::trace::KEY_SHARED;
+use trace_rules::abi::flag::FLIGHT;
+use trace_rules::abi::KEY_SHARED;
 
-/// Number of rounds without events after which the reader checks whether a process still exists.
+/// Number of rounds without events of a process after which the reader checks that the process
+/// still exists.
 const IDLE_ROUNDS: u64 = 64;
 /// Maximum number of milliseconds by which the time of a record may be later than the time at which
-/// it was read. The clocks of different CPUs differ by less than this maximum.
+/// the record was read. The clocks of different CPUs differ by less than this maximum.
 const MAX_AHEAD_MS: u64 = 1000;
-/// Number of milliseconds after the clock was read within which a record is usually committed.
+/// Number of milliseconds within which a writer usually commits a record, after it has read the
+/// clock for the record.
 const MAX_LATE_MS: u64 = 10;
 
 /// Totals over all events that were read.
@@ -29,13 +31,13 @@ pub struct Totals {
     pub events: u64,
     /// Number of bytes of records.
     pub bytes: u64,
-    /// Number of lost events for which a buffer had no room, as far as the buffers have reported
-    /// them.
+    /// Number of events that were lost for lack of room in a buffer, as far as the buffers have
+    /// reported the losses.
     pub lost: u64,
     /// Number of bytes that are not part of a valid record.
     pub cut: u64,
-    /// Number of events with an impossible time, which is before the time of the previous event or
-    /// in the future.
+    /// Number of events with an impossible time: a time before that of the previous event, or a
+    /// time in the future.
     pub bad_times: u64,
 }
 
@@ -131,8 +133,8 @@ impl Reader {
         self.totals.events += packet.events.len() as u64;
         self.totals.cut += packet.cut;
         let is_empty = packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0;
-        // The latest losses have no `LOST` record yet, so the count of losses may have grown
-        // although no bytes were read.
+        // The count of losses may have grown even if no bytes were read, because no `LOST` record
+        // reports the latest losses yet.
         if is_empty && packet.lost == lost {
             return Ok(());
         }
@@ -191,8 +193,8 @@ impl Reader {
                         None => packet.cut += record.bytes as u64,
                     }
                 }
-                // The count in a `LOST` record only grows. The count cannot be higher than the
-                // buffer's count, which was read later.
+                // The counts in the `LOST` records of a buffer increase, and do not exceed the
+                // count of the buffer, which was read later. Limit the count of a hostile writer.
                 Item::Lost { time, total } => {
                     let total = total.min(lost);
                     if total > stream.reported_lost {
@@ -211,7 +213,8 @@ impl Reader {
         Ok(packet)
     }
 
-    /// Returns the event of a record, if its marker exists and can have written this payload.
+    /// Returns the event of a record. Returns `None` if the marker does not exist, or if its fields
+    /// do not match the payload.
     fn resolve_event<'a>(
         &mut self,
         source: &impl Source,
@@ -237,8 +240,8 @@ impl Reader {
     }
 
     /// Corrects the time of a record. Readers of the output rely on times that do not decrease
-    /// along a buffer. A time that is more than [`MAX_AHEAD_MS`] later than the time of reading is
-    /// replaced by the time of reading.
+    /// along a buffer. If a time is more than [`MAX_AHEAD_MS`] later than the time of reading, the
+    /// time of reading replaces it.
     fn correct_time(&mut self, stream: &mut Stream, chunk: &Chunk, time: u64) -> u64 {
         let latest = chunk
             .ticks

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Parses the records of a buffer. The program that wrote them may be hostile, so the parser trusts
-//! no byte of them. An invalid record ends the parsing, and the remaining bytes are counted as cut.
+//! Parses the records of a buffer. The program that wrote the records may be hostile, so the parser
+//! trusts no byte of a record. An invalid record ends the parsing; the remaining bytes are counted
+//! as cut.
 
-use engine::trace::{LOST, PAD, RECORD_MAX};
+use protocols::trace_buffer::{LOST, PAD, RECORD_MAX};
 
-/// Number of bytes before the fields of a record, without the key.
+/// Number of bytes before the fields of a record, without the key of shared buffers.
 const HEADER_BYTES: usize = 16;
 /// Number of bytes of a `LOST` record.
 const LOST_BYTES: usize = HEADER_BYTES + 8;
@@ -37,7 +38,7 @@ pub struct Record<'a> {
     pub bytes: usize,
 }
 
-/// A record that is not a pad.
+/// A record that is not a padding record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An event.
@@ -105,7 +106,7 @@ impl<'a> Records<'a> {
 
     fn parse_next(&self) -> Parsed<'a> {
         let rest = self.rest;
-        // Every record, and every pad, has these 8 bytes.
+        // Every record, also a padding record, begins with these 8 bytes.
         let (Some(marker), Some(words), Some(thread)) =
             (u16_at(rest, 0), u16_at(rest, 2), u32_at(rest, 4))
         else {
@@ -115,8 +116,8 @@ impl<'a> Records<'a> {
         if bytes == 0 {
             return Parsed::Corrupt;
         }
-        // No record is longer than RECORD_MAX, and the pad at the end of a buffer is shorter than a
-        // record.
+        // No record is longer than RECORD_MAX. The padding record at the end of a buffer is shorter
+        // than a record that did not fit there.
         if bytes > RECORD_MAX {
             return Parsed::Corrupt;
         }
@@ -214,7 +215,7 @@ mod tests {
     #[test]
     fn r3_7_records_are_read_and_pads_left_out() {
         let mut bytes = record(3, 3, 100, &[5]);
-        // The buffer ends with a pad of which only 8 bytes were written.
+        // The buffer ends with a padding record of which only 8 bytes were written.
         bytes.extend(&record(PAD, 2, 0xdead, &[])[..]);
         bytes.extend(&record(PAD, 1, 0, &[])[..8]);
         bytes.extend(record(LOST, 3, 110, &[9]));

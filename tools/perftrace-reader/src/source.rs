@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The trait [`Source`] of a trace that can be read. The trait is implemented by a trace in the
-//! kernel and, in tests, a fake trace.
+//! The trait [`Source`] of a trace that can be read. A trace in the kernel implements the trait
+//! and, in tests, a fake trace.
 
 use crate::error::Error;
 
@@ -14,7 +14,7 @@ pub struct Info {
     pub flags: u32,
     /// Size of a buffer's records in bytes.
     pub bytes: u32,
-    /// Number of CPU numbers, which is the highest CPU number plus one.
+    /// Highest CPU number plus one.
     pub nr_cpus: u32,
     /// [`crate::CLOCK_TSC`] or [`crate::CLOCK_MONOTONIC`], the clock of the trace.
     pub clock: u32,
@@ -30,20 +30,20 @@ pub struct Info {
     pub began: u64,
     /// Number of processes that have buffers in the trace.
     pub nr_processes: u64,
-    /// Number of bytes of all of the trace's buffers, and of the data that is kept about processes
-    /// that have ended.
+    /// Number of bytes of all buffers of the trace, and of the data about processes that have
+    /// ended.
     pub memory: u64,
-    /// Number of lost events, for which a buffer had no room.
+    /// Number of events that were lost for lack of room in a buffer.
     pub lost: u64,
-    /// Number of bytes that were discarded because a buffer's counts were invalid.
+    /// Number of bytes that were discarded because the counts of a buffer were invalid.
     pub cut: u64,
     /// Number of processes that had ended and were dropped before their events were read.
     pub dropped: u64,
     /// Number of buffers, markers, processes and children that could not be added for lack of
     /// memory or because of a limit.
     pub no_memory: u64,
-    /// Number of processes that were dropped because the trace's creator may not trace them any
-    /// more.
+    /// Number of processes that were dropped because the creator of the trace lost the permission
+    /// to trace them.
     pub denied: u64,
     /// The name of the trace.
     pub name: String,
@@ -61,7 +61,7 @@ impl Info {
 /// Identifies a buffer by its process and its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId {
-    /// The process's key, or a key that is not that of a process, such as [`crate::KEY_SHARED`].
+    /// The key of the process, or a key that belongs to no process, such as [`crate::KEY_SHARED`].
     pub key: u64,
     /// The CPU of the buffer.
     pub cpu: u32,
@@ -79,8 +79,8 @@ pub struct Chunk {
     pub buffer: BufferId,
     /// The buffer's count of lost events.
     pub lost: u64,
-    /// Number of bytes that were written before the bytes that were read. In flight recorders, the
-    /// bytes that were read are included.
+    /// Number of bytes that were written to the buffer before the bytes that were read. In flight
+    /// recorders the number includes the bytes that were read.
     pub position: u64,
     /// The time at which the buffer was read, in ticks.
     pub ticks: u64,
@@ -101,7 +101,7 @@ pub struct ProcessInfo {
     pub comm: String,
 }
 
-/// The meaning of a marker's number in a process's records.
+/// The meaning of the number of a marker in the records of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkerInfo {
     /// The key of the process that registered the marker.
@@ -121,8 +121,8 @@ pub trait Source {
     /// Returns the state of the trace.
     fn info(&self) -> Result<Info, Error>;
 
-    /// Reads the new bytes of the next buffer after `after`, and replaces the contents of `to` with
-    /// them. Returns `None` if no other buffer has new bytes.
+    /// Reads the new bytes of the next buffer after `after`. Replaces the contents of `to` with
+    /// these bytes. Returns `None` if no other buffer has new bytes.
     fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error>;
 
     /// Returns the process with this key, or `None` if the process does not exist.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-# Makes syscalls.txt from the kernel's tables of system calls:
+# Makes syscalls.txt from the tables of system calls in the kernel source:
 #   awk -f syscalls.awk syscall_64.tbl syscall_32.tbl
-# In the former, a call of the ABI "common" is a call of x86_64 and of x32.
+# In syscall_64.tbl, a call of the ABI "common" is a call of x86_64 and of x32.
 function add(abi) {
 	name[abi, $1] = $3
 	if ($1 + 0 > max[abi]) max[abi] = $1 + 0

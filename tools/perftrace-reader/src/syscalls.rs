@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The names of system calls. The kernel's marker `kernel:sys_enter` has the number of a call and
-//! its ABI. Outputs show the name of the call as one more field.
+//! The names of system calls. The marker `kernel:sys_enter` of the kernel has the number and the
+//! ABI of a system call. Outputs show the name of the system call as an additional field.
 
 use std::sync::OnceLock;
 
-/// The name and the fields of the marker.
+/// The name and the fields of the marker for system calls.
 pub const MARKER: (&str, &str) = ("kernel:sys_enter", "number:s64 abi:str");
-/// The field that outputs add.
+/// The name of the field that outputs add.
 pub const FIELD: &str = "name";
 
-/// The tables, made by `syscalls.awk` from the kernel's tables. A line `abi: NAME` begins the table
-/// of an ABI, a word `N:` says that the next word is the name of call N.
+/// The tables of system calls, which `syscalls.awk` makes from the tables in the kernel source. A
+/// line `abi: NAME` begins the table of an ABI. A word `N:` means that the next word is the name of
+/// call N.
 const TABLES: &str = include_str!("syscalls.txt");
 
-/// The bit of x32 calls (`__X32_SYSCALL_BIT`), which is not part of the index.
+/// The bit in the numbers of x32 calls (`__X32_SYSCALL_BIT`). The index in the table does not
+/// include this bit.
 const X32_BIT: i64 = 1 << 30;
 
 /// The table of an ABI: its name, and the names of its calls by number.
@@ -77,7 +79,7 @@ mod tests {
             ("i386", 439, Some("faccessat2")),
             ("x32", X32_BIT, Some("read")),
             ("x32", X32_BIT + 39, Some("getpid")),
-            // The call 13 of x86_64 is not one of x32, which has its own.
+            // Call 13 of x86_64 does not exist in x32, which has another number for it.
             ("x86_64", 13, Some("rt_sigaction")),
             ("x32", X32_BIT + 13, None),
             ("x32", X32_BIT + 512, Some("rt_sigaction")),

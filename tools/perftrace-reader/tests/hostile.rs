@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Feeds arbitrary bytes to the reader. The reader must not panic, every loop must end, and invalid
-//! bytes must be counted as cut.
+//! Passes arbitrary bytes to the reader. The reader must not panic, must end every loop, and must
+//! count invalid bytes as cut.
 
 mod fake;
 
@@ -12,7 +12,8 @@ use perftrace_reader::records::{Item, Layout, Records};
 use perftrace_reader::{Clock, Reader, Source, PAD};
 use proptest::prelude::*;
 
-/// Parses all records. Returns the bytes of records without pads, and the bytes that were cut.
+/// Parses all records. Returns the number of bytes of records without padding records, and the
+/// number of bytes that were cut.
 fn parse_all(bytes: &[u8], layout: Layout) -> (usize, usize) {
     let mut records = Records::new(bytes, layout);
     let mut valid_bytes = 0;
@@ -55,7 +56,7 @@ const LAYOUTS: [Layout; 4] = [
     },
 ];
 
-/// An output that checks the guarantees on which all outputs rely.
+/// An output that checks the guarantees of the reader on which all outputs rely.
 #[derive(Default)]
 struct CheckedOutput {
     last: std::collections::HashMap<(u64, u32), (u64, u64)>,
@@ -119,7 +120,7 @@ fn source(flight: bool) -> Fake {
         .marker(17, 3, "a:wrong", "a:u9")
 }
 
-/// Generates valid records, lost reports and pads.
+/// Generates valid events, `LOST` records and padding records.
 fn valid_records() -> impl Strategy<Value = Vec<u8>> {
     let payload = proptest::collection::vec(any::<u8>(), 0..60);
     let record = (0..6_u16, 0..3_u8, any::<u16>(), payload);
@@ -138,7 +139,7 @@ fn valid_records() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Returns the offsets at which records and pads end, with 0 as the first one.
+/// Returns 0 and the offsets at which records and padding records end.
 fn record_ends(bytes: &[u8]) -> Vec<usize> {
     let mut offsets = vec![0];
     while let Some(words) = bytes
@@ -150,8 +151,8 @@ fn record_ends(bytes: &[u8]) -> Vec<usize> {
     offsets
 }
 
-/// Reads the bytes as three buffers of two rounds. Returns the bytes that were cut and the number
-/// of events.
+/// Reads the bytes as three buffers of two rounds. Returns the number of bytes that were cut and
+/// the number of events.
 fn read_rounds(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
     let mut fake = source(flight);
     fake.add_round(&[(key, 3, bytes, lost), (key, 4, bytes, lost / 2)]);
@@ -225,7 +226,7 @@ proptest! {
         let ends = record_ends(&bytes).into_iter().filter(|end| *end <= len);
         let valid_len = ends.max().unwrap_or(0);
         prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[0]).1, len - valid_len);
-        // In a flight recorder the incomplete record is the oldest record, whose other bytes were
+        // In a flight recorder the incomplete record is the oldest record; its other bytes were
         // overwritten.
         if len % 8 == 0 {
             prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[2]).1, 0);
@@ -242,8 +243,8 @@ proptest! {
     }
 }
 
-/// Checks that no change of a byte does harm: changes each byte to each value, in a buffer with all
-/// kinds of records.
+/// Changes each byte to each value, in a buffer with all kinds of records, and checks that no
+/// change does harm.
 #[test]
 fn r3_7_any_changed_byte_does_no_harm() {
     let bytes = RecordBytes::default()

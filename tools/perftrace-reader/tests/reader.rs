@@ -20,7 +20,7 @@ fn two_processes() -> Fake {
         .marker(18, 0, "other:event", "x:x16")
 }
 
-/// The path of a test's output, which is removed at the end.
+/// The path of the output of a test. The output is removed when the value is dropped.
 struct TempPath(PathBuf);
 
 impl TempPath {
@@ -72,7 +72,7 @@ fn r3_11_lines_of_several_buffers_are_in_order() {
     );
 }
 
-/// Returns a trace with a call 20 of each ABI, and one with a number that is not a call.
+/// Returns a trace with system call 20 of each ABI, and with a number that is not a system call.
 fn system_calls() -> Fake {
     let mut fake = Fake::new().marker(KEY_KERNEL, 1, "kernel:sys_enter", "number:s64 abi:str");
     let event = |bytes: RecordBytes, number: i64, abi: &[u8]| {
@@ -99,7 +99,7 @@ fn r3_11_text_system_calls_have_the_name_in_their_abi() {
         [
             "number=20 abi=\"x86_64\" name=\"writev\"",
             "number=20 abi=\"i386\" name=\"getpid\"",
-            // writev() of x32 has another number.
+            // writev() has another number in x32.
             "number=1073741844 abi=\"x32\"",
             "number=-1 abi=\"i386\"",
         ]
@@ -203,7 +203,7 @@ fn r3_8_processes_that_are_gone_are_forgotten() {
     for _ in 0..200 {
         reader.read_round(&fake, &mut ctf).expect("it is read");
     }
-    // The events that the process has lost are reported by a packet.
+    // A packet reports the events that the process has lost.
     let after = ctf.bytes();
     assert!(after > before, "{before} {after}");
     ctf.finish().expect("it is written");
@@ -266,7 +266,7 @@ fn r3_11_perfettos_json_is_whole_at_any_time() {
         reader.read_round(&fake, &mut output).expect("it is read");
         let all = json(&json_path.0);
         let events = all["traceEvents"].as_array().expect("events");
-        // The first item is the process's name.
+        // The first item is the name of the process.
         assert_eq!(events.len(), usize::from(n) + 2);
         let last = &events[usize::from(n) + 1];
         assert_eq!(last["args"]["n"], n);

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ABI between a traced process and the kernel. This file follows
+//! The ABI between a traced process and the kernel: the structures of
 //! `include/uapi/linux/perftrace.h`, which documents each field.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use engine::trace::map;
+use trace_rules::abi::map;
 
-pub(crate) use engine::trace::call::{ATTACH, NOTIFY, REGISTER, UNREGISTER, WAIT_ROOM};
-pub use engine::trace::flag::{FILTERED, FLIGHT, SHARED, WAIT};
-pub(crate) use engine::trace::{
-    Attach, Marker, Markers, Notify, Room, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, HEAD_WORDS, NAME_MAX,
-    NO_NUMBER, NR_MARKERS, NR_TRACES, RECORDS, RECORD_MAX, THREAD_SHARED, VERSION, WAKE,
+pub(crate) use protocols::trace_buffer::{HEAD_WORDS, RECORDS, RECORD_MAX};
+pub use protocols::trace_buffer::{LOST, PAD};
+pub(crate) use trace_rules::abi::call::{ATTACH, NOTIFY, REGISTER, UNREGISTER, WAIT_ROOM};
+pub use trace_rules::abi::flag::{FILTERED, FLIGHT, SHARED, WAIT};
+pub(crate) use trace_rules::abi::{
+    Attach, Marker, Markers, Notify, Room, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, NAME_MAX, NO_NUMBER,
+    NR_MARKERS, NR_TRACES, THREAD_SHARED, VERSION, WAKE,
 };
-pub use engine::trace::{LOST, PAD};
 
-// The following constants are the offsets of the mapped parts in the device file, and the size of
-// the first mapping, as `usize`.
+// The offsets of the mapped parts in the device file, and the size of the first mapping, in bytes.
 pub(crate) const CONTROL: usize = 0;
 pub(crate) const WORDS: usize = map::WORDS as usize;
 pub(crate) const FILTERS: usize = map::FILTERS as usize;
@@ -27,8 +27,8 @@ pub(crate) const BUFFERS: usize = map::BUFFERS as usize;
 /// and the key of shared buffers.
 pub(crate) const PAYLOAD_MAX: usize = RECORD_MAX - HEAD_WORDS * 8 - 8;
 
-/// `struct perftrace_slot`: the state of a trace that its processes read. Only the kernel writes to
-/// the structure.
+/// `struct perftrace_slot`: the state of a trace, which traced processes read. Only the kernel
+/// writes to the structure.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -42,8 +42,8 @@ impl Slot {
     /// Returns the number of milliseconds for which a thread waits for room in a trace with
     /// [`WAIT`]. 0 means ten seconds, and `u32::MAX` means no limit.
     pub(crate) fn wait_ms(&self) -> u32 {
-        // Relaxed: the kernel stores wait_ms before the generation, which the caller has read with
-        // Acquire.
+        // Relaxed: the kernel stores wait_ms before it stores the generation, and the caller has
+        // read the generation with Acquire.
         self.wait_ms.load(core::sync::atomic::Ordering::Relaxed)
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slow path's update of a buffer. Words are written into free space of the buffer, then one
-//! store publishes them. If the state from which the update was computed has changed, the words are
-//! not published. The update runs in a restartable sequence, or in a thread that owns the buffer.
+//! The update of a buffer by the slow path of an event. The update writes words into free space of
+//! the buffer, and then publishes them with one store. If the state from which the update was
+//! computed has changed, the update does not publish the words. The update runs in a restartable
+//! sequence (rseq(2)), or in a thread that owns the buffer.
 #![expect(unsafe_code, reason = "a restartable sequence, records")]
 
 use core::arch::asm;
@@ -23,8 +24,9 @@ use crate::abi::{Buffer, Slot};
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Update<'a> {
-    /// The preconditions: the slot of the trace has this generation, the thread runs on `cpu`
-    /// (checked in a restartable sequence only), and `buffer` has this `head` and this `lost`.
+    /// The preconditions of the update: `slot` has the generation `generation`, the thread runs on
+    /// `cpu` (checked only in a restartable sequence), and `buffer` has the counts `head` and
+    /// `lost`.
     pub(crate) slot: &'a Slot,
     pub(crate) buffer: &'a Buffer,
     pub(crate) head: u64,
@@ -36,8 +38,8 @@ pub(crate) struct Update<'a> {
     pub(crate) first_words: u64,
     pub(crate) second: *const u64,
     pub(crate) second_words: u64,
-    /// If not 0, `reserve` is lowered to `value` before any word is written. Flight recorders use
-    /// this field.
+    /// If not 0, the update lowers `reserve` of the buffer to `value` before it writes any word.
+    /// Flight recorders, whose records are written backwards, use this field.
     pub(crate) backwards: u64,
     /// The value that is stored last, and the word to which it is stored.
     pub(crate) value: u64,
@@ -48,15 +50,16 @@ pub(crate) struct Update<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Exclusion {
     /// A restartable sequence gives the thread exclusive access until the thread is interrupted.
-    /// The value is the offset of the thread's `struct rseq` from the thread pointer.
+    /// The field is the offset of the thread's `struct rseq` from the thread pointer.
     Rseq(u64),
-    /// The thread owns the buffer until it releases the buffer. The thread id is in `owner`.
+    /// The thread owns the buffer until it releases the buffer. The word `owner` of the buffer
+    /// holds the id of the thread.
     Owner,
 }
 
 impl Update<'_> {
-    /// Carries out the update. Returns false, without publishing the words, if a precondition does
-    /// not hold or the sequence was interrupted.
+    /// Carries out the update. If a precondition does not hold or the restartable sequence was
+    /// interrupted, publishes nothing and returns false.
     pub(crate) fn commit(&self, exclusion: Exclusion) -> bool {
         match exclusion {
             Exclusion::Rseq(rseq) => self.commit_rseq(rseq),
@@ -180,8 +183,8 @@ impl Update<'_> {
         if self.backwards != 0 && (self.value as i64) < buffer.reserve.load(Relaxed) as i64 {
             buffer.reserve.store(self.value, Relaxed);
             // The kernel copies records and then reads `reserve`. If the kernel has copied a byte
-            // of this record, it must see the lowered value. x86 keeps stores in order; this fence
-            // prevents the compiler from reordering the stores.
+            // of this record, it must see the lowered `reserve`. x86 keeps stores in order; this
+            // fence prevents the compiler from reordering them.
             compiler_fence(Ordering::SeqCst);
         }
         // SAFETY: By the invariant of `Update` there is space for both lists of words at `dst`. The

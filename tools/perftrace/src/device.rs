@@ -2,7 +2,8 @@
 
 //! System calls of the library: open, ioctls and mappings of `/dev/perftrace`, and the clock.
 //!
-//! On the path of an event only async-signal-safe functions are called, and errno is preserved.
+//! An event may be recorded in a signal handler. On the path of an event the library therefore
+//! calls only async-signal-safe functions, and preserves errno.
 #![expect(unsafe_code, reason = "system calls, RDTSC")]
 
 use core::arch::asm;
@@ -17,14 +18,14 @@ use crate::abi::{self, Attach, Marker, Markers, Notify, CLOCK_TSC};
 use crate::simulate;
 use crate::{state, thread};
 
-/// The file descriptor of `/dev/perftrace`. Programs close descriptors that they did not open, and
-/// the number may then belong to another file. The library therefore also checks the inode and
+/// The file descriptor of `/dev/perftrace`. A program may close descriptors that it did not open,
+/// and the number may then belong to another file. The library therefore also checks the inode and
 /// device numbers of the file.
 static FD: AtomicI32 = AtomicI32::new(-1);
 static INODE: AtomicU64 = AtomicU64::new(0);
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 
-/// Lowest number for the descriptor, above the numbers that programs use.
+/// Lowest number for the descriptor: most programs use lower numbers.
 const MIN_FD: c_int = 900;
 
 /// An errno value.
@@ -37,8 +38,9 @@ pub(crate) struct Mappings {
     pub(crate) buffers: *mut u8,
 }
 
-/// Opens `/dev/perftrace` and attaches this process, or joins an attachment of another copy of this
-/// library. Returns the mappings, or the errno of the call that failed.
+/// Opens `/dev/perftrace` and attaches this process. If another copy of this library in the process
+/// has attached already, uses the mappings of that copy. Returns the mappings, or the errno of the
+/// system call that failed.
 pub(crate) fn attach(shared: bool) -> Result<Mappings, Errno> {
     #[cfg(feature = "simulate")]
     if let Some(result) = simulate::attach(None) {
@@ -62,7 +64,7 @@ pub(crate) fn attach(shared: bool) -> Result<Mappings, Errno> {
         size: size_of::<Attach>() as u32,
         flags: if shared { abi::SHARED } else { 0 },
         thread: thread::tls_offset(),
-        ..engine::trace::Zero::ZERO
+        ..trace_rules::abi::Zero::ZERO
     };
     let result = ioctl(fd, abi::ATTACH, &raw mut attach).and_then(|()| {
         match (attach.control, attach.buffers) {
@@ -88,12 +90,12 @@ pub(crate) fn attach(shared: bool) -> Result<Mappings, Errno> {
 }
 
 const DEVICE_PATH: &[u8] = b"/dev/perftrace\0";
-/// The wake file, which is mapped in place of the device while `/dev/perftrace` does not exist.
-/// `pfc trace arm`, which root runs, writes the file.
+/// The wake file, which the library maps in place of the device while `/dev/perftrace` does not
+/// exist. Root writes the file with `pfc trace arm`.
 const WAKE_PATH: &[u8] = b"/run/perftrace/wake\0";
 
-/// Maps the wake file, whose words change when `/dev/perftrace` appears. The mapping is never
-/// removed. If the mapping fails, the process stays untraced even if the device appears.
+/// Maps the wake file, whose words change when `/dev/perftrace` appears, for the lifetime of the
+/// process. If the mapping fails, the process stays untraced even after the device appears.
 pub(crate) fn map_wake_file() -> Result<*mut u8, Errno> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     // SAFETY: The path is a C string. The file descriptor is new, and no other code uses it. All
@@ -102,7 +104,7 @@ pub(crate) fn map_wake_file() -> Result<*mut u8, Errno> {
         let fd = to_result(libc::open(WAKE_PATH.as_ptr().cast(), flags))?;
         let mut stat: libc::stat = zeroed();
         let mapped = to_result(libc::fstat(fd, &raw mut stat)).and_then(|_| {
-            // The wake file is accepted only if no user but root can write or truncate it.
+            // Accept the wake file only if root alone can write or truncate it.
             let is_roots = stat.st_uid == 0 && stat.st_mode & 0o022 == 0;
             let is_whole = stat.st_mode & libc::S_IFMT == libc::S_IFREG
                 && stat.st_size >= abi::READ_BYTES as i64;
@@ -133,8 +135,8 @@ pub(crate) fn getpid() -> u32 {
     unsafe { libc::syscall(libc::SYS_getpid) as u32 }
 }
 
-/// Returns whether the caller shares its memory with its parent, as after vfork(). Returns false if
-/// the kernel does not tell.
+/// Returns true if the caller shares its memory with its parent, as after vfork(). Returns false if
+/// the kernel does not answer the question.
 pub(crate) fn shares_memory() -> bool {
     const KCMP_VM: c_int = 1;
     // SAFETY: getpid() and getppid() take no arguments. kcmp() only compares two processes.
@@ -203,7 +205,7 @@ pub(crate) fn register(markers: &mut [Marker]) -> Result<(), Errno> {
     ioctl_markers(abi::REGISTER, markers)
 }
 
-/// Unregisters markers, which are identified by their numbers only.
+/// Unregisters markers. The kernel identifies the markers by their numbers.
 pub(crate) fn unregister(markers: &mut [Marker]) {
     #[cfg(feature = "simulate")]
     if simulate::unregister(markers) {
@@ -225,8 +227,8 @@ fn ioctl_markers(number: u32, markers: &mut [Marker]) -> Result<(), Errno> {
 }
 
 /// Wakes the reader of a buffer that is half full or has lost an event. Returns false if the kernel
-/// has no such buffer: the trace has ended, or there was no memory. Other errors are ignored,
-/// because the reader also reads periodically.
+/// has no such buffer, because the trace has ended or the buffer could not be allocated. Ignores
+/// other errors, because the reader also reads periodically.
 pub(crate) fn notify(slot: u32, cpu: u32) -> bool {
     let mut has_buffer = true;
     preserve_errno(|| {
@@ -243,16 +245,16 @@ pub(crate) fn notify(slot: u32, cpu: u32) -> bool {
 
 /// The result of waiting for room in a buffer.
 pub(crate) enum WaitResult {
-    /// The buffer may have room, so the caller should try again.
+    /// The buffer may have room, so the caller should try to write again.
     Retry,
-    /// The buffer will have no room.
+    /// The buffer will not get room, so the event is lost.
     NoRoom,
     /// The result is unknown, because the system call failed.
     Unknown,
 }
 
-/// Wakes the reader of a buffer, and waits until the reader has read beyond `tail` or the maximum
-/// wait is over.
+/// Wakes the reader of a buffer, and waits until the reader has read records beyond `tail`, or
+/// until the maximum waiting time is over.
 pub(crate) fn wait_for_room(slot: u32, cpu: u32, tail: u64) -> WaitResult {
     let mut result = WaitResult::Unknown;
     preserve_errno(|| {
@@ -280,8 +282,8 @@ fn fd() -> Result<c_int, Errno> {
     }
 }
 
-/// Closes the file descriptor of a copy of this library that has no markers left and may be
-/// unmapped. The mappings stay, and the next attach uses the mappings again.
+/// Closes the file descriptor. Called when no markers are left, because this copy of the library
+/// may then be unmapped. The mappings stay, and the next attach uses them again.
 pub(crate) fn close() {
     if let Ok(fd) = fd() {
         FD.store(-1, Relaxed);
@@ -327,7 +329,7 @@ fn preserve_errno(f: impl FnOnce()) {
     unsafe { *libc::__errno_location() = saved };
 }
 
-/// The time when a wait ends, which is set at the first check.
+/// The time when a wait ends. The first check sets this time.
 pub(crate) struct Deadline(Option<u64>);
 
 impl Deadline {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Converts the macros' values to a record's fields, and writes the record.
+//! Converts the values that the macros pass to the fields of a record, and writes the record.
 #![expect(unsafe_code, reason = "texts of C programs, the short way")]
 
 use core::mem::MaybeUninit;
@@ -93,7 +93,7 @@ pub mod c {
         }
     }
 
-    /// Writes an event with any number of fields, none of which is a text.
+    /// Writes an event with any number of fields that are not texts.
     ///
     /// # Safety
     ///
@@ -109,8 +109,8 @@ pub mod c {
         }
     }
 
-    /// Writes an event with texts. A text is truncated if the record would become too large with
-    /// the whole text and the smallest possible fields after it.
+    /// Writes an event with texts. Truncates a text so that the record has room for at least the
+    /// shortest possible fields after the text.
     ///
     /// # Safety
     ///
@@ -132,8 +132,8 @@ pub mod c {
             (rest, shape) = (tail, shape >> 4);
         }
         let fields = payload.padded_words();
-        // The fast path reads only the parts of a site that `with_size` copies. The header of the
-        // copy has the size of this record.
+        // Pass a copy of the site to the fast path, with the size of this record in its header. The
+        // copy has only the parts of a site that the fast path reads.
         let words = ((fields.len() + HEAD_WORDS) as u32) << 16;
         let sized_site = site.with_size(words);
         // SAFETY: The caller guarantees that the site and its word are live. `sized_site` has the
@@ -150,7 +150,7 @@ pub mod c {
     }
 }
 
-// The slow functions are not inlined, so that their callers need no stack frame.
+// The following functions are not inlined, so that their callers need no stack frame.
 
 /// Writes an event without fields by the slow path.
 ///
@@ -164,7 +164,7 @@ unsafe extern "C" fn write_0_cold(site: *const Site) {
     slow_path::write(unsafe { &*site }, &[]);
 }
 
-/// Writes an event with one word of fields that the first attempt could not write.
+/// Writes an event with one word of fields, after the first attempt on the fast path has failed.
 ///
 /// # Safety
 ///
@@ -236,8 +236,8 @@ fn min_size(shape: u64) -> usize {
 
 const PAYLOAD_WORDS: usize = PAYLOAD_MAX / 8;
 
-/// Memory in which the fields of a record are collected. The first `bytes` bytes of `words` are
-/// initialised, and `bytes` is at most [`PAYLOAD_MAX`].
+/// Memory that collects the fields of a record. The first `bytes` bytes of `words` are initialised,
+/// and `bytes` is at most [`PAYLOAD_MAX`].
 struct Payload {
     words: [MaybeUninit<u64>; PAYLOAD_WORDS],
     bytes: usize,
@@ -257,7 +257,7 @@ impl Payload {
         PAYLOAD_MAX.saturating_sub(self.bytes)
     }
 
-    /// Appends bytes, as many as there is room for.
+    /// Appends bytes. Drops the bytes for which there is no room.
     ///
     /// # Safety
     ///
@@ -283,8 +283,8 @@ impl Payload {
         unsafe { self.append((&raw const bits).cast(), bytes) };
     }
 
-    /// Appends a text, up to its NUL or its length, and a NUL. `after` is the number of bytes that
-    /// the fields after the text need at least. A null pointer is written as "(null)".
+    /// Appends a text, up to its NUL or its length, and a NUL. `after` is the minimum number of
+    /// bytes that the fields after the text need. A null pointer becomes the text "(null)".
     ///
     /// # Safety
     ///
@@ -307,7 +307,7 @@ impl Payload {
         self.append_number(0, 1);
     }
 
-    /// Returns the fields as words, after filling the last word with zeroes.
+    /// Fills the last word with zeroes, and returns the fields as words.
     fn padded_words(&mut self) -> &[u64] {
         let words = self.bytes.div_ceil(8).min(PAYLOAD_WORDS);
         self.append_number(0, (words * 8).saturating_sub(self.bytes));

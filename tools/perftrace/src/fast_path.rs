@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fast path of an event. The fast path is taken if only one trace records the event, the trace
-//! has no filter, the buffer is not shared with other processes, and the buffer has room. Records
-//! are written forwards or, in flight recorders, backwards. All other events take the slow path
-//! (`slow_path.rs`).
+//! The fast path of an event. An event takes the fast path if exactly one trace records the event,
+//! the trace has no filter, the buffer is not shared with other processes, and the buffer has room.
+//! Records are written forwards or, in flight recorders, backwards. All other events take the slow
+//! path (`slow_path.rs`).
 //!
 //! ```text
 //! thread                                  kernel: a trace ends, the next one begins in its slot
@@ -12,17 +12,18 @@
 //! C: generation again, in the sequence    F: generation odd;  G: sets marker words
 //! ```
 //!
-//! In the table above, a thread that reads a word of G at B and the generation of F at A writes
-//! into the buffers of F, or sees at C that the generation has changed. x86 keeps the order of
-//! loads and the order of stores; nothing else orders the loads and stores of this path. A pairs
-//! with E and F, B with D and G, C with E and F. Whether the generation is even is not checked: no
-//! word has the bit between D and G, so a thread that reads the same even number at A and C has
-//! seen no such word at B.
+//! If a thread reads at B a word that the kernel stored at G, and at A the generation that the
+//! kernel stored at F, the thread writes into the buffers of the new trace, or sees at C that the
+//! generation has changed. Only x86 orders the loads and stores of this path: it keeps the order of
+//! loads and the order of stores. A pairs with E and F, B with D and G, C with E and F. The thread
+//! need not check that the generation is odd: between D and G no marker word has the bit of the
+//! trace, so a thread that reads the same even generation at A and C has read at B a word without
+//! the bit.
 //!
-//! The sequence ends with the store of `head`. If the thread is preempted, migrated or interrupted
-//! by a signal before that, the kernel clears `rseq_cs` and lets the thread start again at the top.
-//! After the sequence the thread clears `rseq_cs` itself, because this code may be unmapped before
-//! the kernel reads `rseq_cs` again.
+//! The restartable sequence ends with the store of `head`. If the thread is preempted, migrated or
+//! interrupted by a signal before this store, the kernel clears `rseq_cs` and lets the thread start
+//! again at the top. After the sequence the thread clears `rseq_cs` itself: the code to which
+//! `rseq_cs` points may be unmapped before the kernel reads `rseq_cs` again.
 #![expect(unsafe_code, reason = "a restartable sequence")]
 
 use core::arch::asm;
@@ -31,12 +32,12 @@ use crate::abi::{FILTERED, FLIGHT, SHARED};
 use crate::site::Site;
 use crate::state::CURRENT;
 
-/// The flags of a trace that select the path. `PERFTRACE_WAIT` is not one of these flags, because
-/// it matters only if there is no room.
+/// The flags of a trace that select between fast path and slow path. `PERFTRACE_WAIT` is not one of
+/// these flags, because it matters only if the buffer has no room.
 const PATH_FLAGS: u32 = FLIGHT | SHARED | FILTERED;
 
-/// Emits the restartable sequence. `$mode` checks the trace's flags. `$end` computes the next
-/// `head` in r9 and checks it against the limit. `$fields` stores the fields. Instructions that run
+/// Emits the restartable sequence. `$mode` checks the flags of the trace. `$end` computes the next
+/// `head` in r9 and compares it with the limit. `$fields` stores the fields. Instructions that run
 /// only after a failure or an interruption are in another section.
 ///
 /// | register | contents |
@@ -126,7 +127,7 @@ macro_rules! fast_path {
     }};
 }
 
-/// Writes forwards: the record is written if the next `head` is not above `limit`.
+/// Writes a record forwards if the next `head` is not above `limit`.
 macro_rules! forwards {
     ($site:expr, $first:expr, $second:expr, $end:literal, [$($fields:literal),*]) => {
         fast_path!(
@@ -210,13 +211,14 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
     )
 }
 
-/// Writes backwards: the record is written if the next `head` is not below `limit`, after `reserve`
-/// has been lowered to it. If an interrupted attempt has already lowered `reserve` that far, the
-/// record takes the slow path.
+/// Writes a record backwards if the next `head` is not below `limit`. Before it writes the record,
+/// the macro lowers `reserve` to the next `head`. If an interrupted attempt has already lowered
+/// `reserve` to the next `head` or further, the record takes the slow path.
 ///
-/// The values are compared as signed, and each `head` of a flight recorder is below 0. A limit of 0
-/// therefore sends every record to the slow path, as it does in buffers that are written forwards.
-/// A thread that has lost an event may store the limit 0 late, in the buffer of the next trace.
+/// The comparison is signed, and each `head` of a flight recorder is below 0. A limit of 0
+/// therefore sends every record to the slow path, as in buffers that are written forwards. A flight
+/// recorder can have a limit of 0: a thread that has lost an event may store the limit late, in the
+/// buffer of the next trace.
 macro_rules! backwards {
     ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
         fast_path!(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Evaluates a trace's filter by the engine's evaluator, on the page of the filter that the kernel
-//! has mapped.
+//! Evaluates the filter of a trace, in the page of the filter that the kernel has mapped, with the
+//! evaluator of `protocols`.
 #![expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
@@ -11,14 +11,15 @@
 use core::ffi::CStr;
 use core::slice;
 
-use engine::filter::{Event, Filter};
-use engine::sync::Word;
+use protocols::filter::{Event, Filter};
+use protocols::sync::Word;
 
 use crate::site::Site;
 
 /// Returns true if the filter accepts the event. The kernel has checked the filter, and the
-/// evaluator accepts any bytes. If the page changes during the evaluation, the result is arbitrary,
-/// but the trace's generation changes as well.
+/// evaluator tolerates any bytes. If the page changes during the evaluation, the result is
+/// arbitrary. The generation of the trace then changes as well, so the caller does not commit the
+/// record.
 pub(crate) fn accepts(
     filter: &[Word],
     site: &Site,

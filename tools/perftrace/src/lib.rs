@@ -12,9 +12,9 @@
 //! expressions are not evaluated. Traces are created with `pfc trace`.
 //!
 //! The library does not panic and does not use the program's allocator. Events may be recorded in
-//! signal handlers. An event makes a system call only if it is the first event of a thread, wakes
-//! the reader of a buffer that is half full or has lost an event, waits for room or for a free
-//! buffer, or attaches to a device that has just appeared.
+//! signal handlers. An event makes a system call in four cases: it is the first event of a thread,
+//! it wakes the reader of a buffer that is half full or has lost an event, it waits for room or for
+//! a free buffer, or it attaches the process to a device that has just appeared.
 //!
 //! Environment variables:
 //!
@@ -24,19 +24,19 @@
 //! | `PERFTRACE_SHARED=1` | the program also takes part in traces with shared buffers |
 //! | `PERFTRACE_DEBUG=1` | prints on standard error why tracing is off |
 //!
-//! The crate is `no_std`, because the C library is built from it. Documentation/tracing.md
-//! describes the design.
+//! The crate is `no_std`, because the C library `libperftrace` is built from it.
+//! Documentation/tracing.md describes the design.
 //! | file | contents |
 //! |---|---|
 //! | `abi.rs` | structures and constants shared with the kernel |
 //! | `rseq.rs` | descriptor and abort handler of a restartable sequence |
-//! | `site.rs` | a marker's static data in a program, field values; unsafe |
+//! | `site.rs` | the static data of a marker in a program, field values; unsafe |
 //! | `fast_path.rs` | the fast path of an event; unsafe |
 //! | `slow_path.rs` | the slow path of an event |
 //! | `event.rs` | converts values to fields; unsafe |
-//! | `commit.rs` | the slow path's update of a buffer; unsafe |
+//! | `commit.rs` | the update of a buffer by the slow path; unsafe |
 //! | `filter.rs` | evaluates a trace's filter; unsafe |
-//! | `registry.rs` | registered programs and libraries, attaching, fork(); unsafe |
+//! | `registry.rs` | list of programs and libraries with markers, attaching, fork(); unsafe |
 //! | `state.rs` | the mappings of this process; unsafe |
 //! | `thread.rs` | per-thread state; unsafe |
 //! | `wiped_page.rs` | the lock of the registry, in a page that no child inherits; unsafe |
@@ -87,7 +87,7 @@ pub use site::{shape, value, Site, Value};
 /// perftrace::event!(app, answer, status: u16 = 200, took: f64 = 0.25, from: str = "here");
 /// ```
 ///
-/// A value that is not of the field's type does not compile:
+/// A value of another type than that of the field does not compile:
 ///
 /// ```compile_fail
 /// perftrace::event!(app, answer, status: u16 = "200");
@@ -139,7 +139,7 @@ macro_rules! event {
     }};
 }
 
-/// Maps a field type to the code that [`shape`] expects.
+/// Expands to the code of a field type that [`shape`] expects.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! kind {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registry of the programs and libraries of this process that have markers, from their
-//! constructors to their destructors. A child of fork() inherits it. If its parent is traced, the
-//! kernel makes the child a process of its own when it reaches its first marker. If its parent waits
-//! for a device, the child waits as well, and attaches itself. This does not need the handlers of
-//! pthread_atfork(), which do not run in each child (`wiped_page.rs`).
+//! The registry of modules: the programs and libraries of this process that have markers.
+//! Constructors add modules to the registry, and destructors remove them. A child of fork()
+//! inherits the registry. If the parent is traced, the kernel makes the child a traced process of
+//! its own when the child reaches its first marker. If the parent waits for a device, the child
+//! waits as well, and attaches itself. Neither case needs the handlers of pthread_atfork(), which
+//! do not run in every child (`wiped_page.rs`).
 #![expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
@@ -44,7 +45,8 @@ pub struct Module {
     pub(crate) first: *const Site,
     pub(crate) last: *const Site,
     pub(crate) off: *const AtomicU32,
-    /// The number of the module's objects whose constructors have run. Only the C macro uses it.
+    /// The number of the module's objects whose constructors have run. Only the C macro uses this
+    /// field.
     pub(crate) users: u32,
     pub(crate) reserved: u32,
 }
@@ -69,8 +71,8 @@ struct Registry {
     modules: *mut Module,
     /// The state of this process's attachment to the device.
     attach_state: AttachState,
-    /// True if `PERFTRACE_SHARED=1` is in the environment and the process has restartable
-    /// sequences.
+    /// True if the process may use shared buffers: `PERFTRACE_SHARED=1` is in the environment, and
+    /// the process has restartable sequences.
     shared: bool,
     /// True if `PERFTRACE_DEBUG=1` is in the environment.
     debug: bool,
@@ -78,7 +80,7 @@ struct Registry {
     has_fork_handlers: bool,
     /// A word of the wake file (`device::map_wake_file()`), or null if the file is not mapped.
     wake: *const AtomicU32,
-    /// The value of the word `wake` on which this process has acted last.
+    /// The last value of the word `wake` on which this process has acted.
     last_wake_value: u32,
     #[cfg(feature = "simulate")]
     mappings: (*mut u8, *mut u8),
@@ -87,13 +89,14 @@ struct Registry {
 /// The state of this process's attachment to the device.
 #[derive(Clone, Copy, PartialEq)]
 enum AttachState {
-    /// Attaching was not tried yet, or the last module was unregistered.
+    /// The process has not tried to attach yet, or has unregistered its last module.
     New,
     /// The process is traced.
     Attached,
-    /// The device does not exist. The words of the wake file change when the device appears.
+    /// The device does not exist. The process will attach when the words of the wake file announce
+    /// the device.
     Waiting,
-    /// The process is not traced.
+    /// The process is not traced, and will not attach.
     Off,
 }
 
@@ -120,14 +123,15 @@ static REGISTRY: LockedRegistry = LockedRegistry(UnsafeCell::new(Registry {
     mappings: (null_mut(), null_mut()),
 }));
 
-/// Calls `f` with the registry, with its lock held. Without memory for the lock the program is
-/// not traced, and `f` is not called.
+/// Calls `f` with the registry while the lock of the registry is held. If there is no memory for
+/// the lock, does not call `f`; the program is then not traced.
 fn with_registry(f: impl FnOnce(&mut Registry)) {
     let Some(page) = wiped_page::page() else {
         return;
     };
     page.lock();
-    // SAFETY: The lock is held, as the invariant of `LockedRegistry` requires. No `f` takes it again.
+    // SAFETY: The lock is held, as the invariant of `LockedRegistry` requires. No `f` takes the
+    // lock again.
     f(unsafe { &mut *REGISTRY.0.get() });
     page.unlock();
 }
@@ -150,7 +154,7 @@ pub unsafe extern "C" fn register(module: *mut Module) {
         registry.modules = module;
         match registry.attach_state {
             AttachState::New => registry.init(),
-            // The device may have appeared since the last attempt.
+            // The device may have appeared since the last attempt to attach.
             AttachState::Waiting => return registry.reattach(),
             AttachState::Attached if state::is_released() => return registry.reattach(),
             _ => {}
@@ -178,7 +182,7 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
                 registry.unregister(old);
             }
             if registry.modules.is_null() && registry.attach_state == AttachState::Attached {
-                // The next module that is registered attaches to the device again.
+                // The registration of the next module attaches to the device again.
                 device::close();
                 registry.attach_state = AttachState::New;
             }
@@ -186,8 +190,8 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
     });
 }
 
-/// Attaches because the word of a marker shows that the device has appeared. `value` is the value
-/// of that word. The function is called on the path of an event, so possibly in a signal handler.
+/// Attaches after the word of a marker has shown that the device has appeared. `value` is the value
+/// of the word. Called on the path of an event, and therefore possibly in a signal handler.
 #[cold]
 pub(crate) fn attach_on_wake(value: u32) {
     device::without_cancellation(|| {
@@ -198,18 +202,20 @@ pub(crate) fn attach_on_wake(value: u32) {
         let registry = unsafe { &mut *REGISTRY.0.get() };
         let is_waiting = match registry.attach_state {
             AttachState::Waiting => true,
-            // A new process may have been created while its parent registered its markers.
+            // This process may be a child that was created while its parent registered the markers.
             AttachState::Attached => state::is_released() || page.is_new_child(),
             AttachState::New | AttachState::Off => false,
         };
         // Act once on each value of the word, and not in a child that shares this memory.
         if is_waiting && registry.last_wake_value != value && page.is_owned_by_caller() {
             if page.is_new_child() {
-                // The words are those of the parent's thread: no handler has cleared them.
+                // The thread-local words still have the values of the parent's thread: no fork
+                // handler has cleared them.
                 thread::clear();
             }
             registry.reattach();
-            // Stored last, so that a child that is created meanwhile acts on this value as well.
+            // Store the value last, so that a child that is created meanwhile acts on this value as
+            // well.
             registry.last_wake_value = value;
         }
         page.unlock();
@@ -241,8 +247,9 @@ impl Registry {
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return self.log_off(c"the program has more privileges than its user");
         }
-        // A process without restartable sequences does not use shared buffers. Such a process would
-        // lock a buffer by `owner`, which the sequences of other processes do not check.
+        // A process without restartable sequences does not use shared buffers. A process without
+        // restartable sequences would lock a buffer by `owner`, which the sequences of other
+        // processes do not check.
         self.shared = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
         self.attach();
         if self.attach_state != AttachState::Off && !self.has_fork_handlers {
@@ -258,8 +265,8 @@ impl Registry {
         }
     }
 
-    /// Attaches this process. `attach_state` changes at the end only. If another thread creates a
-    /// child by a system call meanwhile, the child has the former state, and attaches itself.
+    /// Attaches this process. `attach_state` changes at the end. If another thread creates a child
+    /// by a system call before the end, the child has the previous state, and attaches itself.
     fn attach(&mut self) {
         if let Some(page) = wiped_page::page() {
             page.set_owner();
@@ -277,15 +284,15 @@ impl Registry {
         }
     }
 
-    /// Prepares for a device that appears later: maps the wake file, whose words announce it.
-    /// Returns false if that fails.
+    /// Prepares for a device that appears later: maps the wake file, whose words announce the
+    /// device. Returns false if the mapping fails.
     fn wait_for_device(&mut self) -> bool {
         if self.wake.is_null() {
             match device::map_wake_file() {
-                // All words of the file have the same value, so the first word is used.
+                // Use the first word, because all words of the file have the same value.
                 Ok(at) => self.wake = at.wrapping_add(abi::WORDS).cast::<AtomicU32>(),
                 Err(Errno(error)) => {
-                    // The missing device was reported already.
+                    // Do not report a missing wake file: the missing device was reported already.
                     if error != libc::ENOENT {
                         self.log_error(c"/run/perftrace/wake", error);
                     }
@@ -297,10 +304,12 @@ impl Registry {
         true
     }
 
-    /// Attaches from the beginning, with all markers, because the device has appeared or may have.
+    /// Attaches again, and registers all markers again, because the device has appeared or may have
+    /// appeared.
     ///
-    /// Sites keep the words of the wake file until they get others. If a thread creates a child by a
-    /// system call meanwhile, these words announce the device to the child, which attaches itself.
+    /// Each site keeps its word of the wake file until it gets a word of the device. If a thread
+    /// creates a child by a system call before that, the word of the wake file announces the device
+    /// to the child, which attaches itself.
     fn reattach(&mut self) {
         let known = |site: &&Site| matches!(site.state.load(Relaxed), REGISTERED | WAITING);
         self.for_each_module(|module| {
@@ -328,7 +337,8 @@ impl Registry {
         let version = state::control().map(|control| control.version.load(Relaxed));
         self.attach_state = match version {
             Some(VERSION) => AttachState::Attached,
-            // The mappings were another copy's, and the kernel has taken them back meanwhile.
+            // Another copy of the library made the mappings, and the kernel has replaced them
+            // meanwhile.
             Some(0) if self.wait_for_device() => AttachState::Waiting,
             Some(0) | None => AttachState::Off,
             Some(_) => {
@@ -343,8 +353,8 @@ impl Registry {
         }
     }
 
-    /// Registers all markers of a module. Each site is registered once, and sites that the kernel
-    /// refuses stay disabled.
+    /// Registers all markers of a module. Skips sites that are registered already. Sites that the
+    /// kernel refuses stay disabled.
     fn register(&self, module: &Module) {
         let is_unregistered = |site: &&Site| site.state.load(Relaxed) == UNREGISTERED;
         match self.attach_state {
@@ -387,14 +397,14 @@ impl Registry {
         }
     }
 
-    /// Sends the registration of markers to the kernel. If the program has closed the descriptor,
-    /// the device is opened again.
+    /// Sends the registration of markers to the kernel. Opens the device again if the program has
+    /// closed the descriptor.
     fn register_markers(&self, markers: &mut [Marker]) -> Result<(), Errno> {
         match device::register(markers) {
             Err(Errno(libc::EBADF)) => {
                 let mappings = device::attach(self.shared)?;
-                // If the kernel did not know this process, it has created a new process entry with
-                // other mappings, which this process does not use.
+                // If the kernel no longer had an entry for this process, the open has created a new
+                // entry with other mappings, which this process does not use.
                 match state::control()
                     .is_some_and(|at| ptr::from_ref(at).cast() == mappings.control)
                 {
@@ -417,7 +427,7 @@ impl Registry {
         if self.attach_state == AttachState::Off {
             return;
         }
-        // Without registered markers no memory is allocated.
+        // If no marker is registered, the count is 0 and no memory is allocated.
         let _ = with_marker_memory(count, |markers| {
             for (site, marker) in module
                 .sites()
@@ -429,14 +439,14 @@ impl Registry {
             }
             device::unregister(markers);
         });
-        // Threads must no longer use the old words, whether or not the call succeeded.
+        // Even if the call failed, threads must no longer use the old words.
         for site in module.sites() {
             site.switch_off(module.off, UNREGISTERED);
         }
     }
 
-    /// Attaches a child of fork() to a simulated kernel. The real kernel attaches the child without
-    /// the library.
+    /// Attaches a child of fork() to a simulated kernel. The real kernel attaches a child without
+    /// help from the library.
     #[cfg(feature = "simulate")]
     fn attach_child(&mut self) {
         if self.attach_state != AttachState::Attached {
@@ -504,8 +514,8 @@ fn env_starts_with(name: &CStr, first_char: u8) -> bool {
     }
 }
 
-/// Calls `f` with memory for `count` markers. The memory is mapped for the duration of the call,
-/// because the program's allocator may not be usable in a child of fork() or in a signal handler.
+/// Maps memory for `count` markers for the duration of the call, and calls `f` with the memory. The
+/// allocator of the program may not be usable in a child of fork() or in a signal handler.
 fn with_marker_memory(count: usize, f: impl FnOnce(&mut [Marker])) -> Result<(), Errno> {
     if count == 0 {
         return Ok(());
@@ -558,8 +568,8 @@ unsafe fn init_marker(marker: &mut Marker, text: *const c_char) {
         .for_each(|(to, from)| *to = *from);
 }
 
-/// Takes the lock before fork() copies the memory, so that the child gets a registry that no thread
-/// is changing.
+/// Takes the lock before fork() copies the memory, so that no thread is changing the registry that
+/// the child gets.
 extern "C" fn fork_prepare() {
     if let Some(page) = wiped_page::page() {
         page.lock();
@@ -572,7 +582,8 @@ extern "C" fn fork_parent() {
     }
 }
 
-/// Prepares the child of fork(). Its lock is free, because the page was wiped.
+/// Prepares the child of fork(). The lock is free in the child, because the kernel has wiped the
+/// page of the lock.
 extern "C" fn fork_child() {
     thread::clear();
     if let Some(page) = wiped_page::page() {

@@ -21,8 +21,9 @@ macro_rules! rseq_descriptor {
     };
 }
 
-/// Emits label 5, the abort handler. The kernel checks the four bytes before it for glibc's
-/// signature, which is the operand of a `ud1` instruction.
+/// Emits label 5, the abort handler. Before it jumps to the handler, the kernel checks that the
+/// four bytes in front of the handler are glibc's signature. The signature is the operand of a
+/// `ud1` instruction.
 macro_rules! rseq_abort_handler {
     () => {
         concat!(".byte 0x0f, 0xb9, 0x3d\n", ".long 0x53053053\n", "5:")

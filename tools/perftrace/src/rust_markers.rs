@@ -10,7 +10,7 @@ use core::ptr::{null, null_mut};
 use crate::registry::{register, unregister, Module};
 use crate::site::{Site, OFF};
 
-/// The registry's entry for the program's own Rust markers.
+/// The entry of the registry for the Rust markers of this program or library.
 ///
 /// # Invariants
 ///

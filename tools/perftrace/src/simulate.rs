@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A simulated kernel for tests: a file with the layout of the mappings of `/dev/perftrace`. A test
-//! changes the file as the kernel would change its memory. The other files of the library are used
-//! as they are shipped.
+//! changes the file in the way in which the kernel changes its memory. Tests use the other files of
+//! the library as they are shipped.
 //!
-//! The registered markers are stored after the buffers in the file. A process with
+//! The table of registered markers follows the buffers in the file. A process with
 //! `PERFTRACE_SIMULATE=DIRECTORY` in its environment creates the file in that directory, with the
-//! process id as its name. The process starts trace 0, which records all markers and has the flags
-//! of `PERFTRACE_SIMULATE_FLAGS`. With `PERFTRACE_SIMULATE_READ`, the simulated reader reads all
-//! records as soon as the library wakes the reader.
+//! process id as the file name. The process starts trace 0, which records all markers and has the
+//! flags of `PERFTRACE_SIMULATE_FLAGS`. With `PERFTRACE_SIMULATE_READ`, the simulated reader reads
+//! all records as soon as the library wakes the reader.
 #![expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
@@ -38,8 +38,7 @@ const MAX_MARKERS: usize = 256;
 /// The table of registered markers, which follows the buffers in the file.
 #[repr(C)]
 struct MarkerTable {
-    /// The traces that record markers which are registered from now on, with one bit for each
-    /// trace.
+    /// The traces that will record newly registered markers, with one bit for each trace.
     wanted: AtomicU32,
     nr: AtomicU32,
     notified: AtomicU64,
@@ -112,7 +111,7 @@ pub struct Record {
     pub thread: u32,
     /// The time of the record in ticks.
     pub time: u64,
-    /// The words after the header: the key, if the buffer is shared, and the fields.
+    /// The words after the header: the key of the process, if the buffer is shared, and the fields.
     pub payload: Vec<u64>,
 }
 
@@ -143,8 +142,8 @@ fn create_memfd() -> io::Result<File> {
 /// Simulates opening the device and attaching. `replace` has the mappings to replace. Returns
 /// `None` if no simulation was set up.
 pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>> {
-    // The last attach of this copy of the library is still valid, but all of its markers were
-    // unregistered since.
+    // This copy of the library is still attached: it has unregistered all of its markers, but has
+    // not detached.
     if let (None, Some(kernel)) = (replace, attached()) {
         let [control, buffers] = kernel.mapped.each_ref().map(|at| at.load(Relaxed));
         return Some(Ok(Mappings { control, buffers }));
@@ -175,7 +174,8 @@ pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>
         }
         let parent = attached().filter(|_| replace.is_some() && config.shared);
         if let Some(parent) = parent {
-            // The child has the marker words and slots of its parent, but a different key and id.
+            // The child gets the marker words and slots of its parent, but a key and an id of its
+            // own.
             // SAFETY: Both files are mapped, and both mappings are longer than the copied bytes.
             unsafe { ptr::copy_nonoverlapping(parent.base, kernel.base, abi::READ_BYTES) };
             kernel.control().key.store(process::id().into(), Relaxed);
@@ -248,7 +248,7 @@ pub(crate) fn notify() -> bool {
 }
 
 impl Kernel {
-    /// Opens the file as a simulated kernel. Returns also true if another copy of the library in
+    /// Opens the file as a simulated kernel. Also returns true if another copy of the library in
     /// this process has created the simulated kernel, or false if the kernel is new.
     fn open_or_create(file: File, config: Config) -> io::Result<(Self, bool)> {
         if file.metadata()?.len() == config.file_size() as u64 {
@@ -300,8 +300,8 @@ impl Kernel {
         Self::map(file, Config::default())
     }
 
-    /// Maps the file as a traced process maps the device. The new mappings replace the mappings
-    /// `replace`, if any. With `keep_buffers`, the mapping of the buffers is kept.
+    /// Maps the file in the way in which a traced process maps the device. The new mappings replace
+    /// the mappings `replace`, if any. With `keep_buffers`, the old mapping of the buffers stays.
     fn map_process(&self, replace: Option<&Mappings>, keep_buffers: bool) -> io::Result<Mappings> {
         let none = ptr::null_mut();
         let fd = self.file.as_raw_fd();
@@ -443,8 +443,8 @@ impl Kernel {
         self.buffer(trace, cpu).lost.load(Relaxed)
     }
 
-    /// Stores a limit of 0, as a late thread does that has lost an event of the previous trace in
-    /// the slot.
+    /// Stores a limit of 0 in a buffer. A thread that has lost an event of the previous trace in
+    /// the slot may do so late.
     pub fn store_late_limit(&self, trace: u32, cpu: u32) {
         self.buffer(trace, cpu).limit.store(0, Relaxed);
     }
@@ -454,8 +454,8 @@ impl Kernel {
         0..self.config.nr_cpus
     }
 
-    /// Reads and removes the new records of a buffer. Pads are left out of the result. The function
-    /// panics at an invalid record.
+    /// Reads and removes the new records of a buffer. The result has no padding records. Panics at
+    /// an invalid record.
     pub fn read(&self, trace: u32, cpu: u32) -> Vec<Record> {
         let buffer = self.buffer(trace, cpu);
         let mut tail = buffer.tail.load(Relaxed);
@@ -468,8 +468,8 @@ impl Kernel {
             records.extend(record.filter(|record| record.marker != PAD));
             tail += words * 8;
         }
-        // Release: pairs with the writer's load, after which the writer overwrites the records that
-        // were read.
+        // Release: pairs with the writer's load of `tail`. After this load the writer may overwrite
+        // the records that were read.
         buffer.tail.store(tail, Release);
         records
     }
@@ -491,14 +491,15 @@ impl Kernel {
         let buffer = self.buffer(trace, cpu);
         let mask = self.mask(trace);
         let head = buffer.head.load(Acquire);
-        // The whole buffer is copied before `reserve` is read, which determines the valid part of
-        // the copy.
+        // Copy the whole buffer before reading `reserve`: the value of `reserve` determines the
+        // valid part of the copy.
         let copy: Vec<u64> = (0..=mask / 8)
             .map(|n| self.load_word(buffer, n * 8))
             .collect();
         fence(Ordering::Acquire);
-        // The positions in a flight recorder count downwards from 2^64. `reserved` bytes were
-        // written or are being written, and the first `overwritten` of these bytes are lost.
+        // Positions in a flight recorder count downwards from 2^64. `reserved` is the number of
+        // bytes that were written or are being written; the first `overwritten` of these bytes are
+        // lost.
         let reserved = buffer.reserve.load(Relaxed).wrapping_neg();
         let overwritten = reserved.saturating_sub(mask + 1);
         let word = |at: u64| copy[((at & mask) / 8) as usize];

@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 
-use engine::filter::FIELD_NAME_MAX;
+use protocols::filter::FIELD_NAME_MAX;
 
 use crate::abi::{FIELDS_MAX, HEAD_WORDS, NAME_MAX};
 
@@ -18,16 +18,16 @@ pub const MAX_NR_FIELDS: usize = 16;
 /// Maximum number of words of fields that all have a fixed size.
 const FIXED_WORDS: usize = MAX_NR_FIELDS;
 
-/// The word of markers that no trace can record, which is always 0.
+/// The word of all markers that no trace can record. This word is always 0.
 pub(crate) static OFF: AtomicU32 = AtomicU32::new(0);
 
 /// The site of a marker, `struct perftrace_site` of `perftrace/perftrace.h`.
 ///
 /// # Invariants
 ///
-/// `word` points to a word that is never freed, or as long as the program or library that contains
-/// the site. `text` is a name and its NUL, then the fields with a blank before each field, and a
-/// NUL.
+/// `word` points to a word that is never freed, or that lives as long as the program or library
+/// that contains the site. `text` is a name and its NUL, then the fields with a blank before each
+/// field, and a NUL.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Site {
@@ -52,7 +52,7 @@ pub(crate) const UNREGISTERED: u32 = 0;
 pub(crate) const REGISTERED: u32 = 1;
 /// `Site::state`: the kernel has refused the marker.
 pub(crate) const REFUSED: u32 = 2;
-/// `Site::state`: the device does not exist, and the site's word is in the wake file.
+/// `Site::state`: the device does not exist, and `word` points into the wake file.
 pub(crate) const WAITING: u32 = 3;
 
 impl Site {
@@ -79,9 +79,9 @@ impl Site {
     /// Returns the traces that record the events of the marker, with one bit for each trace.
     #[inline(always)]
     pub(crate) fn enabled_traces(&self) -> u32 {
-        // Acquire: pairs with the kernel's stores to words, which come after the store of the
-        // trace's generation. On x86, Acquire is a plain load. SAFETY: By the invariant of `Site`,
-        // `word` points to a live word.
+        // Acquire: pairs with the kernel's stores to marker words, which come after the store of
+        // the trace's generation. On x86, Acquire is a plain load. SAFETY: By the invariant of
+        // `Site`, `word` points to a live word.
         unsafe { (*self.word.load(Relaxed)).load(Acquire) }
     }
 
@@ -96,14 +96,15 @@ impl Site {
         self.word.store(word.cast_mut(), Release);
     }
 
-    /// Sets the word of the site to a word of the wake file, which changes when the device appears.
+    /// Makes the site use a word of the wake file, which changes when the device appears.
     pub(crate) fn set_waiting(&self, word: *const AtomicU32) {
         self.state.store(WAITING, Relaxed);
         // INVARIANT: `word` lies in a mapping that is never removed.
         self.word.store(word.cast_mut(), Release);
     }
 
-    /// Disables the site: the word `off` is always 0, so no trace can record the marker.
+    /// Disables the site: makes it use the word `off`, which is always 0, so that no trace can
+    /// record the marker.
     pub(crate) fn switch_off(&self, off: *const AtomicU32, state: u32) {
         // INVARIANT: `off` lies in the program or library that contains the site, or in this
         // library.
@@ -112,8 +113,8 @@ impl Site {
     }
 }
 
-/// Checks the names in a marker's text by the kernel's rules (`engine::filter`) while the program
-/// is compiled.
+/// Checks the names in the text of a marker at compile time, by the rules of the kernel
+/// (`protocols::filter`).
 const fn check_text(text: &[u8]) {
     let mut end = 0;
     while text[end] != 0 {
@@ -190,7 +191,8 @@ const fn fixed_header(shape: u64) -> u32 {
 }
 
 /// Encodes the types of the fields, four bits for each field, the first field in the lowest bits.
-/// The codes are 1 to 4 for 1 to 8 bytes, and [`STR`]. A code of 0 follows the last field.
+/// The codes are 1, 2, 3 and 4 for fields of 1, 2, 4 and 8 bytes, and [`STR`] for texts. A code of
+/// 0 follows the last field.
 pub const fn shape<const N: usize>(kinds: [u64; N]) -> u64 {
     assert!(N <= MAX_NR_FIELDS, "a marker has at most 16 fields");
     let (mut shape, mut n) = (0, 0);
@@ -236,8 +238,8 @@ pub struct Value<'a> {
     text: PhantomData<&'a str>,
 }
 
-/// Functions that convert values to fields. The functions have the names of the types in a marker's
-/// text.
+/// Functions that convert values to fields. Each function has the name of the field type that it
+/// converts to.
 #[allow(missing_docs, reason = "the names are those of the field types")]
 pub mod value {
     use super::{PhantomData, Value};
@@ -292,7 +294,7 @@ pub mod value {
 pub(crate) fn pack<const N: usize>(shape: u64, values: &[Value<'_>; N]) -> [u64; FIXED_WORDS] {
     let mut packed = [0u64; FIXED_WORDS];
     let (mut at, mut n) = (0u32, 0);
-    // If `shape` is a constant, the compiler unrolls the loop, and only shifts are left.
+    // If `shape` is a constant, the compiler unrolls the loop into a few shifts.
     while n < N && n < MAX_NR_FIELDS {
         let bits = kind_size((shape >> (4 * n)) & 15) * 8;
         let (word, shift) = ((at / 64) as usize % FIXED_WORDS, at % 64);

@@ -3,9 +3,10 @@
 //! The slow path of an event, which handles several traces, filters, flight recorders, shared
 //! buffers, the end of a buffer, a full buffer, and threads without restartable sequences.
 //!
-//! An update is computed from plain loads, and [`Update::commit`] carries the update out only if
-//! the loaded words have not changed. The time is read after `head`. If `head` is unchanged at the
-//! commit, no other record was committed in between, so times do not decrease along a buffer.
+//! The slow path computes an update from plain loads. [`Update::commit`] carries the update out
+//! only if the loaded words have not changed. The slow path reads the time after `head`. If `head`
+//! is unchanged at the commit, no other record was committed in between, so times do not decrease
+//! along a buffer.
 
 use core::ptr::null;
 use core::sync::atomic::AtomicU32;
@@ -20,10 +21,11 @@ use crate::site::Site;
 use crate::state::{self, Trace, CURRENT};
 use crate::thread;
 
-/// Number of passes in which a thread without restartable sequences searches for a free buffer.
+/// Maximum number of passes over all buffers in which a thread without restartable sequences
+/// searches for a free buffer.
 const MAX_PASSES: u32 = 100;
-/// Number of attempts in a shared buffer until the event is lost, and of attempts to count a loss
-/// in a restartable sequence.
+/// Maximum number of attempts to write an event into a shared buffer, after which the event is
+/// lost, and of attempts to count a loss in a restartable sequence.
 const MAX_TRIES: u32 = 1000;
 /// Number of words of a `LOST` record.
 const LOST_WORDS: u64 = 3;
@@ -34,19 +36,19 @@ enum Outcome {
     /// The caller has to try again, because the state has changed or only a record that precedes
     /// the event was written.
     Retry,
-    /// The buffer has no room until the reader has read beyond this `tail`.
+    /// The buffer is full. The buffer gets room when the reader reads records beyond this `tail`.
     Full(u64),
-    /// Other threads own all buffers. `AllOwned` occurs only without restartable sequences.
+    /// Other threads own all buffers. Occurs only without restartable sequences.
     AllOwned,
-    /// No buffer is free, and waiting might not end because this thread owns a buffer. The thread
-    /// is in a signal handler that has interrupted its own write, and handlers of other threads may
-    /// wait for that buffer. `CannotWait` is also returned if the thread has unregistered its
-    /// restartable sequence.
+    /// No buffer is free, and the thread must not wait, because it owns a buffer itself. The thread
+    /// is in a signal handler that has interrupted a write of the thread; signal handlers of other
+    /// threads may wait for the buffer of this thread, so the wait might not end. Also used if the
+    /// thread has unregistered its restartable sequence.
     CannotWait,
 }
 
-/// Writes an event with these fields into each trace that records the marker. If the marker's word
-/// announces a device, the function first attaches to the device.
+/// Writes an event with these fields into each trace that records the marker. If the word of the
+/// marker announces a device, first attaches to the device.
 #[cold]
 #[inline(never)]
 pub(crate) fn write(site: &Site, fields: &[u64]) {
@@ -66,7 +68,7 @@ pub(crate) fn write(site: &Site, fields: &[u64]) {
     if traces.is_power_of_two() {
         if let Some(trace) = state::trace(traces.trailing_zeros()) {
             let trace = &raw const *trace as *mut Trace;
-            // Relaxed: the contents of the trace were set before any marker was enabled.
+            // Relaxed: the fields of the trace were set before any marker was enabled.
             if CURRENT.load(Relaxed) != trace {
                 CURRENT.store(trace, Relaxed);
             }
@@ -103,8 +105,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
         let thread = thread::thread_id();
         if flags & FILTERED != 0 {
-            // A filter that is being changed gives an arbitrary result. The generation changes,
-            // too, so a record that the filter accepts is not committed.
+            // If the kernel is changing the filter, the result is arbitrary. The generation then
+            // changes as well, so a record that the filter accepts is not committed.
             let accepted = state::filter(number as usize).is_some_and(|filter| {
                 let thread = (thread.unwrap_or(0) >> 32) as u32;
                 let process = state::process_id();
@@ -133,8 +135,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         }
         match record.try_write() {
             (Outcome::Done, _) => return,
-            // Another process may change the counts of a shared buffer at any time, so the number
-            // of attempts is limited.
+            // Limit the number of attempts: another process may change the counts of a shared
+            // buffer at any time.
             (Outcome::Retry, cpu) if flags & SHARED != 0 && tries >= MAX_TRIES => {
                 return record.drop_event(cpu);
             }
@@ -145,8 +147,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
             (Outcome::Full(tail), cpu) if flags & WAIT != 0 && record.fits() => {
                 match device::wait_for_room(number, cpu, tail) {
                     WaitResult::Retry => {}
-                    // Without the device's file descriptor the kernel cannot wake this thread, so
-                    // the thread polls.
+                    // Without the file descriptor of the device, the kernel cannot wake this
+                    // thread, so poll.
                     WaitResult::Unknown if record.may_poll(cpu, tail, &mut deadline) => {
                         device::sleep_1ms()
                     }
@@ -165,16 +167,16 @@ impl Record<'_> {
         (self.header >> 16) & 0xffff
     }
 
-    /// Returns true if the thread may continue to poll for room, if the thread cannot wait in the
-    /// kernel. A wait that has timed out is recorded in `stalled`, so that no other event waits at
-    /// the same position before the reader has read.
+    /// Returns true if a thread that cannot wait in the kernel may continue to poll for room. When
+    /// a wait times out, records its position in `stalled`, so that no other event waits at this
+    /// position before the reader has read.
     fn may_poll(&self, cpu: u32, tail: u64, deadline: &mut device::Deadline) -> bool {
         let Some(buffer) = self.trace.buffer(cpu) else {
             return false;
         };
         let position = tail.wrapping_add(1);
-        // Relaxed: `stalled` is a hint. `stalled` contains the position at which a wait has timed
-        // out, so a stale value does not match.
+        // Relaxed: `stalled` is a hint. An old value does not match, because `stalled` holds the
+        // position at which a wait has timed out.
         if buffer.stalled.load(Relaxed) == position {
             return false;
         }
@@ -193,14 +195,15 @@ impl Record<'_> {
     }
 
     /// Makes one attempt to write the record into a buffer to which the thread has exclusive
-    /// access. Returns also the CPU to which the buffer belongs.
+    /// access. Also returns the CPU to which the buffer belongs.
     fn try_write(&self) -> (Outcome, u32) {
         match thread::rseq_offset() {
             Some(rseq) => {
                 let cpu = thread::rseq_cpu(rseq);
                 let outcome = match self.trace.buffer(cpu) {
                     Some(buffer) => self.write(buffer, cpu, Exclusion::Rseq(rseq)),
-                    // The CPU number of a thread that has unregistered its sequence is not valid.
+                    // The thread has unregistered its restartable sequence, so its CPU number is
+                    // not valid.
                     None => Outcome::CannotWait,
                 };
                 (outcome, cpu)
@@ -209,9 +212,9 @@ impl Record<'_> {
         }
     }
 
-    /// Makes an attempt without restartable sequences, in the buffer of this CPU or else in any
-    /// buffer that has no owner. This thread may already own buffers, if its signal handler
-    /// interrupted a write.
+    /// Makes an attempt without restartable sequences. Uses the buffer of this CPU or, if that
+    /// buffer has an owner, any buffer without an owner. This thread may already own buffers: its
+    /// signal handler may have interrupted a write.
     fn try_write_owned(&self) -> (Outcome, u32) {
         let thread = (self.header >> 32) as u32;
         let nr_cpus = self.trace.nr_cpus().max(1);
@@ -222,8 +225,8 @@ impl Record<'_> {
                 let Some(buffer) = self.trace.buffer(cpu) else {
                     continue;
                 };
-                // Acquire: pairs with the Release in `release()` of the previous owner, whose
-                // record is complete.
+                // Acquire: pairs with the Release in `release()` of the previous owner, after which
+                // the record of the previous owner is complete.
                 let acquired = buffer.owner.compare_exchange(0, thread, Acquire, Relaxed);
                 if acquired.is_ok() {
                     let outcome = self.write(buffer, cpu, Exclusion::Owner);
@@ -233,8 +236,8 @@ impl Record<'_> {
             }
             device::sched_yield();
         }
-        // Signal handlers of several threads may wait for each other's buffers, so a thread that
-        // owns a buffer must not wait.
+        // A thread that owns a buffer must not wait: signal handlers of two threads would otherwise
+        // wait for each other's buffers.
         let owns = |cpu| {
             let buffer = self.trace.buffer(cpu);
             // Relaxed: only this thread stores its own id.
@@ -246,10 +249,11 @@ impl Record<'_> {
         }
     }
 
-    /// Writes one record: the event, or a pad or `LOST` record that has to precede it.
+    /// Writes one record: the event, or a padding or `LOST` record that has to precede the event.
     fn write(&self, buffer: &Buffer, cpu: u32, exclusion: Exclusion) -> Outcome {
-        // The commit compares `head` and `lost` again. Acquire on `tail`: pairs with the kernel's
-        // store after it has copied records, which may be overwritten from then on.
+        // The commit compares `head` and `lost` again. Acquire on `tail`: pairs with the store by
+        // which the kernel releases records after it has copied them. Writers may overwrite the
+        // released records.
         let head = buffer.head.load(Relaxed);
         let lost = buffer.lost.load(Relaxed);
         let size = self.mask + 1;
@@ -264,8 +268,8 @@ impl Record<'_> {
             ..self.update(buffer, cpu, head, lost)
         };
         if self.flags & FLIGHT != 0 {
-            // The buffer is filled downwards, and `floor` is the lower end of the current pass over
-            // the buffer.
+            // A flight recorder is filled downwards. `floor` is the position at which the current
+            // pass reaches the beginning of the buffer.
             let floor = head.wrapping_sub(1) & !self.mask;
             let to_end = head.wrapping_sub(floor);
             if to_end < bytes {
@@ -295,8 +299,9 @@ impl Record<'_> {
         let to_end = size - (head & self.mask);
         let (bytes, lost_due) = match lost == told {
             true => (bytes, false),
-            // A `LOST` record is written only if there is also room for the event and pads. With
-            // less room, each event would need another `LOST` record.
+            // Write a `LOST` record only if there is also room for the event and for padding
+            // records. With less room, the event would be lost as well, and would need another
+            // `LOST` record.
             false if room >= LOST_WORDS * 8 + 2 * bytes || room == size => (LOST_WORDS * 8, true),
             false => return Outcome::Full(tail),
         };
@@ -321,9 +326,9 @@ impl Record<'_> {
             return Outcome::Retry;
         }
         if end > limit {
-            // `tail` only grows, so this limit is at worst too low. An update stores the limit and
-            // fails if a thread has lost an event meanwhile, because the limit of 0 that this
-            // thread stores must not be overwritten.
+            // `tail` only grows, so this limit is at worst too low. An update stores the limit,
+            // because an update fails if another thread has lost an event meanwhile: the limit of 0
+            // that the other thread stores must not be overwritten.
             let used = end.wrapping_sub(tail);
             let max = if used > size / 2 { size } else { size / 2 };
             let pass_end = (end | self.mask).wrapping_add(1);
@@ -375,7 +380,7 @@ impl Record<'_> {
         update.commit(exclusion)
     }
 
-    /// Fills the rest of the buffer, up to its end, with a pad.
+    /// Fills the rest of the buffer, up to its end, with a padding record.
     fn write_pad(&self, update: Update<'_>, bytes: u64, exclusion: Exclusion) -> Outcome {
         let first = [u64::from(abi::PAD) | ((bytes / 8) << 16) | self.thread_bits()];
         let update = Update {
@@ -387,7 +392,8 @@ impl Record<'_> {
         Outcome::Retry
     }
 
-    /// Writes a `LOST` record, which has the number of events that were lost before the next event.
+    /// Writes a `LOST` record, which has the number of events that were lost before the following
+    /// event.
     fn write_lost_record(&self, update: Update<'_>, exclusion: Exclusion) -> bool {
         let header = u64::from(abi::LOST) | (LOST_WORDS << 16) | self.thread_bits();
         let first = [header, device::timestamp(), update.lost];
@@ -415,17 +421,18 @@ impl Record<'_> {
         let Some(buffer) = self.trace.buffer(cpu).filter(|_| self.flags & FLIGHT == 0) else {
             return;
         };
-        // A limit of 0 is at worst too low, as it sends the next event to the slow path. A late
-        // store of the limit is also harmless if the buffer belongs to a flight recorder by now.
+        // A limit of 0 sends the next event to the slow path. A late store of the limit is
+        // harmless: the limit is at worst too low, even if the buffer belongs to a flight recorder
+        // by now.
         buffer.limit.store(0, Relaxed);
         if lost == buffer.told.load(Relaxed) {
             let _ = device::notify(self.number, cpu);
         }
     }
 
-    /// Counts the event as lost in another process that shares this memory and has no restartable
-    /// sequence, such as a child of vfork(). The next thread that writes into the buffer reports
-    /// the loss.
+    /// Counts the event as lost. Called in another process that shares this memory and has no
+    /// restartable sequence, such as a child of vfork(). The next thread that writes into the
+    /// buffer reports the loss.
     fn drop_event_vfork(&self) {
         let lost = self.count_lost_atomic(device::current_cpu());
         let buffer = lost.and_then(|(cpu, _)| self.trace.buffer(cpu));
@@ -435,11 +442,11 @@ impl Record<'_> {
     }
 
     /// Counts a loss without a restartable sequence. Returns the CPU in whose buffer the loss was
-    /// counted, and the count before. Relaxed: each update compares the count again. The addition
-    /// is atomic because another process may change it at the same time.
+    /// counted, and the previous count. Relaxed: each update compares the count again. The addition
+    /// is atomic, because another process may change the count at the same time.
     fn count_lost_atomic(&self, cpu: u32) -> Option<(u32, u64)> {
-        // The CPU number of a thread that has unregistered its restartable sequence is not valid,
-        // so CPU 0 is used.
+        // Use CPU 0 if the CPU number is not valid, because the thread has unregistered its
+        // restartable sequence.
         let cpu = self.trace.buffer(cpu).map_or(0, |_| cpu);
         let buffer = self.trace.buffer(cpu)?;
         // A thread that is interrupted after this check may still count in the next trace of the
@@ -449,9 +456,9 @@ impl Record<'_> {
     }
 
     /// Counts a loss on the thread's CPU in a restartable sequence, so that the loss is not counted
-    /// in the next trace of this slot. Returns the CPU and the count before. Returns `None` if the
-    /// thread has no restartable sequence or no buffer, if the buffer has changed in each attempt,
-    /// or if the trace has ended.
+    /// in the next trace of this slot. Returns the CPU and the previous count. Returns `None` if
+    /// the thread has no restartable sequence or no buffer, if the buffer has changed in each
+    /// attempt, or if the trace has ended.
     fn count_lost_rseq(&self) -> Option<(u32, u64)> {
         let rseq = thread::rseq_offset()?;
         for _ in 0..MAX_TRIES {

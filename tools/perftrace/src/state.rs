@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The addresses of this process's mappings, for the entries of each trace.
+//! The mappings of this process, and an entry with the addresses of slot and buffers for each
+//! trace.
 #![expect(unsafe_code, reason = "references into the mappings")]
 
 use core::mem::offset_of;
@@ -9,7 +10,7 @@ use core::slice;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
-use engine::sync::Word;
+use protocols::sync::Word;
 
 use crate::abi::{self, Buffer, Control, Slot, NR_TRACES};
 
@@ -22,8 +23,8 @@ use crate::abi::{self, Buffer, Control, Slot, NR_TRACES};
 /// `nr_cpus` buffers, which are `stride` bytes apart. The slot and the buffers are never unmapped.
 #[repr(C)]
 pub(crate) struct Trace {
-    /// The trace's bit in the words of markers. In [`NO_TRACE`] and in unused entries all bits are
-    /// set, which no marker's word equals.
+    /// The bit of the trace in the words of markers. In [`NO_TRACE`] and in unused entries all bits
+    /// are set; no marker word has this value.
     pub(crate) bit: AtomicU32,
     nr_cpus: AtomicU32,
     slot: AtomicPtr<Slot>,
@@ -49,7 +50,8 @@ impl Trace {
         }
     }
 
-    /// Returns the kernel's description of the trace: generation, flags and buffer size.
+    /// Returns the slot: the generation, the flags and the buffer size of the trace, which the
+    /// kernel writes.
     pub(crate) fn slot(&self) -> &Slot {
         // SAFETY: By the invariant of `Trace`, `slot` points to a live slot. A slot consists of
         // atomics only, so the kernel may write to the slot at the same time.
@@ -91,14 +93,14 @@ static TRACES: [[Trace; NR_TRACES]; 2] =
 /// Index of the current bank.
 static BANK: AtomicUsize = AtomicUsize::new(0);
 
-/// The trace to which the fast path writes. This trace is that of the last event on the slow path
-/// that only one trace recorded.
+/// The trace to which the fast path writes. The slow path selects the trace: whenever exactly one
+/// trace records an event on the slow path, this trace becomes the current one.
 pub(crate) static CURRENT: AtomicPtr<Trace> = AtomicPtr::new(&raw const NO_TRACE as *mut Trace);
 
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
 
-/// Returns the id of this process in the process's pid namespace, with which filters compare
-/// `$process`. Returns 0 if the process is not attached.
+/// Returns the id of this process in its own pid namespace: the value of `$process` in filters.
+/// Returns 0 if the process is not attached.
 pub(crate) fn process_id() -> u32 {
     control().map_or(0, |control| control.pid.load(Relaxed))
 }
@@ -134,8 +136,8 @@ pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
 }
 
 /// Returns true if the kernel has removed the mappings of this process, because the module was
-/// unloaded or is about to be unloaded. The kernel replaces the control page by a page whose
-/// version is 0.
+/// unloaded or is about to be unloaded. The kernel has then replaced the control page by a page
+/// whose version is 0.
 pub(crate) fn is_released() -> bool {
     control().is_some_and(|control| control.version.load(Relaxed) == 0)
 }
@@ -160,8 +162,8 @@ pub(crate) fn marker_word(number: u32) -> Option<*const AtomicU32> {
     })
 }
 
-/// Returns the filter of a trace. The kernel has checked the filter. The filter changes only
-/// together with the generation of the slot.
+/// Returns the filter of a trace. The kernel has checked the filter. When the kernel changes the
+/// filter, it also changes the generation of the slot.
 pub(crate) fn filter(trace: usize) -> Option<&'static [Word]> {
     let control: *const Control = control()?;
     let at = control

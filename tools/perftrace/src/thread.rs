@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Per-thread state: two words of static thread-local storage, and the restartable sequence that
-//! glibc registers.
+//! Per-thread state: two words of static thread-local storage, and the `struct rseq` for
+//! restartable sequences that glibc registers.
 //!
 //! The words are not a `thread_local!`, because its first use may allocate and call functions that
 //! are not allowed in a signal handler. Static storage (initial-exec) exists from the start of the
-//! thread. Static storage also exists in a library that is loaded later, because 16 bytes fit into
-//! the space that the C library keeps free.
+//! thread. Libraries that are loaded later can use static storage, too: the two words, 16 bytes,
+//! fit into the space that the C library keeps free.
 #![expect(unsafe_code, reason = "thread storage, gettid, glibc's symbols")]
 
 use core::arch::{asm, global_asm};
@@ -37,9 +37,9 @@ static RSEQ_REGISTERED: AtomicBool = AtomicBool::new(false);
 /// True if the fast path may be used: restartable sequences are registered, and the clock is RDTSC.
 static FAST_PATH: AtomicBool = AtomicBool::new(false);
 
-/// Detects if the C library has registered restartable sequences, which it does for all threads or
-/// for no thread. `tsc` is true if the clock is RDTSC. Returns true if restartable sequences are
-/// registered.
+/// Detects if the C library has registered restartable sequences. The library registers them for
+/// all threads or for no thread. `tsc` is true if the clock is RDTSC. Returns true if restartable
+/// sequences are registered.
 pub(crate) fn detect_rseq(tsc: bool) -> bool {
     let (offset, size): (*const i64, *const u32);
     // SAFETY: The instructions load the addresses of weak symbols, 0 if the C library has none. The
@@ -80,7 +80,7 @@ pub(crate) fn rseq_offset() -> Option<u64> {
         .then_some(RSEQ_OFFSET.load(Relaxed))
 }
 
-/// Returns the CPU of the calling thread, where the thread may be migrated right afterwards.
+/// Returns the CPU on which the calling thread runs. The thread may be migrated right afterwards.
 #[inline]
 pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
     let cpu: u32;
@@ -91,7 +91,7 @@ pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
     cpu
 }
 
-/// Returns the id of the calling thread, in the upper half of a word as in the header of records.
+/// Returns the id of the calling thread in the upper half of a word, like in the header of records.
 /// The first call in a thread gets the id from the kernel and enables the fast path for the thread.
 /// Returns `None` in another process that shares this memory, such as a child of vfork(). A child
 /// of vfork() has no restartable sequence, so it must not access the data that restartable
@@ -112,8 +112,9 @@ pub(crate) fn thread_id() -> Option<u64> {
         let id = libc::syscall(libc::SYS_gettid) as u64;
         (id << 32, libc::syscall(libc::SYS_getpid) as u32)
     };
-    // If no id is stored, the ids of the processes are compared. If the stored id is marked as
-    // shared, the ids of the threads are compared.
+    // Check that the thread belongs to the process that owns this memory. If no id is stored,
+    // compare the ids of the processes. If the stored id is marked as shared, compare the ids of
+    // the threads.
     let is_own = match stored {
         0 => process == state::process_id(),
         _ => stored == id | THREAD_SHARED,
@@ -130,7 +131,8 @@ pub(crate) fn thread_id() -> Option<u64> {
 }
 
 /// Returns the offset of the thread's two words from the thread pointer, which is the same in all
-/// threads. The kernel resets the words of a child that the C library's fork() did not create.
+/// threads. The kernel needs the offset to reset the words of a child that was created without the
+/// fork() of the C library.
 pub(crate) fn tls_offset() -> u64 {
     let offset: u64;
     // SAFETY: The instruction loads a constant that the linker has stored.
@@ -141,11 +143,12 @@ pub(crate) fn tls_offset() -> u64 {
     offset
 }
 
-/// Clears the words in a child of fork(), which has a copy of its parent's memory but another id.
+/// Clears the two words in a child of fork(). The child has a copy of its parent's memory, but its
+/// thread has another id.
 ///
-/// One instruction clears both. If a signal handler interrupted between two stores, its event would
-/// set both words: a word that is cleared before it would be set again, and the fast path would
-/// then be open without an id.
+/// One instruction clears both words. With two stores, a signal handler between the stores could
+/// record an event, which sets both words. The second store would then clear the id, and the fast
+/// path would be enabled without an id.
 pub(crate) fn clear() {
     // SAFETY: Writes this thread's static storage, which exists as long as the thread, and is
     // aligned to 16 bytes.
@@ -156,9 +159,8 @@ pub(crate) fn clear() {
     }
 }
 
-/// Stores the thread's two words, the id first. While the fast path is being enabled, a signal
-/// handler that runs between the two stores finds the fast path disabled, and stores the same
-/// values.
+/// Stores the two words of the thread, the id first. A signal handler that runs between the two
+/// stores finds the fast path still disabled, and stores the same values.
 fn set(rseq: u64, id: u64) {
     // SAFETY: The instructions write to this thread's static storage, which exists as long as the
     // thread.

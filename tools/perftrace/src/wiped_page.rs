@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The page of this process that no child inherits.
+//! A page with the lock of the registry, whose contents no child process inherits.
 //!
 //! The kernel fills the page with zeroes in each child that gets a copy of the memory
-//! (`MADV_WIPEONFORK`), however the child was created. Handlers of pthread_atfork() do not run in a
-//! child of `_Fork()` or of a system call, where the lock may be held by a thread that the child
-//! does not have. A child that shares the memory, as after vfork(), shares the page as well.
+//! (`MADV_WIPEONFORK`), however the child was created. Handlers of pthread_atfork() would not be
+//! enough: they do not run in a child of `_Fork()` or of a system call. In such a child a copied
+//! lock could be held by a thread that does not exist in the child. A child that shares the memory,
+//! as after vfork(), shares the page as well.
 #![expect(unsafe_code, reason = "a mapping, pthread_mutex_lock")]
 
 use core::cell::UnsafeCell;
@@ -17,11 +18,12 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::device;
 
-/// The contents of the page. Zeroes are an unlocked lock.
+/// The contents of the page. A lock of zeroes is unlocked.
 #[repr(C)]
 pub(crate) struct WipedPage {
     lock: UnsafeCell<libc::pthread_mutex_t>,
-    /// The id of the process that owns the memory; 0 if it is not known yet, as in a new child.
+    /// The id of the process that owns the memory; 0 if the owner is not known yet, as in a new
+    /// child.
     owner: AtomicU32,
 }
 
@@ -31,7 +33,8 @@ unsafe impl Sync for WipedPage {}
 /// The page; null before the first use.
 static PAGE: AtomicPtr<WipedPage> = AtomicPtr::new(null_mut());
 
-/// Returns the page, which is mapped at the first call and never unmapped. `None` without memory.
+/// Returns the page. The first call maps the page, which is never unmapped. Returns `None` if the
+/// mapping fails.
 pub(crate) fn page() -> Option<&'static WipedPage> {
     // Acquire: pairs with the compare-and-exchange in `map_page()`.
     // SAFETY: The pointer is null or points to a page that is never unmapped.
@@ -71,8 +74,8 @@ impl WipedPage {
         unsafe { libc::pthread_mutex_lock(self.lock.get()) };
     }
 
-    /// Takes the lock if it is free. Does not wait, so a signal handler of the thread that has the
-    /// lock may call this.
+    /// Takes the lock if it is free. Does not wait, so a signal handler may call this function even
+    /// if it has interrupted the thread that has the lock.
     pub(crate) fn try_lock(&self) -> bool {
         // SAFETY: The lock is initialised.
         unsafe { libc::pthread_mutex_trylock(self.lock.get()) == 0 }
@@ -84,17 +87,17 @@ impl WipedPage {
         unsafe { libc::pthread_mutex_unlock(self.lock.get()) };
     }
 
-    /// Notes that the caller owns its memory.
+    /// Records the calling process as the owner of the memory.
     pub(crate) fn set_owner(&self) {
         self.owner.store(device::getpid(), Relaxed);
     }
 
-    /// Returns whether the owner of the memory is not known, as in a new child.
+    /// Returns true if the owner of the memory is not known yet, as in a new child.
     pub(crate) fn is_new_child(&self) -> bool {
         self.owner.load(Relaxed) == 0
     }
 
-    /// Returns whether the caller owns its memory. A child of vfork() does not.
+    /// Returns true if the calling process owns its memory. A child of vfork() does not own it.
     pub(crate) fn is_owned_by_caller(&self) -> bool {
         match self.owner.load(Relaxed) {
             0 => !device::shares_memory(),

@@ -126,7 +126,7 @@ impl Writer {
         self.child.wait().expect("it is gone");
     }
 
-    /// Returns the thread and the number of an event, after a check of the event's marker.
+    /// Checks the marker of an event, and returns the number of the thread and of the event.
     fn event(&self, record: &Record) -> (u32, u64) {
         let (a, b) = (record.payload[0], record.payload[1]);
         let (thread_nr, n) = (a as u32, (a >> 32) | ((b & 0xffff_ffff) << 32));
@@ -145,8 +145,8 @@ impl Writer {
 }
 
 /// Kills 40 writers, or 200 in a long run, and checks the events of each writer. `read` reads
-/// records. `read` is called repeatedly while the writer runs, and once more, with `true`, after
-/// the writer was killed.
+/// records; it is called repeatedly while the writer runs, and once more, with `true`, after the
+/// writer was killed.
 fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -> Vec<Record>) {
     if let Ok(progress) = std::env::var(CHILD) {
         return run_writers(&progress);
@@ -173,7 +173,7 @@ fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -
         }
         for (thread_nr, next) in next.into_iter().enumerate() {
             let last_written = writer.last_written[thread_nr].load(Acquire);
-            // The event that the thread was writing may also be in the buffer.
+            // The event that the thread was writing when it was killed may also be in the buffer.
             if let Some(next) = next {
                 assert!(
                     (last_written + 1..=last_written + 2).contains(&next),
@@ -193,9 +193,9 @@ fn read_forward(kernel: &Kernel, _: bool) -> Vec<Record> {
     kernel.cpus().flat_map(|cpu| kernel.read(0, cpu)).collect()
 }
 
-/// Returns the records of the flight recorders after the writer was killed. Threads move between
-/// CPUs, so the list of events before the oldest event of a full buffer may have gaps. The earlier
-/// events are left out.
+/// Returns the records of the flight recorders after the writer was killed. Leaves out all events
+/// that are older than the oldest event in a full buffer. The list of these older events may have
+/// gaps, because threads move between CPUs.
 fn read_flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests that the macro and the kernel accept the same names, at each limit and one character
-//! beyond it.
+//! Tests that the macro and the kernel accept the same names, with lengths at each limit and one
+//! character above.
 
 use std::panic::catch_unwind;
 
-use engine::filter::{check_fields, check_name};
 use perftrace::Site;
+use protocols::filter::{check_fields, check_name};
 
 /// Returns true if the macro accepts a marker. In a constant, a failed check is a compile error; in
 /// this function, it is a panic.
@@ -86,5 +86,5 @@ fn r3_7_fields_that_compile_are_some_that_the_kernel_takes() {
 
 /// Returns the maximum length of a field's name in bytes.
 const fn max_field_name() -> usize {
-    engine::filter::FIELD_NAME_MAX
+    protocols::filter::FIELD_NAME_MAX
 }

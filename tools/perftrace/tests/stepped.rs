@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Ends a trace in the middle of an event, and starts a trace of another kind in the same slot. The
-//! test repeats this at each instruction of the event, and checks that the records of the second
+//! test does so at each instruction of the event in turn, and checks that the records of the second
 //! trace are intact.
 
 mod common;
@@ -15,11 +15,11 @@ use perftrace::event;
 use perftrace::simulate::{attach_to, attached, Config, Kernel, FLIGHT};
 
 const TRACE: u32 = 3;
-/// Number of steps to test, which is more than the number of instructions before the restartable
-/// sequence. Each step in the sequence is an interruption, so the sequence starts again at the top.
+/// Number of steps to test, more than the number of instructions before the restartable sequence. A
+/// step in the sequence is an interruption, after which the thread starts again at the top.
 const STEPS: usize = 600;
-/// Number of last steps that are checked, which is more than the number of instructions from the
-/// top to the restartable sequence.
+/// Number of steps at the end whose addresses are checked, more than the number of instructions
+/// from the top to the restartable sequence.
 const LAST_STEPS: usize = 100;
 
 static NEXT_FLAGS: AtomicUsize = AtomicUsize::new(0);

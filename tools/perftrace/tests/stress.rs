@@ -24,7 +24,7 @@ use perftrace::simulate::{attach_to, Config, Kernel, LOST, SHARED, WAIT};
 const THREADS: u32 = 8;
 const TRACE: u32 = 2;
 
-/// Handlers that have begun, handlers that have returned, and handlers that have written and
+/// Numbers of handlers that have begun, that have returned, and that have written an event and
 /// returned.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 static RETURNED: AtomicU64 = AtomicU64::new(0);
@@ -42,15 +42,15 @@ thread_local! {
 extern "C" fn handler(_: i32) {
     let n = STARTED.fetch_add(1, SeqCst);
     let depth = DEPTH.get();
-    // The flag is checked after STARTED is incremented. After setting the flag, run_stress() waits
-    // until all handlers that STARTED counts have returned.
+    // Check the flag after incrementing STARTED: run_stress() sets the flag and then waits until
+    // all handlers that STARTED counts have returned.
     if depth >= MAX_NESTING || ENDING.load(SeqCst) {
         RETURNED.fetch_add(1, SeqCst);
         return;
     }
     DEPTH.set(depth + 1);
     event!(stress, signal, n: u64 = n);
-    // Another handler is nested in this handler.
+    // Nest another handler in this handler.
     if n % 64 == 0 {
         interrupt_self(libc::SIGALRM);
     }
@@ -127,8 +127,8 @@ fn run_stress(flags: u32, time: Duration) {
     let kernel = attach_to(Config::default());
     kernel.start(TRACE, flags, 16 << 10);
     let stop = AtomicBool::new(false);
-    // The reader's thread must take no signals: a handler in this thread could wait for room that
-    // only this thread can make.
+    // The thread of the reader must not get signals: a handler in this thread could wait for room
+    // that only this thread can make.
     block_alarms();
     set_alarm_timer(200, Some(handler));
     let mut events_read = ReadEvents::default();
@@ -151,8 +151,9 @@ fn run_stress(flags: u32, time: Duration) {
             .map(|thread_nr| scope.spawn(move || write(thread_nr)))
             .collect();
         let begin = Instant::now();
-        // The writers continue until an event of a handler was read. On a busy machine, threads may
-        // not be interrupted for some time, or the buffer may be full.
+        // The writers continue until the reader has read an event of a handler. On a busy machine
+        // that may take long: threads may not be interrupted for some time, or the buffer may be
+        // full.
         while begin.elapsed() < time || events_read.signals.is_empty() {
             events_read.read(kernel, key_words);
             thread::sleep(Duration::from_micros(50));

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use common::{gettid, in_child, marker_number, read_all, set_affinity};
-use engine::filter::{Step, ACCEPT, EQ, GLOB, REJECT};
 use perftrace::event;
 use perftrace::simulate::{attach_to, attached, Config, Kernel, FILTERED, FLIGHT, LOST, WAIT};
+use protocols::filter::{Step, ACCEPT, EQ, GLOB, REJECT};
 
 /// Serialises the tests, which share the process's markers, and moves them to one CPU.
 fn exclusive() -> (MutexGuard<'static, ()>, &'static Kernel) {
@@ -30,7 +30,7 @@ fn write(from: u64, to: u64) {
     }
 }
 
-/// Returns the numbers in the records of such events.
+/// Returns the numbers in the records of events that `write()` has written.
 fn payload_numbers(records: &[perftrace::simulate::Record]) -> Vec<u64> {
     records.iter().map(|record| record.payload[0]).collect()
 }
@@ -240,7 +240,8 @@ fn long_run() -> bool {
 #[test]
 fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
     let (_alone, kernel) = exclusive();
-    // While a thread writes, the slot holds a trace, is empty, and holds a trace of another kind.
+    // While a thread writes, the slot alternately holds a trace, is empty, and holds a trace of
+    // another kind.
     thread::scope(|scope| {
         let writer = scope.spawn(|| write(0, if long_run() { 3_000_000 } else { 500_000 }));
         let mut rounds = 0;

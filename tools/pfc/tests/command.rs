@@ -7,8 +7,8 @@ mod device;
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
+use counters_rules::abi::{Kind, Unit};
 use device::{assert_refused, patience, pfc, Device};
-use engine::abi::{Kind, Unit};
 
 #[test]
 fn pfc_list_shows_what_there_is() {
@@ -65,7 +65,7 @@ fn pfc_list_and_read_are_exact_in_json() {
 fn pfc_kind_that_is_not_known_is_a_number() {
     let device = Device::with_instances();
     let n = device.fake.find("sched/run_time").expect("there");
-    let at = engine::abi::DESC_OFFSET + u64::from(n) * 256 + 8;
+    let at = counters_rules::abi::DESC_OFFSET + u64::from(n) * 256 + 8;
     // The descriptor of the instance gets kind 9, unit 77 and one slot.
     device.fake.write_word(at, 9 | (77 << 16) | (1 << 48));
     let list = device.run(&["list", "run_time"]).ok();

@@ -7,9 +7,9 @@ mod device;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use counters_rules::abi::{Kind, Unit};
+use counters_rules::spec::Spec;
 use device::{patience, pfc, send_signal, Device, KillOnDrop};
-use engine::abi::{Kind, Unit};
-use engine::spec::Spec;
 
 /// Returns the lines of the OpenMetrics text that `pfc export` prints, in order.
 fn exported_lines(device: &Device, args: &[&str]) -> Vec<String> {
@@ -249,9 +249,9 @@ fn pfc_export_a_birth_to_come_is_not_told() {
     assert!(exported_lines(&device, &[])
         .iter()
         .any(|l| l.contains("_created{")));
-    let at = engine::abi::DESC_OFFSET
-        + u64::from(number) * size_of::<engine::abi::Desc>() as u64
-        + std::mem::offset_of!(engine::abi::Desc, created_ns) as u64;
+    let at = counters_rules::abi::DESC_OFFSET
+        + u64::from(number) * size_of::<counters_rules::abi::Desc>() as u64
+        + std::mem::offset_of!(counters_rules::abi::Desc, created_ns) as u64;
     for ns in [0, u64::MAX] {
         device.fake.write_word(at, ns);
         assert!(!exported_lines(&device, &[])

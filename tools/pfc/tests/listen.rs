@@ -11,8 +11,8 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use counters_rules::abi::{Kind, Unit};
 use device::{patience, send_signal, Device, KillOnDrop};
-use engine::abi::{Kind, Unit};
 
 /// Maximum time to wait for the server, in seconds, before `patience` multiplies the time. The
 /// server's own timeouts are 5 and 30 seconds.

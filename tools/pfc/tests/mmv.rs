@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use counters_rules::abi::{Kind, Unit};
 use device::{patience, send_signal, Device, KillOnDrop};
-use engine::abi::{Kind, Unit};
 
 /// A fake device, and a directory for the exported files.
 struct ExportTest {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures and ioctls of `linux/ppa.h`. All unsafe code of this crate is here.
+//! The structures and ioctls of `linux/ppa.h`. This file has all unsafe code of the crate.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::os::fd::BorrowedFd;
@@ -20,9 +20,9 @@ pub const RSCHEDCNT: usize = 3;
 pub const SCHEDOUTCNT: usize = 4;
 /// Index of a task's value: switches because its time slice was over or it yielded.
 pub const PRMPTCTXTCNT: usize = 5;
-/// Index of a task's value: switches because a more urgent task was to run.
+/// Index of a task's value: switches because a more urgent task preempted the task.
 pub const PRMPTPRICNT: usize = 6;
-/// Index of a task's value: ticks from wakeup to run.
+/// Index of a task's value: wakeup latency, the ticks from wakeups until the task ran.
 pub const SCHLATACCUM: usize = 7;
 /// Index of a task's value: number of system calls.
 pub const SYSCALLCNT: usize = 8;
@@ -32,7 +32,7 @@ pub const INTCNT: usize = 9;
 pub(crate) const AVGCTXT: usize = 10;
 /// Number of values of a task.
 pub const NR_VALUES: usize = 11;
-/// Number of classes by length in which latencies are counted.
+/// Number of histogram classes of wakeup latencies.
 pub const NR_LATENCIES: usize = 8;
 /// Number of signals, counted by signal number.
 pub(crate) const NR_SIGNALS: usize = 65;
@@ -47,8 +47,8 @@ pub const LEVEL_SYSCALL: u32 = 0x04;
 /// again.
 pub const LEVEL_SWITCH: u32 = 0x08;
 
-/// Bit of [`Info::flags`]: ticks are of a time stamp counter that the kernel has marked unstable
-/// since accounting was turned on.
+/// Bit of [`Info::flags`]: ticks are those of the time stamp counter, and the kernel has marked the
+/// counter unstable since accounting was turned on.
 pub const UNSTABLE: u32 = 0x08;
 
 /// Flag of a task: it is a kernel thread.
@@ -57,7 +57,7 @@ pub const TASK_KERNEL: u32 = 0x01;
 pub const TASK_ENDED: u32 = 0x02;
 /// Flag of a task: it runs on a CPU now.
 pub const TASK_RUNNING: u32 = 0x04;
-/// Flag of a task: its latencies are counted by length.
+/// Flag of a task: its wakeup latencies are counted in a histogram.
 pub const TASK_LATENCIES: u32 = 0x08;
 
 /// The version of the structures [`Task`] and [`Info`].
@@ -90,9 +90,10 @@ pub struct Task {
     pub counted: u64,
     /// The values of the task, indexed by [`SCHEDACCUM`] and so on.
     pub values: [u64; NR_VALUES],
-    /// Ticks in which the task was ready to run, except those after a wakeup.
+    /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
+    /// Waits after a wakeup are not included.
     pub runq: u64,
-    /// Number of latencies of each length, with [`TASK_LATENCIES`].
+    /// Histogram of wakeup latencies, if [`TASK_LATENCIES`] is set.
     pub latencies: [u64; NR_LATENCIES],
     /// Number of signals delivered, by signal number.
     pub signals: [u32; NR_SIGNALS],
@@ -151,11 +152,11 @@ pub struct Info {
     pub nr_tasks: u64,
     /// Number of tasks that have ended and were not read yet.
     pub nr_ended: u64,
-    /// Number of tasks that have ended and were dropped, because too many ended tasks were not
-    /// read.
+    /// Number of ended tasks that were dropped before they were read, because too many ended tasks
+    /// had not been read.
     pub lost: u64,
-    /// Tasks that could not be accounted, because memory was short or their user had reached the
-    /// limit `user_kb`.
+    /// Number of tasks that could not be accounted, because memory was short or the user of the
+    /// task had reached the limit `user_kb`.
     pub refused: u64,
     /// The current time in ticks.
     pub now: u64,

@@ -77,8 +77,8 @@ impl Device {
         Ok(latest_per_task(tasks))
     }
 
-    /// Checks whether the caller may call [`Self::tasks`]. The check also works while accounting is
-    /// off, and drops no ended tasks, because the kernel checks permissions first.
+    /// Checks that the caller may call [`Self::tasks`]. The check also works while accounting is
+    /// off. The check drops no ended tasks, because the kernel checks permissions first.
     pub fn may_read_tasks(&self) -> Result<(), Error> {
         may_read(&self.file)
     }
@@ -95,8 +95,7 @@ impl Device {
     }
 }
 
-/// Reads a file to its end in large blocks, so that values are as close to the same time as the
-/// kernel allows.
+/// Reads a file to its end in large blocks, so that the values belong to nearly the same time.
 fn read_to_end(
     mut file: impl Read,
     path: &'static str,
@@ -113,7 +112,7 @@ fn read_to_end(
     }
 }
 
-/// Checks the permission to read tasks by a read() that is too short for a task.
+/// Checks the permission to read tasks by a read() into a buffer that is too small for a task.
 fn may_read(mut file: impl Read) -> Result<(), Error> {
     match file.read(&mut [0]) {
         Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(Error::Read(DEVICE, e)),
@@ -121,7 +120,7 @@ fn may_read(mut file: impl Read) -> Result<(), Error> {
     }
 }
 
-/// Checks the version of `info`, and that ticks can be converted to time.
+/// Checks the version of `info`, and checks that ticks can be converted to time.
 fn check_info(info: Info) -> Result<Info, Error> {
     match info {
         Info { version, .. } if version != VERSION => Err(Error::Version(version)),

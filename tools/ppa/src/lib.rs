@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User library for precise process accounting, which reads `/dev/ppa` and `/proc/rawsysppa`.
+//! Library for precise process accounting: reads `/dev/ppa` and `/proc/rawsysppa`.
 //!
 //! ```no_run
 //! let device = ppa::Device::open()?;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Parses the structures that the kernel writes on read(). A later kernel may have longer
-//! structures; bytes after the fields of this version are ignored.
+//! structures; the parser ignores bytes after the fields of this version.
 
 use crate::abi::Task;
 use crate::error::Error;
 use crate::values::{Cpu, NR_CPU_VALUES};
 
-/// Reads integers one after the other. After the end of the bytes, integers are 0.
+/// Reads integers one after the other. After the end of the bytes, each read returns 0.
 struct Cursor<'a>(&'a [u8]);
 
 impl Cursor<'_> {
@@ -51,7 +51,7 @@ pub(crate) fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(),
 
 fn parse_task(bytes: &[u8]) -> Task {
     let mut cursor = Cursor(bytes);
-    // Fields are read in the order of the structure.
+    // Read the fields in the order of the structure.
     Task {
         size: cursor.u32(),
         flags: cursor.u32(),

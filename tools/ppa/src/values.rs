@@ -30,8 +30,8 @@ pub fn whole_micros(ticks: u64, khz: u32) -> u64 {
     }
 }
 
-/// Returns the increment between two reads. Counts may wrap at 2^64. A value that seems to have
-/// decreased was read while it changed; its increment is 0.
+/// Returns the increment between two reads. Counts may wrap at 2^64. If a value seems to have
+/// decreased, it was read while it changed, and its increment is 0.
 pub fn delta(now: u64, before: u64) -> u64 {
     let delta = now.wrapping_sub(before);
     match delta > i64::MAX as u64 {
@@ -45,7 +45,7 @@ fn deltas<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
 }
 
 impl Task {
-    /// Returns the name of the task. Control characters are replaced, so that a terminal does not
+    /// Returns the name of the task. Replaces control characters, so that a terminal does not
     /// interpret them.
     pub fn name(&self) -> String {
         let end = self.comm.iter().position(|b| *b == 0);
@@ -84,17 +84,17 @@ impl Task {
         self.values[SCHEDOUTCNT].saturating_add(self.involuntary())
     }
 
-    /// Returns the number of switches away from the task although it could have continued.
+    /// Returns the number of switches away from the task while the task was able to continue.
     pub fn involuntary(&self) -> u64 {
         self.values[PRMPTCTXTCNT].saturating_add(self.values[PRMPTPRICNT])
     }
 
-    /// Returns the ticks in which the task was ready to run but had no CPU.
+    /// Returns the ticks that the task waited for a CPU.
     pub fn waiting(&self) -> u64 {
         self.values[SCHLATACCUM].saturating_add(self.runq)
     }
 
-    /// Returns the number of wakeups. If latencies are not counted by length, the result is an
+    /// Returns the number of wakeups. Without a histogram of latencies the result is an
     /// approximation: the number of times that the task blocked.
     pub fn wakeups(&self) -> u64 {
         match self.has_flag(TASK_LATENCIES) {
@@ -106,8 +106,8 @@ impl Task {
         }
     }
 
-    /// Returns the average ticks from wakeup to run. If no wakeup was counted, the result is the
-    /// length of the wait that is not over.
+    /// Returns the average wakeup latency in ticks. If no wakeup was counted, returns the length of
+    /// the current wait.
     pub fn avg_latency(&self) -> f64 {
         average(self.values[SCHLATACCUM], self.wakeups().max(1))
     }
@@ -129,7 +129,8 @@ impl Task {
         let Some(before) = before.filter(|b| self.is_later_state_of(b)) else {
             return self.clone();
         };
-        // If the counting of latencies by length began between the two reads, all counts are new.
+        // If the histogram of latencies was enabled between the two reads, all of its counts are
+        // new.
         let latencies = match before.has_flag(TASK_LATENCIES) {
             true => deltas(&self.latencies, &before.latencies),
             false => self.latencies,
@@ -153,7 +154,7 @@ fn average(sum: u64, count: u64) -> f64 {
     }
 }
 
-/// Keeps only the last entry of each task. A task that ends while the list is read is listed twice.
+/// Keeps only the last entry of each task: a task that ends while the list is read is listed twice.
 pub(crate) fn latest_per_task(tasks: Vec<Task>) -> Vec<Task> {
     let mut all: BTreeMap<(u32, u64), Task> = BTreeMap::new();
     all.extend(tasks.into_iter().map(|t| ((t.pid, t.began), t)));

@@ -14,15 +14,15 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The protocol and its memory barriers are in `engine::ring`. A record is copied, and the copy is
-//! discarded if the kernel has overwritten the record meanwhile. A record is therefore never made
-//! of parts of two records.
+//! `protocols::ring` has the protocol and its memory barriers. The reader copies a record, and
+//! discards the copy if the kernel has overwritten the record meanwhile. A returned record
+//! therefore never consists of parts of two records.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `mapping.rs` | the mappings of the ring; unsafe |
 //! | `record.rs` | the records, parsed |
-//! | `reader.rs` | the reader: its position in the ring |
+//! | `reader.rs` | the reader, which keeps its position in the ring |
 
 mod mapping;
 mod reader;
@@ -31,8 +31,8 @@ mod record;
 use std::io;
 use std::os::fd::AsFd;
 
-pub use engine::ring::{BACKWARD, OVERWRITE};
 use mapping::Mapping;
+pub use protocols::ring::{BACKWARD, OVERWRITE};
 pub use reader::{Reader, Records};
 pub use record::{Record, Sample, IN_GUEST, STACK_KERNEL, STACK_USER};
 
@@ -49,8 +49,8 @@ pub struct Argument {
     pub size: u64,
     /// Flags of the ring, [`BACKWARD`] and [`OVERWRITE`].
     pub flags: u32,
-    /// Number of bytes that are written between two messages. 0 means half of the size, or no
-    /// messages with [`OVERWRITE`].
+    /// Number of bytes after which the kernel sends another message to the reader. 0 means half of
+    /// the size, or with [`OVERWRITE`] no messages.
     pub watermark: u32,
     /// Optional fields of samples, [`KERNEL_STACK`] and [`USER_STACK`].
     pub fields: u32,
@@ -91,8 +91,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `InvalidData` if the buffer is not a ring of a version that this crate supports; other
-    /// errors are those of mmap().
+    /// `InvalidData` if the buffer of the context is not a ring, or has a version that this crate
+    /// does not support. Other errors are those of mmap().
     pub fn open(context: &impl AsFd) -> io::Result<Self> {
         Ok(Self {
             mapping: Mapping::new(context.as_fd())?,

@@ -8,10 +8,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{null_mut, NonNull};
 use std::slice;
 
-use engine::abi::PAGE_SIZE;
-use engine::ring::{Page, Shared, OVERWRITE, TAIL_OFFSET};
-use engine::sync::Word;
 use libc::{c_void, mmap, munmap, off_t, MAP_SHARED, PROT_READ, PROT_WRITE};
+use protocols::ring::{Page, Shared, OVERWRITE, TAIL_OFFSET};
+use protocols::sync::Word;
+use protocols::PAGE_SIZE;
 
 /// Upper limit in bytes for the data size of a ring. Larger values are treated as invalid.
 const MAX_DATA_SIZE: u64 = 1 << 40;
@@ -52,15 +52,15 @@ impl Area {
         }
     }
 
-    /// Returns the control page, with which the memory of a ring begins.
+    /// Returns the control page, which is at the beginning of the memory of a ring.
     fn page(&self) -> &Page {
         // SAFETY: By the type's invariant at least a page is mapped, at the alignment of a page. A
         // `Page` consists of atomics, for which all values are valid.
         unsafe { self.addr.cast().as_ref() }
     }
 
-    /// Returns the first word of the area. A caller that stores to it must have mapped the area for
-    /// writing.
+    /// Returns the first word of the area. A caller that stores to the word must have mapped the
+    /// area for writing.
     fn word(&self) -> &Word {
         // SAFETY: By the type's invariant at least a page is mapped, at the alignment of a page. A
         // `Word` is an atomic, for which all values are valid.
@@ -126,11 +126,12 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// `InvalidData` if the buffer is not a ring of a supported version; other errors are those of
-    /// mmap().
+    /// `InvalidData` if the buffer of the context is not a ring, or has an unsupported version.
+    /// Other errors are those of mmap().
     pub fn new(file: BorrowedFd<'_>) -> io::Result<Self> {
         let unknown = || io::Error::from(io::ErrorKind::InvalidData);
-        // The first page has the version and the sizes, which are needed to map the whole ring.
+        // Map the first page to get the version and the sizes, which are needed to map the whole
+        // ring.
         let first = Area::new(file, PAGE_SIZE, PROT_READ, 0)?;
         let (page, head) = (first.page(), first.words(0));
         let data = (head[1].load_relaxed() >> 32) as usize;
@@ -163,7 +164,8 @@ impl Mapping {
         })
     }
 
-    /// Returns the memory that the kernel and the reader share, as the engine's functions take it.
+    /// Returns the memory that the kernel and the reader share, in the form that the functions of
+    /// `protocols::ring` take.
     pub fn shared(&self) -> Shared<'_> {
         Shared {
             page: self.ring.page(),
@@ -183,7 +185,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a file with the layout of a context's file. The engine initializes its control page.
+    /// Returns a file with the layout of the file of a context. `protocols::ring` initializes the
+    /// control page in this file.
     fn ring_file(name: &str, flags: u32, data: u32, size: u64) -> File {
         let path = std::env::temp_dir().join(format!("ring-{}-{name}", std::process::id()));
         let mut options = File::options();
@@ -207,7 +210,7 @@ mod tests {
         let page = PAGE_SIZE as u32;
         let file = ring_file("whole", 0, page, 1 << 14);
         let Ok(mapping) = Mapping::new(file.as_fd()) else {
-            // The test is skipped if the file system does not support files of this size.
+            // Skip the test if the file system does not support files of this size.
             return;
         };
         let writable = Area::new(
@@ -217,7 +220,7 @@ mod tests {
             0,
         )
         .expect("the ring");
-        let mut writer = engine::ring::Writer::new(0, 1 << 14, 0);
+        let mut writer = protocols::ring::Writer::new(0, 1 << 14, 0);
         let shared = mapping.shared();
         let writer_view = Shared {
             page: writable.page(),
@@ -225,15 +228,15 @@ mod tests {
             data: writable.words(PAGE_SIZE),
         };
         writer.write(&writer_view, 9, &[&[1, 2, 3]]);
-        assert_eq!(engine::ring::head(&shared), 32);
+        assert_eq!(protocols::ring::head(&shared), 32);
         let mut to = [0; 8];
-        let found = engine::ring::read(&shared, 32, 0, &mut to);
+        let found = protocols::ring::read(&shared, 32, 0, &mut to);
         assert_eq!(
             found,
-            engine::ring::ReadResult::Record { kind: 9, words: 4 }
+            protocols::ring::ReadResult::Record { kind: 9, words: 4 }
         );
         assert_eq!(to[1..4], [1, 2, 3]);
-        engine::ring::release(&shared, 32);
+        protocols::ring::release(&shared, 32);
         assert_eq!(mapping.shared().tail.load_relaxed(), 32);
         assert_eq!(shared.data.len(), 1 << 11);
     }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The reader of a ring, which keeps its position. The reader takes the memory of the ring as an
-//! argument, so that tests can run it against the engine's writer without a mapping.
+//! The reader of a ring, which keeps its position in the ring. The memory of the ring is an
+//! argument, so that tests can run the reader against the writer of the kernel without a mapping.
 
 use std::vec;
 
-use engine::ring::{head, read, release, ReadResult, Shared, BACKWARD};
+use protocols::ring::{head, read, release, ReadResult, Shared, BACKWARD};
 
 use crate::record::Record;
 
 /// A reader of a ring. A reader starts at position 0, where the ring starts.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Position of the reader. In a forward ring, the records below the position were read; in a
-    /// backward ring, the records from the position on were read.
+    /// Position of the reader. In a forward ring, the reader has read the records below the
+    /// position; in a backward ring, the records from the position on.
     position: u64,
     /// Buffer for the copy of a record. The buffer grows to the size of the largest record.
     buffer: Vec<u64>,
@@ -24,9 +24,9 @@ pub struct Reader {
 impl Reader {
     /// Returns the records that were written since the last call, the oldest first.
     ///
-    /// The result ends at the head that the ring has at the time of the call. Records of a forward
-    /// ring are read when the iterator reaches them. Records of a backward ring are read by this
-    /// call, the newest first.
+    /// The result ends at the head that the ring has at the time of the call. The iterator reads
+    /// the records of a forward ring one by one. For a backward ring, the call of this function
+    /// reads the records, the newest first.
     pub fn records<'a>(&'a mut self, ring: Shared<'a>) -> Records<'a> {
         let head = head(&ring);
         let backward_records = match ring.page.flags() & BACKWARD {
@@ -73,7 +73,7 @@ impl Reader {
         }
     }
 
-    /// Reads all new records of a backward ring and consumes them. Returns the records, the oldest
+    /// Reads and consumes all new records of a backward ring. Returns the records, the oldest
     /// first.
     fn read_backward(&mut self, ring: &Shared<'_>, head: u64) -> Vec<Record> {
         let mut records = Vec::new();
@@ -108,9 +108,8 @@ impl Reader {
                 Some(record)
             }
             Err(error) => {
-                // In a forward ring that is overwritten, the start of the oldest intact record
-                // cannot be found. The reader continues at the head, where the next record will
-                // start.
+                // Continue at the head, where the next record will start: in a forward ring that
+                // was overwritten, the start of the oldest intact record cannot be found.
                 self.broken = error == ReadResult::Corrupt;
                 self.position = head;
                 None

@@ -2,14 +2,15 @@
 
 //! Parses the records of a ring.
 
-use engine::ring::{EXEC, LOST, SAMPLE, THROTTLE, UNTHROTTLE};
+use protocols::ring::{EXEC, LOST, SAMPLE, THROTTLE, UNTHROTTLE};
 
 /// Marker before the frames of the kernel stack.
 pub const STACK_KERNEL: u64 = -128_i64 as u64;
 /// Marker before the frames of the user stack.
 pub const STACK_USER: u64 = -512_i64 as u64;
 
-/// Value of an instruction address if the CPU ran a KVM guest, whose registers are not known.
+/// Value of an instruction address if the CPU ran a KVM guest: the registers of the guest are not
+/// known.
 pub const IN_GUEST: u64 = -2048_i64 as u64;
 
 /// A parsed record of a ring.
@@ -17,17 +18,16 @@ pub const IN_GUEST: u64 = -2048_i64 as u64;
 pub enum Record {
     /// A sample, taken at the overflow of a counter.
     Sample(Sample),
-    /// The number of records that were lost before the next record.
+    /// A report of losses: the number of records that were lost before the next record.
     Lost(u64),
-    /// Sampling was paused because it took too much time. The value is the time by
-    /// `CLOCK_MONOTONIC` in nanoseconds.
+    /// The kernel has paused sampling, because sampling took too much time. The value is the time
+    /// of the pause by `CLOCK_MONOTONIC` in nanoseconds.
     Throttle(u64),
-    /// Sampling was resumed. The value is the time by `CLOCK_MONOTONIC` in nanoseconds.
+    /// The kernel has resumed sampling. The value is the time by `CLOCK_MONOTONIC` in nanoseconds.
     Unthrottle(u64),
-    /// The thread has executed a program. The value is the time by `CLOCK_MONOTONIC` in
-    /// nanoseconds.
+    /// The thread has called execve(). The value is the time by `CLOCK_MONOTONIC` in nanoseconds.
     Exec(u64),
-    /// A record of an unknown type, or a record that does not match its type.
+    /// A record of an unknown type, or a record whose words do not match its type.
     Other {
         /// Type of the record, `PERFMON_RECORD_*`.
         kind: u16,

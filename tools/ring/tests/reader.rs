@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the reader with the engine's writer: forward and backward rings, wrapped, overwritten and
-//! full rings, and reads while the ring is written.
+//! Tests the reader with the writer of the kernel: forward and backward rings, wrapped, overwritten
+//! and full rings, and reads at the same time as writes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::ring::{Page, Shared, WriteResult, Writer, BACKWARD, OVERWRITE};
-use engine::sync::Word;
+use protocols::ring::{Page, Shared, WriteResult, Writer, BACKWARD, OVERWRITE};
+use protocols::sync::Word;
 use ring::{Argument, Reader, Record, Sample};
 
 struct RingMemory {
@@ -39,17 +39,17 @@ impl RingMemory {
     }
 }
 
-/// Added by record_numbers() to the count in a record of losses, to distinguish the count from the
-/// numbers of other records.
+/// record_numbers() adds this number to the count in a `LOST` record, to distinguish the count from
+/// the numbers of other records.
 const LOST: u64 = 1 << 40;
 
-/// Returns the numbers in the records, or `LOST` plus the count for records that report a loss.
+/// Returns the number in each record; for a record that reports a loss, `LOST` plus the count.
 fn record_numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
     records
         .map(|record| match record {
             Record::Other { kind: 9, words } => {
-                // write_record() repeats the number in all words, so the words of a record are
-                // equal.
+                // write_record() stores the number in all words, so all words of an intact record
+                // are equal.
                 assert!(words.iter().all(|w| *w == words[0]), "torn: {words:?}");
                 words[0]
             }
@@ -248,7 +248,7 @@ fn r2_5_no_record_is_torn_while_it_is_written() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut writer = memory.writer(flags);
-                // The writer continues until the reader has read a record: on a busy machine the
+                // Continue to write until the reader has read a record: on a busy machine the
                 // reader may not be scheduled for a long time.
                 for n in 0..1_000_000_000 {
                     if n > 200_000 && has_read.load(Ordering::Acquire) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reads the counters of the calling thread's `/dev/perfmon` context without a system call.
+//! Reads the counters of the `/dev/perfmon` context of the calling thread without a system call,
+//! from the self page of the context.
 //!
 //! ```no_run
 //! # use std::os::fd::AsRawFd;
@@ -13,8 +14,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The protocol and its memory barriers are in the engine ([`SelfPage::read`]). The crate does not
-//! use std, because libperfmon, which contains the crate, is built without std.
+//! The crate `protocols` has the protocol and its memory barriers ([`SelfPage::read`]). This crate
+//! does not use std, because libperfmon contains this crate and is built without std.
 //!
 //! | file | contents |
 //! |---|---|
@@ -28,19 +29,20 @@ mod rdpmc;
 
 use core::hint::spin_loop;
 
-use engine::selfpage::Reading;
-pub use engine::selfpage::SelfPage;
 pub use mapping::Mapping;
+use protocols::self_page::Reading;
+pub use protocols::self_page::SelfPage;
 use rdpmc::{rdpmc, thread_pointer};
 
 /// Maximum number of attempts to read the page consistently. If all attempts fail, the caller has
 /// to read the counter by a system call.
 const MAX_TRIES: u32 = 100;
 
-/// Returns the value of a hardware PMD, or `None` if a system call is needed.
+/// Returns the value of a hardware PMD (data register of a context), or `None` if a system call is
+/// needed.
 ///
-/// A system call is needed for PMDs that are not in the page, and, while the context counts, for
-/// every thread except the thread to which the context is attached.
+/// A system call is needed for PMDs that are not in the page. While the context counts, every
+/// thread except the thread to which the context is attached needs a system call as well.
 #[inline]
 pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
     read(page, pmd, thread_pointer(), rdpmc)
@@ -62,43 +64,18 @@ fn read(page: &SelfPage, pmd: u16, thread: u64, rdpmc: impl Fn(u32) -> u64) -> O
 mod tests {
     use super::*;
     use core::cell::Cell;
-    use engine::context::Registers;
-    use engine::pmu::{kind, Map, Register, Scope, Tables};
-    use engine::program::FixedArrays;
-    use engine::selfpage::{COUNTING, RDPMC};
+    use protocols::self_page::{CounterState, COUNTING, RDPMC};
 
-    /// Returns registers that use PMD 0 (data register), a counter of 48 bits with RDPMC operand 7.
-    fn registers() -> Registers<FixedArrays> {
-        let pmc = Register {
-            kind: kind::CONTROL,
-            enable: 1,
-            ..Register::default()
-        };
-        let pmd = Register {
-            kind: kind::COUNTER,
-            pmcs: 1,
+    /// Returns the state of PMD 0 (data register), a counter of 48 bits with RDPMC operand 7.
+    /// `value` returns the value of the PMD.
+    fn counter(value: impl Fn() -> u64) -> impl Iterator<Item = CounterState> {
+        core::iter::once_with(move || CounterState {
+            pmd: 0,
             rdpmc: 7,
             width: 48,
-            ..Register::default()
-        };
-        let map = Map {
-            hardware: Tables {
-                pmcs: &[pmc],
-                pmds: &[pmd],
-            },
-            soft: Tables {
-                pmcs: &[],
-                pmds: &[],
-            },
-            global_ctrl: 0,
-            ..Map::default()
-        };
-        let mut registers = Registers::<FixedArrays>::default();
-        registers.set_pmc(0, 0, 1);
-        registers.build_program(&map, Scope::Thread);
-        assert_eq!(registers.program.counters().len(), 1);
-        registers.fold(|_| Some((1 << 48) - 5));
-        registers
+            start: (1 << 48) - 5,
+            value: value(),
+        })
     }
 
     /// Thread pointer of the reading thread in these tests.
@@ -110,15 +87,10 @@ mod tests {
 
     #[test]
     fn r1_18_a_counter_is_its_sum_and_what_moved_since() {
-        let (page, registers) = (SelfPage::new(), registers());
-        page.update(
-            registers.program.counters(),
-            (COUNTING | RDPMC, OWN_THREAD),
-            |_| 3000,
-            0,
-            0,
-        );
-        // The hardware counter has wrapped, and the value read has a bit above its 48 bits.
+        let page = SelfPage::new();
+        page.update(counter(|| 3000), (COUNTING | RDPMC, OWN_THREAD), 0, 0);
+        // The hardware counter has wrapped, and the value that RDPMC returns has a bit above bit
+        // 47.
         let value = read(&page, 0, OWN_THREAD, |number| {
             assert_eq!(number, 7);
             (1 << 48) | 7
@@ -128,52 +100,33 @@ mod tests {
 
     #[test]
     fn r1_18_what_does_not_count_is_its_sum() {
-        let (page, registers) = (SelfPage::new(), registers());
+        let page = SelfPage::new();
         for flags in [0, RDPMC] {
-            page.update(
-                registers.program.counters(),
-                (flags, OWN_THREAD),
-                |_| 3000,
-                0,
-                0,
-            );
+            page.update(counter(|| 3000), (flags, OWN_THREAD), 0, 0);
             assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), Some(3000));
         }
     }
 
     #[test]
     fn r1_18_what_the_page_does_not_know_is_for_the_kernel() {
-        let (page, registers) = (SelfPage::new(), registers());
+        let page = SelfPage::new();
         assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
-        page.update(
-            registers.program.counters(),
-            (COUNTING, OWN_THREAD),
-            |_| 3000,
-            0,
-            0,
-        );
+        page.update(counter(|| 3000), (COUNTING, OWN_THREAD), 0, 0);
         assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
-        page.update(
-            registers.program.counters(),
-            (COUNTING | RDPMC, OWN_THREAD),
-            |_| 3000,
-            0,
-            0,
-        );
+        page.update(counter(|| 3000), (COUNTING | RDPMC, OWN_THREAD), 0, 0);
         assert_eq!(read(&page, 256, OWN_THREAD, no_rdpmc), None);
     }
 
     #[test]
     fn r1_18_a_page_that_is_being_written_is_not_used() {
-        let (page, registers) = (SelfPage::new(), registers());
-        let read_during_update = |_| {
+        let page = SelfPage::new();
+        let read_during_update = || {
             assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
             1
         };
         page.update(
-            registers.program.counters(),
+            counter(read_during_update),
             (COUNTING | RDPMC, OWN_THREAD),
-            read_during_update,
             0,
             0,
         );
@@ -182,16 +135,8 @@ mod tests {
 
     #[test]
     fn r1_18_a_page_that_changed_meanwhile_is_looked_at_again() {
-        let (page, registers) = (SelfPage::new(), registers());
-        let change = |sum| {
-            page.update(
-                registers.program.counters(),
-                (COUNTING | RDPMC, OWN_THREAD),
-                |_| sum,
-                0,
-                0,
-            )
-        };
+        let page = SelfPage::new();
+        let change = |sum| page.update(counter(move || sum), (COUNTING | RDPMC, OWN_THREAD), 0, 0);
         change(1000);
         let tries = Cell::new(0);
         let value = read(&page, 0, OWN_THREAD, |_| {

@@ -9,9 +9,9 @@ use core::ops::Deref;
 use core::ptr::{null_mut, NonNull};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use engine::abi::PAGE_SIZE;
-use engine::selfpage::{SelfPage, OFFSET, VERSION};
 use libc::{mmap, munmap, off_t, MAP_SHARED, PROT_READ};
+use protocols::self_page::{SelfPage, OFFSET, VERSION};
+use protocols::PAGE_SIZE;
 
 use crate::counter;
 
@@ -26,7 +26,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the self page of a context, given by its file descriptor.
+    /// Maps the self page of the context whose file descriptor is `context`.
     ///
     /// # Errors
     ///

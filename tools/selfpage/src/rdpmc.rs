@@ -23,8 +23,8 @@ pub(crate) fn rdpmc(number: u32) -> u64 {
     (u64::from(high) << 32) | u64::from(low)
 }
 
-/// Returns the thread pointer of the calling thread. By the ABI, the thread pointer is stored at
-/// %fs:0, the address to which it points.
+/// Returns the thread pointer of the calling thread. The ABI requires that the word at %fs:0, to
+/// which the thread pointer points, holds the thread pointer itself.
 #[inline]
 pub(crate) fn thread_pointer() -> u64 {
     let pointer: u64;

@@ -67,10 +67,11 @@ void pfm_procfs_unmount(void)
 }
 
 /*
- * The rule of __ptrace_may_access(PTRACE_MODE_READ_REALCREDS), with the check of the capability
- * module, for a caller that is not a thread of the process of @task. The rule is repeated here
- * because procfs applies it with other flags, and cannot be called in every context. @state is the
- * state of a program that the process ran before, or NULL for its present program.
+ * Implements the rule of __ptrace_may_access(PTRACE_MODE_READ_REALCREDS), including the check of
+ * the capability security module, for a caller that is not a thread of the process of @task. The
+ * rule is repeated here because procfs applies the rule with other flags, and because procfs cannot
+ * be called in every context. @state is the state of a program that the process ran before, or NULL
+ * for its present program.
  */
 static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *state)
 {
@@ -104,9 +105,10 @@ bool pfm_may_watch(struct task_struct *task)
 }
 
 /*
- * Applies ptrace's rule while the process executes no new program. During exec a process is not
- * dumpable for a moment, even if it is dumpable afterwards. mm_access() also waits until exec is
- * over. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of the module's locks.
+ * Applies ptrace's rule at a time when the process is not in exec. During exec a process is not
+ * dumpable for a moment, even if it is dumpable afterwards. Like mm_access(), this function waits
+ * until exec is over. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of the module's
+ * locks.
  */
 static int stable_ptrace_rule(struct task_struct *task)
 {
@@ -121,10 +123,10 @@ static int stable_ptrace_rule(struct task_struct *task)
 }
 
 /*
- * Returns a copy of the caller's credentials for procfs, which checks the ids for file access and
- * the effective capabilities. The copy has the real ids and the permitted capabilities as ids for
- * file access and effective capabilities, because ptrace's rule checks the real ids and the
- * permitted capabilities.
+ * Returns a copy of the caller's credentials for an open of a file in procfs. procfs checks the ids
+ * for file access and the effective capabilities, but ptrace's rule is about the real ids and the
+ * permitted capabilities. In the copy, the real ids are therefore also the ids for file access, and
+ * the permitted capabilities are also the effective ones.
  */
 static struct cred *procfs_cred(bool attach)
 {
@@ -181,7 +183,10 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 	case -ENOMEM:
 		return error;
 	case -ENFILE:
-		/* The system has too many open files, which is no answer about this task. */
+		/*
+		 * The system has too many open files, so procfs has not checked access to this
+		 * task.
+		 */
 		return -ENOMEM;
 	default:
 		return -EPERM;
@@ -189,9 +194,9 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 }
 
 /*
- * Returns a thread of the process that still has its memory, with a reference, or NULL. procfs does
- * not check access to a thread that has released its memory, and the leader may have exited long
- * before the other threads.
+ * Returns a thread of the process of @task that still has its memory, with a reference, or NULL.
+ * procfs does not check access to a thread that has released its memory, and the leader may have
+ * exited long before the other threads.
  */
 static struct task_struct *with_memory(struct task_struct *task)
 {
@@ -286,9 +291,9 @@ static void access_check_work(struct work_struct *work)
 /*
  * Checks whether a task with the credentials @cred may read the memory of the process of @task, or
  * with @attach stop the process, by ptrace's rule and by the security modules. The caller may be a
- * thread of the process itself. Security modules allow a process any access to itself, so a worker
- * makes the check. Returns the same errors as pfm_check_access(). May sleep. Caller holds none of
- * the module's locks.
+ * thread of the process itself. In this case a worker makes the check, because security modules
+ * allow a process any access to itself. Returns the same errors as pfm_check_access(). May sleep.
+ * Caller holds none of the module's locks.
  */
 int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool attach)
 {
@@ -312,7 +317,7 @@ int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool 
 
 /*
  * A kernel thread that takes given credentials, so that procfs can check access to a task that has
- * them.
+ * these credentials.
  */
 struct cred_thread {
 	const struct cred *cred;
@@ -339,8 +344,8 @@ static int cred_thread_fn(void *data)
 }
 
 /*
- * Checks whether the caller may access a task with the credentials @cred. A task with these
- * credentials may not exist any more, and procfs checks access to tasks only, so a kernel thread
+ * Checks whether the caller may access a task with the credentials @cred. procfs checks access to
+ * tasks only, and a task with these credentials may not exist any more. A kernel thread therefore
  * takes the credentials for the duration of the check. The file that is opened is a link in the
  * directory "ns", because opening such a link does not require the task to have memory. Returns 0,
  * -EPERM, -EINTR or -ENOMEM. May sleep. Caller holds none of the module's locks.
@@ -415,7 +420,7 @@ static void free_state(struct rcu_head *rcu)
 
 /*
  * Drops the references of a snapshot. Repeats the code of put_task_exec_state(), which is not
- * exported. Callable in any context but NMI.
+ * exported. May be called in any context except an NMI.
  */
 void pfm_snapshot_put(struct pfm_access_snapshot *snapshot)
 {
@@ -468,12 +473,12 @@ struct pid *pfm_current_process(void)
 }
 
 /*
- * Returns true if that process may still stop the current thread, by ptrace's rule and with the
- * credentials of its present leader. If another thread of it executes a program, that thread
- * becomes the leader. With @ask_lsm, a worker also asks the security modules whether a task with
- * these credentials may read the thread's memory. It does not ask whether the task may stop the
- * thread, because Yama decides that by the ancestors of the task that asks. Process context. With
- * @ask_lsm, caller holds none of the module's locks.
+ * Returns true if @process may still stop the current thread, by ptrace's rule and with the
+ * credentials of the process's present leader. If another thread of the process executes a program,
+ * this thread becomes the leader. With @ask_lsm, a worker also asks the security modules whether a
+ * task with these credentials may read the thread's memory. The worker does not ask whether the
+ * task may stop the thread, because Yama decides this by the ancestors of the asking task. Process
+ * context. With @ask_lsm, caller holds none of the module's locks.
  */
 bool pfm_may_stop_current(struct pid *process, bool ask_lsm)
 {

@@ -3,10 +3,10 @@
  * Limits per user: kernel memory, contexts, traced processes and traces (sys/account.rs).
  *
  * The table of accounts works like the table of ucounts, which modules cannot use. An amount is
- * charged to the account of the user, and to the accounts of the owners of the user's namespace and
- * of its parents, except the initial namespace. A user therefore cannot exceed a limit by creating
- * user namespaces with many uids. A user namespace that root owns (such as one of a container of
- * another user) has a separate account.
+ * charged to the account of the user, and to the accounts of the owners of the user's user
+ * namespace and of the parents of this namespace, except the initial namespace. A user therefore
+ * cannot exceed a limit by creating user namespaces with many uids. A user namespace that root owns
+ * (such as one of a container of another user) has a separate account.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -27,7 +27,10 @@
 
 static unsigned int user_kb;
 
-/* The mode of a parameter's file lets root write without a capability, so this checks one. */
+/*
+ * The mode of a parameter's file lets root write the file without any capability, so this function
+ * checks CAP_SYS_RESOURCE.
+ */
 static int user_kb_set(const char *text, const struct kernel_param *param)
 {
 	if (THIS_MODULE->state == MODULE_STATE_LIVE && !capable(CAP_SYS_RESOURCE))
@@ -41,8 +44,8 @@ __MODULE_PARM_TYPE(user_kb, "uint");
 MODULE_PARM_DESC(user_kb, "Kilobytes of memory that contexts, traces and accounted tasks of one user may have; 0: a 64th of all, 32 MB at least");
 
 /*
- * An account of the user @uid with @space 0, or of the user namespace that root owns and that has
- * the inode number @space.
+ * The key of an account. If @space is 0, the account is that of the user @uid. Otherwise the
+ * account is that of a user namespace that root owns, and @space is the namespace's inode number.
  */
 struct account {
 	kuid_t uid;
@@ -175,9 +178,9 @@ static void uncharge_all(const struct cred *cred, struct pfm_amount less,
 }
 
 /*
- * Charges @more to a user, see the top of this file. Returns -EDQUOT if one of the accounts would
- * exceed @most, or -ENOMEM; then no account is charged. Does not sleep; not under a run-queue
- * lock.
+ * Charges @more to the accounts of a user, as the top of this file describes. Returns -EDQUOT if
+ * one of the accounts would exceed @most, or -ENOMEM; after an error no account is charged. Does
+ * not sleep. Must not be called under a run-queue lock.
  */
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 {
@@ -200,8 +203,8 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 }
 
 /*
- * Undoes pfm_account_add() for the same credentials. Also called by RCU, in a softirq. Not under a
- * run-queue lock.
+ * Undoes pfm_account_add() for the same credentials. Also called by RCU, in a softirq. Must not be
+ * called under a run-queue lock.
  */
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 {
@@ -220,7 +223,7 @@ bool pfm_account_is_unlimited(void)
 
 /*
  * Returns true if a task with these credentials is exempt from the limit of memory. Security
- * modules are not asked, as they answer for the caller only.
+ * modules are not asked, because they answer for the caller only.
  */
 bool pfm_account_cred_is_unlimited(const struct cred *cred)
 {
@@ -228,8 +231,8 @@ bool pfm_account_cred_is_unlimited(const struct cred *cred)
 }
 
 /*
- * Returns the limit of memory of one account, in bytes: the parameter user_kb, or if that is 0,
- * 1/64 of the machine's memory and 32 MB at least.
+ * Returns the limit of memory of one account, in bytes: the parameter user_kb or, if user_kb is 0,
+ * 1/64 of the machine's memory, but at least 32 MB.
  */
 u64 pfm_account_bytes(void)
 {

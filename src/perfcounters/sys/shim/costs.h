@@ -11,8 +11,8 @@
 struct dentry;
 
 /*
- * Number of costs, which is NR in src/perfcounters/costs.rs. PFC_COSTS is at most 256, because
- * costs.c stores the number of a cost in a byte.
+ * Number of costs, which is NR_STATS in src/perfcounters/costs.rs. PFC_COSTS is at most 256,
+ * because costs.c stores the number of a cost in a byte.
  */
 #define PFC_COSTS 26
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * PERFTRACE_RELEASE: traced processes replace their mappings of /dev/perftrace and close their
- * files of the device. A task work of one thread of the process does both before the thread returns
- * to user mode.
+ * files of the device. The replacing and the closing are done by a task work of one thread of the
+ * process, before that thread returns to user mode.
  */
 #include <linux/anon_inodes.h>
 #include <linux/err.h>
@@ -19,7 +19,7 @@
 #include "trace.h"
 #include "work.h"
 
-/* Release in src/engine/trace.rs has the layout of struct perftrace_release. */
+/* Release in src/trace/rules/abi.rs has the layout of struct perftrace_release. */
 static_assert(sizeof(struct perftrace_release) == 16);
 
 struct pt_detach_work {
@@ -30,10 +30,10 @@ struct pt_detach_work {
 
 /*
  * A temporary file that is mapped with MAP_FIXED over a VMA of the device. do_mmap() calls the
- * file's get_unmapped_area() with the mmap lock held for writing and before it unmaps anything, so
- * an error of get_unmapped_area() leaves the address space unchanged. The file's mmap() replaces
- * the file of the new VMA by @wake, or by @memory if @wake is NULL or cannot be mapped. No VMA then
- * holds a reference to the module.
+ * file's get_unmapped_area() with the mmap lock held for writing, before it unmaps anything. An
+ * error of get_unmapped_area() therefore leaves the address space unchanged. The file's mmap()
+ * replaces the file of the new VMA by @wake, or by @memory if @wake is NULL or cannot be mapped. No
+ * VMA then holds a reference to the module.
  */
 struct pt_stand_in {
 	const struct vm_operations_struct *vm_ops;
@@ -104,7 +104,7 @@ static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struc
 	at = vm_mmap(file, in->from, bytes, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, within);
 	/*
 	 * mmap() may leave a hole when memory runs out. Fill the hole unless another thread has
-	 * mapped it.
+	 * mapped memory there.
 	 */
 	if (IS_ERR_VALUE(at) && at != -EAGAIN)
 		vm_mmap(in->memory, in->from, bytes, prot,
@@ -135,7 +135,7 @@ static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after
 	return vma;
 }
 
-/* Maximum number of passes over the address space, as other threads may move VMAs during a pass. */
+/* Maximum number of passes over the address space. Other threads may move VMAs during a pass. */
 #define MAX_DETACH_PASSES	8
 
 /*
@@ -193,8 +193,8 @@ static void detach(struct callback_head *head)
 	if (pt_is_detaching() && current->mm && !(current->mm->def_flags & VM_LOCKED)) {
 		/*
 		 * -ENOENT means that the process is attaching and another thread is about to map
-		 * the device. -EAGAIN means that some VMAs are left. In both cases the next
-		 * PERFTRACE_RELEASE queues this work again.
+		 * the device. -EAGAIN means that some VMAs are left. After -ENOENT or -EAGAIN the
+		 * next PERFTRACE_RELEASE queues this work again.
 		 */
 		if (replace_vmas(&work->ops, work->wake))
 			pt_detach_failed();

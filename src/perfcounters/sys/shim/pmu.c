@@ -31,7 +31,7 @@
 static_assert(sizeof(struct perfmon_register) == 72);
 static_assert(offsetof(struct perfmon_register, pmcs) == 56);
 static_assert(sizeof(struct perfmon_pmu) == 112);
-/* SelfPage in src/engine/selfpage.rs has the layout of struct perfmon_self. */
+/* SelfPage in src/protocols/self_page.rs has the layout of struct perfmon_self. */
 static_assert(sizeof(struct perfmon_self) == 48 + PERFMON_SELF_COUNTERS * 24);
 
 /* Exports of functions that sys/pmu.rs defines in Rust. */
@@ -39,8 +39,9 @@ EXPORT_SYMBOL_GPL(perfmon_pmu_register);
 EXPORT_SYMBOL_GPL(perfmon_pmu_unregister);
 
 /*
- * The contexts on each CPU, that of the current thread [0] and that of the CPU [1], and the
- * global-control bits of the counters in use by each context. sys/sched.rs accesses both variables.
+ * pfm_loaded has the contexts on each CPU: the context of the current thread [0] and the context of
+ * the CPU [1]. pfm_counting has the global-control bits of the counters that each of the two
+ * contexts uses. sys/sched.rs accesses both variables.
  */
 DEFINE_PER_CPU(unsigned long[2], pfm_loaded);
 DEFINE_PER_CPU(u64[2], pfm_counting);
@@ -98,7 +99,10 @@ void pfm_log_fault(void)
 			      smp_processor_id());
 }
 
-/* Logs that a context cannot count on @cpu, or with -1 on any CPU. Called in process context. */
+/*
+ * Logs that a context cannot count on @cpu or, if @cpu is -1, on any CPU. Called in process
+ * context.
+ */
 void pfm_log_lacking(int cpu)
 {
 	if (cpu < 0)
@@ -193,7 +197,7 @@ void pfm_preempt_enable(void)
 
 /*
  * The debugfs files perfmon/NAME/pmcN and pmdN show the registers of the PMU descriptions. A file
- * refers to the row of its register, which must stay until pfm_tree_remove_pmu().
+ * refers to the table row of its register. The row must exist until pfm_tree_remove_pmu().
  */
 static struct dentry *tree;
 
@@ -253,8 +257,8 @@ void pfm_tree_remove_pmu(const struct perfmon_pmu *pmu)
  */
 struct workqueue_struct *pfm_work;
 /*
- * Work queue for work that has to run on a certain CPU, which a task that occupies the CPU can
- * delay.
+ * Work queue for work that has to run on a certain CPU. A task that occupies this CPU can delay the
+ * work.
  */
 static struct workqueue_struct *cpu_work;
 
@@ -298,7 +302,7 @@ static void idle_work(struct work_struct *work)
 
 static DECLARE_DELAYED_WORK(idle, idle_work);
 
-/* Calls pfm_idle_work() after @milliseconds. A further call before that time restarts the delay. */
+/* Calls pfm_idle_work() after @milliseconds. A further call during the delay restarts the delay. */
 void pfm_idle_queue(unsigned int milliseconds)
 {
 	mod_delayed_work(pfm_work, &idle, msecs_to_jiffies(milliseconds));
@@ -381,16 +385,17 @@ int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_str
 
 /*
  * Permission to execute RDPMC, which is given per address space. As in perf,
- * mm->context.perf_rdpmc_allowed counts the permissions. Each switch to another address space sets
- * CR4.PCE from it; if RDPMC is allowed, the switch also has perf clear the counters that it has
- * used. Modules cannot write CR4. To make the CPU of the caller switch, a worker takes another
- * address space, then the caller's, then the other one again.
+ * mm->context.perf_rdpmc_allowed counts the permissions. When a CPU switches to another address
+ * space, the kernel sets CR4.PCE if this count is not 0, and clears CR4.PCE otherwise. If the count
+ * is not 0, perf also clears the counters that it has used. Modules cannot write CR4. To make the
+ * caller's CPU switch, a worker uses the address space of init, then the caller's address space,
+ * then the address space of init again.
  */
 struct rdpmc_switch_work {
 	struct work_struct work;
 	struct mm_struct *other, *mine;
 	struct completion done;
-	/* Whether CR4.PCE was set with the address space of the caller. */
+	/* Whether CR4.PCE was set while the worker used the caller's address space. */
 	bool works;
 	refcount_t refs;
 };
@@ -442,9 +447,9 @@ static struct mm_struct *mm_of_init(void)
 }
 
 /*
- * Makes a CPU switch to another address space, so that it switches back when it continues with a
- * task. There is one work per CPU, so that calls cannot queue more than that while a task of higher
- * priority occupies the CPU.
+ * Makes a CPU switch to another address space, so that the CPU switches back when it continues with
+ * a task. There is one work per CPU, so that at most one work of a CPU is queued while a task of
+ * higher priority occupies the CPU.
  */
 static void rdpmc_leave_mm(struct work_struct *work)
 {
@@ -467,13 +472,16 @@ static void rdpmc_init_works(void)
 		INIT_WORK(per_cpu_ptr(&rdpmc_leave_works, cpu), rdpmc_leave_mm);
 }
 
-/* Longest wait for the worker of the caller's CPU, which a task of higher priority may occupy. */
+/*
+ * Longest wait in milliseconds for the worker of the caller's CPU, which a task of higher priority
+ * may occupy.
+ */
 #define RDPMC_WAIT_MS	100
 
 /*
- * Makes the caller's CPU switch to the caller's address space and to another one. Stores in @works
- * whether the CPU had CR4.PCE set meanwhile. Returns -ENOMEM, or -EBUSY if the CPU did not switch
- * in time; it still does so later. May sleep.
+ * Makes the caller's CPU switch to the caller's address space and to another address space. Stores
+ * in @works whether CR4.PCE was set in the caller's address space. Returns -ENOMEM, or -EBUSY if
+ * the CPU did not switch in time; the CPU still switches later. May sleep.
  */
 static int rdpmc_switch_this_cpu(bool *works)
 {
@@ -494,7 +502,7 @@ static int rdpmc_switch_this_cpu(bool *works)
 		return done ? 0 : -EBUSY;
 	}
 	init_completion(&switch_work->done);
-	/* One for the worker, one for this function. */
+	/* One reference for the worker, one for this function. */
 	refcount_set(&switch_work->refs, 2);
 	INIT_WORK(&switch_work->work, rdpmc_switch);
 	queue_work_on(raw_smp_processor_id(), cpu_work, &switch_work->work);
@@ -507,17 +515,19 @@ static int rdpmc_switch_this_cpu(bool *works)
 }
 
 /*
- * Allows RDPMC in the caller's address space. Returns false if the administrator has forbidden it.
- * A CPU that does not use this address space now sets CR4.PCE when it switches to it; the others
- * set it when their workers have run. The self page shows PERFMON_SELF_RDPMC only on a CPU that has
- * it set. May sleep.
+ * Allows RDPMC in the caller's address space. Returns false if the administrator has forbidden
+ * RDPMC. A CPU that does not use this address space now sets CR4.PCE when it switches to this
+ * address space. Each other CPU sets CR4.PCE when its worker has run. The self page shows
+ * PERFMON_SELF_RDPMC only on a CPU on which CR4.PCE is set. May sleep.
  */
 bool pfm_rdpmc_allow(void)
 {
 	unsigned int cpu;
 	bool works = true;
 
-	/* CR4 of this CPU tells about the other CPUs only if RDPMC was already allowed. */
+	/*
+	 * CR4.PCE of this CPU shows the state of the other CPUs only if RDPMC was already allowed.
+	 */
 	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
 		/*
 		 * Barrier between the increment and the read of the mask: a CPU that is not in
@@ -535,10 +545,10 @@ bool pfm_rdpmc_allow(void)
 }
 
 /*
- * Makes perf clear the counters that it has used on this CPU. perf clears them only when the CPU
- * switches to an address space that may use RDPMC, so RDPMC is permitted for the duration of the
- * call. Returns -ENOMEM, or -EBUSY if the worker did not run in time. The caller is bound to this
- * CPU. May sleep.
+ * Makes perf clear the counters that it has used on this CPU. perf clears these counters only when
+ * the CPU switches to an address space that may use RDPMC, so RDPMC is permitted for the duration
+ * of the call. Returns -ENOMEM, or -EBUSY if the worker did not run in time. The caller is bound to
+ * this CPU. May sleep.
  */
 int pfm_flush_perf_dirty_counters(void)
 {

@@ -93,8 +93,9 @@ bool ppa_has_ended(struct task_struct *task)
 }
 
 /*
- * Returns true if the task has set its last state. A task sets it with preemption off, which stays
- * off until the task's last switch, so a grace period that begins afterwards waits for that switch.
+ * Returns true if the task has set its last state, TASK_DEAD. A task sets TASK_DEAD with preemption
+ * off, and preemption stays off until the task's last switch. A grace period that begins after
+ * TASK_DEAD was set therefore waits for the last switch.
  */
 bool ppa_is_dead(struct task_struct *task)
 {

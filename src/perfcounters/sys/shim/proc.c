@@ -3,8 +3,8 @@
  * Files of process accounting: /proc/rawsysppa, /proc/ppa and the sysctls kernel.ppa and
  * kernel.ppa_levels. Their contents come from sys/proc.rs.
  *
- * The modes let every user open the files, because modes and the rule of sysctls are about user
- * ids. Each read and write checks capabilities instead.
+ * The modes let every user open the files, because modes and the rule of sysctls check user ids
+ * only. Each read and write checks capabilities instead.
  */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
@@ -69,8 +69,8 @@ static const struct ctl_table settings[] = {
 static struct ctl_table_header *settings_header;
 
 /*
- * Parses a text of a user: four integers, after a pid if @pid is given. Returns -EINVAL if the text
- * contains fewer numbers or anything else.
+ * Parses a text from user space: a pid, if @pid is not NULL, and then four integers. Returns
+ * -EINVAL if the text contains fewer numbers or anything else.
  */
 static int numbers_from_user(const char __user *from, size_t count, u32 *pid, int *values)
 {

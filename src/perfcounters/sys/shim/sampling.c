@@ -39,7 +39,7 @@
 static_assert(sizeof(struct perfmon_format) == 88);
 static_assert(sizeof(struct perfmon_overflow) == 88);
 static_assert(sizeof(struct perfmon_layout) == 24);
-/* Page in src/engine/ring.rs has the layout of struct perfmon_ring_page. */
+/* Page in src/protocols/ring.rs has the layout of struct perfmon_ring_page. */
 static_assert(sizeof(struct perfmon_ring_page) == 56);
 
 /* Exports of functions that sys/format.rs defines in Rust. */
@@ -74,7 +74,7 @@ struct pfm_notifier {
 	bool may_continue;
 	/* The process on whose behalf the thread sleeps. */
 	struct pid *requester;
-	/* The context, or NULL once it is being freed. */
+	/* The context, or NULL once the context is being freed. */
 	const void *live_context;
 	refcount_t refs;
 };
@@ -87,8 +87,9 @@ static void notifier_put(struct pfm_notifier *notifier)
 
 /*
  * Task work of the monitored thread: sleeps until @may_continue is set. A signal ends the sleep, as
- * in perfmon2. So does the exit of the process on whose behalf the thread sleeps, or the loss of
- * its permission to stop the thread, which is checked every second, with the security modules.
+ * in perfmon2. The sleep also ends if the process on whose behalf the thread sleeps exits or loses
+ * the permission to stop the thread. The permission is checked every second, also by the security
+ * modules.
  */
 static void notifier_block_work(struct callback_head *head)
 {
@@ -138,7 +139,9 @@ static enum hrtimer_restart notifier_timer(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-/* Runs in a worker, as pfm_recheck_permission() may wait for an exec of the monitored thread. */
+/*
+ * Runs in a worker, because pfm_recheck_permission() may wait for an exec of the monitored thread.
+ */
 static void notifier_permission_work(struct work_struct *work)
 {
 	pfm_recheck_permission(container_of(work, struct pfm_notifier, permission_work)->context);
@@ -222,7 +225,8 @@ void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *reques
 
 /*
  * Allows the blocked thread to continue when pfm_notifier_wake_blocked() wakes the thread. Callable
- * in any context, under the lock that also orders pfm_notifier_block_thread().
+ * in any context. The caller holds the context's lock, as the caller of pfm_notifier_block_thread()
+ * does, unless the notifier is being freed.
  */
 void pfm_notifier_resume(struct pfm_notifier *notifier)
 {
@@ -251,7 +255,10 @@ void pfm_notifier_queue_work(struct pfm_notifier *notifier)
 	irq_work_queue(&notifier->deferred_work);
 }
 
-/* Wakes a worker. Context: not in an NMI, and without a lock of the module. */
+/*
+ * Queues the permission check, which a worker makes. Context: not in an NMI, and without a lock of
+ * the module.
+ */
 void pfm_notifier_queue_permission_check(struct pfm_notifier *notifier)
 {
 	queue_work(pfm_work, &notifier->permission_work);
@@ -325,17 +332,18 @@ static u64 interrupted_at(struct pt_regs *regs)
 }
 
 /*
- * Fills in time, instruction and task of an overflow. The instruction is the one that an interrupt
- * with the registers @regs interrupted, or @ip, which a deferred NMI has stored. Without @regs and
- * @ip, the instruction is the one at which the thread left user mode. That instruction also
- * replaces one in the kernel unless @kernel is set.
+ * Fills in the time, the instruction address and the task of an overflow. The address is that of
+ * the instruction that an interrupt with the registers @regs interrupted, or @ip, which a deferred
+ * NMI has stored. Without @regs and @ip, the address is that at which the thread left user mode.
+ * Unless @kernel is set, the address at which the thread left user mode also replaces an address in
+ * the kernel.
  */
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 		       struct pid_namespace *ns)
 {
 	overflow->regs = regs;
 	overflow->ip = regs ? interrupted_at(regs) : ip;
-	/* @regs are the registers of the host, not of the guest. */
+	/* In a guest of KVM, @regs are the registers of the host. */
 	if (overflow->ip == PERFMON_IN_GUEST)
 		overflow->regs = NULL;
 	else if (!kernel && !(regs ? user_mode(regs) : overflow->ip < TASK_SIZE_MAX))
@@ -411,8 +419,8 @@ int pfm_nmi_register(void)
 }
 
 /*
- * Makes the NMI handler process overflows of the PMU with the registers @of, or with NULL makes it
- * ignore overflows. Caller holds SESSION. May sleep.
+ * Makes the NMI handler process overflows of the PMU with the registers @of, or makes the handler
+ * ignore overflows if @of is NULL. Caller holds SESSION. May sleep.
  */
 void pfm_nmi_set_registers(const struct pfm_nmi_registers *of)
 {
@@ -441,7 +449,7 @@ void pfm_nmi_unregister(void)
 struct deferred_nmi {
 	struct irq_work work;
 	u64 ip;
-	/* Time stamp counter at the first NMI that is deferred now. */
+	/* Time stamp counter at the first of the NMIs that are deferred now. */
 	u64 since;
 };
 
@@ -453,7 +461,7 @@ static DEFINE_PER_CPU(struct deferred_nmi, deferred_nmi) = {
 static void deferred_nmi_work(struct irq_work *work)
 {
 	pfm_handle_deferred_nmi();
-	/* No overflow has used @ip. Clear it, because the next overflow must not use it. */
+	/* No overflow has used @ip. Clear @ip, because the next overflow must not use it. */
 	this_cpu_write(deferred_nmi.ip, 0);
 }
 
@@ -491,7 +499,8 @@ bool pfm_may_be_stale(void)
 
 /*
  * Within 100 ms after an overflow was handled, one late NMI of this CPU is taken for an NMI of that
- * overflow. A second late NMI is not, so at most one NMI of another source is claimed by mistake.
+ * overflow. A second late NMI is not claimed for that overflow, so at most one NMI of another
+ * source is claimed by mistake.
  */
 #define STALE_NMI_MS	100
 
@@ -511,7 +520,7 @@ bool pfm_take_stale_nmi(void)
  */
 void *pfm_memory_new(u64 size)
 {
-	/* __vmalloc() takes no __GFP_NOWARN. */
+	/* __vmalloc() is not used, because it does not accept __GFP_NOWARN. */
 	const gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN;
 	unsigned long nr = size >> PAGE_SHIFT, i;
 	struct page **pages;
@@ -583,9 +592,9 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 	vma->vm_private_data = memory;
 	vma->vm_ops = &memory_ops;
 	/*
-	 * Map all pages now, so that readers do not wait for page faults. The mapping can have 1
-	 * GiB, and the mmap lock is held, so give up if the process is killed, and let other tasks
-	 * run.
+	 * Map all pages now, so that readers do not wait for page faults. The mapping can be 1 GiB
+	 * long, and the mmap lock is held. Therefore give up if the process is killed, and let
+	 * other tasks run after each page.
 	 */
 	for (at = vma->vm_start; at < vma->vm_end; at += PAGE_SIZE, memory += PAGE_SIZE) {
 		if (fatal_signal_pending(current))

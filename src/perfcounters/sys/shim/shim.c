@@ -27,7 +27,7 @@
 #include <net/net_namespace.h>
 #include "shim.h"
 
-/* The structures in src/engine/abi.rs have the layout of the C structures. */
+/* The structures in src/counters/rules/abi.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfcounters_header) == 112);
 static_assert(offsetof(struct perfcounters_header, gen1) == 16);
 static_assert(offsetof(struct perfcounters_header, counters_offset) == 56);
@@ -115,8 +115,8 @@ bool pfc_may_log(unsigned int kind)
 }
 
 /*
- * Returns true in a system call of the ABI i386: in a 32-bit program, for which compilers do not
- * emit loads of 64 bits, or by "int 0x80".
+ * Returns true in a system call of the ABI i386. Such calls come from 32-bit programs, for which
+ * compilers do not emit loads of 64 bits, and from "int 0x80" in 64-bit programs.
  */
 bool pfc_is_32bit(void)
 {
@@ -126,8 +126,8 @@ EXPORT_SYMBOL_GPL(pfc_is_32bit);
 
 /*
  * Makes a mapping permanently non-executable. Returns -EACCES if the caller requested an executable
- * mapping. With the personality READ_IMPLIES_EXEC each readable mapping is requested as executable,
- * so VM_EXEC is only cleared.
+ * mapping. With the personality READ_IMPLIES_EXEC each readable mapping is requested as executable;
+ * in this case VM_EXEC is cleared without an error.
  */
 int pfc_vma_noexec(struct vm_area_struct *vma)
 {

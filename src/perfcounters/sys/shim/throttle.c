@@ -30,8 +30,8 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define WINDOW_MS	10
 
 /*
- * One in 9 to 24 samples is timed: MIN_TIMED_INTERVAL plus a random number of TIMED_INTERVAL_BITS
- * bits.
+ * One in 9 to 24 samples is timed. The interval is MIN_TIMED_INTERVAL plus a random number of
+ * TIMED_INTERVAL_BITS bits.
  */
 #define MIN_TIMED_INTERVAL	9
 #define TIMED_INTERVAL_BITS	4
@@ -44,10 +44,11 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define RARE_MS	1
 
 /*
- * A CPU starves if, of STARVED_TIMED or more successive timed samples over at least STARVED_MS, all
- * but one in STARVED_MISSES found something waiting for the CPU. If that many timed samples take
- * more than MAX_STARVED_MS, samples are too rare to starve the CPU. Sampling then pauses for three
- * times as long as the CPU has starved, but for at least four windows and at most STARVED_PAUSE_MS.
+ * A CPU counts as starved if STARVED_TIMED or more successive timed samples, over at least
+ * STARVED_MS, found something waiting for the CPU. One in STARVED_MISSES of the timed samples may
+ * have found nothing. If STARVED_TIMED timed samples take more than MAX_STARVED_MS, samples are too
+ * rare to starve the CPU. If a CPU is starved, sampling pauses for three times as long as the CPU
+ * has starved, but for at least four windows and at most STARVED_PAUSE_MS.
  *
  * STARVED_TIMED is a compromise. A CPU that spends 60 % of its time in softirqs or interrupts is
  * taken for a starved CPU in 2 % of the cases with 16 samples, and in 11 % with 8 samples. With 16
@@ -72,13 +73,16 @@ struct sample_window {
 	/* Time stamp counter when the last sample was timed. */
 	u64 last;
 	/*
-	 * Evidence of starvation: the time at which its collection began, the number of samples
-	 * timed since then, and how many of the timed samples found something waiting for the CPU.
+	 * Evidence of starvation: the time at which the first of these samples was timed, the
+	 * number of samples timed since then, and how many of them found something waiting for the
+	 * CPU.
 	 */
 	u64 timed_since;
 	u32 timed;
 	u32 starved;
-	/* The registers that the last timed NMI found with interrupts off. */
+	/*
+	 * The registers of the code that the last timed NMI interrupted while interrupts were off.
+	 */
 	struct pt_regs regs;
 };
 
@@ -95,8 +99,8 @@ DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
  *
  * An NMI that is due when the previous handler returns is delivered before the next instruction and
  * before any interrupt. If every NMI causes the next NMI, the interrupted code makes no progress,
- * and no tick sets need_resched(). Only the APIC then shows that something waits for the CPU. The
- * irq_work interrupt is ignored, because samples raise that interrupt.
+ * and no tick sets need_resched(). In this state only the APIC shows that something waits for the
+ * CPU. The irq_work interrupt is ignored, because samples raise that interrupt.
  */
 static bool interrupt_waits(void)
 {
@@ -109,9 +113,10 @@ static bool interrupt_waits(void)
  * registers and with interrupts off.
  *
  * If every NMI causes the next NMI, the interrupted instruction can be in the entry of the timer's
- * interrupt, before irq_enter(), or at the end of that interrupt after irq_exit(), where the kernel
- * programs the timer. At these places no interrupt is pending or counted, and no interrupt becomes
- * pending. A guest of KVM makes progress while the registers of its host stay the same.
+ * interrupt, before irq_enter(). The interrupted instruction can also be at the end of the timer's
+ * interrupt, after irq_exit(), where the kernel programs the timer. At these places no interrupt is
+ * pending or counted, and no interrupt becomes pending. NMIs in a guest of KVM are ignored, because
+ * the guest makes progress while the registers of its host stay the same.
  */
 static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {
@@ -168,17 +173,17 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
  * @regs are the registers of the code that an NMI interrupted; NULL for samples that an interrupt
  * takes. Returns for how many nanoseconds the contexts that sample must pause, or 0.
  *
- * Unless samples are rare, the next timed sample is drawn at random. With a fixed distance, NMIs in
- * step with the code that they interrupt would time the same kind of sample each time: only short
+ * Unless samples are rare, the next timed sample is drawn at random. If the distance were fixed,
+ * NMIs in step with the interrupted code would always time the same kind of sample: only short
  * samples, only samples of one of two contexts, or only samples that hit no interrupt.
  *
  * Context: preemption off. An NMI may call this function while a call from an interrupt is at any
  * point. The NMI must not wait for that call: if every NMI causes the next NMI, the interrupted
  * call never continues. The interrupted call may therefore find time stamps later than @now, which
- * it takes for very old time stamps, and may lose or repeat counts. A wrong count can end a window
- * early or cause one pause of at most STARVED_PAUSE_MS. A wrong count ends with the window, as each
- * window begins at zero. pfm_throttle_time() has __no_kcsan because KCSAN would report the races of
- * the two calls.
+ * the call takes for very old time stamps, and may lose or repeat counts. A wrong count can end a
+ * window early or cause one pause of at most STARVED_PAUSE_MS. A wrong count ends with the window,
+ * because each window begins at zero. pfm_throttle_time() has __no_kcsan because KCSAN would report
+ * the races of the two calls.
  */
 __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 {

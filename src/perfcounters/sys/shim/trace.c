@@ -29,7 +29,7 @@
 #include "trace.h"
 #include "work.h"
 
-/* The structures in src/engine/trace.rs have the layout of the C structures. */
+/* The structures in src/trace/rules/abi.rs have the layout of the C structures. */
 static_assert(sizeof(struct perftrace_control) == 48 + 16 * sizeof(struct perftrace_slot));
 static_assert(offsetof(struct perftrace_buffer, tail) == 64);
 static_assert(offsetof(struct perftrace_buffer, lost) == 24);
@@ -52,8 +52,8 @@ u32 pt_max_traced(void)
 
 /*
  * Allocates a zeroed page, charged to the memory cgroup of the caller, which for a page of a buffer
- * is the traced process. Returns 0 if memory is short: events are then lost, as __GFP_NORETRY does
- * not invoke the OOM killer.
+ * is the traced process. Returns 0 if memory is short. With __GFP_NORETRY the OOM killer is not
+ * invoked; events are lost instead.
  */
 unsigned long pt_page_new(void)
 {
@@ -121,8 +121,8 @@ vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
 }
 
 /*
- * Returns the caller's mm with a reference, or NULL. The mm is only compared with others; the
- * reference prevents the reuse of its address.
+ * Returns the caller's mm with a reference, or NULL. The mm is only compared with other mms; the
+ * reference prevents the reuse of the mm's address.
  */
 struct mm_struct *pt_mm_get(void)
 {
@@ -204,8 +204,8 @@ void pt_thread_replace(s64 at, u64 was, u64 first, u64 second)
 }
 
 /*
- * Task work of a traced thread. With @parent 0 the task work calls pt_announce(). With another
- * @parent, the thread shares the memory of the thread with that number, and the task work calls
+ * Task work of a traced thread. If @parent is 0, the task work calls pt_announce(). Otherwise the
+ * thread shares the memory of the thread with that number, and the task work calls
  * pt_shared_thread().
  */
 struct pt_thread_work {
@@ -267,8 +267,8 @@ void pt_set_traced(unsigned long mm, bool is)
 }
 
 /*
- * Address spaces with a child that did not get its task work, and that a worker counts in the
- * traces.
+ * Address spaces that have a child which did not get its task work. A worker counts such children
+ * in the traces.
  */
 #define MAX_UNREPORTED	64
 static DEFINE_RAW_SPINLOCK(unreported_lock);
@@ -345,7 +345,10 @@ bool pt_is_dying(void)
 	return fatal_signal_pending(current);
 }
 
-/* Returns how far the caller's CLOCK_MONOTONIC is ahead of the kernel's, in nanoseconds. */
+/*
+ * Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
+ * namespace, in nanoseconds.
+ */
 s64 pt_time_offset(void)
 {
 #ifdef CONFIG_TIME_NS
@@ -355,7 +358,7 @@ s64 pt_time_offset(void)
 #endif
 }
 
-/* Converts a uid of the initial user namespace to one of the caller's user namespace. */
+/* Converts a uid of the initial user namespace to a uid of the caller's user namespace. */
 u32 pt_uid(u32 uid)
 {
 	return from_kuid_munged(current_user_ns(), KUIDT_INIT(uid));

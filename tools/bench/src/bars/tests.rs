@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tests of the bars: results that meet a bar, miss a bar, or do not count.
+//! Tests of the bars with results that meet a bar, miss a bar, or are not valid.
 
 use super::*;
 use crate::operations::OPERATIONS;
@@ -130,7 +130,7 @@ fn a_turn_that_takes_as_long_as_perfs_is_missed() {
     assert!(bad[0].starts_with("a switch of two event sets"));
 }
 
-/// Returns the bar about switches of event sets, given the cost of a switch in each of two boots.
+/// Returns the bar on switches of event sets, for the given costs of a switch in two boots.
 fn turns_of(first: u64, second: u64) -> Bar {
     let boot = |ticks| Results::new(with("turns_context", 1, ticks));
     let bars = bars(&boot(first), Some(&boot(second)), GUEST);

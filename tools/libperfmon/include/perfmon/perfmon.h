@@ -64,24 +64,24 @@ int pfm_getinfo_evtsets(int fd, pfarg_setinfo_t *sets, int n);
 int pfm_unload_context(int fd);
 
 /*
- * Reads sums over the runs of event sets, see struct perfmon_runs. A run is the time for which a
- * set is loaded. perfmon2 does not have this function.
+ * Reads sums over the runs of event sets, see struct perfmon_runs. A run of a set lasts from the
+ * switch to the set until the switch to the next set. perfmon2 does not have this function.
  */
 int pfm_read_runs(int fd, struct perfmon_runs *runs, int n);
 
 /*
- * Returns the state of a context since it was attached. perfmon2 does not have this function. The
- * caller may run on any CPU. With PERFMON_STATUS_ENDED, read() returns a message with the reason:
- * PFM_MSG_END, PFM_MSG_FAULT or PFM_MSG_EVICTED. perfmon_status.elsewhere is the time that the
- * thread ran, uncounted, on CPUs that lack some of the context's registers.
+ * Returns the state of a context and its statistics since it was attached. perfmon2 does not have
+ * this function. The caller may run on any CPU. If PERFMON_STATUS_ENDED is set, read() returns a
+ * message with the reason: PFM_MSG_END, PFM_MSG_FAULT or PFM_MSG_EVICTED. perfmon_status.elsewhere
+ * is the time that the thread ran, uncounted, on CPUs that lack some of the context's registers.
  */
 int pfm_get_status(int fd, struct perfmon_status *status);
 
 /*
  * Read the counters of the calling thread without a system call. perfmon2 does not have these
  * functions. pfm_self_read() reads a PMD of the context that is attached to the calling thread. If
- * the value cannot be read from the page, it calls the kernel. The kernel is always called if page
- * is NULL, and for the context of another thread while that thread's context counts.
+ * the value cannot be computed from the page, the function makes a system call. The function always
+ * makes a system call if page is NULL, and if a context of another thread counts.
  */
 int pfm_self_map(int fd, const struct perfmon_self **page);
 int pfm_self_unmap(const struct perfmon_self *page);
@@ -90,10 +90,10 @@ int pfm_self_read(int fd, const struct perfmon_self *page, unsigned int pmd,
 
 /*
  * Read the ring of a context whose sampling format has one. perfmon2 does not have these functions.
- * A ring has one reader at a time. pfm_ring_read() returns 1 and a copy of a record, which is valid
- * until the next call, or 0 if there is no record. In a forward ring it returns the oldest record
- * that was not read yet; in a backward ring it returns the newest record of the snapshot first,
- * then older records. See pfm_ring_read(3).
+ * A ring has one reader at a time. pfm_ring_read() returns 1 and a copy of a record, or 0 if no
+ * record is left. The copy is valid until the next call. In a forward ring the function returns the
+ * oldest record that was not read yet; in a backward ring it returns the newest record of the
+ * snapshot first, and then older records. See pfm_ring_read(3).
  */
 struct pfm_ring;
 
@@ -103,7 +103,7 @@ int pfm_ring_snapshot(struct pfm_ring *ring);
 int pfm_ring_read(struct pfm_ring *ring, const struct perfmon_record **record);
 int pfm_ring_lost(const struct pfm_ring *ring, uint64_t *lost);
 /*
- * Pauses (paused != 0) or resumes a ring. Records that are dropped while the ring is paused are
+ * Pauses (paused != 0) or resumes a ring. While the ring is paused, new records are dropped and
  * counted as lost.
  */
 int pfm_pause(int fd, int paused);

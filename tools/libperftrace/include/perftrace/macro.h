@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Parts of the macro PERFTRACE(): macros that expand the fields one by one, and the definition of a
- * site for each marker. Names that end in _ are reserved for this header.
+ * site (struct perftrace_site) for each marker. Names that end in _ are reserved for this header.
  */
 #ifndef _PERFTRACE_MACRO_H
 #define _PERFTRACE_MACRO_H
@@ -71,8 +71,8 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 #define PERFTRACE_KIND_str	5
 
 /*
- * The size of a field in bytes. A text has a size that is larger than the sum of all other fields,
- * so that the sum of the sizes shows whether a field is a text.
+ * The size of a field in bytes. A text has a size that is larger than the sum of all possible other
+ * fields, so the sum of all sizes shows whether an event has a text.
  */
 #define PERFTRACE_LONG_	1024
 #define PERFTRACE_BYTES_(kind) \
@@ -81,7 +81,8 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 #define PERFTRACE_TEXT_(type, name, value)	" " #name ":" #type
 #define PERFTRACE_VALUE_(type, name, value)	perftrace_##type##_(value)
 /*
- * Declares a member of a struct: a field name that is used twice, or is too long, does not compile.
+ * Declares a member of a struct, so that a field name that is used twice, or is too long, does not
+ * compile.
  */
 #define PERFTRACE_NAME_(type, name, value)	char perftrace_##name[sizeof(#name) <= 32 ? 1 : -1]
 
@@ -97,7 +98,10 @@ PERFTRACE_INLINE_ unsigned int perftrace_put_(uint64_t *words, unsigned int at,
 	return at + bytes;
 }
 
-/* Writes an event without texts. The compiler knows `bytes`, so only one branch remains. */
+/*
+ * Writes an event without texts. `bytes` is a constant at compile time, so the compiler keeps only
+ * one branch.
+ */
 PERFTRACE_INLINE_ void perftrace_event_(const struct perftrace_site *site, const uint64_t *words,
 					unsigned int bytes)
 {
@@ -116,13 +120,14 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 	const uint32_t *word = __atomic_load_n(&site->word, __ATOMIC_RELAXED);
 
 	/*
-	 * Acquire: pairs with the kernel's store to the word, which follows the setup of the trace.
+	 * Acquire: pairs with the store by which the kernel sets the word after it has set up the
+	 * trace.
 	 */
 	return __builtin_expect(__atomic_load_n(word, __ATOMIC_ACQUIRE) != 0, 0);
 }
 
 /*
- * Expands to make(number, field) for each field. The event's name is the argument before the
+ * Expands to make(number, field) for each field. The name of the event is the argument before the
  * fields.
  */
 #define PERFTRACE_EACH_0(make, n, event)
@@ -167,7 +172,7 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 				       PERFTRACE_BYTES_(PERFTRACE_KIND_ f), \
 				       perftrace_values_[n].bits);
 
-/* The number of fields, and the event's name, which is the argument before the fields. */
+/* The number of fields, and the name of the event, which is the argument before the fields. */
 #define PERFTRACE_COUNT_(...) \
 	PERFTRACE_PICK_(__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)
 #define PERFTRACE_PICK_(event, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, \
@@ -176,10 +181,10 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 
 #ifdef __cplusplus
 /*
- * A static variable of an inline function or a template may not be in a section that other
- * variables use. The site is therefore a static member of a template in an unnamed namespace. A
- * local type makes the template's instance, and therefore the site, unique for each use of the
- * macro.
+ * A static variable of an inline function or of a template cannot be in a section that other
+ * variables use. The site is therefore a static member of a template in an unnamed namespace. The
+ * argument of the template is a local type, so each use of the macro has an instance of the
+ * template, and a site, of its own.
  */
 namespace {
 template <class Here> struct perftrace_where_ {
@@ -253,8 +258,8 @@ struct perftrace_site perftrace_where_<Here>::site
  * @provider: letters, digits, and _.-
  * @...: the event's name, of the same characters; then up to 16 fields, each "(type, name, value)"
  *
- * Names of events and fields must not be macros. A macro's name would be replaced by its expansion,
- * or would not compile.
+ * Names of events and fields must not be names of macros: the name would be replaced by the
+ * expansion of the macro, or would not compile.
  */
 #define PERFTRACE(provider, ...) \
 	PERFTRACE_EVENT_(PERFTRACE_COUNT_(__VA_ARGS__), #provider, __VA_ARGS__)

@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /**
- * struct perftrace_site - a marker in the program; changed by the library only
+ * struct perftrace_site - a marker in the program; only the library changes it
  * @word: address of the word with a bit for each trace that records the marker
  * @header: number of the marker; in the upper half the size of a record in 8-byte words, or 0 if
  *          the event has texts
@@ -55,7 +55,7 @@ struct perftrace_value {
 };
 
 /**
- * struct perftrace_module - the markers of a program or library; changed by the library only
+ * struct perftrace_module - the markers of a program or library; only the library changes it
  * @next: the module that was registered before this module
  * @first: the module's first site
  * @last: the end of the module's sites
@@ -82,7 +82,7 @@ struct perftrace_module {
 #define PERFTRACE_BOUND_
 #endif
 
-/* The following functions are called by the macros only. */
+/* Only the macros call the following functions. */
 void perftrace_register(struct perftrace_module *module);
 void perftrace_unregister(struct perftrace_module *module);
 PERFTRACE_BOUND_
@@ -98,7 +98,7 @@ void perftrace_write_values(const struct perftrace_site *site,
 			    const struct perftrace_value *values, size_t n);
 
 /*
- * A program or library has one instance of each of these symbols, regardless of the number of its
+ * A program or library has one instance of each of these symbols, even if it consists of many
  * objects.
  */
 #define PERFTRACE_ONE_ __attribute__((weak, visibility("hidden")))

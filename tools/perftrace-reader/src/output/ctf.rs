@@ -2,10 +2,10 @@
 
 //! CTF 2 output: a directory with a file `metadata`, and a file for each buffer.
 //!
-//! A data stream is a buffer, not a CPU. Times increase only along a buffer, and each buffer has
-//! its own count of lost events. The contents of a buffer that were read together can be written
-//! together. A packet is written by one call, after the metadata for its events. If the recorder is
-//! killed, the directory therefore contains complete packets only.
+//! Each buffer, not each CPU, is a data stream: only along a buffer do times not decrease, and each
+//! buffer has its own count of lost events. The contents of a buffer that were read together become
+//! one packet. The output writes a packet by one call, after the metadata for the events of the
+//! packet. If the recorder is killed, the directory therefore contains only complete packets.
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -19,7 +19,8 @@ use crate::output::schema::{self, MAGIC, STREAM_CLASS};
 use crate::output::{Event, Output, Packet, TraceProperties};
 use crate::source::BufferId;
 
-/// The directory may belong to another user, who could place a link to any file in it.
+/// Flag of open(): do not follow links. The directory may belong to another user, who could place a
+/// link to any file in the directory.
 const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 
 /// The file of a data stream.
@@ -30,11 +31,11 @@ struct Stream {
     /// Number of bytes of complete packets.
     len: u64,
     packets: u64,
-    /// The end time of the stream's last packet.
+    /// The end time of the last packet of the stream.
     end: u64,
     /// Number of lost events that the last packet reports.
     reported_lost: u64,
-    /// Number of lost events that are known.
+    /// Number of lost events that the buffer has counted so far.
     lost: u64,
 }
 
@@ -54,7 +55,8 @@ pub struct Ctf {
 }
 
 impl Ctf {
-    /// Creates a trace in `directory`, which is created, or must be empty if it exists.
+    /// Creates a trace in `directory`. Creates the directory if it does not exist; an existing
+    /// directory must be empty.
     pub fn create(directory: &Path, properties: &TraceProperties) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         if fs::read_dir(directory)?.next().is_some() {
@@ -93,7 +95,7 @@ impl Ctf {
         Ok(())
     }
 
-    /// Writes the metadata of the events' classes that the metadata does not describe yet.
+    /// Writes the metadata of those classes of events that the metadata does not describe yet.
     fn describe_classes(&mut self, events: &[Event<'_>]) -> io::Result<()> {
         let mut fragments = Vec::new();
         for event in events {
@@ -111,8 +113,8 @@ impl Ctf {
         }
     }
 
-    /// Closes the data stream of a buffer. Writes an empty packet if no packet reports some of the
-    /// lost events.
+    /// Closes the data stream of a buffer. If there are lost events that no packet has reported,
+    /// writes an empty packet that reports them.
     fn close_stream(&mut self, buffer: BufferId) -> io::Result<()> {
         if let Some(mut stream) = self.streams.remove(&buffer) {
             if stream.lost > stream.reported_lost {
@@ -189,7 +191,7 @@ fn encode_event(event: &Event<'_>, to: &mut Vec<u8>) {
 
 /// Appends the bytes of an event's fields.
 fn encode_fields(event: &Event<'_>, to: &mut Vec<u8>) {
-    // Fields have CTF's format already, except texts that are not UTF-8.
+    // The fields of a record are already in the format of CTF, except texts that are not UTF-8.
     if event.marker.fields.iter().all(|f| f.kind != Type::Text) {
         to.extend_from_slice(event.payload);
         return;
@@ -233,8 +235,8 @@ impl Output for Ctf {
         };
         stream.lost = stream.lost.max(packet.lost);
         if packet.lost > 0 && stream.packets == 0 {
-            // Readers compute losses as the difference to the previous packet, so a previous packet
-            // must exist.
+            // Readers of CTF compute losses as the difference to the previous packet, so write a
+            // packet first if there is none.
             self.bytes += stream.write(cpu, &[], (began, began))?;
         }
         let mut nr_written = 0;

@@ -63,14 +63,15 @@ pub struct Event<'a> {
     pub process: Rc<Process>,
     /// The class of the event.
     pub marker: Rc<Marker>,
-    /// The bytes of the event's fields, complete and without zeroes after the last field.
+    /// The bytes of the fields of the event, without the zeroes that follow the last field in a
+    /// record.
     pub payload: &'a [u8],
 }
 
 /// A report of lost events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Index of the event in the packet before which the events were lost.
+    /// Index in the packet of the event that follows the lost events.
     pub before: usize,
     /// The time of the report in ticks.
     pub time: u64,
@@ -89,7 +90,8 @@ pub struct Packet<'a> {
     pub events: Vec<Event<'a>>,
     /// The reports of events that were lost before and between the events of the packet.
     pub losses: Vec<Loss>,
-    /// Number of events that the buffer had lost when it was read, including those of `losses`.
+    /// Number of events that the buffer had lost when it was read, including the events of
+    /// `losses`.
     pub lost: u64,
     /// Number of bytes that are not part of a valid event.
     pub cut: u64,
@@ -100,14 +102,14 @@ pub trait Output {
     /// Processes the contents of a buffer that were read together.
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()>;
 
-    /// Ends a round, in which all buffers were read. Usually all events before the time `until`
-    /// were passed to the output.
+    /// Ends a round, in which all buffers were read. Usually the output has received all events
+    /// before the time `until`.
     fn end_round(&mut self, until: u64) -> io::Result<()>;
 
-    /// Ends a process, of which no more events follow.
+    /// Ends a process: no further events of the process follow.
     fn process_exited(&mut self, key: u64) -> io::Result<()>;
 
-    /// Ends the output, to which no more events follow.
+    /// Ends the output: no further events follow.
     fn finish(&mut self) -> io::Result<()>;
 
     /// Returns the number of bytes that the output has written.

@@ -16,8 +16,8 @@ use crate::fields::Value;
 use crate::output::{Event, Output, Packet, TraceProperties};
 
 const CLOSING: &[u8] = b"\n]}\n";
-/// Largest integer that is passed as a number: larger integers are not exact in readers that store
-/// all numbers as doubles.
+/// Largest integer that the output writes as a number. Readers that store all numbers as doubles
+/// cannot represent all larger integers exactly.
 const MAX_EXACT: u64 = 1 << 53;
 
 /// The output: JSON to a file or a pipe.
@@ -35,7 +35,7 @@ pub struct Perfetto {
 }
 
 impl Perfetto {
-    /// Starts an empty trace, which is complete JSON in a regular file.
+    /// Starts an empty trace. If the file is regular, it is complete JSON afterwards.
     pub fn new(file: File, properties: TraceProperties) -> io::Result<Self> {
         let regular = file.metadata()?.is_file();
         if regular {
@@ -56,7 +56,7 @@ impl Perfetto {
             empty: true,
             named_processes: HashSet::new(),
         };
-        // The JSON object is left open, because the array of events follows.
+        // Leave the JSON object open, because the array of events follows.
         output.pending.extend(head.trim_end_matches('}').as_bytes());
         if !output.pending.ends_with(b"}") {
             output.pending.push(b'}');
@@ -101,8 +101,8 @@ impl Perfetto {
 
     fn event(&mut self, event: &Event<'_>, cpu: u32) {
         let process = &event.process.info;
-        // A process outside the reader's pid namespace has no id in this namespace. The output has
-        // the key of the process instead.
+        // A process outside the pid namespace of the reader has no id there. Write the key of the
+        // process instead.
         let pid = match process.pid {
             0 => event.process.key,
             pid => pid.into(),

@@ -9,8 +9,8 @@ use crate::metadata::Marker;
 use crate::output::TraceProperties;
 use crate::syscalls;
 
-/// Byte order of integers, which is that of this machine, because fields are copied as they were
-/// written.
+/// Byte order of integers: the byte order of this machine, because the output copies fields in the
+/// form in which the program has written them.
 const BYTE_ORDER: &str = match cfg!(target_endian = "little") {
     true => "little-endian",
     false => "big-endian",
@@ -53,7 +53,7 @@ fn structure_class<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Js
     json!({"type": "structure", "member-classes": members})
 }
 
-/// Returns the fragments that precede the classes of events: the preamble, trace, clock, data
+/// Returns the fragments that precede the classes of events: preamble, trace, clock and data
 /// streams.
 pub fn header_fragments(properties: &TraceProperties) -> Vec<Json> {
     let environment: Map<String, Json> = properties

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Text output: a line for each event, as perf script prints it:
+//! Text output: a line for each event, in the form of `perf script`:
 //!
 //! ```text
 //! app 1234/1236 [003] 1795218782.123456789: app:begin: id=5 name="x"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A fake trace, which has the contents of its buffers for each round.
+//! A fake trace: a list of the contents of its buffers in each round of reading.
 #![allow(dead_code, reason = "each program uses its part")]
 
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ pub const REALTIME: u64 = 1_700_000_005_000_000_000;
 
 type Buffers = VecDeque<(Chunk, Vec<u8>)>;
 
-/// The fake trace, with the buffers of the rounds that are not read yet.
+/// The fake trace, with the buffers of the rounds that the reader has not read yet.
 pub struct Fake {
     pub info: Info,
     processes: HashMap<u64, ProcessInfo>,
@@ -107,7 +107,7 @@ impl Fake {
         self.rounds.borrow().len()
     }
 
-    /// Removes a process, as if it did not exist any more.
+    /// Removes a process, to simulate that it no longer exists.
     pub fn remove_process(&mut self, key: u64) {
         self.processes.remove(&key);
     }
@@ -146,7 +146,7 @@ impl Source for Fake {
     }
 }
 
-/// The bytes of records, as a writer stores them in a buffer.
+/// The bytes of records, in the form in which a writer stores them in a buffer.
 #[derive(Clone, Default)]
 pub struct RecordBytes(pub Vec<u8>);
 
@@ -167,7 +167,7 @@ impl RecordBytes {
         self
     }
 
-    /// Appends an event of a shared buffer, with its process's key.
+    /// Appends an event of a shared buffer, with the key of its process.
     pub fn shared_event(
         self,
         key: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! System calls that the tests need: signals, affinity, fork, shared memory, single-stepping.
+//! System calls for the tests: signals, affinity, fork, shared memory, single-stepping.
 #![allow(unsafe_code, reason = "signals, affinity, fork, mappings")]
 #![allow(dead_code, reason = "no test uses all of it")]
 

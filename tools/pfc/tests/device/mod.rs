@@ -8,8 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use engine::abi::{Kind, Unit};
-use engine::spec::Spec;
+use counters_rules::abi::{Kind, Unit};
+use counters_rules::spec::Spec;
 use fake::Fake;
 use serde_json::Value;
 

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and the checks of their
+//! fields that do not depend on the state of a monitoring context.
+
+use crate::error::Error;
+use crate::event_sets::SwitchPolicy;
+use crate::register_map::{RegisterBitmap, Scope};
+
+/// `pfarg_ctx.ctx_flags`: the context monitors a CPU instead of a thread.
+pub const FL_SYSTEM_WIDE: u32 = 0x02;
+/// `pfarg_ctx.ctx_flags`: the monitored thread sleeps after a notification until `PERFMON_RESTART`.
+pub const FL_NOTIFY_BLOCK: u32 = 0x01;
+/// `pfarg_ctx.ctx_flags`: overflows queue no messages.
+pub const FL_OVFL_NO_MSG: u32 = 0x80;
+/// `PERFMON_FL_CORE`: the context counts only on CPUs of the core type `ctx_core`.
+pub const FL_CORE: u32 = 0x100;
+/// `PERFMON_FORMAT_NAME`: size of a format's name.
+pub const FORMAT_NAME: usize = 32;
+/// `PERFMON_FORMAT_ARG`: maximum size of a format's argument.
+pub const FORMAT_ARG: usize = 4096;
+/// `PERFMON_VECTOR_MAX`: maximum size in bytes of the elements of a [`Vector`].
+pub const VECTOR_MAX: usize = 4096;
+
+/// `PFM_REGFL_OVFL_NOTIFY`.
+pub const NOTIFY: u32 = 0x01;
+/// `PFM_REGFL_RANDOM`.
+pub const RANDOM: u32 = 0x02;
+/// Maximum number of PMDs (PMU data registers) that a sample records.
+pub const MAX_VALUES: usize = 64;
+
+/// Actions that a sampling format requests: `PERFMON_DO_*`.
+pub mod action {
+    #![allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
+    pub const NOTIFY: u32 = 0x1;
+    pub const RESET: u32 = 0x2;
+    pub const MASK: u32 = 0x4;
+    pub const WAKE: u32 = 0x8;
+}
+
+/// `struct pfarg_ctx`: the argument of `PERFMON_CREATE`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Ctx {
+    pub ctx_flags: u32,
+    pub ctx_core: u32,
+    pub ctx_reserved2: [u64; 7],
+}
+
+/// `struct pfarg_pmc`: a PMC (PMU control register) to write.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Pmc {
+    pub reg_num: u16,
+    pub reg_set: u16,
+    pub reg_flags: u32,
+    pub reg_value: u64,
+    pub reg_reserved2: [u64; 4],
+}
+
+/// `struct pfarg_pmd`: a PMD (PMU data register) to write or read.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Pmd {
+    pub reg_num: u16,
+    pub reg_set: u16,
+    pub reg_flags: u32,
+    pub reg_value: u64,
+    pub reg_long_reset: u64,
+    pub reg_short_reset: u64,
+    pub reg_last_reset_val: u64,
+    pub reg_ovfl_switch_cnt: u64,
+    pub reg_reset_pmds: RegisterBitmap,
+    pub reg_smpl_pmds: RegisterBitmap,
+    pub reg_smpl_eventid: u64,
+    pub reg_random_mask: u64,
+    pub reg_random_seed: u32,
+    pub reg_reserved2: [u32; 7],
+}
+
+/// `struct pfarg_start`: the argument of `PERFMON_START`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Start {
+    pub start_set: u16,
+    pub start_reserved1: u16,
+    pub start_reserved2: u32,
+    pub start_reserved3: [u64; 3],
+}
+
+/// `struct pfarg_load`: the argument of `PERFMON_LOAD`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Load {
+    pub load_pid: u32,
+    pub load_set: u16,
+    pub load_reserved1: u16,
+    pub load_reserved2: [u64; 3],
+}
+
+/// `struct perfmon_create`: the argument of `PERFMON_CREATE_FORMAT`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Create {
+    pub ctx: Ctx,
+    pub name: u64,
+    pub uuid: [u8; 16],
+    pub arg: u64,
+    pub arg_size: u64,
+}
+
+/// `struct pfarg_setdesc`: an event set to create or to change.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct SetDesc {
+    pub set_id: u16,
+    pub set_id_next: u16,
+    pub set_flags: u32,
+    pub set_timeout: u64,
+    pub reserved: [u64; 6],
+}
+
+/// `struct pfarg_setinfo`: the state of an event set.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct SetInfo {
+    pub set_id: u16,
+    pub set_id_next: u16,
+    pub set_flags: u32,
+    pub set_ovfl_pmds: RegisterBitmap,
+    pub set_runs: u64,
+    pub set_timeout: u64,
+    pub set_act_duration: u64,
+    pub set_avail_pmcs: RegisterBitmap,
+    pub set_avail_pmds: RegisterBitmap,
+    pub reserved: [u64; 6],
+}
+
+/// `struct perfmon_runs`: sums over the runs of an event set, for one PMD.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Runs {
+    pub reg_num: u16,
+    pub reg_set: u16,
+    pub reg_flags: u32,
+    pub runs: u64,
+    pub time: u64,
+    pub time2: [u64; 2],
+    pub value: u64,
+    pub value2: [u64; 2],
+    pub value_time: [u64; 2],
+}
+
+/// `struct perfmon_vector`: an array of registers or event sets.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Vector {
+    pub items: u64,
+    pub nr: u32,
+    pub size: u32,
+}
+
+/// `struct pfarg_ovfl_msg`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Message {
+    pub msg_type: u32,
+    pub msg_ovfl_pid: u32,
+    pub msg_active_set: u16,
+    pub msg_ovfl_cpu: u16,
+    pub msg_ovfl_tid: u32,
+    pub msg_ovfl_ip: u64,
+    pub msg_ovfl_pmds: RegisterBitmap,
+}
+
+// The size of each structure is the sum of the sizes of its fields, so there is no padding.
+const _: () = {
+    assert!(size_of::<Message>() == 64);
+    assert!(size_of::<Ctx>() == 64);
+    assert!(size_of::<Pmc>() == 48);
+    assert!(size_of::<Pmd>() == 8 + 5 * 8 + 2 * 40 + 2 * 8 + 4 + 28);
+    assert!(size_of::<Start>() == 32);
+    assert!(size_of::<Load>() == 32);
+    assert!(size_of::<Vector>() == 16);
+    assert!(size_of::<Create>() == 64 + 8 + 16 + 16);
+    assert!(size_of::<SetDesc>() == 64);
+    assert!(size_of::<SetInfo>() == 8 + 3 * 40 + 3 * 8 + 48);
+    assert!(size_of::<Runs>() == 8 + 9 * 8);
+    assert!(size_of::<Status>() == 64);
+};
+
+/// `PFM_MSG_OVFL`.
+pub const OVFL: u32 = 1;
+/// `PFM_MSG_END`.
+pub const END: u32 = 2;
+/// `PFM_MSG_FAULT`.
+pub const FAULT: u32 = 3;
+/// `PFM_MSG_EVICTED`.
+pub const EVICTED: u32 = 4;
+
+/// `struct perfmon_status`: the state of a context.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Status {
+    pub flags: u32,
+    pub nr_throttles: u32,
+    pub throttled: u64,
+    pub lost: u64,
+    pub elsewhere: u64,
+    pub reserved: [u64; 4],
+}
+
+/// Bits of [`Status::flags`]: `PERFMON_STATUS_*`.
+pub mod status {
+    #![allow(missing_docs, reason = "documented in the uapi header")]
+    pub const STARTED: u32 = 0x01;
+    pub const MASKED: u32 = 0x02;
+    pub const THROTTLED: u32 = 0x04;
+    pub const ENDED: u32 = 0x08;
+    pub const ELSEWHERE: u32 = 0x10;
+}
+
+/// `PERFMON_TYPE`: the type of the ioctls. The kernel's ioctl-number.rst lists no other user of
+/// this number.
+const TYPE: u32 = 0xbf;
+
+const fn iow<T>(number: u32) -> u32 {
+    (1 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
+}
+
+/// Number of `PERFMON_CREATE`, which creates a context.
+pub const CREATE: u32 = iow::<Ctx>(1);
+/// Number of `PERFMON_WRITE_PMCS`, which writes PMCs.
+pub const WRITE_PMCS: u32 = iow::<Vector>(2);
+/// Number of `PERFMON_WRITE_PMDS`, which writes PMDs.
+pub const WRITE_PMDS: u32 = iow::<Vector>(3);
+/// Number of `PERFMON_READ_PMDS`, which reads PMDs.
+pub const READ_PMDS: u32 = iow::<Vector>(4);
+/// Number of `PERFMON_LOAD`, which attaches a context to a thread or a CPU.
+pub const LOAD: u32 = iow::<Load>(5);
+/// Number of `PERFMON_UNLOAD`, which detaches a context.
+pub const UNLOAD: u32 = (TYPE << 8) | 6;
+/// Number of `PERFMON_START`, which starts counting.
+pub const START: u32 = iow::<Start>(7);
+/// Number of `PERFMON_STOP`, which stops counting.
+pub const STOP: u32 = (TYPE << 8) | 8;
+/// Number of `PERFMON_CREATE_FORMAT`, which creates a context with a sampling format.
+pub const CREATE_FORMAT: u32 = iow::<Create>(9);
+/// Number of `PERFMON_RESTART`, which resumes counting after a notification.
+pub const RESTART: u32 = (TYPE << 8) | 0x0a;
+/// Number of `PERFMON_PAUSE`, which pauses a ring or ends the pause.
+pub const PAUSE: u32 = iow::<u32>(0x0b);
+/// Number of `PERFMON_CREATE_EVTSETS`, which creates or changes event sets.
+pub const CREATE_EVTSETS: u32 = iow::<Vector>(0x0c);
+/// Number of `PERFMON_DELETE_EVTSETS`, which deletes event sets.
+pub const DELETE_EVTSETS: u32 = iow::<Vector>(0x0d);
+/// Number of `PERFMON_GETINFO_EVTSETS`, which reads the state of event sets.
+pub const GETINFO_EVTSETS: u32 = iow::<Vector>(0x0e);
+/// Number of `PERFMON_READ_RUNS`, which reads sums over the runs of event sets.
+pub const READ_RUNS: u32 = iow::<Vector>(0x0f);
+
+const fn ior<T>(number: u32) -> u32 {
+    (2 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
+}
+
+/// Number of `PERFMON_STATUS`, which reads the state of a context.
+pub const STATUS: u32 = ior::<Status>(0x10);
+
+const fn reject_if(wrong: bool, error: Error) -> Result<(), Error> {
+    match wrong {
+        false => Ok(()),
+        true => Err(error),
+    }
+}
+
+/// Flags that exclude each other: a thread can be blocked, a CPU cannot.
+const BLOCKED_CPU: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
+
+impl Ctx {
+    /// Returns the scope that the flags select, or [`Error::Flags`] if flags, core type or reserved
+    /// fields are invalid.
+    pub fn scope(&self) -> Result<Scope, Error> {
+        reject_if(
+            self.ctx_flags & !(FL_SYSTEM_WIDE | FL_OVFL_NO_MSG | FL_NOTIFY_BLOCK | FL_CORE) != 0
+                || self.ctx_flags & BLOCKED_CPU == BLOCKED_CPU
+                || (self.ctx_flags & FL_CORE == 0) != (self.ctx_core == 0)
+                || self.ctx_reserved2 != [0; 7],
+            Error::Flags,
+        )?;
+        Ok(match self.ctx_flags & FL_SYSTEM_WIDE {
+            0 => Scope::Thread,
+            _ => Scope::System,
+        })
+    }
+}
+
+impl Pmc {
+    /// Checks that the reserved fields are zero.
+    pub fn check(&self) -> Result<(), Error> {
+        reject_if(self.reg_reserved2 != [0; 4], Error::Flags)
+    }
+}
+
+impl Pmd {
+    /// Checks the fields of a write: flags, random mask, reserved fields, and the number of PMDs to
+    /// record.
+    pub fn check(&self) -> Result<(), Error> {
+        self.check_read()?;
+        reject_if(
+            self.reg_flags & !(NOTIFY | RANDOM) != 0
+                || (self.reg_flags & RANDOM == 0 && self.reg_random_mask != 0)
+                || self.reg_smpl_pmds.count() > MAX_VALUES,
+            Error::Flags,
+        )
+    }
+
+    /// Checks that the reserved fields are zero, which is all that a read of a PMD requires.
+    pub fn check_read(&self) -> Result<(), Error> {
+        reject_if(self.reg_reserved2 != [0; 7], Error::Flags)
+    }
+
+    /// Returns true if one of the fields for sampling is set, so that overflows must be handled.
+    pub fn is_sampling(&self) -> bool {
+        self.reg_flags != 0
+            || self.reg_long_reset != 0
+            || self.reg_short_reset != 0
+            || self.reg_ovfl_switch_cnt != 0
+            || !self.reg_reset_pmds.is_empty()
+            || !self.reg_smpl_pmds.is_empty()
+    }
+}
+
+impl SetDesc {
+    /// Returns the conditions that end a run of the set. `resolution` is the resolution of the
+    /// timer in nanoseconds.
+    pub fn switch_policy(&self, resolution: u64) -> Result<SwitchPolicy, Error> {
+        reject_if(self.reserved != [0; 6], Error::Flags)?;
+        SwitchPolicy::new(
+            self.set_flags,
+            self.set_id_next,
+            self.set_timeout,
+            resolution,
+        )
+    }
+}
+
+impl Start {
+    /// Checks that the reserved fields are zero.
+    pub fn check(&self) -> Result<(), Error> {
+        reject_if(
+            self.start_reserved1 != 0
+                || self.start_reserved2 != 0
+                || self.start_reserved3 != [0; 3],
+            Error::Flags,
+        )
+    }
+}
+
+impl Load {
+    /// Checks that the reserved fields are zero.
+    pub fn check(&self) -> Result<(), Error> {
+        reject_if(
+            self.load_reserved1 != 0 || self.load_reserved2 != [0; 3],
+            Error::Flags,
+        )
+    }
+}

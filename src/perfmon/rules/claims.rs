@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Claims: the hardware registers that each monitoring context uses. With claims, a context of a
+//! thread and a context of a CPU can be loaded into one PMU at the same time.
+//!
+//! A PMU holds the context of one thread at a time, so contexts of different threads may use the
+//! same registers. Contexts of different CPUs may use the same registers, too. A context of a
+//! thread and a context of the CPU that runs the thread share one PMU, however. Registers that
+//! contexts of one scope (threads or CPUs) use are therefore not available to contexts of the other
+//! scope.
+
+use crate::register_map::{Scope, MAX_ROWS};
+
+/// A set of hardware registers, as bit masks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegisterMask {
+    /// The PMCs (control registers) in the set, a bit each.
+    pub pmcs: u64,
+    /// The PMDs (data registers) of hardware counters in the set, a bit each.
+    pub pmds: u64,
+}
+
+impl RegisterMask {
+    /// The empty set of registers.
+    pub const NONE: Self = Self { pmcs: 0, pmds: 0 };
+
+    /// Returns true if the set is empty.
+    pub fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
+
+    /// Returns the union of two sets.
+    pub const fn with(&self, other: &Self) -> Self {
+        Self {
+            pmcs: self.pmcs | other.pmcs,
+            pmds: self.pmds | other.pmds,
+        }
+    }
+
+    /// Returns true if `other` contains all registers of this set.
+    pub const fn is_within(&self, other: &Self) -> bool {
+        self.pmcs & !other.pmcs == 0 && self.pmds & !other.pmds == 0
+    }
+
+    /// Returns true if the two sets have a register in common.
+    pub fn intersects(&self, other: &Self) -> bool {
+        self.pmcs & other.pmcs != 0 || self.pmds & other.pmds != 0
+    }
+}
+
+/// Number of contexts of one scope that claim each register.
+#[derive(Clone, Debug)]
+struct UserCounts {
+    pmcs: [u32; MAX_ROWS],
+    pmds: [u32; MAX_ROWS],
+}
+
+impl UserCounts {
+    const NONE: Self = Self {
+        pmcs: [0; MAX_ROWS],
+        pmds: [0; MAX_ROWS],
+    };
+
+    fn adjust(&mut self, claims: &RegisterMask, by: i32) {
+        let each = |counts: &mut [u32; MAX_ROWS], bits: u64| {
+            for (n, count) in counts.iter_mut().enumerate() {
+                if bits.wrapping_shr(n as u32) & 1 != 0 {
+                    *count = count.wrapping_add_signed(by);
+                }
+            }
+        };
+        each(&mut self.pmcs, claims.pmcs);
+        each(&mut self.pmds, claims.pmds);
+    }
+
+    fn in_use(&self) -> RegisterMask {
+        let bits = |counts: &[u32; MAX_ROWS]| {
+            let some = |all: u64, (n, count): (usize, &u32)| {
+                all | u64::from(*count != 0).wrapping_shl(n as u32)
+            };
+            counts.iter().enumerate().fold(0, some)
+        };
+        RegisterMask {
+            pmcs: bits(&self.pmcs),
+            pmds: bits(&self.pmds),
+        }
+    }
+}
+
+/// The claims of all attached contexts.
+#[derive(Clone, Debug)]
+pub struct RegisterUsers {
+    threads: UserCounts,
+    systems: UserCounts,
+}
+
+impl RegisterUsers {
+    /// The state without attached contexts: no register is claimed.
+    pub const NONE: Self = Self {
+        threads: UserCounts::NONE,
+        systems: UserCounts::NONE,
+    };
+
+    /// Returns the registers that contexts of the other scope claim.
+    fn used_by_other(&self, scope: Scope) -> RegisterMask {
+        match scope {
+            Scope::Thread => self.systems.in_use(),
+            Scope::System => self.threads.in_use(),
+        }
+    }
+
+    /// Returns true if a context of this scope may claim these registers.
+    pub fn is_available(&self, scope: Scope, claims: &RegisterMask) -> bool {
+        !self.used_by_other(scope).intersects(claims)
+    }
+
+    /// Returns the registers that a context of this scope may claim.
+    pub fn available(&self, scope: Scope) -> RegisterMask {
+        let others = self.used_by_other(scope);
+        RegisterMask {
+            pmcs: !others.pmcs,
+            pmds: !others.pmds,
+        }
+    }
+
+    fn counts_mut(&mut self, scope: Scope) -> &mut UserCounts {
+        match scope {
+            Scope::Thread => &mut self.threads,
+            Scope::System => &mut self.systems,
+        }
+    }
+
+    /// Adds the claims of a context.
+    pub fn add(&mut self, scope: Scope, claims: &RegisterMask) {
+        self.counts_mut(scope).adjust(claims, 1);
+    }
+
+    /// Removes the claims of a context.
+    pub fn remove(&mut self, scope: Scope, claims: &RegisterMask) {
+        self.counts_mut(scope).adjust(claims, -1);
+    }
+
+    /// Returns true if no register is claimed.
+    pub fn is_empty(&self) -> bool {
+        self.threads.in_use().is_none() && self.systems.in_use().is_none()
+    }
+}

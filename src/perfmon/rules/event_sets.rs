@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Event sets: the conditions for the switch of a monitoring context from one set of registers to
+//! the next, and sums over the runs of a set.
+//!
+//! A *run* of a set lasts from the switch to this set until the switch to the next set. The
+//! duration of a run is the time that the context is loaded in a PMU during the run. A run
+//! continues when the thread is switched out and in.
+
+use crate::error::Error;
+use crate::register_map::PmdSet;
+
+/// `PFM_SETFL_OVFL_SWITCH`.
+pub const OVFL_SWITCH: u32 = 0x01;
+/// `PFM_SETFL_TIME_SWITCH`.
+pub const TIME_SWITCH: u32 = 0x02;
+/// `PFM_SETFL_EXPL_NEXT`.
+pub const EXPL_NEXT: u32 = 0x04;
+/// Maximum number of event sets of a context.
+pub const MAX_SETS: usize = 1024;
+/// Minimum duration of a run in nanoseconds. With shorter runs the CPU would spend all its time on
+/// switching sets.
+pub const MIN_RUN_NS: u64 = 10_000;
+
+/// The conditions that end a run of a set, and the set that follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwitchPolicy {
+    flags: u32,
+    next: u16,
+    timeout: u64,
+}
+
+impl SwitchPolicy {
+    /// Creates the policy from the arguments of a system call. The timeout is rounded up to a
+    /// multiple of `resolution`, the resolution of the timer in nanoseconds. [`Error::Flags`] if
+    /// the arguments are invalid.
+    pub fn new(flags: u32, next: u16, timeout: u64, resolution: u64) -> Result<Self, Error> {
+        let timed = flags & TIME_SWITCH != 0;
+        if flags & !(OVFL_SWITCH | TIME_SWITCH | EXPL_NEXT) != 0
+            || (flags & EXPL_NEXT == 0 && next != 0)
+            || timed == (timeout == 0)
+            || timeout > i64::MAX as u64 / 2
+        {
+            return Err(Error::Flags);
+        }
+        let whole = timeout
+            .max(MIN_RUN_NS)
+            .checked_next_multiple_of(resolution.max(1));
+        Ok(Self {
+            flags,
+            next,
+            timeout: match timed {
+                true => whole.unwrap_or(timeout),
+                false => 0,
+            },
+        })
+    }
+
+    /// Returns the flags of the set, `PFM_SETFL_*`.
+    pub const fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// Returns the nanoseconds after which a run ends, rounded up to the resolution of the timer; 0
+    /// if no timeout ends it.
+    pub const fn timeout(&self) -> u64 {
+        self.timeout
+    }
+
+    /// Returns the number of the next set if the user has specified it; `None` if the next set is
+    /// the one with the next higher number.
+    pub fn next(&self) -> Option<u16> {
+        (self.flags & EXPL_NEXT != 0).then_some(self.next)
+    }
+
+    /// Returns true if a timeout ends a run of the set.
+    #[inline]
+    pub const fn is_timed(&self) -> bool {
+        self.flags & TIME_SWITCH != 0
+    }
+
+    /// Returns true if a number of overflows ends a run of the set.
+    #[inline]
+    pub const fn switches_on_overflow(&self) -> bool {
+        self.flags & OVFL_SWITCH != 0
+    }
+}
+
+/// Returns the index of the set that follows the set at index `at`. The `nr` sets are sorted by
+/// their numbers. `place` converts the number of a set to its index. Returns [`Error::NoSet`] if
+/// `terms` names a set that does not exist.
+pub fn next_index(
+    terms: &SwitchPolicy,
+    at: usize,
+    nr: usize,
+    place: impl FnOnce(u16) -> Option<usize>,
+) -> Result<usize, Error> {
+    match terms.next() {
+        Some(next) => place(next).ok_or(Error::NoSet),
+        None => Ok(at.wrapping_add(1).checked_rem(nr).unwrap_or(0)),
+    }
+}
+
+/// Returns the full product of two numbers, in 128 bits.
+const fn wide_mul(a: u64, b: u64) -> u128 {
+    (a as u128).wrapping_mul(b as u128)
+}
+
+/// The switch conditions of an event set, and statistics of its runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetRuns {
+    /// The conditions that end a run.
+    pub policy: SwitchPolicy,
+    /// PMDs (data registers) whose overflows ended the last run.
+    pub ended_by: PmdSet,
+    runs: u64,
+    /// Sum of the durations of all finished runs, in nanoseconds.
+    total_ns: u64,
+    total_sq: u128,
+    /// Part of the duration of the present run that lies before `loaded_at`, in nanoseconds.
+    run_ns: u64,
+    /// The time at which the context was loaded into a PMU, in nanoseconds; `None` if it is in no
+    /// PMU.
+    loaded_at: Option<u64>,
+    /// A run of the set has begun and has not ended.
+    run_begun: bool,
+}
+
+impl SetRuns {
+    /// Records that the context was loaded into a PMU at the time `now`. Returns true if a run
+    /// begins.
+    #[inline]
+    pub fn load(&mut self, now: u64) -> bool {
+        self.loaded_at = Some(now);
+        let begins = !self.run_begun;
+        if begins {
+            self.run_begun = true;
+            self.runs = self.runs.wrapping_add(1);
+        }
+        begins
+    }
+
+    /// Records that the context was removed from the PMU at the time `now`.
+    #[inline]
+    pub fn unload(&mut self, now: u64) {
+        self.run_ns = self.elapsed(now);
+        self.loaded_at = None;
+    }
+
+    /// Ends the present run, if one has begun, and returns its duration in nanoseconds. The context
+    /// is in no PMU.
+    pub fn end_run(&mut self) -> u64 {
+        let spent = core::mem::take(&mut self.run_ns);
+        self.total_ns = self.total_ns.wrapping_add(spent);
+        self.total_sq = self.total_sq.wrapping_add(wide_mul(spent, spent));
+        self.run_begun = false;
+        spent
+    }
+
+    /// Returns the duration of the present run up to `now`, in nanoseconds.
+    #[inline]
+    pub fn elapsed(&self, now: u64) -> u64 {
+        let more = self.loaded_at.map_or(0, |since| now.saturating_sub(since));
+        self.run_ns.wrapping_add(more)
+    }
+
+    /// Returns the nanoseconds until the timeout ends the present run; `None` if the set has no
+    /// timeout.
+    #[inline]
+    pub fn remaining(&self, now: u64) -> Option<u64> {
+        let timeout = self.policy.timeout();
+        (timeout != 0).then(|| timeout.saturating_sub(self.elapsed(now)))
+    }
+
+    /// Returns the number of runs that have begun.
+    pub const fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// Returns the sum of the durations of all runs in nanoseconds, and the sum of the squares of
+    /// these durations. Both sums include the present run up to `now`.
+    pub fn duration(&self, now: u64) -> (u64, u128) {
+        let spent = self.elapsed(now);
+        let squares = self.total_sq.wrapping_add(wide_mul(spent, spent));
+        (self.total_ns.wrapping_add(spent), squares)
+    }
+}
+
+/// Sums of a PMD's increments over the runs of its event set. The variance of the increments can be
+/// computed from these sums.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunningMoments {
+    /// Number of the PMD.
+    pub pmd: u16,
+    /// Value of the PMD when the present run began, or when the PMD was last set or reset in this
+    /// run.
+    start_value: u64,
+    /// Increment of the PMD in the present run up to the time when `start_value` was stored.
+    delta_before: u64,
+    total: u64,
+    total_sq: u128,
+    /// Sum over all finished runs of the product of the increment and the duration in nanoseconds.
+    total_products: u128,
+}
+
+impl RunningMoments {
+    /// Creates the sums of a PMD that has just been set to `value`.
+    pub fn new(pmd: u16, value: u64) -> Self {
+        Self {
+            pmd,
+            start_value: value,
+            ..Self::default()
+        }
+    }
+
+    /// Records that `value` was written to the PMD. Discards the increment of the present run up to
+    /// this write.
+    pub fn set(&mut self, value: u64) {
+        self.start_value = value;
+        self.delta_before = 0;
+    }
+
+    /// Records that an overflow reset the PMD from `before` to `value`. Keeps the increment of the
+    /// present run up to this reset.
+    pub fn reset(&mut self, before: u64, value: u64) {
+        self.delta_before = self.run_delta(before);
+        self.start_value = value;
+    }
+
+    /// Returns the increment of the PMD in the present run, if its value is now `value`.
+    fn run_delta(&self, value: u64) -> u64 {
+        self.delta_before
+            .wrapping_add(value.wrapping_sub(self.start_value))
+    }
+
+    /// Ends a run that lasted `time` nanoseconds. The PMD has the value `value` at the end of the
+    /// run.
+    pub fn end(&mut self, value: u64, time: u64) {
+        (self.total, self.total_sq, self.total_products) = self.totals(value, time);
+        self.set(value);
+    }
+
+    /// Returns three sums over all runs: of the increments, of their squares, and of their products
+    /// with the duration of the run. The present run is included with a duration of `time`
+    /// nanoseconds.
+    pub fn totals(&self, value: u64, time: u64) -> (u64, u128, u128) {
+        let counted = self.run_delta(value);
+        (
+            self.total.wrapping_add(counted),
+            self.total_sq.wrapping_add(wide_mul(counted, counted)),
+            self.total_products.wrapping_add(wide_mul(counted, time)),
+        )
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sampling: the attributes of a PMD (PMU data register) whose overflows produce samples.
+
+use crate::abi::{Pmd, MAX_VALUES, RANDOM};
+use crate::random::Random;
+use crate::register_map::{kind, Map, PmdSet, Register};
+
+/// The attributes of a PMD whose overflows produce samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Attr {
+    /// Number of the PMD.
+    pub pmd: u16,
+    /// The set that contains only this PMD.
+    pub pmd_set: PmdSet,
+    /// Flags of the PMD: [`NOTIFY`](crate::abi::NOTIFY) and [`RANDOM`].
+    pub flags: u32,
+    /// Value to which `PERFMON_RESTART` resets the PMD.
+    pub long_reset: u64,
+    /// Value to which an overflow resets the PMD if the overflow does not mask the context.
+    pub short_reset: u64,
+    /// The value to which the PMD was reset last.
+    pub last_reset: u64,
+    /// Other PMDs that an overflow of this PMD also resets.
+    pub reset_pmds: PmdSet,
+    values: [u16; MAX_VALUES],
+    nr_values: usize,
+    /// True if a sample records the value of a virtual register. Only the read() function of the
+    /// PMU description can read a virtual register.
+    pub reads_virtual: bool,
+    /// The number that the user gave to the event. The sampling format receives this number.
+    pub eventid: u64,
+    /// Number of overflows after which a run of the event set ends; 0 if overflows do not end a
+    /// run.
+    switch_count: u64,
+    /// Number of overflows until the present run of the event set ends.
+    switch_left: u64,
+    /// Mask of the random bits that are subtracted from the start value of a period.
+    pub random_mask: u64,
+    /// Generator of the random bits.
+    pub random: Random,
+}
+
+impl Attr {
+    /// Creates the attributes of a PMD from the argument of the call that writes the PMD.
+    pub fn new(map: &Map<'_>, pmd: &Pmd) -> Self {
+        let mut attr = Self {
+            pmd: pmd.reg_num,
+            pmd_set: PmdSet::default(),
+            flags: pmd.reg_flags,
+            long_reset: pmd.reg_long_reset,
+            short_reset: pmd.reg_short_reset,
+            last_reset: pmd.reg_value,
+            reset_pmds: PmdSet::default(),
+            values: [0; MAX_VALUES],
+            nr_values: 0,
+            reads_virtual: false,
+            eventid: pmd.reg_smpl_eventid,
+            switch_count: pmd.reg_ovfl_switch_cnt,
+            switch_left: pmd.reg_ovfl_switch_cnt,
+            random_mask: pmd.reg_random_mask,
+            random: Random::new(pmd.reg_random_seed),
+        };
+        attr.pmd_set.set(pmd.reg_num);
+        pmd.reg_reset_pmds
+            .each(|number| attr.reset_pmds.set(number));
+        pmd.reg_smpl_pmds.each(|number| {
+            if let Some(place) = attr.values.get_mut(attr.nr_values) {
+                *place = number;
+            }
+            attr.reads_virtual |= map.pmd(number).is_some_and(is_virtual);
+            attr.nr_values = attr.nr_values.wrapping_add(1);
+        });
+        attr
+    }
+
+    /// Returns the PMDs that a sample records, in ascending order.
+    #[inline]
+    pub fn values(&self) -> &[u16] {
+        self.values.get(..self.nr_values).unwrap_or(&[])
+    }
+
+    /// Restarts the countdown of overflows at the beginning of a run of the event set.
+    pub fn begin_run(&mut self) {
+        self.switch_left = self.switch_count;
+    }
+
+    /// Subtracts overflows from the countdown. Returns true if the overflows end the run of the
+    /// event set.
+    #[inline]
+    pub fn count_down(&mut self, overflows: u64) -> bool {
+        if self.switch_count == 0 {
+            return false;
+        }
+        self.switch_left = self.switch_left.saturating_sub(overflows);
+        self.switch_left == 0
+    }
+
+    /// Returns how many periods of the PMD have ended. The PMD is now `beyond` counts past the end
+    /// of the first of these periods.
+    pub fn overflow_count(&self, beyond: u64) -> u64 {
+        let period = self.short_reset.wrapping_neg();
+        let more = beyond.checked_div(period).unwrap_or(0);
+        more.saturating_add(1)
+    }
+
+    /// Returns the start value of the next period. `long` selects `long_reset` instead of
+    /// `short_reset`. Start values are negative. Random bits are subtracted from the start value,
+    /// which makes the period longer.
+    #[inline]
+    pub fn next_value(&mut self, long: bool) -> u64 {
+        let mut value = if long {
+            self.long_reset
+        } else {
+            self.short_reset
+        };
+        if self.flags & RANDOM != 0 {
+            value = value.wrapping_sub(self.random.next() & self.random_mask);
+        }
+        self.last_reset = value;
+        value
+    }
+}
+
+/// Returns true if the register can be read only by the read() function of its description.
+pub fn is_virtual(register: &Register) -> bool {
+    register.is(kind::VIRTUAL) && !register.is(kind::COUNTER)
+}

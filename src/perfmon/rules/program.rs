@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The program of an event set: the control registers to write to the PMU, and the counters to read
+//! from the PMU. This module also defines the memory for the registers of an event set. A caller
+//! that may sleep allocates this memory, in the size that the registers need.
+
+use core::mem::size_of;
+use core::ops::{Deref, DerefMut};
+
+use crate::register_map::{Register, RegisterBitmap, FIRST_SOFT};
+use protocols::self_page::CounterState;
+
+/// A control register to write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    /// Address of the MSR.
+    pub address: u64,
+    /// Value to write when the context starts to count.
+    pub on: u64,
+    /// Value to write when the context stops counting: the enable bits are cleared.
+    pub off: u64,
+}
+
+/// A hardware counter to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    /// Address of the MSR.
+    pub address: u64,
+    /// Number of the counter for RDPMC.
+    pub rdpmc: u32,
+    /// Number of the PMD (data register) that holds the 64-bit value of the counter.
+    pub pmd: u16,
+    /// Mask of the bits of the hardware counter, according to its width.
+    pub mask: u64,
+    /// The PMD has the width of the counter instead of 64 bits.
+    pub no_emul64: bool,
+    /// The PMD is armed: it samples, and its overflows are handled.
+    pub armed: bool,
+    /// Value of the hardware counter when it was last started or read.
+    pub start: u64,
+}
+
+impl Counter {
+    /// Sets the start value so that the hardware counter overflows when a PMD with this `value`
+    /// overflows, or earlier. The counter overflows earlier if the distance does not fit into the
+    /// 31 bits and a sign that can be written to a counter.
+    #[inline]
+    pub(crate) fn arm(&mut self, value: u64) {
+        let shown = if self.no_emul64 { self.mask } else { u64::MAX };
+        // A PMD whose value is 0 overflows only after it has counted through its whole range.
+        let left = value.wrapping_neg().wrapping_sub(1) & shown;
+        let reach = (self.mask >> 1).min(0x7fff_ffff);
+        // Start at least two counts before the overflow: some processors do not accept a counter
+        // that is one count before its overflow.
+        let left = left.saturating_add(1).clamp(2, reach.max(2));
+        self.start = left.wrapping_neg() & self.mask;
+    }
+
+    /// Returns true if the hardware counter has to be armed again: it has wrapped since it was
+    /// started, or it was started at 0 instead of near an overflow.
+    #[inline]
+    pub(crate) fn needs_rearm(&self) -> bool {
+        self.start & (self.mask ^ (self.mask >> 1)) == 0
+    }
+}
+
+/// A virtual counter. The kernel reads it by the read() function of its PMU description.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VirtualCounter {
+    /// Argument for the read() function of the description.
+    pub address: u64,
+    /// Value of the PMC that controls the counter.
+    pub control: u64,
+    /// Number of the PMD (data register) that holds the 64-bit value of the counter.
+    pub pmd: u16,
+    /// The counter follows its thread: the counter also counts while the context is in no PMU.
+    pub follows_thread: bool,
+    /// The counter counts nanoseconds.
+    pub is_clock: bool,
+    pub(crate) mask: u64,
+    pub(crate) start: u64,
+}
+
+/// Returns the increment of a counter from `start` to `now`, modulo the width that `mask` defines,
+/// and sets `start` to `now`.
+#[inline]
+pub(crate) fn delta(start: &mut u64, now: u64, mask: u64) -> u64 {
+    let moved = now.wrapping_sub(*start) & mask;
+    *start = now & mask;
+    moved
+}
+
+/// The allocator for the memory of registers. The allocator provides slices with the number of
+/// elements that the registers need.
+pub trait Allocator: Default {
+    /// A slice of elements of one type. By default the slice is empty.
+    type Slice<T: Copy + Default>: DerefMut<Target = [T]> + Default;
+}
+
+/// An allocator for tests: each slice is an array with room for all registers.
+#[cfg(not(in_kernel))]
+#[derive(Default)]
+pub struct FixedArrays;
+
+#[cfg(not(in_kernel))]
+impl Allocator for FixedArrays {
+    type Slice<T: Copy + Default> = FixedArray<T>;
+}
+
+/// An array with room for all registers, with elements of one type.
+#[cfg(not(in_kernel))]
+pub struct FixedArray<T>([T; crate::register_map::MAX_ROWS]);
+
+#[cfg(not(in_kernel))]
+impl<T: Copy + Default> Default for FixedArray<T> {
+    fn default() -> Self {
+        Self([T::default(); crate::register_map::MAX_ROWS])
+    }
+}
+
+#[cfg(not(in_kernel))]
+impl<T> Deref for FixedArray<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+#[cfg(not(in_kernel))]
+impl<T> DerefMut for FixedArray<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
+/// Number of elements of each type that an event set's registers need. The values of hardware
+/// registers and the values of soft registers (registers that the kernel provides) are in separate
+/// arrays. Each array extends up to the highest register number in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemorySize {
+    /// Number of values of PMCs (control registers): of hardware PMCs, and of soft PMCs.
+    pub pmcs: [usize; 2],
+    /// Number of values of PMDs: of hardware PMDs, and of soft PMDs.
+    pub pmds: [usize; 2],
+    /// Control registers to write.
+    pub controls: usize,
+    /// Hardware counters to read.
+    pub counters: usize,
+    /// Virtual counters to read.
+    pub virtual_counters: usize,
+}
+
+impl MemorySize {
+    /// Returns how many values these registers need: for hardware registers, and for soft
+    /// registers.
+    pub(crate) fn values_for(numbers: &RegisterBitmap) -> [usize; 2] {
+        [0, usize::from(FIRST_SOFT) / 64].map(|word| {
+            let word = numbers.0.get(word).copied().unwrap_or(0);
+            64usize.wrapping_sub(word.leading_zeros() as usize)
+        })
+    }
+
+    /// Returns the size of the memory in bytes.
+    pub fn bytes(&self) -> usize {
+        let sum = |all: usize, one: &usize| all.wrapping_add(*one);
+        let values = self.pmcs.iter().chain(&self.pmds).fold(0, sum);
+        [
+            values.wrapping_mul(size_of::<u64>()),
+            self.controls.wrapping_mul(size_of::<Control>()),
+            self.counters.wrapping_mul(size_of::<Counter>()),
+            self.virtual_counters
+                .wrapping_mul(size_of::<VirtualCounter>()),
+        ]
+        .iter()
+        .fold(0, sum)
+    }
+}
+
+/// Memory for an event set's registers, filled with default values.
+pub struct RegisterMemory<M: Allocator> {
+    /// Values of PMCs: of hardware PMCs, and of soft PMCs.
+    pub pmcs: [M::Slice<u64>; 2],
+    /// Values of PMDs: of hardware PMDs, and of soft PMDs.
+    pub pmds: [M::Slice<u64>; 2],
+    /// Control registers to write.
+    pub controls: M::Slice<Control>,
+    /// Hardware counters to read.
+    pub counters: M::Slice<Counter>,
+    /// Virtual counters to read.
+    pub virtual_counters: M::Slice<VirtualCounter>,
+}
+
+/// Copies `old` to the larger memory `new`, and swaps the two.
+pub(crate) fn copy_and_swap<T: Copy, S: DerefMut<Target = [T]>>(old: &mut S, new: &mut S) {
+    for (to, from) in new.iter_mut().zip(old.iter()) {
+        *to = *from;
+    }
+    core::mem::swap(old, new);
+}
+
+/// Returns the index of a register number in the table of soft registers. A number below
+/// [`FIRST_SOFT`] wraps to an index past the end of any table.
+#[inline]
+fn soft_index(number: u16) -> usize {
+    number.wrapping_sub(FIRST_SOFT).into()
+}
+
+/// Returns the value of the register with this number; 0 if the arrays have no room for it.
+#[inline]
+pub(crate) fn value<S: Deref<Target = [u64]>>([hardware, soft]: &[S; 2], number: u16) -> u64 {
+    let value = match number < 64 {
+        true => hardware.get(usize::from(number)),
+        false => soft.get(soft_index(number)),
+    };
+    value.copied().unwrap_or(0)
+}
+
+/// Returns a mutable reference to the value of a register; `None` if the arrays have no room for
+/// it.
+#[inline]
+pub(crate) fn value_mut<S: DerefMut<Target = [u64]>>(
+    [hardware, soft]: &mut [S; 2],
+    number: u16,
+) -> Option<&mut u64> {
+    match number < 64 {
+        true => hardware.get_mut(usize::from(number)),
+        false => soft.get_mut(soft_index(number)),
+    }
+}
+
+/// Returns hardware counters in the form of the self page, from which a thread reads its counters.
+/// `value` returns the 64-bit value that a PMD had when its counter had the start value.
+#[inline]
+pub fn self_page_counters<'a>(
+    counters: &'a [Counter],
+    value: impl Fn(u16) -> u64 + 'a,
+) -> impl Iterator<Item = CounterState> + 'a {
+    // Omit each PMD that has the width of its counter instead of 64 bits: programs read such a PMD
+    // by a system call.
+    let wide = counters.iter().filter(|counter| !counter.no_emul64);
+    wide.map(move |counter| CounterState {
+        pmd: counter.pmd,
+        rdpmc: counter.rdpmc,
+        width: counter.mask.count_ones(),
+        start: counter.start,
+        value: value(counter.pmd),
+    })
+}
+
+/// The program of an event set: the control registers to write, and the counters to read, each in
+/// the order of their numbers.
+#[derive(Default)]
+pub struct Program<M: Allocator> {
+    controls: M::Slice<Control>,
+    nr_controls: usize,
+    counters: M::Slice<Counter>,
+    nr_counters: usize,
+    virtual_counters: M::Slice<VirtualCounter>,
+    pub(crate) nr_virtual_counters: usize,
+    /// Bits of the counters in the global control register. Some PMUs have no such register.
+    pub global: u64,
+    /// True if a virtual counter that follows its thread is armed.
+    pub has_armed_thread_counter: bool,
+    /// True if a clock is armed: a timer then has to signal the overflow of the clock.
+    pub has_armed_clock: bool,
+}
+
+impl<M: Allocator> Program<M> {
+    pub(crate) fn clear(&mut self) {
+        self.nr_controls = 0;
+        self.nr_counters = 0;
+        self.nr_virtual_counters = 0;
+        self.global = 0;
+        self.has_armed_thread_counter = false;
+        self.has_armed_clock = false;
+    }
+
+    /// Returns the control registers to write.
+    pub fn controls(&self) -> &[Control] {
+        self.controls.get(..self.nr_controls).unwrap_or(&[])
+    }
+
+    /// Returns the hardware counters to read.
+    pub fn counters(&self) -> &[Counter] {
+        self.counters.get(..self.nr_counters).unwrap_or(&[])
+    }
+
+    pub(crate) fn counters_mut(&mut self) -> &mut [Counter] {
+        self.counters.get_mut(..self.nr_counters).unwrap_or(&mut [])
+    }
+
+    pub(crate) fn virtual_counters(&self) -> &[VirtualCounter] {
+        self.virtual_counters
+            .get(..self.nr_virtual_counters)
+            .unwrap_or(&[])
+    }
+
+    pub(crate) fn virtual_counters_mut(
+        &mut self,
+        carried: bool,
+    ) -> impl Iterator<Item = &mut VirtualCounter> {
+        let all = self
+            .virtual_counters
+            .get_mut(..self.nr_virtual_counters)
+            .unwrap_or(&mut []);
+        all.iter_mut().filter(move |g| g.follows_thread == carried)
+    }
+
+    pub(crate) fn add_control(&mut self, register: &Register, value: u64, interrupts: u64) {
+        let interrupt = match value & register.enable {
+            0 => 0,
+            _ => interrupts,
+        };
+        if let Some(free) = self.controls.get_mut(self.nr_controls) {
+            *free = Control {
+                address: register.address,
+                on: value | interrupt,
+                off: value & !register.enable,
+            };
+            self.nr_controls = self.nr_controls.wrapping_add(1);
+        }
+    }
+
+    pub(crate) fn add_counter(&mut self, register: &Register, pmd: u16, narrow: bool, armed: bool) {
+        if let Some(free) = self.counters.get_mut(self.nr_counters) {
+            *free = Counter {
+                address: register.address,
+                rdpmc: register.rdpmc,
+                pmd,
+                mask: register.mask(),
+                no_emul64: narrow,
+                armed,
+                start: 0,
+            };
+            self.nr_counters = self.nr_counters.wrapping_add(1);
+            self.global |= register.global_bit();
+        }
+    }
+
+    pub(crate) fn add_virtual_counter(&mut self, growth: VirtualCounter) {
+        if let Some(free) = self.virtual_counters.get_mut(self.nr_virtual_counters) {
+            *free = growth;
+            self.nr_virtual_counters = self.nr_virtual_counters.wrapping_add(1);
+        }
+    }
+    /// Moves the program to the larger memory in `room`, and leaves the old memory in `room`.
+    pub(crate) fn move_to(&mut self, room: &mut RegisterMemory<M>) {
+        copy_and_swap(&mut self.controls, &mut room.controls);
+        copy_and_swap(&mut self.counters, &mut room.counters);
+        copy_and_swap(&mut self.virtual_counters, &mut room.virtual_counters);
+    }
+
+    /// Returns how many controls, counters and virtual counters fit into the memory.
+    pub(crate) fn capacity(&self) -> [usize; 3] {
+        [
+            self.controls.len(),
+            self.counters.len(),
+            self.virtual_counters.len(),
+        ]
+    }
+}

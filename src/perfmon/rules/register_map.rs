@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Logical registers: the rows of a PMU description, and the values that may be written to a
+//! register. A PMC is a control register, a PMD a data register. `include/linux/perfmon.h`
+//! documents the fields of a row.
+
+use crate::error::Error;
+
+/// Number of register numbers of PMCs, and of PMDs: 256 for hardware registers and 64 for soft
+/// registers.
+pub const NR_REGISTERS: usize = 256 + 64;
+/// Number of the first soft register. A soft register is provided by the kernel, not by the
+/// hardware.
+pub const FIRST_SOFT: u16 = 256;
+/// Maximum number of rows in a table of registers: the bit mask [`Register::pmcs`] has 64 bits.
+pub const MAX_ROWS: usize = 64;
+/// Maximum number of hardware counters, and of hardware control registers.
+pub const MAX_COUNTERS: usize = 32;
+
+/// A set of register numbers, in the form that the ioctls use.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegisterBitmap(pub [u64; NR_REGISTERS / 64]);
+
+impl RegisterBitmap {
+    /// Adds a register number to the set. Ignores a number that no register can have.
+    pub fn set(&mut self, n: usize) {
+        if let Some(word) = self.0.get_mut(n / 64) {
+            *word |= 1 << (n % 64);
+        }
+    }
+
+    /// Removes a register number from the set.
+    pub fn clear(&mut self, n: usize) {
+        if let Some(word) = self.0.get_mut(n / 64) {
+            *word &= !(1 << (n % 64));
+        }
+    }
+
+    /// Returns true if the register number is in the set.
+    pub fn has(&self, n: usize) -> bool {
+        self.0.get(n / 64).is_some_and(|w| (w >> (n % 64)) & 1 != 0)
+    }
+
+    /// Returns true if the set is empty.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; NR_REGISTERS / 64]
+    }
+
+    /// Adds all register numbers of another set to this set.
+    #[inline]
+    pub fn add(&mut self, other: &Self) {
+        for (word, more) in self.0.iter_mut().zip(&other.0) {
+            *word |= more;
+        }
+    }
+
+    /// Calls a function with each register number in the set, in ascending order.
+    pub fn each(&self, mut function: impl FnMut(u16)) {
+        let mut first = 0u16;
+        for word in &self.0 {
+            let mut left = *word;
+            while left != 0 {
+                function(first.wrapping_add(left.trailing_zeros() as u16));
+                left &= left.wrapping_sub(1);
+            }
+            first = first.wrapping_add(64);
+        }
+    }
+
+    /// Returns the number of registers in the set.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|w| w.count_ones() as usize).sum()
+    }
+
+    /// Returns the register numbers in the set in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, word)| {
+            let mut left = *word;
+            core::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.wrapping_sub(1);
+                (bit < 64).then_some(at.wrapping_mul(64).wrapping_add(bit as usize))
+            })
+        })
+    }
+}
+
+/// A set of PMDs that can have a row in a table of registers: hardware PMDs and soft PMDs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PmdSet {
+    hardware: u64,
+    soft: u64,
+}
+
+impl PmdSet {
+    #[inline]
+    fn bit(number: u16) -> Self {
+        let bit = 1u64.wrapping_shl(number.into());
+        match number & !63 {
+            0 => Self {
+                hardware: bit,
+                soft: 0,
+            },
+            FIRST_SOFT => Self {
+                hardware: 0,
+                soft: bit,
+            },
+            _ => Self::default(),
+        }
+    }
+
+    /// Adds a PMD to the set. Ignores a number that cannot have a row.
+    #[inline]
+    pub fn set(&mut self, number: u16) {
+        let bit = 1u64.wrapping_shl(number.into());
+        match number & !63 {
+            0 => self.hardware |= bit,
+            FIRST_SOFT => self.soft |= bit,
+            _ => {}
+        }
+    }
+
+    /// Removes a PMD from the set.
+    pub fn clear(&mut self, number: u16) {
+        let bit = Self::bit(number);
+        self.hardware &= !bit.hardware;
+        self.soft &= !bit.soft;
+    }
+
+    /// Returns true if the PMD is in the set.
+    #[inline]
+    pub fn has(&self, number: u16) -> bool {
+        self.intersects(&Self::bit(number))
+    }
+
+    /// Returns true if the two sets have a PMD in common.
+    #[inline]
+    pub fn intersects(&self, other: &Self) -> bool {
+        (self.hardware & other.hardware) | (self.soft & other.soft) != 0
+    }
+
+    /// Returns true if the set is empty.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.hardware | self.soft == 0
+    }
+
+    /// Removes and returns the first PMD.
+    #[inline]
+    pub fn pop(&mut self) -> Option<u16> {
+        let (bits, first) = match self.hardware {
+            0 => (&mut self.soft, FIRST_SOFT),
+            _ => (&mut self.hardware, 0),
+        };
+        if *bits == 0 {
+            return None;
+        }
+        let number = bits.trailing_zeros() as u16 | first;
+        *bits &= bits.wrapping_sub(1);
+        Some(number)
+    }
+
+    /// Adds all PMDs of another set to this set.
+    #[inline]
+    pub fn add(&mut self, other: &Self) {
+        self.hardware |= other.hardware;
+        self.soft |= other.soft;
+    }
+
+    /// Returns the set in the form that the ioctls use.
+    pub fn to_bitmap(mut self) -> RegisterBitmap {
+        let mut numbers = RegisterBitmap::default();
+        while let Some(number) = self.pop() {
+            numbers.set(number.into());
+        }
+        numbers
+    }
+}
+
+/// Bits of `perfmon_register.type`.
+pub mod kind {
+    #![allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
+    pub const CONTROL: u16 = 0x01;
+    pub const COUNTER: u16 = 0x02;
+    pub const READ_ONLY: u16 = 0x04;
+    pub const VIRTUAL: u16 = 0x08;
+    pub const SYSTEM: u16 = 0x10;
+    pub const THREAD: u16 = 0x20;
+    pub const NO_64: u16 = 0x40;
+    pub const TASK: u16 = 0x80;
+    pub const CLOCK: u16 = 0x100;
+    pub const ALL: u16 = 0x1ff;
+}
+
+/// A row of a PMU description, without its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
+pub struct Register {
+    pub address: u64,
+    pub reset: u64,
+    pub reserved: u64,
+    pub enable: u64,
+    pub interrupt: u64,
+    pub kernel: u64,
+    pub pmcs: u64,
+    pub rdpmc: u32,
+    pub kind: u16,
+    pub width: u16,
+}
+
+impl Register {
+    /// Returns true if the row describes a register.
+    pub const fn exists(&self) -> bool {
+        self.kind != 0
+    }
+
+    /// Returns true if the register has all of these [`kind`] bits.
+    pub const fn is(&self, kinds: u16) -> bool {
+        self.kind & kinds == kinds
+    }
+
+    /// Returns the mask of a counter's bit in the global control and status registers. The RDPMC
+    /// number of a fixed counter has bit 30 set. The bit of a fixed counter in the global registers
+    /// is 32 positions higher than that of the general counter with the same index.
+    pub const fn global_bit(&self) -> u64 {
+        1u64.wrapping_shl((self.rdpmc & 31) | (((self.rdpmc >> 30) & 1) << 5))
+    }
+
+    /// Returns the mask of a counter's bits, according to its width. For other registers the mask
+    /// has all 64 bits.
+    pub const fn mask(&self) -> u64 {
+        match self.width {
+            1..=63 => (1 << self.width) - 1,
+            _ => u64::MAX,
+        }
+    }
+
+    /// Returns the reason why the row of a PMC is invalid; `None` if the row is valid.
+    pub fn pmc_row_error(&self) -> Option<&'static str> {
+        if !self.exists() {
+            None
+        } else if self.kind & !(kind::CONTROL | kind::SYSTEM | kind::THREAD) != 0 {
+            Some("invalid type of a PMC; use PERFMON_REG_CONTROL with at most _SYSTEM or _THREAD")
+        } else if self.kind & kind::CONTROL == 0 {
+            Some("a PMC needs PERFMON_REG_CONTROL")
+        } else if self.is(kind::SYSTEM | kind::THREAD) {
+            Some("PERFMON_REG_SYSTEM and PERFMON_REG_THREAD exclude each other")
+        } else if self.reserved & (self.enable | self.kernel) != 0 {
+            Some("reserved overlaps enable or kernel")
+        } else if self.reset & self.enable != 0 {
+            Some("reset has bits of enable: it would count before the first write")
+        } else {
+            None
+        }
+    }
+
+    /// Returns the reason why the row of a PMD is invalid; `None` if the row is valid. The table of
+    /// PMCs has `nr_pmcs` rows.
+    pub fn pmd_row_error(&self, nr_pmcs: u16) -> Option<&'static str> {
+        let controlled = match 1u64.checked_shl(nr_pmcs.into()) {
+            Some(above) => above.wrapping_sub(1),
+            None => u64::MAX,
+        };
+        if !self.exists() {
+            None
+        } else if self.kind & !kind::ALL != 0 || self.kind & kind::CONTROL != 0 {
+            Some("invalid type of a PMD: it has PERFMON_REG_CONTROL or unknown bits")
+        } else if self.kind & (kind::COUNTER | kind::VIRTUAL) == 0 {
+            Some("a PMD needs PERFMON_REG_COUNTER or PERFMON_REG_VIRTUAL")
+        } else if self.is(kind::VIRTUAL) && self.kind & (kind::COUNTER | kind::READ_ONLY) == 0 {
+            Some("a virtual register without PERFMON_REG_COUNTER needs PERFMON_REG_READ_ONLY")
+        } else if self.is(kind::TASK) && !self.is(kind::VIRTUAL) {
+            Some("PERFMON_REG_TASK needs PERFMON_REG_VIRTUAL")
+        } else if self.is(kind::CLOCK) && !self.is(kind::VIRTUAL | kind::COUNTER) {
+            Some("PERFMON_REG_CLOCK needs PERFMON_REG_VIRTUAL and PERFMON_REG_COUNTER")
+        } else if self.is(kind::SYSTEM | kind::THREAD) {
+            Some("PERFMON_REG_SYSTEM and PERFMON_REG_THREAD exclude each other")
+        } else if self.is(kind::COUNTER) && !(1..=64).contains(&self.width) {
+            Some("width of a counter must be 1 to 64 bits")
+        } else if self.pmcs & !controlled != 0 {
+            Some("pmcs has bits beyond the last PMC of the table")
+        } else {
+            None
+        }
+    }
+
+    /// Returns the value that a PMC has after a write of `value`. The reserved bits of the PMC keep
+    /// their reset values.
+    pub const fn with_reserved_bits(&self, value: u64) -> u64 {
+        (value & !self.reserved) | (self.reset & self.reserved)
+    }
+}
+
+/// The two tables of registers of one PMU description, or of several descriptions combined. The
+/// first row of a table describes the register with the first number of its kind: 0, or
+/// [`FIRST_SOFT`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tables<'a> {
+    /// The rows of the PMCs.
+    pub pmcs: &'a [Register],
+    /// The rows of the PMDs.
+    pub pmds: &'a [Register],
+}
+
+/// All registers for which PMU descriptions are registered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Map<'a> {
+    /// The registers of the hardware. The first row of each table is that of register 0.
+    pub hardware: Tables<'a>,
+    /// The soft registers. The first row of each table is that of register [`FIRST_SOFT`].
+    pub soft: Tables<'a>,
+    /// `perfmon_pmu.global_ctrl` of the hardware's description.
+    pub global_ctrl: u64,
+    /// `perfmon_pmu.global_status` of the hardware's description.
+    pub global_status: u64,
+    /// `perfmon_pmu.global_clear` of the hardware's description.
+    pub global_clear: u64,
+    /// Bit mask of the hardware PMDs that some CPUs have and other CPUs do not.
+    pub partial: u64,
+}
+
+/// The scope of a context: a thread or a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The context monitors a thread.
+    Thread,
+    /// The context monitors a CPU.
+    System,
+}
+
+impl<'a> Map<'a> {
+    fn lookup(number: u16, hardware: &'a [Register], soft: &'a [Register]) -> Option<&'a Register> {
+        let row = match number.checked_sub(FIRST_SOFT) {
+            None => hardware.get(usize::from(number)),
+            Some(n) => soft.get(usize::from(n)),
+        };
+        row.filter(|r| r.exists())
+    }
+
+    /// Returns the row of the PMC with this number; `None` if no such PMC exists.
+    pub fn pmc(&self, number: u16) -> Option<&'a Register> {
+        Self::lookup(number, self.hardware.pmcs, self.soft.pmcs)
+    }
+
+    /// Returns the row of the PMD with this number; `None` if no such PMD exists.
+    pub fn pmd(&self, number: u16) -> Option<&'a Register> {
+        Self::lookup(number, self.hardware.pmds, self.soft.pmds)
+    }
+}
+
+impl Register {
+    /// Checks that a context of this scope may use the register.
+    pub fn check_scope(&self, scope: Scope) -> Result<(), Error> {
+        let foreign = match scope {
+            Scope::Thread => kind::SYSTEM,
+            Scope::System => kind::THREAD,
+        };
+        match self.kind & foreign {
+            0 => Ok(()),
+            _ => Err(Error::OtherScope),
+        }
+    }
+}

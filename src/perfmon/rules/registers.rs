@@ -1,0 +1,616 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Registers of an event set: the values of its PMCs (control registers) and PMDs (data registers),
+//! the program for the PMU that is computed from them, and the extension of counters to 64 bits.
+//!
+//! A hardware counter never holds the value of a PMD. When a context is loaded into a PMU, its
+//! counters are started at 0 or, for sampling, near an overflow. The increment of a counter since
+//! its start, modulo its width, is added to the PMD's 64-bit value. A PMD therefore never contains
+//! counts of another task.
+
+use crate::claims::RegisterMask;
+use crate::error::Error;
+use crate::program::{
+    copy_and_swap, delta, value, value_mut, Allocator, Counter, MemorySize, Program,
+    RegisterMemory, VirtualCounter,
+};
+use crate::register_map::{
+    kind, Map, PmdSet, Register, RegisterBitmap, Scope, FIRST_SOFT, MAX_ROWS,
+};
+
+/// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC.
+pub const NO_EMUL64: u32 = 0x04;
+
+/// `PERFMON_REGFL_SHORT`, in `reg_flags` of a PMD: the value of the PMD is incomplete.
+pub const SHORT: u32 = 0x100;
+
+/// Returns the value that a PMC has after a write of `value`, if the write is allowed.
+/// `privileged`: the caller may monitor kernel mode.
+pub fn check_pmc(
+    map: &Map<'_>,
+    scope: Scope,
+    privileged: bool,
+    number: u16,
+    flags: u32,
+    value: u64,
+) -> Result<u64, Error> {
+    let register = map.pmc(number).ok_or(Error::NoRegister)?;
+    register.check_scope(scope)?;
+    if flags & !NO_EMUL64 != 0 {
+        return Err(Error::Flags);
+    }
+    // Ignore the interrupt-enable bit of the caller: `build_program()` enables overflow interrupts
+    // for counters that sample.
+    let value = register.with_reserved_bits(value) & !register.interrupt;
+    if value & register.kernel != 0 && !privileged {
+        return Err(Error::Kernel);
+    }
+    Ok(value)
+}
+
+/// Returns the hardware registers that an event set claims if it uses these PMCs and PMDs. The set
+/// claims the PMCs, the counters in `pmds`, the counters that one of the PMCs controls, and all
+/// PMCs that control these counters.
+fn claimed_registers(map: &Map<'_>, pmcs: &RegisterBitmap, pmds: &RegisterBitmap) -> RegisterMask {
+    let first = |numbers: &RegisterBitmap| numbers.0.first().copied().unwrap_or(0);
+    let (written, asked) = (first(pmcs), first(pmds));
+    let mut claims = RegisterMask {
+        pmcs: written,
+        pmds: 0,
+    };
+    for (n, register) in map.hardware.pmds.iter().take(MAX_ROWS).enumerate() {
+        let used = (asked >> n) & 1 != 0 || register.pmcs & written != 0;
+        if used && register.is(kind::COUNTER) {
+            claims.pmds |= 1u64.wrapping_shl(n as u32);
+            claims.pmcs |= register.pmcs;
+        }
+    }
+    claims
+}
+
+/// Returns the counters that some CPUs lack (`partial`), that share their PMC with other counters,
+/// and that the event set does not use (`asked`). The program of the set leaves the returned
+/// counters out, so that the other counters of the PMC can be used on CPUs that lack the returned
+/// counters.
+fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
+    let asked = asked.0.first().copied().unwrap_or(0);
+    let rows = map.hardware.pmds.iter().take(MAX_ROWS).enumerate();
+    let shared = rows.filter(|(_, register)| register.enable != 0);
+    shared.fold(0, |all, (n, _)| all | 1u64.wrapping_shl(n as u32)) & map.partial & !asked
+}
+
+/// The registers of an event set. The default is a set in which no register was written and which
+/// has no memory for values.
+#[derive(Default)]
+pub struct Registers<M: Allocator> {
+    pmc_used: RegisterBitmap,
+    pmd_used: RegisterBitmap,
+    /// PMCs that were written with [`NO_EMUL64`]. The PMDs that these PMCs control have the width
+    /// of their counters instead of 64 bits.
+    no_emul64: RegisterBitmap,
+    /// Armed PMDs: PMDs that sample, so that their overflows are handled.
+    armed: PmdSet,
+    /// Armed PMDs that have overflowed since the last [`Self::take_pending`].
+    pending: PmdSet,
+    /// Sampling is throttled: the counters keep counting, but their overflows are only noted in
+    /// `skipped`.
+    throttled: bool,
+    /// Armed PMDs that have overflowed while `throttled` was set, since the last
+    /// [`Self::take_skipped`].
+    skipped: PmdSet,
+    /// PMDs whose values software has set since their hardware counters were last started.
+    dirty: PmdSet,
+    /// PMDs whose values are incomplete, because their counters could not be read or did not count.
+    incomplete: PmdSet,
+    /// Set if a PMD has the width of its counter instead of 64 bits.
+    has_no_emul64: bool,
+    /// Number of armed hardware counters that have wrapped since the last [`Self::take_wrapped`].
+    /// Each counter that wraps raises an interrupt.
+    wrapped: u32,
+    /// Values of the PMCs: of hardware registers, and of soft registers.
+    pmc: [M::Slice<u64>; 2],
+    /// Values of the PMDs: of hardware registers, and of soft registers.
+    pmd: [M::Slice<u64>; 2],
+    /// The program that [`Self::build_program`] has computed from the values.
+    pub program: Program<M>,
+}
+
+impl<M: Allocator> Registers<M> {
+    /// Returns the size of the memory that the registers need if `pmcs` and `pmds` are written as
+    /// well.
+    pub fn memory_needed(
+        &self,
+        map: &Map<'_>,
+        pmcs: &RegisterBitmap,
+        pmds: &RegisterBitmap,
+    ) -> MemorySize {
+        let (mut all_pmcs, mut all_pmds) = (self.pmc_used, self.pmd_used);
+        all_pmcs.add(pmcs);
+        all_pmds.add(pmds);
+        let claims = claimed_registers(map, &all_pmcs, &all_pmds);
+        let soft = map.soft.pmds.iter().take(MAX_ROWS).enumerate();
+        let growths = soft.filter(|(n, register)| {
+            let number = usize::from(FIRST_SOFT).wrapping_add(*n);
+            register.is(kind::COUNTER) && all_pmds.has(number)
+        });
+        let growths = growths.count();
+        // The PMD of a claimed counter changes even if it was not written.
+        if let Some(first) = all_pmds.0.first_mut() {
+            *first |= claims.pmds;
+        }
+        MemorySize {
+            pmcs: MemorySize::values_for(&all_pmcs),
+            pmds: MemorySize::values_for(&all_pmds),
+            controls: claims.pmcs.count_ones() as usize,
+            counters: claims.pmds.count_ones() as usize,
+            virtual_counters: growths,
+        }
+    }
+
+    /// Returns the size of the memory that the registers have now.
+    pub fn capacity(&self) -> MemorySize {
+        let [controls, counters, growths] = self.program.capacity();
+        MemorySize {
+            pmcs: self.pmc.each_ref().map(|values| values.len()),
+            pmds: self.pmd.each_ref().map(|values| values.len()),
+            controls,
+            counters,
+            virtual_counters: growths,
+        }
+    }
+
+    /// Moves the values to the larger memory in `room`, and leaves the old memory in `room`.
+    pub fn move_to(&mut self, room: &mut RegisterMemory<M>) {
+        for (old, new) in self.pmc.iter_mut().zip(&mut room.pmcs) {
+            copy_and_swap(old, new);
+        }
+        for (old, new) in self.pmd.iter_mut().zip(&mut room.pmds) {
+            copy_and_swap(old, new);
+        }
+        self.program.move_to(room);
+    }
+
+    /// Stores the value of a PMC that [`check_pmc`] has returned.
+    pub fn set_pmc(&mut self, number: u16, flags: u32, value: u64) {
+        if let Some(place) = value_mut(&mut self.pmc, number) {
+            *place = value;
+            self.pmc_used.set(number.into());
+        }
+        match flags & NO_EMUL64 {
+            0 => self.no_emul64.clear(number.into()),
+            _ => self.no_emul64.set(number.into()),
+        }
+    }
+
+    /// Stores the value of a PMD. The value of a read-only PMD does not change.
+    pub fn set_pmd(&mut self, map: &Map<'_>, number: u16, value: u64) {
+        let read_only = map.pmd(number).is_none_or(|r| r.is(kind::READ_ONLY));
+        if let Some(place) = value_mut(&mut self.pmd, number) {
+            if !read_only {
+                *place = value;
+            }
+            self.pmd_used.set(number.into());
+            self.pending.clear(number);
+            self.incomplete.clear(number);
+        }
+    }
+
+    /// Marks PMDs as used, because an overflow of another PMD records or resets them.
+    pub fn use_pmds(&mut self, numbers: &RegisterBitmap) {
+        self.pmd_used.add(numbers);
+    }
+
+    /// Arms a PMD, so that its overflows are handled, or disarms it.
+    pub fn set_armed(&mut self, number: u16, armed: bool) {
+        match armed {
+            true => self.armed.set(number),
+            false => self.armed.clear(number),
+        }
+    }
+
+    /// Returns the armed PMDs that have overflowed since the last call, and clears that set.
+    #[inline]
+    pub fn take_pending(&mut self) -> PmdSet {
+        core::mem::take(&mut self.pending)
+    }
+
+    /// Returns how many armed hardware counters have wrapped since the last call, and resets the
+    /// number to 0.
+    #[inline]
+    pub fn take_wrapped(&mut self) -> u32 {
+        core::mem::take(&mut self.wrapped)
+    }
+
+    /// Returns true if a PMD has overflowed since [`Self::take_pending`].
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Throttles sampling while the counters are in the PMU: overflows are no longer handled.
+    /// `write` sets each armed counter to 0, so that its next interrupt is as late as its width
+    /// allows. The caller has just called [`Self::fold`].
+    pub fn throttle(&mut self, mut write: impl FnMut(&Counter)) {
+        self.throttled = true;
+        for counter in self.program.counters_mut() {
+            if counter.armed {
+                counter.start = 0;
+                write(counter);
+            }
+        }
+    }
+
+    /// Throttles or unthrottles sampling while the counters are not in the PMU.
+    #[inline]
+    pub fn set_throttled(&mut self, held: bool) {
+        self.throttled = held;
+    }
+
+    /// Unthrottles sampling. Overflows are handled again after the next [`Self::start_hardware`] or
+    /// [`Self::rearm`].
+    pub fn unthrottle(&mut self) {
+        self.throttled = false;
+        self.dirty.add(&self.armed);
+    }
+
+    /// Returns the PMDs that have overflowed while sampling was throttled, and clears that set.
+    #[inline]
+    pub fn take_skipped(&mut self) -> PmdSet {
+        core::mem::take(&mut self.skipped)
+    }
+
+    /// Returns true if a PMD has overflowed while sampling was throttled.
+    #[inline]
+    pub fn has_skipped(&self) -> bool {
+        !self.skipped.is_empty()
+    }
+
+    /// Marks PMDs as overflowed.
+    pub fn mark_overflowed(&mut self, pmds: &PmdSet) {
+        self.pending.add(pmds);
+    }
+
+    /// Begins a new sampling period of a PMD at `value`. `beyond` is the number of counts since the
+    /// end of the old period. The new period includes these counts, modulo the length of the new
+    /// period.
+    #[inline]
+    pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
+        if let Some(place) = value_mut(&mut self.pmd, number) {
+            let period = value.wrapping_neg();
+            *place = value.wrapping_add(beyond.checked_rem(period).unwrap_or(beyond));
+            self.dirty.set(number);
+        }
+    }
+
+    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. The value of a
+    /// 64-bit PMD is the number of counts since the end of the old period.
+    #[inline]
+    pub fn reset_64bit(&mut self, number: u16, value: u64) {
+        if let Some(place) = value_mut(&mut self.pmd, number) {
+            let period = value.wrapping_neg();
+            *place = value.wrapping_add(place.checked_rem(period).unwrap_or(*place));
+            self.dirty.set(number);
+        }
+    }
+
+    /// Begins a new sampling period of a PMD at `value`. Counts after the end of the old period are
+    /// discarded.
+    #[inline]
+    pub fn set_value(&mut self, number: u16, value: u64) {
+        if let Some(place) = value_mut(&mut self.pmd, number) {
+            *place = value;
+            self.dirty.set(number);
+            self.incomplete.clear(number);
+        }
+    }
+
+    /// Returns true if the value of a PMD is incomplete: some of its counts are missing.
+    pub fn is_incomplete(&self, number: u16) -> bool {
+        self.incomplete.has(number)
+    }
+
+    /// Returns [`SHORT`] if the value of a PMD is incomplete, else 0.
+    pub fn short_flag(&self, number: u16) -> u32 {
+        match self.is_incomplete(number) {
+            true => SHORT,
+            false => 0,
+        }
+    }
+
+    /// Returns true if the value of any PMD is incomplete.
+    #[inline]
+    pub fn is_any_incomplete(&self) -> bool {
+        !self.incomplete.is_empty()
+    }
+
+    /// Marks all PMDs of counters as incomplete. Called when a context ends before the thread or
+    /// CPU that it monitors.
+    pub fn mark_all_incomplete(&mut self) {
+        self.mark_hardware_incomplete();
+        for growth in self.program.virtual_counters() {
+            self.incomplete.set(growth.pmd);
+        }
+    }
+
+    /// Marks as incomplete the PMDs that count only while the context is in a PMU. Called after the
+    /// context's thread ran on a CPU that lacks a register of the event set.
+    pub fn mark_loaded_incomplete(&mut self) {
+        self.mark_hardware_incomplete();
+        for growth in self
+            .program
+            .virtual_counters()
+            .iter()
+            .filter(|g| !g.follows_thread)
+        {
+            self.incomplete.set(growth.pmd);
+        }
+    }
+
+    /// Marks the PMDs of hardware counters as incomplete. Called when the increments of the
+    /// counters are unknown.
+    pub fn mark_hardware_incomplete(&mut self) {
+        for counter in self.program.counters() {
+            self.incomplete.set(counter.pmd);
+        }
+    }
+
+    /// Returns the 64-bit value of a PMD, as of the last [`Self::fold`] or [`Self::sync_virtual`].
+    #[inline]
+    pub fn value(&self, number: u16) -> u64 {
+        value(&self.pmd, number)
+    }
+
+    /// Returns the value of a PMD as the user sees it, as of the last [`Self::fold`] or
+    /// [`Self::sync_virtual`].
+    pub fn pmd(&self, map: &Map<'_>, number: u16) -> u64 {
+        let value = self.value(number);
+        match map.pmd(number) {
+            Some(register) if self.is_no_emul64(register, number) => value & register.mask(),
+            _ => value,
+        }
+    }
+
+    /// Returns true if all PMDs have 64 bits.
+    #[inline]
+    pub fn is_64bit(&self) -> bool {
+        !self.has_no_emul64
+    }
+
+    /// Returns true if a PMD has the width of its counter instead of 64 bits.
+    fn is_no_emul64(&self, register: &Register, number: u16) -> bool {
+        // `Register::pmcs` refers to PMCs of the register's own table: the hardware table or the
+        // soft table.
+        let first = match number {
+            FIRST_SOFT.. => usize::from(FIRST_SOFT),
+            _ => 0,
+        };
+        let narrow = self.no_emul64.0.get(first / 64).copied().unwrap_or(0);
+        register.is(kind::NO_64) || register.pmcs & narrow != 0
+    }
+
+    /// Returns the hardware registers that the event set claims if `more` are written as well. A
+    /// counter counts, and is claimed, as soon as one of its PMCs was written; its PMD need not
+    /// have been written.
+    pub fn claimed_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
+        let (written, asked) = self.used_with(more);
+        claimed_registers(map, &written, &asked)
+    }
+
+    /// Returns the hardware registers that a CPU must have to count the event set if `more` are
+    /// written as well.
+    pub fn required_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
+        let (written, asked) = self.used_with(more);
+        let mut uses = claimed_registers(map, &written, &asked);
+        uses.pmds &= !optional_pmds(map, &asked);
+        uses
+    }
+
+    /// Returns the PMCs and the PMDs that are used if `more` are used as well.
+    fn used_with(&self, more: RegisterMask) -> (RegisterBitmap, RegisterBitmap) {
+        let (mut written, mut asked) = (self.pmc_used, self.pmd_used);
+        for (all, more) in [(&mut written, more.pmcs), (&mut asked, more.pmds)] {
+            if let Some(first) = all.0.first_mut() {
+                *first |= more;
+            }
+        }
+        (written, asked)
+    }
+
+    /// Returns the value of the PMC that controls a virtual register; 0 if no PMC controls it.
+    pub fn control_of(&self, map: &Map<'_>, register: &Register) -> u64 {
+        let number = FIRST_SOFT.wrapping_add(register.pmcs.trailing_zeros() as u16);
+        match map.pmc(number) {
+            Some(pmc) if !self.pmc_used.has(number.into()) => pmc.reset,
+            Some(_) => value(&self.pmc, number),
+            None => 0,
+        }
+    }
+
+    /// Computes the program for the PMU. The counters of the old program must have been folded
+    /// before.
+    pub fn build_program(&mut self, map: &Map<'_>, scope: Scope) {
+        let claims = self.claimed_registers(map, RegisterMask::NONE);
+        let written = self.pmc_used.0.first().copied().unwrap_or(0);
+        let spare = optional_pmds(map, &self.pmd_used);
+        let own = |r: &Register| r.is(kind::NO_64);
+        let rows = [map.hardware.pmds, map.soft.pmds];
+        self.has_no_emul64 = !self.no_emul64.is_empty() || rows.into_iter().flatten().any(own);
+        self.program.clear();
+        for (n, register) in map.hardware.pmds.iter().take(MAX_ROWS).enumerate() {
+            if ((claims.pmds & !spare) >> n) & 1 != 0 {
+                let narrow = self.is_no_emul64(register, n as u16);
+                let armed = self.armed.has(n as u16);
+                self.program.add_counter(register, n as u16, narrow, armed);
+            }
+        }
+        // PMCs that are claimed but not written get their reset values, so that no counter of this
+        // event set counts an event that another context has selected.
+        for (n, register) in map.hardware.pmcs.iter().take(MAX_ROWS).enumerate() {
+            if (claims.pmcs >> n) & 1 != 0 && register.exists() {
+                let mut value = match (written >> n) & 1 {
+                    0 => register.reset,
+                    _ => value(&self.pmc, n as u16),
+                };
+                let mut interrupts = 0;
+                for (pmd, counter) in (0..u64::BITS).zip(map.hardware.pmds) {
+                    if counter.pmcs.wrapping_shr(n as u32) & 1 == 0 {
+                        continue;
+                    }
+                    if spare.wrapping_shr(pmd) & 1 != 0 {
+                        // The written PMC value enables this counter, but the counter is not
+                        // programmed. Mark its PMD as incomplete, because the user may read the
+                        // PMD.
+                        if value & counter.enable & register.enable != 0 {
+                            self.incomplete.set(pmd as u16);
+                        }
+                        value &= !counter.enable;
+                    } else if self.armed.has(pmd as u16) {
+                        interrupts |= match counter.interrupt {
+                            0 => register.interrupt,
+                            own => own,
+                        };
+                    }
+                }
+                self.program.add_control(register, value, interrupts);
+            }
+        }
+        for (n, register) in map.soft.pmds.iter().take(MAX_ROWS).enumerate() {
+            let number = FIRST_SOFT.wrapping_add(n as u16);
+            if register.is(kind::COUNTER) && self.pmd_used.has(number.into()) {
+                let armed = self.armed.has(number);
+                let carried = register.is(kind::TASK) && scope == Scope::Thread;
+                self.program.has_armed_thread_counter |= armed && carried;
+                self.program.has_armed_clock |= armed && register.is(kind::CLOCK);
+                self.program.add_virtual_counter(VirtualCounter {
+                    is_clock: register.is(kind::CLOCK),
+                    address: register.address,
+                    control: self.control_of(map, register),
+                    pmd: number,
+                    follows_thread: carried,
+                    mask: register.mask(),
+                    start: 0,
+                });
+            }
+        }
+    }
+
+    /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter; it
+    /// returns `None` if this CPU does not have the counter. Returns false if a counter could not
+    /// be read. The PMD of such a counter is marked as incomplete.
+    #[inline]
+    pub fn fold(&mut self, mut now: impl FnMut(&Counter) -> Option<u64>) -> bool {
+        let mut all = true;
+        let [values, _] = &mut self.pmd;
+        for counter in self.program.counters_mut() {
+            let Some(now) = now(counter) else {
+                self.incomplete.set(counter.pmd);
+                all = false;
+                continue;
+            };
+            let start = counter.start;
+            let moved = delta(&mut counter.start, now, counter.mask);
+            if counter.armed && moved > counter.mask.wrapping_sub(start) {
+                self.wrapped = self.wrapped.wrapping_add(1);
+            }
+            if let Some(value) = values.get_mut(usize::from(counter.pmd)) {
+                let before = *value;
+                *value = before.wrapping_add(moved);
+                let over = match counter.no_emul64 {
+                    true => (before & counter.mask).wrapping_add(moved) > counter.mask,
+                    false => *value < moved,
+                };
+                match over && counter.armed {
+                    true if self.throttled => self.skipped.set(counter.pmd),
+                    true => self.pending.set(counter.pmd),
+                    false => {}
+                }
+            }
+        }
+        all
+    }
+
+    /// Adds the increments of virtual counters to their PMDs. Reads only the counters whose
+    /// `follows_thread` is `carried`. `now` reads a counter.
+    #[inline(always)]
+    pub fn sync_virtual(&mut self, carried: bool, now: impl FnMut(&VirtualCounter) -> u64) {
+        if self.program.nr_virtual_counters != 0 {
+            self.sync_virtual_slow(carried, now);
+        }
+    }
+
+    #[inline(never)]
+    fn sync_virtual_slow(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
+        for growth in self.program.virtual_counters_mut(carried) {
+            let now = now(growth);
+            let moved = delta(&mut growth.start, now, growth.mask);
+            if let Some(value) = value_mut(&mut self.pmd, growth.pmd) {
+                *value = value.wrapping_add(moved);
+                match *value < moved && self.armed.has(growth.pmd) {
+                    true if self.throttled => self.skipped.set(growth.pmd),
+                    true => self.pending.set(growth.pmd),
+                    false => {}
+                }
+            }
+        }
+    }
+
+    /// Takes the present values of virtual counters as their start values, for the counters whose
+    /// `follows_thread` is `carried`.
+    #[inline]
+    pub fn start_virtual(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
+        for growth in self.program.virtual_counters_mut(carried) {
+            growth.start = now(growth) & growth.mask;
+        }
+    }
+
+    /// Sets the start values of the hardware counters when a context is loaded. A counter that is
+    /// not armed starts at 0, which is the value of unused hardware counters, so it needs no write.
+    /// An armed counter starts near its overflow; `write` writes its start value to the hardware.
+    #[inline]
+    pub fn start_hardware(&mut self, mut write: impl FnMut(&Counter)) {
+        for counter in self.program.counters_mut() {
+            counter.start = 0;
+            if counter.armed && !self.throttled {
+                counter.arm(value(&self.pmd, counter.pmd));
+                write(counter);
+            }
+        }
+        self.dirty = PmdSet::default();
+    }
+
+    /// Restarts the armed hardware counters that have wrapped or whose PMDs were set. Called while
+    /// the context is in the PMU.
+    #[inline]
+    pub fn rearm(&mut self, mut write: impl FnMut(&Counter)) {
+        if self.throttled {
+            return;
+        }
+        let touched = core::mem::take(&mut self.dirty);
+        for counter in self.program.counters_mut() {
+            if counter.armed && (counter.needs_rearm() || touched.has(counter.pmd)) {
+                counter.arm(value(&self.pmd, counter.pmd));
+                write(counter);
+            }
+        }
+    }
+
+    /// Returns the nanoseconds until the next overflow of an armed clock; `None` if no clock is
+    /// armed or sampling is throttled.
+    #[inline]
+    pub fn clock_left(&mut self) -> Option<u64> {
+        let mut least = None;
+        if self.throttled {
+            return least;
+        }
+        for carried in [false, true] {
+            for growth in self.program.virtual_counters_mut(carried) {
+                if growth.is_clock && self.armed.has(growth.pmd) {
+                    let value = value(&self.pmd, growth.pmd);
+                    let left = value.wrapping_neg().wrapping_sub(1).saturating_add(1);
+                    least = Some(least.map_or(left, |l: u64| l.min(left)));
+                }
+            }
+        }
+        least
+    }
+}

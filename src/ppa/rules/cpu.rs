@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The process-accounting words of a CPU, with the functions that update and read them. A *run*
+//! lasts from one task switch on the CPU to the next. The *own* time of a run is its time without
+//! interrupts.
+
+use super::irq_time::{retry, time_diff, time_diff_63, toggle, IrqTime, IrqTimeStart, SeqCount};
+use super::task::{LatencyBounds, Task, Values};
+use super::values::{add, value, SwitchReason, IDLE, NR_CPU_VALUES, SYSTEM, USER};
+use protocols::sync::{fence_acquire, fence_release, Word};
+
+/// The kernel's numbers of the softirqs that `/proc/rawsysppa` lists: HI, TASKLET, TIMER, NET_TX,
+/// NET_RX.
+const LISTED_SOFTIRQS: [usize; 5] = [0, 6, 1, 2, 3];
+/// Number of softirqs that the kernel has.
+const NR_SOFTIRQS: usize = 10;
+
+/// The accounting words of a CPU. While this CPU is online, only this CPU writes its words. Only
+/// the functions that account interrupts write the words about interrupts.
+#[derive(Default)]
+#[repr(C)]
+pub struct Cpu {
+    pub(super) seqcount: SeqCount,
+    /// The mode: `USER`, `SYSTEM` or `IDLE`.
+    mode: Word,
+    /// Own time of the present run when the CPU entered its present mode.
+    pub(super) mode_start: Word,
+    /// Time at which the present run began; 0 if accounting has not begun on the CPU.
+    run_start: Word,
+    /// The value of `irq_time` when the present run began. No interrupt was running then, so the
+    /// value is twice the total interrupt time.
+    run_irq_time: IrqTimeStart,
+    /// The value of `irq_count` when the present run began.
+    pub(super) run_irq_count: Word,
+    /// Ticks of finished runs, including those of the idle task.
+    total: Word,
+    /// Ticks in system calls, up to the last end of a system call or the last task switch.
+    system: Word,
+    /// Ticks of finished runs of the idle task.
+    idle: Word,
+    /// Number of system calls.
+    calls: Word,
+    /// Nonzero while the CPU is going offline or is offline.
+    offline: Word,
+    /// Nonzero while a system-call probe is updating words of this CPU.
+    updating: Word,
+    /// Interrupt time, including softirqs.
+    irq_time: IrqTime,
+    /// Number of time stamps that are being taken for `irq_time` and have not been added to it yet.
+    pending_stamps: Word,
+    /// Number of interrupts nested in the interrupt that `irq_time` measures.
+    irq_depth: Word,
+    /// Number of hard interrupts.
+    pub(super) irq_count: Word,
+    /// Time of hard interrupts.
+    hardirq_time: IrqTime,
+    /// Number of hard interrupts nested in the hard interrupt that `hardirq_time` measures.
+    hardirq_depth: Word,
+    /// The running softirq. The low 32 bits hold its number + 1 (0: no softirq is running); bit 32
+    /// is set if its time is interrupt time.
+    softirq: Word,
+    /// Time at which the running softirq began.
+    softirq_start: Word,
+    /// Time of hard interrupts when the running softirq began.
+    softirq_hardirq_time: Word,
+    /// Time of each softirq.
+    softirq_time: [Word; NR_SOFTIRQS],
+    /// Number of times that each softirq ran.
+    softirq_count: [Word; NR_SOFTIRQS],
+    /// Time of the last suspension of the machine.
+    suspended: Word,
+}
+
+/// Ticks of a run: `own` outside of interrupts, and `interrupts` in interrupts.
+#[derive(Clone, Copy)]
+pub(super) struct RunTime {
+    pub(super) own: u64,
+    pub(super) interrupts: u64,
+}
+
+impl Cpu {
+    /// Returns the ticks of the present run up to `now`; `total` is the interrupt time at `now`.
+    #[inline(always)]
+    pub(super) fn run_time(&self, now: u64, total: u64) -> RunTime {
+        let interrupts = time_diff(total.wrapping_shl(1), self.run_irq_time.0.load_relaxed()) >> 1;
+        RunTime {
+            own: self.own_time(now, interrupts),
+            interrupts,
+        }
+    }
+
+    /// Returns the own time of the present run up to `now`. `interrupts` is the interrupt time of
+    /// the run.
+    #[inline(always)]
+    fn own_time(&self, now: u64, interrupts: u64) -> u64 {
+        match self.run_start.load_relaxed() {
+            // Accounting has not begun on this CPU.
+            0 => 0,
+            run => time_diff(now, run.wrapping_add(interrupts)),
+        }
+    }
+
+    /// Returns the own time of the present run. Called in the context of the task, where an
+    /// interrupt may occur between the reads of two words.
+    #[inline(always)]
+    fn own_time_now(&self, clock: impl Fn() -> u64) -> u64 {
+        let (now, total) = self.irq_time.total_now(&clock);
+        self.run_time(now, total).own
+    }
+
+    /// Returns true if accounting has begun on this CPU, by a switch or by [`begin`](Self::begin).
+    pub fn has_begun(&self) -> bool {
+        self.run_start.load_relaxed() != 0
+    }
+
+    /// Begins accounting on this CPU with the running task. `idle`: the running task is the idle
+    /// task. Interrupts off.
+    pub fn begin(&self, idle: bool, now: u64) {
+        self.seqcount.write_begin();
+        self.mode.store_relaxed(if idle { IDLE } else { USER });
+        self.start_run(now);
+        self.seqcount.write_end();
+    }
+
+    #[inline(always)]
+    fn start_run(&self, now: u64) {
+        self.mode_start.store_relaxed(0);
+        self.run_start.store_relaxed(now);
+        self.start_run_irqs(now);
+    }
+
+    #[inline(always)]
+    fn start_run_irqs(&self, now: u64) {
+        let total = self.irq_time.total(now);
+        self.run_irq_time.0.store_relaxed(total.wrapping_shl(1));
+        self.run_irq_count
+            .store_relaxed(self.irq_count.load_relaxed());
+    }
+
+    /// Marks the CPU as offline or online. Idle time of an offline CPU is not counted.
+    pub fn set_offline(&self, away: bool) {
+        self.offline.store_relaxed(away.into());
+    }
+
+    /// Records the time at which the machine is suspended. Called on the last CPU that is online,
+    /// outside of interrupts, with interrupts off.
+    pub fn suspend(&self, now: u64) {
+        self.suspended.store_relaxed(now);
+    }
+
+    /// Moves the start of the present run forward, so that the run does not include the time since
+    /// [`suspend`](Self::suspend). The clock may have restarted at 0 during the suspension.
+    pub fn resume(&self, now: u64) {
+        let run = self.run_start.load_relaxed();
+        if run == 0 {
+            return;
+        }
+        let elapsed = time_diff(self.suspended.load_relaxed(), run);
+        self.seqcount.write_begin();
+        self.run_start
+            .store_relaxed(now.saturating_sub(elapsed).max(1));
+        self.seqcount.write_end();
+    }
+
+    /// Ends the last run of an offline CPU. The run would otherwise continue, because the kernel
+    /// does not report the CPU's last switches to the idle task. Called on another CPU, after this
+    /// CPU has stopped executing.
+    pub fn finish_offline<V: Values>(&self, cpu: u32, last: Option<&Task<V>>, now: u64) {
+        self.set_offline(true);
+        self.begin_switch();
+        let bounds = LatencyBounds::default();
+        self.switch(
+            cpu,
+            (last, SwitchReason::Blocked),
+            (None, &bounds),
+            || true,
+            now,
+        );
+    }
+
+    /// Marks the beginning of a task switch for readers. Called before the clock is read for the
+    /// switch, so that no reader uses a later time for the run that ends. Interrupts off.
+    #[inline(always)]
+    pub fn begin_switch(&self) {
+        self.seqcount.write_begin();
+    }
+
+    /// Returns the own time of the present run if accounting has begun, no interrupt occurred
+    /// during the run, and the clock did not go back. Otherwise returns `None`, and the caller has
+    /// to use [`switch`](Self::switch). Interrupts off.
+    #[inline(always)]
+    pub fn uninterrupted_run(&self, now: u64) -> Option<u64> {
+        let run = self.run_start.load_relaxed();
+        let quiet = self.irq_time.0.load_relaxed() == self.run_irq_time.0.load_relaxed()
+            && self.irq_count.load_relaxed() == self.run_irq_count.load_relaxed();
+        match quiet {
+            true => now.checked_sub(run),
+            false => None,
+        }
+    }
+
+    /// Accounts a switch from the task `prev` to the task `next`; `SwitchReason` is the reason of
+    /// the switch. `prev` or `next` is `None` if that task is not accounted or is the idle task.
+    /// Interrupts off. Called after [`begin_switch`](Self::begin_switch), and after
+    /// [`Task::begin_switch_in`] of the next task.
+    #[inline]
+    pub fn switch<V: Values>(
+        &self,
+        cpu: u32,
+        prev: (Option<&Task<V>>, SwitchReason),
+        next: (Option<&Task<V>>, &LatencyBounds),
+        next_idle: impl FnOnce() -> bool,
+        now: u64,
+    ) {
+        let interrupts = self.account_irqs(prev.0, now);
+        let own = self.own_time(now, interrupts);
+        self.switch_fast(own, cpu, prev, next, next_idle, now);
+    }
+
+    /// Accounts a switch like [`switch`](Self::switch), but faster. `own` is the result of
+    /// [`uninterrupted_run`](Self::uninterrupted_run).
+    ///
+    /// The words of a task change in several steps. The two counts of the task's `seqcount` enclose
+    /// each step; the two counts of this CPU's `seqcount` enclose all steps together. Readers of a
+    /// running task check both pairs of counts.
+    #[inline(always)]
+    pub fn switch_fast<V: Values>(
+        &self,
+        own: u64,
+        cpu: u32,
+        (prev, leave): (Option<&Task<V>>, SwitchReason),
+        (next, bounds): (Option<&Task<V>>, &LatencyBounds),
+        next_idle: impl FnOnce() -> bool,
+        now: u64,
+    ) {
+        let calling = self.end_run(own, prev);
+        if let Some(task) = prev {
+            task.seqcount.write_begin();
+            task.switch_out(calling, own, leave, now);
+            task.seqcount.write_end();
+        }
+        let mode = match next {
+            Some(task) => task.switch_in(cpu, bounds, now),
+            None if next_idle() => IDLE,
+            None => USER,
+        };
+        self.mode.store_relaxed(mode);
+        self.mode_start.store_relaxed(0);
+        self.run_start.store_relaxed(now);
+        self.seqcount.write_end();
+    }
+
+    /// Adds the time of the run to the sums of the CPU, and the time of an unfinished system call
+    /// to the system time of the task. Returns 1 if the task is in a system call, otherwise 0.
+    #[inline(always)]
+    fn end_run<V: Values>(&self, own: u64, task: Option<&Task<V>>) -> u64 {
+        add(&self.total, own);
+        match self.mode.load_relaxed() {
+            USER => 0,
+            SYSTEM => {
+                let called = own.wrapping_sub(self.mode_start.load_relaxed());
+                add(&self.system, called);
+                if let Some(task) = task {
+                    task.add(value::SYSTEM, called);
+                }
+                1
+            }
+            _ => {
+                match self.offline.load_relaxed() {
+                    0 => add(&self.idle, own),
+                    _ => add(&self.total, own.wrapping_neg()),
+                }
+                0
+            }
+        }
+    }
+
+    /// Adds the time and the number of the interrupts during the ending run to the task's values,
+    /// and begins to count the interrupts of the next run. Returns the interrupt time of the ending
+    /// run, in ticks.
+    #[inline(always)]
+    fn account_irqs<V: Values>(&self, task: Option<&Task<V>>, now: u64) -> u64 {
+        let interrupts = self.run_time(now, self.irq_time.total(now)).interrupts;
+        let count = self.irq_count.load_relaxed();
+        let count = count.wrapping_sub(self.run_irq_count.load_relaxed());
+        self.start_run_irqs(now);
+        if let Some(task) = task {
+            task.add(value::INTERRUPTS, interrupts);
+            task.add(value::INTERRUPT_COUNT, count);
+        }
+        interrupts
+    }
+
+    /// Replaces the record of the running task, or removes it if `task` is `None`. Interrupts off.
+    /// Called after [`begin_switch`](Self::begin_switch).
+    pub fn replace_task<V: Values>(&self, cpu: u32, task: Option<&Task<V>>, now: u64) {
+        let interrupts = self.account_irqs(None::<&Task<V>>, now);
+        let _ = self.end_run(self.own_time(now, interrupts), None::<&Task<V>>);
+        if let Some(task) = task {
+            task.attach_running(cpu, now);
+        }
+        self.mode_start.store_relaxed(0);
+        self.run_start.store_relaxed(now);
+        self.seqcount.write_end();
+    }
+
+    /// Accounts the return of the scheduler to `task`. `other`: the scheduler switched from another
+    /// task to `task`; otherwise `task` continues. Preemption off.
+    #[inline(always)]
+    pub fn switched<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
+        let Some(values) = task.group_values() else {
+            return;
+        };
+        match other {
+            true => add(
+                &values[value::SWITCHING],
+                time_diff(now, self.run_start.load_relaxed()),
+            ),
+            false => add(&values[value::RESCHEDULED], 1),
+        }
+    }
+
+    /// Accounts the beginning of a system call. Context: the task that makes the call, preemption
+    /// off.
+    #[inline]
+    pub fn syscall_enter<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+        self.begin_update();
+        self.mode_start.store_relaxed(self.own_time_now(clock));
+        // Release: a reader that reads this mode also reads this `mode_start`, or a later value.
+        // Pairs with the acquire in `stable_mode`.
+        self.mode.store_release(SYSTEM);
+        add(&self.calls, 1);
+        if let Some(values) = task.and_then(Task::group_values) {
+            add(&values[value::CALLS], 1);
+        }
+        self.end_update();
+    }
+
+    /// Accounts the end of a system call. Context: the task that makes the call, preemption off.
+    #[inline]
+    pub fn syscall_exit<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+        if self.mode.load_relaxed() != SYSTEM {
+            return;
+        }
+        self.begin_update();
+        // The two counts of the CPU's `seqcount` protect the words of the task as well: a reader of
+        // a running task checks the counts of the task's CPU.
+        self.seqcount.write_begin();
+        let own = self.own_time_now(clock);
+        let called = own.wrapping_sub(self.mode_start.load_relaxed());
+        if let Some(values) = task.and_then(Task::group_values) {
+            add(&values[value::SYSTEM], called);
+        }
+        add(&self.system, called);
+        self.mode.store_relaxed(USER);
+        self.seqcount.write_end();
+        self.end_update();
+    }
+
+    /// Begins an update of the words about system calls. Until the update ends, interrupts on this
+    /// CPU must not change these words.
+    #[inline(always)]
+    fn begin_update(&self) {
+        self.updating.store_relaxed(1);
+        // Program order suffices, because only interrupts on this CPU have to see this store before
+        // the update.
+        fence_release();
+    }
+
+    #[inline(always)]
+    fn end_update(&self) {
+        self.updating.store_release(0);
+    }
+
+    /// Returns the mode of the CPU. The caller has read the clock before this call.
+    ///
+    /// Returns `None` if a system-call probe is updating the mode. The probe may have read the
+    /// clock but not stored the mode yet. The time since the probe read the clock would then be
+    /// reported as user time now, and as system time later.
+    #[inline]
+    pub(super) fn stable_mode(&self) -> Option<u64> {
+        let is_quiet = !self.is_updating();
+        // Acquire: pairs with the release in `syscall_enter`, so that `mode_start` belongs to this
+        // mode.
+        let mode = self.mode.load_acquire();
+        is_quiet.then_some(mode)
+    }
+
+    /// Returns true if the current interrupt has interrupted an update of the words about system
+    /// calls. During such an interrupt [`replace_task`](Self::replace_task) and
+    /// [`begin`](Self::begin) must not be called. Context: an interrupt on this CPU.
+    pub fn is_updating(&self) -> bool {
+        self.updating.load_acquire() != 0
+    }
+
+    /// Accounts the beginning of a hard interrupt or, if `is_first` is false, of a further handler
+    /// of a shared interrupt. Interrupts off.
+    #[inline]
+    pub fn irq_enter(&self, is_first: bool, clock: impl Fn() -> u64) {
+        add(&self.irq_count, is_first.into());
+        add(&self.pending_stamps, 1);
+        let now = clock();
+        match self.irq_time.is_active() {
+            true => add(&self.irq_depth, 1),
+            false => toggle(&self.irq_time, now),
+        }
+        self.stamp_written();
+        match self.hardirq_time.is_active() {
+            true => add(&self.hardirq_depth, 1),
+            false => toggle(&self.hardirq_time, now),
+        }
+    }
+
+    /// Accounts the end of a hard interrupt, or of one handler of a shared interrupt. Interrupts
+    /// off.
+    #[inline]
+    pub fn irq_exit(&self, clock: impl Fn() -> u64) {
+        if !self.hardirq_time.is_active() {
+            return;
+        }
+        add(&self.pending_stamps, 1);
+        let now = clock();
+        match self.hardirq_depth.load_relaxed() {
+            0 => toggle(&self.hardirq_time, now),
+            depth => self.hardirq_depth.store_relaxed(depth.wrapping_sub(1)),
+        }
+        match self.irq_depth.load_relaxed() {
+            0 => toggle(&self.irq_time, now),
+            depth => self.irq_depth.store_relaxed(depth.wrapping_sub(1)),
+        }
+        self.stamp_written();
+    }
+
+    /// Records that a time stamp was added to `irq_time`.
+    #[inline(always)]
+    fn stamp_written(&self) {
+        // Release: pairs with the acquire in `stable_irq_time`, so that a reader that sees this
+        // count sees the new `irq_time`.
+        let turning = self.pending_stamps.load_relaxed().wrapping_sub(1);
+        self.pending_stamps.store_release(turning);
+    }
+
+    /// Returns the current time and the interrupt time up to the current time. Runs on any CPU.
+    /// Returns `None` if an interrupt is just beginning or ending: its time stamp, which is not
+    /// added yet, may be earlier than the current time.
+    pub(super) fn stable_irq_time(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
+        // Acquire: pairs with the release in `stamp_written`.
+        let turning = self.pending_stamps.load_acquire();
+        let before = self.irq_time.0.load_relaxed();
+        let now = clock();
+        let total = self.irq_time.total(now);
+        // The fence orders the read of the clock before the second reads of both words.
+        fence_acquire();
+        let turning = turning | self.pending_stamps.load_relaxed();
+        (turning == 0 && self.irq_time.0.load_relaxed() == before).then_some((now, total))
+    }
+
+    /// Accounts the beginning of a softirq. `own`: the softirq runs in the thread ksoftirqd, and
+    /// its time is own time of this thread.
+    #[inline]
+    pub fn softirq_enter(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
+        if !own {
+            self.try_toggle(&clock, 0);
+        }
+        // Bit 32 stores whether the time of the softirq is interrupt time, because the record of
+        // the current task may change before the softirq ends.
+        let ours = u64::from(!own).wrapping_shl(32);
+        self.softirq
+            .store_relaxed(number.wrapping_add(1) as u64 | ours);
+        let (now, hard) = self.hardirq_time.total_now(&clock);
+        self.softirq_start.store_relaxed(now);
+        self.softirq_hardirq_time.store_relaxed(hard);
+    }
+
+    /// Accounts the end of a softirq.
+    #[inline]
+    pub fn softirq_exit(&self, clock: impl Fn() -> u64) {
+        let on = self.softirq.load_relaxed();
+        let number = (on as u32 as usize).wrapping_sub(1);
+        let words = (
+            self.softirq_time.get(number),
+            self.softirq_count.get(number),
+        );
+        if let (Some(time), Some(count)) = words {
+            let (now, hard) = self.hardirq_time.total_now(&clock);
+            let inside = time_diff_63(hard, self.softirq_hardirq_time.load_relaxed());
+            add(
+                time,
+                time_diff(now, self.softirq_start.load_relaxed().wrapping_add(inside)),
+            );
+            add(count, 1);
+            self.softirq.store_relaxed(0);
+        }
+        if on >> 32 != 0 {
+            self.try_toggle(&clock, 1);
+        }
+    }
+
+    /// Starts (`on` is 0) or stops (`on` is 1) the counting of interrupt time for a softirq. A hard
+    /// interrupt may change `irq_time` meanwhile; this function does not overwrite that change.
+    #[inline(always)]
+    fn try_toggle(&self, clock: &impl Fn() -> u64, on: u64) {
+        add(&self.pending_stamps, 1);
+        loop {
+            let word = self.irq_time.0.load_relaxed();
+            let depth = self.irq_depth.load_relaxed();
+            if on == 0 && word & 1 != 0 {
+                add(&self.irq_depth, 1);
+            } else if on == 1 && depth != 0 {
+                self.irq_depth.store_relaxed(depth.wrapping_sub(1));
+            } else if word & 1 == on
+                && !self
+                    .irq_time
+                    .0
+                    .try_cmpxchg_release(word, IrqTime::toggled(word, clock()))
+            {
+                continue;
+            }
+            break;
+        }
+        self.stamp_written();
+    }
+
+    /// Returns all values of this CPU up to now. Runs on any CPU. `online`: this CPU is online.
+    /// Returns `None` if a writer is changing the values. `clock` must read the clock after all
+    /// earlier loads.
+    pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
+        let mut all = retry(|| {
+            let start = self.seqcount.read_begin();
+            let (now, total) = self.stable_irq_time(&clock)?;
+            let own = self.run_time(now, total).own;
+            let mut idle = self.idle.load_relaxed();
+            let mut busy = self.total.load_relaxed().wrapping_sub(idle);
+            let mut system = self.system.load_relaxed();
+            match self.stable_mode()? {
+                IDLE if online && self.offline.load_relaxed() == 0 => idle = idle.wrapping_add(own),
+                IDLE => {}
+                mode => {
+                    busy = busy.wrapping_add(own);
+                    if mode == SYSTEM {
+                        let since = self.mode_start.load_relaxed();
+                        system = system.wrapping_add(own.saturating_sub(since));
+                    }
+                }
+            }
+            let mut all = [0; NR_CPU_VALUES];
+            all[0] = busy.saturating_sub(system);
+            all[1] = system;
+            all[2] = total;
+            all[3] = idle;
+            all[4] = self.calls.load_relaxed();
+            all[5] = self.irq_count.load_relaxed();
+            // Pairs with the release fence in `SeqCount::write_begin`.
+            fence_acquire();
+            self.seqcount.is_consistent(start).then_some(all)
+        })?;
+        for (time, count) in self.softirq_time.iter().zip(&self.softirq_count) {
+            all[6] = all[6].wrapping_add(time.load_relaxed());
+            all[7] = all[7].wrapping_add(count.load_relaxed());
+        }
+        let mut rest = all.iter_mut().skip(8);
+        for number in LISTED_SOFTIRQS {
+            for words in [&self.softirq_time, &self.softirq_count] {
+                if let (Some(to), Some(word)) = (rest.next(), words.get(number)) {
+                    *to = word.load_relaxed();
+                }
+            }
+        }
+        Some(all)
+    }
+}

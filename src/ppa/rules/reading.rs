@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Consistent reads of the accounting words of a task.
+
+use core::array::from_fn;
+
+use super::cpu::Cpu;
+use super::irq_time::retry;
+use super::task::{ticks_since, Task, Values, READY, WOKEN};
+use super::values::{value, NR_LATENCIES, NR_VALUES, SYSTEM};
+use protocols::sync::{fence_acquire, Word};
+
+fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
+    for (sum, more) in sums.iter_mut().zip(more) {
+        *sum = sum.wrapping_add(*more);
+    }
+}
+
+/// The values of a task at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskSnapshot {
+    /// The values of the task. Each value is the sum over all groups of CPUs.
+    pub values: [u64; NR_VALUES],
+    /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
+    pub runq: u64,
+    /// Ticks from the beginning of the task's accounting to the end of its accounting, or until now
+    /// if the accounting has not ended.
+    pub counted: u64,
+    /// Number of wakeups for each histogram class of wakeup latency.
+    pub latencies: [u64; NR_LATENCIES],
+    /// The CPU that ran the task last.
+    pub cpu: u32,
+    /// The task is running.
+    pub running: bool,
+}
+
+impl<V: Values> Task<V> {
+    /// Returns the values of the task up to now. Runs on any CPU. `cpu` returns the words of a CPU.
+    /// Returns `None` if a writer is changing the values.
+    pub fn read<'a>(
+        &self,
+        clock: impl Fn() -> u64,
+        cpu: impl Fn(u32) -> Option<&'a Cpu>,
+    ) -> Option<TaskSnapshot> {
+        self.read_groups(clock, cpu, &mut [])
+    }
+
+    /// Returns the values of the task like [`read`](Self::read), and stores the values for each
+    /// group of CPUs in `groups`.
+    pub fn read_groups<'a>(
+        &self,
+        clock: impl Fn() -> u64,
+        cpu: impl Fn(u32) -> Option<&'a Cpu>,
+        groups: &mut [[u64; NR_VALUES]],
+    ) -> Option<TaskSnapshot> {
+        retry(|| {
+            let start = self.seqcount.read_begin();
+            let live = match self.on_cpu.load_relaxed() {
+                0 => None,
+                on => cpu(on.wrapping_sub(1) as u32),
+            };
+            let start_there = live.map_or(0, |cpu| cpu.seqcount.read_begin());
+            let read = self.read_once(&clock, live, groups)?;
+            // Pairs with the release fence in `SeqCount::write_begin`.
+            fence_acquire();
+            let whole = self.seqcount.is_consistent(start)
+                && live.is_none_or(|cpu| cpu.seqcount.is_consistent(start_there));
+            whole.then_some(read)
+        })
+    }
+
+    /// Adds `more`, increments that are not accounted yet, to the values in `read` and to the
+    /// values of the task's present group of CPUs in `apart`.
+    fn add_unaccounted(
+        &self,
+        read: &mut TaskSnapshot,
+        apart: &mut [[u64; NR_VALUES]],
+        more: &[u64; NR_VALUES],
+    ) {
+        add_all(&mut read.values, more);
+        let group = self.group_base.load_relaxed() as usize / NR_VALUES;
+        if let Some(values) = apart.get_mut(group) {
+            add_all(values, more);
+        }
+    }
+
+    fn read_once(
+        &self,
+        clock: &impl Fn() -> u64,
+        live: Option<&Cpu>,
+        apart: &mut [[u64; NR_VALUES]],
+    ) -> Option<TaskSnapshot> {
+        let on = self.on_cpu.load_relaxed();
+        let (now, total) = match live {
+            Some(cpu) => cpu.stable_irq_time(clock)?,
+            None => (clock(), 0),
+        };
+        let mut read = TaskSnapshot {
+            values: [0; NR_VALUES],
+            runq: self.runq.load_relaxed(),
+            counted: 0,
+            latencies: [0; NR_LATENCIES],
+            cpu: (self.last_cpu.load_relaxed() as u32).saturating_sub(1),
+            running: on != 0,
+        };
+        let over = match self.ended.load_relaxed() {
+            0 => now,
+            over => over,
+        };
+        read.counted = over.saturating_sub(self.began.load_relaxed());
+        for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {
+            *to = word.load_relaxed();
+        }
+        let mut groups: &[Word] = &self.values;
+        let mut to = apart.iter_mut();
+        while let Some((words, others)) = groups.split_first_chunk::<NR_VALUES>() {
+            let values = from_fn(|n| words.get(n).map_or(0, Word::load_relaxed));
+            if let Some(to) = to.next() {
+                *to = values;
+            }
+            add_all(&mut read.values, &values);
+            groups = others;
+        }
+        if let Some(cpu) = live {
+            let mut more = [0u64; NR_VALUES];
+            let turn = cpu.run_time(now, total);
+            more[value::SCHED] = turn.own;
+            if cpu.stable_mode()? == SYSTEM {
+                more[value::SYSTEM] = turn.own.saturating_sub(cpu.mode_start.load_relaxed());
+            }
+            more[value::INTERRUPTS] = turn.interrupts;
+            let count = cpu.irq_count.load_relaxed();
+            more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_irq_count.load_relaxed());
+            self.add_unaccounted(&mut read, apart, &more);
+        }
+        // A task that does not run and has not ended may be waiting for a CPU.
+        if on == 0 && self.ended.load_relaxed() == 0 {
+            let since = self.wait_start.load_relaxed();
+            let waits = ticks_since(now, since);
+            match since & 3 {
+                WOKEN => {
+                    let mut more = [0u64; NR_VALUES];
+                    more[value::LATENCY] = waits;
+                    self.add_unaccounted(&mut read, apart, &more);
+                }
+                READY => read.runq = read.runq.wrapping_add(waits),
+                _ => {}
+            }
+        }
+        Some(read)
+    }
+}

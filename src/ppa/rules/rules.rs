@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The rules of process accounting, which computes how each task and each CPU spends its time. The
+//! inputs are time stamps of task switches, system calls and interrupts. The code uses no kernel
+//! API.
+//!
+//! A *run* of a task lasts from the switch to the task until the next switch on the CPU. Times are
+//! in ticks of the accounting clock.
+//!
+//! Only the CPU itself writes its accounting words: in the context of a task with preemption off,
+//! in interrupts, and in the scheduler. There is one exception: another CPU ends the last run of an
+//! offline CPU. The writer does not disable interrupts, because interrupts write separate words,
+//! which the interrupted code only reads.
+//!
+//! The *own* time of a task is the time of its runs without the interrupts during these runs. The
+//! user, system and idle times of a CPU are own times of the tasks that it ran. Between two
+//! readings of a CPU, its user, system, interrupt and idle times therefore add up to the elapsed
+//! time.
+//!
+//! ```text
+//!   own = now - start of the run - (interrupt time - interrupt time at the start of the run)
+//!   system += own - own at the start of the system call     at the end of the call, or a switch
+//! ```
+//!
+//! Readers run on other CPUs and do not disturb the writer. The writer increments `begins` before a
+//! change of several words and `ends` after it. A reader that finds both counts equal has read a
+//! consistent state.
+
+#![cfg_attr(not(in_kernel), no_std)]
+#![deny(unsafe_code)]
+#![deny(missing_docs)]
+
+mod cpu;
+mod irq_time;
+mod reading;
+mod task;
+mod values;
+
+pub use cpu::Cpu;
+pub use reading::TaskSnapshot;
+pub use task::{LatencyBounds, Task, Values};
+pub use values::{value, SwitchReason, NR_CPU_VALUES, NR_LATENCIES, NR_SIGNALS, NR_VALUES};

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The process-accounting words of a task, with the functions that update these words.
+
+use core::array::from_fn;
+use core::num::NonZeroU32;
+use core::ops::Deref;
+
+use super::irq_time::{time_diff, SeqCount};
+use super::values::{add, value, SwitchReason, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
+use protocols::sync::Word;
+
+/// Memory for the values of a task: [`NR_VALUES`] words for each group of CPUs.
+pub trait Values: Deref<Target = [Word]> {}
+impl<T: Deref<Target = [Word]>> Values for T {}
+
+/// The upper bounds, in ticks, of the histogram classes of wakeup latencies. The last class has no
+/// upper bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LatencyBounds([u64; NR_LATENCIES - 1]);
+
+impl LatencyBounds {
+    /// Creates the bounds for a clock with this many ticks per millisecond.
+    pub const fn new(khz: u64) -> Self {
+        Self([
+            khz / 100,
+            khz / 10,
+            khz,
+            khz.wrapping_mul(10),
+            khz.wrapping_mul(100),
+            khz.wrapping_mul(1_000),
+            khz.wrapping_mul(10_000),
+        ])
+    }
+
+    /// Returns the histogram class of a latency.
+    #[inline(always)]
+    pub fn bucket(&self, ticks: u64) -> usize {
+        let mut place = 0usize;
+        for bound in &self.0 {
+            if ticks < *bound {
+                break;
+            }
+            place = place.wrapping_add(1);
+        }
+        place
+    }
+}
+
+/// The accounting words of a task. The CPU that runs the task writes most of the words. Other CPUs
+/// write `wait_start` when they wake the task, `in_syscall` while it does not run, and
+/// `latency_hist`.
+#[repr(C)]
+pub struct Task<V> {
+    pub(super) seqcount: SeqCount,
+    /// Number + 1 of the CPU that runs the task; 0 while no CPU runs it.
+    pub(super) on_cpu: Word,
+    /// Number + 1 of the CPU that ran the task last.
+    pub(super) last_cpu: Word,
+    /// Nonzero if the task was in a system call when it was last switched out.
+    in_syscall: Word,
+    /// Time at which the task began to wait for a CPU, combined with the reason by [`stamp`]; 0 if
+    /// the task does not wait.
+    pub(super) wait_start: Word,
+    /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
+    pub(super) runq: Word,
+    /// Time at which the accounting of the task began.
+    pub(super) began: Word,
+    /// Time at which the accounting of the task ended; 0 while the task is accounted.
+    pub(super) ended: Word,
+    /// Number of CPUs per group. A task has separate values for each group of CPUs.
+    cpus_per_group: NonZeroU32,
+    /// Index in `values` of the first value for the task's present group of CPUs.
+    pub(super) group_base: Word,
+    /// Nonzero while wakeup latencies are counted in the histogram.
+    latency_hist: Word,
+    pub(super) latencies: [Word; NR_LATENCIES],
+    signals: [Word; NR_SIGNALS],
+    pub(super) values: V,
+}
+
+/// Reason of a wait for a CPU, in the two low bits of `wait_start`: the task was preempted, or its
+/// time slice was over.
+pub(super) const READY: u64 = 1;
+/// Reason of a wait: a wakeup came before the task was switched out. The task may still go to
+/// sleep.
+const WOKEN_MAYBE: u64 = 2;
+/// Reason of a wait: the task was woken.
+pub(super) const WOKEN: u64 = 3;
+
+#[inline(always)]
+fn stamp(now: u64, why: u64) -> u64 {
+    now.wrapping_shl(2) | why
+}
+
+/// Returns the ticks from the stamp `since` to the time `now`.
+#[inline(always)]
+pub(super) fn ticks_since(now: u64, since: u64) -> u64 {
+    time_diff(stamp(now, 3), since) >> 2
+}
+
+impl<V: Values> Task<V> {
+    /// Creates the words of a task. `values` has [`NR_VALUES`] zeros for each group of `scaling`
+    /// CPUs.
+    pub fn new(values: V, scaling: u32) -> Self {
+        Self {
+            seqcount: SeqCount::default(),
+            on_cpu: Word::new(0),
+            last_cpu: Word::new(0),
+            in_syscall: Word::new(0),
+            wait_start: Word::new(0),
+            runq: Word::new(0),
+            began: Word::new(0),
+            ended: Word::new(0),
+            cpus_per_group: NonZeroU32::new(scaling).unwrap_or(NonZeroU32::MIN),
+            group_base: Word::new(0),
+            latency_hist: Word::new(0),
+            latencies: from_fn(|_| Word::new(0)),
+            signals: from_fn(|_| Word::new(0)),
+            values,
+        }
+    }
+
+    /// Begins the accounting of the task. `calling`: the task first enters user mode by a return
+    /// from a system call, as a new child does. `told_apart`: wakeup latencies of the task are
+    /// counted in the histogram.
+    pub fn begin(&self, calling: bool, told_apart: bool, now: u64) {
+        self.in_syscall.store_relaxed(calling.into());
+        self.latency_hist.store_relaxed(told_apart.into());
+        self.began.store_relaxed(now);
+    }
+
+    /// Records that the task is in a system call. Does nothing if the task is running.
+    pub fn set_in_syscall(&self) {
+        if self.on_cpu.load_relaxed() == 0 {
+            self.in_syscall.store_relaxed(1);
+        }
+    }
+
+    /// Returns the values for the group of the CPU on which the task runs or ran last.
+    #[inline(always)]
+    pub(super) fn group_values(&self) -> Option<&[Word; NR_VALUES]> {
+        // The index is limited to 32 bits, so that adding `NR_VALUES` cannot wrap.
+        let from = self.group_base.load_relaxed() as u32 as usize;
+        let values = self.values.get(from..from.wrapping_add(NR_VALUES))?;
+        values.first_chunk()
+    }
+
+    /// Adds `more` to a value of a running task. Called between `write_begin()` and `write_end()`
+    /// of the CPU's `seqcount`.
+    #[inline(always)]
+    pub(super) fn add(&self, index: usize, more: u64) {
+        if let Some(word) = self.group_values().and_then(|values| values.get(index)) {
+            self.seqcount.write_begin();
+            add(word, more);
+            self.seqcount.write_end();
+        }
+    }
+
+    #[inline(always)]
+    fn set_cpu(&self, cpu: u32) {
+        let on = u64::from(cpu).wrapping_add(1);
+        self.on_cpu.store_relaxed(on);
+        if self.last_cpu.load_relaxed() != on {
+            self.last_cpu.store_relaxed(on);
+            let part = (cpu / self.cpus_per_group).wrapping_mul(NR_VALUES as u32);
+            self.group_base.store_relaxed(part.into());
+        }
+    }
+
+    /// Records that the task is already running on `cpu`. Interrupts off on that CPU.
+    pub fn attach_running(&self, cpu: u32, now: u64) {
+        self.seqcount.write_begin();
+        self.set_cpu(cpu);
+        self.wait_start.store_relaxed(0);
+        self.began.store_relaxed(now);
+        self.seqcount.write_end();
+    }
+
+    #[inline(always)]
+    pub(super) fn switch_out(&self, calling: u64, own: u64, leave: SwitchReason, now: u64) {
+        self.in_syscall.store_relaxed(calling);
+        self.on_cpu.store_relaxed(0);
+        if let Some(values) = self.group_values() {
+            add(&values[value::SCHED], own);
+            let why = match leave {
+                SwitchReason::Blocked => value::BLOCKED,
+                SwitchReason::Expired => value::EXPIRED,
+                SwitchReason::Preempted => value::PREEMPTED,
+            };
+            add(&values[why], 1);
+        }
+        if leave != SwitchReason::Blocked {
+            self.wait_start.store_relaxed(stamp(now, READY));
+        }
+    }
+
+    /// Marks the beginning of a switch to the task for readers. Called before the clock is read for
+    /// the switch, so that no reader reports a longer wait than the switch accounts.
+    #[inline(always)]
+    pub fn begin_switch_in(&self) {
+        self.seqcount.write_begin();
+    }
+
+    /// Accounts the switch to the task. Returns the mode in which the task continues, `USER` or
+    /// `SYSTEM`. Called after [`begin_switch_in`](Self::begin_switch_in).
+    #[inline(always)]
+    pub(super) fn switch_in(&self, cpu: u32, bounds: &LatencyBounds, now: u64) -> u64 {
+        // Add the wait to the values of the old group of CPUs: while the task waited, readers have
+        // reported the wait in these values.
+        let since = self.wait_start.load_relaxed();
+        if since & WOKEN_MAYBE != 0 {
+            let latency = ticks_since(now, since);
+            if let Some(values) = self.group_values() {
+                add(&values[value::LATENCY], latency);
+            }
+            if self.latency_hist.load_relaxed() != 0 {
+                if let Some(word) = self.latencies.get(bounds.bucket(latency)) {
+                    add(word, 1);
+                }
+            }
+        } else if since != 0 {
+            add(&self.runq, ticks_since(now, since));
+        }
+        self.wait_start.store_relaxed(0);
+        self.set_cpu(cpu);
+        self.seqcount.write_end();
+        self.in_syscall.load_relaxed()
+    }
+
+    /// Accounts a wakeup. Called before the task is woken, on any CPU.
+    ///
+    /// A preempted task is waiting for a CPU already, even if it was about to sleep, so its stamp
+    /// stays unchanged. A running task may be about to sleep. If the task does sleep, its wait
+    /// begins with this wakeup or, if another wakeup follows, with that one.
+    #[inline(always)]
+    pub fn wake(&self, now: u64) {
+        if self.wait_start.load_relaxed() & 3 != READY {
+            let why = match self.on_cpu.load_relaxed() {
+                0 => WOKEN,
+                _ => WOKEN_MAYBE,
+            };
+            self.wait_start.store_relaxed(stamp(now, why));
+        }
+    }
+
+    /// Counts a signal that was delivered to the task.
+    #[inline]
+    pub fn count_signal(&self, number: usize) {
+        if let Some(word) = self.signals.get(number) {
+            add(word, 1);
+        }
+    }
+
+    /// Ends the accounting of the task.
+    #[inline]
+    pub fn end(&self, now: u64) {
+        self.ended.store_relaxed(now);
+    }
+
+    /// Returns how often a signal was delivered to the task.
+    pub fn signals(&self, number: usize) -> u32 {
+        self.signals
+            .get(number)
+            .map_or(0, |word| word.load_relaxed() as u32)
+    }
+
+    /// Returns true if wakeup latencies are counted in the histogram.
+    pub fn has_latency_hist(&self) -> bool {
+        self.latency_hist.load_relaxed() != 0
+    }
+
+    /// Starts or stops counting wakeup latencies in the histogram.
+    pub fn set_latency_hist(&self, on: bool) {
+        self.latency_hist.store_relaxed(on.into());
+    }
+
+    /// Returns the number of groups of CPUs.
+    pub fn nr_groups(&self) -> usize {
+        self.values.len() / NR_VALUES
+    }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Matching of globs, which filters and the lists of selected markers contain.
+
+use crate::sync::Word;
+
+/// The memory of a filter: bytes that belong to the caller, or a page that other CPUs may change at
+/// the same time.
+pub trait Source {
+    /// Returns the size of the memory in bytes.
+    fn length(&self) -> usize;
+    /// Returns the byte at the offset `at`; 0 behind the end of the memory.
+    fn byte(&self, at: usize) -> u8;
+    /// Returns the eight bytes at the offset `at`, which is a multiple of eight. Reads the bytes
+    /// with one load. Returns 0 if the memory ends before the last of the eight bytes.
+    fn word(&self, at: usize) -> u64;
+}
+
+impl Source for [u8] {
+    fn length(&self) -> usize {
+        self.len()
+    }
+    #[inline]
+    fn byte(&self, at: usize) -> u8 {
+        self.get(at).copied().unwrap_or(0)
+    }
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        self.get(at..)
+            .and_then(|rest| rest.first_chunk::<8>())
+            .map_or(0, |eight| u64::from_le_bytes(*eight))
+    }
+}
+
+impl Source for [Word] {
+    fn length(&self) -> usize {
+        self.len().saturating_mul(8)
+    }
+    #[inline]
+    fn byte(&self, at: usize) -> u8 {
+        u64::to_le_bytes(self.word(at))
+            .get(at & 7)
+            .copied()
+            .unwrap_or(0)
+    }
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        self.get(at >> 3).map_or(0, |word| word.load_relaxed())
+    }
+}
+
+/// Returns true if the whole text matches the pattern, which may contain `* ? [a-z] [!a-z] \x`.
+///
+/// Some characters stand for themselves: the `[` of a class without an end, a backslash at the end
+/// of the pattern, a `]` at the beginning of a class, and a `-` at the beginning or the end of a
+/// class. The match takes a time that is at most proportional to the product of both lengths.
+pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    matches(pattern, 0, pattern.len(), text)
+}
+
+/// Matches `text` like [`glob`], with the pattern at the offsets `from` to `to` of memory that may
+/// change at the same time.
+pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, text: &[u8]) -> bool {
+    let mut at = from;
+    let mut done = 0;
+    // The offset behind the last star that was reached in the pattern, and the end of the text that
+    // this star matches so far. After a mismatch, the last star is made to match one more byte.
+    // Earlier stars need no other attempt, because the pattern before the last star was matched as
+    // early as possible.
+    let mut star = None;
+    loop {
+        let byte = text.get(done).copied();
+        if at < to && source.byte(at) == b'*' {
+            at = at.wrapping_add(1);
+            star = Some((at, done));
+            continue;
+        }
+        match byte {
+            None if at >= to => return true,
+            None => return false,
+            Some(byte) => {
+                if let Some(next) = one(source, at, to, byte) {
+                    at = next;
+                    done = done.wrapping_add(1);
+                    continue;
+                }
+            }
+        }
+        let Some((behind, end)) = star else {
+            return false;
+        };
+        let end = end.wrapping_add(1);
+        star = Some((behind, end));
+        at = behind;
+        done = end;
+    }
+}
+
+/// Matches one byte with the element of the pattern at `at`. Returns the offset behind that
+/// element; `None` if the byte does not match.
+fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<usize> {
+    if at >= to {
+        return None;
+    }
+    let next = at.wrapping_add(1);
+    match source.byte(at) {
+        b'?' => Some(next),
+        b'\\' if next < to => (source.byte(next) == byte).then_some(next.wrapping_add(1)),
+        b'[' => match class(source, next, to, byte) {
+            Some((behind, true)) => Some(behind),
+            Some((_, false)) => None,
+            None => (byte == b'[').then_some(next),
+        },
+        other => (other == byte).then_some(next),
+    }
+}
+
+/// Parses the class whose `[` is before `at`. Returns the offset behind the class, and whether the
+/// class contains the byte. Returns `None` if the class has no end.
+fn class<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<(usize, bool)> {
+    let but = at < to && source.byte(at) == b'!';
+    let first = if but { at.wrapping_add(1) } else { at };
+    let mut at = first;
+    let mut found = false;
+    loop {
+        if at >= to {
+            return None;
+        }
+        if source.byte(at) == b']' && at != first {
+            return Some((at.wrapping_add(1), found != but));
+        }
+        let (low, next) = member(source, at, to);
+        at = next;
+        let behind = at.wrapping_add(1);
+        let mut high = low;
+        if at < to && source.byte(at) == b'-' && behind < to && source.byte(behind) != b']' {
+            (high, at) = member(source, behind, to);
+        }
+        found |= low <= byte && byte <= high;
+    }
+}
+
+/// Returns the byte of a class at the offset `at`, and the offset of the next byte of the class.
+fn member<S: Source + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
+    let next = at.wrapping_add(1);
+    match source.byte(at) {
+        b'\\' if next < to => (source.byte(next), next.wrapping_add(1)),
+        byte => (byte, next),
+    }
+}
+
+/// Returns true if a glob in `list` matches the text. Single blanks separate the globs. An empty
+/// list matches every name except those of kernel events.
+pub fn globs(list: &[u8], text: &[u8]) -> bool {
+    if list.is_empty() {
+        return !text.starts_with(b"kernel:");
+    }
+    list.split(|&byte| byte == b' ')
+        .any(|pattern| glob(pattern, text))
+}

@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A ring buffer of records with one writer and concurrent readers
+//! (`include/uapi/linux/perfmon_ring.h`). A ring is written forward or backward, and either keeps
+//! old records or overwrites them.
+//!
+//! Positions are in bytes, modulo 2^64. The head of a forward ring begins at 0 and increases. The
+//! head of a backward ring begins at 0 and decreases: the newest record is at the head, and older
+//! records follow it. A reader can therefore read the whole backward ring from its head, without
+//! knowing where older records begin.
+//!
+//! ```text
+//!   writer                              reader
+//!   T: tail, acquire                    C: head, acquire
+//!   A: reserve, write barrier              words of a record
+//!      words of a record                D: acquire fence; reserve: overwritten?
+//!   B: head, release                    U: tail, release
+//! ```
+//!
+//! - B pairs with C: a reader that sees the new head sees the record.
+//! - A pairs with D: a reader that read a word of a newer record sees the `reserve` that was stored
+//!   before that word was written.
+//! - T pairs with U: the reader has finished with the bytes that the writer overwrites.
+//!
+//! The reader writes only the tail. The writer compares the tail with other positions, but never
+//! uses it as an address.
+
+use crate::sync::{fence_acquire, fence_release, Word};
+
+/// `PERFMON_RING_VERSION`.
+pub const VERSION: u32 = 1;
+/// `PERFMON_RING_BACKWARD`.
+pub const BACKWARD: u32 = 0x01;
+/// `PERFMON_RING_OVERWRITE`.
+pub const OVERWRITE: u32 = 0x02;
+/// `PERFMON_TAIL_OFFSET`.
+pub const TAIL_OFFSET: u64 = 1 << 41;
+/// `PERFMON_RECORD_SAMPLE`.
+pub const SAMPLE: u16 = 1;
+/// `PERFMON_RECORD_LOST`.
+pub const LOST: u16 = 2;
+/// `PERFMON_RECORD_THROTTLE`.
+pub const THROTTLE: u16 = 3;
+/// `PERFMON_RECORD_UNTHROTTLE`.
+pub const UNTHROTTLE: u16 = 4;
+/// `PERFMON_RECORD_EXEC`.
+pub const EXEC: u16 = 5;
+
+/// The page with the state of a ring: `struct perfmon_ring_page`. Each pair of 32-bit fields of the
+/// structure is one word here, with the first field in the low half.
+#[repr(C)]
+pub struct Page {
+    version_size: Word,
+    flags_offset: Word,
+    data_size: Word,
+    head: Word,
+    reserve: Word,
+    lost: Word,
+    paused: Word,
+}
+
+/// Size in bytes of `struct perfmon_ring_page`, which is at the beginning of the page.
+pub const PAGE_BYTES: usize = 56;
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Page>() == PAGE_BYTES);
+
+impl Page {
+    /// Creates a page in memory of the caller, for tests.
+    pub fn new() -> Self {
+        let zero = || Word::new(0);
+        Self {
+            version_size: zero(),
+            flags_offset: zero(),
+            data_size: zero(),
+            head: zero(),
+            reserve: zero(),
+            lost: zero(),
+            paused: zero(),
+        }
+    }
+
+    /// Sets the fields of the page that do not change later. The caller has zeroed the page and not
+    /// yet mapped it for a reader.
+    pub fn init(&self, flags: u32, data_offset: u32, data_size: u64) {
+        let size = PAGE_BYTES as u64;
+        self.version_size
+            .store_relaxed(u64::from(VERSION) | (size << 32));
+        self.flags_offset
+            .store_relaxed(u64::from(flags) | (u64::from(data_offset) << 32));
+        self.data_size.store_relaxed(data_size);
+    }
+
+    /// Returns the flags of the ring: [`BACKWARD`], [`OVERWRITE`].
+    pub fn flags(&self) -> u32 {
+        self.flags_offset.load_relaxed() as u32
+    }
+
+    /// Returns the size of the data in bytes.
+    pub fn data_size(&self) -> u64 {
+        self.data_size.load_relaxed()
+    }
+
+    /// Returns the offset of the data in the file of the monitoring context.
+    pub fn data_offset(&self) -> u32 {
+        (self.flags_offset.load_relaxed() >> 32) as u32
+    }
+
+    /// Returns true if the page has the version and at least the size that this module supports.
+    pub fn is_supported(&self) -> bool {
+        let begin = self.version_size.load_relaxed();
+        begin as u32 == VERSION && begin >> 32 >= PAGE_BYTES as u64
+    }
+
+    /// Returns the number of records that could not be written.
+    pub fn lost(&self) -> u64 {
+        self.lost.load_relaxed()
+    }
+
+    /// Pauses the ring, or ends the pause. Records that are written while the ring is paused are
+    /// lost.
+    pub fn pause(&self, paused: bool) {
+        self.paused.store_relaxed(paused.into());
+    }
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The data of a ring, as the writer accesses them: 64-bit words that readers load at the same
+/// time.
+pub trait Data {
+    /// Stores the word at a position, relaxed.
+    fn put(&self, position: u64, value: u64);
+
+    /// Stores words from a position on, each with [`put`](Self::put).
+    #[inline]
+    fn put_each(&self, mut position: u64, values: &[u64]) {
+        for value in values {
+            self.put(position, *value);
+            position = position.wrapping_add(8);
+        }
+    }
+
+    /// Stores words from a position on, by the fastest method that the memory allows.
+    #[inline]
+    fn put_all(&self, position: u64, values: &[u64]) {
+        self.put_each(position, values);
+    }
+}
+
+impl Data for [Word] {
+    #[inline]
+    fn put(&self, position: u64, value: u64) {
+        let mask = self.len().wrapping_sub(1);
+        if let Some(word) = self.get((position / 8) as usize & mask) {
+            word.store_relaxed(value);
+        }
+    }
+}
+
+/// The parts of a ring that its writer and its readers share. The data are zero before the first
+/// record is written.
+pub struct Shared<'a, D: ?Sized = [Word]> {
+    /// The page with the state of the ring. Only the writer changes the page.
+    pub page: &'a Page,
+    /// The tail, up to which the reader has finished. Only the reader changes the tail.
+    pub tail: &'a Word,
+    /// The data of the ring. The size of the data is a power of two.
+    pub data: &'a D,
+}
+
+impl<D: ?Sized> Clone for Shared<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D: ?Sized> Copy for Shared<'_, D> {}
+
+impl<'a> Shared<'a> {
+    fn word(&self, position: u64) -> Option<&'a Word> {
+        let mask = self.data.len().wrapping_sub(1);
+        self.data.get((position / 8) as usize & mask)
+    }
+}
+
+/// Returns the first word of a record.
+const fn header(size: u64, kind: u16) -> u64 {
+    size | ((kind as u64) << 32)
+}
+
+/// The state of the writer. A ring has one writer at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Writer {
+    head: u64,
+    flags: u32,
+    size: u64,
+    /// Number of lost records that no `LOST` record in the ring reports yet.
+    unreported_lost: u64,
+    lost: u64,
+    /// Number of bytes after which the reader is woken; 0: the reader is never woken.
+    watermark: u64,
+    bytes_since_wakeup: u64,
+}
+
+/// Result of a write. The two low bits of each variant's number are `PERFMON_RING_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum WriteResult {
+    /// The record is in the ring.
+    Kept = 0,
+    /// The record is in the ring, and the reader should be woken: the watermark is reached, or
+    /// there is no room for another record of this size.
+    Due = 1,
+    /// The record is lost: there is no room, or the ring is paused.
+    Lost = 2,
+    /// The record is lost, and the reader should be woken, because records were written since the
+    /// last wakeup of the reader.
+    Full = 5,
+}
+
+impl WriteResult {
+    /// Returns the number of the result among `PERFMON_RING_*`.
+    #[inline]
+    pub const fn number(self) -> u32 {
+        self as u32 & 3
+    }
+}
+
+impl Writer {
+    /// Creates the writer of a ring with `size` bytes of data, a power of two.
+    pub const fn new(flags: u32, size: u64, watermark: u64) -> Self {
+        Self {
+            head: 0,
+            flags,
+            size,
+            unreported_lost: 0,
+            lost: 0,
+            watermark,
+            bytes_since_wakeup: 0,
+        }
+    }
+
+    /// Begins writing at `position` instead of 0, for tests of positions that a ring reaches only
+    /// after years. The position is a multiple of 8, and the caller stores it in the tail as well.
+    pub fn begin<D: ?Sized>(&mut self, ring: &Shared<'_, D>, position: u64) {
+        self.head = position;
+        ring.page.reserve.store_relaxed(position);
+        // B: pairs with C.
+        ring.page.head.store_release(position);
+    }
+
+    /// Returns the number of bytes that may be written without overwriting records that must be
+    /// kept.
+    #[inline]
+    fn free_bytes<D: ?Sized>(&self, ring: &Shared<'_, D>) -> u64 {
+        if self.flags & OVERWRITE != 0 {
+            return self.size;
+        }
+        // T: pairs with U. The tail may have any value, as it is only compared.
+        let tail = ring.tail.load_acquire();
+        let used = match self.flags & BACKWARD {
+            0 => self.head.wrapping_sub(tail),
+            _ => tail.wrapping_sub(self.head),
+        };
+        self.size.saturating_sub(used)
+    }
+
+    /// Returns the position of the next record, which has this size, and the head after the record
+    /// is written.
+    #[inline]
+    fn next_positions(&self, bytes: u64) -> (u64, u64) {
+        match self.flags & BACKWARD {
+            0 => (self.head, self.head.wrapping_add(bytes)),
+            _ => {
+                let at = self.head.wrapping_sub(bytes);
+                (at, at)
+            }
+        }
+    }
+
+    #[inline]
+    fn put<D: Data + ?Sized, const N: usize>(
+        &mut self,
+        ring: &Shared<'_, D>,
+        kind: u16,
+        bytes: u64,
+        parts: &[&[u64]; N],
+    ) {
+        let (mut at, head) = self.next_positions(bytes);
+        // A: pairs with D.
+        ring.page.reserve.store_relaxed(head);
+        fence_release();
+        ring.data.put(at, header(bytes, kind));
+        at = at.wrapping_add(8);
+        for part in parts {
+            ring.data.put_all(at, part);
+            at = at.wrapping_add((part.len() as u64).wrapping_mul(8));
+        }
+        self.head = head;
+        // B: pairs with C.
+        ring.page.head.store_release(head);
+    }
+
+    /// Counts a record that was not written, for lack of room or because the ring is paused. The
+    /// result is `Full` if the reader should be woken, otherwise `Lost`.
+    #[cold]
+    fn lose_record<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> WriteResult {
+        self.add_lost(ring, 1);
+        if self.watermark != 0 && self.bytes_since_wakeup != 0 {
+            self.bytes_since_wakeup = 0;
+            return WriteResult::Full;
+        }
+        WriteResult::Lost
+    }
+
+    /// Writes a `LOST` record, which reports how many records were lost since the last record was
+    /// written.
+    #[cold]
+    fn put_lost<D: Data + ?Sized>(&mut self, ring: &Shared<'_, D>) {
+        let untold = core::mem::take(&mut self.unreported_lost);
+        self.put(ring, LOST, 16, &[&[untold]]);
+    }
+
+    /// Adds `nr` to the number of lost records, for records that the caller did not create. The
+    /// caller serialises these calls with those of [`write`](Self::write).
+    pub fn add_lost<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
+        self.lost = self.lost.wrapping_add(nr);
+        self.unreported_lost = self.unreported_lost.wrapping_add(nr);
+        ring.page.lost.store_relaxed(self.lost);
+    }
+
+    /// Writes a record. Any context; the caller serialises writers.
+    ///
+    /// A record that is at least 16 bytes smaller than the ring fits once the reader has read all
+    /// records. The 16 bytes are for the `LOST` record; a larger record fits only if no records
+    /// were lost.
+    #[inline(always)]
+    pub fn write<D: Data + ?Sized, const N: usize>(
+        &mut self,
+        ring: &Shared<'_, D>,
+        kind: u16,
+        parts: &[&[u64]; N],
+    ) -> WriteResult {
+        let mut bytes = 8u64;
+        for part in parts {
+            bytes = bytes.wrapping_add((part.len() as u64).wrapping_mul(8));
+        }
+        let room = self.free_bytes(ring);
+        let first = if self.unreported_lost != 0 { 16 } else { 0 };
+        if bytes.wrapping_add(first) > room || ring.page.paused.load_relaxed() != 0 {
+            return self.lose_record(ring);
+        }
+        if self.unreported_lost != 0 {
+            self.put_lost(ring);
+        }
+        self.put(ring, kind, bytes, parts);
+        let bytes = bytes.wrapping_add(first);
+        self.bytes_since_wakeup = self.bytes_since_wakeup.wrapping_add(bytes);
+        // Wake the reader now if another record of this size would not fit: that record would be
+        // lost, and lost records do not count towards the watermark.
+        let full = self.flags & OVERWRITE == 0 && room.wrapping_sub(bytes) < bytes;
+        if self.watermark != 0 && (self.bytes_since_wakeup >= self.watermark || full) {
+            self.bytes_since_wakeup = 0;
+            return WriteResult::Due;
+        }
+        WriteResult::Kept
+    }
+}
+
+/// Result of the read of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadResult {
+    /// A record was copied.
+    Record {
+        /// `PERFMON_RECORD_*`.
+        kind: u16,
+        /// Number of words of the record, including its header.
+        words: usize,
+    },
+    /// The position is behind the last record.
+    End,
+    /// The writer has overwritten the record, or is overwriting it.
+    Overwritten,
+    /// The record has this many words, more than the caller has room for.
+    TooLong(usize),
+    /// No valid record begins at this position, so the memory or the position is not that of a
+    /// ring.
+    Corrupt,
+}
+
+/// Returns the head of the ring. All records up to the head can be read.
+pub fn head(ring: &Shared<'_>) -> u64 {
+    // C: pairs with B.
+    ring.page.head.load_acquire()
+}
+
+/// Copies the record at the position `at` into `to`. The caller reads a forward ring from an older
+/// position up to `head`, and a backward ring from `head` to older positions.
+pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult {
+    let flags = ring.page.flags();
+    let size = (ring.data.len() as u64).wrapping_mul(8);
+    // Maximum size of the record: a record of a forward ring ends at or before the head, a record
+    // of a backward ring at most one ring size behind the head.
+    let left = match flags & BACKWARD {
+        0 => head.wrapping_sub(at),
+        _ => head.wrapping_add(size).wrapping_sub(at),
+    };
+    if left == 0 {
+        return match flags & BACKWARD {
+            0 => ReadResult::End,
+            // The whole ring was read.
+            _ => ReadResult::Overwritten,
+        };
+    }
+    if left > size {
+        return ReadResult::Overwritten;
+    }
+    let Some(first) = ring.word(at) else {
+        return ReadResult::Corrupt;
+    };
+    let first = first.load_relaxed();
+    let bytes = first & 0xffff_ffff;
+    let found = if bytes > left || bytes < 8 || bytes % 8 != 0 {
+        match flags & BACKWARD {
+            0 => ReadResult::Corrupt,
+            // A header of 0 means that no record was written at this position yet.
+            _ if first == 0 => ReadResult::End,
+            // The record is the oldest one, and the writer has overwritten a part of it.
+            _ => ReadResult::Overwritten,
+        }
+    } else {
+        let words = (bytes / 8) as usize;
+        match to.get_mut(..words) {
+            None => ReadResult::TooLong(words),
+            Some(to) => {
+                let mut from = at;
+                for value in to.iter_mut() {
+                    *value = ring.word(from).map_or(0, Word::load_relaxed);
+                    from = from.wrapping_add(8);
+                }
+                // Use the header that was loaded first, so that it agrees with the length of the
+                // copy.
+                if let Some(value) = to.first_mut() {
+                    *value = first;
+                }
+                ReadResult::Record {
+                    kind: (first >> 32) as u16,
+                    words,
+                }
+            }
+        }
+    };
+    // D: pairs with A.
+    fence_acquire();
+    let reserve = ring.page.reserve.load_relaxed();
+    let whole = match flags & BACKWARD {
+        0 => reserve.wrapping_sub(at) <= size,
+        _ => {
+            let end = match found {
+                ReadResult::Record { .. } => at.wrapping_add(bytes),
+                _ => at.wrapping_add(8),
+            };
+            end.wrapping_sub(reserve) <= size
+        }
+    };
+    match whole {
+        true => found,
+        false => ReadResult::Overwritten,
+    }
+}
+
+/// Reader: allows the writer to overwrite records: in a forward ring the records below `position`,
+/// in a backward ring the records from `position` on.
+pub fn release(ring: &Shared<'_>, position: u64) {
+    // U: pairs with T.
+    ring.tail.store_release(position);
+}

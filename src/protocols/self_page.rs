@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The self page: memory from which a thread reads the counts of its monitoring context without a
+//! system call (`struct perfmon_self` of `include/uapi/linux/perfmon.h`).
+//!
+//! ```text
+//!   writer (the context's lock held)      reader (its thread)
+//!   A: sequence odd, write barrier        C: sequence even, acquire
+//!      flags, sums, starts                   flags, sum, start, RDPMC
+//!   B: sequence even, release             D: acquire fence; sequence changed? retry
+//! ```
+//!
+//! - B pairs with C: a reader that sees the new sequence sees all words that were stored before the
+//!   sequence.
+//! - A pairs with D: a reader that loaded a changed word sees at D the odd sequence of that change,
+//!   or a later one.
+//!
+//! If the thread is switched out between C and RDPMC, the sequence changes as well, so the reader
+//! retries.
+
+use crate::sync::{fence_acquire, fence_release, Word};
+
+/// `PERFMON_SELF_VERSION`.
+pub const VERSION: u32 = 1;
+/// `PERFMON_SELF_COUNTING`: the registers of the context are loaded in the PMU of a CPU.
+pub const COUNTING: u32 = 0x01;
+/// `PERFMON_SELF_RDPMC`: the owner may execute RDPMC.
+pub const RDPMC: u32 = 0x02;
+/// `PERFMON_SELF_COUNTERS`: number of counters in the page. Under loom the page has one counter, so
+/// that the model has fewer words.
+pub const COUNTERS: usize = if cfg!(loom) { 1 } else { 32 };
+/// `sizeof(struct perfmon_self)`.
+const SIZE: usize = 48 + COUNTERS * 24;
+/// `PERFMON_SELF_OFFSET`.
+pub const OFFSET: u64 = 1 << 40;
+
+/// A counter of the self page. `rdpmc_pmd_width` holds the number of the counter for RDPMC (bits 0
+/// to 31), the number of its PMD, the 64-bit data register of the context (bits 32 to 47), and the
+/// width of the counter in bits (bits 48 to 63).
+#[repr(C)]
+pub struct Counter {
+    sum: Word,
+    start: Word,
+    rdpmc_pmd_width: Word,
+}
+
+/// The state of a hardware counter that [`SelfPage::update`] writes to the page.
+pub struct CounterState {
+    /// Number of the PMD.
+    pub pmd: u16,
+    /// Number of the counter for RDPMC.
+    pub rdpmc: u32,
+    /// Width of the counter in bits.
+    pub width: u32,
+    /// Value of the hardware counter when it was last started or read.
+    pub start: u64,
+    /// The 64-bit value of the PMD when the hardware counter had the value `start`.
+    pub value: u64,
+}
+
+/// The self page. Each pair of 32-bit fields of the uapi structure is one word here, with the first
+/// field in the low half.
+#[repr(C)]
+pub struct SelfPage {
+    version_size: Word,
+    sequence_flags: Word,
+    tsc_sum: Word,
+    tsc_start: Word,
+    nr: Word,
+    counters: [Counter; COUNTERS],
+    owner: Word,
+}
+
+// `SIZE` is the size of the structure in the uapi header, which `shim.c` asserts for C.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<SelfPage>() == SIZE);
+
+/// Result of a read of a counter from the self page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// The value, computed from the page and, if the counter counts, from RDPMC.
+    Value(u64),
+    /// The value cannot be computed from the page and has to be read by a system call.
+    UseSyscall,
+}
+
+impl SelfPage {
+    /// Creates a page in memory of the caller, for tests.
+    pub fn new() -> Self {
+        let zero = || Word::new(0);
+        Self {
+            version_size: zero(),
+            sequence_flags: zero(),
+            tsc_sum: zero(),
+            tsc_start: zero(),
+            nr: zero(),
+            counters: core::array::from_fn(|_| Counter {
+                sum: zero(),
+                start: zero(),
+                rdpmc_pmd_width: zero(),
+            }),
+            owner: zero(),
+        }
+    }
+
+    /// Writer: sets the version and the size. The caller has zeroed the page and not yet mapped it
+    /// for a reader.
+    pub fn init(&self) {
+        self.version_size
+            .store_relaxed(u64::from(VERSION) | ((SIZE as u64) << 32));
+    }
+
+    /// Writer: publishes the state of the context in the page. Caller holds the context's lock.
+    ///
+    /// `counters` returns the counters to publish; counters beyond [`COUNTERS`] are left out.
+    /// `owner` is the thread pointer of the thread that may execute RDPMC. `tsc` is the present
+    /// value of the time stamp counter. `ran` is the increment of the time stamp counter since the
+    /// last call if the context counted during that time, otherwise 0.
+    #[inline]
+    pub fn update(
+        &self,
+        counters: impl Iterator<Item = CounterState>,
+        (flags, owner): (u32, u64),
+        tsc: u64,
+        ran: u64,
+    ) {
+        let sequence = self.sequence_flags.load_relaxed() as u32;
+        // A: pairs with D.
+        self.sequence_flags
+            .store_relaxed(u64::from(sequence.wrapping_add(1)));
+        fence_release();
+        self.tsc_sum
+            .store_relaxed(self.tsc_sum.load_relaxed().wrapping_add(ran));
+        self.tsc_start.store_relaxed(tsc);
+        self.owner.store_relaxed(owner);
+        let mut nr = 0u64;
+        for (place, counter) in self.counters.iter().zip(counters) {
+            nr = nr.wrapping_add(1);
+            place.sum.store_relaxed(counter.value);
+            place.start.store_relaxed(counter.start);
+            let width = u64::from(counter.width);
+            place.rdpmc_pmd_width.store_relaxed(
+                u64::from(counter.rdpmc) | (u64::from(counter.pmd) << 32) | (width << 48),
+            );
+        }
+        self.nr.store_relaxed(nr);
+        // B: pairs with C.
+        self.sequence_flags
+            .store_release(u64::from(sequence.wrapping_add(2)) | (u64::from(flags) << 32));
+    }
+
+    /// Reader: reads a PMD. `thread` is the thread pointer of the caller. `rdpmc` reads a hardware
+    /// counter. Returns `None` if the page changed during the read; the caller retries.
+    #[inline]
+    pub fn read(&self, pmd: u16, thread: u64, rdpmc: impl FnOnce(u32) -> u64) -> Option<Reading> {
+        // C: pairs with B.
+        let before = self.sequence_flags.load_acquire();
+        if before & 1 != 0 {
+            return None;
+        }
+        let flags = (before >> 32) as u32;
+        let reading = self.read_counter(pmd, flags, thread, rdpmc);
+        // D: pairs with A.
+        fence_acquire();
+        (self.sequence_flags.load_relaxed() == before).then_some(reading)
+    }
+
+    #[inline]
+    fn read_counter(
+        &self,
+        pmd: u16,
+        flags: u32,
+        thread: u64,
+        rdpmc: impl FnOnce(u32) -> u64,
+    ) -> Reading {
+        let nr = self.nr.load_relaxed() as usize;
+        for counter in self.counters.iter().take(nr) {
+            let what = counter.rdpmc_pmd_width.load_relaxed();
+            if (what >> 32) as u16 != pmd {
+                continue;
+            }
+            let sum = counter.sum.load_relaxed();
+            // If the calling thread is not the owner, this CPU's PMU does not hold the counter.
+            let own = flags & RDPMC != 0 && self.owner.load_relaxed() == thread;
+            return match (flags & COUNTING != 0, own) {
+                (false, _) => Reading::Value(sum),
+                (true, false) => Reading::UseSyscall,
+                (true, true) => {
+                    let mask = match what >> 48 {
+                        width @ 1..=63 => (1u64 << width) - 1,
+                        _ => u64::MAX,
+                    };
+                    let moved = rdpmc(what as u32).wrapping_sub(counter.start.load_relaxed());
+                    Reading::Value(sum.wrapping_add(moved & mask))
+                }
+            };
+        }
+        Reading::UseSyscall
+    }
+
+    /// Reader: returns the ticks of the time stamp counter during which the context was in a PMU.
+    /// `tsc` reads the time stamp counter. Returns `None` if the page changed during the read; the
+    /// caller retries.
+    #[inline]
+    pub fn loaded_ticks(&self, tsc: impl FnOnce() -> u64) -> Option<u64> {
+        // C: pairs with B.
+        let before = self.sequence_flags.load_acquire();
+        if before & 1 != 0 {
+            return None;
+        }
+        let mut sum = self.tsc_sum.load_relaxed();
+        if (before >> 32) as u32 & COUNTING != 0 {
+            sum = sum.wrapping_add(tsc().wrapping_sub(self.tsc_start.load_relaxed()));
+        }
+        // D: pairs with A.
+        fence_acquire();
+        (self.sequence_flags.load_relaxed() == before).then_some(sum)
+    }
+}
+
+impl Default for SelfPage {
+    fn default() -> Self {
+        Self::new()
+    }
+}

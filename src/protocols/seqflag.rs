@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The seqflag: a per-CPU sequence word for consistent reads of that CPU's counters.
+//!
+//! A seqflag works like a seqcount, but nests: a task's update may be interrupted by updates of a
+//! softirq, a hard interrupt and an NMI on the same CPU.
+//!
+//! | bits | hold |
+//! |---|---|
+//! | 0 to 15 | updates in flight on this CPU |
+//! | 16 to 63 | updates completed, modulo 2^48 |
+//!
+//! A writer adds [`BEGIN`] to the word of its CPU, changes counters, and adds [`END`], with
+//! preemption off. Each addition is one instruction, so an interrupt or NMI cannot split it. No
+//! other CPU writes the word.
+//!
+//! A reader copies the counters between two reads of the word. The copy is consistent if no update
+//! was in flight and the word did not change.
+//!
+//! # Ordering
+//!
+//! ```text
+//!   writer (its own CPU)                 reader (any CPU)
+//!   A: flag += BEGIN                     C: w = flag, acquire; in flight? retry
+//!      values += ...                        copy values
+//!   B: flag += END                       D: acquire fence; flag != w? retry
+//! ```
+//!
+//! - B pairs with C: a reader that sees a completed update in the word sees its values.
+//! - A pairs with D: a reader that copied a value of an update sees at D that the update began.
+//!
+//! On x86 stores are not reordered with stores, nor loads with loads, so A and B need only compiler
+//! barriers. On other architectures A needs a write barrier after it, and B must be a release.
+//!
+//! Writers in C call `perf_adjust()`, or `perf_counter_begin()` and `perf_counter_end()`
+//! (`include/linux/perfcounters.h`). Writers in Rust use a `Group`
+//! (`include/linux/perfcounters.rs`). This file implements the reader's side of the protocol.
+//! `tools/protocols/tests/loom.rs` checks the protocol under loom.
+
+use crate::sync::{fence_acquire, Word};
+
+/// Number of bits of the count of updates in flight.
+pub const SHIFT: u32 = 16;
+/// Mask of the count of updates in flight.
+pub const IN_FLIGHT_MASK: u64 = (1 << SHIFT) - 1;
+/// Number that is added to the seqflag when an update begins: one more update is in flight.
+pub const BEGIN: u64 = 1;
+/// Number that is added to the seqflag when an update ends: one update fewer is in flight (-1), and
+/// one more is completed (+2^16).
+pub const END: u64 = (1 << SHIFT) - 1;
+
+/// Returns true if this value of a seqflag has no update in flight.
+#[inline(always)]
+pub const fn is_idle(word: u64) -> bool {
+    word & IN_FLIGHT_MASK == 0
+}
+
+/// Returns the number of completed updates in this value of a seqflag, modulo 2^48.
+#[inline(always)]
+pub const fn completed(word: u64) -> u64 {
+    word >> SHIFT
+}
+
+/// Makes one attempt at a consistent copy of a CPU's counters.
+///
+/// Returns `None` if an update was in flight before the copy, or began or ended during the copy;
+/// the caller retries. If an update begins during the copy, `copy` may load a mix of old and new
+/// values and must tolerate it; the result of `copy` is then dropped. `copy` must load with
+/// [`Word::load_relaxed`].
+#[inline]
+pub fn try_read<T>(flag: &Word, copy: impl FnOnce() -> T) -> Option<T> {
+    // C: pairs with B.
+    let before = flag.load_acquire();
+    if !is_idle(before) {
+        return None;
+    }
+    let copied = copy();
+    // D: pairs with A. The fence keeps the loads of `copy` before the second load of the flag.
+    fence_acquire();
+    if flag.load_relaxed() == before {
+        Some(copied)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! User tracing: the positions and counts of the buffers of a trace, and the kernel's writer.
+//!
+//! Traced processes write the buffers and may be hostile, so the functions of this module do not
+//! trust the counts of a buffer. The functions do not examine records; each reader has to check the
+//! records that it reads.
+
+use crate::sync::{fence_acquire, fence_release, Word};
+
+/// Maximum size of a record in bytes, including its header and, in a buffer that all processes
+/// share, the key of the process.
+pub const RECORD_MAX: usize = 2048;
+/// Offset of the records in a buffer, in bytes.
+pub const RECORDS: usize = 4096;
+/// Size of `struct perftrace_record` in 8-byte words.
+pub const HEAD_WORDS: usize = 2;
+/// Marker number of a padding record, which only fills space.
+pub const PAD: u16 = 0xffff;
+/// Marker number of a record that reports how many events were lost.
+pub const LOST: u16 = 0xfffe;
+
+/// Indices of a buffer's counts in its first page, in words of 8 bytes.
+pub mod count {
+    #![allow(missing_docs, reason = "documented in the C header")]
+    pub const HEAD: usize = 0;
+    pub const LIMIT: usize = 1;
+    pub const LOST: usize = 3;
+    /// Number of words in the first page up to and including the last count.
+    pub const NR: usize = 9;
+}
+
+/// The counts of a buffer. The reader writes the tail; the writers write all other counts.
+pub type Counts = [Word; count::NR];
+
+/// Sets the limit of a new buffer, whose counts are all 0.
+pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
+    let bytes = u64::from(bytes);
+    let [_, limit, ..] = counts;
+    limit.store_relaxed(match flight {
+        true => bytes.wrapping_neg(),
+        false => bytes / 2,
+    });
+}
+
+/// Checks the number of lost events that a writer claims. `seen` is the number that the last check
+/// accepted, and `ticks` is the time since that check. A writer needs more than four ticks to lose
+/// an event, so at most one new lost event per four ticks is plausible, plus 1,024 events of
+/// tolerance. Returns `claimed`, or `None` if the number is not plausible.
+pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
+    let most = seen.saturating_add(ticks / 4).saturating_add(1024);
+    (claimed >= seen && claimed <= most).then_some(claimed)
+}
+
+/// A range of a buffer's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferRange {
+    /// Number of bytes that were written before this range. In a flight recorder, a buffer that
+    /// overwrites its oldest records, the number of all bytes that were written.
+    pub position: u64,
+    /// Offset of the first byte of the range in the records of the buffer.
+    pub from: u32,
+    /// Number of bytes in the range. A range that reaches the end of the buffer continues at the
+    /// beginning of the buffer.
+    pub bytes: u32,
+    /// Position at which the next range begins.
+    pub next: u64,
+}
+
+/// Error: the counts of a buffer are corrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CorruptCounts {
+    /// Position at which reading resumes. The reader drops the records before this position.
+    pub resume_at: u64,
+}
+
+/// Returns the range written since the position `since`, in a buffer of `bytes` bytes, a power of
+/// two.
+pub fn unread_range(counts: &Counts, since: u64, bytes: u32) -> Result<BufferRange, CorruptCounts> {
+    let [head, ..] = counts;
+    // Acquire: pairs with the store that commits a record. All records before the loaded head are
+    // complete.
+    let head = head.load_acquire();
+    let new = head.wrapping_sub(since);
+    if new > bytes.into() || head % 8 != 0 {
+        return Err(CorruptCounts {
+            resume_at: head & !7,
+        });
+    }
+    Ok(BufferRange {
+        position: since,
+        from: since as u32 & bytes.wrapping_sub(1),
+        bytes: new as u32,
+        next: head,
+    })
+}
+
+/// Returns the range of a flight recorder's records, newest first. The last record of the range may
+/// be incomplete. After the range is copied, [`valid_bytes`] returns how many bytes of the copy are
+/// valid.
+pub fn flight_range(counts: &Counts, bytes: u32) -> Result<BufferRange, CorruptCounts> {
+    let [head, ..] = counts;
+    // Acquire: pairs with the store that commits a record. All records from the loaded head on are
+    // complete unless a writer has begun to overwrite them.
+    let head = head.load_acquire();
+    if head % 8 != 0 {
+        return Err(CorruptCounts { resume_at: 0 });
+    }
+    let all = head.wrapping_neg();
+    Ok(BufferRange {
+        position: all,
+        from: head as u32 & bytes.wrapping_sub(1),
+        bytes: all.min(bytes.into()) as u32,
+        next: head,
+    })
+}
+
+/// Returns how many bytes at the beginning of a range were not overwritten while the range was
+/// copied.
+pub fn valid_bytes(counts: &Counts, span: &BufferRange, bytes: u32) -> u32 {
+    let [_, _, reserve, ..] = counts;
+    // Pairs with the fence between a writer's stores of `reserve` and of the record: a reader that
+    // copied a byte of a newer record sees the `reserve` of that record.
+    fence_acquire();
+    let reserve = reserve.load_relaxed();
+    // Number of bytes that writers have reserved below the head of the range since the range was
+    // determined.
+    let over = span.next.wrapping_sub(reserve);
+    let over = match reserve {
+        0 => 0,
+        _ if over as i64 <= 0 => 0,
+        _ => over,
+    };
+    let free = u64::from(bytes).wrapping_sub(span.bytes.into());
+    u64::from(span.bytes).saturating_sub(over.saturating_sub(free)) as u32
+}
+
+/// A record that the kernel writes: a header and N words of fields.
+pub struct Record<const N: usize> {
+    /// Number of the marker.
+    pub marker: u16,
+    /// Number of the thread that caused the event.
+    pub thread: u32,
+    /// Time of the event, in ticks.
+    pub time: u64,
+    /// The values of the fields.
+    pub fields: [u64; N],
+}
+
+const fn header(marker: u16, words: usize, thread: u32) -> u64 {
+    marker as u64 | ((words as u64) << 16) | ((thread as u64) << 32)
+}
+
+/// The kernel's writer of a buffer into which only this CPU writes. Preemption is off, and no other
+/// writer of the buffer can interrupt this one.
+pub struct Writer<'a, F> {
+    /// The counts in the first page of the buffer.
+    pub counts: &'a Counts,
+    /// Size of the part of the buffer that holds records, in bytes.
+    pub bytes: u32,
+    /// The buffer is a flight recorder.
+    pub flight: bool,
+    /// Function that returns a word of the records by its index.
+    pub word: F,
+}
+
+impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
+    /// Writes a record. Returns true if the reader should be woken: the buffer was more than half
+    /// full, or the event is lost.
+    pub fn write<const N: usize>(&self, record: &Record<N>) -> bool {
+        let [head, _, _, lost, told, ..] = self.counts;
+        if self.flight {
+            self.prepend(record);
+            return false;
+        }
+        let now_lost = lost.load_relaxed();
+        let tells = now_lost != told.load_relaxed();
+        let words = N.wrapping_add(2);
+        // Number of bytes that a `LOST` record and the record itself can occupy. Each may need a
+        // padding record at the end of the buffer.
+        let most = words.wrapping_mul(2).wrapping_add(6).wrapping_mul(8) as u64;
+        let [.., tail] = self.counts;
+        // Acquire: pairs with the reader's release of the tail. The reader has finished copying the
+        // bytes that this record overwrites.
+        let used = head.load_relaxed().wrapping_sub(tail.load_acquire());
+        if used.wrapping_add(most) > self.bytes.into() {
+            lost.store_relaxed(now_lost.wrapping_add(1));
+            return true;
+        }
+        if tells {
+            let first = header(LOST, 3, record.thread);
+            self.append(&[first, record.time, now_lost]);
+            told.store_relaxed(now_lost);
+        }
+        let first = header(record.marker, words, record.thread);
+        self.append_parts(&[first, record.time], &record.fields);
+        used > u64::from(self.bytes / 2)
+    }
+
+    fn append(&self, words: &[u64]) {
+        self.append_parts(words, &[]);
+    }
+
+    fn append_parts(&self, first: &[u64], second: &[u64]) {
+        let [head, ..] = self.counts;
+        let mut at = head.load_relaxed();
+        let nr = first.len().wrapping_add(second.len());
+        let to_end = (self.bytes as usize).wrapping_sub(self.place(at)) / 8;
+        if to_end < nr {
+            self.put(at, header(PAD, to_end, 0));
+            at = at.wrapping_add((to_end as u64).wrapping_mul(8));
+        }
+        for word in first.iter().chain(second) {
+            self.put(at, *word);
+            at = at.wrapping_add(8);
+        }
+        // Release: pairs with the acquire in [`unread_range`].
+        head.store_release(at);
+    }
+
+    fn prepend<const N: usize>(&self, record: &Record<N>) {
+        let [head, _, reserve, ..] = self.counts;
+        let mut end = head.load_relaxed();
+        let bytes = (N.wrapping_add(2) as u64).wrapping_mul(8);
+        let room = match self.place(end) {
+            0 => u64::from(self.bytes),
+            place => place as u64,
+        };
+        if room < bytes {
+            // The record would cross the beginning of the buffer: fill the bytes at the beginning
+            // with a padding record.
+            let begin = end.wrapping_sub(room);
+            self.lower_reserve(reserve, begin);
+            self.put(begin, header(PAD, (room / 8) as usize, 0));
+            end = begin;
+        }
+        let begin = end.wrapping_sub(bytes);
+        self.lower_reserve(reserve, begin);
+        self.put(
+            begin,
+            header(record.marker, N.wrapping_add(2), record.thread),
+        );
+        self.put(begin.wrapping_add(8), record.time);
+        let mut at = begin.wrapping_add(16);
+        for word in &record.fields {
+            self.put(at, *word);
+            at = at.wrapping_add(8);
+        }
+        // Release: pairs with the acquire in [`flight_range`].
+        head.store_release(begin);
+    }
+
+    fn lower_reserve(&self, reserve: &Word, begin: u64) {
+        reserve.store_relaxed(begin);
+        // Release fence: the record is written after the store of `reserve`. Pairs with the fence
+        // in [`valid_bytes`].
+        fence_release();
+    }
+
+    fn place(&self, at: u64) -> usize {
+        (at as u32 & self.bytes.wrapping_sub(1)) as usize
+    }
+
+    fn put(&self, at: u64, value: u64) {
+        if let Some(word) = (self.word)(self.place(at) / 8) {
+            word.store_relaxed(value);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The wake file, which programs map that start before the module is loaded. `pfc trace arm` writes
+ * this file on a real machine. libperftrace attaches a program after a word of the file has got
+ * PERFTRACE_WAKE.
+ */
+#ifndef PERFTRACE_WAKE_H
+#define PERFTRACE_WAKE_H
+
+#include "perftrace.h"
+#include <sys/stat.h>
+
+#define WAKE_DIR	"/run/perftrace"
+#define WAKE_FILE	WAKE_DIR "/wake"
+
+/* Creates the wake file if there is none, and sets all words to @word. */
+static void write_wake_file(__u32 word)
+{
+	static __u32 words[PERFTRACE_NR_MARKERS];
+	int fd;
+
+	mkdir(WAKE_DIR, 0755);
+	fd = open(WAKE_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	for (int i = 0; i < PERFTRACE_NR_MARKERS; i++)
+		words[i] = word;
+	if (fd < 0 || ftruncate(fd, PERFTRACE_READ_BYTES) ||
+	    pwrite(fd, words, sizeof(words), PERFTRACE_WORDS) != sizeof(words))
+		bail(WAKE_FILE);
+	close(fd);
+}
+
+#endif

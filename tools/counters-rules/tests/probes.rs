@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counts the cost of operations of the registry: the number of descriptors that an operation
+//! reads, and the number of its calls of the store. The tests use no clock.
+#![cfg(not(loom))]
+
+use std::cell::Cell;
+#[expect(deprecated, reason = "the registry's own hash, to attack it")]
+use std::hash::{Hasher, SipHasher};
+
+use counters_rules::abi::{Desc, MAX_INSTANCES};
+use counters_rules::error::Error;
+use counters_rules::layout::Layout;
+use counters_rules::registry::{Registry, Store, BUCKETS};
+use counters_rules::spec::Spec;
+use proptest::prelude::*;
+
+/// A store that counts the calls of its functions.
+struct CountingStore {
+    heads: Vec<u32>,
+    nexts: Vec<u32>,
+    descs: Vec<Desc>,
+    /// Number of descriptors that the registry has read: one for each comparison with a name, and
+    /// one for each lookup of an instance by its number.
+    desc_reads: Cell<u32>,
+    /// Number of calls of all functions of the store.
+    calls: Cell<u32>,
+}
+
+impl CountingStore {
+    fn new() -> Self {
+        Self {
+            heads: vec![0; BUCKETS as usize],
+            nexts: vec![0; MAX_INSTANCES as usize],
+            descs: vec![Desc::FREE; MAX_INSTANCES as usize],
+            desc_reads: Cell::new(0),
+            calls: Cell::new(0),
+        }
+    }
+
+    fn count_call(&self) {
+        self.calls.set(self.calls.get() + 1);
+    }
+}
+
+impl Store for CountingStore {
+    fn grow(&mut self, _slots: u32) -> Result<(), Error> {
+        self.count_call();
+        Ok(())
+    }
+    fn head(&self, bucket: u32) -> u32 {
+        self.count_call();
+        self.heads[bucket as usize]
+    }
+    fn set_head(&mut self, bucket: u32, instance: u32) {
+        self.count_call();
+        self.heads[bucket as usize] = instance;
+    }
+    fn next(&self, instance: u32) -> u32 {
+        self.count_call();
+        self.nexts[instance as usize]
+    }
+    fn set_next(&mut self, instance: u32, next: u32) {
+        self.count_call();
+        self.nexts[instance as usize] = next;
+    }
+    fn desc(&self, instance: u32) -> Desc {
+        self.count_call();
+        self.desc_reads.set(self.desc_reads.get() + 1);
+        self.descs[instance as usize]
+    }
+    fn set_desc(&mut self, instance: u32, desc: &Desc) {
+        self.count_call();
+        self.descs[instance as usize] = *desc;
+    }
+    fn set_live(&mut self, _instance: u32, _nr_slots: u16, _live: bool) {
+        self.count_call();
+    }
+    fn is_quiescent(&self, _instance: u32) -> bool {
+        self.count_call();
+        true
+    }
+    fn zero(&mut self, _instance: u32, _nr_slots: u16) {
+        self.count_call();
+    }
+    fn set_nr_slots(&mut self, _slots: u32) {
+        self.count_call();
+    }
+    fn begin_change(&mut self) {
+        self.count_call();
+    }
+    fn end_change(&mut self) {
+        self.count_call();
+    }
+    fn now_ns(&self) -> u64 {
+        self.count_call();
+        1
+    }
+}
+
+type CountedRegistry = Registry<CountingStore>;
+
+fn registry(key: (u64, u64)) -> CountedRegistry {
+    let layout = Layout::new(2, 1).expect("possible numbers");
+    Registry::new(layout, key, CountingStore::new()).expect("nothing is allocated")
+}
+
+/// Returns the cost of an operation: the number of descriptors read and of calls of the store.
+fn cost(r: &mut CountedRegistry, operation: impl FnOnce(&mut CountedRegistry)) -> (u32, u32) {
+    r.store().desc_reads.set(0);
+    r.store().calls.set(0);
+    operation(r);
+    (r.store().desc_reads.get(), r.store().calls.get())
+}
+
+fn add(r: &mut CountedRegistry, name: &str) -> (u32, u32) {
+    cost(r, |r| {
+        r.add(&Spec::counter(name.as_bytes())).expect("room");
+    })
+}
+
+/// Statistics of the descriptors that a number of operations read.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProbeStats {
+    count: u32,
+    sum: u32,
+    max: u32,
+}
+
+impl ProbeStats {
+    fn from_costs(costs: impl Iterator<Item = u32>) -> Self {
+        costs.fold(Self::default(), |all, one| Self {
+            count: all.count + 1,
+            sum: all.sum + one,
+            max: all.max.max(one),
+        })
+    }
+
+    fn mean(self) -> f64 {
+        f64::from(self.sum) / f64::from(self.count)
+    }
+}
+
+const NR_NAMES: u32 = 60_000;
+
+/// Typical names: numbered names, names of disks, names with hexadecimal digits in the middle, and
+/// long names that differ in the last 16 characters only.
+const NAME_FAMILIES: [fn(u32) -> String; 4] = [
+    |n| format!("n{n}"),
+    |n| {
+        format!(
+            "block/sd{}/{}",
+            n / 12,
+            ["reads", "writes", "flushes"][n as usize % 3]
+        ) + &"s".repeat(n as usize / 3 % 4)
+    },
+    |n| format!("net/veth{n:08x}/rx_packets"),
+    |n| "x".repeat(110) + &format!("{n:016b}"),
+];
+
+#[test]
+fn scale_a_name_costs_the_same_at_the_10th_and_the_60000th() {
+    let families = if long_run() { NAME_FAMILIES.len() } else { 1 };
+    for (family, name) in NAME_FAMILIES.iter().enumerate().take(families) {
+        let mut r = registry((0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210));
+        let costs: Vec<_> = (0..NR_NAMES).map(|n| add(&mut r, &name(n))).collect();
+        // Each addition takes the same number of steps, apart from the steps along the hash chain
+        // of the name.
+        let steps = |(looks, calls): (u32, u32)| calls - 2 * looks;
+        assert!(costs.iter().all(|c| steps(*c) == steps(costs[10])));
+        let first = ProbeStats::from_costs(costs[..1000].iter().map(|c| c.0));
+        let last = ProbeStats::from_costs(costs[59_000..].iter().map(|c| c.0));
+        eprintln!("family {family}: first 1000 {first:?}, last 1000 {last:?}");
+        // With 60,000 names in 65,536 buckets an operation reads 0.92 descriptors on average.
+        assert!(last.mean() < 1.1, "{last:?}");
+        assert!(last.max <= 8, "{last:?}");
+        // Look up names that exist, and names that do not exist.
+        let found = ProbeStats::from_costs((0..NR_NAMES).map(|n| {
+            cost(&mut r, |r| {
+                assert_eq!(r.find(name(n).as_bytes()), Some(n + 1))
+            })
+            .0
+        }));
+        let not_found = ProbeStats::from_costs((0..NR_NAMES).map(|n| {
+            cost(&mut r, |r| {
+                assert_eq!(r.find(format!("no/{n}").as_bytes()), None)
+            })
+            .0
+        }));
+        eprintln!("family {family}: found {found:?}, missed {not_found:?}");
+        assert!(found.mean() < 1.6, "{found:?}");
+        assert!(not_found.mean() < 1.1, "{not_found:?}");
+        assert!(
+            found.max <= 12 && not_found.max <= 12,
+            "{found:?} {not_found:?}"
+        );
+    }
+}
+
+#[test]
+fn scale_deleting_and_reviving_cost_the_same_too() {
+    let name = NAME_FAMILIES[2];
+    let mut r = registry((3, 4));
+    let delete_and_revive = |r: &mut CountedRegistry, n: u32| {
+        let del = cost(r, |r| r.del(n + 1).expect("live"));
+        let revive = add(r, &name(n));
+        (del, revive)
+    };
+    for n in 0..100 {
+        add(&mut r, &name(n));
+    }
+    let few: Vec<_> = (0..100).map(|n| delete_and_revive(&mut r, n)).collect();
+    for n in 100..NR_NAMES {
+        add(&mut r, &name(n));
+    }
+    let many: Vec<_> = (NR_NAMES - 100..NR_NAMES)
+        .map(|n| delete_and_revive(&mut r, n))
+        .collect();
+    // An instance is deleted by its number, so the cost does not depend on the number of instances.
+    assert!(few.iter().chain(&many).all(|c| c.0 == few[0].0));
+    let steps = |(stats, calls): (u32, u32)| calls - 2 * stats;
+    assert!(few
+        .iter()
+        .chain(&many)
+        .all(|c| steps(c.1) == steps(few[0].1)));
+    let stats = ProbeStats::from_costs(many.iter().map(|c| c.1 .0));
+    assert!(stats.mean() < 1.8 && stats.max <= 12, "{stats:?}");
+}
+
+#[expect(deprecated, reason = "as for the import")]
+fn bucket(key: (u64, u64), name: &str) -> u64 {
+    let mut hasher = SipHasher::new_with_keys(key.0, key.1);
+    hasher.write(name.as_bytes());
+    hasher.finish() % u64::from(BUCKETS)
+}
+
+/// Returns names that all fall into one bucket if the key is known.
+fn colliding_names(key: (u64, u64), count: usize) -> Vec<String> {
+    (0u64..)
+        .map(|n| format!("net/evil{n:x}/rx_packets"))
+        .filter(|name| bucket(key, name) == 7)
+        .take(count)
+        .collect()
+}
+
+#[test]
+fn scale_names_made_to_collide_do_not_without_the_key() {
+    let known_key = (1, 2);
+    let names = colliding_names(known_key, 48);
+    let longest_chain = |key| {
+        let mut r = registry(key);
+        ProbeStats::from_costs(names.iter().map(|name| add(&mut r, name).0)).max
+    };
+    // With the known key the names collide: each addition reads all earlier names.
+    assert_eq!(longest_chain(known_key), names.len() as u32 - 1);
+    // Every load of the module chooses a different key.
+    for other in 0..32 {
+        let key = (other * 0x9e37_79b9 + 5, other ^ 0xdead_beef);
+        assert!(longest_chain(key) <= 3, "{other}");
+    }
+}
+
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if long_run() { 24 } else { 6 }))]
+    /// Checks that no hash chain is long, with random keys and each family of names.
+    #[test]
+    fn scale_no_chain_is_long_whatever_the_key(
+        key: (u64, u64), family in 0..NAME_FAMILIES.len(), stride in 1..97u32,
+    ) {
+        let mut r = registry(key);
+        let name = NAME_FAMILIES[family];
+        // The factor is odd, so the 20,000 products modulo 2^16 are different.
+        let names = (0..20_000u32).map(|n| name(n.wrapping_mul(stride * 2 + 1) % 65_536));
+        let stats = ProbeStats::from_costs(names.map(|name| add(&mut r, &name).0));
+        // With 20,000 names in 65,536 buckets, a random chain of more than 10 names has a
+        // probability of 3e-9.
+        prop_assert!(stats.max <= 9, "{:?}", stats);
+        prop_assert!(stats.mean() < 0.25, "{:?}", stats);
+    }
+}

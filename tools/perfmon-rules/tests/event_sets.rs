@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of event sets against simple models: order, timeouts, and sums over runs.
+
+use perfmon_rules::error::Error;
+use perfmon_rules::event_sets::{
+    next_index, RunningMoments, SetRuns, SwitchPolicy, EXPL_NEXT, MIN_RUN_NS, OVFL_SWITCH,
+    TIME_SWITCH,
+};
+use proptest::prelude::*;
+
+#[test]
+fn r1_12_what_may_be_asked_for() {
+    let new = |flags, next, timeout| SwitchPolicy::new(flags, next, timeout, 1);
+    assert_eq!(new(0, 0, 0).map(|t| t.timeout()), Ok(0));
+    assert_eq!(new(8, 0, 0), Err(Error::Flags));
+    assert_eq!(new(0, 1, 0), Err(Error::Flags));
+    assert_eq!(new(TIME_SWITCH, 0, 0), Err(Error::Flags));
+    assert_eq!(new(OVFL_SWITCH, 0, 1), Err(Error::Flags));
+    assert_eq!(new(TIME_SWITCH, 0, u64::MAX), Err(Error::Flags));
+    assert_eq!(new(EXPL_NEXT, 7, 0).map(|t| t.next()), Ok(Some(7)));
+    let both = new(TIME_SWITCH | OVFL_SWITCH, 0, 1 << 40).expect("both may be");
+    assert!(both.is_timed() && both.switches_on_overflow());
+}
+
+#[test]
+fn r9_4_the_longest_turn_and_the_shortest() {
+    let longest = i64::MAX as u64 / 2;
+    let timeout = |timeout| SwitchPolicy::new(TIME_SWITCH, 0, timeout, 1).map(|t| t.timeout());
+    assert_eq!(timeout(longest), Ok(longest));
+    assert_eq!(timeout(longest + 1), Err(Error::Flags));
+    assert_eq!(timeout(MIN_RUN_NS), Ok(MIN_RUN_NS));
+    assert_eq!(timeout(MIN_RUN_NS - 1), Ok(MIN_RUN_NS));
+    assert_eq!(timeout(1), Ok(MIN_RUN_NS));
+    assert_eq!(timeout(0), Err(Error::Flags));
+}
+
+proptest! {
+    #[test]
+    fn r1_12_timeouts_are_rounded_up(
+        requested in 1u64..1 << 60,
+        tick in prop::sample::select(vec![0u64, 1, 1000, 1_000_000, 4_000_000]),
+    ) {
+        let terms = SwitchPolicy::new(TIME_SWITCH, 0, requested, tick).expect("fits");
+        let timeout = terms.timeout();
+        let tick = tick.max(1);
+        prop_assert!(timeout >= requested && timeout >= MIN_RUN_NS && timeout % tick == 0);
+        prop_assert!(timeout < requested.max(MIN_RUN_NS) + tick);
+    }
+
+    #[test]
+    fn r1_12_round_robin_or_as_said(
+        mut ids in prop::collection::btree_set(any::<u16>(), 1..20),
+        steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 1..60),
+    ) {
+        ids.insert(0);
+        let ids: Vec<u16> = ids.into_iter().collect();
+        let index_of = |id| ids.binary_search(&id).ok();
+        let mut at = 0;
+        for (explicit, index) in steps {
+            let expected = match explicit {
+                true => *index.get(&ids),
+                false => *ids.iter().find(|id| **id > ids[at]).unwrap_or(&ids[0]),
+            };
+            let terms = match explicit {
+                true => SwitchPolicy::new(EXPL_NEXT, expected, 0, 1),
+                false => SwitchPolicy::new(0, 0, 0, 1),
+            }.expect("fine");
+            at = next_index(&terms, at, ids.len(), index_of).expect("is there");
+            prop_assert_eq!(ids[at], expected);
+        }
+        let missing = (0..=u16::MAX).find(|id| index_of(*id).is_none()).expect("one");
+        let terms = SwitchPolicy::new(EXPL_NEXT, missing, 0, 1).expect("fine");
+        prop_assert_eq!(next_index(&terms, at, ids.len(), index_of), Err(Error::NoSet));
+    }
+
+    /// Loads and unloads a context, and ends the runs of its event set at random. The model keeps
+    /// the time and the count of each run.
+    #[test]
+    fn r1_12_turns_are_added_up(
+        steps in prop::collection::vec((0u64..1 << 34, 0u64..1 << 40, 0u8..8), 1..80),
+        timeout in MIN_RUN_NS..1 << 34,
+    ) {
+        let policy = SwitchPolicy::new(TIME_SWITCH, 0, timeout, 1).expect("fine");
+        let mut turns = SetRuns::default();
+        turns.policy = policy;
+        let (mut now, mut value, mut is_loaded) = (1_000, 0u64, false);
+        let mut moments = RunningMoments::new(3, value);
+        // The model has the time and the count of each run. The last run is in progress if
+        // `run_started` is set.
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        let mut run_started = false;
+        for (time, counted, action) in steps {
+            if is_loaded {
+                now += time;
+                value = value.wrapping_add(counted);
+                let run = runs.last_mut().expect("begun");
+                run.0 += time;
+                run.1 += counted;
+            } else {
+                now += time;
+            }
+            match (is_loaded, action) {
+                (false, 0..6) => {
+                    prop_assert_eq!(turns.load(now), !run_started);
+                    if !run_started {
+                        runs.push((0, 0));
+                        run_started = true;
+                    }
+                    is_loaded = true;
+                }
+                (true, 0..4) => {
+                    turns.unload(now);
+                    is_loaded = false;
+                }
+                (true, _) => {}
+                // The run ends by a switch to another set, or because another set was selected.
+                (false, _) => {
+                    let spent = turns.end_run();
+                    let run_time = if run_started { runs.last().expect("begun").0 } else { 0 };
+                    prop_assert_eq!(spent, run_time);
+                    moments.end(value, spent);
+                    run_started = false;
+                }
+            }
+            let elapsed = if run_started { runs.last().expect("begun").0 } else { 0 };
+            prop_assert_eq!(turns.elapsed(now), elapsed);
+            prop_assert_eq!(turns.remaining(now), Some(timeout.saturating_sub(elapsed)));
+            prop_assert_eq!(turns.runs(), runs.len() as u64);
+            let sum = |f: fn(u64, u64) -> u128| -> u128 { runs.iter().map(|r| f(r.0, r.1)).sum() };
+            prop_assert_eq!(turns.duration(now), (sum(|t, _| t.into()) as u64, sum(|t, _| u128::from(t) * u128::from(t))));
+            prop_assert_eq!(
+                moments.totals(value, elapsed),
+                (
+                    sum(|_, v| v.into()) as u64,
+                    sum(|_, v| u128::from(v) * u128::from(v)),
+                    sum(|t, v| u128::from(t) * u128::from(v)),
+                )
+            );
+        }
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of contexts on CPUs with different registers: the registers that a CPU must have, counters
+//! that share a control register, and incomplete values.
+#![cfg(not(loom))]
+
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::program::FixedArrays;
+use perfmon_rules::register_map::{kind, Map, Register, Scope, Tables, FIRST_SOFT};
+use perfmon_rules::registers::Registers;
+
+fn event_select(n: u64) -> Register {
+    Register {
+        address: 0x186 + n,
+        enable: 1 << 22,
+        interrupt: 1 << 20,
+        kind: kind::CONTROL,
+        ..Register::default()
+    }
+}
+
+fn counter(n: u32, width: u16) -> Register {
+    Register {
+        address: 0xc1 + u64::from(n),
+        pmcs: 1 << n,
+        rdpmc: n,
+        kind: kind::COUNTER,
+        width,
+        ..Register::default()
+    }
+}
+
+struct Pmu {
+    pmcs: Vec<Register>,
+    pmds: Vec<Register>,
+    soft: Vec<Register>,
+}
+
+/// Returns a PMU with four counters, a control register for each counter, and one virtual register.
+fn pmu() -> Pmu {
+    Pmu {
+        pmcs: (0..4).map(event_select).collect(),
+        pmds: (0..4).map(|n| counter(n, 48)).collect(),
+        soft: vec![Register {
+            kind: kind::VIRTUAL | kind::READ_ONLY,
+            ..Register::default()
+        }],
+    }
+}
+
+impl Pmu {
+    fn map(&self) -> Map<'_> {
+        Map {
+            hardware: Tables {
+                pmcs: &self.pmcs,
+                pmds: &self.pmds,
+            },
+            soft: Tables {
+                pmcs: &[],
+                pmds: &self.soft,
+            },
+            ..Map::default()
+        }
+    }
+}
+
+fn registers() -> Box<Registers<FixedArrays>> {
+    Box::default()
+}
+
+/// Adds four counters that share PMC 4 (control register), like Intel's fixed counters. Some CPUs
+/// lack the last of these counters.
+fn shared() -> Pmu {
+    let mut pmu = pmu();
+    pmu.pmcs.push(Register {
+        enable: 0x3333,
+        interrupt: 0x8888,
+        reserved: !0xffff,
+        kind: kind::CONTROL,
+        ..Register::default()
+    });
+    pmu.pmds.extend((0..4).map(|n| Register {
+        pmcs: 1 << 4,
+        rdpmc: (1 << 30) | n,
+        enable: 0xf << (4 * n),
+        interrupt: 8 << (4 * n),
+        ..counter(n, 48)
+    }));
+    pmu
+}
+
+fn control_values(r: &Registers<FixedArrays>) -> Vec<u64> {
+    r.program.controls().iter().map(|c| c.on).collect()
+}
+
+#[test]
+fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack_it() {
+    let pmu = shared();
+    let map = Map {
+        partial: 1 << 7,
+        ..pmu.map()
+    };
+    let mut r = registers();
+    r.set_pmc(4, 0, 0x0022);
+    r.set_pmd(&map, 4, 0);
+    let uses = |r: &Registers<FixedArrays>| r.required_registers(&map, RegisterMask::NONE);
+    let claims = |pmds| RegisterMask { pmcs: 1 << 4, pmds };
+    assert_eq!(uses(&r), claims(0x70));
+    assert_eq!(r.claimed_registers(&map, RegisterMask::NONE), claims(0xf0));
+    r.build_program(&map, Scope::Thread);
+    assert_eq!(
+        (control_values(&r), r.program.counters().len()),
+        (vec![0x22], 3)
+    );
+    assert!(!r.is_any_incomplete());
+    // The bits of counter 7 in PMC 4 are set, but its PMD was not written.
+    r.set_pmc(4, 0, 0x2022);
+    assert_eq!(uses(&r), claims(0x70));
+    r.build_program(&map, Scope::Thread);
+    assert_eq!(control_values(&r), [0x22]);
+    assert!(r.is_incomplete(7) && !r.is_incomplete(4));
+    let asked = RegisterMask {
+        pmcs: 0,
+        pmds: 1 << 7,
+    };
+    assert_eq!(r.required_registers(&map, asked), claims(0xf0));
+    r.set_pmd(&map, 7, 0);
+    assert_eq!(uses(&r), claims(0xf0));
+    r.build_program(&map, Scope::Thread);
+    assert_eq!(
+        (control_values(&r), r.program.counters().len()),
+        (vec![0x2022], 4)
+    );
+    assert!(!r.is_any_incomplete());
+    // If all CPUs have counter 7, it is treated like every other counter.
+    let mut r = registers();
+    r.set_pmc(4, 0, 0x2022);
+    assert_eq!(
+        r.required_registers(&pmu.map(), RegisterMask::NONE),
+        claims(0xf0)
+    );
+}
+
+#[test]
+fn r1_4_of_counters_that_share_a_pmc_those_interrupt_that_are_waited_for() {
+    let pmu = shared();
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(4, 0, 0x0022);
+    r.set_pmd(&map, 5, 0);
+    r.set_armed(5, true);
+    r.build_program(&map, Scope::Thread);
+    assert_eq!(control_values(&r), [0xa2]);
+}
+
+#[test]
+fn r1_4_what_counts_in_a_pmu_only_is_short_where_it_is_in_none() {
+    let mut pmu = pmu();
+    for kind in [0, kind::TASK] {
+        pmu.soft.push(Register {
+            kind: kind::VIRTUAL | kind::COUNTER | kind,
+            width: 64,
+            ..Register::default()
+        });
+    }
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(1, 0, 0);
+    r.set_pmd(&map, FIRST_SOFT + 1, 0);
+    r.set_pmd(&map, FIRST_SOFT + 2, 0);
+    r.build_program(&map, Scope::Thread);
+    r.mark_loaded_incomplete();
+    assert!(r.is_incomplete(1) && r.is_incomplete(FIRST_SOFT + 1));
+    assert!(!r.is_incomplete(FIRST_SOFT + 2));
+    let has = |pmcs, pmds| RegisterMask { pmcs, pmds };
+    let uses = r.required_registers(&map, RegisterMask::NONE);
+    assert!(uses.is_within(&has(0b11, 0b11)));
+    assert!(!uses.is_within(&has(0b01, 0b11)) && !uses.is_within(&has(0b11, 0b01)));
+}

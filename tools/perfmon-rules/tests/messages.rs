@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the queue of messages. The depth of the queue is the depth that the sampling format
+//! requires, and the queue always has room for a fault message and for the message that the context
+//! has ended.
+#![cfg(not(loom))]
+
+use perfmon_rules::abi::{Message, END, EVICTED, FAULT, OVFL};
+use perfmon_rules::messages::Queue;
+
+fn message(msg_type: u32, pid: u32) -> Message {
+    Message {
+        msg_type,
+        msg_ovfl_pid: pid,
+        ..Message::default()
+    }
+}
+
+/// Fills a queue of this depth with overflow messages. Returns the queue and the number of messages
+/// that it accepted.
+fn filled_queue(depth: usize) -> (Queue, usize) {
+    let mut queue = Queue::default();
+    queue.set_depth(depth);
+    let nr = (0..100)
+        .take_while(|n| queue.push(&message(OVFL, *n)))
+        .count();
+    (queue, nr)
+}
+
+#[test]
+fn r9_4_as_many_messages_as_the_depth_and_no_more() {
+    for depth in [1, 2, 8, 29, 30] {
+        assert_eq!(filled_queue(depth).1, depth);
+    }
+    // A deeper queue would have no room for a fault message and the end message.
+    assert_eq!(filled_queue(31).1, 30);
+    assert_eq!(filled_queue(0).1, 1);
+}
+
+#[test]
+fn r9_4_a_full_queue_takes_a_fault_and_the_end_and_no_third() {
+    for depth in [1, 8, 30] {
+        let (mut queue, nr) = filled_queue(depth);
+        assert!(queue.push(&message(FAULT, 0)));
+        assert!(queue.push(&message(END, 0)));
+        assert!(!queue.push(&message(OVFL, 0)));
+        let types: Vec<u32> = core::iter::from_fn(|| queue.pop().map(|m| m.msg_type)).collect();
+        assert_eq!(types[..nr], vec![OVFL; nr]);
+        assert_eq!(types[nr..], [FAULT, END]);
+    }
+    let (mut queue, _) = filled_queue(30);
+    assert!(queue.push(&message(EVICTED, 0)));
+    assert!(queue.push(&message(END, 0)));
+    assert!(!queue.push(&message(END, 0)));
+}
+
+#[test]
+fn r9_4_a_message_that_could_not_be_given_out_is_the_oldest_again() {
+    let (mut queue, _) = filled_queue(30);
+    let first = queue.pop().unwrap();
+    queue.put_back(&first);
+    assert_eq!(queue.pop().unwrap().msg_ovfl_pid, first.msg_ovfl_pid);
+    assert_eq!(queue.pop().unwrap().msg_ovfl_pid, first.msg_ovfl_pid + 1);
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the random number generator: comparison with known numbers and with the plain formula,
+//! and the distribution.
+#![cfg(not(loom))]
+
+use perfmon_rules::random::Random;
+use proptest::prelude::*;
+
+const MODULUS: u64 = (1 << 31) - 1;
+
+#[test]
+fn r1_11_the_10000th_number_is_the_known_one() {
+    let mut random = Random::new(1);
+    assert_eq!(random.step(), 16807);
+    for _ in 2..10_000 {
+        random.step();
+    }
+    assert_eq!(random.step(), 1_043_618_065);
+}
+
+#[test]
+fn r1_11_every_seed_is_one() {
+    let mut seeds = [0, MODULUS as u32, 2 * MODULUS as u32, 1, MODULUS as u32 + 1].map(Random::new);
+    for random in &mut seeds {
+        assert_eq!(random.step(), 16807);
+    }
+    assert_eq!(Random::default(), Random::new(1));
+    // The generator also works with its largest state.
+    assert_eq!(
+        Random::new(MODULUS as u32 - 1).step(),
+        (MODULUS - 16807) as u32
+    );
+}
+
+proptest! {
+    #[test]
+    fn r1_11_without_division_as_with_it(seed: u32) {
+        let mut random = Random::new(seed);
+        let mut x = match u64::from(seed) % MODULUS { 0 => 1, x => x };
+        let mut by_division = || {
+            x = x * 16807 % MODULUS;
+            x
+        };
+        for _ in 0..200 {
+            prop_assert_eq!(u64::from(random.step()), by_division());
+        }
+        for _ in 0..200 {
+            let (low, high) = (by_division(), by_division());
+            prop_assert_eq!(random.next(), low | (high << 31));
+        }
+    }
+
+    /// Checks numbers that are masked like those for a random sampling period. Each bit of the mask
+    /// must be set in half of the numbers, the mean must be half of the mask, and each eighth of
+    /// the range must have an eighth of the numbers. The probability that this test fails by chance
+    /// is below 1e-9.
+    #[test]
+    fn r1_11_masked_numbers_are_spread(seed: u32, bits in 4u32..63, shift in 0u32..40) {
+        const N: u32 = 20_000;
+        let bits = bits.min(62 - shift);
+        let mask = ((1u64 << bits) - 1) << shift;
+        let mut random = Random::new(seed);
+        let (mut sum, mut ones, mut eighths) = (0.0, [0u32; 64], [0u32; 8]);
+        for _ in 0..N {
+            let n = random.next() & mask;
+            sum += n as f64 / mask as f64;
+            for (bit, ones) in ones.iter_mut().enumerate() {
+                *ones += ((n >> bit) & 1) as u32;
+            }
+            eighths[(n >> (shift + bits) .saturating_sub(3)) as usize & 7] += 1;
+        }
+        let deviation = |count: u32, p: f64| {
+            let n = f64::from(N);
+            (f64::from(count) - n * p) / (n * p * (1.0 - p)).sqrt()
+        };
+        let mean = (sum / f64::from(N) - 0.5) / (1.0 / 12.0 / f64::from(N)).sqrt();
+        prop_assert!(mean.abs() < 8.0, "the mean is {mean} deviations off");
+        for bit in shift..shift + bits {
+            let deviation = deviation(ones[bit as usize], 0.5);
+            prop_assert!(deviation.abs() < 8.0, "bit {bit}: {deviation}");
+        }
+        for count in eighths {
+            prop_assert!(deviation(count, 0.125).abs() < 8.0, "{eighths:?}");
+        }
+    }
+}

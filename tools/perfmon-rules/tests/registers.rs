@@ -1,0 +1,696 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the registers of a context: the values that may be written, the resulting program of
+//! the hardware, and narrow counters, which are compared with a model that counts in 64 bits.
+#![cfg(not(loom))]
+
+use perfmon_rules::abi::{Ctx, Load, Pmc, Pmd, Start};
+use perfmon_rules::claims::{RegisterMask, RegisterUsers};
+use perfmon_rules::error::Error;
+use perfmon_rules::program::{Allocator, FixedArrays, MemorySize, RegisterMemory};
+use perfmon_rules::register_map::{kind, Map, Register, RegisterBitmap, Scope, Tables, FIRST_SOFT};
+use perfmon_rules::registers::{check_pmc, Registers, NO_EMUL64};
+use proptest::prelude::*;
+
+const ENABLE: u64 = 1 << 22;
+const INT: u64 = 1 << 20;
+const OS: u64 = 1 << 17;
+
+fn event_select(n: u64) -> Register {
+    Register {
+        address: 0x186 + n,
+        reset: 0x10_0000_0000,
+        reserved: !0xffff_ffff | (1 << 19),
+        enable: ENABLE,
+        interrupt: INT,
+        kernel: OS,
+        kind: kind::CONTROL,
+        ..Register::default()
+    }
+}
+
+fn counter(n: u32, width: u16) -> Register {
+    Register {
+        address: 0xc1 + u64::from(n),
+        pmcs: 1 << n,
+        rdpmc: n,
+        kind: kind::COUNTER,
+        width,
+        ..Register::default()
+    }
+}
+
+struct Pmu {
+    pmcs: Vec<Register>,
+    pmds: Vec<Register>,
+    soft_pmcs: Vec<Register>,
+    soft: Vec<Register>,
+}
+
+fn pmu(width: u16) -> Pmu {
+    Pmu {
+        pmcs: (0..4).map(event_select).collect(),
+        pmds: (0..4).map(|n| counter(n, width)).collect(),
+        soft_pmcs: vec![],
+        soft: vec![Register {
+            kind: kind::VIRTUAL | kind::READ_ONLY,
+            ..Register::default()
+        }],
+    }
+}
+
+impl Pmu {
+    fn map(&self) -> Map<'_> {
+        Map {
+            hardware: Tables {
+                pmcs: &self.pmcs,
+                pmds: &self.pmds,
+            },
+            soft: Tables {
+                pmcs: &self.soft_pmcs,
+                pmds: &self.soft,
+            },
+            global_ctrl: 0x38f,
+            ..Map::default()
+        }
+    }
+}
+
+fn registers() -> Box<Registers<FixedArrays>> {
+    Box::default()
+}
+
+fn check(pmu: &Pmu, privileged: bool, number: u16, value: u64) -> Result<u64, Error> {
+    check_pmc(&pmu.map(), Scope::Thread, privileged, number, 0, value)
+}
+
+#[test]
+fn r1_14_reserved_bits_keep_their_value() {
+    let pmu = pmu(48);
+    assert_eq!(
+        check(&pmu, false, 0, u64::MAX & !OS).unwrap(),
+        0x10_fff5_ffff & !INT
+    );
+    assert_eq!(check(&pmu, false, 0, 0).unwrap(), 0x10_0000_0000);
+}
+
+#[test]
+fn r1_14_an_overflow_interrupt_is_not_the_callers_to_ask_for() {
+    let pmu = pmu(48);
+    assert_eq!(check(&pmu, true, 0, INT).unwrap() & INT, 0);
+}
+
+#[test]
+fn r1_6_the_kernel_is_counted_for_the_privileged_only() {
+    let pmu = pmu(48);
+    assert_eq!(check(&pmu, false, 0, OS), Err(Error::Kernel));
+    assert_eq!(check(&pmu, true, 0, OS).unwrap() & OS, OS);
+}
+
+#[test]
+fn r1_14_numbers_that_there_are_not() {
+    let pmu = pmu(48);
+    for number in [4, 63, 64, 255, 256, 319, 320, u16::MAX] {
+        assert_eq!(check(&pmu, true, number, 0), Err(Error::NoRegister));
+    }
+    assert!(pmu.map().pmd(FIRST_SOFT).is_some());
+    assert!(pmu.map().pmd(FIRST_SOFT + 1).is_none());
+}
+
+#[test]
+fn r1_14_a_register_for_systems_is_not_for_threads() {
+    let mut pmu = pmu(48);
+    pmu.pmcs[1].kind |= kind::SYSTEM;
+    pmu.pmcs[2].kind |= kind::THREAD;
+    let map = pmu.map();
+    let check_scope = |scope, n| check_pmc(&map, scope, true, n, 0, 0).map(drop);
+    assert_eq!(check_scope(Scope::Thread, 1), Err(Error::OtherScope));
+    assert_eq!(check_scope(Scope::System, 1), Ok(()));
+    assert_eq!(check_scope(Scope::Thread, 2), Ok(()));
+    assert_eq!(check_scope(Scope::System, 2), Err(Error::OtherScope));
+}
+
+#[test]
+fn r9_6_what_is_ended_before_its_time_is_short_until_it_is_written() {
+    let mut pmu = pmu(48);
+    pmu.soft.push(Register {
+        kind: kind::VIRTUAL | kind::COUNTER,
+        width: 64,
+        ..Register::default()
+    });
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(1, 0, 0);
+    r.set_pmd(&map, FIRST_SOFT + 1, 0);
+    r.build_program(&map, Scope::Thread);
+    assert!(!r.is_any_incomplete());
+    r.mark_all_incomplete();
+    assert!(r.is_any_incomplete());
+    assert!(r.is_incomplete(1) && r.is_incomplete(FIRST_SOFT + 1));
+    assert!(!r.is_incomplete(0) && !r.is_incomplete(FIRST_SOFT));
+    r.set_pmd(&map, 1, 0);
+    assert!(!r.is_incomplete(1) && r.is_any_incomplete());
+    r.set_pmd(&map, FIRST_SOFT + 1, 0);
+    assert!(!r.is_any_incomplete());
+}
+
+#[test]
+fn r1_3_flags_that_are_not_known() {
+    let pmu = pmu(48);
+    let with = |flags| check_pmc(&pmu.map(), Scope::Thread, true, 0, flags, 0).err();
+    assert_eq!(with(1), Some(Error::Flags));
+    assert_eq!(with(NO_EMUL64), None);
+}
+
+#[test]
+fn r1_14_rows_that_make_no_sense() {
+    let good = event_select(0);
+    assert_eq!(good.pmc_row_error(), None);
+    assert_eq!(Register::default().pmc_row_error(), None);
+    let pmc = |change: fn(&mut Register)| {
+        let mut row = good;
+        change(&mut row);
+        row.pmc_row_error().is_some()
+    };
+    assert!(pmc(|r| r.kind = kind::COUNTER));
+    assert!(pmc(|r| r.kind |= kind::VIRTUAL));
+    assert!(pmc(|r| r.kind |= kind::SYSTEM | kind::THREAD));
+    assert!(pmc(|r| r.reserved |= ENABLE));
+    assert!(pmc(|r| r.reserved |= OS));
+    assert!(pmc(|r| r.reset |= ENABLE));
+    let pmd = |change: fn(&mut Register)| {
+        let mut row = counter(3, 48);
+        change(&mut row);
+        row.pmd_row_error(4).is_some()
+    };
+    assert!(!pmd(|_| {}));
+    assert!(pmd(|r| r.kind = kind::CONTROL));
+    assert!(pmd(|r| r.kind = 0x100));
+    assert!(pmd(|r| r.kind |= kind::TASK));
+    assert!(pmd(|r| r.kind = kind::VIRTUAL));
+    assert!(!pmd(|r| r.kind = kind::VIRTUAL | kind::READ_ONLY));
+    assert!(!pmd(|r| r.kind |= kind::VIRTUAL | kind::TASK));
+    assert!(pmd(|r| r.kind = kind::READ_ONLY));
+    assert!(pmd(|r| r.width = 0));
+    assert!(pmd(|r| r.width = 65));
+    assert!(pmd(|r| r.pmcs = 1 << 4));
+    assert!(counter(0, 48).pmd_row_error(64).is_none());
+}
+
+#[test]
+fn r1_3_the_hardware_is_told_what_was_written() {
+    let pmu = pmu(48);
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(1, 0, ENABLE | 0xc0);
+    r.set_pmd(&map, 2, 7);
+    r.build_program(&map, Scope::Thread);
+    // PMD 2 (data register) was written, but its PMC 2 (control register) was not. The program
+    // resets PMC 2, because another context may have left it enabled.
+    let controls: Vec<_> = r
+        .program
+        .controls()
+        .iter()
+        .map(|c| (c.address, c.on, c.off))
+        .collect();
+    assert_eq!(
+        controls,
+        [
+            (0x187, ENABLE | 0xc0, 0xc0),
+            (0x188, 0x10_0000_0000, 0x10_0000_0000)
+        ]
+    );
+    let counters: Vec<_> = r.program.counters().iter().map(|c| c.pmd).collect();
+    assert_eq!(counters, [1, 2]);
+    assert_eq!(r.program.global, 0b110);
+    assert_eq!(r.pmd(&map, 2), 7);
+}
+
+#[test]
+fn r1_3_a_fixed_counter_has_its_own_bit() {
+    let mut pmu = pmu(48);
+    pmu.pmds[3].rdpmc = (1 << 30) | 2;
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(3, 0, ENABLE);
+    r.build_program(&map, Scope::Thread);
+    assert_eq!(r.program.global, 1 << 34);
+}
+
+#[test]
+fn r1_14_what_is_read_only_keeps_its_value() {
+    let mut pmu = pmu(48);
+    pmu.pmds[0].kind |= kind::READ_ONLY;
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmd(&map, 0, 7);
+    assert_eq!(r.pmd(&map, 0), 0);
+}
+
+#[test]
+fn r1_5_a_counter_can_be_as_wide_as_it_is() {
+    let pmu = pmu(40);
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(0, NO_EMUL64, ENABLE);
+    r.set_pmc(1, 0, ENABLE);
+    r.build_program(&map, Scope::Thread);
+    r.start_hardware(|_| ());
+    for pmd in [0, 1] {
+        r.set_pmd(&map, pmd, (1 << 40) - 1);
+    }
+    r.fold(|_| Some(3));
+    assert_eq!((r.pmd(&map, 0), r.pmd(&map, 1)), (2, (1 << 40) + 2));
+    r.set_pmc(0, 0, ENABLE);
+    assert_eq!(r.pmd(&map, 0), (1 << 40) + 2);
+}
+
+/// A virtual counter that the first PMC (control register) of its own table controls.
+fn virtual_counter(width: u16) -> Register {
+    Register {
+        pmcs: 1,
+        kind: kind::VIRTUAL | kind::COUNTER,
+        width,
+        ..Register::default()
+    }
+}
+
+#[test]
+fn r1_5_a_virtual_counter_is_narrow_by_its_own_pmc() {
+    let mut pmu = pmu(48);
+    pmu.soft = vec![virtual_counter(12)];
+    let soft_pmcs = [event_select(0)];
+    let mut map = pmu.map();
+    map.soft.pmcs = &soft_pmcs;
+    let mut r = registers();
+    r.set_pmd(&map, FIRST_SOFT, 0x1fff);
+    r.set_pmc(0, NO_EMUL64, ENABLE);
+    assert_eq!(r.pmd(&map, FIRST_SOFT), 0x1fff);
+    r.set_pmc(FIRST_SOFT, NO_EMUL64, 0);
+    assert_eq!(r.pmd(&map, FIRST_SOFT), 0xfff);
+    r.set_pmc(FIRST_SOFT, 0, 0);
+    assert_eq!(r.pmd(&map, FIRST_SOFT), 0x1fff);
+}
+
+#[test]
+fn r1_14_a_virtual_register_is_controlled_by_the_default_until_another_is_written() {
+    let mut pmu = pmu(48);
+    pmu.soft = vec![virtual_counter(64)];
+    let soft_pmcs = [event_select(0)];
+    let mut map = pmu.map();
+    let register = virtual_counter(64);
+    let mut r = registers();
+    assert_eq!(r.control_of(&map, &register), 0);
+    map.soft.pmcs = &soft_pmcs;
+    assert_eq!(r.control_of(&map, &register), event_select(0).reset);
+    r.set_pmc(FIRST_SOFT, 0, 7);
+    assert_eq!(r.control_of(&map, &register), 7);
+    assert_eq!(r.control_of(&map, &Register::default()), 0);
+}
+
+#[test]
+fn r1_3_numbers_are_a_set() {
+    let mut numbers = RegisterBitmap::default();
+    for n in [0, 63, 64, 255, 319, 320, 100_000] {
+        numbers.set(n);
+    }
+    assert_eq!(numbers.iter().collect::<Vec<_>>(), [0, 63, 64, 255, 319]);
+    assert!(numbers.has(64) && !numbers.has(65) && !numbers.has(320));
+    numbers.clear(64);
+    numbers.clear(320);
+    assert!(!numbers.has(64) && numbers.has(63));
+}
+
+#[test]
+fn r1_3_reserved_fields_are_zero() {
+    // NOTIFY_BLOCK and SYSTEM_WIDE exclude each other, and the remaining bits are unknown flags.
+    for (ctx_flags, scope) in [
+        (0, Ok(Scope::Thread)),
+        (1, Ok(Scope::Thread)),
+        (2, Ok(Scope::System)),
+        (3, Err(Error::Flags)),
+        (0x80, Ok(Scope::Thread)),
+        (0x82, Ok(Scope::System)),
+        (4, Err(Error::Flags)),
+        (0x100, Err(Error::Flags)),
+        (0x200, Err(Error::Flags)),
+    ] {
+        let ctx = Ctx {
+            ctx_flags,
+            ..Ctx::default()
+        };
+        assert_eq!(ctx.scope(), scope, "{ctx_flags:#x}");
+    }
+    for (ctx_flags, ctx_core, scope) in [
+        (0x100, 0x20, Ok(Scope::Thread)),
+        (0x102, 0x40, Ok(Scope::System)),
+        (0, 0x20, Err(Error::Flags)),
+    ] {
+        let ctx = Ctx {
+            ctx_flags,
+            ctx_core,
+            ..Ctx::default()
+        };
+        assert_eq!(ctx.scope(), scope, "{ctx_flags:#x} {ctx_core:#x}");
+    }
+    assert_eq!(
+        Pmc {
+            reg_set: 1,
+            ..Pmc::default()
+        }
+        .check(),
+        Ok(())
+    );
+    assert_eq!(
+        Pmd {
+            reg_set: 1,
+            ..Pmd::default()
+        }
+        .check(),
+        Ok(())
+    );
+    // A random mask is accepted only with the flag RANDOM.
+    for (reg_flags, reg_random_mask, checked) in [
+        (1, 0, Ok(())),
+        (3, 0xff, Ok(())),
+        (4, 0, Err(Error::Flags)),
+        (1, 0xff, Err(Error::Flags)),
+    ] {
+        let pmd = Pmd {
+            reg_flags,
+            reg_random_mask,
+            ..Pmd::default()
+        };
+        assert_eq!(pmd.check(), checked, "{reg_flags} {reg_random_mask}");
+    }
+    assert_eq!(
+        Pmd {
+            reg_random_seed: 1,
+            ..Pmd::default()
+        }
+        .check(),
+        Ok(())
+    );
+    assert_eq!(
+        Start {
+            start_set: 1,
+            ..Start::default()
+        }
+        .check(),
+        Ok(())
+    );
+    assert_eq!(
+        Load {
+            load_set: 1,
+            ..Load::default()
+        }
+        .check(),
+        Ok(())
+    );
+    assert_eq!(
+        Load {
+            load_reserved1: 1,
+            ..Load::default()
+        }
+        .check(),
+        Err(Error::Flags)
+    );
+}
+
+/// A step of the test of a context on a machine with narrow counters.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Counter 0 is incremented by less than its full range.
+    Count(u64),
+    /// The counters are folded into 64-bit values and compared with the model.
+    Read,
+    /// The thread is switched out and in again.
+    Switch,
+    /// PMD 0 (data register) is written.
+    Write(u64),
+}
+
+proptest! {
+    #[test]
+    fn r1_5_narrow_counters_add_up_to_64_bits(
+        width in 8u16..=64,
+        steps in prop::collection::vec(prop_oneof![
+            any::<u64>().prop_map(Step::Count),
+            Just(Step::Read),
+            Just(Step::Switch),
+            any::<u64>().prop_map(Step::Write),
+        ], 1..40),
+    ) {
+        let pmu = pmu(width);
+        let map = pmu.map();
+        let mask = pmu.pmds[0].mask();
+        let (mut r, mut hardware, mut model) = (registers(), 0u64, 0u64);
+        let mut unseen = 0u64;
+        r.set_pmc(0, 0, ENABLE);
+        r.build_program(&map, Scope::Thread);
+        r.start_hardware(|_| ());
+        for step in steps {
+            match step {
+                Step::Count(n) => {
+                    // Read the counter before its second wrap, because two wraps between two reads
+                    // cannot be detected.
+                    let n = n & mask;
+                    if unseen.checked_add(n).is_none_or(|sum| sum > mask) {
+                        r.fold(|_| Some(hardware));
+                        unseen = 0;
+                    }
+                    hardware = hardware.wrapping_add(n) & mask;
+                    model = model.wrapping_add(n);
+                    unseen += n;
+                }
+                Step::Read => {
+                    r.fold(|_| Some(hardware));
+                    unseen = 0;
+                    prop_assert_eq!(r.pmd(&map, 0), model);
+                }
+                Step::Switch => {
+                    r.fold(|_| Some(hardware));
+                    // The thread is switched in again, and its hardware counter starts at 0.
+                    hardware = 0;
+                    unseen = 0;
+                    r.start_hardware(|_| ());
+                }
+                Step::Write(value) => {
+                    r.fold(|_| Some(hardware));
+                    r.set_pmd(&map, 0, value);
+                    r.build_program(&map, Scope::Thread);
+                    hardware = 0;
+                    unseen = 0;
+                    r.start_hardware(|_| ());
+                    model = value;
+                }
+            }
+        }
+        r.fold(|_| Some(hardware));
+        prop_assert_eq!(r.pmd(&map, 0), model);
+    }
+
+    #[test]
+    fn r1_14_no_value_sets_what_is_reserved(value: u64, privileged: bool) {
+        let pmu = pmu(48);
+        if let Ok(settled) = check(&pmu, privileged, 0, value) {
+            let row = pmu.pmcs[0];
+            prop_assert_eq!(settled & row.reserved, row.reset & row.reserved);
+            prop_assert_eq!(settled & INT, 0);
+            prop_assert!(privileged || settled & OS == 0);
+        }
+    }
+}
+
+/// Returns three virtual counters: a counter that counts while the context is in a PMU, a counter
+/// that follows the thread, and a counter whose PMC (control register) selects its event.
+fn virtual_counters() -> Pmu {
+    let row = Register {
+        kind: kind::VIRTUAL | kind::COUNTER,
+        width: 16,
+        ..Register::default()
+    };
+    let mut pmu = pmu(48);
+    pmu.soft_pmcs = vec![
+        Register::default(),
+        Register {
+            kind: kind::CONTROL,
+            ..Register::default()
+        },
+    ];
+    pmu.soft = vec![
+        row,
+        Register {
+            kind: row.kind | kind::TASK,
+            ..row
+        },
+        Register { pmcs: 2, ..row },
+    ];
+    pmu
+}
+
+#[test]
+fn r1_13_virtual_counters_count_what_they_grow_by() {
+    let pmu = virtual_counters();
+    let map = pmu.map();
+    let [in_pmu, of_thread] = [FIRST_SOFT, FIRST_SOFT + 1];
+    let mut r = registers();
+    for pmd in [in_pmu, of_thread] {
+        r.set_pmd(&map, pmd, 100);
+    }
+    r.build_program(&map, Scope::Thread);
+    let at = |value: u64| move |_: &_| value;
+    r.start_virtual(true, at(65_535));
+    r.start_virtual(false, at(10));
+    r.sync_virtual(false, at(13));
+    r.sync_virtual(true, at(4));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (103, 105));
+    // The thread is switched in again: the first counter starts at the new value, and the counter
+    // that follows the thread continues.
+    r.start_virtual(false, at(1000));
+    r.sync_virtual(false, at(1001));
+    r.sync_virtual(true, at(5));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
+    // In a context of a CPU, both counters count only while the context is in a PMU.
+    r.build_program(&map, Scope::System);
+    r.start_virtual(false, at(0));
+    r.sync_virtual(true, at(77));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
+    r.sync_virtual(false, at(2));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (106, 108));
+}
+
+#[test]
+fn r1_13_a_virtual_counter_counts_once_it_was_written() {
+    let pmu = virtual_counters();
+    let map = pmu.map();
+    let mut r = registers();
+    r.build_program(&map, Scope::Thread);
+    r.sync_virtual(false, |_| panic!("nothing was asked for"));
+    r.set_pmc(FIRST_SOFT + 1, 0, 42);
+    r.set_pmd(&map, FIRST_SOFT + 2, 0);
+    r.build_program(&map, Scope::Thread);
+    let mut asked = vec![];
+    r.start_virtual(false, |g| {
+        asked.push((g.pmd, g.control));
+        0
+    });
+    assert_eq!(asked, [(FIRST_SOFT + 2, 42)]);
+}
+
+#[test]
+fn r1_6_a_context_claims_what_it_uses() {
+    let pmu = pmu(48);
+    let map = pmu.map();
+    let mut r = registers();
+    assert!(r.claimed_registers(&map, RegisterMask::NONE).is_none());
+    r.set_pmc(1, 0, ENABLE);
+    r.set_pmd(&map, 3, 0);
+    r.set_pmd(&map, FIRST_SOFT, 0);
+    let claimed_registers = |pmcs, pmds| RegisterMask { pmcs, pmds };
+    assert_eq!(
+        r.claimed_registers(&map, RegisterMask::NONE),
+        claimed_registers(0b1010, 0b1010)
+    );
+    assert_eq!(
+        r.claimed_registers(&map, claimed_registers(1, 0)),
+        claimed_registers(0b1011, 0b1011)
+    );
+    assert_eq!(
+        r.claimed_registers(&map, claimed_registers(0, 1)),
+        claimed_registers(0b1011, 0b1011)
+    );
+}
+
+#[test]
+fn r1_6_both_kinds_of_contexts_share_by_registers() {
+    let (a, b) = (
+        RegisterMask { pmcs: 1, pmds: 1 },
+        RegisterMask { pmcs: 2, pmds: 2 },
+    );
+    let mut shares = RegisterUsers::NONE;
+    shares.add(Scope::Thread, &a);
+    shares.add(Scope::Thread, &a);
+    assert!(shares.is_available(Scope::Thread, &a) && !shares.is_available(Scope::System, &a));
+    assert!(shares.is_available(Scope::System, &b));
+    shares.add(Scope::System, &b);
+    assert!(!shares.is_available(Scope::Thread, &b));
+    shares.remove(Scope::Thread, &a);
+    assert!(!shares.is_available(Scope::System, &a));
+    shares.remove(Scope::Thread, &a);
+    assert!(shares.is_available(Scope::System, &a) && !shares.is_empty());
+    shares.remove(Scope::System, &b);
+    assert!(shares.is_empty());
+    // Two counters of the same PMC conflict, because the PMC is shared.
+    shares.add(Scope::System, &RegisterMask { pmcs: 4, pmds: 8 });
+    assert!(!shares.is_available(Scope::Thread, &RegisterMask { pmcs: 4, pmds: 16 }));
+}
+
+/// Memory that is allocated as needed.
+#[derive(Default)]
+struct Heap;
+
+impl Allocator for Heap {
+    type Slice<T: Copy + Default> = Vec<T>;
+}
+
+fn storage(needs: &MemorySize) -> RegisterMemory<Heap> {
+    RegisterMemory {
+        pmcs: needs.pmcs.map(|nr| vec![0; nr]),
+        pmds: needs.pmds.map(|nr| vec![0; nr]),
+        controls: vec![Default::default(); needs.controls],
+        counters: vec![Default::default(); needs.counters],
+        virtual_counters: vec![Default::default(); needs.virtual_counters],
+    }
+}
+
+/// Loads the context, lets every counter count one step, and unloads the context.
+fn count_once<M: Allocator>(r: &mut Registers<M>, step: u64) {
+    r.start_hardware(|_| ());
+    r.fold(|c| Some(c.start.wrapping_add(step) & c.mask));
+    r.start_virtual(false, |_| 5);
+    r.sync_virtual(false, |g| 5 + u64::from(g.pmd));
+}
+
+proptest! {
+    #[test]
+    fn r9_1_as_much_memory_as_there_is_need_for_is_enough(
+        writes in prop::collection::vec((any::<bool>(), 0u16..6, any::<u64>()), 1..30),
+    ) {
+        let mut pmu = pmu(48);
+        pmu.soft = vec![virtual_counter(64), virtual_counter(64)];
+        pmu.soft_pmcs = vec![event_select(0), event_select(1)];
+        let map = pmu.map();
+        let (mut full, mut needed) = (registers(), Registers::<Heap>::default());
+        for (step, (control, n, value)) in writes.into_iter().enumerate() {
+            // Register numbers are 0 to 3, 256 and 257.
+            let number = if n < 4 { n } else { FIRST_SOFT + n - 4 };
+            let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
+            if control { &mut pmcs } else { &mut pmds }.set(number.into());
+            let memory_needed = needed.memory_needed(&map, &pmcs, &pmds);
+            if memory_needed != needed.capacity() {
+                needed.move_to(&mut storage(&memory_needed));
+            }
+            prop_assert_eq!(needed.capacity(), memory_needed);
+            match control {
+                true => {
+                    full.set_pmc(number, 0, value & !INT);
+                    needed.set_pmc(number, 0, value & !INT);
+                }
+                false => {
+                    full.set_pmd(&map, number, value);
+                    needed.set_pmd(&map, number, value);
+                }
+            }
+            full.build_program(&map, Scope::Thread);
+            needed.build_program(&map, Scope::Thread);
+            prop_assert_eq!(full.program.controls(), needed.program.controls());
+            prop_assert_eq!(full.program.counters(), needed.program.counters());
+            count_once(&mut full, step as u64);
+            count_once(&mut needed, step as u64);
+            for pmd in (0..4).chain([FIRST_SOFT, FIRST_SOFT + 1]) {
+                prop_assert_eq!(full.pmd(&map, pmd), needed.pmd(&map, pmd), "PMD {}", pmd);
+            }
+        }
+    }
+}

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests process accounting with random sequences of all events of a CPU. The model adds each tick
+//! to the sum of its kind (user, system, interrupt or idle time).
+
+use std::cell::Cell;
+
+use ppa_rules::{value, Cpu, LatencyBounds, SwitchReason, Task, NR_VALUES};
+use proptest::prelude::*;
+use protocols::sync::Word;
+
+const TASKS: usize = 3;
+/// Index of the idle task.
+const IDLE: usize = TASKS;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Advance(u64),
+    /// A switch to the task with this index, and the index of the reason.
+    Switch(usize, u8),
+    SyscallEnter,
+    SyscallExit,
+    /// An interrupt: ticks that each handler takes, and number of handlers.
+    Interrupt(u64, u8),
+    /// A softirq that is interrupted once: ticks before, in and after the interrupt.
+    Softirq(u64, u64, u64),
+    Wake(usize),
+    /// The running task gets new words, to simulate that its accounting begins now.
+    Replace,
+    /// All values are read and compared with the model.
+    Read,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        (1u64..1000).prop_map(Event::Advance),
+        (0..=TASKS, 0u8..3).prop_map(|(t, reason)| Event::Switch(t, reason)),
+        Just(Event::SyscallEnter),
+        Just(Event::SyscallExit),
+        (1u64..500, 1u8..4).prop_map(|(ticks, handlers)| Event::Interrupt(ticks, handlers)),
+        (1u64..300, 0u64..300, 1u64..300).prop_map(|(a, b, c)| Event::Softirq(a, b, c)),
+        (0..TASKS).prop_map(Event::Wake),
+        Just(Event::Replace),
+        Just(Event::Read),
+    ]
+}
+
+#[derive(Default)]
+struct Model {
+    user: u64,
+    system: u64,
+    interrupts: u64,
+    idle: u64,
+    softirq: u64,
+    sched: [u64; TASKS],
+    syscall_time: [u64; TASKS],
+    interrupted: [u64; TASKS],
+    switches: [[u64; 3]; TASKS],
+    latency: [u64; TASKS],
+    runq: [u64; TASKS],
+}
+
+fn task() -> Task<Vec<Word>> {
+    Task::new((0..NR_VALUES).map(|_| Word::new(0)).collect(), 1)
+}
+
+proptest! {
+    #[test]
+    fn r4_5_each_tick_is_where_it_belongs(events in prop::collection::vec(event(), 1..200)) {
+        let clock = Cell::new(1_000_000u64);
+        let cpu = Cpu::default();
+        let mut tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
+        let bounds = LatencyBounds::new(100);
+        let mut model = Model::default();
+        let mut running = IDLE;
+        let mut in_syscall = [false; TASKS];
+        let (mut woken, mut ready) = ([None::<(u64, bool)>; TASKS], [None; TASKS]);
+        let mut interrupts = 0;
+        for task in &tasks {
+            task.begin(false, true, clock.get());
+        }
+        cpu.begin(true, clock.get());
+        let start = clock.get();
+        let advance = |ticks: u64| clock.set(clock.get() + ticks);
+        for event in events {
+            match event {
+                Event::Advance(ticks) => {
+                    advance(ticks);
+                    match running {
+                        IDLE => model.idle += ticks,
+                        t => {
+                            model.sched[t] += ticks;
+                            if in_syscall[t] {
+                                model.system += ticks;
+                                model.syscall_time[t] += ticks;
+                            } else {
+                                model.user += ticks;
+                            }
+                        }
+                    }
+                }
+                Event::Switch(next, reason) => {
+                    if next == running {
+                        continue;
+                    }
+                    let reasons = [
+                        SwitchReason::Blocked,
+                        SwitchReason::Expired,
+                        SwitchReason::Preempted,
+                    ];
+                    let switch_reason = reasons[usize::from(reason)];
+                    let now = clock.get();
+                    if let Some(t) = tasks.get(running).map(|_| running) {
+                        model.switches[t][usize::from(reason)] += 1;
+                        ready[t] = (switch_reason != SwitchReason::Blocked).then_some(now);
+                        woken[t] = woken[t].filter(|_| switch_reason == SwitchReason::Blocked);
+                    }
+                    if next != IDLE {
+                        if let Some((then, _)) = woken[next].take() {
+                            model.latency[next] += now - then;
+                        } else if let Some(then) = ready[next] {
+                            model.runq[next] += now - then;
+                        }
+                        ready[next] = None;
+                    }
+                    let prev = (tasks.get(running), switch_reason);
+                    let after = (tasks.get(next), &bounds);
+                    let idle = || next == IDLE;
+                    cpu.begin_switch();
+                    if let Some(task) = tasks.get(next) {
+                        task.begin_switch_in();
+                    }
+                    match cpu.uninterrupted_run(now) {
+                        Some(own) => cpu.switch_fast(own, 0, prev, after, idle, now),
+                        None => cpu.switch(0, prev, after, idle, now),
+                    }
+                    running = next;
+                }
+                Event::SyscallEnter => {
+                    if running != IDLE && !in_syscall[running] {
+                        cpu.syscall_enter(tasks.get(running), || clock.get());
+                        in_syscall[running] = true;
+                    }
+                }
+                Event::SyscallExit => {
+                    if running != IDLE {
+                        cpu.syscall_exit(tasks.get(running), || clock.get());
+                        in_syscall[running] = false;
+                    }
+                }
+                Event::Interrupt(ticks, handlers) => {
+                    for handler in 0..handlers {
+                        cpu.irq_enter(handler == 0, || clock.get());
+                        advance(ticks);
+                        cpu.irq_exit(|| clock.get());
+                    }
+                    let ticks = ticks * u64::from(handlers);
+                    interrupts += 1;
+                    model.interrupts += ticks;
+                    if running != IDLE {
+                        model.interrupted[running] += ticks;
+                    }
+                }
+                Event::Softirq(before, inside, after) => {
+                    cpu.softirq_enter(1, false, || clock.get());
+                    advance(before);
+                    cpu.irq_enter(true, || clock.get());
+                    advance(inside);
+                    cpu.irq_exit(|| clock.get());
+                    advance(after);
+                    cpu.softirq_exit(|| clock.get());
+                    interrupts += 1;
+                    let all = before + inside + after;
+                    model.interrupts += all;
+                    model.softirq += before + after;
+                    if running != IDLE {
+                        model.interrupted[running] += all;
+                    }
+                }
+                Event::Wake(t) => {
+                    tasks[t].wake(clock.get());
+                    // If a task is woken more than once, its latency begins with the last wakeup. A
+                    // task that is ready to run has not slept, so its wakeup is ignored.
+                    if ready[t].is_none() {
+                        woken[t] = Some((clock.get(), t != running));
+                    }
+                }
+                Event::Replace => {
+                    if running != IDLE {
+                        let now = clock.get();
+                        tasks[running] = task();
+                        tasks[running].begin(false, true, now);
+                        cpu.begin_switch();
+                        cpu.replace_task(0, tasks.get(running), now);
+                        model.sched[running] = 0;
+                        model.syscall_time[running] = 0;
+                        model.interrupted[running] = 0;
+                        model.switches[running] = [0; 3];
+                        model.latency[running] = 0;
+                        model.runq[running] = 0;
+                        woken[running] = None;
+                    }
+                }
+                Event::Read => {
+                    let v = cpu.values(true, || clock.get()).expect("nobody changes it");
+                    prop_assert_eq!(v[..4].iter().sum::<u64>(), clock.get() - start);
+                }
+            }
+        }
+        let now = clock.get();
+        let v = cpu.values(true, || now).expect("nobody changes it");
+        prop_assert_eq!(&v[..4], &[model.user, model.system, model.interrupts, model.idle]);
+        prop_assert_eq!((v[5], v[6]), (interrupts, model.softirq));
+        for (t, task) in tasks.iter().enumerate() {
+            let read = task.read(|| now, |_| Some(&cpu)).expect("nobody changes it");
+            let value_of = |index: usize| read.values[index];
+            prop_assert_eq!(value_of(value::SCHED), model.sched[t]);
+            prop_assert_eq!(value_of(value::SYSTEM), model.syscall_time[t]);
+            prop_assert_eq!(value_of(value::INTERRUPTS), model.interrupted[t]);
+            // For a task that waits for a CPU, add the wait until now. The wait began with the
+            // wakeup, or when the task became ready.
+            let (waits, is_ready) = match (running == t, woken[t], ready[t]) {
+                (false, Some((then, true)), _) => (now - then, 0),
+                (false, None, Some(then)) => (0, now - then),
+                _ => (0, 0),
+            };
+            prop_assert_eq!(value_of(value::LATENCY), model.latency[t] + waits);
+            prop_assert_eq!(
+                [value_of(value::BLOCKED), value_of(value::EXPIRED), value_of(value::PREEMPTED)],
+                model.switches[t]
+            );
+            prop_assert_eq!(read.running, running == t);
+            prop_assert_eq!(read.runq, model.runq[t] + is_ready);
+        }
+    }
+}
+
+#[test]
+fn r4_4_lengths_of_latencies() {
+    // The clock of this test has ticks of 10 ns.
+    let bounds = LatencyBounds::new(100_000);
+    let us = 100;
+    for (ticks, place) in [
+        (0, 0),
+        (10 * us - 1, 0),
+        (10 * us, 1),
+        (100 * us, 2),
+        (1_000 * us, 3),
+        (10_000 * us, 4),
+        (100_000 * us, 5),
+        (1_000_000 * us, 6),
+        (10_000_000 * us, 7),
+        (u64::MAX, 7),
+    ] {
+        assert_eq!(bounds.bucket(ticks), place, "{ticks}");
+    }
+}
+
+#[test]
+fn r4_2_an_end_without_a_beginning_is_nothing() {
+    let cpu = Cpu::default();
+    cpu.begin(true, 1000);
+    cpu.irq_exit(|| 1010);
+    cpu.softirq_exit(|| 1020);
+    cpu.syscall_exit(None::<&Task<Vec<Word>>>, || 1030);
+    assert_eq!(
+        cpu.values(true, || 1040).expect("nobody changes it")[..6],
+        [0, 0, 0, 40, 0, 0]
+    );
+}
+
+#[test]
+fn r4_9_no_time_falls_where_a_call_begins() {
+    let (cpu, task) = (Cpu::default(), task());
+    let bounds = LatencyBounds::new(100);
+    cpu.begin(true, 1000);
+    cpu.begin_switch();
+    task.begin_switch_in();
+    cpu.switch(
+        0,
+        (None, SwitchReason::Blocked),
+        (Some(&task), &bounds),
+        || false,
+        1100,
+    );
+    // The CPU stalls after it has read the clock and before it stores that it is in a system call.
+    // A reader at that moment must not report user time beyond the beginning of the system call.
+    let observed = Cell::new((None, None));
+    cpu.syscall_enter(Some(&task), || {
+        let read = task.read(|| 1500, |_| Some(&cpu));
+        observed.set((
+            cpu.values(true, || 1500).map(|v| v[0]),
+            read.map(|r| r.values[value::SCHED] - r.values[value::SYSTEM]),
+        ));
+        1200
+    });
+    let after = cpu.values(true, || 1600).expect("nobody changes it");
+    assert_eq!(after[..2], [100, 400]);
+    let (of_cpu, of_task) = observed.get();
+    assert!(of_cpu.unwrap_or(0) <= 100, "{of_cpu:?}");
+    assert!(of_task.unwrap_or(0) <= 100, "{of_task:?}");
+}
+
+#[test]
+fn r4_9_a_cpu_that_is_off_has_no_time() {
+    let (cpu, last, first) = (Cpu::default(), task(), task());
+    let bounds = LatencyBounds::new(100);
+    let all = |online, now| {
+        let v = cpu.values(online, || now).expect("nobody changes it");
+        [v[0], v[1], v[2], v[3]]
+    };
+    cpu.begin(true, 1000);
+    let switch = |cpu: &Cpu, prev: Option<&Task<_>>, next: Option<&Task<_>>, now| {
+        cpu.begin_switch();
+        if let Some(task) = next {
+            task.begin_switch_in();
+        }
+        let after = (next, &bounds);
+        cpu.switch(
+            0,
+            (prev, SwitchReason::Blocked),
+            after,
+            || next.is_none(),
+            now,
+        );
+    };
+    switch(&cpu, None, Some(&last), 1100);
+    // The CPU is about to go offline. The time of the running task is still accounted, but idle
+    // time is not.
+    cpu.set_offline(true);
+    assert_eq!(all(true, 1130), [30, 0, 0, 100]);
+    assert_eq!(all(false, 1140), [40, 0, 0, 100]);
+    cpu.finish_offline(0, Some(&last), 1150);
+    assert_eq!(all(false, 5000), [50, 0, 0, 100]);
+    let read = last
+        .read(|| 5000, |_| Some(&cpu))
+        .expect("nobody changes it");
+    assert_eq!((read.values[value::SCHED], read.running), (50, false));
+    // The CPU is online again: its first switch is from the idle task to `first`.
+    switch(&cpu, None, Some(&first), 6000);
+    assert_eq!(all(true, 6020), [70, 0, 0, 100]);
+    cpu.set_offline(false);
+    switch(&cpu, Some(&first), None, 6050);
+    assert_eq!(all(true, 6100), [100, 0, 0, 150]);
+    // A CPU on which accounting has not begun can also go offline and online.
+    let other = Cpu::default();
+    other.finish_offline(1, None::<&Task<Vec<Word>>>, 7000);
+    switch(&other, None, Some(&last), 8000);
+    other.set_offline(false);
+    let v = other.values(true, || 8010).expect("nobody changes it");
+    assert_eq!(v[..4], [10, 0, 0, 0]);
+}
+
+#[test]
+fn r4_4_each_group_of_cpus_has_its_part() {
+    let cpus: Vec<Cpu> = (0..5).map(|_| Cpu::default()).collect();
+    let words = (0..3 * NR_VALUES).map(|_| Word::new(0)).collect();
+    let task: Task<Vec<Word>> = Task::new(words, 2);
+    let bounds = LatencyBounds::new(100);
+    assert_eq!(task.nr_groups(), 3);
+    let mut now = 1000;
+    // The task runs on all CPUs in turn. The last CPU is the only one of its group, and the task
+    // still runs there.
+    for (cpu, n) in cpus.iter().zip(0..) {
+        cpu.begin(true, now);
+        cpu.begin_switch();
+        task.begin_switch_in();
+        cpu.switch(
+            n,
+            (None, SwitchReason::Blocked),
+            (Some(&task), &bounds),
+            || false,
+            now,
+        );
+        now += 10 * u64::from(n + 1);
+        if n < 4 {
+            cpu.begin_switch();
+            cpu.switch(
+                n,
+                (Some(&task), SwitchReason::Expired),
+                (None, &bounds),
+                || true,
+                now,
+            );
+        }
+    }
+    let mut groups = [[0; NR_VALUES]; 3];
+    let read = task
+        .read_groups(|| now, |n| cpus.get(n as usize), &mut groups)
+        .expect("nobody changes it");
+    assert_eq!(groups.map(|values| values[value::SCHED]), [30, 70, 50]);
+    assert_eq!(groups.map(|values| values[value::EXPIRED]), [2, 2, 0]);
+    assert_eq!(read.values[value::SCHED], 150);
+    assert_eq!(read.cpu, 4);
+}
+
+/// Switches the task in (`switch_in`) or out on CPU 0, at the time `now`.
+fn switch_task(cpu: &Cpu, task: &Task<Vec<Word>>, switch_in: bool, reason: SwitchReason, now: u64) {
+    let bounds = LatencyBounds::new(100);
+    let task_ref = Some(task);
+    let (before, after) = if switch_in {
+        (None, task_ref)
+    } else {
+        (task_ref, None)
+    };
+    cpu.begin_switch();
+    if switch_in {
+        task.begin_switch_in();
+    }
+    cpu.switch(0, (before, reason), (after, &bounds), || !switch_in, now);
+}
+
+#[test]
+fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
+    let (cpu, task) = (Cpu::default(), task());
+    let latency = |now| {
+        let read = task.read(|| now, |_| Some(&cpu));
+        read.expect("nobody changes it").values[value::LATENCY]
+    };
+    cpu.begin(true, 1000);
+    switch_task(&cpu, &task, true, SwitchReason::Blocked, 1000);
+    // The task is woken twice while it runs: long before it is switched out, and shortly before.
+    task.wake(1100);
+    task.wake(9000);
+    switch_task(&cpu, &task, false, SwitchReason::Blocked, 9010);
+    assert_eq!(latency(9100), 0, "it may sleep");
+    switch_task(&cpu, &task, true, SwitchReason::Blocked, 9200);
+    assert_eq!(latency(9300), 200);
+    // The task is woken while it runs, and again while it sleeps.
+    task.wake(9400);
+    switch_task(&cpu, &task, false, SwitchReason::Blocked, 9500);
+    task.wake(20_000);
+    assert_eq!(latency(20_050), 250);
+    switch_task(&cpu, &task, true, SwitchReason::Blocked, 20_100);
+    assert_eq!(latency(30_000), 300);
+    // The task is preempted. A preempted task has not slept, so its wakeup does not begin a wakeup
+    // latency.
+    switch_task(&cpu, &task, false, SwitchReason::Preempted, 30_000);
+    task.wake(30_100);
+    switch_task(&cpu, &task, true, SwitchReason::Blocked, 30_500);
+    let read = task
+        .read(|| 30_600, |_| Some(&cpu))
+        .expect("nobody changes it");
+    assert_eq!((read.runq, read.values[value::LATENCY]), (500, 300));
+}
+
+#[test]
+fn r4_2_time_of_a_suspend_is_not_counted() {
+    let (cpu, task) = (Cpu::default(), task());
+    let own = |now| {
+        let read = task.read(|| now, |_| Some(&cpu));
+        read.expect("nobody changes it").values[value::SCHED]
+    };
+    cpu.begin(true, 1000);
+    switch_task(&cpu, &task, true, SwitchReason::Blocked, 1000);
+    cpu.suspend(1300);
+    cpu.resume(50_000);
+    assert_eq!(own(50_020), 320);
+    // The clock restarts at 0 during the suspension, so the time of the run before the suspension
+    // is lost.
+    cpu.suspend(50_100);
+    cpu.resume(10);
+    assert_eq!(own(30), 29);
+    // A resume does not begin accounting on a CPU on which accounting has not begun.
+    let cpu = Cpu::default();
+    cpu.suspend(1000);
+    cpu.resume(2000);
+    assert!(!cpu.has_begun());
+}
+
+#[test]
+fn r4_9_a_wait_that_was_told_does_not_fall() {
+    let cpus = [Cpu::default(), Cpu::default()];
+    let words = (0..2 * NR_VALUES).map(|_| Word::new(0)).collect();
+    let task: Task<Vec<Word>> = Task::new(words, 1);
+    let bounds = LatencyBounds::new(100);
+    let latencies = |now| {
+        let mut groups = [[0; NR_VALUES]; 2];
+        let find = |n| cpus.get(n as usize);
+        task.read_groups(|| now, find, &mut groups)?;
+        Some(groups.map(|values| values[value::LATENCY]))
+    };
+    cpus[1].begin(true, 1000);
+    task.wake(1000);
+    assert_eq!(latencies(1400), Some([400, 0]));
+    // The scheduler reads the clock after begin_switch(). From begin_switch() to the end of the
+    // switch, readers get no value.
+    cpus[1].begin_switch();
+    task.begin_switch_in();
+    assert_eq!(latencies(1500), None);
+    let after = (Some(&task), &bounds);
+    cpus[1].switch(1, (None, SwitchReason::Blocked), after, || false, 1600);
+    assert_eq!(latencies(1700), Some([600, 0]));
+}

@@ -1,0 +1,664 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of event filters: invalid filters are rejected, and the results of valid filters agree
+//! with a naive model.
+#![cfg(not(loom))]
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use protocols::filter::{
+    check, check_event, check_fields, check_globs, check_name, glob, globs, text, Event, Filter,
+    Step, ACCEPT, ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GLOB, GT, HEADER, LE, LT, NE, OP_MASK,
+    REJECT, SIGNED, STEP,
+};
+use protocols::filter::{FIELDS_MAX, FILTER_MAX, NAME_MAX};
+use protocols::sync::Word;
+
+/// Builds a filter from steps. In `steps`, fields and patterns are indices of `texts`.
+fn build_filter(steps: &[Step], texts: &[&str]) -> Vec<u8> {
+    let mut offsets = Vec::new();
+    let mut text_bytes = Vec::new();
+    for text in texts {
+        offsets.push(HEADER + steps.len() * STEP + text_bytes.len());
+        text_bytes.extend_from_slice(text.as_bytes());
+        text_bytes.push(0);
+    }
+    let mut bytes = Vec::new();
+    let length = HEADER + steps.len() * STEP + text_bytes.len();
+    bytes.extend_from_slice(&(length as u32).to_le_bytes());
+    bytes.extend_from_slice(&(steps.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(&[0, 0]);
+    for step in steps {
+        let mut step = *step;
+        step.field = offsets[usize::from(step.field)] as u16;
+        if step.op & OP_MASK == GLOB {
+            step.value = offsets[step.value as usize] as u64;
+        }
+        bytes.extend_from_slice(&step.bytes());
+    }
+    bytes.extend_from_slice(&text_bytes);
+    bytes
+}
+
+fn step(op: u8, field: u16, value: u64) -> Step {
+    Step {
+        op,
+        field,
+        value,
+        yes: ACCEPT,
+        no: REJECT,
+        ..Step::default()
+    }
+}
+
+fn check_filter(bytes: &[u8]) -> Result<(), u32> {
+    let mut position = 77;
+    check(bytes, &mut position).map_err(|()| position)
+}
+
+const EVENT: Event<'_> = Event {
+    marker: b"shop:sold",
+    fields: b"piece:str count:u8 price:s32 weight:f64 half:f32",
+    payload: b"pear\0\x03\xf6\xff\xff\xff\0\0\0\0\0\0\x04\x40\0\0\0\x3f",
+    thread: 4242,
+    process: 4200,
+};
+
+fn accepts_number(op: u8, field: &str, value: u64) -> bool {
+    let bytes = build_filter(&[step(op, 0, value)], &[field]);
+    assert_eq!(check_filter(&bytes), Ok(()));
+    Filter::new(&bytes[..]).accepts(&EVENT)
+}
+
+fn accepts_text(field: &str, pattern: &str) -> bool {
+    let bytes = build_filter(&[step(GLOB, 0, 1)], &[field, pattern]);
+    assert_eq!(check_filter(&bytes), Ok(()));
+    Filter::new(&bytes[..]).accepts(&EVENT)
+}
+
+#[test]
+fn r3_10_fields_are_compared_by_their_values() {
+    assert!(
+        accepts_number(EQ, "count", 3)
+            && accepts_number(NE, "count", 4)
+            && accepts_number(GE, "count", 3)
+    );
+    assert!(!accepts_number(EQ, "count", 259) && !accepts_number(GT, "count", 3));
+    assert!(accepts_number(ANY, "count", 2) && !accepts_number(ANY, "count", 4));
+    // The field price is -10, which is less than any unsigned number.
+    assert!(accepts_number(EQ | SIGNED, "price", -10i64 as u64));
+    assert!(accepts_number(LT, "price", 0) && accepts_number(LT, "price", u64::MAX));
+    assert!(!accepts_number(EQ, "price", -10i64 as u64));
+    assert!(accepts_number(GT | SIGNED, "count", -1i64 as u64));
+    assert!(accepts_number(EQ, "$thread", 4242) && accepts_number(EQ, "$process", 4200));
+    assert!(accepts_text("piece", "p?a[a-z]") && accepts_text("$marker", "shop:*"));
+    assert!(!accepts_text("piece", "pea") && !accepts_text("$marker", "kernel:*"));
+}
+
+#[test]
+fn r3_10_fractions_are_compared_as_doubles() {
+    assert!(accepts_number(EQ | FLOAT, "weight", 2.5f64.to_bits()));
+    assert!(accepts_number(EQ | FLOAT, "half", 0.5f64.to_bits()));
+    assert!(accepts_number(LT | FLOAT, "count", 3.5f64.to_bits()));
+    assert!(accepts_number(LT | FLOAT, "price", (-9.5f64).to_bits()));
+    assert!(accepts_number(GT, "weight", 2) && accepts_number(LT, "weight", 3));
+    assert!(accepts_number(NE | FLOAT, "weight", f64::NAN.to_bits()));
+    assert!(!accepts_number(EQ | FLOAT, "weight", f64::NAN.to_bits()));
+    assert!(!accepts_number(GE | FLOAT, "weight", f64::NAN.to_bits()));
+    assert!(!accepts_number(ANY, "weight", u64::MAX));
+}
+
+#[test]
+fn r3_10_what_a_marker_has_not_makes_any_comparison_false() {
+    for op in EQ..=ANY {
+        assert!(!accepts_number(op, "size", 3), "{op}");
+        assert!(!accepts_number(op, "piece", 3), "{op}");
+        assert!(!accepts_number(op, "$marker", 3), "{op}");
+    }
+    for field in ["size", "count", "weight", "$thread", "$process"] {
+        assert!(!accepts_text(field, "*"), "{field}");
+    }
+    // The filter rejects a field of the wrong type, and a payload that is too short.
+    let bytes = build_filter(&[step(GE, 0, 0)], &["a"]);
+    let filter = Filter::new(&bytes[..]);
+    for (fields, payload) in [
+        (&b"a:u64"[..], &b"1234567"[..]),
+        (b"a:u128", &[0; 16]),
+        (b"a:", &[0; 16]),
+        (b"a", &[0; 16]),
+        (b"s:str a:u8", b"no end"),
+        (b"s:str a:u8", b"an end\0"),
+        (b"", b""),
+    ] {
+        let event = Event {
+            fields,
+            payload,
+            ..EVENT
+        };
+        assert!(!filter.accepts(&event), "{fields:?}");
+    }
+}
+
+#[test]
+fn r3_10_steps_lead_to_one_another() {
+    // The filter is: count == 3 && (price > 0 || piece ~ "p*").
+    let steps = [
+        Step {
+            yes: 1,
+            ..step(EQ, 0, 3)
+        },
+        Step {
+            no: 2,
+            ..step(GT, 1, 0)
+        },
+        step(GLOB, 2, 3),
+    ];
+    let texts = ["count", "price", "piece", "p*"];
+    let bytes = build_filter(&steps, &texts);
+    assert_eq!(check_filter(&bytes), Ok(()));
+    assert!(Filter::new(&bytes[..]).accepts(&EVENT));
+    // The bytes that follow the filter in its page are ignored.
+    let mut page = bytes.clone();
+    page.resize(FILTER_MAX, 0xaa);
+    assert!(Filter::new(&page[..]).accepts(&EVENT));
+    assert_eq!(Filter::new(&page[..]).check(&mut 0), Ok(()));
+    assert_eq!(check_filter(&page), Err(u32::MAX));
+    let words = words(&page);
+    assert!(Filter::new(&words[..]).accepts(&EVENT));
+    assert_eq!(Filter::new(&words[..]).check(&mut 0), Ok(()));
+}
+
+fn words(bytes: &[u8]) -> Vec<Word> {
+    let eight = |chunk: &[u8]| Word::new(u64::from_le_bytes(chunk.try_into().unwrap()));
+    bytes.chunks_exact(8).map(eight).collect()
+}
+
+#[test]
+fn r3_10_a_bad_filter_is_refused_with_its_step() {
+    let good = build_filter(
+        &[
+            Step {
+                no: 1,
+                ..step(EQ, 0, 1)
+            },
+            Step {
+                no: 2,
+                ..step(GLOB, 0, 1)
+            },
+            step(EQ, 0, 1),
+        ],
+        &["field", "*"],
+    );
+    assert_eq!(check_filter(&good), Ok(()));
+    let texts = HEADER + 3 * STEP;
+    let none = u32::MAX;
+    // Each case has an offset in the filter, the bytes to write at this offset, and the number of
+    // the step that is refused.
+    let cases: &[(usize, &[u8], u32)] = &[
+        (0, &[good.len() as u8 - 1], none),
+        (0, &[good.len() as u8 + 1], none),
+        (0, &[0, 0, 0, 0], none),
+        (0, &[0xff, 0xff, 0xff, 0xff], none),
+        (4, &[0, 0], none),
+        (4, &[4, 0], none),
+        (4, &[0xff, 0xff], none),
+        (6, &[1], none),
+        (7, &[1], none),
+        (good.len() - 1, b"x", none),
+        (HEADER, &[0], 0),
+        (HEADER, &[9], 0),
+        (HEADER, &[15], 0),
+        (HEADER, &[EQ | SIGNED | FLOAT], 0),
+        (HEADER, &[EQ | 0x40], 0),
+        (HEADER, &[EQ | 0x80], 0),
+        (HEADER, &[ANY | FLOAT], 0),
+        (HEADER + STEP, &[GLOB | FLOAT], 1),
+        (HEADER + STEP, &[GLOB | SIGNED], 1),
+        (HEADER + 1, &[1], 0),
+        (HEADER + 2, &[0, 0], 0),
+        (HEADER + 2, &[texts as u8 - 1], 0),
+        (HEADER + 2, &[good.len() as u8], 0),
+        (HEADER + 2, &[0xff, 0xff], 0),
+        // The following cases have an empty field name, and a name with a character that is not
+        // allowed.
+        (HEADER + 2, &[texts as u8 + 5], 0),
+        (HEADER + 2, &[texts as u8 + 6], 0),
+        (texts, b"$", 0),
+        (texts, b"a-b", 0),
+        // Steps of the following cases jump to the step itself, backwards, and beyond the end.
+        (HEADER + 4, &[0, 0], 0),
+        (HEADER + STEP + 4, &[1, 0], 1),
+        (HEADER + STEP + 4, &[0, 0], 1),
+        (HEADER + STEP + 6, &[3, 0], 1),
+        (HEADER + STEP + 6, &[0xfd, 0xff], 1),
+        (HEADER + 2 * STEP + 6, &[2, 0], 2),
+        // The following cases have invalid offsets of the pattern.
+        (HEADER + STEP + 8, &[texts as u8 - 1], 1),
+        (HEADER + STEP + 8, &[good.len() as u8], 1),
+        (HEADER + STEP + 15, &[1], 1),
+    ];
+    for &(at, patch, position) in cases {
+        let mut bad = good.clone();
+        bad[at..at + patch.len()].copy_from_slice(patch);
+        assert_eq!(check_filter(&bad), Err(position), "{patch:?} at {at}");
+    }
+    for length in 0..good.len() {
+        assert_eq!(check_filter(&good[..length]), Err(none), "{length}");
+    }
+    assert_eq!(check_filter(&build_filter(&[], &["x"])), Err(none));
+    assert_eq!(check_filter(&build_filter(&[], &[])), Err(none));
+}
+
+#[test]
+fn r3_10_a_filter_has_at_most_a_page() {
+    let long = "x".repeat(FILTER_MAX - HEADER - STEP - 3);
+    let largest = build_filter(&[step(GLOB, 0, 1)], &["a", &long]);
+    assert_eq!(largest.len(), FILTER_MAX);
+    assert_eq!(check_filter(&largest), Ok(()));
+    let long = long + "x";
+    let larger = build_filter(&[step(GLOB, 0, 1)], &["a", &long]);
+    assert_eq!(check_filter(&larger), Err(u32::MAX));
+    let name = "n".repeat(FIELD_NAME_MAX);
+    assert_eq!(
+        check_filter(&build_filter(&[step(EQ, 0, 1)], &[&name])),
+        Ok(())
+    );
+    let name = name + "n";
+    assert_eq!(
+        check_filter(&build_filter(&[step(EQ, 0, 1)], &[&name])),
+        Err(0)
+    );
+}
+
+#[test]
+fn r3_10_globs() {
+    let is = |pattern: &str, text: &str| glob(pattern.as_bytes(), text.as_bytes());
+    for (pattern, text) in [
+        ("", ""),
+        ("*", ""),
+        ("**", "ab"),
+        ("?", "x"),
+        ("a*c", "abbbc"),
+        ("*a*b", "xxaxxbxb"),
+        ("[a-c]x", "bx"),
+        ("[!a-c]x", "dx"),
+        ("[]]", "]"),
+        ("[!]]", "a"),
+        ("[a-]", "-"),
+        ("[-a]", "-"),
+        ("[\\]]", "]"),
+        ("[a\\-z]", "-"),
+        ("\\*", "*"),
+        ("\\\\", "\\"),
+        ("a\\", "a\\"),
+        ("[abc", "[abc"),
+        ("[", "["),
+        ("[!", "[!"),
+        ("*[0-9]", "a1b2"),
+    ] {
+        assert!(is(pattern, text), "{pattern} {text}");
+    }
+    for (pattern, text) in [
+        ("", "a"),
+        ("?", ""),
+        ("a", "ab"),
+        ("ab", "a"),
+        ("[a-c]", "d"),
+        ("[!a-c]", "b"),
+        ("[a\\-z]", "b"),
+        ("\\*", "x"),
+        ("a*c", "abd"),
+        ("[]", "x"),
+        ("[z-a]", "m"),
+    ] {
+        assert!(!is(pattern, text), "{pattern} {text}");
+    }
+    assert!(globs(b"", b"app:x") && !globs(b"", b"kernel:sched_switch"));
+    assert!(globs(b"a:* b:*", b"b:x") && !globs(b"a:* b:*", b"c:x"));
+    assert!(globs(b"kernel:*", b"kernel:sys_enter"));
+}
+
+/// Returns the CPU time of the calling thread in nanoseconds.
+fn thread_cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("it is there");
+    let first = text.split_whitespace().next().expect("three numbers");
+    first.parse().expect("a number")
+}
+
+#[test]
+fn r3_10_many_stars_take_no_longer_than_the_product() {
+    let pattern = b"*a".repeat(2000);
+    let text = [&b"a".repeat(1999)[..], b"b"].concat();
+    let began = thread_cpu_ns();
+    assert!(!glob(&pattern, &text));
+    assert!(thread_cpu_ns() - began < 5_000_000_000);
+}
+
+#[test]
+fn r3_8_names_and_fields_of_markers() {
+    let longest = format!("p:{}", "e".repeat(NAME_MAX - 3));
+    for good in ["a:b", "Shop-1.x:sold_2", &longest] {
+        assert!(check_name(good.as_bytes()), "{good}");
+    }
+    let long = longest.clone() + "e";
+    for bad in [
+        "", ":", "a:", ":b", "ab", "a:b:c", "a b:c", "a:b\n", "ä:b", "a:b*", &long,
+    ] {
+        assert!(!check_name(bad.as_bytes()), "{bad}");
+    }
+    assert!(check_event(b"my-trace.1") && !check_event(b"") && !check_event(b"a:b"));
+    assert!(!check_event(&[b'x'; NAME_MAX]) && check_event(&[b'x'; NAME_MAX - 1]));
+    for good in ["", "*", "a:* b:[c d]", "kernel:sched_switch"] {
+        assert!(check_globs(good.as_bytes()), "{good}");
+    }
+    for bad in [" ", "a ", " a", "a  b", "a\nb", "a\tb", "ä"] {
+        assert!(!check_globs(bad.as_bytes()), "{bad}");
+    }
+    assert!(!check_globs(&[b'x'; FIELDS_MAX]));
+    let sixteen: Vec<String> = (0..16).map(|n| format!("f{n}:u8")).collect();
+    let seventeen = sixteen.join(" ") + " more:u8";
+    let name = "n".repeat(FIELD_NAME_MAX);
+    let all =
+        "a:u8 b:u16 c:u32 d:u64 e:s8 f:s16 g:s32 h:s64 i:x8 j:x16 k:x32 l:x64 m:f32 n:f64 o:str";
+    for good in [
+        "",
+        "a:u8",
+        "0:str",
+        all,
+        &sixteen.join(" "),
+        &format!("{name}:u8"),
+    ] {
+        assert!(check_fields(good.as_bytes()), "{good}");
+    }
+    let long = format!("{name}n:u8");
+    let too_long = vec!["abcdefghijklmno:u64"; 13].join(" ");
+    for bad in [
+        " ",
+        "a",
+        "a:",
+        ":u8",
+        "a:u8 ",
+        " a:u8",
+        "a:u8  b:u8",
+        "a:u8 a:u16",
+        "a:u9",
+        "a:f16",
+        "a:s",
+        "a:st",
+        "a:strs",
+        "a:u8:u8",
+        "a-b:u8",
+        "a:U8",
+        "$thread:u32",
+        "a:u8\tb:u8",
+        "a:u",
+        &seventeen,
+        &long,
+        &too_long,
+    ] {
+        assert!(!check_fields(bad.as_bytes()), "{bad}");
+    }
+    assert_eq!(text(b"abc\0def"), Some(&b"abc"[..]));
+    assert_eq!(text(b"abc"), None);
+}
+
+/// The value of a field as the model represents it.
+#[derive(Clone, Debug)]
+enum FieldValue {
+    Integer(i128),
+    Real(f64),
+    Text(String),
+}
+
+/// Generates the type of a field, its bytes, and the value that these bytes encode.
+fn field_value() -> impl Strategy<Value = (&'static str, Vec<u8>, FieldValue)> {
+    let small = prop_oneof![any::<u64>(), 0u64..8, Just(u64::MAX), Just(1 << 63)];
+    let kinds = select(vec![
+        "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "x8", "x16", "x32", "x64", "f32",
+        "f64", "str",
+    ]);
+    (kinds, small, -4i8..5, "[ab*]{0,6}").prop_map(|(kind, bits, eighths, words)| {
+        let real = f64::from(eighths) / 2.0;
+        let bytes = bits.to_le_bytes();
+        let (bytes, held) = match kind {
+            "str" => (
+                [words.as_bytes(), &[0][..]].concat(),
+                FieldValue::Text(words),
+            ),
+            "f32" => ((real as f32).to_le_bytes().to_vec(), FieldValue::Real(real)),
+            "f64" => (real.to_le_bytes().to_vec(), FieldValue::Real(real)),
+            "s8" => (
+                bytes[..1].to_vec(),
+                FieldValue::Integer((bits as i8).into()),
+            ),
+            "s16" => (
+                bytes[..2].to_vec(),
+                FieldValue::Integer((bits as i16).into()),
+            ),
+            "s32" => (
+                bytes[..4].to_vec(),
+                FieldValue::Integer((bits as i32).into()),
+            ),
+            "s64" => (bytes.to_vec(), FieldValue::Integer((bits as i64).into())),
+            _ => {
+                let size = kind[1..].parse::<usize>().unwrap() / 8;
+                let mask = u64::MAX >> (64 - 8 * size);
+                (
+                    bytes[..size].to_vec(),
+                    FieldValue::Integer((bits & mask).into()),
+                )
+            }
+        };
+        (kind, bytes, held)
+    })
+}
+
+/// Matches a glob without classes by trying all possibilities.
+fn naive_glob(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern.first(), text.first()) {
+        (None, None) => true,
+        (Some(b'*'), _) => {
+            naive_glob(&pattern[1..], text) || (!text.is_empty() && naive_glob(pattern, &text[1..]))
+        }
+        (Some(b'?'), Some(_)) => naive_glob(&pattern[1..], &text[1..]),
+        (Some(b'\\'), Some(byte)) if pattern.len() > 1 => {
+            pattern[1] == *byte && naive_glob(&pattern[2..], &text[1..])
+        }
+        (Some(one), Some(other)) => one == other && naive_glob(&pattern[1..], &text[1..]),
+        _ => false,
+    }
+}
+
+const PATTERNS: [&str; 5] = ["*", "a*b", "?a*", "\\*", "a[b]"];
+
+fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
+    let compare = |order: Option<std::cmp::Ordering>| {
+        let Some(order) = order else {
+            return step.op & OP_MASK == NE;
+        };
+        match step.op & OP_MASK {
+            EQ => order.is_eq(),
+            NE => order.is_ne(),
+            LT => order.is_lt(),
+            LE => order.is_le(),
+            GT => order.is_gt(),
+            _ => order.is_ge(),
+        }
+    };
+    match actual {
+        None => false,
+        Some(FieldValue::Text(text)) => {
+            step.op == GLOB && {
+                let pattern = PATTERNS[step.value as usize - 4];
+                match pattern {
+                    "a[b]" => text == "ab",
+                    _ => naive_glob(pattern.as_bytes(), text.as_bytes()),
+                }
+            }
+        }
+        Some(_) if step.op == GLOB => false,
+        Some(FieldValue::Real(_)) if step.op & OP_MASK == ANY => false,
+        Some(FieldValue::Integer(value)) if step.op & FLOAT == 0 => {
+            let constant = match step.op & SIGNED {
+                0 => i128::from(step.value),
+                _ => i128::from(step.value as i64),
+            };
+            match step.op & OP_MASK {
+                ANY => value & constant & i128::from(u64::MAX) != 0,
+                _ => compare(Some(value.cmp(&constant))),
+            }
+        }
+        Some(number) => {
+            let constant = match step.op & (FLOAT | SIGNED) {
+                FLOAT => f64::from_bits(step.value),
+                SIGNED => step.value as i64 as f64,
+                _ => step.value as f64,
+            };
+            let value = match number {
+                FieldValue::Integer(value) => *value as f64,
+                FieldValue::Real(value) => *value,
+                FieldValue::Text(_) => unreachable!(),
+            };
+            compare(value.partial_cmp(&constant))
+        }
+    }
+}
+
+/// Generates steps that [`check`] accepts. Texts 0 to 3 are fields, and the texts after them are
+/// patterns.
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let one = (
+        (EQ..=GLOB, 0usize..3, 0u16..4, any::<prop::sample::Index>()),
+        prop_oneof![any::<u64>(), 0u64..8, Just(-1i64 as u64)],
+        -4i8..5,
+        (any::<u8>(), any::<u8>()),
+    );
+    vec(one, 1..12).prop_map(|all| {
+        let number = all.len() as u16;
+        let target = |at: usize, to: u8| match to {
+            0..=79 => ACCEPT,
+            80..=159 => REJECT,
+            _ => match at as u16 + 1 + u16::from(to) % 4 {
+                to if to < number => to,
+                _ => ACCEPT,
+            },
+        };
+        let make = |(at, ((op, kind, field, pattern), bits, eighths, (yes, no)))| {
+            let kind = match (op, kind) {
+                (GLOB, _) => 0,
+                (ANY, 2) => SIGNED,
+                _ => [0, SIGNED, FLOAT][kind],
+            };
+            let _: &prop::sample::Index = &pattern;
+            Step {
+                op: op | kind,
+                reserved: 0,
+                field,
+                yes: target(at, yes),
+                no: target(at, no),
+                value: match (op, kind) {
+                    (GLOB, _) => 4 + pattern.index(PATTERNS.len()) as u64,
+                    (_, FLOAT) => (f64::from(eighths) / 2.0).to_bits(),
+                    _ => bits,
+                },
+            }
+        };
+        all.into_iter().enumerate().map(make).collect()
+    })
+}
+
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if long_run() { 4000 } else { 400 }))]
+
+    #[test]
+    fn r3_10_agrees_with_a_naive_model(steps in steps(), held in vec(field_value(), 0..4)) {
+        let names = ["a", "b", "c", "d"];
+        let texts = [&names[..], &PATTERNS[..]].concat();
+        let bytes = build_filter(&steps, &texts);
+        prop_assert_eq!(check_filter(&bytes), Ok(()));
+        let fields: Vec<String> = held
+            .iter()
+            .zip(names)
+            .map(|((kind, _, _), name)| format!("{name}:{kind}"))
+            .collect();
+        let fields = fields.join(" ");
+        prop_assert!(check_fields(fields.as_bytes()));
+        let payload: Vec<u8> = held.iter().flat_map(|(_, bytes, _)| bytes.clone()).collect();
+        let event = Event { fields: fields.as_bytes(), payload: &payload, ..EVENT };
+        let mut at = 0;
+        while at < ACCEPT - 1 {
+            let step = &steps[usize::from(at)];
+            let value = held.get(usize::from(step.field)).map(|(_, _, value)| value);
+            at = if naive_step(step, value) { step.yes } else { step.no };
+        }
+        prop_assert_eq!(Filter::new(&bytes[..]).accepts(&event), at == ACCEPT);
+        let mut page = bytes;
+        page.resize(FILTER_MAX, 0);
+        prop_assert_eq!(Filter::new(&words(&page)[..]).accepts(&event), at == ACCEPT);
+    }
+
+    #[test]
+    fn r3_10_globs_agree_with_a_naive_model(pattern in "[ab*?\\\\]{0,8}", text in "[ab*]{0,8}") {
+        prop_assert_eq!(
+            glob(pattern.as_bytes(), text.as_bytes()),
+            naive_glob(pattern.as_bytes(), text.as_bytes())
+        );
+    }
+
+    #[test]
+    fn r3_10_random_bytes_harm_nobody(
+        bytes in vec(any::<u8>(), 0..600),
+        steps in 0u16..40,
+        marker in vec(any::<u8>(), 0..70),
+        fields in vec(any::<u8>(), 0..300),
+        payload in vec(any::<u8>(), 0..300),
+    ) {
+        let event = Event { marker: &marker, fields: &fields, payload: &payload, ..EVENT };
+        let evaluate = |bytes: &[u8]| {
+            let _ = check_filter(bytes);
+            let _ = Filter::new(bytes).accepts(&event);
+            let _ = Filter::new(&words(bytes)[..]).accepts(&event);
+            let _ = Filter::new(bytes).accepts(&EVENT);
+        };
+        evaluate(&bytes);
+        let mut bytes = bytes;
+        if bytes.len() >= HEADER {
+            let length = bytes.len() as u32;
+            bytes[..4].copy_from_slice(&length.to_le_bytes());
+            bytes[4..6].copy_from_slice(&steps.to_le_bytes());
+            bytes[6..8].copy_from_slice(&[0, 0]);
+            evaluate(&bytes);
+        }
+        let _ = glob(&fields, &payload);
+        let _ = globs(&fields, &marker);
+        let _ = (check_name(&marker), check_fields(&fields), check_globs(&fields), text(&marker));
+    }
+
+    #[test]
+    fn r3_10_a_good_filter_with_one_byte_changed_harms_nobody(
+        steps in steps(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let texts = [&["count", "price", "piece", "weight"][..], &PATTERNS[..]].concat();
+        let mut bytes = build_filter(&steps, &texts);
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        let _ = check_filter(&bytes);
+        let _ = Filter::new(&bytes[..]).accepts(&EVENT);
+    }
+
+    #[test]
+    fn r3_8_fields_that_are_accepted_can_be_walked(fields in "([a-c]{1,2}:[usf](8|16|32|tr) ?){0,4}") {
+        let bytes = build_filter(&[step(GE, 0, 0)], &["zz"]);
+        let event = Event { fields: fields.as_bytes(), payload: &[0; 64], ..EVENT };
+        prop_assert!(!Filter::new(&bytes[..]).accepts(&event));
+        let _ = check_fields(fields.as_bytes());
+    }
+}

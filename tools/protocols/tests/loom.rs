@@ -1,0 +1,583 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of four protocols of counter pages in every order that the memory model allows: the
+//! seqflag, the generations, growth of the file, and revival of instances. loom models neither load
+//! buffering nor SeqCst.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p protocols --test loom --release
+//! ```
+//!
+//! PREEMPTIONS below limits the number of preemptions. `Documentation/barriers.md` has the run
+//! time.
+//!
+//! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
+//! the word, loom forgets earlier loads by other threads, and does not explore some orders; broken
+//! protocols passed such tests. The writers in this file therefore never load a word: they keep its
+//! value in `OwnedWord`. `ChangeWriter::Module` also runs the writer of the modules, which loads.
+//!
+//! One CPU is the writer. The updates of a task, of an interrupt and of an NMI are nested calls on
+//! one thread; the tests try the nested updates at every point where they can occur. Each update
+//! adds one to both counters of a group. Another CPU is the reader. The tests of protocols that are
+//! broken at A, B, C or D (the steps of the seqflag protocol) expect a panic.
+#![cfg(loom)]
+
+use std::cell::Cell;
+
+use loom::sync::Arc;
+use loom::thread;
+use protocols::generation::Generation;
+use protocols::seqflag::{completed, is_idle, try_read, BEGIN, END};
+use protocols::sync::{fence_acquire, fence_release, Word};
+
+/// Maximum number of preemptions: enough to detect every broken protocol below. A higher number of
+/// preemptions would take hours for nested updates.
+const PREEMPTIONS: usize = 3;
+const PREEMPTIONS_NESTED: usize = 2;
+
+fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(f);
+}
+
+/// The seqflag of a CPU, and a group of two counters of that CPU.
+struct Cpu {
+    flag: Word,
+    a: Word,
+    b: Word,
+}
+
+impl Cpu {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            flag: Word::new(0),
+            a: Word::new(0),
+            b: Word::new(0),
+        })
+    }
+}
+
+/// A word, with a copy of the value that its only writer stored last.
+struct OwnedWord<'a> {
+    word: &'a Word,
+    value: Cell<u64>,
+}
+
+impl<'a> OwnedWord<'a> {
+    fn new(word: &'a Word) -> Self {
+        Self {
+            word,
+            value: Cell::new(0),
+        }
+    }
+
+    fn advance(&self, delta: u64) -> u64 {
+        self.value.set(self.value.get().wrapping_add(delta));
+        self.value.get()
+    }
+
+    /// Adds `delta` to the word. On a real CPU the addition is one instruction.
+    fn add(&self, delta: u64) {
+        self.word.store_relaxed(self.advance(delta));
+    }
+
+    fn add_release(&self, delta: u64) {
+        self.word.store_release(self.advance(delta));
+    }
+}
+
+/// The defect of a broken writer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WriterDefect {
+    None,
+    NoA,
+    NoBarrierAfterA,
+    BNotRelease,
+    BBeforeValues,
+}
+
+/// The words of a CPU, each with the copy that only the writer uses.
+struct CpuWriter<'a> {
+    flag: OwnedWord<'a>,
+    a: OwnedWord<'a>,
+    b: OwnedWord<'a>,
+}
+
+/// Number of points in an update at which an interrupt is tried.
+const POINTS: usize = 5;
+
+/// Makes an update in which other updates are nested. `nested[0]` is the point at which the first
+/// nested update occurs.
+fn update(cpu: &CpuWriter<'_>, writer: WriterDefect, nested: &[usize]) {
+    let interrupt_at = |point: usize| {
+        if let Some((first, rest)) = nested.split_first() {
+            if *first == point {
+                update(cpu, writer, rest);
+            }
+        }
+    };
+    interrupt_at(0);
+    if writer != WriterDefect::NoA {
+        cpu.flag.add(BEGIN);
+    }
+    if writer != WriterDefect::NoBarrierAfterA {
+        fence_release();
+    }
+    interrupt_at(1);
+    if writer == WriterDefect::BBeforeValues {
+        cpu.flag.add(END);
+    }
+    cpu.a.add(1);
+    interrupt_at(2);
+    cpu.b.add(1);
+    interrupt_at(3);
+    let end = match writer {
+        // END counts one more completed update, and one update in flight fewer. No BEGIN was added
+        // before, so add BEGIN here to keep the number of updates in flight at 0.
+        WriterDefect::NoA => END + BEGIN,
+        _ => END,
+    };
+    match writer {
+        WriterDefect::BBeforeValues => {}
+        WriterDefect::BNotRelease => cpu.flag.add(end),
+        _ => cpu.flag.add_release(end),
+    }
+    interrupt_at(4);
+}
+
+type Copy = (u64, u64, u64);
+
+fn copy(cpu: &Cpu) -> Copy {
+    let flag = cpu.flag.load_relaxed();
+    (flag, cpu.a.load_relaxed(), cpu.b.load_relaxed())
+}
+
+fn read(cpu: &Cpu) -> Option<Copy> {
+    try_read(&cpu.flag, || copy(cpu))
+}
+
+/// Reads without step C of the seqflag protocol: the first load of the flag does not hold back the
+/// loads of the copy.
+fn read_without_c(cpu: &Cpu) -> Option<Copy> {
+    let before = cpu.flag.load_relaxed();
+    if !is_idle(before) {
+        return None;
+    }
+    let copied = copy(cpu);
+    fence_acquire();
+    (cpu.flag.load_relaxed() == before).then_some(copied)
+}
+
+/// Reads without step D of the seqflag protocol: the second load of the flag may be executed before
+/// the loads of the copy.
+fn read_without_d(cpu: &Cpu) -> Option<Copy> {
+    let before = cpu.flag.load_acquire();
+    if !is_idle(before) {
+        return None;
+    }
+    let copied = copy(cpu);
+    (cpu.flag.load_relaxed() == before).then_some(copied)
+}
+
+/// Reads by the protocol of the 2002 proposal: checks that no update is in flight before and after
+/// the copy, but does not detect an update that began and completed in between.
+fn read_without_count(cpu: &Cpu) -> Option<Copy> {
+    if !is_idle(cpu.flag.load_acquire()) {
+        return None;
+    }
+    let copied = copy(cpu);
+    fence_acquire();
+    is_idle(cpu.flag.load_relaxed()).then_some(copied)
+}
+
+/// Runs a writer with nested updates concurrently with a reader that reads up to twice.
+fn race(writer: WriterDefect, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usize]) {
+    // With two nested updates a second read would take too long.
+    let (preemptions, nr_reads) = match nested.len() {
+        0 => (PREEMPTIONS, 2),
+        1 => (PREEMPTIONS_NESTED, 2),
+        _ => (PREEMPTIONS_NESTED, 1),
+    };
+    model(preemptions, move || {
+        let cpu = Cpu::new();
+        let writer_thread = {
+            let cpu = Arc::clone(&cpu);
+            thread::spawn(move || {
+                let owner = CpuWriter {
+                    flag: OwnedWord::new(&cpu.flag),
+                    a: OwnedWord::new(&cpu.a),
+                    b: OwnedWord::new(&cpu.b),
+                };
+                update(&owner, writer, nested);
+            })
+        };
+        let mut last = 0;
+        for _ in 0..nr_reads {
+            if let Some((flag, a, b)) = reader(&cpu) {
+                assert_eq!(a, b, "a group was seen half");
+                assert_eq!(completed(flag), a, "the count and the values disagree");
+                assert!(a >= last, "time went backwards");
+                last = a;
+            }
+        }
+        writer_thread.join().expect("the writer ends");
+        // The writer has ended: a read succeeds and returns all updates.
+        let (_, a, b) = reader(&cpu).expect("all is quiet");
+        let all = 1 + nested.len() as u64;
+        assert_eq!((a, b), (all, all));
+    });
+}
+
+#[test]
+fn r0_9_seqflag_no_group_is_seen_half() {
+    race(WriterDefect::None, read, &[]);
+}
+
+#[test]
+fn r0_8_seqflag_interrupts_nest_at_every_point() {
+    for point in 0..POINTS {
+        race(WriterDefect::None, read, Box::leak(Box::new([point])));
+    }
+}
+
+#[test]
+fn r0_8_seqflag_nmis_nest_in_interrupts_at_every_point() {
+    for interrupt in 0..POINTS {
+        for nmi in 0..POINTS {
+            race(
+                WriterDefect::None,
+                read,
+                Box::leak(Box::new([interrupt, nmi])),
+            );
+        }
+    }
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_missing_begin() {
+    race(WriterDefect::NoA, read, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_missing_barrier_after_begin() {
+    race(WriterDefect::NoBarrierAfterA, read, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_an_end_that_is_not_a_release() {
+    race(WriterDefect::BNotRelease, read, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_an_end_before_the_values() {
+    race(WriterDefect::BBeforeValues, read, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_reader_without_c() {
+    race(WriterDefect::None, read_without_c, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_reader_without_d() {
+    race(WriterDefect::None, read_without_d, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_the_hole_of_a_flag_that_does_not_count() {
+    race(WriterDefect::None, read_without_count, &[]);
+}
+
+/// The two generation words of the file's header, and metadata of two words.
+struct Header {
+    gen1: Word,
+    gen2: Word,
+    meta: [Word; 2],
+}
+
+impl Header {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            gen1: Word::new(0),
+            gen2: Word::new(0),
+            meta: [Word::new(0), Word::new(0)],
+        })
+    }
+
+    fn generation(&self) -> Generation<'_> {
+        Generation::new(&self.gen1, &self.gen2)
+    }
+}
+
+/// The writer of a change: the modules' own writer, a copy of it that uses `OwnedWord` words, or a
+/// broken writer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ChangeWriter {
+    Module,
+    Correct,
+    NoBarrierAfterA,
+    BNotRelease,
+}
+
+fn change_twice(header: &Header, changer: ChangeWriter) {
+    let [gen1, gen2] = [OwnedWord::new(&header.gen1), OwnedWord::new(&header.gen2)];
+    let meta = [
+        OwnedWord::new(&header.meta[0]),
+        OwnedWord::new(&header.meta[1]),
+    ];
+    for _ in 0..2 {
+        if changer == ChangeWriter::Module {
+            header.generation().begin();
+        } else {
+            gen1.add(1);
+            if changer != ChangeWriter::NoBarrierAfterA {
+                fence_release();
+            }
+        }
+        meta[0].add(1);
+        meta[1].add(1);
+        match changer {
+            ChangeWriter::Module => header.generation().end(),
+            ChangeWriter::BNotRelease => gen2.add(1),
+            _ => gen2.add_release(1),
+        }
+    }
+}
+
+/// Runs two changes concurrently with a reader that reads twice.
+fn change(changer: ChangeWriter, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -> bool) {
+    model(PREEMPTIONS, move || {
+        let header = Header::new();
+        let writer_thread = {
+            let header = Arc::clone(&header);
+            thread::spawn(move || change_twice(&header, changer))
+        };
+        for _ in 0..2 {
+            let entered = enter(&header);
+            let copied = [header.meta[0].load_relaxed(), header.meta[1].load_relaxed()];
+            if holds(&header, entered) {
+                assert_eq!(copied, [entered; 2], "of another generation");
+            }
+        }
+        writer_thread.join().expect("the writer ends");
+        let entered = enter(&header);
+        assert_eq!(entered, 2);
+        assert!(holds(&header, entered));
+    });
+}
+
+fn enter(h: &Header) -> u64 {
+    h.generation().read_begin()
+}
+
+fn holds(h: &Header, entered: u64) -> bool {
+    h.generation().is_current(entered)
+}
+
+#[test]
+fn r0_6_generation_what_holds_is_of_one_generation() {
+    change(ChangeWriter::Correct, enter, holds);
+    change(ChangeWriter::Module, enter, holds);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_change_without_barrier_after_gen1() {
+    change(ChangeWriter::NoBarrierAfterA, enter, holds);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_gen2_that_is_not_a_release() {
+    change(ChangeWriter::BNotRelease, enter, holds);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_an_enter_that_does_not_acquire() {
+    change(ChangeWriter::Correct, |h| h.gen2.load_relaxed(), holds);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_look_at_gen1_that_does_not_wait() {
+    change(ChangeWriter::Correct, enter, |h, entered| {
+        h.gen1.load_relaxed() == entered
+    });
+}
+
+/// Models growth: a writer fills a chunk of two words and then raises the count of chunks. In the
+/// model the memory of the chunk exists from the start. A reader that sees the raised count must
+/// not see a word of the chunk that is not ready (0).
+fn growth(count_last: bool, barrier: bool) {
+    const READY: u64 = 1;
+    model(PREEMPTIONS, move || {
+        let words = Arc::new([Word::new(0), Word::new(0), Word::new(0)]);
+        let writer_thread = {
+            let words = Arc::clone(&words);
+            thread::spawn(move || {
+                let [a, b, count] = &*words;
+                if !count_last {
+                    count.store_relaxed(1);
+                }
+                a.store_relaxed(READY);
+                b.store_relaxed(READY);
+                if barrier {
+                    fence_release();
+                }
+                if count_last {
+                    count.store_relaxed(1);
+                }
+            })
+        };
+        let [a, b, count] = &*words;
+        if count.load_acquire() == 1 {
+            assert_eq!(a.load_relaxed(), READY, "counted, and not there");
+            assert_eq!(b.load_relaxed(), READY, "counted, and not there");
+        }
+        writer_thread.join().expect("the writer ends");
+    });
+}
+
+#[test]
+fn r0_4_growth_what_is_counted_exists() {
+    growth(true, true);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_chunk_that_is_counted_before_it_exists() {
+    growth(false, true);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_count_without_barrier() {
+    growth(true, false);
+}
+
+/// The defect of a broken revival.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Revival {
+    Correct,
+    /// The value is zeroed without waiting for updates in flight to end.
+    NoSettle,
+    /// The instance is live again before its value is zeroed.
+    LiveBeforeZero,
+    /// The value is zeroed before the change of generation begins.
+    ZeroBeforeChange,
+}
+
+/// Models an instance that is updated by its number, deleted and revived, with a reader of its
+/// incarnation and value.
+///
+/// Joining a thread models the grace period: all updates of the joined thread have ended after the
+/// join. Another thread makes the updates that begin later.
+fn revive(revival: Revival) {
+    struct Instance {
+        header: Header,
+        live: Word,
+        value: Word,
+    }
+    /// Models perf_adjust(): stores 10 in the first life of the instance and 1 in the second life,
+    /// if the instance is live.
+    fn adjust(i: &Instance, delta: u64) -> bool {
+        let live = i.live.load_acquire() == 1;
+        if live {
+            i.value.store_relaxed(delta);
+        }
+        live
+    }
+    model(PREEMPTIONS_NESTED, move || {
+        let header = Header {
+            gen1: Word::new(0),
+            gen2: Word::new(0),
+            meta: [Word::new(1), Word::new(0)],
+        };
+        let i = Arc::new(Instance {
+            header,
+            live: Word::new(1),
+            value: Word::new(0),
+        });
+        let old = {
+            let i = Arc::clone(&i);
+            thread::spawn(move || adjust(&i, 10))
+        };
+        let reader_thread = {
+            let i = Arc::clone(&i);
+            thread::spawn(move || {
+                let entered = enter(&i.header);
+                let incarnation = i.header.meta[0].load_relaxed();
+                let value = i.value.load_relaxed();
+                if holds(&i.header, entered) && incarnation == 2 {
+                    assert!(value <= 1, "a value of the life before");
+                }
+            })
+        };
+        // perf_del() begins here.
+        i.live.store_relaxed(0);
+        let mut old = Some(old);
+        if revival != Revival::NoSettle {
+            old.take().map(thread::JoinHandle::join);
+        }
+        // perf_add() begins here.
+        if revival == Revival::LiveBeforeZero {
+            i.live.store_release(1);
+        }
+        let new = {
+            let i = Arc::clone(&i);
+            thread::spawn(move || adjust(&i, 1))
+        };
+        if revival == Revival::ZeroBeforeChange {
+            i.header.meta[0].store_relaxed(2);
+            i.value.store_relaxed(0);
+        }
+        // gen1 is stored without a load: see the head of this file.
+        i.header.gen1.store_relaxed(1);
+        fence_release();
+        if revival != Revival::ZeroBeforeChange {
+            i.header.meta[0].store_relaxed(2);
+            i.value.store_relaxed(0);
+        }
+        // The kernel also executes a write barrier before it publishes a live instance.
+        fence_release();
+        i.live.store_relaxed(1);
+        i.header.gen2.store_release(1);
+        let counted = new.join().expect("it ends");
+        old.take().map(thread::JoinHandle::join);
+        reader_thread.join().expect("the reader ends");
+        // After all updates the value has all counts from after the revival, and none from before.
+        assert_eq!(i.value.load_relaxed(), u64::from(counted));
+    });
+}
+
+#[test]
+fn r0_10_revival_shows_no_value_of_the_life_before() {
+    revive(Revival::Correct);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_revival_that_does_not_wait() {
+    revive(Revival::NoSettle);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_revival_that_counts_before_it_is_zero() {
+    revive(Revival::LiveBeforeZero);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_revival_outside_of_a_change() {
+    revive(Revival::ZeroBeforeChange);
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the ring's writer and reader in every order that the memory model allows. `loom.rs`
+//! describes how to run tests with loom, and what loom does not explore. The tests use the writer
+//! and the reader of the modules, neither of which loads a word that it stores to.
+//!
+//! The rings have four words and few records. Each position is overwritten at least once.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::thread;
+use protocols::ring::{
+    head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
+};
+use protocols::sync::Word;
+
+const WORDS: usize = 4;
+const BYTES: u64 = 8 * WORDS as u64;
+const SAMPLE: u16 = 1;
+const PREEMPTIONS: usize = 4;
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(f);
+}
+
+struct Ring {
+    page: Page,
+    tail: Word,
+    data: [Word; WORDS],
+    flags: u32,
+}
+
+impl Ring {
+    fn new(flags: u32) -> Arc<Self> {
+        let page = Page::new();
+        page.init(flags, 0, BYTES);
+        Arc::new(Self {
+            page,
+            tail: Word::new(0),
+            data: std::array::from_fn(|_| Word::new(0)),
+            flags,
+        })
+    }
+
+    fn shared(&self) -> Shared<'_> {
+        Shared {
+            page: &self.page,
+            tail: &self.tail,
+            data: &self.data,
+        }
+    }
+
+    /// Writes a record for each size in `records`; sizes are in words. Each word after the header
+    /// of a record is the number of the record, from 1 on. Returns the number of lost records.
+    fn write(&self, records: &[usize]) -> u64 {
+        let mut writer = Writer::new(self.flags, BYTES, 0);
+        let mut lost = 0;
+        for (n, words) in (1..).zip(records) {
+            let payload = [n; WORDS];
+            let result = writer.write(&self.shared(), SAMPLE, &[&payload[..words - 1]]);
+            lost += u64::from(result == WriteResult::Lost);
+        }
+        lost
+    }
+}
+
+/// Checks that a record is one of `records` and not torn, and returns the number of the record.
+fn check_record(copied: &[u64], records: &[usize]) -> u64 {
+    let n = copied[1];
+    let size = records.get(n as usize - 1).copied();
+    assert_eq!(Some(copied.len()), size, "of another size");
+    assert_eq!(
+        copied[0],
+        8 * copied.len() as u64 | (1 << 32),
+        "another header"
+    );
+    assert!(copied[1..].iter().all(|w| *w == n), "torn: {copied:?}");
+    n
+}
+
+/// Takes snapshots of a backward ring: each snapshot must hold whole records, newest first, without
+/// gaps, and no record that is newer than the head.
+fn backward(records: &'static [usize]) {
+    model(move || {
+        let ring = Ring::new(BACKWARD | OVERWRITE);
+        let writer_thread = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.write(records))
+        };
+        let take_snapshot = || {
+            let mut to = [0; WORDS];
+            let head = head(&ring.shared());
+            // The sizes are known, so the head determines how many records were written before it
+            // was stored.
+            let mut up_to = 0;
+            let mut nr_written = 0;
+            for words in records {
+                if up_to < head.wrapping_neg() {
+                    up_to += 8 * *words as u64;
+                    nr_written += 1;
+                }
+            }
+            assert_eq!(up_to, head.wrapping_neg(), "a head in a record");
+            let (mut at, mut newer) = (head, nr_written + 1);
+            let end = loop {
+                match read(&ring.shared(), head, at, &mut to) {
+                    ReadResult::Record { words, kind } => {
+                        assert_eq!(kind, SAMPLE);
+                        assert_eq!(check_record(&to[..words], records), newer - 1);
+                        newer -= 1;
+                        at = at.wrapping_add(8 * words as u64);
+                    }
+                    end => break end,
+                }
+            };
+            assert!(
+                matches!(end, ReadResult::Overwritten | ReadResult::End),
+                "{end:?}"
+            );
+            (nr_written, nr_written + 1 - newer)
+        };
+        take_snapshot();
+        writer_thread.join().expect("the writer ends");
+        // After the writer has ended, the snapshot holds the newest records that fit into the ring.
+        let mut left = WORDS;
+        let fit = records.iter().rev().take_while(|words| {
+            let fits = **words <= left;
+            left = left.saturating_sub(**words);
+            fits
+        });
+        assert_eq!(take_snapshot(), (records.len() as u64, fit.count() as u64));
+    });
+}
+
+#[test]
+fn r2_5_backward_records_of_one_size() {
+    backward(&[2, 2, 2, 2]);
+}
+
+#[test]
+fn r2_5_backward_records_across_the_end() {
+    backward(&[3, 3, 2]);
+}
+
+#[test]
+fn r2_5_backward_a_small_one_over_a_large_one() {
+    backward(&[4, 2, 3]);
+}
+
+/// Checks that a consumer gets every record whole and in order, and the number of lost records. The
+/// consumer reads `nr_reads` times during the writes.
+fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
+    model(move || {
+        let ring = Ring::new(0);
+        let writer_thread = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.write(records))
+        };
+        let (mut at, mut last, mut reported_lost) = (0u64, 0, 0);
+        let mut consume = || {
+            let mut to = [0; WORDS];
+            let head = head(&ring.shared());
+            while at != head {
+                let found = read(&ring.shared(), head, at, &mut to);
+                let ReadResult::Record { words, kind } = found else {
+                    panic!("{found:?} where a record must be");
+                };
+                match kind {
+                    LOST => {
+                        assert_eq!((words, to[0]), (2, 16 | (2 << 32)));
+                        last += to[1];
+                        reported_lost += to[1];
+                    }
+                    _ => {
+                        assert_eq!(check_record(&to[..words], records), last + 1);
+                        last += 1;
+                    }
+                }
+                at = at.wrapping_add(8 * words as u64);
+                release(&ring.shared(), at);
+            }
+            (last, reported_lost)
+        };
+        for _ in 0..nr_reads {
+            consume();
+        }
+        let lost = writer_thread.join().expect("the writer ends");
+        let (last, reported_lost) = consume();
+        let all = records.len() as u64;
+        // The writer has not reported losses after the last record that was kept.
+        assert_eq!(all - last, lost - reported_lost);
+        assert_eq!(lost, ring.page.lost());
+    });
+}
+
+#[test]
+fn r2_7_forward_with_a_tail_records_of_one_size() {
+    forward_with_tail(&[2, 2, 2, 2], 2);
+}
+
+#[test]
+fn r2_7_forward_with_a_tail_records_across_the_end() {
+    forward_with_tail(&[3, 3, 2], 2);
+}
+
+/// Checks a consumer of a backward ring, which takes the records from the newest back to the last
+/// record that it took before.
+fn backward_with_tail(records: &'static [usize]) {
+    model(move || {
+        let ring = Ring::new(BACKWARD);
+        let writer_thread = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.write(records))
+        };
+        let (mut tail, mut last, mut nr_read) = (0u64, 0, 0);
+        let mut consume = || {
+            let mut to = [0; WORDS];
+            let head = head(&ring.shared());
+            let (mut at, mut newest) = (head, None);
+            while at != tail {
+                let found = read(&ring.shared(), head, at, &mut to);
+                let ReadResult::Record { words, kind } = found else {
+                    panic!("{found:?} where a record must be");
+                };
+                if kind == SAMPLE {
+                    let n = check_record(&to[..words], records);
+                    assert!(n > last, "an old one");
+                    newest = newest.or(Some(n));
+                    nr_read += 1;
+                }
+                at = at.wrapping_add(8 * words as u64);
+            }
+            last = newest.unwrap_or(last);
+            tail = head;
+            release(&ring.shared(), tail);
+            nr_read
+        };
+        consume();
+        consume();
+        let lost = writer_thread.join().expect("the writer ends");
+        assert_eq!(consume() + lost, records.len() as u64);
+    });
+}
+
+#[test]
+fn r2_7_backward_with_a_tail() {
+    backward_with_tail(&[2, 2, 2, 2]);
+    backward_with_tail(&[3, 3, 2]);
+}
+
+/// Checks a reader of a forward ring with overwriting, which reads record by record. When the
+/// writer has overtaken the reader, the reader continues at the head.
+fn forward_overwritten(records: &'static [usize]) {
+    model(move || {
+        let ring = Ring::new(OVERWRITE);
+        let writer_thread = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.write(records))
+        };
+        let mut to = [0; WORDS];
+        let (mut at, mut last) = (0u64, 0);
+        for _ in 0..2 {
+            let head = head(&ring.shared());
+            while at != head {
+                match read(&ring.shared(), head, at, &mut to) {
+                    ReadResult::Record { words, kind } => {
+                        assert_eq!(kind, SAMPLE);
+                        let n = check_record(&to[..words], records);
+                        assert!(n > last, "an old one");
+                        last = n;
+                        at = at.wrapping_add(8 * words as u64);
+                    }
+                    ReadResult::Overwritten => at = head,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        writer_thread.join().expect("the writer ends");
+    });
+}
+
+#[test]
+fn r2_5_forward_overwritten_records_of_one_size() {
+    forward_overwritten(&[2, 2, 2, 2]);
+}
+
+#[test]
+fn r2_5_forward_overwritten_records_across_the_end() {
+    forward_overwritten(&[3, 3, 2]);
+}

@@ -1,0 +1,700 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests the ring against a model: the list of all written records. The tests use all four kinds of
+//! rings, with 2 to 64 words, and also positions near the wrap at 2^64.
+#![cfg(not(loom))]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+use protocols::ring::{
+    head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
+};
+use protocols::sync::Word;
+
+const SAMPLE: u16 = 1;
+const CANARY: u64 = 0x00ca_9a47_00ca_9a47;
+/// Number of guard words before and after the ring's data, which must not change.
+const GUARD_WORDS: usize = 64;
+
+/// A record that the reader should return: its kind, and its words without the header.
+type Record = (u16, Vec<u64>);
+
+/// A ring with its writer, and the model: the list of the records written.
+struct TestRing {
+    page: Page,
+    tail: Word,
+    memory: Vec<Word>,
+    words: usize,
+    flags: u32,
+    writer: Writer,
+    begin: u64,
+    head: u64,
+    /// Position and contents of each record, in the order of writing.
+    written_records: Vec<(u64, Record)>,
+    written: u64,
+    kept: u64,
+    lost: u64,
+    unreported_lost: u64,
+    paused: bool,
+    serial: u64,
+}
+
+impl TestRing {
+    fn new(flags: u32, words: usize, begin: u64) -> Self {
+        let canaries = || (0..GUARD_WORDS).map(|_| Word::new(CANARY));
+        let data = (0..words).map(|_| Word::new(0));
+        let page = Page::new();
+        let bytes = words as u64 * 8;
+        page.init(flags, 4096, bytes);
+        let mut bench = Self {
+            page,
+            tail: Word::new(begin),
+            memory: canaries().chain(data).chain(canaries()).collect(),
+            words,
+            flags,
+            writer: Writer::new(flags, bytes, 0),
+            begin,
+            head: begin,
+            written_records: Vec::new(),
+            written: 0,
+            kept: 0,
+            lost: 0,
+            unreported_lost: 0,
+            paused: false,
+            serial: 0,
+        };
+        let mut writer = bench.writer;
+        writer.begin(&bench.shared(), begin);
+        bench.writer = writer;
+        bench
+    }
+
+    fn shared(&self) -> Shared<'_> {
+        Shared {
+            page: &self.page,
+            tail: &self.tail,
+            data: &self.memory[GUARD_WORDS..GUARD_WORDS + self.words],
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.words as u64 * 8
+    }
+
+    fn backward(&self) -> bool {
+        self.flags & BACKWARD != 0
+    }
+
+    /// Returns the number of bytes that may be written, by the definition in the header file.
+    fn free_bytes(&self) -> u64 {
+        if self.flags & OVERWRITE != 0 {
+            return self.bytes();
+        }
+        let tail = self.tail.load_relaxed();
+        let (from, to) = match self.backward() {
+            false => (tail, self.head),
+            true => (self.head, tail),
+        };
+        let used = to.wrapping_sub(from);
+        match used <= self.bytes() {
+            true => self.bytes() - used,
+            false => 0,
+        }
+    }
+
+    fn memory_words(&self) -> Vec<u64> {
+        self.memory.iter().map(Word::load_relaxed).collect()
+    }
+
+    /// Appends a record to the model.
+    fn append(&mut self, record: Record) {
+        let bytes = 8 + record.1.len() as u64 * 8;
+        let at = match self.backward() {
+            false => self.head,
+            true => self.head.wrapping_sub(bytes),
+        };
+        self.head = match self.backward() {
+            false => self.head.wrapping_add(bytes),
+            true => at,
+        };
+        self.written_records.push((at, record));
+    }
+
+    /// Writes a record of this size in words. Checks the result, and checks that no word outside
+    /// the record was written.
+    fn write(&mut self, words: usize) -> WriteResult {
+        let payload: Vec<u64> = (1..words as u64)
+            .map(|n| (self.serial << 16).wrapping_add(n))
+            .collect();
+        self.serial += 1;
+        let bytes = words as u64 * 8;
+        let lost_record_bytes = if self.unreported_lost != 0 { 16 } else { 0 };
+        let (room, before, from) = (self.free_bytes(), self.memory_words(), self.head);
+        let is_kept = !self.paused && bytes + lost_record_bytes <= room;
+
+        let mut writer = self.writer;
+        let (first, second) = payload.split_at(payload.len() / 2);
+        let result = writer.write(&self.shared(), SAMPLE, &[first, &[], second]);
+        self.writer = writer;
+
+        self.written += 1;
+        assert_eq!(
+            result != WriteResult::Lost,
+            is_kept,
+            "{words} words, room {room}"
+        );
+        if is_kept {
+            if self.unreported_lost != 0 {
+                self.append((LOST, vec![self.unreported_lost]));
+                self.unreported_lost = 0;
+            }
+            self.append((SAMPLE, payload));
+            self.kept += 1;
+        } else {
+            self.lost += 1;
+            self.unreported_lost += 1;
+        }
+        assert_eq!(self.page.lost(), self.lost);
+        assert_eq!(self.kept + self.lost, self.written);
+        assert_eq!(head(&self.shared()), self.head);
+
+        // Only words between the old head and the new one may change.
+        let grown = match self.backward() {
+            false => self.head.wrapping_sub(from),
+            true => from.wrapping_sub(self.head),
+        };
+        let low = if self.backward() { self.head } else { from };
+        let mut may_change = vec![false; before.len()];
+        for n in 0..grown / 8 {
+            let at = (low / 8).wrapping_add(n) as usize & (self.words - 1);
+            may_change[GUARD_WORDS + at] = true;
+        }
+        let changed = before.iter().zip(self.memory_words()).zip(may_change);
+        for (n, ((before, after), may_change)) in changed.enumerate() {
+            assert!(may_change || *before == after, "word {n} was written");
+        }
+        assert!(self.memory_words()[..GUARD_WORDS]
+            .iter()
+            .all(|w| *w == CANARY));
+        // The writer must not have overwritten words that belong to the reader.
+        assert!(
+            grown <= room,
+            "{grown} bytes were written where {room} may be"
+        );
+        result
+    }
+
+    fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+        self.page.pause(paused);
+    }
+
+    /// Returns the words of a record in the model, with its header.
+    fn record_words(record: &Record) -> Vec<u64> {
+        let size = 8 + record.1.len() as u64 * 8;
+        let mut words = vec![size | (u64::from(record.0) << 32)];
+        words.extend(&record.1);
+        words
+    }
+
+    /// Reads the record at the position `at` and compares it with `record`. Also checks that a read
+    /// into a buffer that is one word too short returns the size of the record.
+    fn check_record_at(&self, head: u64, at: u64, record: &Record) -> u64 {
+        let expected = Self::record_words(record);
+        let mut to = vec![0; expected.len()];
+        let short = read(&self.shared(), head, at, &mut to[..expected.len() - 1]);
+        assert_eq!(short, ReadResult::TooLong(expected.len()));
+        let found = read(&self.shared(), head, at, &mut to);
+        let (kind, words) = (record.0, expected.len());
+        assert_eq!(found, ReadResult::Record { kind, words }, "at {at:#x}");
+        assert_eq!(to, expected);
+        words as u64 * 8
+    }
+
+    /// Reads a whole backward ring and checks that it holds exactly the records that are not
+    /// overwritten, newest first.
+    fn snapshot(&self, head: u64, log: &[(u64, Record)]) {
+        let mut at = head;
+        let mut left = self.bytes();
+        for (position, record) in log.iter().rev() {
+            let bytes = 8 + record.1.len() as u64 * 8;
+            if bytes > left {
+                // The first record that is partly overwritten cannot be read.
+                let mut to = vec![0; self.words];
+                assert_eq!(
+                    read(&self.shared(), head, at, &mut to),
+                    ReadResult::Overwritten
+                );
+                return;
+            }
+            assert_eq!(*position, at);
+            at = at.wrapping_add(self.check_record_at(head, at, record));
+            left -= bytes;
+        }
+        let found = read(&self.shared(), head, at, &mut vec![0; self.words]);
+        match left {
+            0 => assert_eq!(found, ReadResult::Overwritten),
+            _ => assert_eq!((found, at), (ReadResult::End, self.begin)),
+        }
+    }
+}
+
+/// An operation on a ring.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Write a record of this size in words.
+    Write(usize),
+    /// Read this number of records.
+    Read(usize),
+    Pause(bool),
+    /// Set the tail to any value.
+    Tail(u64),
+    /// Set the tail to this distance from the head, in bytes.
+    TailOffset(i64),
+}
+
+fn ring() -> impl Strategy<Value = (usize, u64)> {
+    let words = (1u32..7).prop_map(|n| 1usize << n);
+    let begin = prop_oneof![
+        Just(0u64),
+        Just(8),
+        (0u64..64).prop_map(|n| n * 8),
+        (1u64..64).prop_map(|n| (n * 8).wrapping_neg()),
+        any::<u64>().prop_map(|n| n & !7),
+    ];
+    (words, begin)
+}
+
+fn record_size() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 1usize..6, 2 => 1usize..20, 1 => 1usize..70]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => record_size().prop_map(Step::Write),
+        3 => (1usize..8).prop_map(Step::Read),
+        1 => any::<bool>().prop_map(Step::Pause),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+fn hostile_steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => record_size().prop_map(Step::Write),
+        2 => any::<u64>().prop_map(Step::Tail),
+        2 => (-600i64..600).prop_map(Step::TailOffset),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+proptest! {
+    #[test]
+    fn r2_7_a_forward_ring_with_a_tail_gives_every_record_in_order(
+        (words, begin) in ring(),
+        steps in steps(),
+    ) {
+        let mut b = TestRing::new(0, words, begin);
+        let mut unread: VecDeque<(u64, Record)> = VecDeque::new();
+        let mut at = begin;
+        let mut reported_lost = 0;
+        for step in steps {
+            match step {
+                Step::Write(words) => {
+                    let nr_before = b.written_records.len();
+                    b.write(words);
+                    unread.extend(b.written_records[nr_before..].iter().cloned());
+                }
+                Step::Pause(paused) => b.pause(paused),
+                _ => {
+                    let n = match step { Step::Read(n) => n, _ => 0 };
+                    let head = head(&b.shared());
+                    for _ in 0..n {
+                        let Some((place, record)) = unread.pop_front() else {
+                            let found = read(&b.shared(), head, at, &mut [0; 64]);
+                            assert_eq!(found, ReadResult::End);
+                            break;
+                        };
+                        assert_eq!(place, at);
+                        at = at.wrapping_add(b.check_record_at(head, at, &record));
+                        if record.0 == LOST {
+                            reported_lost += record.1[0];
+                        }
+                        release(&b.shared(), at);
+                    }
+                }
+            }
+        }
+        // The writer has reported all losses, except losses after the last record that was kept.
+        let unread: u64 = unread.iter().filter(|(_, r)| r.0 == LOST).map(|(_, r)| r.1[0]).sum();
+        assert_eq!(reported_lost + unread + b.unreported_lost, b.lost);
+    }
+
+    #[test]
+    fn r2_7_a_forward_ring_that_is_overwritten_gives_what_is_not_gone(
+        (words, begin) in ring(),
+        steps in steps(),
+    ) {
+        let mut b = TestRing::new(OVERWRITE, words, begin);
+        let mut next = 0;
+        for step in steps {
+            match step {
+                Step::Write(words) => { b.write(words); }
+                Step::Pause(paused) => b.pause(paused),
+                Step::Read(n) => {
+                    for _ in 0..n {
+                        let head = head(&b.shared());
+                        let Some((at, record)) = b.written_records.get(next) else { break };
+                        if head.wrapping_sub(*at) <= b.bytes() {
+                            b.check_record_at(head, *at, record);
+                            next += 1;
+                        } else {
+                            let found = read(&b.shared(), head, *at, &mut [0; 64]);
+                            assert_eq!(found, ReadResult::Overwritten);
+                            // The positions of newer records are not known, so the reader continues
+                            // at the head.
+                            next = b.written_records.len();
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn r2_3_a_backward_ring_gives_exactly_the_newest_that_fit(
+        (words, begin) in ring(),
+        steps in steps(),
+    ) {
+        let mut b = TestRing::new(BACKWARD | OVERWRITE, words, begin);
+        for step in steps {
+            match step {
+                Step::Write(words) => { b.write(words); }
+                Step::Pause(paused) => b.pause(paused),
+                _ => b.snapshot(head(&b.shared()), &b.written_records),
+            }
+        }
+        b.snapshot(head(&b.shared()), &b.written_records);
+    }
+
+    /// Reads a snapshot after the writer has written more records.
+    #[test]
+    fn r2_5_of_an_old_snapshot_only_what_is_whole_is_read(
+        (words, begin) in ring(),
+        before in prop::collection::vec(record_size(), 1..40),
+        after in prop::collection::vec(record_size(), 0..10),
+    ) {
+        let mut b = TestRing::new(BACKWARD | OVERWRITE, words, begin);
+        for words in before {
+            b.write(words);
+        }
+        let (old, known) = (head(&b.shared()), b.written_records.len());
+        for words in after {
+            b.write(words);
+        }
+        let top = b.head.wrapping_add(b.bytes());
+        let mut at = old;
+        for (place, record) in b.written_records[..known].iter().rev() {
+            assert_eq!(*place, at);
+            let bytes = 8 + record.1.len() as u64 * 8;
+            if top.wrapping_sub(at).wrapping_sub(bytes) > b.bytes() {
+                let mut to = vec![0; b.words];
+                assert_eq!(read(&b.shared(), old, at, &mut to), ReadResult::Overwritten);
+                break;
+            }
+            at = at.wrapping_add(b.check_record_at(old, at, record));
+        }
+    }
+
+    #[test]
+    fn r2_7_a_backward_ring_with_a_tail_gives_every_record(
+        (words, begin) in ring(),
+        steps in steps(),
+    ) {
+        let mut b = TestRing::new(BACKWARD, words, begin);
+        let mut nr_consumed = 0;
+        // The snapshot that is being read, with its head and the number of its records.
+        let mut open: Option<(u64, usize)> = None;
+        for step in steps {
+            match step {
+                Step::Write(words) => { b.write(words); }
+                Step::Pause(paused) => b.pause(paused),
+                _ => match open.take() {
+                    None => open = Some((head(&b.shared()), b.written_records.len())),
+                    Some((head, known)) => {
+                        // The tail protects the records of the snapshot from being overwritten.
+                        let mut at = head;
+                        for (place, record) in b.written_records[nr_consumed..known].iter().rev() {
+                            assert_eq!(*place, at);
+                            at = at.wrapping_add(b.check_record_at(head, at, record));
+                        }
+                        assert_eq!(at, b.tail.load_relaxed());
+                        release(&b.shared(), head);
+                        nr_consumed = known;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A hostile reader stores arbitrary values in the tail. TestRing::write() checks that the
+    /// writer writes only free words.
+    #[test]
+    fn r1_9_a_hostile_tail_only_loses_records(
+        backward in any::<bool>(),
+        (words, begin) in ring(),
+        steps in hostile_steps(),
+    ) {
+        let mut b = TestRing::new(if backward { BACKWARD } else { 0 }, words, begin);
+        for step in steps {
+            match step {
+                Step::Write(words) => {
+                    let used = match backward {
+                        false => b.head.wrapping_sub(b.tail.load_relaxed()),
+                        true => b.tail.load_relaxed().wrapping_sub(b.head),
+                    };
+                    let result = b.write(words);
+                    if used > b.bytes() {
+                        assert_eq!(result, WriteResult::Lost, "the tail makes no sense");
+                    }
+                }
+                Step::Tail(tail) => b.tail.store_relaxed(tail),
+                Step::TailOffset(by) => b.tail.store_relaxed(b.head.wrapping_add_signed(by)),
+                _ => {}
+            }
+        }
+        // With a valid tail the ring works again.
+        b.tail.store_relaxed(b.head);
+        let fits = b.words >= 4 || b.unreported_lost == 0;
+        assert_eq!(b.write(2) != WriteResult::Lost, fits);
+    }
+
+    #[test]
+    fn r2_5_hostile_memory_is_only_copied(
+        fields in prop::collection::vec(any_number(), 6),
+        flags in 0u32..4,
+        data in prop::collection::vec(any_number(), 0..70),
+        room in 0usize..70,
+    ) {
+        let page = Page::new();
+        page.init(flags, 4096, fields[0]);
+        // A hostile writer stores arbitrary head and reserve positions.
+        let mut hostile = Writer::new(flags | OVERWRITE, fields[1], 0);
+        let nowhere = Shared { page: &page, tail: &Word::new(fields[3]), data: &[][..] };
+        hostile.begin(&nowhere, fields[2]);
+        hostile.write(&nowhere, SAMPLE, &[&[1, 2, 3]]);
+        let data: Vec<Word> = data.into_iter().map(Word::new).collect();
+        let ring = Shared { page: &page, tail: &Word::new(fields[3]), data: &data[..] };
+        for (head, mut at) in [
+            (head(&ring), fields[4]),
+            (fields[5], fields[4]),
+            (fields[4], fields[4]),
+        ] {
+            let mut to = vec![CANARY; 80];
+            // The number of reads is at most the size of the ring, like in every reader.
+            for n in 0.. {
+                assert!(n <= data.len() + 1, "it does not end");
+                let found = read(&ring, head, at, &mut to[..room]);
+                assert!(to[room..].iter().all(|w| *w == CANARY));
+                let ReadResult::Record { words, .. } = found else { break };
+                assert!(words > 0 && words <= room && words <= data.len());
+                assert_eq!(to[0] & 0xffff_ffff, words as u64 * 8);
+                at = at.wrapping_add(words as u64 * 8);
+            }
+        }
+    }
+}
+
+/// Generates small numbers, sizes, record headers, negative numbers, and any numbers.
+fn any_number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0u64..100,
+        (0u64..100).prop_map(|n| n * 8),
+        (0u64..70).prop_map(|n| (n * 8) | (1 << 32)),
+        (0u64..600).prop_map(u64::wrapping_neg),
+        any::<u64>(),
+    ]
+}
+
+#[test]
+fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
+    let page = Page::new();
+    let data: Vec<Word> = (0..16).map(|_| Word::new(0)).collect();
+    let tail = Word::new(0);
+    let ring = Shared {
+        page: &page,
+        tail: &tail,
+        data: &data[..],
+    };
+    let mut write = Writer::new(0, 128, 64);
+    let mut write = |words: usize| write.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
+    assert_eq!(
+        [write(4), write(3), write(1)],
+        [WriteResult::Kept, WriteResult::Kept, WriteResult::Due]
+    );
+    assert_eq!(write(4), WriteResult::Kept);
+    // After a record of 3 words there is no room for a second record of 3 words.
+    assert_eq!(write(3), WriteResult::Due);
+    assert_eq!(write(2), WriteResult::Lost);
+    release(&ring, 120);
+    // The `LOST` record adds 16 bytes to the bytes that count towards the watermark.
+    assert_eq!([write(2), write(4)], [WriteResult::Kept, WriteResult::Due]);
+
+    // If the watermark is larger than the free room, the first lost record wakes the reader.
+    let mut late = Writer::new(0, 128, 128);
+    page.init(0, 0, 128);
+    tail.store_relaxed(0);
+    let mut write_late = |words: usize| late.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
+    assert_eq!(
+        [write_late(4), write_late(4)],
+        [WriteResult::Kept, WriteResult::Kept]
+    );
+    assert_eq!(
+        [write_late(12), write_late(12)],
+        [WriteResult::Full, WriteResult::Lost]
+    );
+
+    // If whole records cannot reach the watermark, the last record that fits wakes the reader.
+    let mut write = Writer::new(BACKWARD, 128, 128);
+    page.init(BACKWARD, 0, 128);
+    tail.store_relaxed(0);
+    let mut write = |words: usize| write.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
+    assert_eq!(
+        [write(5), write(5), write(5)],
+        [WriteResult::Kept, WriteResult::Kept, WriteResult::Due]
+    );
+}
+
+#[test]
+fn r2_4_paused_nothing_is_written_and_all_is_counted() {
+    for flags in 0..4 {
+        let mut b = TestRing::new(flags, 16, 0);
+        b.write(3);
+        b.pause(true);
+        for _ in 0..5 {
+            assert_eq!(b.write(3), WriteResult::Lost);
+        }
+        b.pause(false);
+        assert_eq!(b.write(3), WriteResult::Kept);
+        let kinds: Vec<_> = b.written_records.iter().map(|(_, r)| r.clone()).collect();
+        assert_eq!(kinds[1], (LOST, vec![5]));
+        assert_eq!((b.kept, b.lost, b.unreported_lost), (2, 5, 0));
+    }
+}
+
+/// Flags by which the reader and the writer of a test tell each other when to end.
+#[derive(Default)]
+struct StopFlags {
+    /// Set when the reader has read enough records, so that the writer may end.
+    enough: AtomicBool,
+    /// Set when the writer has ended.
+    done: AtomicBool,
+}
+
+/// Runs a writer and a reader on two real threads, with far more records than in a test with loom.
+/// The writer ends only when the reader has read enough records. On a loaded machine the writer
+/// could otherwise write all records before the reader is scheduled.
+fn run_threads(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &StopFlags)) {
+    let page = Page::new();
+    let data: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();
+    page.init(flags, 4096, 512);
+    let tail = Word::new(0);
+    let ring = Shared {
+        page: &page,
+        tail: &tail,
+        data: &data[..],
+    };
+    let ends = StopFlags::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = Writer::new(flags, 512, 0);
+            let (mut kept, mut n) = (0, 0u64);
+            while kept < records || !ends.enough.load(Ordering::Relaxed) {
+                n += 1;
+                let payload = [n; 12];
+                let words = 1 + (n * 7 % 12) as usize;
+                match writer.write(&ring, SAMPLE, &[&payload[..words]]) {
+                    WriteResult::Lost => std::thread::yield_now(),
+                    _ => kept += 1,
+                }
+            }
+            assert_eq!(kept + page.lost(), n);
+            ends.done.store(true, Ordering::Release);
+        });
+        reader(&ring, &ends);
+    });
+}
+
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
+/// Checks that a record was written by `run_threads` and is not torn, and returns the number of the
+/// record.
+fn record_number(copied: &[u64]) -> u64 {
+    let n = copied[1];
+    assert!(copied[1..].iter().all(|w| *w == n), "torn: {copied:?}");
+    assert_eq!(copied.len() as u64, 2 + n * 7 % 12, "torn: {copied:?}");
+    n
+}
+
+#[test]
+fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
+    let records = if long_run() { 300_000 } else { 60_000 };
+    run_threads(BACKWARD | OVERWRITE, records, |ring, ends| {
+        let mut to = [0; 64];
+        let mut nr_records = 0u64;
+        while !ends.done.load(Ordering::Acquire) {
+            let head = head(ring);
+            let mut at = head;
+            let mut newer = u64::MAX;
+            while let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) {
+                assert_eq!(kind, SAMPLE);
+                let n = record_number(&to[..words]);
+                assert!(newer == u64::MAX || newer == n + 1);
+                (newer, nr_records) = (n, nr_records + 1);
+                at = at.wrapping_add(words as u64 * 8);
+            }
+            ends.enough.store(nr_records >= 1000, Ordering::Relaxed);
+        }
+        assert!(nr_records >= 1000);
+    });
+}
+
+#[test]
+fn r2_7_every_record_arrives_while_it_is_written() {
+    let records = if long_run() { 100_000 } else { 20_000 };
+    run_threads(0, records, |ring, ends| {
+        let mut to = [0; 64];
+        let (mut at, mut last) = (0u64, 0);
+        // The writer need not wait for the reader before it ends, because the ring stays full until
+        // the reader reads.
+        ends.enough.store(true, Ordering::Relaxed);
+        loop {
+            let ended = ends.done.load(Ordering::Acquire);
+            let head = head(ring);
+            while at != head {
+                let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) else {
+                    panic!("a record is not there");
+                };
+                // Missing numbers are reported as lost.
+                last += match kind {
+                    LOST => to[1],
+                    _ => {
+                        assert_eq!(record_number(&to[..words]), last + 1);
+                        1
+                    }
+                };
+                at = at.wrapping_add(words as u64 * 8);
+                release(ring, at);
+            }
+            if ended {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    });
+}
