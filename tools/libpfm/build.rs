@@ -2,6 +2,10 @@
 
 //! Finds libpfm.a in the directories of the C compiler. The library is linked statically, because
 //! the tools also run on systems without shared libraries.
+#![allow(
+    clippy::disallowed_macros,
+    reason = "the protocol of build scripts; cargo reports a panic"
+)]
 
 use std::path::Path;
 use std::process::Command;

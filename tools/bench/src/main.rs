@@ -15,6 +15,10 @@
 //! | `record.rs` | the records of measurements |
 //! | `bars.rs` | the limits, and whether they are met |
 //! | `results.rs`, `report.rs` | what counts; tables and JSON |
+#![allow(
+    clippy::disallowed_macros,
+    reason = "make bench reads the output, and a panic fails make bench"
+)]
 
 use std::error::Error;
 use std::fs;

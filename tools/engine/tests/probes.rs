@@ -2,6 +2,7 @@
 
 //! Counts the cost of the registry's operations: the number of descriptors read, and the number of
 //! all calls of the store. The tests use no clock.
+#![allow(clippy::disallowed_macros, reason = "output of a test")]
 #![cfg(not(loom))]
 
 use std::cell::Cell;

@@ -2,10 +2,6 @@
 
 //! Evaluates a trace's filter by the engine's evaluator, on the page of the filter that the kernel
 //! has mapped.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the lint is for the kernel, whose char is unsigned"
-)]
 #![expect(unsafe_code, reason = "a marker's texts, fields as bytes")]
 
 use core::ffi::CStr;

@@ -6,10 +6,6 @@
 //! for a device, the child waits as well, and attaches itself. This does not need the handlers of
 //! pthread_atfork(), which do not run in each child (`wiped_page.rs`).
 #![expect(
-    clippy::disallowed_methods,
-    reason = "the lint is for the kernel, whose char is unsigned"
-)]
-#![expect(
     unsafe_code,
     reason = "a list of other programs' memory, pthread_atfork"
 )]

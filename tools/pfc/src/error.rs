@@ -106,7 +106,7 @@ impl Failure {
         match self {
             // A pipe that its reader has closed is a success, as in `pfc list | head -1`.
             Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-            _ => eprintln!("pfc: {self}"),
+            _ => message!("pfc: {self}"),
         }
         ExitCode::from(match self {
             Self::NoMatch(_) => 1,

@@ -19,6 +19,7 @@
 //! | `manual.rs` | completions and manual pages |
 //! | `table.rs` `units.rs` `time.rs` | tables, units and dates for human readers |
 //! | `output.rs` | the output stream and its colours |
+//! | `message.rs` | messages on standard error |
 //! | `atomic_file.rs` | atomic replacement of files |
 //! | `error.rs` | error messages with advice, and the exit status |
 //! | `permissions.rs` | permissions of device files |
@@ -28,6 +29,10 @@
     rustdoc::bare_urls,
     reason = "clap prints doc comments as help, which is not Markdown"
 )]
+
+// Declared first, because the other modules use the macro message!.
+#[macro_use]
+mod message;
 
 mod atomic_file;
 mod cli;
@@ -72,8 +77,10 @@ fn main() -> ExitCode {
             // clap reports a request for help or the version as an error, but `pfc` exits
             // successfully after a request for help or the version.
             let code = if error.use_stderr() { 2 } else { 0 };
-            let _ = error.print();
-            return ExitCode::from(code);
+            return match output::flush_stdout(error.print()) {
+                Err(failure) if !error.use_stderr() => failure.report(),
+                _ => ExitCode::from(code),
+            };
         }
     };
     match run(&cli) {

@@ -4,11 +4,30 @@
 //! whether the output may be coloured.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::path::{Path, PathBuf};
 
 use crate::atomic_file::AtomicFile;
 use crate::error::Failure;
+use crate::message::{self, MessageStream};
+
+/// Returns standard output, for outputs that are not an [`Out`]. The caller must return or report an
+/// error of each write and of the last flush.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the only place that opens standard output"
+)]
+pub fn stdout() -> Stdout {
+    io::stdout()
+}
+
+/// Flushes standard output after a write with the result `written`, and converts an error to a
+/// failure.
+pub fn flush_stdout(written: io::Result<()>) -> Result<(), Failure> {
+    written
+        .and_then(|()| stdout().flush())
+        .map_err(Failure::Write)
+}
 
 /// An output stream: standard output, standard error or a file.
 pub struct Out {
@@ -20,7 +39,8 @@ pub struct Out {
 
 enum Destination {
     Stdout(BufWriter<Stdout>),
-    Stderr(BufWriter<Stderr>),
+    /// Standard error, with failed writes ignored.
+    Stderr(BufWriter<MessageStream>),
     /// A new output file that replaces the old file at [`Out::finish`].
     Atomic(AtomicFile),
     /// An output file that is written in place. A regular file is truncated at the first write.
@@ -59,12 +79,13 @@ impl Out {
     }
 
     /// Opens standard error, for output that must not mix with the standard output of another
-    /// program. Output to standard error is never coloured.
+    /// program. Output to standard error is never coloured, and a failed write to standard error is
+    /// ignored.
     pub fn stderr() -> Self {
         Self {
-            destination: Destination::Stderr(BufWriter::new(io::stderr())),
+            destination: Destination::Stderr(BufWriter::new(MessageStream)),
             path: None,
-            is_terminal: io::stderr().is_terminal(),
+            is_terminal: message::is_terminal(),
             is_coloured: false,
         }
     }
@@ -79,8 +100,8 @@ impl Out {
                 (destination, false)
             }
             None => {
-                let destination = BufWriter::with_capacity(1 << 16, io::stdout());
-                (Destination::Stdout(destination), io::stdout().is_terminal())
+                let destination = BufWriter::with_capacity(1 << 16, stdout());
+                (Destination::Stdout(destination), stdout().is_terminal())
             }
         };
         let allows_colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())

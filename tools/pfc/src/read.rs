@@ -37,7 +37,7 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
 /// every attempt to read them.
 pub fn warn_if_inconsistent(snapshot: &Snapshot) {
     if !snapshot.stamp().consistent {
-        eprintln!(
+        message!(
             "pfc: no consistent snapshot, as a CPU was updating its counters at every attempt: each \
              value is right, but a group of updates may be seen in part; select fewer instances"
         );

@@ -20,6 +20,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::cli::{RecordArgs, SortKey, TopArgs};
 use crate::data::{encode_file, take_until, Attribute};
 use crate::error::Failure;
+use crate::message;
 use crate::output::Out;
 use crate::profile::Reader;
 use crate::record::{attach, now, prepare, Contexts};
@@ -146,7 +147,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
     // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
     let result = run_terminal(&mut terminal, &mut live, args, &stop, is_coloured);
-    ratatui::restore();
+    message::restore_terminal();
     result
 }
 

@@ -40,6 +40,7 @@ use tokio::time::{sleep, timeout};
 use crate::error::Failure;
 use crate::export::accept::MediaType;
 use crate::export::{build_runtime, Scraper, StopSignals, Writer};
+use crate::output::stdout;
 
 /// Maximum number of connections that are open at the same time.
 const MAX_CONNECTIONS: usize = 128;
@@ -127,7 +128,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Prints the URL of the server, because the user does not know the port if the kernel has chosen
 /// it (port 0).
 fn announce(listener: &TcpListener) -> io::Result<()> {
-    let mut out = io::stdout();
+    let mut out = stdout();
     writeln!(out, "http://{}/metrics", listener.local_addr()?)?;
     out.flush()
 }

@@ -40,6 +40,7 @@ use crate::cli::ExportArgs;
 use crate::error::Failure;
 use crate::export::accept::MediaType;
 use crate::export::tasks::TaskScrape;
+use crate::output::stdout;
 use crate::read::warn_if_inconsistent;
 
 pub use mmv::DIRECTORY as MMV_DIRECTORY;
@@ -117,7 +118,7 @@ fn write_once(
     mut writer: Box<dyn Writer>,
     scrape: &Scrape,
 ) -> Result<(), Failure> {
-    let out = io::stdout();
+    let out = stdout();
     if format.media.is_none() && out.is_terminal() {
         let why = format!(
             "--{} is not written to a terminal; write it to a file: -o FILE",

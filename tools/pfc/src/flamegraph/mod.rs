@@ -188,7 +188,7 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
         profile.samples.retain(|s| s.event == first);
     }
     if !profile.has_stacks {
-        eprintln!("pfc: the file has no call stacks; record them with pfc record -g");
+        message!("pfc: the file has no call stacks; record them with pfc record -g");
     }
     let event = profile.samples.first().map_or(0, |s| s.event);
     let title = args.title.clone().unwrap_or_else(|| {

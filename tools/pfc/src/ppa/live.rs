@@ -14,6 +14,7 @@ use ratatui::widgets::Paragraph;
 use ratatui::DefaultTerminal;
 
 use crate::error::Failure;
+use crate::message;
 use crate::output::Out;
 use crate::ppa::args::{PpaArgs, Sort};
 use crate::ppa::change::{Change, Frame, TITLES};
@@ -95,7 +96,7 @@ pub fn run(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
     let result = run_terminal(&mut terminal, &mut reader, args, &stop);
-    ratatui::restore();
+    message::restore_terminal();
     result
 }
 

@@ -104,7 +104,7 @@ impl Profile {
         let path = path.unwrap_or(Path::new(data::DEFAULT_FILE));
         let (profile, missing_names) = read::read_profile(path)?;
         for line in missing_names {
-            eprintln!("pfc: {line}");
+            message!("pfc: {line}");
         }
         if profile.samples.is_empty() {
             return Err(Failure::NoMatch(format!(

@@ -394,19 +394,19 @@ impl Contexts {
             }
         }
         if let lost @ 1.. = self.task_events.as_ref().map_or(0, |events| events.lost) {
-            eprintln!("pfc: {lost} records of processes were lost: some names may be missing, or those of an earlier program");
+            message!("pfc: {lost} records of processes were lost: some names may be missing, or those of an earlier program");
         }
         if self.drained.outside_namespace > 0 {
-            eprintln!(
+            message!(
                 "pfc: {} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)",
                 self.drained.outside_namespace
             );
         }
         if self.has_broken_ring {
-            eprintln!("pfc: a ring contained an invalid record: install pfc and the modules in the same version");
+            message!("pfc: a ring contained an invalid record: install pfc and the modules in the same version");
         }
         for sentence in self.short_counts.sentences(self.config.scope, "sampling") {
-            eprintln!("pfc: {sentence}");
+            message!("pfc: {sentence}");
         }
     }
 }

@@ -17,7 +17,7 @@ mod perf_event;
 mod task_events;
 mod tasks;
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
@@ -29,6 +29,7 @@ use rustix::thread::gettid;
 use crate::cli::{RecordArgs, TargetArgs};
 use crate::data::{self, Attribute, Writer};
 use crate::error::Failure;
+use crate::message;
 use crate::stat::assign::{assign, Placement, Plan};
 use crate::stat::command::{spawn_beside, Child};
 use crate::stat::counting::{is_ebusy, is_esrch};
@@ -76,7 +77,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         wakeups: 0,
         // No progress is shown during a command, because the command may write to the terminal
         // itself.
-        last_progress: (io::stderr().is_terminal() && args.command.is_empty()).then(Instant::now),
+        last_progress: (message::is_terminal() && args.command.is_empty()).then(Instant::now),
     };
     run.begin_file()?;
     let status = match &target {
@@ -174,7 +175,7 @@ fn choose_config(
         match config.probe(target_id) {
             Ok(()) => return Ok((cycles, config)),
             Err(e) if is_ebusy(&e) => {
-                eprintln!("pfc: the PMU is in use ('pfc doctor' shows by which program): sampling time instead of cycles");
+                message!("pfc: the PMU is in use ('pfc doctor' shows by which program): sampling time instead of cycles");
             }
             Err(e) => return Err(describe_error(&e, config.format)),
         }
@@ -401,9 +402,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads all rings, completes the file, and prints a summary. The file of a flight recorder is
-    /// opened by this function. `is_last` is false if the file was requested by SIGUSR2.
-    fn finish_file(&mut self, is_last: bool) -> Result<(), Failure> {
+    /// Reads all rings, completes the file, and then prints `heading` and a summary. The file of a
+    /// flight recorder is opened by this function. `is_last` is false if the file was requested by
+    /// SIGUSR2.
+    fn finish_file(&mut self, is_last: bool, heading: &str) -> Result<(), Failure> {
         if self.args.overwrite {
             let path = match self.args.switch_output || !is_last {
                 true => timestamped_path(&self.path),
@@ -422,8 +424,12 @@ impl Run<'_> {
             .write(self.contexts.tasks.records())
             .and_then(|()| file.finish(&[]))
             .map_err(|e| Failure::Create(path.clone(), e))?;
+        if self.last_progress.is_some() {
+            message::clear_progress();
+        }
+        message!("[ pfc record: {heading} ]");
         let drained = &mut self.contexts.drained;
-        eprintln!(
+        message!(
             "[ pfc record: Captured and wrote {:.3} MB {} ({} samples), {} lost ]",
             bytes as f64 / f64::from(1 << 20),
             path.display(),
@@ -433,7 +439,7 @@ impl Run<'_> {
         (drained.samples, drained.lost) = (0, 0);
         let throttling = self.contexts.take_throttling();
         if !throttling.is_none() {
-            eprintln!(
+            message!(
                 "[ pfc record: {throttling}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfcounters/parameters ]"
             );
         }
@@ -443,24 +449,17 @@ impl Run<'_> {
 
     /// Completes the current file and begins the next file, after SIGUSR2.
     fn switch_file(&mut self) -> Result<(), Failure> {
-        eprintln!("[ pfc record: dump data: file {} ]", self.nr_files + 1);
-        self.finish_file(false)?;
+        self.finish_file(false, &format!("dump data: file {}", self.nr_files + 1))?;
         self.begin_file()
     }
 
     fn finish(&mut self) -> Result<(), Failure> {
-        if self.last_progress.is_some() {
-            eprintln!();
-        }
-        eprintln!(
-            "[ pfc record: Woken up {} times to write data ]",
-            self.wakeups
-        );
-        self.finish_file(true)?;
+        let heading = format!("Woken up {} times to write data", self.wakeups);
+        self.finish_file(true, &heading)?;
         self.contexts.print_problems();
         if let (n @ 1.., Some(error)) = (self.contexts.failed_threads, &self.contexts.first_error) {
             let why = syscall_failure("record", error);
-            eprintln!("pfc: {n} threads are missing; of the first: {why}");
+            message!("pfc: {n} threads are missing; of the first: {why}");
         }
         Ok(())
     }
@@ -491,10 +490,10 @@ impl Run<'_> {
             .filter(|t| t.elapsed() >= PROGRESS_INTERVAL)
         {
             *last = Instant::now();
-            eprint!(
-                "\r[ pfc record: {} samples, {} lost so far; Ctrl-C ends ] ",
+            message::print_progress(&format!(
+                "[ pfc record: {} samples, {} lost so far; Ctrl-C ends ] ",
                 drained.samples, drained.lost
-            );
+            ));
         }
     }
 
@@ -509,7 +508,7 @@ impl Run<'_> {
         let mut child = match self.args.no_inherit {
             false => match Child::spawn_traced(argv, &mut self.contexts) {
                 Err(error) => {
-                    eprintln!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
+                    message!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
                     spawn_untraced(&mut self.contexts)?
                 }
                 child => child?,

@@ -137,17 +137,17 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         let mut group = ContextGroup::new(config.clone());
         let (counts, exit_status) = session.run_once(&mut group, &mut report)?;
         if group.nr_uncounted > 0 {
-            eprintln!(
+            message!(
                 "pfc: {} threads were not counted: too many at once, or permission denied",
                 group.nr_uncounted
             );
         }
         for sentence in group.short_counts.sentences(scope, "counting") {
-            eprintln!("pfc: {sentence}");
+            message!("pfc: {sentence}");
         }
         let throttled = group.throttled()?;
         if !throttled.is_none() {
-            eprintln!("pfc: the event of --cascade was {throttled}; its count is complete");
+            message!("pfc: the event of --cascade was {throttled}; its count is complete");
         }
         counts_of_runs.push(counts);
         status = exit_status;
@@ -239,7 +239,7 @@ fn available_plan(
     if !is_ebusy(&error) || !plan.uses_hardware {
         return Err(syscall_failure("count", &error));
     }
-    eprintln!("pfc: the PMU is in use by perf, the NMI watchdog or another context; hardware events are not counted; see pfc doctor");
+    message!("pfc: the PMU is in use by perf, the NMI watchdog or another context; hardware events are not counted; see pfc doctor");
     let plan = plan.without_hardware();
     try_plan(&plan).map_err(|e| syscall_failure("count", &e))?;
     Ok(plan)
@@ -257,19 +257,19 @@ fn print_missing(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool
             })
     };
     if is_missing(false) && machine.vendor.is_none() {
-        eprintln!(
+        message!(
             "pfc: this machine has no usable PMU; hardware events are not counted; see pfc doctor"
         );
     } else if is_missing(false) {
         print_missing_reasons(events, plan, machine, verbose);
     }
     if is_missing(true) && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
-        eprintln!("pfc: some of these events exist for threads only; drop -a and -C to count them");
+        message!("pfc: some of these events exist for threads only; drop -a and -C to count them");
     } else if is_missing(true) {
-        eprintln!("pfc: no software events are available; load them: modprobe pfm_soft");
+        message!("pfc: no software events are available; load them: modprobe pfm_soft");
     }
     if plan.has_uncounted {
-        eprintln!("pfc: more counter:NAME events than registers; count at most four at a time");
+        message!("pfc: more counter:NAME events than registers; count at most four at a time");
     }
 }
 
@@ -285,14 +285,14 @@ fn print_missing_reasons(events: &[Event], plan: &Plan, machine: &Machine, verbo
         .collect();
     if !verbose {
         let (n, s) = (missing.len(), if missing.len() == 1 { "" } else { "s" });
-        return eprintln!(
+        return message!(
             "pfc: {n} event{s} cannot be counted on this machine; for the reasons use -v"
         );
     }
     for event in missing {
         let reason = event.reason.as_deref();
         let reason = reason.unwrap_or("no counter of this processor can count it");
-        eprintln!("pfc: '{}': {reason}", event.base_name());
+        message!("pfc: '{}': {reason}", event.base_name());
     }
 }
 
@@ -419,6 +419,8 @@ struct IntervalTimer {
     interval: Option<Duration>,
     started_at: Instant,
     next_due: Option<Instant>,
+    /// The first error of printing an interval. No interval is printed after an error.
+    failure: Option<Failure>,
 }
 
 impl IntervalTimer {
@@ -429,11 +431,18 @@ impl IntervalTimer {
             interval,
             started_at,
             next_due: interval.map(|t| started_at + t),
+            failure: None,
         }
     }
 
+    /// Prints the counts of the interval that ends now. A failed write is kept in
+    /// [`Self::failure`], so that the caller can wait for the command before it returns the error.
     fn tick(&mut self, group: &mut ContextGroup, report: &mut Report<'_>) -> Result<(), Failure> {
-        report.print_interval(group.read()?, self.started_at.elapsed())?;
+        if self.failure.is_none() {
+            let counts = group.read()?;
+            let printed = report.print_interval(counts, self.started_at.elapsed());
+            self.failure = printed.err();
+        }
         // If more than one interval has passed since the last print, the missed intervals are left
         // out.
         if let (Some(every), Some(next)) = (self.interval, &mut self.next_due) {
@@ -510,7 +519,7 @@ impl Session<'_> {
         let mut child = match self.follows_children {
             true => match Child::spawn_traced(argv, group) {
                 Err(error) => {
-                    eprintln!("pfc: cannot follow children and threads: {error}; check sysctl kernel.yama.ptrace_scope");
+                    message!("pfc: cannot follow children and threads: {error}; check sysctl kernel.yama.ptrace_scope");
                     self.follows_children = false;
                     Child::spawn_untraced(argv, group)?
                 }
@@ -522,7 +531,10 @@ impl Session<'_> {
         loop {
             let was_executed = child.is_executed();
             if let Some(status) = child.handle_events(group)? {
-                return Ok((timer.started_at.elapsed(), Some(status)));
+                return match timer.failure {
+                    Some(failure) => Err(failure),
+                    None => Ok((timer.started_at.elapsed(), Some(status))),
+                };
             }
             if child.is_executed() && !was_executed {
                 timer = IntervalTimer::start(self.args);
@@ -562,7 +574,13 @@ impl Session<'_> {
         {
             let threads = live_threads.as_ref().map_or(Vec::new(), LiveThreads::fds);
             match self.event_loop.wait_for(timer.next_due, &threads)? {
-                WakeReason::Timeout => timer.tick(group, report)?,
+                WakeReason::Timeout => {
+                    timer.tick(group, report)?;
+                    // Without a command there is nothing to wait for.
+                    if timer.failure.is_some() && child.is_none() {
+                        break;
+                    }
+                }
                 WakeReason::Interrupted | WakeReason::Terminated => {
                     self.is_interrupted = true;
                     break;
@@ -584,7 +602,10 @@ impl Session<'_> {
             let _ = child.kill();
             status = child.wait().ok();
         }
-        Ok((elapsed, status))
+        match timer.failure {
+            Some(failure) => Err(failure),
+            None => Ok((elapsed, status)),
+        }
     }
 }
 

@@ -155,7 +155,7 @@ impl<'a> Report<'a> {
                 (row.refused_share, row.value, elapsed, nr_named < MAX_NAMED)
             {
                 nr_named += 1;
-                eprintln!(
+                message!(
                     "pfc: {} was counted in {:.2}% of the time, which is 0 or below --refuse-below; no value is printed; use fewer events",
                     row.event.name,
                     100.0 * share
@@ -173,7 +173,7 @@ impl<'a> Report<'a> {
             .filter(|row| row.refused_share.is_some())
             .count();
         if refused > MAX_NAMED && elapsed.is_none() {
-            eprintln!(
+            message!(
                 "pfc: no value is printed for {} more events, for the same reason",
                 refused - MAX_NAMED
             );

@@ -68,7 +68,7 @@ fn warn_if_unmatched(globs: &[String]) {
     };
     let names: BTreeSet<String> = markers.into_iter().map(|m| m.name).collect();
     if let Some(text) = unmatched_message(globs, &names) {
-        eprintln!("pfc: {text}");
+        message!("pfc: {text}");
     }
 }
 

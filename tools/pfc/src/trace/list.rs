@@ -33,7 +33,7 @@ pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
         return Ok(());
     }
     if traces.is_empty() {
-        eprintln!("pfc: there are no traces; create one with pfc trace start NAME");
+        message!("pfc: there are no traces; create one with pfc trace start NAME");
         return Ok(());
     }
     traces_table(&traces).print(out)?;
@@ -132,7 +132,7 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
         return Ok(());
     }
     if groups.is_empty() {
-        eprintln!("pfc: no running program that you may trace has markers");
+        message!("pfc: no running program that you may trace has markers");
         return Ok(());
     }
     let mut table = Table::new()

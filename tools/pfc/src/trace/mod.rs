@@ -38,7 +38,7 @@ pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
         TraceCommand::Start(args) => return start(args, file),
         TraceCommand::Stop(args) => {
             Device::open()?.open_trace(&args.name)?.end()?;
-            eprintln!("[ pfc trace: trace '{}' has ended ]", args.name);
+            message!("[ pfc trace: trace '{}' has ended ]", args.name);
         }
         TraceCommand::Snapshot(args) => snapshot(args, file)?,
         TraceCommand::Live(args) => live(args, file)?,
@@ -57,7 +57,7 @@ fn start(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     if args.flight {
         create::create_trace(&args.name, &args.config, FLIGHT | KEEP)?;
         let name = &args.name;
-        eprintln!("[ pfc trace: '{name}' keeps the newest events; pfc trace snapshot {name} writes them, pfc trace stop {name} ends it ]");
+        message!("[ pfc trace: '{name}' keeps the newest events; pfc trace snapshot {name} writes them, pfc trace stop {name} ends it ]");
         return Ok(ExitCode::SUCCESS);
     }
     // The event loop catches signals. The event loop is made first, so that no signal is missed

@@ -2,7 +2,6 @@
 
 //! Writes the events of a trace to the output until the trace ends.
 
-use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use perftrace_reader::{Error, Reader, Source, Trace};
 use rustix::process::{kill_process, Pid, Signal};
 
 use crate::error::Failure;
+use crate::message;
 use crate::stat::command::spawn_beside;
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::trace::sink::Sink;
@@ -44,7 +44,7 @@ impl Recorder {
         let reader = Reader::new(&trace.info()?);
         // If the events go to standard output, no progress messages are printed: events and
         // progress messages would be mixed on the terminal.
-        let progress = !sink.is_stdout() && io::stderr().is_terminal();
+        let progress = !sink.is_stdout() && message::is_terminal();
         Ok(Self {
             trace,
             reader,
@@ -150,10 +150,10 @@ impl Recorder {
     }
 
     fn finish(&mut self) -> Result<(), Failure> {
-        if self.last_progress.is_some() {
-            eprint!("\r\x1b[K");
-        }
         let result = self.sink.output.finish();
+        if self.last_progress.is_some() {
+            message::clear_progress();
+        }
         result.map_err(|e| self.sink.to_failure(Error::Write(e)))?;
         summary::print_summary(&self.reader.totals(), &self.trace.info()?, &self.sink);
         Ok(())
@@ -168,10 +168,7 @@ impl Recorder {
         {
             *last = Instant::now();
             let bytes = self.sink.output.bytes();
-            eprint!(
-                "{}",
-                summary::progress_message(&self.reader.totals(), bytes)
-            );
+            message::print_progress(&summary::progress_message(&self.reader.totals(), bytes));
         }
     }
 }

@@ -12,7 +12,7 @@ use perftrace_reader::{Error, Info};
 use rustix::system::uname;
 
 use crate::error::Failure;
-use crate::output::Out;
+use crate::output::{stdout, Out};
 use crate::trace::args::Format;
 
 /// The output of a trace, with its format and path.
@@ -91,7 +91,7 @@ fn create_output(
         (Format::Ctf, None) => return Err(ErrorKind::InvalidInput.into()),
         (Format::Perfetto, Some(path)) => Box::new(Perfetto::new(file(path)?, about)?),
         (Format::Perfetto, None) => {
-            let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+            let stdout = File::from(stdout().as_fd().try_clone_to_owned()?);
             Box::new(Perfetto::new(stdout, about)?)
         }
         (Format::Text, Some(path)) => {
@@ -100,8 +100,8 @@ fn create_output(
         }
         (Format::Text, None) => {
             let has_colour =
-                io::stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
-            let to: Box<dyn Write> = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
+                stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
+            let to: Box<dyn Write> = Box::new(BufWriter::with_capacity(1 << 16, stdout()));
             Box::new(Text::new(to, about.clock, has_colour))
         }
     })

@@ -21,7 +21,7 @@ pub fn format_size(bytes: u64) -> String {
 /// Returns the progress message of a recording, with its numbers of events and bytes.
 pub fn progress_message(totals: &Totals, bytes: u64) -> String {
     format!(
-        "\r[ pfc trace: {} events, {} lost, {} so far; Ctrl-C stops ]\x1b[K",
+        "[ pfc trace: {} events, {} lost, {} so far; Ctrl-C stops ]",
         totals.events,
         totals.lost,
         format_size(bytes)
@@ -31,7 +31,7 @@ pub fn progress_message(totals: &Totals, bytes: u64) -> String {
 /// Prints the summary at the end of a recording.
 pub fn print_summary(totals: &Totals, info: &Info, sink: &Sink) {
     if let Some(path) = &sink.path {
-        eprintln!(
+        message!(
             "[ pfc trace: {} events, {} in {} ]",
             totals.events,
             format_size(sink.output.bytes()),
@@ -39,7 +39,7 @@ pub fn print_summary(totals: &Totals, info: &Info, sink: &Sink) {
         );
     }
     for line in missing_messages(totals, info) {
-        eprintln!("pfc: {line}");
+        message!("pfc: {line}");
     }
 }
 

@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::WatchArgs;
 use crate::error::Failure;
+use crate::message;
 use crate::watch::app::App;
 use crate::watch::sampler::Sampler;
 use crate::watch::view::{self, Theme};
@@ -38,7 +39,7 @@ pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure>
     // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
     let result = run_terminal(&mut terminal, sampler, args, theme, &stop);
-    ratatui::restore();
+    message::restore_terminal();
     result.map_err(Failure::Terminal)
 }
 
