@@ -2,6 +2,7 @@
 
 //! Errors that end `pfc`, with their messages, advice for the user, and exit statuses.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -34,7 +35,7 @@ pub enum Failure {
     /// The HTTP server of `pfc export` could not listen on its address.
     Listen(SocketAddr, io::Error),
     /// The command that the user gave could not be executed.
-    Command(String, io::Error),
+    Command(OsString, io::Error),
     /// The terminal could not be used.
     Terminal(io::Error),
 }
@@ -70,22 +71,26 @@ impl fmt::Display for Failure {
                     ErrorKind::PermissionDenied => "; its directory must be writable, too",
                     _ => "",
                 };
-                write!(f, "cannot write to {}: {e}{hint}", path.display())
+                let path = visible::escape_path(path);
+                write!(f, "cannot write to {path}: {e}{hint}")
             }
             Self::Refused(why) => f.write_str(why),
             Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),
-            Self::Command(program, e) => match e.kind() {
-                ErrorKind::NotFound => {
-                    write!(f, "cannot run '{program}': command not found")
+            Self::Command(program, e) => {
+                let program = visible::escape_os(program);
+                match e.kind() {
+                    ErrorKind::NotFound => {
+                        write!(f, "cannot run '{program}': command not found")
+                    }
+                    ErrorKind::PermissionDenied => {
+                        write!(
+                            f,
+                            "cannot run '{program}': permission denied, or not an executable file"
+                        )
+                    }
+                    _ => write!(f, "cannot run '{program}': {e}"),
                 }
-                ErrorKind::PermissionDenied => {
-                    write!(
-                        f,
-                        "cannot run '{program}': permission denied, or not an executable file"
-                    )
-                }
-                _ => write!(f, "cannot run '{program}': {e}"),
-            },
+            }
             Self::Terminal(e) => write!(f, "cannot use this terminal: {e}; try --plain"),
         }
     }
@@ -136,7 +141,7 @@ fn counters_message(error: &Error) -> String {
                 ErrorKind::PermissionDenied => "permission denied".to_owned(),
                 _ => e.to_string(),
             };
-            format!("{}: {reason}; {remedy}", path.display())
+            format!("{}: {reason}; {remedy}", visible::escape_path(path))
         }
         Error::Version(_) => format!("{error}; use the pfc that was built with the module"),
         Error::NotCounters(_) | Error::Corrupt(_) => {

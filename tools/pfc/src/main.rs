@@ -21,6 +21,7 @@
 //! | `output.rs` | the output stream and its colours |
 //! | `message.rs` | messages on standard error |
 //! | `atomic_file.rs` | atomic replacement of files |
+//! | `text_file.rs` | reads text files of the kernel |
 //! | `error.rs` | error messages with advice, and the exit status |
 //! | `permissions.rs` | permissions of device files |
 
@@ -56,6 +57,7 @@ mod script;
 mod snapshot;
 mod stat;
 mod table;
+mod text_file;
 mod time;
 mod top;
 mod trace;

@@ -70,6 +70,6 @@ fn render_page(command: clap::Command, name: &str, out: &mut impl Write) -> io::
         .render(&mut text)?;
     // The text after the options begins with "Examples:" in all of pfc's commands, so the section
     // of that text is named EXAMPLES.
-    let text = String::from_utf8_lossy(&text);
+    let text = visible::decode(&text);
     out.write_all(text.replace(EXTRA_HEADING, ".SH EXAMPLES\n").as_bytes())
 }

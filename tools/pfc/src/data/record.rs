@@ -2,6 +2,9 @@
 
 //! Encodes records of perf.data: `enum perf_event_type` of linux/perf_event.h.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
 use ring::{Sample, IN_GUEST};
 
 use super::KERNEL_START;
@@ -66,7 +69,7 @@ pub struct Region {
     /// The build ID of the file; empty if the build ID is not known. Only the first 20 bytes are
     /// encoded.
     pub build_id: Vec<u8>,
-    pub path: String,
+    pub path: OsString,
 }
 
 /// Encodes records and collects their bytes.
@@ -114,9 +117,9 @@ impl Encoder {
     }
 
     /// Appends a text, and one to eight NUL bytes up to a multiple of 8 bytes.
-    fn padded_string(&mut self, text: &str) {
+    fn padded_string(&mut self, text: &[u8]) {
         // A path has at most 4096 bytes. A longer text could exceed the size of a record.
-        let text = &text.as_bytes()[..text.len().min(4096)];
+        let text = &text[..text.len().min(4096)];
         self.bytes.extend(text);
         let zeros = 8 - text.len() % 8;
         self.bytes.extend(std::iter::repeat_n(0, zeros));
@@ -163,7 +166,7 @@ impl Encoder {
 
     /// Encodes the name of a thread. `is_exec` says that the thread has called exec, which removed
     /// all earlier mappings of its process.
-    pub fn comm(&mut self, name: &str, is_exec: bool, sample_id: &SampleId) {
+    pub fn comm(&mut self, name: &[u8], is_exec: bool, sample_id: &SampleId) {
         let at = self.begin_record(COMM, if is_exec { COMM_EXEC } else { 0 });
         self.pair(sample_id.pid, sample_id.tid);
         self.padded_string(name);
@@ -211,13 +214,13 @@ impl Encoder {
         }
         // The protection PROT_READ | PROT_EXEC, and the flag MAP_PRIVATE.
         self.pair(5, 2);
-        self.padded_string(&region.path);
+        self.padded_string(region.path.as_bytes());
         self.end_record(at, sample_id);
     }
 
     /// Encodes the build ID of the file with this path, for the list of build IDs in the header.
     #[cfg(test)]
-    pub fn build_id(&mut self, path: &str, id: &[u8]) {
+    pub fn build_id(&mut self, path: &[u8], id: &[u8]) {
         let at = self.begin_record(BUILD_ID, IN_USER | BUILD_ID_SIZE);
         self.u32(u32::MAX);
         let id = &id[..id.len().min(20)];
@@ -246,7 +249,7 @@ impl Encoder {
         self.u64(start);
         self.u64(end.saturating_sub(start));
         self.u64(offset);
-        self.padded_string(name);
+        self.padded_string(name.as_bytes());
         let sample_id = SampleId {
             id,
             ..SampleId::default()
@@ -323,13 +326,13 @@ mod tests {
         };
         encoder.sample(&sample(5), 1);
         encoder.sample(&sample(6), 1);
-        encoder.comm("a", true, &sample_id(6));
-        encoder.comm("b", true, &sample_id(5));
+        encoder.comm(b"a", true, &sample_id(6));
+        encoder.comm(b"b", true, &sample_id(5));
         assert_eq!(middle_time(&encoder.bytes), 6);
         assert_eq!(middle_time(&[]), 0);
         let mut wanted = Encoder::default();
         wanted.sample(&sample(5), 1);
-        wanted.comm("b", true, &sample_id(5));
+        wanted.comm(b"b", true, &sample_id(5));
         assert_eq!(take_until(&mut encoder.bytes, 5), wanted.bytes);
         assert!(take_until(&mut encoder.bytes, 5).is_empty());
         assert_eq!(take_until(&mut encoder.bytes, 6).len(), wanted.bytes.len());

@@ -3,7 +3,9 @@
 //! Writes a perf.data file: a header, a `perf_event_attr` for each event, the records, and features
 //! such as the kernel release and the command line.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::record::{CALLCHAIN, SAMPLE_TYPE};
@@ -99,7 +101,7 @@ impl Writer {
         path: &Path,
         attributes: &[Attribute],
         stacks: bool,
-        command: &[String],
+        command: &[OsString],
     ) -> io::Result<Self> {
         let mut writer = Self {
             file: AtomicFile::create(path)?,
@@ -156,7 +158,7 @@ pub fn encode_file(attributes: &[Attribute], stacks: bool, records: &[&[u8]]) ->
 /// The parts of a file that surround the records.
 struct FileLayout {
     attributes: Vec<Attribute>,
-    command: Vec<String>,
+    command: Vec<OsString>,
     stacks: bool,
     /// The size of all records in bytes.
     record_bytes: u64,
@@ -213,10 +215,10 @@ impl FileLayout {
     /// table of features and their contents.
     fn encode_features(&self, build_ids: &[u8]) -> (Vec<u32>, Vec<u8>) {
         let uname = rustix::system::uname();
-        let text = |t: &std::ffi::CStr| encode_string(&t.to_string_lossy());
+        let text = |t: &std::ffi::CStr| encode_string(t.to_bytes());
         let mut command = (self.command.len() as u32).to_le_bytes().to_vec();
         for word in &self.command {
-            command.extend(encode_string(word));
+            command.extend(encode_string(word.as_bytes()));
         }
         let features = [
             (BUILD_ID, build_ids.to_vec()),
@@ -244,7 +246,7 @@ impl FileLayout {
         for attribute in &self.attributes {
             to.extend(attribute.encode(self.stacks));
             to.extend(1_u32.to_le_bytes());
-            to.extend(encode_string(&attribute.name));
+            to.extend(encode_string(attribute.name.as_bytes()));
             to.extend(attribute.id.to_le_bytes());
         }
         to
@@ -253,16 +255,19 @@ impl FileLayout {
 
 /// Returns the text as a perf header string: a length of 32 bits, the text, and NUL bytes. The
 /// length is the size of the text with the NUL bytes, a multiple of 64.
-fn encode_string(text: &str) -> Vec<u8> {
+fn encode_string(text: &[u8]) -> Vec<u8> {
     let bytes = text.len() / 64 * 64 + 64;
     let mut to = (bytes as u32).to_le_bytes().to_vec();
-    to.extend(text.as_bytes());
+    to.extend(text);
     to.resize(4 + bytes, 0);
     to
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::super::record::Region;
     use super::super::{Encoder, SampleId};
     use super::*;
@@ -270,9 +275,9 @@ mod tests {
 
     #[test]
     fn r1_9_strings_end_with_a_zero() {
-        assert_eq!(encode_string("")[..4], 64_u32.to_le_bytes());
-        assert_eq!(encode_string(&"a".repeat(63)).len(), 4 + 64);
-        assert_eq!(encode_string(&"a".repeat(64)).len(), 4 + 128);
+        assert_eq!(encode_string(b"")[..4], 64_u32.to_le_bytes());
+        assert_eq!(encode_string(&[b'a'; 63]).len(), 4 + 64);
+        assert_eq!(encode_string(&[b'a'; 64]).len(), 4 + 128);
     }
 
     #[test]
@@ -303,7 +308,7 @@ mod tests {
             period: 1000,
             ..Attribute::default()
         });
-        let mut writer = Writer::create(&path, &events, true, &["pfc".to_owned()]).expect("a file");
+        let mut writer = Writer::create(&path, &events, true, &["pfc".into()]).expect("a file");
         let exe = std::env::current_exe().expect("a path");
         let mut encoder = Encoder {
             has_stacks: true,
@@ -333,11 +338,11 @@ mod tests {
         };
         encoder.lost(7, &sample_id);
         encoder.throttle(true, &sample_id);
-        encoder.comm("one", true, &sample_id);
+        encoder.comm(b"one", true, &sample_id);
         let region = Region {
             start: 0x5000,
             end: 0x6000,
-            path: exe.to_string_lossy().into_owned(),
+            path: exe.clone().into_os_string(),
             ..Region::default()
         };
         encoder.mmap2(
@@ -354,7 +359,7 @@ mod tests {
         };
         encoder.fork((10, 10), &thread);
         encoder.comm(
-            "two",
+            b"two",
             false,
             &SampleId {
                 time: 150,
@@ -363,7 +368,7 @@ mod tests {
         );
         writer.write(&encoder.bytes).expect("room");
         let mut ids = Encoder::default();
-        ids.build_id(&exe.to_string_lossy(), &[1, 2, 3]);
+        ids.build_id(exe.as_os_str().as_bytes(), &[1, 2, 3]);
         let bytes = writer.finish(&ids.bytes).expect("room");
         assert_eq!(std::fs::metadata(&path).expect("a file").len(), bytes);
 
@@ -397,6 +402,51 @@ mod tests {
     }
 
     #[test]
+    fn r1_9_names_and_paths_keep_their_bytes() {
+        let path = std::env::temp_dir().join(format!("pfc-bytes-{}", std::process::id()));
+        let event = Attribute {
+            id: 1,
+            ..Attribute::default()
+        };
+        let command = [
+            OsString::from("pfc"),
+            OsString::from_vec(b"caf\xe9".to_vec()),
+        ];
+        let mut writer = Writer::create(&path, &[event], false, &command).expect("a file");
+        let mut encoder = Encoder::default();
+        let sample_id = SampleId {
+            pid: 10,
+            tid: 10,
+            ..SampleId::default()
+        };
+        // The kernel has cut the name in the middle of a character.
+        encoder.comm(b"abc\xc3", true, &sample_id);
+        let region = Region {
+            start: 0x5000,
+            end: 0x6000,
+            path: OsString::from_vec(b"/nowhere/caf\xe9\n".to_vec()),
+            ..Region::default()
+        };
+        encoder.mmap2(&region, &sample_id);
+        let sample = Sample {
+            ip: 0x5010,
+            pid: 10,
+            tid: 10,
+            time: 1,
+            ..Sample::default()
+        };
+        encoder.sample(&sample, 1);
+        writer.write(&encoder.bytes).expect("room");
+        writer.finish(&[]).expect("room");
+        let profile = crate::profile::Profile::load(Some(&path)).expect("samples");
+        std::fs::remove_file(&path).expect("there");
+        assert_eq!(profile.command, ["pfc", "caf\\xe9"]);
+        let sample = &profile.samples[0];
+        assert_eq!(&*sample.command, "abc\\xc3");
+        assert_eq!(&*profile.leaf_frame(sample).object, "/nowhere/caf\\xe9\n");
+    }
+
+    #[test]
     fn r1_9_a_file_that_is_not_whole_is_refused_or_read_in_part() {
         let path = std::env::temp_dir().join(format!("pfc-broken-{}", std::process::id()));
         let event = Attribute {
@@ -415,7 +465,7 @@ mod tests {
         };
         let sample_id = SampleId::default();
         encoder.sample(&sample, 1);
-        encoder.comm("one", true, &sample_id);
+        encoder.comm(b"one", true, &sample_id);
         encoder.mmap2(&Region::default(), &sample_id);
         encoder.fork((1, 1), &sample_id);
         writer.write(&encoder.bytes).expect("room");

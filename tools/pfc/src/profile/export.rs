@@ -257,6 +257,7 @@ pub fn write_pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
     use crate::profile::tests::synthetic;

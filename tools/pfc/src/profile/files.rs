@@ -6,8 +6,10 @@
 //! namespace the path may name another file. A file is therefore used only if its build ID, or else
 //! its device and inode, are those of the mapping.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{Read, Seek};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -48,10 +50,13 @@ pub enum Identity {
 /// Returns the paths under which the file of a process's mapping may be found: the path in the root
 /// and mount namespace of the process, the program of the process, and the path in the namespace of
 /// pfc. The list is empty for a mapping without a file, such as anonymous memory.
-pub fn candidate_paths(pid: i32, path: &str) -> impl Iterator<Item = PathBuf> {
-    let is_file = path.starts_with('/') && !path.starts_with("//");
+pub fn candidate_paths(pid: i32, path: &Path) -> impl Iterator<Item = PathBuf> {
+    let bytes = path.as_os_str().as_bytes();
+    let is_file = bytes.starts_with(b"/") && !bytes.starts_with(b"//");
+    let mut in_root = OsString::from(format!("/proc/{pid}/root"));
+    in_root.push(path);
     let paths = [
-        PathBuf::from(format!("/proc/{pid}/root{path}")),
+        PathBuf::from(in_root),
         // The program of the process, which can be opened even if the program has been deleted.
         PathBuf::from(format!("/proc/{pid}/exe")),
         PathBuf::from(path),
@@ -208,8 +213,8 @@ mod tests {
     #[test]
     fn r1_9_what_is_no_file_has_no_candidates() {
         for path in ["[vdso]", "//anon", "", "anon_inode:x"] {
-            assert_eq!(candidate_paths(1, path).count(), 0, "{path}");
+            assert_eq!(candidate_paths(1, Path::new(path)).count(), 0, "{path}");
         }
-        assert_eq!(candidate_paths(1, "/bin/true").count(), 3);
+        assert_eq!(candidate_paths(1, Path::new("/bin/true")).count(), 3);
     }
 }

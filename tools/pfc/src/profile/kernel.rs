@@ -38,7 +38,7 @@ impl KernelSymbols {
         let bytes = fs::read("/proc/kallsyms").ok()?;
         Self::parse(match String::from_utf8(bytes) {
             Ok(text) => text,
-            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+            Err(error) => visible::decode(error.as_bytes()).into_owned(),
         })
     }
 
@@ -117,7 +117,7 @@ pub fn read_perf_map(pid: i32) -> Option<Symbols> {
         return None;
     }
     let bytes = read_whole(&file, MAX_PERF_MAP_SIZE).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
+    let text = visible::decode(&bytes);
     let symbol = |line: &str| {
         let mut words = line.splitn(3, ' ');
         let hex = |word: Option<&str>| {

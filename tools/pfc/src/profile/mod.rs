@@ -109,7 +109,7 @@ impl Profile {
         if profile.samples.is_empty() {
             return Err(Failure::NoMatch(format!(
                 ": there are no samples in {}",
-                path.display()
+                visible::escape_path(path)
             )));
         }
         Ok(profile)

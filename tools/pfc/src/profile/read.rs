@@ -3,13 +3,15 @@
 //! Reads the records of a file in the order of time, and makes samples with the names of functions.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::io::Cursor;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::rc::Rc;
 
-use linux_perf_data::{DsoInfo, PerfFileReader, PerfFileRecord};
+use linux_perf_data::{DsoInfo, Feature, PerfFileReader, PerfFileRecord};
 use linux_perf_event_reader::{
-    CpuMode, EventRecord, Mmap2FileId, RawData, SampleRecord, SamplingPolicy,
+    CpuMode, Endianness, EventRecord, Mmap2FileId, RawData, SampleRecord, SamplingPolicy,
 };
 
 use super::address_space::{Processes, Region};
@@ -44,7 +46,7 @@ const JIT_PREFIXES: [&str; 6] = [
 fn cannot_read(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::Refused(format!(
         "cannot read {}: {why}; is it a file of pfc record or perf record, and whole?",
-        path.display()
+        visible::escape_path(path)
     ))
 }
 
@@ -54,7 +56,7 @@ pub fn read_profile(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
     let bytes = std::fs::read(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Failure::Refused(format!(
             "there is no {}; make it: pfc record COMMAND",
-            path.display()
+            visible::escape_path(path)
         )),
         _ => error(&e),
     })?;
@@ -64,10 +66,34 @@ pub fn read_profile(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
     Ok((reader.profile, missing_names))
 }
 
-fn c_string(data: &RawData<'_>) -> String {
-    let bytes = data.as_slice();
+/// Returns the bytes of a record's name or path up to the first NUL.
+fn c_string(data: &RawData<'_>) -> OsString {
+    let mut bytes = data.as_slice().into_owned();
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    bytes.truncate(end);
+    OsString::from_vec(bytes)
+}
+
+/// Returns the words of the feature CMDLINE: the number of words, and for each word its size and
+/// the word with NUL bytes at its end.
+fn command_words(mut bytes: &[u8], endian: Endianness) -> Option<Vec<String>> {
+    let number = |bytes: &mut &[u8]| -> Option<usize> {
+        let (number, rest) = bytes.split_first_chunk::<4>()?;
+        *bytes = rest;
+        Some(match endian {
+            Endianness::LittleEndian => u32::from_le_bytes(*number),
+            Endianness::BigEndian => u32::from_be_bytes(*number),
+        } as usize)
+    };
+    let mut words = Vec::new();
+    for _ in 0..number(&mut bytes)? {
+        let size = number(&mut bytes)?;
+        let (word, rest) = bytes.split_at_checked(size)?;
+        bytes = rest;
+        let end = word.iter().position(|b| *b == 0).unwrap_or(word.len());
+        words.push(visible::decode(&word[..end]).into_owned());
+    }
+    Some(words)
 }
 
 /// Reads one or more files into one profile.
@@ -103,17 +129,15 @@ impl Reader {
             });
         }
         self.profile.events = events;
-        if let Ok(Some(words)) = perf_file.cmdline() {
-            self.profile.command = words.iter().map(|w| (*w).to_owned()).collect();
+        let command = perf_file.feature_section_data(Feature::CMDLINE);
+        if let Some(words) = command.and_then(|c| command_words(c, perf_file.endian())) {
+            self.profile.command = words;
         }
         let kernel_release = perf_file.os_release().ok().flatten().unwrap_or_default();
         self.symbolizer.kernel_release = kernel_release.to_owned();
         if let Ok(all) = perf_file.build_ids() {
             let all = all.into_values().filter(|d| !d.build_id.is_empty());
-            let one = |d: DsoInfo| {
-                let path = String::from_utf8_lossy(&d.path).into_owned();
-                (path, d.build_id)
-            };
+            let one = |d: DsoInfo| (OsString::from_vec(d.path), d.build_id);
             self.symbolizer.build_ids = all.map(one).collect();
         }
         while let Some(record) = record_iter
@@ -137,8 +161,9 @@ impl Reader {
                     self.drop_cached_frames(r.pid);
                     self.symbolizer.perf_maps.remove(&r.pid);
                 }
-                self.processes
-                    .comm(r.pid, r.tid, &c_string(&r.name), r.is_execve);
+                let name = c_string(&r.name);
+                let name = visible::decode(name.as_bytes());
+                self.processes.comm(r.pid, r.tid, &name, r.is_execve);
             }
             EventRecord::Fork(r) => {
                 self.processes.fork((r.pid, r.tid), (r.ppid, r.ptid));
@@ -148,6 +173,7 @@ impl Reader {
             }
             EventRecord::Mmap(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
                 let name = c_string(&r.path);
+                let name = visible::decode(name.as_bytes());
                 if name.starts_with("[kernel.kallsyms]") {
                     self.symbolizer.recorded_text_start =
                         Some(r.page_offset).filter(|t| *t >= KERNEL_START);
@@ -155,7 +181,7 @@ impl Reader {
                 let region = Region {
                     end: r.address.saturating_add(r.length),
                     offset: r.address,
-                    object: kernel_object_name(&name).into(),
+                    object: OsString::from(kernel_object_name(&name)).into(),
                     identity: Identity::Any,
                 };
                 self.processes.kernel.insert(r.address, region);
@@ -317,14 +343,19 @@ fn kernel_object_name(path: &str) -> String {
     }
 }
 
+/// Returns the path of a mapped file as the text that a frame has.
+fn shown_object(path: &OsStr) -> Rc<str> {
+    visible::decode(path.as_bytes()).into()
+}
+
 /// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
 #[derive(Default)]
 struct Symbolizer {
-    symbols: HashMap<(Rc<str>, Identity), Result<Symbols, &'static str>>,
+    symbols: HashMap<(Rc<OsStr>, Identity), Result<Symbols, &'static str>>,
     /// The lookups of a file by way of a process that have been tried. A lookup is not repeated.
-    tried_lookups: HashSet<(i32, Rc<str>, Identity)>,
+    tried_lookups: HashSet<(i32, Rc<OsStr>, Identity)>,
     /// The list of build IDs in the file's header, by path.
-    build_ids: HashMap<String, Vec<u8>>,
+    build_ids: HashMap<OsString, Vec<u8>>,
     perf_maps: HashMap<i32, Option<Symbols>>,
     vdso: Option<Option<Symbols>>,
     demangled: HashMap<Rc<str>, Rc<str>>,
@@ -356,7 +387,7 @@ impl Symbolizer {
         let region = processes
             .kernel
             .find(address)
-            .map(|(r, _)| r.object.clone());
+            .map(|(r, _)| shown_object(&r.object));
         let is_text = region.as_deref().is_none_or(|o| o == kernel::KERNEL_OBJECT);
         let object = region.unwrap_or_else(|| kernel::KERNEL_OBJECT.into());
         let unknown = Self::unknown_frame(address, true, object);
@@ -398,7 +429,8 @@ impl Symbolizer {
         let Some((region, at)) = processes.find(pid, address.wrapping_sub(lookback)) else {
             return Self::unknown_frame(address, false, UNKNOWN.into());
         };
-        let object = region.object.clone();
+        let path = region.object.clone();
+        let object = shown_object(&path);
         let identity = region.identity.clone();
         let owned = |(name, offset): (&Rc<str>, u64)| (name.clone(), offset);
         let mut found = None;
@@ -417,7 +449,7 @@ impl Symbolizer {
         // A memfd may also contain an ELF file.
         let is_file = object.starts_with('/') && !object.starts_with("//");
         if found.is_none() && is_file {
-            let symbols = self.file_symbols(pid, &object, identity);
+            let symbols = self.file_symbols(pid, &path, identity);
             found = symbols.and_then(|s| s.find_offset(at)).map(owned);
         }
         match found {
@@ -449,7 +481,7 @@ impl Symbolizer {
     /// Returns the symbols of a file that a process has mapped. If the file was not found by way of
     /// one process, the file is searched for again by way of the next process, which may have
     /// another root directory.
-    fn file_symbols(&mut self, pid: i32, path: &Rc<str>, mapped: Identity) -> Option<&Symbols> {
+    fn file_symbols(&mut self, pid: i32, path: &Rc<OsStr>, mapped: Identity) -> Option<&Symbols> {
         let identity = match (mapped, self.build_ids.get(&**path)) {
             (Identity::BuildId(id), _) => Identity::BuildId(id),
             (_, Some(id)) => Identity::BuildId(id.as_slice().into()),
@@ -459,7 +491,7 @@ impl Symbolizer {
         if !matches!(self.symbols.get(&key), Some(Ok(_))) {
             let (path, identity) = key.clone();
             if self.tried_lookups.insert((pid, path, identity)) {
-                let found = Symbols::read_mapped_file(pid, &key.0, &key.1);
+                let found = Symbols::read_mapped_file(pid, Path::new(&key.0), &key.1);
                 self.symbols.insert(key.clone(), found);
             }
         }
@@ -488,7 +520,7 @@ impl Symbolizer {
                     .to_owned(),
             });
         }
-        let failed_files = |another: bool| -> BTreeSet<(&str, &str)> {
+        let failed_files = |another: bool| -> BTreeSet<(&OsStr, &str)> {
             let failed = self.symbols.iter().filter_map(|((file, _), symbols)| {
                 Some((&**file, symbols.as_ref().err().copied()?))
             });
@@ -500,7 +532,7 @@ impl Symbolizer {
         if !files.is_empty() {
             let list: Vec<String> = files
                 .iter()
-                .map(|(f, why)| format!("{f} ({why})"))
+                .map(|(f, why)| format!("{} ({why})", visible::escape_os(f)))
                 .collect();
             lines.push(format!(
                 "no names of functions in {}; install their packages of debug symbols",
@@ -508,7 +540,10 @@ impl Symbolizer {
             ));
         }
         if !other_builds.is_empty() {
-            let list: Vec<&str> = other_builds.iter().map(|(file, _)| *file).collect();
+            let names = other_builds
+                .iter()
+                .map(|(file, _)| visible::escape_os(file));
+            let list: Vec<_> = names.collect();
             lines.push(format!(
                 "no names of functions in {}: the file is another build than the one that ran",
                 list.join(", ")

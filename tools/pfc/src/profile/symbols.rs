@@ -12,6 +12,7 @@ use object::elf::SHF_EXECINSTR;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SymbolKind};
 
 use super::files::{candidate_paths, read_mapped_file, Identity, ANOTHER_BUILD, NOT_FOUND};
+use crate::text_file;
 
 /// The name of a function or an object that is not known.
 pub const UNKNOWN: &str = "[unknown]";
@@ -51,14 +52,13 @@ impl Symbols {
     /// the given identity.
     pub fn read_mapped_file(
         pid: i32,
-        path: &str,
+        path: &Path,
         identity: &Identity,
     ) -> Result<Self, &'static str> {
         let mut why = None;
         // Without an identity, only the path itself is used, and not the paths in /proc/PID.
-        let is_usable = |candidate: &PathBuf| {
-            *identity != Identity::Any || candidate.as_path() == Path::new(path)
-        };
+        let is_usable =
+            |candidate: &PathBuf| *identity != Identity::Any || candidate.as_path() == path;
         for candidate in candidate_paths(pid, path).filter(is_usable) {
             let is_program = candidate.ends_with("exe") && !path.ends_with("exe");
             match read_mapped_file(&candidate, identity).and_then(|bytes| Self::parse_elf(&bytes)) {
@@ -112,7 +112,7 @@ impl Symbols {
     ///
     /// The reason, in words, why the vDSO has no symbols.
     pub fn read_vdso() -> Result<Self, &'static str> {
-        let maps = fs::read_to_string("/proc/self/maps").map_err(|_| NOT_FOUND)?;
+        let maps = text_file::read("/proc/self/maps").map_err(|_| NOT_FOUND)?;
         let line = maps.lines().find(|line| line.ends_with("[vdso]"));
         let range = line.and_then(|line| line.split_once(' ')?.0.split_once('-'));
         let hex = |text| u64::from_str_radix(text, 16).ok();
@@ -136,10 +136,10 @@ impl Symbols {
         let code: Vec<_> = file.sections().filter(is_code).map(|s| s.index()).collect();
         let (mut functions, mut labels) = (Vec::new(), Vec::new());
         let mut take = |s: object::Symbol<'_, '_>| {
-            let Some(name) = s.name().ok().filter(|name| !name.is_empty()) else {
+            let Some(name) = s.name_bytes().ok().filter(|name| !name.is_empty()) else {
                 return;
             };
-            let symbol = (s.address(), s.size(), name.into());
+            let symbol = (s.address(), s.size(), visible::decode(name).into());
             match s.kind() {
                 SymbolKind::Text if s.is_definition() => functions.push(symbol),
                 // The symbol is a function in assembler without a .type directive, or a local
@@ -249,15 +249,15 @@ mod tests {
     #[test]
     fn r1_9_this_programs_own_functions_have_names() {
         let path = std::env::current_exe().expect("a path");
-        let find = |path: &str| Symbols::read_mapped_file(-1, path, &Identity::Any);
-        let symbols = find(&path.to_string_lossy()).expect("symbols");
+        let find = |path: &Path| Symbols::read_mapped_file(-1, path, &Identity::Any);
+        let symbols = find(&path).expect("symbols");
         assert!(symbols
             .functions
             .iter()
             .any(|s| s.2.contains("r1_9_this_program")));
         let vdso = Symbols::read_vdso().expect("symbols");
         assert!(vdso.functions.iter().any(|s| s.2.contains("clock_gettime")));
-        assert!(find("/proc/self/maps").is_err());
-        assert_eq!(find("/nowhere").err(), Some(NOT_FOUND));
+        assert!(find(Path::new("/proc/self/maps")).is_err());
+        assert_eq!(find(Path::new("/nowhere")).err(), Some(NOT_FOUND));
     }
 }

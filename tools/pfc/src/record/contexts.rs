@@ -18,10 +18,11 @@ use crate::stat::command::FollowHandler;
 use crate::stat::counting::on_target;
 use crate::stat::short_counts::{ShortCauses, ShortCounts};
 use crate::stat::throttling::Throttling;
+use crate::text_file;
 
 /// Returns the process ID of a thread, from /proc. Returns the thread ID if the thread has exited.
 fn process_id(thread: u32) -> u32 {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let status = text_file::read(format!("/proc/{thread}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
     line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
 }

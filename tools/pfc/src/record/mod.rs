@@ -8,15 +8,18 @@
 //! | `contexts.rs` | the contexts of threads or CPUs, with their rings |
 //! | `freq.rs` | computes sampling periods for a frequency |
 //! | `tasks.rs` | names of processes, and their executable mappings |
+//! | `maps.rs` | parses /proc/PID/maps |
 //! | `task_events.rs` | the kernel's records of processes |
 //! | `perf_event.rs` | perf_event_open(2) and the rings of perf events; unsafe |
 
 mod contexts;
 mod freq;
+mod maps;
 mod perf_event;
 mod task_events;
 mod tasks;
 
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
@@ -36,6 +39,7 @@ use crate::stat::counting::{is_ebusy, is_esrch};
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::stat::events::{Event, EventSource, Machine};
 use crate::stat::{exit_code, select_target, syscall_failure, Target};
+use crate::text_file;
 pub use contexts::Contexts;
 use contexts::{ContextConfig, Sampler};
 pub use tasks::now;
@@ -287,7 +291,7 @@ fn initial_period(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
 }
 
 fn cpu_mhz() -> u64 {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let text = text_file::read("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("cpu MHz"));
     let value = line.and_then(|l| l.split_once(':')?.1.trim().parse::<f64>().ok());
     value.map_or(1000, |mhz| mhz as u64).clamp(100, 10_000)
@@ -376,7 +380,7 @@ impl Run<'_> {
     }
 
     fn open_file(&mut self, path: &Path) -> Result<(), Failure> {
-        let argv: Vec<String> = std::env::args().collect();
+        let argv: Vec<OsString> = std::env::args_os().collect();
         let file = Writer::create(path, &self.attributes, self.args.stacks, &argv)
             .map_err(|e| Failure::Create(path.to_owned(), e))?;
         self.file = Some(file);
@@ -432,7 +436,7 @@ impl Run<'_> {
         message!(
             "[ pfc record: Captured and wrote {:.3} MB {} ({} samples), {} lost ]",
             bytes as f64 / f64::from(1 << 20),
-            path.display(),
+            visible::escape_path(&path),
             drained.samples,
             drained.lost,
         );

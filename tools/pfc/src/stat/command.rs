@@ -3,6 +3,7 @@
 //! Starts a command that is counted from its exec on, and follows its threads and children.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -56,7 +57,7 @@ pub trait FollowHandler {
 /// The process of a command that pfc has started.
 pub struct Child {
     pid: i32,
-    argv: Vec<String>,
+    argv: Vec<OsString>,
     /// The read end of the error pipe. If the program cannot be executed, the error pipe contains
     /// the failed step and the errno. After a successful exec, the error pipe is empty.
     error_pipe: File,
@@ -70,7 +71,7 @@ pub struct Child {
 
 /// Starts a command that only determines for how long threads or CPUs are counted. Returns `None`
 /// if the user gave no command.
-pub fn spawn_beside(command: &[String]) -> Result<Option<std::process::Child>, Failure> {
+pub fn spawn_beside(command: &[OsString]) -> Result<Option<std::process::Child>, Failure> {
     let Some((program, arguments)) = command.split_first() else {
         return Ok(None);
     };
@@ -89,7 +90,7 @@ fn cloexec_pipe() -> io::Result<(File, File)> {
 /// `prepare` or exec fails, writes a byte for the failed step and the errno to `error_pipe`, and
 /// returns the exit status 127.
 fn exec_or_report(
-    argv: &[String],
+    argv: &[OsString],
     error_pipe: &mut File,
     prepare: impl FnOnce() -> io::Result<()>,
 ) -> i32 {
@@ -109,7 +110,7 @@ fn exec_or_report(
 impl Child {
     /// Starts the command under ptrace. The new process waits until pfc traces the process.
     /// Counting begins when the new process calls exec.
-    pub fn spawn_traced<C: FollowHandler>(argv: &[String], handler: &mut C) -> io::Result<Self> {
+    pub fn spawn_traced<C: FollowHandler>(argv: &[OsString], handler: &mut C) -> io::Result<Self> {
         let (error_pipe, mut write_end) = cloexec_pipe()?;
         let (mut start_read, mut start_write) = cloexec_pipe()?;
         let pid = process::fork(|| {
@@ -140,7 +141,7 @@ impl Child {
     /// Starts the command without ptrace. The new process attaches the context to itself, which
     /// needs no privileges, and starts the context as the last step before exec.
     pub fn spawn_untraced(
-        argv: &[String],
+        argv: &[OsString],
         handler: &mut impl FollowHandler,
     ) -> Result<Self, Failure> {
         let context = handler.create_context()?;

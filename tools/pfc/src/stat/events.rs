@@ -227,7 +227,7 @@ impl Machine {
             name if name.starts_with("amd") => Some(Vendor::Amd),
             _ => None,
         });
-        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpuinfo = crate::text_file::read("/proc/cpuinfo").unwrap_or_default();
         let number = |key: &str| {
             let value = |line: &str| {
                 let (name, value) = line.split_once(':')?;

@@ -44,7 +44,7 @@ use rustix::thread::gettid;
 use crate::cli::{StatArgs, TargetArgs};
 use crate::error::Failure;
 use crate::output::Out;
-use crate::permissions;
+use crate::{permissions, text_file};
 use assign::{assign, assign_sets, Placement, Plan};
 use command::Child;
 pub use counting::{is_ebusy, ContextConfig};
@@ -320,7 +320,7 @@ pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
 /// the target if no option selects threads or CPUs.
 pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
-        let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+        let online = text_file::read("/sys/devices/system/cpu/online")?;
         let list = args.cpus.as_ref().unwrap_or(&online);
         return match parse_cpu_list(list.trim()) {
             Some(cpu_list) => {
@@ -395,7 +395,10 @@ fn target_title(args: &StatArgs, target: &Target) -> String {
         words.join(",")
     };
     match target {
-        Target::Command => format!("'{}'", args.command.join(" ")),
+        Target::Command => {
+            let words: Vec<_> = args.command.iter().map(|w| visible::escape_os(w)).collect();
+            format!("'{}'", words.join(" "))
+        }
         Target::Cpus(_) if args.targets.cpus.is_none() => "'system wide'".to_owned(),
         Target::Cpus(cpus) => format!("'CPU(s) {}'", join(cpus)),
         Target::Threads(_) if !args.targets.threads.is_empty() => {

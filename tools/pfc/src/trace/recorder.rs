@@ -2,6 +2,7 @@
 
 //! Writes the events of a trace to the output until the trace ends.
 
+use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -56,7 +57,7 @@ impl Recorder {
 
     /// Records the trace until a signal arrives, the command ends, or another program ends the
     /// trace. Returns the exit status of the recorded command.
-    pub fn run(mut self, command: &[String]) -> Result<Option<ExitStatus>, Failure> {
+    pub fn run(mut self, command: &[OsString]) -> Result<Option<ExitStatus>, Failure> {
         let mut child = match spawn_beside(command) {
             Ok(child) => child,
             Err(failure) => {

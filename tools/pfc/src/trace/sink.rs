@@ -41,7 +41,7 @@ impl Sink {
         let output = create_output(format, path.as_deref(), about).map_err(|e| match &path {
             Some(path) if e.kind() == ErrorKind::DirectoryNotEmpty => Failure::Refused(format!(
                 "{} is not empty; a trace needs its own directory, choose another one with -o",
-                path.display()
+                visible::escape_path(path)
             )),
             Some(path) => Failure::Create(path.clone(), e),
             None => Failure::Write(e),
