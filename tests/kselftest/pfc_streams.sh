@@ -111,7 +111,7 @@ test_trace() {
 	rm -f done
 	has_status 3 fails_in_stderr /dev/full pfc trace start t --format text -o events -- sh -c "$slow" && [ -e done ] && [ -e events ]
 }
-test_terminal_messages() {
+test_messages() {
 	pfc trace list 2>/dev/full && pfc read pfc_nothing 2>/dev/full
 	[ $? = 1 ]
 }
@@ -130,6 +130,6 @@ check "pfc record: standard error is full: the file is complete, the status kept
 check "pfc record -a: standard error has no reader: the file is complete" test_record_closed_pipe
 check "pfc record --switch-output: standard error is full: all files are complete" test_record_switch
 check "pfc trace start: standard error is full: the command's status is kept" test_trace
-check "pfc: standard error is full: no message, the same status" test_terminal_messages
+check "pfc: standard error is full: no message, the same status" test_messages
 unload_modules
 exit $failed

@@ -2,8 +2,9 @@
 
 //! Finds libpfm.a in the directories of the C compiler. The library is linked statically, because
 //! the tools also run on systems without shared libraries.
-#![allow(
+#![expect(
     clippy::disallowed_macros,
+    clippy::disallowed_methods,
     reason = "the protocol of build scripts; cargo reports a panic"
 )]
 

@@ -15,8 +15,9 @@
 //! | `record.rs` | the records of measurements |
 //! | `bars.rs` | the limits, and whether they are met |
 //! | `results.rs`, `report.rs` | what counts; tables and JSON |
-#![allow(
+#![expect(
     clippy::disallowed_macros,
+    clippy::disallowed_methods,
     reason = "make bench reads the output, and a panic fails make bench"
 )]
 

@@ -2,6 +2,7 @@
 
 //! Tests of event filters: which filters are rejected, and that the results of valid filters agree
 //! with a naive model.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
 #![cfg(not(loom))]
 
 use engine::filter::{

@@ -10,6 +10,7 @@
 //!
 //! A simulated disk is added and removed every 10 seconds, CPU 1 goes offline every 14 seconds for
 //! 7 seconds, and a new network device appears every 10 seconds.
+#![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
 
 use std::path::PathBuf;
 use std::time::Duration;

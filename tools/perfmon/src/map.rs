@@ -96,17 +96,22 @@ pub struct Map {
     pub soft: Vec<PmuDescription>,
 }
 
+#[expect(clippy::disallowed_methods, reason = "the module writes ASCII")]
+fn read_text() -> io::Result<String> {
+    std::fs::read_to_string(MAP_PATH)
+}
+
 impl Map {
     /// Reads the current register map. The error is `NotFound` if the module is not loaded.
     pub fn read() -> io::Result<Self> {
-        let text = std::fs::read_to_string(MAP_PATH)?;
+        let text = read_text()?;
         if !text.is_empty() {
             return Ok(Self::parse(&text));
         }
         // The kernel loads descriptions when the first context is created, even if the creation
         // fails later.
         drop(Context::create(Scope::Thread));
-        Ok(Self::parse(&std::fs::read_to_string(MAP_PATH)?))
+        Ok(Self::parse(&read_text()?))
     }
 
     /// Removes the registers that some CPUs lack, so that a thread is counted on each CPU.

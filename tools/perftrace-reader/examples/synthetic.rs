@@ -8,6 +8,7 @@
 //!
 //! The files are DIRECTORY/CASE/, DIRECTORY/CASE.expected (the events as babeltrace2 prints them,
 //! in ticks) and DIRECTORY/CASE.discarded (a line for each report of lost events).
+#![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
 #![allow(
     clippy::disallowed_macros,
     reason = "a test reads the output, and a panic fails the test"

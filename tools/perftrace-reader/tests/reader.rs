@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests the rounds of a reader, and the contents of each output.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 mod fake;
 

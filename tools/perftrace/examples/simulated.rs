@@ -2,6 +2,7 @@
 
 //! Prints the contents of files of a simulated kernel: a line for each marker with the number of
 //! its registrations, and a line for each record of trace 0 in the order of time.
+#![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
 #![allow(
     clippy::disallowed_macros,
     reason = "a test reads the output, and a panic fails the test"

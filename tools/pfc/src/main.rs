@@ -64,6 +64,8 @@ mod trace;
 mod units;
 mod watch;
 
+use std::borrow::Cow;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -76,18 +78,32 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            if error.use_stderr() {
+                print_usage_error(&error);
+                return ExitCode::from(2);
+            }
             // clap reports a request for help or the version as an error, but `pfc` exits
             // successfully after a request for help or the version.
-            let code = if error.use_stderr() { 2 } else { 0 };
             return match output::flush_stdout(error.print()) {
-                Err(failure) if !error.use_stderr() => failure.report(),
-                _ => ExitCode::from(code),
+                Ok(()) => ExitCode::SUCCESS,
+                Err(failure) => failure.report(),
             };
         }
     };
     match run(&cli) {
         Ok(code) => code,
         Err(failure) => failure.report(),
+    }
+}
+
+/// Prints an error of clap, in colours on a terminal. If an argument contains control characters,
+/// which clap would print, the error is printed as plain text.
+fn print_usage_error(error: &clap::Error) {
+    let is_odd = |word: OsString| matches!(visible::escape_os(&word), Cow::Owned(_));
+    if std::env::args_os().any(is_odd) {
+        message!("{}", error.render().to_string().trim_end());
+    } else {
+        let _ = error.print();
     }
 }
 

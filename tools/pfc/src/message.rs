@@ -7,7 +7,7 @@
 //! change the exit status of `pfc`. The macros of std (`eprintln!` and the others) panic if a write
 //! fails; clippy therefore forbids these macros in the user programs.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "the only place that writes to standard error"
 )]
@@ -22,9 +22,10 @@ macro_rules! message {
     };
 }
 
-/// Prints a line on standard error, in a single write. Errors are ignored.
+/// Prints a line on standard error, in a single write. Errors are ignored. Control characters are
+/// made visible, except for newlines, which separate the lines of some messages.
 pub fn print_line(text: fmt::Arguments<'_>) {
-    print(&format!("{text}\n"));
+    print(&format!("{}\n", visible::escape_lines(&text.to_string())));
 }
 
 /// Prints a progress message over the previous one. The caller has checked that standard error is a
@@ -49,10 +50,14 @@ pub fn is_terminal() -> bool {
 
 /// Restores the terminal after [`ratatui::try_init`]. An error is reported as a message, because
 /// `pfc` cannot do more about it.
-pub fn restore_terminal() {
-    if let Err(error) = ratatui::try_restore() {
+pub fn restore_terminal(mut terminal: ratatui::DefaultTerminal) {
+    let restored = terminal.show_cursor().and(ratatui::try_restore());
+    if let Err(error) = restored {
         message!("pfc: cannot restore the terminal: {error}; the command reset may help");
     }
+    // The destructor shows the cursor again after an error, and panics if standard error cannot be
+    // written.
+    std::mem::forget(terminal);
 }
 
 /// Standard error as a stream for reports. Each write succeeds, also if standard error cannot be

@@ -13,7 +13,7 @@ use crate::message::{self, MessageStream};
 
 /// Returns standard output, for outputs that are not an [`Out`]. The caller must return or report an
 /// error of each write and of the last flush.
-#[allow(
+#[expect(
     clippy::disallowed_methods,
     reason = "the only place that opens standard output"
 )]

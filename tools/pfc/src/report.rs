@@ -3,6 +3,7 @@
 //! `pfc report`: prints the share of each command, file and function in the event count, largest
 //! first. `pfc report` also converts a file of samples to other formats.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
@@ -65,6 +66,16 @@ impl SortKey {
             Self::Tid => sample.tid.to_string(),
             Self::Cpu => sample.cpu.map_or("-".to_owned(), |n| n.to_string()),
         }
+    }
+}
+
+impl Row {
+    /// Returns the cells with control characters made visible.
+    pub fn shown_cells(&self) -> Vec<Cow<'_, str>> {
+        self.cells
+            .iter()
+            .map(|cell| visible::escape(cell))
+            .collect()
     }
 }
 
@@ -134,8 +145,11 @@ impl CallerTree {
             }
             let indent = "  ".repeat(depth);
             match tree.period == self.period {
-                true => writeln!(out, "            {indent}{name}")?,
-                false => writeln!(out, "            {indent}{share:.2}% {name}")?,
+                true => writeln!(out, "            {indent}{}", visible::escape(name))?,
+                false => {
+                    let name = visible::escape(name);
+                    writeln!(out, "            {indent}{share:.2}% {name}")?;
+                }
             }
             // A single caller keeps the indentation of the called function, so that a chain of
             // calls is one column.
@@ -197,14 +211,15 @@ fn print_table(
         out,
         "#\n# Samples: {} of event '{}'\n# Event count (approx.): {count}\n#",
         samples.len(),
-        profile.events[event]
+        visible::escape(&profile.events[event])
     )?;
-    let shown: Vec<&Row> = rows
+    let shown: Vec<(&Row, Vec<Cow<'_, str>>)> = rows
         .iter()
         .filter(|r| percent(r.period, total) >= args.limit)
+        .map(|r| (r, r.shown_cells()))
         .collect();
     let width = |n: usize| {
-        let cells = shown.iter().map(|r| r.cells[n].chars().count());
+        let cells = shown.iter().map(|(_, cells)| cells[n].chars().count());
         cells.chain([args.sort[n].title().len()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..args.sort.len()).map(width).collect();
@@ -221,8 +236,8 @@ fn print_table(
     let dots: Vec<&str> = dots.iter().map(String::as_str).collect();
     writeln!(out, "# Overhead  {}", line(&titles))?;
     writeln!(out, "# ........  {}\n#", line(&dots))?;
-    for row in shown {
-        let cells: Vec<&str> = row.cells.iter().map(String::as_str).collect();
+    for (row, cells) in shown {
+        let cells: Vec<&str> = cells.iter().map(|cell| &**cell).collect();
         let share = format!("{:.2}%", percent(row.period, total));
         writeln!(out, "{share:>10}  {}", line(&cells))?;
         if args.stacks && !row.callers.callers.is_empty() {
@@ -272,6 +287,7 @@ fn print_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(),
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
     use crate::profile::tests::synthetic;

@@ -33,10 +33,11 @@ pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
 
 fn format_frame(frame: &Frame) -> String {
     let symbol = match frame.is_known() {
-        true => format!("{}+{:#x}", frame.symbol, frame.offset),
+        true => format!("{}+{:#x}", visible::escape(&frame.symbol), frame.offset),
         false => frame.symbol.to_string(),
     };
-    format!("{:>16x} {symbol} ({})", frame.address, frame.object)
+    let object = visible::escape(&frame.object);
+    format!("{:>16x} {symbol} ({object})", frame.address)
 }
 
 fn print_sample(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(), Failure> {
@@ -44,12 +45,12 @@ fn print_sample(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(),
     write!(
         out,
         "{:>16} {:>7} {cpu}{:>5}.{:06}: {:>10} {}: ",
-        sample.command,
+        visible::escape(&sample.command),
         sample.tid,
         sample.time / 1_000_000_000,
         sample.time / 1000 % 1_000_000,
         sample.period,
-        profile.events[sample.event],
+        visible::escape(&profile.events[sample.event]),
     )?;
     if !profile.has_stacks {
         writeln!(out, "{}", format_frame(profile.leaf_frame(sample)))?;
@@ -86,6 +87,7 @@ fn sample_json(profile: &Profile, sample: &Sample) -> Value {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
     use crate::profile::tests::synthetic;

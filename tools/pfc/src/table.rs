@@ -2,6 +2,7 @@
 
 //! Prints text tables with aligned columns.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::output::{Out, Style};
@@ -38,7 +39,13 @@ impl Table {
         self
     }
 
-    pub fn add_row(&mut self, cells: Vec<String>, style: Option<Style>) {
+    /// Adds a row. Control characters in the cells are made visible.
+    pub fn add_row(&mut self, mut cells: Vec<String>, style: Option<Style>) {
+        for cell in &mut cells {
+            if let Cow::Owned(shown) = visible::escape(cell) {
+                *cell = shown;
+            }
+        }
         self.rows.push(Row::Cells(cells, style));
     }
 

@@ -89,7 +89,7 @@ fn format_lines(table: &Table, max_lines: usize) -> Vec<String> {
         .iter()
         .fold(0_u64, |n, r| n.saturating_add(r.period));
     let line = |row: &Row| {
-        let [command, object, symbol] = &row.cells[..] else {
+        let [command, object, symbol] = &row.shown_cells()[..] else {
             return String::new();
         };
         let share = percent(row.period, total as f64);
@@ -147,7 +147,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
     // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
     let result = run_terminal(&mut terminal, &mut live, args, &stop, is_coloured);
-    message::restore_terminal();
+    message::restore_terminal(terminal);
     result
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of `pfc` with standard output and standard error that cannot be written: a full disk
-//! (`/dev/full`) and pipes without a reader.
+//! (`/dev/full`) and pipes without a reader. Also tests that no control characters are written.
 
 mod device;
 
@@ -69,5 +69,22 @@ fn pfc_with_a_full_stdout_reports_the_error() {
         let run = run.expect("pfc runs");
         let err = String::from_utf8(run.stderr).expect("text");
         assert_eq!((run.status.code(), err.as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn pfc_errors_show_control_characters_of_arguments() {
+    let device = Device::with_instances();
+    for (args, shown) in [
+        (&["report", "-i", "no\x1b[31m\x07"][..], "no\\x1b[31m\\x07"),
+        (&["list", "no\x1b[31m\x07"], "no\\x1b[31m\\x07"),
+        (&["list", "--no\x07x\x1b[31m"], "unexpected argument"),
+    ] {
+        // Without a terminal, clap prints colours and what looks like them only if it is forced to.
+        let mut command = device.command(args);
+        let run = command.env("CLICOLOR_FORCE", "1").output();
+        let err = String::from_utf8(run.expect("pfc runs").stderr).expect("text");
+        assert!(!err.contains(['\x1b', '\x07']), "{args:?}: {err:?}");
+        assert!(err.contains(shown), "{args:?}: {err}");
     }
 }

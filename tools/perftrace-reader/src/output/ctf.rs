@@ -199,7 +199,7 @@ fn encode_fields(event: &Event<'_>, to: &mut Vec<u8>) {
         let before = rest;
         match fields::read_value(field.kind, &mut rest) {
             Some(Value::Text(bytes)) => {
-                to.extend(String::from_utf8_lossy(bytes).as_bytes());
+                to.extend(visible::decode(bytes).as_bytes());
                 to.push(0);
             }
             _ => to.extend(&before[..before.len() - rest.len()]),

@@ -139,7 +139,7 @@ fn to_json(value: Value<'_>) -> Json {
         Value::Signed(n) if n.unsigned_abs() < MAX_EXACT => n.into(),
         Value::Single(n) if n.is_finite() => json!(f64::from(n)),
         Value::Double(n) if n.is_finite() => json!(n),
-        Value::Text(bytes) => String::from_utf8_lossy(bytes).into(),
+        Value::Text(bytes) => visible::decode(bytes).into(),
         other => other.to_string().into(),
     }
 }

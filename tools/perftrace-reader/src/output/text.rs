@@ -61,12 +61,12 @@ impl<W: Write> Text<W> {
         let (bold, dim, plain) = (self.style(BOLD), self.style(DIM), self.style(PLAIN));
         let mut line = format!(
             "{} {}/{} [{:03}] {dim}{}{plain}: {bold}{}{plain}:",
-            process.comm.escape_debug(),
+            visible::escape(&process.comm),
             process.pid,
             event.thread,
             buffer.cpu,
             self.format_time(event.time),
-            event.marker.name.escape_debug(),
+            visible::escape(&event.marker.name),
         );
         for (name, value) in event.marker.values(event.payload) {
             // Writing to a String cannot fail.

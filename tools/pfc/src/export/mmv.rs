@@ -122,7 +122,7 @@ impl Exporter {
         };
         for path in exporter.existing_files()? {
             if let Some(process) = owner_pid(&path) {
-                let path = path.display();
+                let path = visible::escape_path(&path);
                 return Err(io::Error::new(
                     io::ErrorKind::AlreadyExists,
                     format!("process {process} uses {path}; choose another name"),

@@ -135,17 +135,15 @@ fn colour_of(name: &str) -> String {
     }
 }
 
-/// Escapes text for XML. Each control character becomes `?`, because XML does not allow most
-/// control characters.
+/// Escapes text for XML. Control characters, most of which XML does not allow, are made visible.
 pub fn escape_xml(text: &str) -> String {
     let mut to = String::new();
-    for c in text.chars() {
+    for c in visible::escape(text).chars() {
         match c {
             '&' => to.push_str("&amp;"),
             '<' => to.push_str("&lt;"),
             '>' => to.push_str("&gt;"),
             '"' => to.push_str("&quot;"),
-            c if c.is_control() => to.push('?'),
             c => to.push(c),
         }
     }

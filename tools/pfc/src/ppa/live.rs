@@ -96,7 +96,7 @@ pub fn run(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
     let result = run_terminal(&mut terminal, &mut reader, args, &stop);
-    message::restore_terminal();
+    message::restore_terminal(terminal);
     result
 }
 

@@ -87,7 +87,7 @@ fn print_selected(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
             writeln!(out)?;
         }
         if tasks.len() > 1 || args.histogram {
-            let title = format!("{} {}", task.pid, task.name());
+            let title = format!("{} {}", task.pid, visible::escape(&task.name()));
             writeln!(out, "{}", out.paint(Style::Dim, &title))?;
         }
         match args.histogram {

@@ -14,7 +14,7 @@ use crate::ppa::timeline::{Interval, Timeline, PART_NAMES};
 use crate::table::{Align, Table};
 
 pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failure> {
-    let path = args.file.display();
+    let path = visible::escape_path(&args.file);
     let bytes = std::fs::read(&args.file).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::Refused(format!(
             "{path}: no such file; create it with pfc ppa record PID -o FILE"
@@ -34,7 +34,7 @@ pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failur
 }
 
 fn print_table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
-    let title = format!("{} {}", timeline.pid, timeline.name);
+    let title = format!("{} {}", timeline.pid, visible::escape(&timeline.name));
     writeln!(out, "{}", out.paint(Style::Dim, &title))?;
     let mut table = Table::new()
         .with_column("FROM s", Align::Right)

@@ -22,11 +22,14 @@ pub fn format_micros(micros: f64) -> String {
     unit.format_amount(micros)
 }
 
-/// Returns the name of a task, in brackets for a kernel thread, as ps shows it.
+/// Returns the name of a task with control characters made visible. The name of a kernel thread is
+/// in brackets, as ps shows it.
 pub fn display_name(task: &Task) -> String {
+    let name = task.name();
+    let name = visible::escape(&name);
     match task.has_flag(TASK_KERNEL) {
-        true => format!("[{}]", task.name()),
-        false => task.name(),
+        true => format!("[{name}]"),
+        false => name.into_owned(),
     }
 }
 

@@ -50,7 +50,8 @@ impl Row<'_> {
             None => String::new(),
         };
         let unit = &self.event.unit;
-        line.push_str(&format!("{value:>18} {unit:<4} {:<27}", self.event.name));
+        let name = visible::escape(&self.event.name);
+        line.push_str(&format!("{value:>18} {unit:<4} {name:<27}"));
         match &self.derived {
             Some((value, unit)) if unit.starts_with("of all") => {
                 line.push_str(&format!(" # {value:>7.2}% {unit:<16}"));
@@ -106,7 +107,7 @@ impl Row<'_> {
                 .map_or_else(str::to_owned, |v| self.format_value(v)),
         );
         fields.push(self.event.unit.clone());
-        fields.push(self.event.name.clone());
+        fields.push(visible::escape(&self.event.name).into_owned());
         fields.extend(self.noise.map(|noise| format!("{noise:.2}%")));
         fields.push(self.run_ns.to_string());
         fields.push(format!("{:.2}", self.percent()));

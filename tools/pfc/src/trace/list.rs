@@ -173,7 +173,7 @@ fn process_names(processes: &[(u64, Option<ProcessInfo>)]) -> String {
     let tasks = processes.iter().filter_map(|(_, task)| task.as_ref());
     let mut words: Vec<String> = tasks
         .take(MAX_NAMED)
-        .map(|task| format!("{}/{}", task.comm.escape_debug(), task.pid))
+        .map(|task| format!("{}/{}", task.comm, task.pid))
         .collect();
     if processes.len() > MAX_NAMED && !words.is_empty() {
         words.push("...".to_owned());

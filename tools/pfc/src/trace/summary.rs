@@ -35,7 +35,7 @@ pub fn print_summary(totals: &Totals, info: &Info, sink: &Sink) {
             "[ pfc trace: {} events, {} in {} ]",
             totals.events,
             format_size(sink.output.bytes()),
-            path.display()
+            visible::escape_path(path)
         );
     }
     for line in missing_messages(totals, info) {

@@ -39,7 +39,7 @@ pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure>
     // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
     let result = run_terminal(&mut terminal, sampler, args, theme, &stop);
-    message::restore_terminal();
+    message::restore_terminal(terminal);
     result.map_err(Failure::Terminal)
 }
 

@@ -13,6 +13,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use perfcounters::Unit;
+use ppa::Task;
 
 use crate::export::tasks::{TaskMetric, TaskScrape, TASK_METRICS, TOTAL_METRICS};
 
@@ -45,7 +46,8 @@ impl Exporter {
     pub(super) fn update_tasks(&mut self, tasks: &TaskScrape, generation: u64) -> io::Result<()> {
         let is_recent = |file: &TaskFile| file.created_at.elapsed() < MIN_REPLACE_INTERVAL;
         if !self.tasks.as_ref().is_some_and(is_recent) {
-            let members: Vec<(u32, String)> = tasks.busiest().map(|t| (t.pid, t.name())).collect();
+            let member = |t: &Task| (t.pid, visible::escape(&t.name()).into_owned());
+            let members: Vec<(u32, String)> = tasks.busiest().map(member).collect();
             let is_unchanged = match &self.tasks {
                 Some(file) => file.members == members,
                 None => members.is_empty(),
