@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use perfcounters::Error;
 
+use crate::limits;
 use crate::permissions;
 
 /// An error that ends `pfc`.
@@ -28,6 +29,13 @@ pub enum Failure {
     Write(io::Error),
     /// The output file could not be created or written.
     Create(PathBuf, io::Error),
+    /// A recording has ended early, because its file could not be written. `kept` says how much of the
+    /// recording the file has; `None` if the file has nothing.
+    Incomplete {
+        path: PathBuf,
+        error: io::Error,
+        kept: Option<String>,
+    },
     /// The request of the user is impossible, or the user lacks a permission. The text of the
     /// variant is the whole error message.
     Refused(String),
@@ -67,10 +75,21 @@ impl fmt::Display for Failure {
             Self::Write(e) => write!(f, "cannot write: {e}"),
             Self::Create(path, e) => {
                 let hint = match e.kind() {
-                    ErrorKind::PermissionDenied => "; its directory must be writable, too",
-                    _ => "",
+                    ErrorKind::PermissionDenied => {
+                        "; its directory must be writable, too".to_owned()
+                    }
+                    _ => limits::advice(e),
                 };
                 write!(f, "cannot write to {}: {e}{hint}", path.display())
+            }
+            Self::Incomplete { path, error, kept } => {
+                let kept = kept.as_deref().unwrap_or("nothing was kept");
+                write!(
+                    f,
+                    "cannot write to {}: {error}; the recording is not complete: {kept}{}",
+                    path.display(),
+                    limits::advice(error)
+                )
             }
             Self::Refused(why) => f.write_str(why),
             Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),

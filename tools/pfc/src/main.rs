@@ -21,6 +21,7 @@
 //! | `output.rs` | the output stream and its colours |
 //! | `atomic_file.rs` | atomic replacement of files |
 //! | `error.rs` | error messages with advice, and the exit status |
+//! | `limits.rs` | limits on open files and on the size of a file |
 //! | `permissions.rs` | permissions of device files |
 
 #![allow(
@@ -37,6 +38,7 @@ mod error;
 mod export;
 mod flamegraph;
 mod instances_json;
+mod limits;
 mod list;
 mod manual;
 mod output;
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    limits::raise();
     match run(&cli) {
         Ok(code) => code,
         Err(failure) => failure.report(),

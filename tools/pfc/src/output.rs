@@ -27,6 +27,8 @@ enum Destination {
     InPlace {
         file: BufWriter<File>,
         is_truncated: bool,
+        /// The size of the complete records that [`Out::write_record`] has written.
+        complete_bytes: u64,
     },
     /// The state of the output stream after [`Out::finish`], in which writes fail.
     Done,
@@ -54,6 +56,7 @@ impl Out {
             Ok(Destination::InPlace {
                 file: BufWriter::new(file),
                 is_truncated: false,
+                complete_bytes: 0,
             })
         })
     }
@@ -114,6 +117,32 @@ impl Out {
         }
     }
 
+    /// Writes a record of a recording, such as a line, without a buffer. If the write fails, a regular
+    /// file keeps the complete records before it.
+    pub fn write_record(&mut self, record: &str) -> Result<(), Failure> {
+        let result = match &mut self.destination {
+            Destination::InPlace {
+                file,
+                is_truncated,
+                complete_bytes,
+            } => truncate_once(file.get_ref(), is_truncated).and_then(|()| {
+                let file = file.get_mut();
+                let result = file.write_all(record.as_bytes());
+                match &result {
+                    Ok(()) => *complete_bytes += record.len() as u64,
+                    Err(_) if file.metadata().is_ok_and(|m| m.is_file()) => {
+                        // If this fails, the file ends with an incomplete record.
+                        let _ = file.set_len(*complete_bytes);
+                    }
+                    Err(_) => {}
+                }
+                result
+            }),
+            _ => io::Write::write_all(self, record.as_bytes()).and_then(|()| io::Write::flush(self)),
+        };
+        result.map_err(|e| self.to_failure(e))
+    }
+
     /// Flushes the output. The output file of a command that writes its output once replaces the
     /// old file in this call. Writes after `finish` fail.
     pub fn finish(&mut self) -> Result<(), Failure> {
@@ -138,10 +167,10 @@ impl Write for Out {
             Destination::Stdout(stream) => stream.write(bytes),
             Destination::Stderr(stream) => stream.write(bytes),
             Destination::Atomic(file) => file.write(bytes),
-            Destination::InPlace { file, is_truncated } => {
-                if !std::mem::replace(is_truncated, true) && file.get_ref().metadata()?.is_file() {
-                    file.get_ref().set_len(0)?;
-                }
+            Destination::InPlace {
+                file, is_truncated, ..
+            } => {
+                truncate_once(file.get_ref(), is_truncated)?;
                 file.write(bytes)
             }
             Destination::Done => Err(io::ErrorKind::NotConnected.into()),
@@ -157,6 +186,14 @@ impl Write for Out {
             Destination::Done => Ok(()),
         }
     }
+}
+
+/// Truncates a regular file before its first write.
+fn truncate_once(file: &File, is_truncated: &mut bool) -> io::Result<()> {
+    if !std::mem::replace(is_truncated, true) && file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(())
 }
 
 /// The role of a text, for which [`Out::paint`] chooses the colour.

@@ -13,7 +13,7 @@ const EXIT: u32 = 4;
 const THROTTLE: u32 = 5;
 const UNTHROTTLE: u32 = 6;
 const FORK: u32 = 7;
-const SAMPLE: u32 = 9;
+pub const SAMPLE: u32 = 9;
 const MMAP2: u32 = 10;
 #[cfg(test)]
 const BUILD_ID: u32 = 67;
@@ -271,6 +271,12 @@ fn records_with_time(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
         };
         Some((record, at.and_then(|at| read_u64(record, at)).unwrap_or(0)))
     })
+}
+
+/// Returns the size and the type of each record that an [`Encoder`] has made.
+pub fn sizes_and_kinds(records: &[u8]) -> impl Iterator<Item = (usize, u32)> + '_ {
+    records_with_time(records)
+        .map(|(record, _)| (record.len(), read_u64(record, 0).unwrap_or(0) as u32))
 }
 
 /// Removes the records up to the time `time`, and returns these records. Newer records stay in

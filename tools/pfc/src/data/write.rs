@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writes a perf.data file: a header, a `perf_event_attr` for each event, the records, and features
-//! such as the kernel release and the command line.
+//! Writes a perf.data file: a header, a `perf_event_attr` for each event, features such as the kernel
+//! release and the command line, and the records.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::record::{CALLCHAIN, SAMPLE_TYPE};
+use super::record::{sizes_and_kinds, CALLCHAIN, SAMPLE, SAMPLE_TYPE};
 use crate::atomic_file::AtomicFile;
 
 const MAGIC: &[u8; 8] = b"PERFILE2";
@@ -84,12 +84,24 @@ impl Attribute {
     }
 }
 
-/// A perf.data file that is being written. If the `Writer` is dropped before [`Self::finish`], the
-/// file is discarded: see [`AtomicFile`].
+/// A perf.data file that is being written. The file is readable after each call of [`Self::write`],
+/// also if the call failed or the process was killed in it:
+///
+/// - The contents of the features precede the records, so only the table of features follows the
+///   records.
+/// - While records and the next table overwrite the table, the header says that there are no
+///   features, and has the size of the records before the call.
+///
+/// If the `Writer` is dropped before [`Self::publish`] or [`Self::finish`], the file is discarded:
+/// see [`AtomicFile`].
 pub struct Writer {
     file: AtomicFile,
     path: PathBuf,
     layout: FileLayout,
+    /// True if the table of features follows the records.
+    has_table: bool,
+    /// The number of samples in the file.
+    samples: u64,
 }
 
 impl Writer {
@@ -104,78 +116,178 @@ impl Writer {
         let mut writer = Self {
             file: AtomicFile::create(path)?,
             path: path.to_owned(),
-            layout: FileLayout {
-                attributes: attributes.to_vec(),
-                command: command.to_vec(),
-                stacks,
-                record_bytes: 0,
-            },
+            layout: FileLayout::new(attributes, stacks, command),
+            has_table: false,
+            samples: 0,
         };
-        writer.file.write_all(&writer.layout.encode_head(&[]))?;
+        let head = writer.layout.encode_head(0);
+        writer.file.write_at(0, &head)?;
         Ok(writer)
     }
 
     /// Appends complete records to the file.
+    ///
+    /// # Errors
+    ///
+    /// The error of the write. The file then has as many of the records as could be written.
     pub fn write(&mut self, records: &[u8]) -> io::Result<()> {
-        self.layout.record_bytes += records.len() as u64;
-        self.file.write_all(records)
+        let layout = &self.layout;
+        if self.has_table {
+            self.file.write_at(0, &layout.encode_header(0))?;
+        }
+        let mut bytes = records.to_vec();
+        bytes.extend(layout.encode_table(records.len() as u64, 0));
+        let (written, result) = self.file.write_part_at(layout.data_end(), &bytes);
+        let kept = match &result {
+            Ok(()) => records.len(),
+            Err(_) => {
+                // The table that this call has overwritten had room in the file.
+                let room = written.max(if self.has_table { TABLE_SIZE } else { 0 });
+                complete_records(records, room.saturating_sub(TABLE_SIZE))
+            }
+        };
+        if result.is_err() {
+            let table = layout.encode_table(kept as u64, 0);
+            let at = layout.data_end() + kept as u64;
+            // Without room for the table, the file is one without features.
+            if let (_, Err(_)) = self.file.write_part_at(at, &table) {
+                let _ = self.file.truncate(layout.data_end());
+                return result;
+            }
+            let _ = self.file.truncate(at + TABLE_SIZE as u64);
+        }
+        self.has_table = true;
+        self.layout.record_bytes += kept as u64;
+        self.samples += count_samples(&records[..kept]);
+        let header = self.layout.encode_header(self.layout.feature_bits());
+        let completed = self.file.write_at(0, &header);
+        result.and(completed)
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes the features and the final header, and gives the file its name. Returns the size of
-    /// the file in bytes. `build_ids` is the list of build IDs for the header; the list is empty if
-    /// the records of mappings contain the build IDs.
-    pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
-        let (features, tail) = self.layout.encode_features(build_ids);
-        self.file.write_all(&tail)?;
-        self.file
-            .write_at(0, &self.layout.encode_header(&features))?;
-        self.file.commit()?;
-        Ok(self.layout.data_offset() + self.layout.record_bytes + tail.len() as u64)
+    /// Returns the number of samples in the file.
+    pub fn samples(&self) -> u64 {
+        self.samples
     }
+
+    /// Returns the size of the file in bytes, after a call of [`Self::write`].
+    pub fn bytes(&self) -> u64 {
+        self.layout.data_end() + if self.has_table { TABLE_SIZE as u64 } else { 0 }
+    }
+
+    /// Gives the file its name, before the file is complete.
+    pub fn publish(&mut self) -> io::Result<()> {
+        self.file.publish()
+    }
+
+    /// Writes the list of build IDs, and gives the file its name. Returns the size of the file in
+    /// bytes. `build_ids` is empty if the records of mappings contain the build IDs.
+    pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
+        if !self.has_table {
+            self.write(&[])?;
+        }
+        let bytes = self.bytes();
+        if !build_ids.is_empty() {
+            self.file.write_at(bytes, build_ids)?;
+            let table = self.layout.encode_table(0, build_ids.len() as u64);
+            self.file.write_at(self.layout.data_end(), &table)?;
+        }
+        self.file.commit()?;
+        Ok(bytes + build_ids.len() as u64)
+    }
+}
+
+/// Returns the size of the complete records in the first `room` bytes of `records`.
+fn complete_records(records: &[u8], room: usize) -> usize {
+    let sizes = sizes_and_kinds(records).map(|(size, _)| size);
+    let ends = sizes.scan(0, |end, size| {
+        *end += size;
+        Some(*end)
+    });
+    ends.take_while(|end| *end <= room).last().unwrap_or(0)
+}
+
+fn count_samples(records: &[u8]) -> u64 {
+    let is_sample = |(_, kind): &(usize, u32)| *kind == SAMPLE;
+    sizes_and_kinds(records).filter(is_sample).count() as u64
 }
 
 /// Returns the contents of a perf.data file with the given records. No file is created.
 pub fn encode_file(attributes: &[Attribute], stacks: bool, records: &[&[u8]]) -> Vec<u8> {
-    let layout = FileLayout {
-        attributes: attributes.to_vec(),
-        command: Vec::new(),
-        stacks,
-        record_bytes: records.iter().map(|r| r.len() as u64).sum(),
-    };
-    let (features, tail) = layout.encode_features(&[]);
-    let mut to = layout.encode_head(&features);
+    let mut layout = FileLayout::new(attributes, stacks, &[]);
+    layout.record_bytes = records.iter().map(|r| r.len() as u64).sum();
+    let mut to = layout.encode_head(layout.feature_bits());
     records.iter().for_each(|r| to.extend(*r));
-    to.extend(tail);
+    to.extend(layout.encode_table(0, 0));
     to
 }
+
+/// The size of the table of features in bytes: for each feature the offset and the size of its
+/// contents.
+const TABLE_SIZE: usize = 16 * FEATURES.len();
+const FEATURES: [u32; 5] = [BUILD_ID, OSRELEASE, ARCH, CMDLINE, EVENT_DESC];
 
 /// The parts of a file that surround the records.
 struct FileLayout {
     attributes: Vec<Attribute>,
-    command: Vec<String>,
     stacks: bool,
+    /// The contents of the features other than the list of build IDs, in the order of
+    /// [`FEATURES`]. The contents precede the records.
+    contents: [Vec<u8>; FEATURES.len() - 1],
     /// The size of all records in bytes.
     record_bytes: u64,
 }
 
 impl FileLayout {
+    fn new(attributes: &[Attribute], stacks: bool, command: &[String]) -> Self {
+        let uname = rustix::system::uname();
+        let text = |t: &std::ffi::CStr| encode_string(&t.to_string_lossy());
+        let mut words = (command.len() as u32).to_le_bytes().to_vec();
+        for word in command {
+            words.extend(encode_string(word));
+        }
+        let mut layout = Self {
+            attributes: attributes.to_vec(),
+            stacks,
+            contents: [
+                text(uname.release()),
+                text(uname.machine()),
+                words,
+                Vec::new(),
+            ],
+            record_bytes: 0,
+        };
+        layout.contents[3] = layout.encode_event_desc();
+        layout
+    }
+
     fn nr_events(&self) -> u64 {
         self.attributes.len() as u64
     }
 
-    /// Returns the offset of the first record in the file.
-    fn data_offset(&self) -> u64 {
+    /// Returns the offset of the features' contents in the file.
+    fn contents_offset(&self) -> u64 {
         HEADER_SIZE + (8 + ATTR_SIZE + 16) * self.nr_events()
     }
 
-    /// Returns the part of the file before the records: the header, the IDs of the events, and the
-    /// attributes.
-    fn encode_head(&self, features: &[u32]) -> Vec<u8> {
-        let mut to = self.encode_header(features);
+    /// Returns the offset of the first record in the file, a multiple of 8.
+    fn data_offset(&self) -> u64 {
+        let contents: usize = self.contents.iter().map(Vec::len).sum();
+        (self.contents_offset() + contents as u64).next_multiple_of(8)
+    }
+
+    /// Returns the offset of the end of the last record in the file.
+    fn data_end(&self) -> u64 {
+        self.data_offset() + self.record_bytes
+    }
+
+    /// Returns the part of the file before the records: the header, the IDs of the events, the
+    /// attributes, and the contents of the features.
+    fn encode_head(&self, feature_bits: u64) -> Vec<u8> {
+        let mut to = self.encode_header(feature_bits);
         for attribute in &self.attributes {
             to.extend(attribute.id.to_le_bytes());
         }
@@ -184,10 +296,12 @@ impl FileLayout {
             to.extend((HEADER_SIZE + 8 * n).to_le_bytes());
             to.extend(8_u64.to_le_bytes());
         }
+        to.extend(self.contents.concat());
+        to.resize(self.data_offset() as usize, 0);
         to
     }
 
-    fn encode_header(&self, features: &[u32]) -> Vec<u8> {
+    fn encode_header(&self, feature_bits: u64) -> Vec<u8> {
         let nr_events = self.nr_events();
         let mut to = MAGIC.to_vec();
         for word in [
@@ -199,7 +313,7 @@ impl FileLayout {
             self.record_bytes,
             0,
             0,
-            features.iter().fold(0, |bits, n| bits | (1 << n)),
+            feature_bits,
             0,
             0,
             0,
@@ -209,33 +323,29 @@ impl FileLayout {
         to
     }
 
-    /// Returns the bit numbers of the features, and the part of the file after the records: the
-    /// table of features and their contents.
-    fn encode_features(&self, build_ids: &[u8]) -> (Vec<u32>, Vec<u8>) {
-        let uname = rustix::system::uname();
-        let text = |t: &std::ffi::CStr| encode_string(&t.to_string_lossy());
-        let mut command = (self.command.len() as u32).to_le_bytes().to_vec();
-        for word in &self.command {
-            command.extend(encode_string(word));
+    /// Returns the bits of all features, for the header.
+    fn feature_bits(&self) -> u64 {
+        FEATURES.iter().fold(0, |bits, n| bits | (1 << n))
+    }
+
+    /// Returns the table of features, which follows the records. `more_records` is the size of
+    /// records that are written together with the table. The list of build IDs follows the table.
+    fn encode_table(&self, more_records: u64, build_ids: u64) -> Vec<u8> {
+        let mut sections = vec![(
+            self.data_end() + more_records + TABLE_SIZE as u64,
+            build_ids,
+        )];
+        let mut at = self.contents_offset();
+        for contents in &self.contents {
+            sections.push((at, contents.len() as u64));
+            at += contents.len() as u64;
         }
-        let features = [
-            (BUILD_ID, build_ids.to_vec()),
-            (OSRELEASE, text(uname.release())),
-            (ARCH, text(uname.machine())),
-            (CMDLINE, command),
-            (EVENT_DESC, self.encode_event_desc()),
-        ];
-        let mut at = self.data_offset() + self.record_bytes + 16 * features.len() as u64;
         let mut to = Vec::new();
-        for (_, bytes) in &features {
+        for (at, bytes) in sections {
             to.extend(at.to_le_bytes());
-            to.extend((bytes.len() as u64).to_le_bytes());
-            at += bytes.len() as u64;
+            to.extend(bytes.to_le_bytes());
         }
-        for (_, bytes) in &features {
-            to.extend(bytes);
-        }
-        (features.iter().map(|(n, _)| *n).collect(), to)
+        to
     }
 
     fn encode_event_desc(&self) -> Vec<u8> {

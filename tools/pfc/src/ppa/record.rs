@@ -2,7 +2,6 @@
 
 //! `pfc ppa record`: writes a task's values periodically, as one line of JSON per read.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,9 +49,9 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
         .time
         .and_then(|s| begin.checked_add(Duration::from_secs_f64(s)));
     let delay = Duration::from_millis(args.delay);
-    writeln!(out, "{}", header_json(&first, &info, args.delay))?;
-    writeln!(out, "{}", record_json(&first))?;
-    out.flush()?;
+    let mut file = RecordingFile { out, reads: 0 };
+    file.write(&header_json(&first, &info, args.delay), 0)?;
+    file.write(&record_json(&first), 1)?;
     let mut due = begin;
     while end.is_none_or(|end| Instant::now() < end) {
         // A read of the task's values is due one delay after the due time of the previous read, or
@@ -70,13 +69,34 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
         if task.began != first.began {
             break;
         }
-        writeln!(out, "{}", record_json(&task))?;
-        out.flush()?;
+        file.write(&record_json(&task), 1)?;
         if task.has_flag(TASK_ENDED) {
             break;
         }
     }
     Ok(())
+}
+
+/// The file of a recording, with the number of reads of the task's values that it has.
+struct RecordingFile<'a> {
+    out: &'a mut Out,
+    reads: u64,
+}
+
+impl RecordingFile<'_> {
+    /// Writes a line, which has `reads` reads of the task's values.
+    fn write(&mut self, line: &Value, reads: u64) -> Result<(), Failure> {
+        let result = self.out.write_record(&format!("{line}\n"));
+        self.reads += if result.is_ok() { reads } else { 0 };
+        result.map_err(|failure| match failure {
+            Failure::Create(path, error) => Failure::Incomplete {
+                path,
+                error,
+                kept: Some(format!("{} reads", self.reads)).filter(|_| self.reads > 0),
+            },
+            failure => failure,
+        })
+    }
 }
 
 pub fn header_json(task: &Task, info: &Info, delay: u64) -> Value {

@@ -14,6 +14,7 @@ use super::freq::FreqController;
 use super::task_events::TaskEvents;
 use super::tasks::{now, numeric_entries, BuildIds, Tasks};
 use crate::data::{Encoder, SampleId};
+use crate::limits;
 use crate::stat::command::FollowHandler;
 use crate::stat::counting::on_target;
 use crate::stat::short_counts::{ShortCauses, ShortCounts};
@@ -138,6 +139,8 @@ pub struct Contexts {
     reported_throttling: Throttling,
     /// True if the rings are overwritten, and are read only when a file is written.
     is_flight_recorder: bool,
+    /// True after [`Contexts::stop`]: new threads get no contexts.
+    is_stopped: bool,
     has_broken_ring: bool,
     /// True if this program runs in a PID namespace other than the initial one. CPUs then also run
     /// processes that have no ID in the PID namespace.
@@ -170,6 +173,7 @@ impl Contexts {
             closed_throttling: Throttling::default(),
             reported_throttling: Throttling::default(),
             is_flight_recorder,
+            is_stopped: false,
             has_broken_ring: false,
             in_child_pid_namespace: in_child_pid_namespace(),
         }
@@ -205,8 +209,9 @@ impl Contexts {
         Ok(())
     }
 
-    /// Stops all contexts.
-    pub fn stop(&self) {
+    /// Stops all contexts. Threads that are created later are not sampled.
+    pub fn stop(&mut self) {
+        self.is_stopped = true;
         for (target, live) in &self.live {
             // An error of the call means that the context has ended, and an ended context takes no
             // samples.
@@ -490,6 +495,9 @@ impl FollowHandler for Contexts {
 
 impl Contexts {
     fn attach_and_start(&mut self, thread: u32) {
+        if self.is_stopped {
+            return;
+        }
         let started = self
             .attach(thread)
             .and_then(|()| self.start_context(thread));
@@ -526,6 +534,12 @@ impl Contexts {
                 TaskEvents::open_threads(&processes.iter().flat_map(threads).collect::<Vec<u32>>())
             }
         };
+        if let Err(error) = &events {
+            if let Some(libc::EMFILE | libc::ENFILE) = error.raw_os_error() {
+                let advice = limits::advice(error);
+                eprintln!("pfc: names are read from /proc, because perf events cannot be opened: {error}{advice}");
+            }
+        }
         self.task_events = events.ok();
         let is_open = self.task_events.is_some();
         if is_open {

@@ -34,10 +34,12 @@ use crate::stat::command::{spawn_beside, Child};
 use crate::stat::counting::{is_ebusy, is_esrch};
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::stat::events::{Event, EventSource, Machine};
-use crate::stat::{exit_code, select_target, syscall_failure, Target};
+use crate::stat::{result_code, select_target, syscall_failure, Target};
+use crate::units::format_size;
 pub use contexts::Contexts;
 use contexts::{ContextConfig, Sampler};
 pub use tasks::now;
+use tasks::TaskPosition;
 
 /// The maximum time between two reads of the rings.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -72,6 +74,8 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         attributes,
         path: file.unwrap_or(Path::new(data::DEFAULT_FILE)).to_owned(),
         file: None,
+        tasks_in_file: TaskPosition::default(),
+        incomplete: None,
         nr_files: 0,
         wakeups: 0,
         // No progress is shown during a command, because the command may write to the terminal
@@ -87,7 +91,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         }
     };
     run.finish()?;
-    Ok(status.map_or(ExitCode::SUCCESS, exit_code))
+    Ok(result_code(status, run.contexts.failed_threads == 0))
 }
 
 /// Chooses the events, and makes an empty set of contexts for the events. No context is created
@@ -355,7 +359,12 @@ struct Run<'a> {
     /// The path that the user gave, or the default path.
     path: PathBuf,
     /// The file that is being written. A flight recorder has no open file until its rings are read.
+    /// After a write has failed, there is no open file.
     file: Option<Writer>,
+    /// The position up to which the records of processes have been written to the open file.
+    tasks_in_file: TaskPosition,
+    /// The failure of a write, after which no samples are taken.
+    incomplete: Option<Failure>,
     nr_files: usize,
     wakeups: usize,
     /// The time of the last progress message; `None` if no progress is shown.
@@ -379,26 +388,51 @@ impl Run<'_> {
         let file = Writer::create(path, &self.attributes, self.args.stacks, &argv)
             .map_err(|e| Failure::Create(path.to_owned(), e))?;
         self.file = Some(file);
+        self.tasks_in_file = TaskPosition::default();
         Ok(())
     }
 
-    /// Writes the records that were read from the rings to the open file.
-    fn write_records(&mut self) -> Result<(), Failure> {
-        let keeps_task_records = self.args.overwrite || self.args.switch_output;
+    /// Writes the records that were read from the rings to the open file. The file gets its name
+    /// when it has a sample, and from then on stays if this process is killed. If the write fails,
+    /// sampling ends, and [`Self::incomplete`] is set.
+    fn write_records(&mut self) {
         let contexts = &mut self.contexts;
-        if !keeps_task_records {
+        let Some(file) = &mut self.file else {
+            if self.incomplete.is_some() {
+                contexts.drained.records.bytes.clear();
+                contexts.tasks.take_records();
+            }
+            return;
+        };
+        // The records of processes precede the samples, because a file that cannot take all records
+        // then has the names of its samples.
+        let mut bytes = match self.args.switch_output || self.args.overwrite {
             // All records are written to one file, so the records of processes are not needed
             // again.
-            let records = contexts.tasks.take_records();
-            contexts.drained.records.bytes.extend(records);
+            false => contexts.tasks.take_records(),
+            true => contexts.tasks.records_since(&mut self.tasks_in_file).to_vec(),
+        };
+        bytes.append(&mut contexts.drained.records.bytes);
+        if bytes.is_empty() {
+            return;
         }
-        let bytes = &mut contexts.drained.records.bytes;
-        if let (Some(file), false) = (&mut self.file, bytes.is_empty()) {
-            let done = file.write(bytes);
-            bytes.clear();
-            done.map_err(|e| Failure::Create(file.path().to_owned(), e))?;
+        let written = file.write(&bytes);
+        let named = match file.samples() {
+            0 => Ok(()),
+            _ => file.publish(),
+        };
+        if let Err(error) = written.and(named) {
+            self.incomplete = Some(Failure::Incomplete {
+                path: file.path().to_owned(),
+                error,
+                kept: match file.samples() {
+                    0 => None,
+                    n => Some(format!("{n} samples, {}", format_size(file.bytes()))),
+                },
+            });
+            self.file = None;
+            self.contexts.stop();
         }
-        Ok(())
     }
 
     /// Reads all rings, completes the file, and prints a summary. The file of a flight recorder is
@@ -413,14 +447,13 @@ impl Run<'_> {
         }
         self.contexts.drain_all();
         self.contexts.tasks.read_thread_names();
-        self.write_records()?;
-        let Some(mut file) = self.file.take() else {
+        self.write_records();
+        let Some(file) = self.file.take() else {
             return Ok(());
         };
         let path = file.path().to_owned();
         let bytes = file
-            .write(self.contexts.tasks.records())
-            .and_then(|()| file.finish(&[]))
+            .finish(&[])
             .map_err(|e| Failure::Create(path.clone(), e))?;
         let drained = &mut self.contexts.drained;
         eprintln!(
@@ -445,7 +478,10 @@ impl Run<'_> {
     fn switch_file(&mut self) -> Result<(), Failure> {
         eprintln!("[ pfc record: dump data: file {} ]", self.nr_files + 1);
         self.finish_file(false)?;
-        self.begin_file()
+        match self.incomplete {
+            Some(_) => Ok(()),
+            None => self.begin_file(),
+        }
     }
 
     fn finish(&mut self) -> Result<(), Failure> {
@@ -456,13 +492,15 @@ impl Run<'_> {
             "[ pfc record: Woken up {} times to write data ]",
             self.wakeups
         );
-        self.finish_file(true)?;
+        if self.incomplete.is_none() {
+            self.finish_file(true)?;
+        }
         self.contexts.print_problems();
         if let (n @ 1.., Some(error)) = (self.contexts.failed_threads, &self.contexts.first_error) {
-            let why = syscall_failure("record", error);
+            let why = syscall_failure("sample a thread", error);
             eprintln!("pfc: {n} threads are missing; of the first: {why}");
         }
-        Ok(())
+        self.incomplete.take().map_or(Ok(()), Err)
     }
 
     /// Waits for a signal or for readable rings, reads the rings, and writes the records to the
@@ -474,8 +512,8 @@ impl Run<'_> {
         if !self.contexts.drained.records.bytes.is_empty() {
             self.wakeups += 1;
         }
-        self.write_records()?;
-        if wake == WakeReason::SwitchOutput {
+        self.write_records();
+        if wake == WakeReason::SwitchOutput && self.incomplete.is_none() {
             self.switch_file()?;
         }
         self.print_progress();
@@ -516,10 +554,20 @@ impl Run<'_> {
             },
             true => spawn_untraced(&mut self.contexts)?,
         };
+        let result = self.follow_command(&mut child);
+        if result.is_err() {
+            // The command is not left alone: its parent waits for it, and it is not stopped by
+            // ptrace any longer.
+            child.wait_uncounted(&mut self.event_loop);
+        }
+        result.map(Some)
+    }
+
+    fn follow_command(&mut self, child: &mut Child) -> Result<ExitStatus, Failure> {
         loop {
             if let Some(status) = child.handle_events(&mut self.contexts)? {
                 self.contexts.poll()?;
-                return Ok(Some(status));
+                return Ok(status);
             }
             if self.wait_and_poll()? == WakeReason::Terminated {
                 child.signal(libc::SIGTERM);
@@ -534,32 +582,43 @@ impl Run<'_> {
             .start()
             .map_err(|e| syscall_failure("record", &e))?;
         let mut child = spawn_beside(&self.args.command)?;
+        let result = self.wait_for_targets(child.as_mut());
+        self.contexts.stop();
         let mut status = None;
+        if let Some(mut child) = child {
+            if let Ok(None) = child.try_wait() {
+                let _ = child.kill();
+            }
+            status = child.wait().ok();
+        }
+        result.map(|()| status)
+    }
+
+    /// Waits until the command beside the recording exits, the user interrupts, or all threads have
+    /// exited. After a write has failed, only the command is waited for.
+    fn wait_for_targets(
+        &mut self,
+        mut child: Option<&mut std::process::Child>,
+    ) -> Result<(), Failure> {
         loop {
             match self.wait_and_poll()? {
-                WakeReason::Interrupted | WakeReason::Terminated => break,
+                WakeReason::Interrupted | WakeReason::Terminated => return Ok(()),
                 WakeReason::Child => {
                     if let Some(child) = &mut child {
-                        status = child.try_wait()?;
-                        if status.is_some() {
-                            break;
+                        if child.try_wait()?.is_some() {
+                            return Ok(());
                         }
                     }
                 }
                 WakeReason::Timeout | WakeReason::Ready | WakeReason::SwitchOutput => {
                     // If the user gave no command, the recording ends when all contexts have ended.
-                    if child.is_none() && self.contexts.all_ended() {
-                        break;
+                    let has_ended = self.contexts.all_ended() || self.incomplete.is_some();
+                    if child.is_none() && has_ended {
+                        return Ok(());
                     }
                 }
             }
         }
-        self.contexts.stop();
-        if let (Some(mut child), None) = (child, status) {
-            let _ = child.kill();
-            status = child.wait().ok();
-        }
-        Ok(status)
     }
 }
 

@@ -80,11 +80,21 @@ impl Process {
 /// only once.
 pub type BuildIds = HashMap<((u32, u32), u64), Vec<u8>>;
 
+/// A position in the records of [`Tasks`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TaskPosition {
+    /// The number of times that older records had been replaced.
+    nr_shrinks: u64,
+    bytes: usize,
+}
+
 /// All known processes, and the records about the known processes.
 pub struct Tasks {
     processes: BTreeMap<u32, Process>,
     /// The records that have been collected and not been taken yet.
     records: Encoder,
+    /// The number of calls of [`Self::shrink_records`].
+    nr_shrinks: u64,
     /// True if the kernel's records describe all changes after the start.
     has_kernel_records: bool,
     /// Processes whose program and name are to be checked.
@@ -131,6 +141,7 @@ impl Tasks {
             processes: BTreeMap::new(),
             records: Encoder::default(),
             has_kernel_records: false,
+            nr_shrinks: 0,
             to_check: BTreeSet::new(),
             event_id: id,
             reap_size: MIN_REAP_SIZE,
@@ -139,9 +150,23 @@ impl Tasks {
         this
     }
 
-    /// Returns the records that have been collected and not been taken yet.
-    pub fn records(&self) -> &[u8] {
+    #[cfg(test)]
+    fn records(&self) -> &[u8] {
         &self.records.bytes
+    }
+
+    /// Returns the records that were collected since the last call with the same position. If older
+    /// records have been replaced meanwhile, all records are returned.
+    pub fn records_since(&self, position: &mut TaskPosition) -> &[u8] {
+        let begin = match position.nr_shrinks == self.nr_shrinks {
+            true => position.bytes,
+            false => 0,
+        };
+        *position = TaskPosition {
+            nr_shrinks: self.nr_shrinks,
+            bytes: self.records.bytes.len(),
+        };
+        &self.records.bytes[begin..]
     }
 
     /// Takes the records that were added since the last call.
@@ -185,6 +210,7 @@ impl Tasks {
     /// of processes that have ended are lost, so that samples of these processes in the next file
     /// have no names.
     fn shrink_records(&mut self) {
+        self.nr_shrinks += 1;
         let mut newer = std::mem::take(&mut self.records.bytes);
         let time = middle_time(&newer);
         take_until(&mut newer, time);

@@ -7,13 +7,20 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use perfmon::Context;
 use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::thread::gettid;
 
+use super::event_loop::{EventLoop, WakeReason};
 use super::process::{self, WaitStatus};
 use crate::error::Failure;
+use crate::limits;
+
+/// The maximum time between two checks of [`Child::wait_uncounted`] whether the command has exited,
+/// in case no signal says so.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Attaches contexts to the threads that a [`Child`] follows, for counting or for sampling.
 pub trait FollowHandler {
@@ -74,8 +81,10 @@ pub fn spawn_beside(command: &[String]) -> Result<Option<std::process::Child>, F
     let Some((program, arguments)) = command.split_first() else {
         return Ok(None);
     };
-    let child = Command::new(program).args(arguments).spawn();
-    child
+    let mut command = Command::new(program);
+    process::restore_limits(command.args(arguments));
+    command
+        .spawn()
         .map(Some)
         .map_err(|e| Failure::Command(program.clone(), e))
 }
@@ -95,8 +104,12 @@ fn exec_or_report(
 ) -> i32 {
     let mut command = Command::new(&argv[0]);
     command.args(&argv[1..]);
+    // The limits are restored last, because the preparation may need descriptors.
     let (step, error) = match prepare() {
-        Ok(()) => (b'x', command.exec()),
+        Ok(()) => match limits::restore() {
+            Ok(()) => (b'x', command.exec()),
+            Err(error) => (b'x', error),
+        },
         Err(error) => (b'l', error),
     };
     let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
@@ -218,6 +231,35 @@ impl Child {
             }
         }
         Ok(None)
+    }
+
+    /// Waits until the command has exited, without counting. The threads and children of the command
+    /// that pfc traces continue with their signals. This function is called after a failure, so that
+    /// the command is not left behind.
+    pub fn wait_uncounted(&mut self, event_loop: &mut EventLoop) {
+        loop {
+            loop {
+                let (pid, status) = match process::wait_any() {
+                    Ok(Some(change)) => change,
+                    Ok(None) => break,
+                    Err(_) => return,
+                };
+                let resumed = match status {
+                    WaitStatus::Exited(_) | WaitStatus::Killed(_) if pid == self.pid => return,
+                    WaitStatus::Exited(_) | WaitStatus::Killed(_) => Ok(()),
+                    WaitStatus::Stop(signal) if is_stop_signal(signal) => process::listen(pid),
+                    WaitStatus::Signal(signal) => process::resume(pid, signal),
+                    _ => process::resume(pid, 0),
+                };
+                // A tracee that was killed cannot be resumed; its exit is reported later.
+                let _ = resumed;
+            }
+            if event_loop.wait(Some(Instant::now() + CHECK_INTERVAL))
+                .is_ok_and(|wake| wake == WakeReason::Terminated)
+            {
+                self.signal(libc::SIGTERM);
+            }
+        }
     }
 
     fn handle_status(

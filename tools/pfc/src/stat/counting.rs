@@ -272,6 +272,8 @@ pub struct ContextGroup {
     next_set: u16,
     /// Number of threads that could not be counted.
     pub nr_uncounted: usize,
+    /// The error of the first of these threads.
+    pub first_error: Option<io::Error>,
     /// Threads and CPUs for which counts are missing.
     pub short_counts: ShortCounts,
     /// Throttling of the contexts that were removed.
@@ -286,6 +288,7 @@ impl ContextGroup {
             contexts: BTreeMap::new(),
             config,
             nr_uncounted: 0,
+            first_error: None,
             short_counts: ShortCounts::default(),
             throttled: Throttling::default(),
         }
@@ -409,9 +412,10 @@ impl FollowHandler for ContextGroup {
 
     fn attach_new_thread(&mut self, thread: u32) {
         let started = self.attach(thread).and_then(|()| self.start_target(thread));
-        if started.is_err() {
+        if let Err(error) = started {
             self.contexts.remove(&thread);
             self.nr_uncounted += 1;
+            self.first_error.get_or_insert(error);
         }
     }
 

@@ -43,6 +43,7 @@ use rustix::thread::gettid;
 
 use crate::cli::{StatArgs, TargetArgs};
 use crate::error::Failure;
+use crate::limits;
 use crate::output::Out;
 use crate::permissions;
 use assign::{assign, assign_sets, Placement, Plan};
@@ -132,15 +133,14 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         follows_children: !args.no_inherit,
         is_interrupted: false,
     };
-    let (mut counts_of_runs, mut status) = (Vec::new(), None);
+    let (mut counts_of_runs, mut status, mut is_complete) = (Vec::new(), None, true);
     for _ in 0..args.repeat {
         let mut group = ContextGroup::new(config.clone());
         let (counts, exit_status) = session.run_once(&mut group, &mut report)?;
-        if group.nr_uncounted > 0 {
-            eprintln!(
-                "pfc: {} threads were not counted: too many at once, or permission denied",
-                group.nr_uncounted
-            );
+        if let (n @ 1.., Some(error)) = (group.nr_uncounted, &group.first_error) {
+            let why = syscall_failure("count a thread", error);
+            eprintln!("pfc: {n} threads were not counted; of the first: {why}");
+            is_complete = false;
         }
         for sentence in group.short_counts.sentences(scope, "counting") {
             eprintln!("pfc: {sentence}");
@@ -156,7 +156,18 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         }
     }
     report.print_runs(&counts_of_runs)?;
-    Ok(status.map_or(ExitCode::SUCCESS, exit_code))
+    Ok(result_code(status, is_complete))
+}
+
+/// Returns the exit status of a run of `pfc stat` or `pfc record`: the status of the command, if
+/// there was one. If `is_complete` is false, because threads were not counted or sampled, a status
+/// of 0 is replaced by 2.
+pub fn result_code(status: Option<ExitStatus>, is_complete: bool) -> ExitCode {
+    match status {
+        Some(status) if !status.success() => exit_code(status),
+        _ if !is_complete => ExitCode::from(2),
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 /// Returns the exit status of the command, or 128 plus the number of the signal that killed the
@@ -310,7 +321,10 @@ pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
         (ResourceBusy, _) => "the PMU is in use; see pfc doctor".to_owned(),
         _ if is_esrch(error) => "no such thread".to_owned(),
         _ if is_eexist(error) => "the thread already has a context; end the program that uses it".to_owned(),
-        _ => format!("{error}; see pfc doctor"),
+        _ => match limits::advice(error) {
+            advice if advice.is_empty() => format!("{error}; see pfc doctor"),
+            advice => format!("{error}{advice}"),
+        },
     };
     Failure::Refused(format!("cannot {action}: {remedy}"))
 }

@@ -16,7 +16,7 @@ use crate::output::Out;
 use crate::table::{Align, Table};
 use crate::time;
 use crate::trace::args::ListArgs;
-use crate::trace::summary::format_size;
+use crate::units::format_size;
 
 /// Maximum number of processes that are named in the line of a marker.
 const MAX_NAMED: usize = 4;

@@ -84,12 +84,9 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
     let result = reader
         .read_round(&trace, sink.output.as_mut())
         .map_err(|e| sink.to_failure(e));
-    sink.output
-        .finish()
-        .map_err(|e| sink.to_failure(perftrace_reader::Error::Write(e)))?;
-    result?;
+    let result = sink.finish(result.map(drop));
     summary::print_summary(&reader.totals(), &trace.info()?, &sink);
-    Ok(())
+    result
 }
 
 fn live(args: &LiveArgs, file: Option<&Path>) -> Result<(), Failure> {

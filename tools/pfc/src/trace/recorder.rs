@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use perftrace_reader::{Error, Reader, Source, Trace};
+use perftrace_reader::{Reader, Source, Trace};
 use rustix::process::{kill_process, Pid, Signal};
 
 use crate::error::Failure;
@@ -76,19 +76,31 @@ impl Recorder {
         }
         // The output is finished after errors as well: the output may hold events that are not
         // written yet.
-        let result = result.and(self.finish());
+        let result = self.finish(result);
         // The command may still run: a trace that another program ends and a write error do not end
         // the command.
-        let status = child.as_mut().map(Child::wait).transpose()?;
+        let status = child.as_mut().map(|child| self.wait_for(child)).transpose()?;
         result?;
         Ok(status)
     }
 
     /// Records a trace that another program has created, and does not end the trace.
     pub fn follow(mut self) -> Result<(), Failure> {
-        self.read_until_end(None)?;
-        self.drain()?;
-        self.finish()
+        let result = self.read_until_end(None).and_then(|()| self.drain());
+        self.finish(result)
+    }
+
+    /// Waits until the command has exited. SIGTERM is passed on to the command.
+    fn wait_for(&mut self, child: &mut Child) -> Result<ExitStatus, Failure> {
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            let until = Some(Instant::now() + PROGRESS_INTERVAL);
+            if self.event_loop.wait(until)? == WakeReason::Terminated {
+                terminate(child);
+            }
+        }
     }
 
     fn read_until_end(&mut self, mut child: Option<&mut Child>) -> Result<(), Failure> {
@@ -149,14 +161,15 @@ impl Recorder {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
+    /// Finishes the output after the recording, which has ended with `result`, and prints the
+    /// summary.
+    fn finish(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         if self.last_progress.is_some() {
             eprint!("\r\x1b[K");
         }
-        let result = self.sink.output.finish();
-        result.map_err(|e| self.sink.to_failure(Error::Write(e)))?;
+        let result = self.sink.finish(result);
         summary::print_summary(&self.reader.totals(), &self.trace.info()?, &self.sink);
-        Ok(())
+        result
     }
 
     /// Prints a progress message every second, if standard error is a terminal.

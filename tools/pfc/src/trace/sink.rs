@@ -3,7 +3,7 @@
 //! The output of a trace, with its format and path.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,7 @@ use rustix::system::uname;
 use crate::error::Failure;
 use crate::output::Out;
 use crate::trace::args::Format;
+use crate::units::format_size;
 
 /// The output of a trace, with its format and path.
 pub struct Sink {
@@ -62,6 +63,37 @@ impl Sink {
         }
     }
 
+    /// Finishes the output after the recording, which has ended with `result`. If a write has failed,
+    /// the returned failure says how many events the output has.
+    pub fn finish(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
+        let finished = self.output.finish().map_err(Error::Write);
+        match result.and(finished.map_err(|e| self.to_failure(e))) {
+            Err(Failure::Create(path, error)) => {
+                if self.format == Format::Text {
+                    self.cut_off_incomplete_line(&path);
+                }
+                Err(Failure::Incomplete {
+                    path,
+                    error,
+                    kept: match self.output.events() {
+                        0 => None,
+                        n => Some(format!("{n} events, {}", format_size(self.output.bytes()))),
+                    },
+                })
+            }
+            result => result,
+        }
+    }
+
+    /// Removes an incomplete line at the end of a text, after a write has failed.
+    fn cut_off_incomplete_line(&self, path: &Path) {
+        let is_file = |file: &File| file.metadata().is_ok_and(|m| m.is_file());
+        if let Ok(file) = File::options().write(true).open(path) {
+            // Without a result, the text ends with an incomplete line.
+            let _ = is_file(&file).then(|| file.set_len(self.output.bytes()));
+        }
+    }
+
     /// Returns whether the output is standard output.
     pub fn is_stdout(&self) -> bool {
         self.path.is_none()
@@ -95,13 +127,13 @@ fn create_output(
             Box::new(Perfetto::new(stdout, about)?)
         }
         (Format::Text, Some(path)) => {
-            let to: Box<dyn Write> = Box::new(BufWriter::new(file(path)?));
+            let to: Box<dyn Write> = Box::new(file(path)?);
             Box::new(Text::new(to, about.clock, false))
         }
         (Format::Text, None) => {
             let has_colour =
                 io::stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
-            let to: Box<dyn Write> = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
+            let to: Box<dyn Write> = Box::new(io::stdout());
             Box::new(Text::new(to, about.clock, has_colour))
         }
     })
