@@ -543,7 +543,7 @@ pub struct TopArgs {
 /// A file of samples.
 #[derive(Debug, Args)]
 pub struct InputArgs {
-    /// Input file [pfc.data]
+    /// Input file, or - for standard input [pfc.data]
     #[arg(short = 'i', long = "input", value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Show only samples of this event

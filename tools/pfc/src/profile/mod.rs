@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `read.rs` | reads the records of a file in the order of time |
 //! | `check.rs` | checks the sizes in a file before the file is read |
+//! | `pipe.rs` | the format that perf writes to a pipe; standard input |
 //! | `address_space.rs` | the mappings of each process and of the kernel |
 //! | `files.rs` | finds and identifies the file of a mapping |
 //! | `symbols.rs` | names of functions in ELF files |
@@ -20,6 +21,7 @@ pub mod export;
 mod files;
 pub mod folded;
 mod kernel;
+mod pipe;
 mod read;
 mod symbols;
 
@@ -109,7 +111,7 @@ impl Profile {
         if profile.samples.is_empty() {
             return Err(Failure::NoMatch(format!(
                 ": there are no samples in {}",
-                path.display()
+                read::input_name(path)
             )));
         }
         Ok(profile)

@@ -16,6 +16,7 @@ use super::address_space::{Processes, Region};
 use super::check::check;
 use super::files::{Identity, ANOTHER_BUILD};
 use super::kernel::{self, KernelSymbols};
+use super::pipe;
 use super::symbols::{demangle, Symbols, UNKNOWN};
 use super::{Frame, Profile, Sample};
 use crate::data::{CONTEXT_MAX, KERNEL_START};
@@ -41,23 +42,38 @@ const JIT_PREFIXES: [&str; 6] = [
     "/SYSV",
 ];
 
+/// The path that stands for standard input.
+const STDIN: &str = "-";
+
 fn cannot_read(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::Refused(format!(
         "cannot read {}: {why}; is it a file of pfc record or perf record, and whole?",
-        path.display()
+        input_name(path)
     ))
 }
 
-/// Returns the profile of a file, and messages about missing names.
+/// Returns the name of an input file for messages.
+pub fn input_name(path: &Path) -> std::path::Display<'_> {
+    match path == Path::new(STDIN) {
+        true => Path::new("standard input").display(),
+        false => path.display(),
+    }
+}
+
+/// Returns the profile of a file, and messages about missing names. The path [`STDIN`] stands for
+/// standard input.
 pub fn read_profile(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
     let error = |e: &dyn std::fmt::Display| cannot_read(path, e);
-    let bytes = std::fs::read(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Failure::Refused(format!(
-            "there is no {}; make it: pfc record COMMAND",
-            path.display()
-        )),
-        _ => error(&e),
-    })?;
+    let bytes = match path == Path::new(STDIN) {
+        true => pipe::read_stdin()?,
+        false => std::fs::read(path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => Failure::Refused(format!(
+                "there is no {}; make it: pfc record COMMAND",
+                path.display()
+            )),
+            _ => error(&e),
+        })?,
+    };
     let mut reader = Reader::default();
     reader.add_file(bytes).map_err(|e| error(&e))?;
     let missing_names = reader.symbolizer.missing_names(&reader.profile.frames);
@@ -85,14 +101,27 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Adds the samples of a complete file to the profile. The names of the events and the command
-    /// line of the profile become those of the added file.
+    /// Adds the samples of a complete file or stream to the profile. The names of the events and the
+    /// command line of the profile become those of the added file.
     pub fn add_file(&mut self, bytes: Vec<u8>) -> Result<(), String> {
+        if pipe::is_pipe_format(&bytes) {
+            let stream = pipe::read_stream(&bytes)?;
+            self.symbolizer.build_ids = stream.build_ids;
+            return self.add_records(PerfFileReader::parse_pipe(Cursor::new(stream.bytes)));
+        }
         check(&bytes)?;
+        self.symbolizer.build_ids.clear();
+        self.add_records(PerfFileReader::parse_file(Cursor::new(bytes)))
+    }
+
+    fn add_records(
+        &mut self,
+        reader: Result<PerfFileReader<Cursor<Vec<u8>>>, linux_perf_data::Error>,
+    ) -> Result<(), String> {
         let PerfFileReader {
             mut perf_file,
             mut record_iter,
-        } = PerfFileReader::parse_file(Cursor::new(bytes)).map_err(|e| e.to_string())?;
+        } = reader.map_err(|e| e.to_string())?;
         let mut events = Vec::new();
         let mut periods = Vec::new();
         for attribute in perf_file.event_attributes() {
@@ -114,7 +143,7 @@ impl Reader {
                 let path = String::from_utf8_lossy(&d.path).into_owned();
                 (path, d.build_id)
             };
-            self.symbolizer.build_ids = all.map(one).collect();
+            self.symbolizer.build_ids.extend(all.map(one));
         }
         while let Some(record) = record_iter
             .next_record(&mut perf_file)
