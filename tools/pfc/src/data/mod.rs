@@ -10,6 +10,8 @@
 //!
 //! Files are read with the crate linux-perf-data, in `profile/`.
 
+#[cfg(test)]
+mod partial_tests;
 pub mod record;
 pub mod write;
 

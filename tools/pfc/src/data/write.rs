@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writes a perf.data file: a header, a `perf_event_attr` for each event, features such as the kernel
-//! release and the command line, and the records.
+//! Writes a perf.data file: a header, a `perf_event_attr` for each event, features such as the
+//! kernel release and the command line, and the records.
 
 use std::io;
 use std::path::{Path, PathBuf};
