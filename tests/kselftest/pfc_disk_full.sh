@@ -152,11 +152,19 @@ test_perfetto() {
 	echo "$events events said, $lines lines, the last $last"
 	[ $rc = 0 ] && [ "$events" = "$lines" ] && [ "$last" = ']}' ]
 }
+has_events() { # TRACE NUMBER
+	[ "$(pfc trace snapshot $1 --format text | grep -c 'app:step: n=')" -ge $2 ]
+}
 test_snapshot() {
 	mount_full 100
-	pfc trace start box -e 'app:*' -s 1M --flight && $app app 20000 0
+	pfc trace start box -e 'app:*' -s 1M --flight
+	$app app -1 0 &
+	victim=$!
+	within 60 has_events box 5000
 	pfc trace snapshot box --format text -o full/s 2>words
 	rc=$?
+	kill -9 $victim
+	wait $victim 2>/dev/null
 	pfc trace stop box
 	cat words
 	lines=$(grep -c 'app:step: n=' full/s)

@@ -4,6 +4,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::abi::FIRST_SOFT;
 use crate::context::{Context, Scope};
 
@@ -96,6 +98,12 @@ pub struct Map {
     pub soft: Vec<PmuDescription>,
 }
 
+/// Returns true if a file could not be opened because too many files are open.
+fn is_out_of_files(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+}
+
 impl Map {
     /// Reads the current register map. The error is `NotFound` if the module is not loaded.
     pub fn read() -> io::Result<Self> {
@@ -105,7 +113,11 @@ impl Map {
         }
         // The kernel loads descriptions when the first context is created, even if the creation
         // fails later.
-        drop(Context::create(Scope::Thread));
+        match Context::create(Scope::Thread) {
+            // Without a context, the descriptions were not loaded.
+            Err(e) if is_out_of_files(&e) => return Err(e),
+            _ => {}
+        }
         Ok(Self::parse(&std::fs::read_to_string(MAP_PATH)?))
     }
 

@@ -95,8 +95,8 @@ impl AtomicFile {
         self.file.get_ref().write_all_at(bytes, offset)
     }
 
-    /// Writes bytes of the new file at `offset`. Returns the number of bytes that were written, also
-    /// if the write failed before its end.
+    /// Writes bytes of the new file at `offset`. Returns the number of bytes that were written,
+    /// also if the write failed before its end.
     pub fn write_part_at(&mut self, offset: u64, bytes: &[u8]) -> (usize, io::Result<()>) {
         if let Err(error) = self.file.flush() {
             return (0, Err(error));

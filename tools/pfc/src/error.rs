@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use perfcounters::Error;
@@ -25,12 +25,14 @@ pub enum Failure {
     Accounting(ppa::Error),
     /// A trace does not exist or could not be read, or `/dev/perftrace` could not be used.
     Tracing(perftrace_reader::Error),
-    /// The output could not be written.
+    /// Standard output could not be written.
     Write(io::Error),
+    /// A call has failed. The text says what the call was to do, and with which object.
+    Call(String, io::Error),
     /// The output file could not be created or written.
     Create(PathBuf, io::Error),
-    /// A recording has ended early, because its file could not be written. `kept` says how much of the
-    /// recording the file has; `None` if the file has nothing.
+    /// A recording has ended early, because its file could not be written. `kept` says how much of
+    /// the recording the file has; `None` if the file has nothing.
     Incomplete {
         path: PathBuf,
         error: io::Error,
@@ -59,9 +61,22 @@ impl From<ppa::Error> for Failure {
     }
 }
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Write(error)
+/// Adds to an error of a call what was tried. There is no conversion from [`io::Error`] to
+/// [`Failure`], so that each failure names its operation and its object.
+pub trait TryingTo<T> {
+    /// `action` completes the words "cannot ...", for example "open /dev/perfmon".
+    fn trying_to(self, action: impl fmt::Display) -> Result<T, Failure>;
+}
+
+impl<T> TryingTo<T> for io::Result<T> {
+    fn trying_to(self, action: impl fmt::Display) -> Result<T, Failure> {
+        self.map_err(|error| Failure::Call(action.to_string(), error))
+    }
+}
+
+impl<T> TryingTo<T> for rustix::io::Result<T> {
+    fn trying_to(self, action: impl fmt::Display) -> Result<T, Failure> {
+        self.map_err(io::Error::from).trying_to(action)
     }
 }
 
@@ -72,7 +87,11 @@ impl fmt::Display for Failure {
             Self::Counters(error) => f.write_str(&counters_message(error)),
             Self::Accounting(error) => f.write_str(&accounting_message(error)),
             Self::Tracing(error) => f.write_str(&tracing_message(error)),
-            Self::Write(e) => write!(f, "cannot write: {e}"),
+            Self::Write(e) => write!(f, "cannot write to standard output: {e}"),
+            Self::Call(action, e) => {
+                let advice = limits::advice(e) + mount_advice(action, e);
+                write!(f, "cannot {action}: {e}{advice}")
+            }
             Self::Create(path, e) => {
                 let hint = match e.kind() {
                     ErrorKind::PermissionDenied => {
@@ -138,16 +157,43 @@ impl Failure {
     }
 }
 
+/// Returns advice for a file of /sys or /proc that does not exist because nothing is mounted there.
+/// `action` contains the path of the file.
+fn mount_advice(action: &str, error: &io::Error) -> &'static str {
+    let is_mounted = |path: &str| Path::new(path).exists();
+    if error.kind() != ErrorKind::NotFound {
+        ""
+    } else if action.contains(" /sys/") && !is_mounted("/sys/kernel") {
+        "; /sys is not mounted: mount -t sysfs sysfs /sys"
+    } else if action.contains(" /proc/") && !is_mounted("/proc/self") {
+        "; /proc is not mounted: mount -t proc proc /proc"
+    } else {
+        ""
+    }
+}
+
+/// Returns what the user can do about the failure to open a device: what [`limits::advice`] says,
+/// or else to check that the module is loaded.
+fn open_advice(error: &io::Error) -> String {
+    let advice = limits::advice(error);
+    match advice.is_empty() {
+        true => "; check that the module is loaded: lsmod | grep perfcounters".to_owned(),
+        false => advice,
+    }
+}
+
 /// Returns the message for an error of the counter pages, with advice.
 fn counters_message(error: &Error) -> String {
     match error {
         Error::Open(path, e) => {
             let remedy = match e.kind() {
                 ErrorKind::NotFound => {
-                    "load the module: modprobe perfcounters (build it first: make)"
+                    "; load the module: modprobe perfcounters (build it first: make)".to_owned()
                 }
-                ErrorKind::PermissionDenied => "only root and group perfcounters may open it",
-                _ => "check that the module is loaded: lsmod | grep perfcounters",
+                ErrorKind::PermissionDenied => {
+                    "; only root and group perfcounters may open it".to_owned()
+                }
+                _ => open_advice(e),
             };
             // The returned message does not have the text "(os error 2)" that `io::Error` appends.
             let reason = match e.kind() {
@@ -155,8 +201,9 @@ fn counters_message(error: &Error) -> String {
                 ErrorKind::PermissionDenied => "permission denied".to_owned(),
                 _ => e.to_string(),
             };
-            format!("{}: {reason}; {remedy}", path.display())
+            format!("{}: {reason}{remedy}", path.display())
         }
+        Error::Io(_, e) => format!("{error}{}", limits::advice(e)),
         Error::Version(_) => format!("{error}; use the pfc that was built with the module"),
         Error::NotCounters(_) | Error::Corrupt(_) => {
             format!("{error}; check --device, and that pfc is as new as the module")
@@ -177,9 +224,7 @@ fn accounting_message(error: &ppa::Error) -> String {
             "{}: permission denied; this needs root or CAP_PERFMON",
             ppa::DEVICE
         ),
-        Error::Open(_) => {
-            format!("{error}; check that the module is loaded: lsmod | grep perfcounters")
-        }
+        Error::Open(e) => format!("{error}{}", open_advice(e)),
         Error::Read(path, e) if e.kind() == ErrorKind::PermissionDenied => format!(
             "{path}: permission denied; all tasks and CPUs need root or CAP_PERFMON; \
              for one of your own tasks use pfc ppa PID"
@@ -196,7 +241,8 @@ fn accounting_message(error: &ppa::Error) -> String {
         Error::Version(_) | Error::Corrupt(_) => {
             format!("{error}; use the pfc that was built with the module")
         }
-        Error::Read(..) | Error::NoTask(_) => error.to_string(),
+        Error::Read(_, e) => format!("{error}{}", limits::advice(e)),
+        Error::NoTask(_) => error.to_string(),
     }
 }
 
@@ -210,7 +256,7 @@ fn tracing_message(error: &perftrace_reader::Error) -> String {
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
             format!("{DEVICE}: permission denied; {}", permissions::remedy(DEVICE, true))
         }
-        Error::Open(_) => format!("{error}; check that the module is loaded: lsmod | grep perfcounters"),
+        Error::Open(e) => format!("{error}{}", open_advice(e)),
         Error::NoTrace(_) => format!("{error}, or it belongs to another user; see pfc trace list"),
         Error::Exists(name) => format!("{error}; choose another name, or end it: pfc trace stop {name}"),
         Error::TooManyTraces | Error::TracesExist => format!("{error}; list them with pfc trace list, end one with pfc trace stop NAME"),
@@ -219,6 +265,7 @@ fn tracing_message(error: &perftrace_reader::Error) -> String {
         Error::Filter(_) | Error::Corrupt(_) => {
             format!("{error}; use the pfc that was built with the module")
         }
-        Error::Invalid(_) | Error::Call(..) | Error::Write(_) => error.to_string(),
+        Error::Call(_, e) | Error::Write(e) => format!("{error}{}", limits::advice(e)),
+        Error::Invalid(_) => error.to_string(),
     }
 }

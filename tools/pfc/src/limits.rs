@@ -33,7 +33,7 @@ pub fn raise() {
 /// the user: a program that uses select(2) must not get descriptors above 1023.
 pub fn restore() -> io::Result<()> {
     match FORMER_LIMITS.get() {
-        Some(former) => Ok(setrlimit(Resource::Nofile, former.clone())?),
+        Some(former) => Ok(setrlimit(Resource::Nofile, *former)?),
         None => Ok(()),
     }
 }

@@ -3,6 +3,7 @@
 //! The output stream of pfc: standard output, standard error or a file. An output stream also knows
 //! whether the output may be coloured.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
 use std::path::{Path, PathBuf};
@@ -117,8 +118,27 @@ impl Out {
         }
     }
 
-    /// Writes a record of a recording, such as a line, without a buffer. If the write fails, a regular
-    /// file keeps the complete records before it.
+    /// Writes formatted text. The macros write! and writeln! call this function, so that a failure
+    /// has the name of the output.
+    pub fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
+        io::Write::write_fmt(self, text).map_err(|e| self.to_failure(e))
+    }
+
+    /// Calls `write` with the output stream, for functions that write to any writer.
+    pub fn write_with(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        write(self).map_err(|e| self.to_failure(e))
+    }
+
+    /// Flushes the output. A failure has the name of the output.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        io::Write::flush(self).map_err(|e| self.to_failure(e))
+    }
+
+    /// Writes a record of a recording, such as a line, without a buffer. If the write fails, a
+    /// regular file keeps the complete records before it.
     pub fn write_record(&mut self, record: &str) -> Result<(), Failure> {
         let result = match &mut self.destination {
             Destination::InPlace {
@@ -138,7 +158,9 @@ impl Out {
                 }
                 result
             }),
-            _ => io::Write::write_all(self, record.as_bytes()).and_then(|()| io::Write::flush(self)),
+            _ => {
+                io::Write::write_all(self, record.as_bytes()).and_then(|()| io::Write::flush(self))
+            }
         };
         result.map_err(|e| self.to_failure(e))
     }
@@ -146,7 +168,7 @@ impl Out {
     /// Flushes the output. The output file of a command that writes its output once replaces the
     /// old file in this call. Writes after `finish` fail.
     pub fn finish(&mut self) -> Result<(), Failure> {
-        self.flush().map_err(|e| self.to_failure(e))?;
+        self.flush()?;
         match std::mem::replace(&mut self.destination, Destination::Done) {
             Destination::Atomic(file) => file.commit().map_err(|e| self.to_failure(e)),
             _ => Ok(()),
@@ -154,9 +176,12 @@ impl Out {
     }
 
     fn to_failure(&self, error: io::Error) -> Failure {
-        match &self.path {
-            Some(path) => Failure::Create(path.clone(), error),
-            None => Failure::Write(error),
+        match (&self.path, &self.destination) {
+            (Some(path), _) => Failure::Create(path.clone(), error),
+            (None, Destination::Stderr(_)) => {
+                Failure::Call("write to standard error".to_owned(), error)
+            }
+            (None, _) => Failure::Write(error),
         }
     }
 }

@@ -4,7 +4,6 @@
 //! first. `pfc report` also converts a file of samples to other formats.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::Path;
 
 use serde_json::{json, Value};
@@ -126,7 +125,7 @@ impl CallerTree {
         min_percent: f64,
         depth: usize,
         out: &mut Out,
-    ) -> std::io::Result<()> {
+    ) -> Result<(), Failure> {
         for (name, tree) in self.sorted() {
             let share = percent(tree.period, total);
             if share < min_percent {
@@ -168,8 +167,8 @@ pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     }
     match (args.json, args.firefox, args.pprof) {
         (true, ..) => print_json(&profile, args, out),
-        (_, true, _) => Ok(export::write_firefox(&profile, out)?),
-        (_, _, true) => Ok(export::write_pprof(&profile, out)?),
+        (_, true, _) => out.write_with(|out| export::write_firefox(&profile, out)),
+        (_, _, true) => out.write_with(|out| export::write_pprof(&profile, out)),
         _ => {
             for (event, samples) in profile.by_event() {
                 print_table(&profile, event, &samples, args, out)?;

@@ -3,7 +3,6 @@
 //! `pfc script`: prints each sample in perf script's format or as JSON, or each stack with its
 //! number of samples.
 
-use std::io::Write;
 use std::path::Path;
 
 use serde_json::{json, Value};

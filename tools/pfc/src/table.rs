@@ -2,8 +2,7 @@
 
 //! Prints text tables with aligned columns.
 
-use std::io::{self, Write};
-
+use crate::error::Failure;
 use crate::output::{Out, Style};
 
 /// The alignment of a column.
@@ -46,7 +45,7 @@ impl Table {
         self.rows.push(Row::Line(line));
     }
 
-    pub fn print(&self, out: &mut Out) -> io::Result<()> {
+    pub fn print(&self, out: &mut Out) -> Result<(), Failure> {
         let widths: Vec<usize> = self
             .columns
             .iter()

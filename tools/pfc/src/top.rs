@@ -3,7 +3,6 @@
 //! `pfc top`: shows continuously in which functions samples are taken, as a table on a terminal or
 //! as lines in a pipe.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -51,7 +50,7 @@ impl LiveProfile {
         // to the time `until` are complete. A sample that is newer may have been read before the
         // record of an exec that precedes the sample.
         let until = now();
-        self.contexts.poll()?;
+        self.contexts.poll();
         self.records.append(&mut self.contexts.tasks.take_records());
         self.records
             .append(&mut self.contexts.drained.records.bytes);
@@ -161,7 +160,7 @@ fn run_plain(
     while !stop.load(Ordering::Relaxed) && args.count.is_none_or(|count| nr_tables < count) {
         let due = Instant::now() + interval;
         while Instant::now() < due && !stop.load(Ordering::Relaxed) {
-            live.contexts.poll()?;
+            live.contexts.poll();
             std::thread::sleep(POLL_INTERVAL.min(due.saturating_duration_since(Instant::now())));
         }
         let table = live.collect_table()?;
@@ -212,7 +211,7 @@ fn run_terminal(
                 }
             }
         }
-        live.contexts.poll()?;
+        live.contexts.poll();
         if Instant::now() >= due {
             let table = live.collect_table()?;
             if !is_paused {

@@ -187,7 +187,7 @@ impl Stream {
             .open(&self.path)?;
         if let Err(error) = file.write_all_at(&bytes, self.len) {
             // The write may have failed because the disk is full. Remove the incomplete packet,
-            // which would make the whole stream unreadable. A file without packets is no stream.
+            // which would make the whole stream unreadable. A file without packets is removed.
             let _ = match self.len {
                 0 => fs::remove_file(&self.path),
                 len => file.set_len(len),

@@ -30,7 +30,7 @@ pub struct Perfetto {
     /// Text that is not written yet.
     pending: Vec<u8>,
     written: u64,
-    /// For each object in `pending`, the offset of its end, and the number of events up to there.
+    /// The offset of the end of each object in `pending`, with the number of events up to there.
     pending_ends: Vec<(usize, u64)>,
     /// Number of events in `pending`, and in the file.
     pending_events: u64,
@@ -100,8 +100,8 @@ impl Perfetto {
         self.written += end as u64;
         self.events += events;
         self.clear_pending();
-        // The closing brackets are written before the file is cut off, because the file system still
-        // has room for them.
+        // The closing brackets are written before the file is cut off, because the file system
+        // still has room for them.
         let _ = self.file.write_all_at(CLOSING, self.written);
         let _ = self.file.set_len(self.written + CLOSING.len() as u64);
     }
@@ -161,8 +161,8 @@ impl Perfetto {
     }
 }
 
-/// Writes bytes at an offset. Returns the number of bytes that were written, also if the write failed
-/// before its end.
+/// Writes bytes at an offset. Returns the number of bytes that were written, also if the write
+/// failed before its end.
 fn write_part_at(file: &File, offset: u64, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while done < bytes.len() {

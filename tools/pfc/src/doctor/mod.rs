@@ -18,7 +18,6 @@ mod module;
 mod modules;
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write;
 use std::path::Path;
 
 use crate::cli::FlamegraphArgs;
@@ -200,8 +199,7 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     });
     let text = render_svg(&folded::fold_stacks(&profile), &title)
         .map_err(|_| Failure::Refused("cannot draw the flame graph".to_owned()))?;
-    out.write_all(text.as_bytes())?;
-    Ok(())
+    write!(out, "{text}")
 }
 
 #[cfg(test)]

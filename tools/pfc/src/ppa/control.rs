@@ -3,7 +3,7 @@
 //! `pfc ppa on`, `off` and `status`: switches process accounting on or off, and prints its state.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use ppa::{Device, Info};

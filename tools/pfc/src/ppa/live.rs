@@ -2,7 +2,6 @@
 
 //! `pfc ppa --top`: shows changes periodically, in a table on a terminal or as lines in a pipe.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 

@@ -26,7 +26,6 @@ mod tasks;
 mod timeline;
 mod values_json;
 
-use std::io::Write;
 use std::path::Path;
 
 use ppa::{Device, Info, Task};

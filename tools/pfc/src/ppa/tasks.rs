@@ -3,11 +3,11 @@
 //! Prints tables of accounted tasks.
 
 use std::cmp::Reverse;
-use std::io;
 
 use perfcounters::Unit;
 use ppa::{micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_RUNNING};
 
+use crate::error::Failure;
 use crate::output::{Out, Style};
 use crate::ppa::args::Sort;
 use crate::table::{Align, Table};
@@ -44,7 +44,7 @@ pub fn sort_tasks(tasks: &mut [Task], by: Sort) {
     tasks.sort_by_key(|task| (Reverse(key(task)), task.pid, task.began));
 }
 
-pub fn print_table(tasks: &[Task], khz: u32, out: &mut Out) -> io::Result<()> {
+pub fn print_table(tasks: &[Task], khz: u32, out: &mut Out) -> Result<(), Failure> {
     let mut table = Table::new();
     for title in [
         "PID",

@@ -30,13 +30,21 @@ const DEFAULT_BUILD_ID_SIZE: usize = 20;
 
 /// Reads a file of samples from standard input, to its end.
 pub fn read_stdin() -> Result<Vec<u8>, Failure> {
-    let refused = |why: &str| Err(Failure::Refused(format!("cannot read standard input: {why}")));
+    let refused = |why: &str| {
+        Err(Failure::Refused(format!(
+            "cannot read standard input: {why}"
+        )))
+    };
     let stdin = io::stdin();
     if stdin.is_terminal() {
         return refused("it is a terminal; pipe a recording into pfc, or name a file: -i FILE");
     }
     let mut bytes = Vec::new();
-    match stdin.lock().take(MAX_STDIN_BYTES + 1).read_to_end(&mut bytes) {
+    match stdin
+        .lock()
+        .take(MAX_STDIN_BYTES + 1)
+        .read_to_end(&mut bytes)
+    {
         Err(error) => refused(&error.to_string()),
         Ok(n) if n as u64 > MAX_STDIN_BYTES => {
             refused("it has more than 4 GiB; write the recording to a file: perf record -o FILE")
@@ -47,7 +55,9 @@ pub fn read_stdin() -> Result<Vec<u8>, Failure> {
 
 /// Returns true if the bytes have the header of the pipe format.
 pub fn is_pipe_format(bytes: &[u8]) -> bool {
-    let size = bytes.strip_prefix(check::MAGIC).and_then(<[u8]>::first_chunk);
+    let size = bytes
+        .strip_prefix(check::MAGIC)
+        .and_then(<[u8]>::first_chunk);
     size.is_some_and(|size| u64::from_le_bytes(*size) == HEADER_SIZE)
 }
 
@@ -130,8 +140,8 @@ fn check_feature(body: &[u8]) -> Option<()> {
     }
 }
 
-/// Parses a record with the build ID of a file: the process ID, 20 bytes for the build ID, its size,
-/// and the path of the file.
+/// Parses a record with the build ID of a file: the process ID, 20 bytes for the build ID, its
+/// size, and the path of the file.
 fn parse_build_id(body: &[u8], misc: u32) -> Option<(String, Vec<u8>)> {
     let id = body.get(4..24)?;
     let size = match misc & BUILD_ID_SIZE {

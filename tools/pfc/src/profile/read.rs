@@ -101,8 +101,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Adds the samples of a complete file or stream to the profile. The names of the events and the
-    /// command line of the profile become those of the added file.
+    /// Adds the samples of a complete file or stream to the profile. The names of the events and
+    /// the command line of the profile become those of the added file.
     pub fn add_file(&mut self, bytes: Vec<u8>) -> Result<(), String> {
         if pipe::is_pipe_format(&bytes) {
             let stream = pipe::read_stream(&bytes)?;

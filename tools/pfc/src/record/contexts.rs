@@ -231,7 +231,7 @@ impl Contexts {
     /// Reads the messages of all contexts, and the kernel's records of processes. Unless the
     /// recording is a flight recorder, this function also reads the rings of the contexts and
     /// adjusts the periods.
-    pub fn poll(&mut self) -> io::Result<()> {
+    pub fn poll(&mut self) {
         let targets: Vec<u32> = self.live.keys().copied().collect();
         for target in targets {
             let Some(live) = self.live.get_mut(&target) else {
@@ -241,11 +241,10 @@ impl Contexts {
             self.short_counts.add(target, causes);
             if !self.is_flight_recorder {
                 self.drain_ring(target);
-                self.adjust_periods(target)?;
+                self.adjust_periods(target);
             }
         }
         self.drain_task_events();
-        Ok(())
     }
 
     /// Reads the kernel's records of processes. The caller has read the samples before. All records
@@ -362,9 +361,9 @@ impl Contexts {
     }
 
     /// Writes new periods for the samplers whose period should change.
-    fn adjust_periods(&mut self, target: u32) -> io::Result<()> {
+    fn adjust_periods(&mut self, target: u32) {
         let Some(live) = self.live.get_mut(&target) else {
-            return Ok(());
+            return;
         };
         let mut pmds = Vec::new();
         for (sampler, controller) in self.config.samplers.iter().zip(&mut live.controllers) {
@@ -373,13 +372,12 @@ impl Contexts {
             }
         }
         if pmds.is_empty() || live.is_ended {
-            return Ok(());
+            return;
         }
         // If the write_sampling_pmds fails, the old period stays in effect.
         let _ = on_target(self.config.scope, target, || {
             live.context.write_sampling_pmds(&pmds)
         });
-        Ok(())
     }
 
     /// Returns true if all contexts have ended.

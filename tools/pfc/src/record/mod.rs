@@ -6,12 +6,14 @@
 //! | file | contents |
 //! |---|---|
 //! | `contexts.rs` | the contexts of threads or CPUs, with their rings |
+//! | `files.rs` | the files of a recording |
 //! | `freq.rs` | computes sampling periods for a frequency |
 //! | `tasks.rs` | names of processes, and their executable mappings |
 //! | `task_events.rs` | the kernel's records of processes |
 //! | `perf_event.rs` | perf_event_open(2) and the rings of perf events; unsafe |
 
 mod contexts;
+mod files;
 mod freq;
 mod perf_event;
 mod task_events;
@@ -28,14 +30,13 @@ use rustix::thread::gettid;
 
 use crate::cli::{RecordArgs, TargetArgs};
 use crate::data::{self, Attribute, Writer};
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
 use crate::stat::assign::{assign, Placement, Plan};
 use crate::stat::command::{spawn_beside, Child};
 use crate::stat::counting::{is_ebusy, is_esrch};
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::stat::events::{Event, EventSource, Machine};
 use crate::stat::{result_code, select_target, syscall_failure, Target};
-use crate::units::format_size;
 pub use contexts::Contexts;
 use contexts::{ContextConfig, Sampler};
 pub use tasks::now;
@@ -63,9 +64,10 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     // Signals are caught from the creation of the event loop on. The event loop is created before
     // the contexts, because the preparation of the contexts may take long.
     let event_loop = match args.switch_output || args.overwrite {
-        true => EventLoop::with_sigusr2()?,
-        false => EventLoop::new()?,
-    };
+        true => EventLoop::with_sigusr2(),
+        false => EventLoop::new(),
+    }
+    .trying_to("catch signals")?;
     let (attributes, contexts) = prepare(device, args, scope, &target)?;
     let mut run = Run {
         args,
@@ -102,7 +104,7 @@ pub fn prepare(
     scope: Scope,
     target: &Target,
 ) -> Result<(Vec<Attribute>, Contexts), Failure> {
-    let machine = Machine::read(target.cpus());
+    let machine = Machine::read(target.cpus())?;
     let (events, config) = choose_config(device, args, scope, &machine, target)?;
     let attributes = perf_attributes(&events, &config, args);
     Ok((
@@ -194,10 +196,9 @@ fn describe_error(error: &io::Error, format: &str) -> Failure {
         (io::ErrorKind::NotFound, _) if has_device => Failure::Refused(format!(
             "cannot record: there is no format '{format}'; load it: modprobe pfm_ring"
         )),
-        (io::ErrorKind::OutOfMemory, _) => Failure::Refused(
-            "cannot record: the ring is too large; take fewer pages (-m), or raise ulimit -l"
-                .to_owned(),
-        ),
+        (io::ErrorKind::OutOfMemory, _) => Failure::Refused(format!(
+            "cannot record: {error}: the ring is too large; take fewer pages (-m), or raise ulimit -l"
+        )),
         (_, Some(libc::ENOTTY)) => Failure::Refused(
             "cannot record: the module perfcounters that is loaded cannot sample; load a newer one"
                 .to_owned(),
@@ -372,118 +373,6 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn begin_file(&mut self) -> Result<(), Failure> {
-        if self.args.overwrite {
-            return Ok(());
-        }
-        let path = match self.args.switch_output {
-            true => timestamped_path(&self.path),
-            false => self.path.clone(),
-        };
-        self.open_file(&path)
-    }
-
-    fn open_file(&mut self, path: &Path) -> Result<(), Failure> {
-        let argv: Vec<String> = std::env::args().collect();
-        let file = Writer::create(path, &self.attributes, self.args.stacks, &argv)
-            .map_err(|e| Failure::Create(path.to_owned(), e))?;
-        self.file = Some(file);
-        self.tasks_in_file = TaskPosition::default();
-        Ok(())
-    }
-
-    /// Writes the records that were read from the rings to the open file. The file gets its name
-    /// when it has a sample, and from then on stays if this process is killed. If the write fails,
-    /// sampling ends, and [`Self::incomplete`] is set.
-    fn write_records(&mut self) {
-        let contexts = &mut self.contexts;
-        let Some(file) = &mut self.file else {
-            if self.incomplete.is_some() {
-                contexts.drained.records.bytes.clear();
-                contexts.tasks.take_records();
-            }
-            return;
-        };
-        // The records of processes precede the samples, because a file that cannot take all records
-        // then has the names of its samples.
-        let mut bytes = match self.args.switch_output || self.args.overwrite {
-            // All records are written to one file, so the records of processes are not needed
-            // again.
-            false => contexts.tasks.take_records(),
-            true => contexts.tasks.records_since(&mut self.tasks_in_file).to_vec(),
-        };
-        bytes.append(&mut contexts.drained.records.bytes);
-        if bytes.is_empty() {
-            return;
-        }
-        let written = file.write(&bytes);
-        let named = match file.samples() {
-            0 => Ok(()),
-            _ => file.publish(),
-        };
-        if let Err(error) = written.and(named) {
-            self.incomplete = Some(Failure::Incomplete {
-                path: file.path().to_owned(),
-                error,
-                kept: match file.samples() {
-                    0 => None,
-                    n => Some(format!("{n} samples, {}", format_size(file.bytes()))),
-                },
-            });
-            self.file = None;
-            self.contexts.stop();
-        }
-    }
-
-    /// Reads all rings, completes the file, and prints a summary. The file of a flight recorder is
-    /// opened by this function. `is_last` is false if the file was requested by SIGUSR2.
-    fn finish_file(&mut self, is_last: bool) -> Result<(), Failure> {
-        if self.args.overwrite {
-            let path = match self.args.switch_output || !is_last {
-                true => timestamped_path(&self.path),
-                false => self.path.clone(),
-            };
-            self.open_file(&path)?;
-        }
-        self.contexts.drain_all();
-        self.contexts.tasks.read_thread_names();
-        self.write_records();
-        let Some(file) = self.file.take() else {
-            return Ok(());
-        };
-        let path = file.path().to_owned();
-        let bytes = file
-            .finish(&[])
-            .map_err(|e| Failure::Create(path.clone(), e))?;
-        let drained = &mut self.contexts.drained;
-        eprintln!(
-            "[ pfc record: Captured and wrote {:.3} MB {} ({} samples), {} lost ]",
-            bytes as f64 / f64::from(1 << 20),
-            path.display(),
-            drained.samples,
-            drained.lost,
-        );
-        (drained.samples, drained.lost) = (0, 0);
-        let throttling = self.contexts.take_throttling();
-        if !throttling.is_none() {
-            eprintln!(
-                "[ pfc record: {throttling}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfcounters/parameters ]"
-            );
-        }
-        self.nr_files += 1;
-        Ok(())
-    }
-
-    /// Completes the current file and begins the next file, after SIGUSR2.
-    fn switch_file(&mut self) -> Result<(), Failure> {
-        eprintln!("[ pfc record: dump data: file {} ]", self.nr_files + 1);
-        self.finish_file(false)?;
-        match self.incomplete {
-            Some(_) => Ok(()),
-            None => self.begin_file(),
-        }
-    }
-
     fn finish(&mut self) -> Result<(), Failure> {
         if self.last_progress.is_some() {
             eprintln!();
@@ -507,8 +396,11 @@ impl Run<'_> {
     /// file. Returns the reason why the wait ended.
     fn wait_and_poll(&mut self) -> Result<WakeReason, Failure> {
         let until = Some(Instant::now() + POLL_INTERVAL);
-        let wake = self.event_loop.wait_for(until, &self.contexts.fds())?;
-        self.contexts.poll()?;
+        let wake = self
+            .event_loop
+            .wait_for(until, &self.contexts.fds())
+            .trying_to("wait for samples")?;
+        self.contexts.poll();
         if !self.contexts.drained.records.bytes.is_empty() {
             self.wakeups += 1;
         }
@@ -545,12 +437,12 @@ impl Run<'_> {
             Ok(child)
         };
         let mut child = match self.args.no_inherit {
-            false => match Child::spawn_traced(argv, &mut self.contexts) {
+            false => match Child::spawn_traced(argv, &mut self.contexts)? {
                 Err(error) => {
                     eprintln!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
                     spawn_untraced(&mut self.contexts)?
                 }
-                child => child?,
+                Ok(child) => child,
             },
             true => spawn_untraced(&mut self.contexts)?,
         };
@@ -566,7 +458,7 @@ impl Run<'_> {
     fn follow_command(&mut self, child: &mut Child) -> Result<ExitStatus, Failure> {
         loop {
             if let Some(status) = child.handle_events(&mut self.contexts)? {
-                self.contexts.poll()?;
+                self.contexts.poll();
                 return Ok(status);
             }
             if self.wait_and_poll()? == WakeReason::Terminated {
@@ -586,6 +478,9 @@ impl Run<'_> {
         self.contexts.stop();
         let mut status = None;
         if let Some(mut child) = child {
+            if result.is_err() {
+                self.wait_after_failure(&mut child);
+            }
             if let Ok(None) = child.try_wait() {
                 let _ = child.kill();
             }
@@ -594,8 +489,22 @@ impl Run<'_> {
         result.map(|()| status)
     }
 
+    /// Waits until the command beside the recording exits or the user interrupts, after the
+    /// recording has failed.
+    fn wait_after_failure(&mut self, child: &mut std::process::Child) {
+        while let Ok(None) = child.try_wait() {
+            let until = Some(Instant::now() + POLL_INTERVAL);
+            if let Err(_) | Ok(WakeReason::Interrupted | WakeReason::Terminated) =
+                self.event_loop.wait(until)
+            {
+                return;
+            }
+        }
+    }
+
     /// Waits until the command beside the recording exits, the user interrupts, or all threads have
-    /// exited. After a write has failed, only the command is waited for.
+    /// exited. After a write has failed, this function waits for
+    /// the command only.
     fn wait_for_targets(
         &mut self,
         mut child: Option<&mut std::process::Child>,
@@ -605,7 +514,11 @@ impl Run<'_> {
                 WakeReason::Interrupted | WakeReason::Terminated => return Ok(()),
                 WakeReason::Child => {
                     if let Some(child) = &mut child {
-                        if child.try_wait()?.is_some() {
+                        if child
+                            .try_wait()
+                            .trying_to("wait for the command")?
+                            .is_some()
+                        {
                             return Ok(());
                         }
                     }
@@ -620,19 +533,4 @@ impl Run<'_> {
             }
         }
     }
-}
-
-/// Returns the path with the current UTC time appended, as 16 digits from the year to hundredths of
-/// a second, in the format of perf's --switch-output.
-fn timestamped_path(path: &Path) -> PathBuf {
-    let since = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
-    let stamp: String = crate::time::format_utc(since.as_nanos() as u64, 2)
-        .chars()
-        .filter(char::is_ascii_digit)
-        .collect();
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{stamp}"));
-    name.into()
 }

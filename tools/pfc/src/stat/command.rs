@@ -15,7 +15,7 @@ use rustix::thread::gettid;
 
 use super::event_loop::{EventLoop, WakeReason};
 use super::process::{self, WaitStatus};
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
 use crate::limits;
 
 /// The maximum time between two checks of [`Child::wait_uncounted`] whether the command has exited,
@@ -86,7 +86,10 @@ pub fn spawn_beside(command: &[String]) -> Result<Option<std::process::Child>, F
     command
         .spawn()
         .map(Some)
-        .map_err(|e| Failure::Command(program.clone(), e))
+        .map_err(|e| match limits::advice(&e).is_empty() {
+            true => Failure::Command(program.clone(), e),
+            false => Failure::Call(format!("run '{program}'"), e),
+        })
 }
 
 fn cloexec_pipe() -> io::Result<(File, File)> {
@@ -119,35 +122,51 @@ fn exec_or_report(
     127
 }
 
+/// Kills a process that cannot be followed, and waits for its end.
+fn kill_and_reap(pid: i32) -> Result<(), Failure> {
+    process::kill(pid, libc::SIGKILL);
+    while process::wait_any()
+        .trying_to("wait for the command")?
+        .is_none_or(|(p, _)| p != pid)
+    {
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
 impl Child {
     /// Starts the command under ptrace. The new process waits until pfc traces the process.
-    /// Counting begins when the new process calls exec.
-    pub fn spawn_traced<C: FollowHandler>(argv: &[String], handler: &mut C) -> io::Result<Self> {
-        let (error_pipe, mut write_end) = cloexec_pipe()?;
-        let (mut start_read, mut start_write) = cloexec_pipe()?;
+    /// Counting begins when the new process calls exec. The inner error is that of ptrace, which
+    /// may be forbidden; the command has not been started then.
+    pub fn spawn_traced<C: FollowHandler>(
+        argv: &[String],
+        handler: &mut C,
+    ) -> Result<io::Result<Self>, Failure> {
+        let (error_pipe, mut write_end) = cloexec_pipe().trying_to("create a pipe")?;
+        let (mut start_read, mut start_write) = cloexec_pipe().trying_to("create a pipe")?;
         let pid = process::fork(|| {
             exec_or_report(argv, &mut write_end, || {
                 let mut byte = [0];
                 start_read.read_exact(&mut byte)
             })
-        })?;
+        })
+        .trying_to("create a process for the command")?;
         if let Err(error) = process::seize(pid, C::STOP_AT_EXIT) {
-            process::kill(pid, libc::SIGKILL);
-            while process::wait_any()?.is_none_or(|(p, _)| p != pid) {
-                std::thread::yield_now();
-            }
-            return Err(error);
+            kill_and_reap(pid)?;
+            return Ok(Err(error));
         }
         handler.process_forked(pid.unsigned_abs());
-        start_write.write_all(&[0])?;
-        Ok(Self {
+        start_write
+            .write_all(&[0])
+            .trying_to("start the process of the command")?;
+        Ok(Ok(Self {
             pid,
             argv: argv.to_vec(),
             error_pipe,
             is_executed: false,
             is_traced: true,
             followed: BTreeSet::new(),
-        })
+        }))
     }
 
     /// Starts the command without ptrace. The new process attaches the context to itself, which
@@ -156,9 +175,11 @@ impl Child {
         argv: &[String],
         handler: &mut impl FollowHandler,
     ) -> Result<Self, Failure> {
-        let context = handler.create_context()?;
-        let (error_pipe, mut write_end) = cloexec_pipe()?;
-        let (mut start_read, mut start_write) = cloexec_pipe()?;
+        let context = handler
+            .create_context()
+            .map_err(|e| super::syscall_failure("create a context", &e))?;
+        let (error_pipe, mut write_end) = cloexec_pipe().trying_to("create a pipe")?;
+        let (mut start_read, mut start_write) = cloexec_pipe().trying_to("create a pipe")?;
         let pid = process::fork(|| {
             exec_or_report(argv, &mut write_end, || {
                 start_read.read_exact(&mut [0])?;
@@ -168,12 +189,21 @@ impl Child {
                 context.load(gettid().as_raw_nonzero().get().unsigned_abs())?;
                 context.start()
             })
-        })?;
+        })
+        .trying_to("create a process for the command")?;
         drop(write_end);
         handler.process_forked(pid.unsigned_abs());
-        start_write.write_all(&[0])?;
+        start_write
+            .write_all(&[0])
+            .trying_to("start the process of the command")?;
         if let Some(context) = context {
-            handler.insert_attached(pid.unsigned_abs(), context)?;
+            if let Err(error) = handler.insert_attached(pid.unsigned_abs(), context) {
+                kill_and_reap(pid)?;
+                return Err(super::syscall_failure(
+                    "use the context of the command",
+                    &error,
+                ));
+            }
         }
         let mut child = Self {
             pid,
@@ -207,7 +237,9 @@ impl Child {
     /// executed.
     fn check_exec_error(&mut self) -> Result<(), Failure> {
         let mut message = Vec::new();
-        self.error_pipe.read_to_end(&mut message)?;
+        self.error_pipe
+            .read_to_end(&mut message)
+            .trying_to("read from the process of the command")?;
         let [step, errno @ ..] = message.as_slice() else {
             return Ok(());
         };
@@ -225,7 +257,7 @@ impl Child {
         &mut self,
         handler: &mut impl FollowHandler,
     ) -> Result<Option<ExitStatus>, Failure> {
-        while let Some((pid, status)) = process::wait_any()? {
+        while let Some((pid, status)) = process::wait_any().trying_to("wait for the command")? {
             if let Some(status) = self.handle_status(pid, status, handler)? {
                 return Ok(Some(status));
             }
@@ -233,9 +265,9 @@ impl Child {
         Ok(None)
     }
 
-    /// Waits until the command has exited, without counting. The threads and children of the command
-    /// that pfc traces continue with their signals. This function is called after a failure, so that
-    /// the command is not left behind.
+    /// Waits until the command has exited, without counting. The threads and children of the
+    /// command that pfc traces continue with their signals. This function is called after a
+    /// failure, so that the command is not left behind.
     pub fn wait_uncounted(&mut self, event_loop: &mut EventLoop) {
         loop {
             loop {
@@ -254,7 +286,8 @@ impl Child {
                 // A tracee that was killed cannot be resumed; its exit is reported later.
                 let _ = resumed;
             }
-            if event_loop.wait(Some(Instant::now() + CHECK_INTERVAL))
+            if event_loop
+                .wait(Some(Instant::now() + CHECK_INTERVAL))
                 .is_ok_and(|wake| wake == WakeReason::Terminated)
             {
                 self.signal(libc::SIGTERM);
@@ -271,7 +304,9 @@ impl Child {
         let thread = pid.unsigned_abs();
         match status {
             WaitStatus::Exited(_) | WaitStatus::Killed(_) => {
-                handler.thread_exited(thread)?;
+                handler
+                    .thread_exited(thread)
+                    .trying_to(format_args!("read the context of thread {thread}"))?;
                 self.followed.remove(&pid);
                 if pid == self.pid {
                     if !self.is_executed {
@@ -295,7 +330,9 @@ impl Child {
                 if let Ok(former_tid) = process::former_tid(pid) {
                     self.followed.remove(&former_tid);
                     self.followed.insert(pid);
-                    handler.thread_executed(former_tid.unsigned_abs(), thread)?;
+                    handler
+                        .thread_executed(former_tid.unsigned_abs(), thread)
+                        .trying_to(format_args!("read the context of thread {thread}"))?;
                 }
             }
             WaitStatus::Stop(signal) => {
@@ -305,7 +342,8 @@ impl Child {
                     handler.attach_new_thread(thread);
                 }
                 if is_stop_signal(signal) {
-                    ignore_esrch(process::listen(pid))?;
+                    ignore_esrch(process::listen(pid))
+                        .trying_to(format_args!("let thread {pid} stop"))?;
                     return Ok(None);
                 }
             }
@@ -316,7 +354,8 @@ impl Child {
             WaitStatus::Signal(signal) => signal,
             _ => 0,
         };
-        ignore_esrch(process::resume(pid, signal))?;
+        ignore_esrch(process::resume(pid, signal))
+            .trying_to(format_args!("resume thread {pid}"))?;
         Ok(None)
     }
 }

@@ -15,6 +15,7 @@
 //! | `counting.rs` | the contexts of a run: creation, attach, reading |
 //! | `estimate.rs` | scaling and error bars for events that counted part of the time |
 //! | `command.rs`, `process.rs` | starts a command, follows its children (ptrace, unsafe) |
+//! | `failure.rs` | messages of failed system calls, with advice |
 //! | `event_loop.rs` | one wait for children, signals and the interval timer |
 //! | `short_counts.rs`, `throttling.rs` | why counts are missing; time without samples |
 //! | `report.rs`, `row.rs`, `derived.rs` | output: table, CSV, JSON; derived metrics such as IPC |
@@ -26,6 +27,7 @@ mod derived;
 pub mod estimate;
 pub mod event_loop;
 pub mod events;
+mod failure;
 mod groups;
 mod process;
 mod report;
@@ -42,10 +44,8 @@ use perfmon::Scope;
 use rustix::thread::gettid;
 
 use crate::cli::{StatArgs, TargetArgs};
-use crate::error::Failure;
-use crate::limits;
+use crate::error::{Failure, TryingTo};
 use crate::output::Out;
-use crate::permissions;
 use assign::{assign, assign_sets, Placement, Plan};
 use command::Child;
 pub use counting::{is_ebusy, ContextConfig};
@@ -53,7 +53,12 @@ use counting::{is_eexist, is_esrch, ContextGroup, Threshold, DEFAULT_SET_TIMEOUT
 use estimate::Sums;
 use event_loop::{EventLoop, LiveThreads, WakeReason};
 use events::{Event, Machine};
+pub use failure::syscall_failure;
 use report::Report;
+
+/// Actions for the messages of [`TryingTo`].
+const READ_COUNTS: &str = "read the counts of a context";
+const WAIT: &str = "wait for signals and children";
 
 /// The tasks or CPUs that a run counts.
 pub enum Target {
@@ -94,7 +99,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    let machine = Machine::read(target.cpus());
+    let machine = Machine::read(target.cpus())?;
     let (events, groups) = match args.events.is_empty() {
         true => (machine.default_events(), Vec::new()),
         false => groups::parse_groups(&args.events)?
@@ -129,7 +134,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
     let mut session = Session {
         args,
         target,
-        event_loop: EventLoop::new()?,
+        event_loop: EventLoop::new().trying_to("catch signals")?,
         follows_children: !args.no_inherit,
         is_interrupted: false,
     };
@@ -145,13 +150,13 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         for sentence in group.short_counts.sentences(scope, "counting") {
             eprintln!("pfc: {sentence}");
         }
-        let throttled = group.throttled()?;
+        let throttled = group.throttled().trying_to(READ_COUNTS)?;
         if !throttled.is_none() {
             eprintln!("pfc: the event of --cascade was {throttled}; its count is complete");
         }
         counts_of_runs.push(counts);
         status = exit_status;
-        if session.check_interrupted()? {
+        if session.check_interrupted().trying_to(WAIT)? {
             break;
         }
     }
@@ -307,26 +312,10 @@ fn print_missing_reasons(events: &[Event], plan: &Plan, machine: &Machine, verbo
     }
 }
 
-/// Makes the error for a failed system call. `action` is the action that failed. The message of the
-/// error also has advice.
-pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
-    use io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
-    let device = perfmon::DEVICE;
-    let remedy = match (error.kind(), error.raw_os_error()) {
-        (NotFound, _) => format!("{device}: no such device; load the module: modprobe perfcounters"),
-        (_, Some(libc::EACCES)) => {
-            format!("{device}: permission denied; {}", permissions::remedy(device, true))
-        }
-        (PermissionDenied, _) => "permission denied; kernel mode, CPUs and other users' tasks need CAP_PERFMON; kernel threads cannot be counted; try EVENT:u with your own command".to_owned(),
-        (ResourceBusy, _) => "the PMU is in use; see pfc doctor".to_owned(),
-        _ if is_esrch(error) => "no such thread".to_owned(),
-        _ if is_eexist(error) => "the thread already has a context; end the program that uses it".to_owned(),
-        _ => match limits::advice(error) {
-            advice if advice.is_empty() => format!("{error}; see pfc doctor"),
-            advice => format!("{error}{advice}"),
-        },
-    };
-    Failure::Refused(format!("cannot {action}: {remedy}"))
+/// Returns the list of online CPUs, as the kernel writes it.
+fn read_online_cpus() -> Result<String, Failure> {
+    let path = "/sys/devices/system/cpu/online";
+    std::fs::read_to_string(path).trying_to(format_args!("read {path}"))
 }
 
 /// Returns the threads or CPUs that the options select. `verb` is the verb of error messages about
@@ -334,7 +323,7 @@ pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
 /// the target if no option selects threads or CPUs.
 pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
-        let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+        let online = read_online_cpus()?;
         let list = args.cpus.as_ref().unwrap_or(&online);
         return match parse_cpu_list(list.trim()) {
             Some(cpu_list) => {
@@ -365,8 +354,13 @@ pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result
     }
     let mut threads = Vec::new();
     for process in &args.processes {
-        let tasks = std::fs::read_dir(format!("/proc/{process}/task"))
-            .map_err(|_| Failure::Refused(format!("no process {process}")))?;
+        let directory = format!("/proc/{process}/task");
+        let tasks = std::fs::read_dir(&directory).or_else(|e| match e.kind() {
+            io::ErrorKind::NotFound if Path::new("/proc/self").exists() => {
+                Err(Failure::Refused(format!("no process {process}")))
+            }
+            _ => Err(e).trying_to(format_args!("read {directory}")),
+        })?;
         let number =
             |e: io::Result<std::fs::DirEntry>| e.ok()?.file_name().to_str()?.parse::<u32>().ok();
         threads.extend(tasks.filter_map(number));
@@ -447,7 +441,8 @@ impl IntervalTimer {
     }
 
     fn tick(&mut self, group: &mut ContextGroup, report: &mut Report<'_>) -> Result<(), Failure> {
-        report.print_interval(group.read()?, self.started_at.elapsed())?;
+        let counts = group.read().trying_to(READ_COUNTS)?;
+        report.print_interval(counts, self.started_at.elapsed())?;
         // If more than one interval has passed since the last print, the missed intervals are left
         // out.
         if let (Some(every), Some(next)) = (self.interval, &mut self.next_due) {
@@ -503,7 +498,7 @@ impl Session<'_> {
             }
         };
         let after = process::reaped_children_times();
-        let values = group.read()?;
+        let values = group.read().trying_to(READ_COUNTS)?;
         if self.args.interval.is_some() {
             report.print_interval(values.clone(), elapsed)?;
         }
@@ -522,13 +517,13 @@ impl Session<'_> {
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let argv = &self.args.command;
         let mut child = match self.follows_children {
-            true => match Child::spawn_traced(argv, group) {
+            true => match Child::spawn_traced(argv, group)? {
                 Err(error) => {
                     eprintln!("pfc: cannot follow children and threads: {error}; check sysctl kernel.yama.ptrace_scope");
                     self.follows_children = false;
                     Child::spawn_untraced(argv, group)?
                 }
-                child => child?,
+                Ok(child) => child,
             },
             false => Child::spawn_untraced(argv, group)?,
         };
@@ -541,7 +536,7 @@ impl Session<'_> {
             if child.is_executed() && !was_executed {
                 timer = IntervalTimer::start(self.args);
             }
-            match self.event_loop.wait(timer.next_due)? {
+            match self.event_loop.wait(timer.next_due).trying_to(WAIT)? {
                 WakeReason::Timeout => timer.tick(group, report)?,
                 WakeReason::Terminated => {
                     self.is_interrupted = true;
@@ -575,7 +570,8 @@ impl Session<'_> {
             .is_some_and(LiveThreads::have_all_exited)
         {
             let threads = live_threads.as_ref().map_or(Vec::new(), LiveThreads::fds);
-            match self.event_loop.wait_for(timer.next_due, &threads)? {
+            let wake = self.event_loop.wait_for(timer.next_due, &threads);
+            match wake.trying_to(WAIT)? {
                 WakeReason::Timeout => timer.tick(group, report)?,
                 WakeReason::Interrupted | WakeReason::Terminated => {
                     self.is_interrupted = true;
@@ -583,7 +579,7 @@ impl Session<'_> {
                 }
                 WakeReason::Child => {
                     if let Some(child) = &mut child {
-                        status = child.try_wait()?;
+                        status = child.try_wait().trying_to("wait for the command")?;
                         if status.is_some() {
                             break;
                         }

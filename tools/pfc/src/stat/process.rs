@@ -4,7 +4,10 @@
 //! The crate nix wraps ptrace() and most other system calls of this module, but nix cannot
 //! represent the signals that the threads of the C library use internally, and a tracer must pass
 //! on every signal.
-#![expect(unsafe_code, reason = "fork, pre_exec, ptrace, wait for any child, rusage")]
+#![expect(
+    unsafe_code,
+    reason = "fork, pre_exec, ptrace, wait for any child, rusage"
+)]
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -2,7 +2,6 @@
 
 //! Prints the output of `pfc stat`: text with the columns of perf stat, CSV or JSON.
 
-use std::io::Write;
 use std::time::Duration;
 
 use super::assign::{Placement, Plan};

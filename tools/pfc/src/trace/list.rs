@@ -3,7 +3,6 @@
 //! `pfc trace list`: lists traces, and the markers of running programs.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 
 use perftrace_reader::{
     Clock, Device, Info, MarkerInfo, ProcessInfo, ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED,
@@ -36,8 +35,7 @@ pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
         eprintln!("pfc: there are no traces; create one with pfc trace start NAME");
         return Ok(());
     }
-    traces_table(&traces).print(out)?;
-    Ok(())
+    traces_table(&traces).print(out)
 }
 
 fn traces_table(traces: &[Info]) -> Table {
@@ -149,8 +147,7 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
         ];
         table.add_row(cells, None);
     }
-    table.print(out)?;
-    Ok(())
+    table.print(out)
 }
 
 fn group_markers(

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use perftrace_reader::{Device, Reader, Source, FLIGHT, KEEP};
 
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
 use crate::output::Out;
 use crate::stat::event_loop::EventLoop;
 use crate::stat::exit_code;
@@ -62,7 +62,7 @@ fn start(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     }
     // The event loop catches signals. The event loop is made first, so that no signal is missed
     // during the setup of the trace.
-    let event_loop = EventLoop::new()?;
+    let event_loop = EventLoop::new().trying_to("catch signals")?;
     let trace = create::create_trace(&args.name, &args.config, 0)?;
     let sink = Sink::open(args.format, file, &args.name, &trace.info()?)?;
     let recorder = Recorder::new(trace, sink, event_loop)?;
@@ -90,7 +90,7 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
 }
 
 fn live(args: &LiveArgs, file: Option<&Path>) -> Result<(), Failure> {
-    let event_loop = EventLoop::new()?;
+    let event_loop = EventLoop::new().trying_to("catch signals")?;
     let trace = match &args.name {
         Some(name) => Device::open()?.open_trace(name)?,
         None => {

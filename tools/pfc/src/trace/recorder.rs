@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use perftrace_reader::{Reader, Source, Trace};
 use rustix::process::{kill_process, Pid, Signal};
 
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
 use crate::stat::command::spawn_beside;
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::trace::sink::Sink;
@@ -28,6 +28,9 @@ const SETTLE_TIME: Duration = Duration::from_millis(10);
 const MAX_ROUNDS: usize = 64;
 /// Time between two progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The action of a failed wait, for its message.
+const WAIT_FOR_COMMAND: &str = "wait for the command";
 
 /// Reads a trace and writes its events to an output.
 pub struct Recorder {
@@ -79,7 +82,10 @@ impl Recorder {
         let result = self.finish(result);
         // The command may still run: a trace that another program ends and a write error do not end
         // the command.
-        let status = child.as_mut().map(|child| self.wait_for(child)).transpose()?;
+        let status = child
+            .as_mut()
+            .map(|child| self.wait_for(child))
+            .transpose()?;
         result?;
         Ok(status)
     }
@@ -93,11 +99,11 @@ impl Recorder {
     /// Waits until the command has exited. SIGTERM is passed on to the command.
     fn wait_for(&mut self, child: &mut Child) -> Result<ExitStatus, Failure> {
         loop {
-            if let Some(status) = child.try_wait()? {
+            if let Some(status) = child.try_wait().trying_to(WAIT_FOR_COMMAND)? {
                 return Ok(status);
             }
             let until = Some(Instant::now() + PROGRESS_INTERVAL);
-            if self.event_loop.wait(until)? == WakeReason::Terminated {
+            if self.event_loop.wait(until).trying_to(WAIT_FOR_COMMAND)? == WakeReason::Terminated {
                 terminate(child);
             }
         }
@@ -107,7 +113,10 @@ impl Recorder {
         let mut was_signalled = false;
         loop {
             let until = Some(Instant::now() + MAX_READ_INTERVAL);
-            let wake = self.event_loop.wait_for(until, &[self.trace.as_fd()])?;
+            let wake = self
+                .event_loop
+                .wait_for(until, &[self.trace.as_fd()])
+                .trying_to("wait for events")?;
             let nr_events = self.read_buffers()?;
             self.print_progress();
             match (wake, &mut child) {
@@ -124,7 +133,7 @@ impl Recorder {
                 }
                 (WakeReason::Interrupted | WakeReason::Terminated, None) => return Ok(()),
                 (WakeReason::Child, Some(child)) => {
-                    if child.try_wait()?.is_some() {
+                    if child.try_wait().trying_to(WAIT_FOR_COMMAND)?.is_some() {
                         return Ok(());
                     }
                 }

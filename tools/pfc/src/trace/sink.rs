@@ -63,8 +63,8 @@ impl Sink {
         }
     }
 
-    /// Finishes the output after the recording, which has ended with `result`. If a write has failed,
-    /// the returned failure says how many events the output has.
+    /// Finishes the output after the recording, which has ended with `result`. If a write has
+    /// failed, the returned failure says how many events the output has.
     pub fn finish(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         let finished = self.output.finish().map_err(Error::Write);
         match result.and(finished.map_err(|e| self.to_failure(e))) {

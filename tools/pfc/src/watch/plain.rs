@@ -2,7 +2,6 @@
 
 //! The plain output of `pfc watch`: prints a table of the busiest instances for each interval.
 
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -85,6 +84,5 @@ fn print_frame(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure
         ];
         table.add_row(cells, style);
     }
-    table.print(out)?;
-    Ok(())
+    table.print(out)
 }
