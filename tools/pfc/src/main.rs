@@ -15,6 +15,7 @@
 //! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | reads and shows samples |
 //! | `ppa/` | process accounting: the time of tasks and CPUs |
 //! | `trace/` | tracing of user programs |
+//! | `live/` | the event loop of live screens |
 //! | `instances_json.rs` | the JSON format of list, read and snapshot |
 //! | `manual.rs` | completions and manual pages |
 //! | `table.rs` `units.rs` `time.rs` | tables, units and dates for human readers |
@@ -38,6 +39,7 @@ mod export;
 mod flamegraph;
 mod instances_json;
 mod list;
+mod live;
 mod manual;
 mod output;
 mod permissions;

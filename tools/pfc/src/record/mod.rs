@@ -546,7 +546,10 @@ impl Run<'_> {
                         }
                     }
                 }
-                WakeReason::Timeout | WakeReason::Ready | WakeReason::SwitchOutput => {
+                WakeReason::Timeout
+                | WakeReason::Ready
+                | WakeReason::SwitchOutput
+                | WakeReason::Resized => {
                     // If the user gave no command, the recording ends when all contexts have ended.
                     if child.is_none() && self.contexts.all_ended() {
                         break;

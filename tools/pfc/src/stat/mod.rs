@@ -452,7 +452,10 @@ impl Session<'_> {
         loop {
             match self.event_loop.wait(Some(Instant::now()))? {
                 WakeReason::Interrupted | WakeReason::Terminated => self.is_interrupted = true,
-                WakeReason::Child | WakeReason::SwitchOutput | WakeReason::Ready => {}
+                WakeReason::Child
+                | WakeReason::SwitchOutput
+                | WakeReason::Resized
+                | WakeReason::Ready => {}
                 WakeReason::Timeout => return Ok(self.is_interrupted),
             }
         }
@@ -535,7 +538,10 @@ impl Session<'_> {
                 }
                 // The terminal sends SIGINT to pfc and to the command.
                 WakeReason::Interrupted => self.is_interrupted = true,
-                WakeReason::Child | WakeReason::SwitchOutput | WakeReason::Ready => {}
+                WakeReason::Child
+                | WakeReason::SwitchOutput
+                | WakeReason::Resized
+                | WakeReason::Ready => {}
             }
         }
     }
@@ -575,7 +581,7 @@ impl Session<'_> {
                         }
                     }
                 }
-                WakeReason::SwitchOutput | WakeReason::Ready => {}
+                WakeReason::SwitchOutput | WakeReason::Resized | WakeReason::Ready => {}
             }
         }
         group.stop();
