@@ -16,6 +16,7 @@
 //! | `ppa/` | process accounting: the time of tasks and CPUs |
 //! | `trace/` | tracing of user programs |
 //! | `live/` | the event loop of live screens |
+//! | `hotplug.rs` | CPUs that go offline and come online while they are monitored |
 //! | `instances_json.rs` | the JSON format of list, read and snapshot |
 //! | `manual.rs` | completions and manual pages |
 //! | `table.rs` `units.rs` `time.rs` | tables, units and dates for human readers |
@@ -37,6 +38,7 @@ mod doctor;
 mod error;
 mod export;
 mod flamegraph;
+mod hotplug;
 mod instances_json;
 mod list;
 mod live;

@@ -193,6 +193,13 @@ fn print_table(
     if profile.throttled > 0 {
         writeln!(out, "# Throttled: {} times", profile.throttled)?;
     }
+    for (cpu, ns) in &profile.offline_ns {
+        let seconds = *ns as f64 / 1e9;
+        writeln!(
+            out,
+            "# Not Sampled: CPU {cpu} was offline for {seconds:.3} s"
+        )?;
+    }
     writeln!(
         out,
         "#\n# Samples: {} of event '{}'\n# Event count (approx.): {count}\n#",
@@ -261,10 +268,12 @@ fn print_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(),
             "rows": rows.iter().map(row).collect::<Vec<_>>(),
         }));
     }
+    let offline = |(cpu, ns): (&u32, &u64)| json!({"cpu": cpu, "ns": ns});
     let all = json!({
         "command": profile.command,
         "lost": profile.lost,
         "throttled": profile.throttled,
+        "offline": profile.offline_ns.iter().map(offline).collect::<Vec<_>>(),
         "events": events,
     });
     writeln!(out, "{all}")?;
@@ -318,7 +327,8 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("a file");
         assert_eq!(
             text,
-            "# Total Lost Samples: 2\n# Throttled: 3 times\n#\n# Samples: 4 of event 'cycles'\n\
+            "# Total Lost Samples: 2\n# Throttled: 3 times\n\
+             # Not Sampled: CPU 1 was offline for 2.301 s\n#\n# Samples: 4 of event 'cycles'\n\
              # Event count (approx.): 400\n#\n\
              # Overhead  Command  Shared Object  Symbol\n\
              # ........  .......  .............  ......\n#\n    \
@@ -332,6 +342,7 @@ mod tests {
         std::fs::remove_file(&path).expect("there");
         let all: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((&all["lost"], &all["throttled"]), (&2.into(), &3.into()));
+        assert_eq!(all["offline"][0]["ns"], 2_301_000_000_u64);
         assert_eq!(all["events"][0]["rows"][0]["overhead"], 75.0);
         assert_eq!(all["events"][0]["rows"][0]["callers"][0]["symbol"], "main");
         assert_eq!(all["events"][1]["rows"][0]["symbol"], "[.] [unknown]");

@@ -3,6 +3,7 @@
 //! `pfc top`: shows continuously in which functions samples are taken, as a table on a terminal or
 //! as lines in a pipe.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -17,6 +18,7 @@ use ratatui::Frame;
 use crate::cli::{RecordArgs, SortKey, TopArgs};
 use crate::data::{encode_file, take_until, Attribute};
 use crate::error::Failure;
+use crate::hotplug::MonitoredCpus;
 use crate::live::keys::Key;
 use crate::live::{self, next_due, Screen};
 use crate::output::Out;
@@ -35,6 +37,8 @@ struct Table {
     rows: Vec<Row>,
     samples: usize,
     lost: u64,
+    /// The time for which each CPU was offline and not sampled, in nanoseconds.
+    offline_ns: BTreeMap<u32, u64>,
 }
 
 struct LiveProfile {
@@ -52,6 +56,7 @@ impl LiveProfile {
         // record of an exec that precedes the sample.
         let until = now();
         self.contexts.poll()?;
+        self.contexts.record_gaps(MonitoredCpus::take_gaps);
         self.records.append(&mut self.contexts.tasks.take_records());
         self.records
             .append(&mut self.contexts.drained.records.bytes);
@@ -65,6 +70,7 @@ impl LiveProfile {
             rows: group_rows(profile, &profile.samples.iter().collect::<Vec<_>>(), &KEYS),
             samples: profile.samples.len(),
             lost: std::mem::take(&mut self.contexts.drained.lost),
+            offline_ns: std::mem::take(&mut profile.offline_ns),
         };
         profile.samples.clear();
         Ok(table)
@@ -72,13 +78,18 @@ impl LiveProfile {
 
     fn title(&self, table: &Table, interval: Duration) -> String {
         let names: Vec<&str> = self.attributes.iter().map(|a| a.name.as_str()).collect();
-        format!(
+        let mut title = format!(
             "{} samples of {} in {:.1} s, {} lost",
             table.samples,
             names.join(", "),
             interval.as_secs_f64(),
             table.lost
-        )
+        );
+        for (cpu, ns) in &table.offline_ns {
+            let seconds = *ns as f64 / 1e9;
+            title.push_str(&format!(", CPU {cpu} offline for {seconds:.1} s"));
+        }
+        title
     }
 }
 

@@ -13,7 +13,7 @@
 pub mod record;
 pub mod write;
 
-pub use record::{middle_time, take_until, Encoder, SampleId};
+pub use record::{middle_time, take_until, Encoder, SampleId, OFFLINE_ID};
 pub use write::{encode_file, Attribute, Writer};
 
 /// The file that is written and read if the user names no file.

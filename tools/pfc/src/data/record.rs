@@ -27,6 +27,10 @@ const COMM_EXEC: u16 = 1 << 13;
 #[cfg(test)]
 const BUILD_ID_SIZE: u16 = 1 << 15;
 
+/// The ID of records of throttling that are about a CPU that was offline. perf gives no event this
+/// ID.
+pub const OFFLINE_ID: u64 = u64::MAX;
+
 /// The maximum number of frames in a sample. The size of a record has 16 bits, and 8000 frames of 8
 /// bytes leave 1535 bytes for the other fields of the sample.
 const MAX_FRAMES: usize = 8000;
@@ -158,6 +162,16 @@ impl Encoder {
         self.u64(sample_id.time);
         self.u64(sample_id.id);
         self.u64(sample_id.id);
+        self.end_record(at, sample_id);
+    }
+
+    /// Encodes the beginning or the end of a time in which a CPU was offline and not sampled, as a
+    /// record of throttling with the ID [`OFFLINE_ID`].
+    pub fn offline(&mut self, is_start: bool, sample_id: &SampleId) {
+        let at = self.begin_record(if is_start { THROTTLE } else { UNTHROTTLE }, 0);
+        self.u64(sample_id.time);
+        self.u64(OFFLINE_ID);
+        self.u64(OFFLINE_ID);
         self.end_record(at, sample_id);
     }
 

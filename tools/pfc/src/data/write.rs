@@ -333,6 +333,18 @@ mod tests {
         };
         encoder.lost(7, &sample_id);
         encoder.throttle(true, &sample_id);
+        // CPU 3 is offline for 40 ns.
+        for (is_start, time) in [(true, 60), (false, 100)] {
+            let cpu = 3;
+            encoder.offline(
+                is_start,
+                &SampleId {
+                    time,
+                    cpu,
+                    ..sample_id
+                },
+            );
+        }
         encoder.comm("one", true, &sample_id);
         let region = Region {
             start: 0x5000,
@@ -371,6 +383,8 @@ mod tests {
         assert_eq!(profile.events, ["cycles:u", "counter:mm/faults"]);
         assert_eq!((profile.lost, profile.has_stacks), (7, true));
         assert_eq!(profile.throttled, 1);
+        let offline: Vec<_> = profile.offline_ns.iter().collect();
+        assert_eq!(offline, [(&3, &40)]);
         assert_eq!(profile.command, ["pfc"]);
         let [first, second, third] = &profile.samples[..] else {
             panic!("{:?}", profile.samples);

@@ -46,6 +46,8 @@ pub struct Profile {
     pub lost: u64,
     /// The number of times that sampling was suspended because there were too many samples.
     pub throttled: u64,
+    /// The time for which each CPU was offline and not sampled, in nanoseconds.
+    pub offline_ns: BTreeMap<u32, u64>,
     /// The command line of the program that wrote the file.
     pub command: Vec<String>,
     /// True if some samples have call chains.
@@ -198,6 +200,7 @@ pub mod tests {
             frames,
             lost: 2,
             throttled: 3,
+            offline_ns: BTreeMap::from([(1, 2_301_000_000)]),
             command: vec!["pfc".to_owned()],
             has_stacks: true,
         }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use linux_perf_data::{DsoInfo, PerfFileReader, PerfFileRecord};
 use linux_perf_event_reader::{
-    CpuMode, EventRecord, Mmap2FileId, RawData, SampleRecord, SamplingPolicy,
+    CpuMode, EventRecord, Mmap2FileId, RawData, RawEventRecord, SampleRecord, SamplingPolicy,
 };
 
 use super::address_space::{Processes, Region};
@@ -18,7 +18,7 @@ use super::files::{Identity, ANOTHER_BUILD};
 use super::kernel::{self, KernelSymbols};
 use super::symbols::{demangle, Symbols, UNKNOWN};
 use super::{Frame, Profile, Sample};
-use crate::data::{CONTEXT_MAX, KERNEL_START};
+use crate::data::{CONTEXT_MAX, KERNEL_START, OFFLINE_ID};
 use crate::error::Failure;
 
 /// Context markers in call chains, PERF_CONTEXT_*: the frames that follow are of the kernel or of
@@ -70,11 +70,19 @@ fn c_string(data: &RawData<'_>) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
+/// Returns the CPU of a record; 0 if the record has no CPU.
+fn cpu_of(record: &RawEventRecord<'_>) -> u32 {
+    let common = record.common_data().ok();
+    common.and_then(|common| common.cpu).unwrap_or(0)
+}
+
 /// Reads one or more files into one profile.
 #[derive(Default)]
 pub struct Reader {
     pub profile: Profile,
     processes: Processes,
+    /// The start of the gap of each CPU that is offline at this point of the file.
+    offline_since: HashMap<u32, u64>,
     symbolizer: Symbolizer,
     /// The index of the frame for each address of a process, or of the kernel (`None`). The entry
     /// of a process is dropped when the mappings of the process change.
@@ -122,8 +130,15 @@ impl Reader {
         {
             if let PerfFileRecord::EventRecord { attr_index, record } = record {
                 // Records of unknown types are skipped.
-                if let Ok(record) = record.parse() {
-                    self.handle_record(attr_index, record, &periods);
+                match record.parse() {
+                    Ok(EventRecord::Throttle(r)) if r.id == OFFLINE_ID => {
+                        self.begin_gap(cpu_of(&record), r.timestamp);
+                    }
+                    Ok(EventRecord::Unthrottle(r)) if r.id == OFFLINE_ID => {
+                        self.end_gap(cpu_of(&record), r.timestamp);
+                    }
+                    Ok(record) => self.handle_record(attr_index, record, &periods),
+                    Err(_) => {}
                 }
             }
         }
@@ -185,6 +200,17 @@ impl Reader {
                 self.handle_sample(event, &r, period);
             }
             _ => {}
+        }
+    }
+
+    fn begin_gap(&mut self, cpu: u32, time: u64) {
+        self.offline_since.entry(cpu).or_insert(time);
+    }
+
+    fn end_gap(&mut self, cpu: u32, time: u64) {
+        if let Some(since) = self.offline_since.remove(&cpu) {
+            let total = self.profile.offline_ns.entry(cpu).or_default();
+            *total = total.saturating_add(time.saturating_sub(since));
         }
     }
 

@@ -3,9 +3,12 @@
 //! The sampling contexts of a recording: one context for each thread or CPU, all with the same
 //! configuration, and each with its ring.
 
+mod cpus;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use perfmon::{sampling_pmd, Context, Message, RegisterValue, Scope};
 use ring::{Argument, Record, Ring};
@@ -14,9 +17,11 @@ use super::freq::FreqController;
 use super::task_events::TaskEvents;
 use super::tasks::{now, numeric_entries, BuildIds, Tasks};
 use crate::data::{Encoder, SampleId};
+use crate::hotplug::MonitoredCpus;
 use crate::stat::command::FollowHandler;
 use crate::stat::counting::on_target;
 use crate::stat::short_counts::{ShortCauses, ShortCounts};
+use crate::stat::syscall_failure;
 use crate::stat::throttling::Throttling;
 
 /// Returns the process ID of a thread, from /proc. Returns the thread ID if the thread has exited.
@@ -139,6 +144,12 @@ pub struct Contexts {
     /// True if the rings are overwritten, and are read only when a file is written.
     is_flight_recorder: bool,
     has_broken_ring: bool,
+    /// The sampled CPUs; `None` if threads are sampled.
+    cpus: Option<MonitoredCpus>,
+    /// The time for which each CPU was not sampled.
+    gaps: BTreeMap<u32, Duration>,
+    /// The CPUs that could not be sampled again after they had come online, with the error.
+    failed_cpus: BTreeMap<u32, io::Error>,
     /// True if this program runs in a PID namespace other than the initial one. CPUs then also run
     /// processes that have no ID in the PID namespace.
     in_child_pid_namespace: bool,
@@ -171,6 +182,9 @@ impl Contexts {
             reported_throttling: Throttling::default(),
             is_flight_recorder,
             has_broken_ring: false,
+            cpus: None,
+            gaps: BTreeMap::new(),
+            failed_cpus: BTreeMap::new(),
             in_child_pid_namespace: in_child_pid_namespace(),
         }
     }
@@ -233,12 +247,24 @@ impl Contexts {
                 continue;
             };
             let causes = live.read_messages(self.config.scope);
-            self.short_counts.add(target, causes);
+            match &mut self.cpus {
+                Some(cpus) if causes.contains(ShortCauses::OFFLINE) => {
+                    cpus.detach(target);
+                    // The context of a flight recorder is closed, too. Its samples are kept for the
+                    // next file.
+                    self.drain_ring(target);
+                    self.close(target);
+                    continue;
+                }
+                _ => self.short_counts.add(target, causes),
+            }
             if !self.is_flight_recorder {
                 self.drain_ring(target);
                 self.adjust_periods(target)?;
             }
         }
+        self.attach_online_cpus();
+        self.record_gaps(MonitoredCpus::take_ended_gaps);
         self.drain_task_events();
         Ok(())
     }
@@ -262,6 +288,7 @@ impl Contexts {
         for target in &targets {
             self.drain_ring(*target);
         }
+        self.record_gaps(MonitoredCpus::take_gaps);
         self.drain_task_events();
         for target in &targets {
             self.set_paused(*target, false);
@@ -377,9 +404,10 @@ impl Contexts {
         Ok(())
     }
 
-    /// Returns true if all contexts have ended.
+    /// Returns true if all contexts have ended, and none of their CPUs may come online again.
     pub fn all_ended(&self) -> bool {
-        self.live.values().all(|live| live.is_ended)
+        let has_open_gap = self.cpus.as_ref().is_some_and(MonitoredCpus::has_open_gap);
+        !has_open_gap && self.live.values().all(|live| live.is_ended)
     }
 
     /// Prints warnings about lost records, samples without a name, and threads or CPUs whose
@@ -395,6 +423,16 @@ impl Contexts {
         }
         if let lost @ 1.. = self.task_events.as_ref().map_or(0, |events| events.lost) {
             eprintln!("pfc: {lost} records of processes were lost: some names may be missing, or those of an earlier program");
+        }
+        for (cpu, time) in &self.gaps {
+            eprintln!(
+                "pfc: CPU {cpu} was not sampled for {:.3} s, in which it was offline",
+                time.as_secs_f64()
+            );
+        }
+        for (cpu, error) in &self.failed_cpus {
+            let failure = syscall_failure(&format!("sample CPU {cpu} again"), error);
+            eprintln!("pfc: {failure}");
         }
         if self.drained.outside_namespace > 0 {
             eprintln!(

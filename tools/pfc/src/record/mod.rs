@@ -128,11 +128,9 @@ pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Re
         }
         Target::Cpus(cpus) => {
             contexts.track_tasks(None);
-            for cpu in cpus {
-                contexts
-                    .attach(*cpu)
-                    .map_err(|e| syscall_failure(&format!("sample CPU {cpu}"), &e))?;
-            }
+            contexts
+                .attach_cpus(cpus, args.cpus.is_none())
+                .map_err(|(cpu, e)| syscall_failure(&format!("sample CPU {cpu}"), &e))?;
         }
     }
     Ok(())

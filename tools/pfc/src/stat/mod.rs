@@ -15,7 +15,7 @@
 //! | `counting.rs` | the contexts of a run: creation, attach, reading |
 //! | `estimate.rs` | scaling and error bars for events that counted part of the time |
 //! | `command.rs`, `process.rs` | starts a command, follows its children (ptrace, unsafe) |
-//! | `event_loop.rs` | one wait for children, signals and the interval timer |
+//! | `event_loop.rs`, `interval.rs` | one wait for children, signals and files; the timer of `-I` |
 //! | `short_counts.rs`, `throttling.rs` | why counts are missing; time without samples |
 //! | `report.rs`, `row.rs`, `derived.rs` | output: table, CSV, JSON; derived metrics such as IPC |
 
@@ -27,12 +27,14 @@ pub mod estimate;
 pub mod event_loop;
 pub mod events;
 mod groups;
+mod interval;
 mod process;
 mod report;
 mod row;
 pub mod short_counts;
 pub mod throttling;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
@@ -43,6 +45,7 @@ use rustix::thread::gettid;
 
 use crate::cli::{StatArgs, TargetArgs};
 use crate::error::Failure;
+use crate::hotplug::sum_by_cpu;
 use crate::output::Out;
 use crate::permissions;
 use assign::{assign, assign_sets, Placement, Plan};
@@ -52,6 +55,7 @@ use counting::{is_eexist, is_esrch, ContextGroup, Threshold, DEFAULT_SET_TIMEOUT
 use estimate::Sums;
 use event_loop::{EventLoop, LiveThreads, WakeReason};
 use events::{Event, Machine};
+use interval::IntervalTimer;
 use report::Report;
 
 /// The tasks or CPUs that a run counts.
@@ -81,6 +85,8 @@ impl Target {
 pub struct Counts {
     /// The sums of each source, in the order of the configuration's sources.
     pub values: Vec<Sums>,
+    /// The time for which each CPU was not counted.
+    pub gaps: BTreeMap<u32, Duration>,
     pub elapsed: Duration,
     /// User and system time of the children that were reaped during the run, in seconds, from
     /// `getrusage(RUSAGE_CHILDREN)`.
@@ -144,6 +150,10 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         }
         for sentence in group.short_counts.sentences(scope, "counting") {
             eprintln!("pfc: {sentence}");
+        }
+        for (cpu, error) in &group.failed_cpus {
+            let failure = syscall_failure(&format!("count CPU {cpu} again"), error);
+            eprintln!("pfc: {failure}");
         }
         let throttled = group.throttled()?;
         if !throttled.is_none() {
@@ -414,37 +424,6 @@ struct Session<'a> {
     is_interrupted: bool,
 }
 
-/// The timer of `-I`, which knows when the next interval is due.
-struct IntervalTimer {
-    interval: Option<Duration>,
-    started_at: Instant,
-    next_due: Option<Instant>,
-}
-
-impl IntervalTimer {
-    fn start(args: &StatArgs) -> Self {
-        let interval = args.interval.map(Duration::from_millis);
-        let started_at = Instant::now();
-        Self {
-            interval,
-            started_at,
-            next_due: interval.map(|t| started_at + t),
-        }
-    }
-
-    fn tick(&mut self, group: &mut ContextGroup, report: &mut Report<'_>) -> Result<(), Failure> {
-        report.print_interval(group.read()?, self.started_at.elapsed())?;
-        // If more than one interval has passed since the last print, the missed intervals are left
-        // out.
-        if let (Some(every), Some(next)) = (self.interval, &mut self.next_due) {
-            while *next <= Instant::now() {
-                *next += every;
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Session<'_> {
     /// Handles pending signals. Returns true if SIGINT or SIGTERM has arrived since the start of
     /// `pfc stat`.
@@ -483,21 +462,21 @@ impl Session<'_> {
                 self.run_targets(group, report)?
             }
             Target::Cpus(cpus) => {
-                for cpu in cpus {
-                    group
-                        .attach(*cpu)
-                        .map_err(|e| syscall_failure(&format!("count CPU {cpu}"), &e))?;
-                }
+                group
+                    .attach_cpus(cpus, self.args.targets.cpus.is_none())
+                    .map_err(|(cpu, e)| syscall_failure(&format!("count CPU {cpu}"), &e))?;
                 self.run_targets(group, report)?
             }
         };
         let after = process::reaped_children_times();
         let values = group.read()?;
+        let gaps = sum_by_cpu(&group.take_gaps());
         if self.args.interval.is_some() {
-            report.print_interval(values.clone(), elapsed)?;
+            report.print_interval(values.clone(), gaps.clone(), elapsed)?;
         }
         let counts = Counts {
             values,
+            gaps,
             elapsed,
             times: (after.0 - before.0, after.1 - before.1),
         };
@@ -531,7 +510,7 @@ impl Session<'_> {
                 timer = IntervalTimer::start(self.args);
             }
             match self.event_loop.wait(timer.next_due)? {
-                WakeReason::Timeout => timer.tick(group, report)?,
+                WakeReason::Timeout => timer.tick_if_due(group, report)?,
                 WakeReason::Terminated => {
                     self.is_interrupted = true;
                     child.signal(libc::SIGTERM);
@@ -566,9 +545,14 @@ impl Session<'_> {
             .as_mut()
             .is_some_and(LiveThreads::have_all_exited)
         {
-            let threads = live_threads.as_ref().map_or(Vec::new(), LiveThreads::fds);
-            match self.event_loop.wait_for(timer.next_due, &threads)? {
-                WakeReason::Timeout => timer.tick(group, report)?,
+            let mut fds = live_threads.as_ref().map_or(Vec::new(), LiveThreads::fds);
+            fds.extend(group.cpu_fds());
+            let until = timer.next_due.into_iter().chain(group.next_cpu_check());
+            let wake = self.event_loop.wait_for(until.min(), &fds)?;
+            drop(fds);
+            group.update_cpus()?;
+            match wake {
+                WakeReason::Timeout => timer.tick_if_due(group, report)?,
                 WakeReason::Interrupted | WakeReason::Terminated => {
                     self.is_interrupted = true;
                     break;

@@ -30,7 +30,23 @@ pub struct Row<'a> {
     pub causes: ShortCauses,
 }
 
-impl Row<'_> {
+impl<'a> Row<'a> {
+    /// Makes a row for a time that pfc has measured itself, in nanoseconds. The row has the fields
+    /// of the other rows.
+    pub fn new(event: &'a Event, ns: f64, is_repeated: bool) -> Self {
+        Self {
+            event,
+            value: Ok(ns),
+            run_ns: ns as u64,
+            share: None,
+            error: None,
+            refused_share: None,
+            noise: is_repeated.then_some(0.0),
+            derived: None,
+            causes: ShortCauses::NONE,
+        }
+    }
+
     /// Formats a value in the event's unit, without thousands separators.
     fn format_value(&self, value: f64) -> String {
         let value = value * self.event.scale;
