@@ -10,12 +10,14 @@
 //! | `address_space.rs` | the mappings of each process and of the kernel |
 //! | `files.rs` | finds and identifies the file of a mapping |
 //! | `symbols.rs` | names of functions in ELF files |
+//! | `demangle` | names of functions as in their source code |
 //! | `kernel.rs` | names of functions of the kernel and of just-in-time compilers |
 //! | `export.rs` | writes profiles for the Firefox Profiler and pprof |
 //! | `folded.rs` | writes call stacks as lines |
 
 mod address_space;
 mod check;
+mod demangle;
 pub mod export;
 mod files;
 pub mod folded;

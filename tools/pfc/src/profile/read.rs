@@ -14,9 +14,10 @@ use linux_perf_event_reader::{
 
 use super::address_space::{Processes, Region};
 use super::check::check;
+use super::demangle::demangle;
 use super::files::{Identity, ANOTHER_BUILD};
 use super::kernel::{self, KernelSymbols};
-use super::symbols::{demangle, Symbols, UNKNOWN};
+use super::symbols::{Symbols, UNKNOWN};
 use super::{Frame, Profile, Sample};
 use crate::data::{CONTEXT_MAX, KERNEL_START};
 use crate::error::Failure;
@@ -428,7 +429,7 @@ impl Symbolizer {
                 symbol: self
                     .demangled
                     .entry(name.clone())
-                    .or_insert_with(|| demangle(&name).into())
+                    .or_insert_with_key(|name| demangle(name).map_or(name.clone(), Rc::from))
                     .clone(),
                 offset: offset + lookback,
             },

@@ -201,22 +201,6 @@ fn debug_file_path(id: &[u8]) -> Option<PathBuf> {
     Some(path.into())
 }
 
-/// Returns the name of a function as in its source code.
-pub fn demangle(name: &str) -> String {
-    if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        return format!("{rust:#}");
-    }
-    if name.starts_with("_Z") {
-        let options = cpp_demangle::DemangleOptions::new().no_params();
-        if let Ok(symbol) = cpp_demangle::Symbol::new(name) {
-            if let Ok(text) = symbol.demangle(&options) {
-                return text;
-            }
-        }
-    }
-    name.to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,16 +218,6 @@ mod tests {
         assert_eq!(find(0xff), Some(("a".into(), 0xaf)));
         assert_eq!(find(0x10f), Some(("b".into(), 15)));
         assert_eq!(find(0x110), None);
-    }
-
-    #[test]
-    fn r1_9_names_are_those_of_the_source() {
-        assert_eq!(demangle("main"), "main");
-        assert_eq!(demangle("_ZN3foo3barEi"), "foo::bar");
-        assert_eq!(
-            demangle("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"),
-            "core::fmt::Write::write_fmt"
-        );
     }
 
     #[test]
