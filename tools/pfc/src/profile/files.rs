@@ -15,6 +15,7 @@ use std::rc::Rc;
 use object::elf::{FileHeader32, FileHeader64, ELF_NOTE_GNU, NT_GNU_BUILD_ID};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 /// The reason, in a message, why a file is not used: no file has the path.
 pub const NOT_FOUND: &str = "not found";
@@ -22,7 +23,7 @@ pub const NOT_FOUND: &str = "not found";
 pub const ANOTHER_BUILD: &str = "another build";
 
 /// The maximum size of an ELF file that is read, in bytes.
-const MAX_FILE_SIZE: u64 = 2 << 30;
+pub const MAX_FILE_SIZE: u64 = 2 << 30;
 
 /// The maximum size in bytes of a note segment that is searched for a build ID.
 const MAX_NOTES_SIZE: u64 = 64 << 10;
@@ -79,6 +80,21 @@ pub fn is_same_file(file: &File, device: (u32, u32), inode: u64) -> bool {
 pub fn open_regular(path: &Path) -> Result<File, &'static str> {
     let mut options = fs::File::options();
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    check_regular(file)
+}
+
+/// Opens a regular file under a path in a root directory, such as that of another process. A
+/// symbolic link in this root directory cannot lead to a file outside of it.
+pub fn open_in_root(root: &Path, path: &Path) -> Result<File, &'static str> {
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(root, directory, Mode::empty()).and_then(|root| {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+    });
+    check_regular(file.map(File::from).map_err(std::io::Error::from))
+}
+
+fn check_regular(file: std::io::Result<File>) -> Result<File, &'static str> {
     let file = file.map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => "permission denied",
         _ => NOT_FOUND,
@@ -103,10 +119,15 @@ pub fn read_whole(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
     Ok(bytes)
 }
 
-/// Returns true if the file belongs to root or to the user of pfc. The contents of a file with such
-/// an owner can be trusted.
-pub fn has_trusted_owner(metadata: &Metadata) -> bool {
-    metadata.uid() == 0 || metadata.uid() == rustix::process::geteuid().as_raw()
+/// Returns true if the file belongs to root, to the user of pfc, or to the user of the process that
+/// the file describes. The contents of a file with such an owner can be trusted.
+pub fn has_trusted_owner(metadata: &Metadata, pid: i32) -> bool {
+    let is_of_process = || {
+        let process = fs::metadata(format!("/proc/{pid}"));
+        process.is_ok_and(|process| process.uid() == metadata.uid())
+    };
+    let uid = metadata.uid();
+    uid == 0 || uid == rustix::process::geteuid().as_raw() || is_of_process()
 }
 
 /// Returns the contents of an ELF file, if the file has the given identity.
