@@ -16,11 +16,11 @@ set -euo pipefail
 # patterns below do not match a directory above the source tree.
 sources() {
 	cd "$TOP"
-	for c in tests/kselftest/{,readme/}*.c tools/libperf{mon,trace}/examples/*.c; do
+	for c in tests/kselftest/{,readme/}*.c tests/kselftest/names/*.{c,cc,rs} tools/libperf{mon,trace}/examples/*.c; do
 		[ -e "$c" ] || continue
-		prog=$(basename "$c" .c)
+		prog=$(basename "${c%.*}")
 		case $c in
-		*/examples/* | */readme/*) prog=examples/$prog ;;
+		*/examples/* | */readme/* | */names/*) prog=examples/$prog ;;
 		esac
 		echo "$prog $c"
 	done
@@ -97,7 +97,8 @@ fi
 # documentation, in examples/. Builds of several images wait for each other here.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 # compile SOURCE PROGRAM: compiles a static program, unless the program is newer than its source,
-# all headers and its library.
+# all headers and its library. A line "symbols: kept" in the source keeps the symbol table, and
+# "symbols: debug" the debugging information as well.
 compile() {
 	local c=$1 prog=$2 archive="" failed=$2.failed
 	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$libperfmon/include" -I "$libperftrace/include")
@@ -105,10 +106,19 @@ compile() {
 	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
 	[ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ] || return 0
 	rm -f "$prog"
-	if gcc-14 -std=gnu11 "${flags[@]}" -static -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
+	local -a compiler=(gcc-14 -std=gnu11 "${flags[@]}" -static)
+	case $c in
+	*.cc) compiler=(g++ -std=c++20 -O2 -g -Wall -Wextra -static) ;;
+	*.rs) compiler=(rustc --edition 2021 -O -g -C target-feature=+crt-static -C symbol-mangling-version=v0) ;;
+	esac
+	if "${compiler[@]}" -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
 		cat "$failed" >&2
 		rm "$failed"
-		if grep -q '^ \* symbols: kept' "$c"; then strip --strip-debug "$prog.new"; else strip "$prog.new"; fi
+		case $(grep -oE '^( \*|//) symbols: (kept|debug)' "$c") in
+		*kept) strip --strip-debug "$prog.new" ;;
+		*debug) ;;
+		*) strip "$prog.new" ;;
+		esac
 		mv "$prog.new" "$prog"
 	else
 		cat "$failed" >&2

@@ -549,6 +549,9 @@ pub struct InputArgs {
     /// Show only samples of this event
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
+    /// Show no inlined functions in call stacks
+    #[arg(long)]
+    pub no_inline: bool,
 }
 
 /// Keys by which a report groups samples.

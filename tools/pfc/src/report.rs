@@ -76,7 +76,7 @@ fn format_symbol(frame: &Frame) -> String {
 
 fn caller_name(frame: &Frame) -> String {
     match frame.is_known() {
-        true => frame.symbol.to_string(),
+        true => frame.marked_symbol(),
         false => format!("{} ({})", frame.symbol, frame.short_object()),
     }
 }
@@ -100,7 +100,11 @@ pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> V
         row.period = row.period.saturating_add(sample.period);
         let mut node = &mut row.callers;
         node.period = node.period.saturating_add(sample.period);
-        for frame in profile.stack(sample).skip(1) {
+        // The row has the function of the sample. If other functions are inlined in it, they precede
+        // it in the callers.
+        let leaf = profile.stack(sample).next();
+        let nr_skipped = usize::from(leaf.is_some_and(|frame| !frame.is_inlined));
+        for frame in profile.stack(sample).skip(nr_skipped) {
             node = node.callers.entry(caller_name(frame)).or_default();
             node.period = node.period.saturating_add(sample.period);
         }
@@ -160,7 +164,8 @@ pub fn percent(part: u64, total: f64) -> f64 {
 
 pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
+    let profile =
+        Profile::load(input, !args.input.no_inline)?.select_event(args.input.event.as_deref())?;
     if args.pprof && out.is_terminal() {
         return Err(Failure::Refused(
             "pprof's format is not written to a terminal; write it to a file: -o FILE".to_owned(),
@@ -303,6 +308,7 @@ mod tests {
             input: crate::cli::InputArgs {
                 file: None,
                 event: None,
+                no_inline: false,
             },
             stdio: true,
             stacks: true,

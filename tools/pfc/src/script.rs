@@ -15,7 +15,8 @@ use crate::profile::{folded, Frame, Profile, Sample};
 
 pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
+    let profile =
+        Profile::load(input, !args.input.no_inline)?.select_event(args.input.event.as_deref())?;
     if args.folded {
         for (stack, samples) in folded::fold_stacks(&profile) {
             writeln!(out, "{stack} {samples}")?;
@@ -32,10 +33,13 @@ pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
 }
 
 fn format_frame(frame: &Frame) -> String {
-    let symbol = match frame.is_known() {
+    let symbol = match frame.is_known() && !frame.is_inlined {
         true => format!("{}+{:#x}", frame.symbol, frame.offset),
         false => frame.symbol.to_string(),
     };
+    if frame.is_inlined {
+        return format!("{:>16x} {symbol} (inlined)", frame.address);
+    }
     format!("{:>16x} {symbol} ({})", frame.address, frame.object)
 }
 
@@ -71,6 +75,7 @@ fn sample_json(profile: &Profile, sample: &Sample) -> Value {
             "offset": frame.offset,
             "object": &*frame.object,
             "kernel": frame.is_kernel,
+            "inlined": frame.is_inlined,
         })
     };
     json!({

@@ -367,7 +367,7 @@ mod tests {
         let bytes = writer.finish(&ids.bytes).expect("room");
         assert_eq!(std::fs::metadata(&path).expect("a file").len(), bytes);
 
-        let profile = crate::profile::Profile::load(Some(&path)).expect("samples");
+        let profile = crate::profile::Profile::load(Some(&path), true).expect("samples");
         assert_eq!(profile.events, ["cycles:u", "counter:mm/faults"]);
         assert_eq!((profile.lost, profile.has_stacks), (7, true));
         assert_eq!(profile.throttled, 1);
@@ -423,13 +423,16 @@ mod tests {
         let whole = std::fs::read(&path).expect("a file");
         for end in (0..whole.len()).step_by(5) {
             std::fs::write(&path, &whole[..end]).expect("room");
-            assert!(crate::profile::Profile::load(Some(&path)).is_err(), "{end}");
+            assert!(
+                crate::profile::Profile::load(Some(&path), true).is_err(),
+                "{end}"
+            );
         }
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 0xff;
             std::fs::write(&path, &bytes).expect("room");
-            let _ = crate::profile::Profile::load(Some(&path));
+            let _ = crate::profile::Profile::load(Some(&path), true);
         }
         std::fs::remove_file(&path).expect("there");
     }

@@ -180,7 +180,8 @@ fn render_svg(stacks: &BTreeMap<String, u64>, title: &str) -> Result<String, std
 
 pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let mut profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
+    let mut profile =
+        Profile::load(input, !args.input.no_inline)?.select_event(args.input.event.as_deref())?;
     if args.input.event.is_none() {
         // The numbers of samples of different events cannot be added up, so only the samples of the
         // first event are drawn.

@@ -43,7 +43,7 @@ pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
             .rev()
             .map(|frame| {
                 let name = match frame.is_known() {
-                    true => frame.symbol.to_string(),
+                    true => frame.marked_symbol(),
                     false => format!("{:#x} ({})", frame.address, frame.short_object()),
                 };
                 FrameInfo {

@@ -9,6 +9,9 @@ use super::{Profile, Sample};
 /// The suffix of the names of kernel functions.
 const KERNEL_SUFFIX: &str = "_[k]";
 
+/// The suffix of the names of inlined functions, as in the output of stackcollapse-perf.pl.
+const INLINED_SUFFIX: &str = "_[i]";
+
 /// Returns the stack of a sample as one line. Semicolons in names are replaced by colons.
 fn folded_line(profile: &Profile, sample: &Sample) -> String {
     let mut line = sample.command.replace(';', ":");
@@ -23,6 +26,9 @@ fn folded_line(profile: &Profile, sample: &Sample) -> String {
         }
         if frame.is_kernel {
             line.push_str(KERNEL_SUFFIX);
+        }
+        if frame.is_inlined {
+            line.push_str(INLINED_SUFFIX);
         }
     }
     line

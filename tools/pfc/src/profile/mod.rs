@@ -9,7 +9,9 @@
 //! | `check.rs` | checks the sizes in a file before the file is read |
 //! | `address_space.rs` | the mappings of each process and of the kernel |
 //! | `files.rs` | finds and identifies the file of a mapping |
+//! | `debug_files.rs` | finds the debug file of a stripped file |
 //! | `symbols.rs` | names of functions in ELF files |
+//! | `inlined.rs` | names of inlined functions in debugging information |
 //! | `demangle` | names of functions as in their source code |
 //! | `kernel.rs` | names of functions of the kernel and of just-in-time compilers |
 //! | `export.rs` | writes profiles for the Firefox Profiler and pprof |
@@ -17,10 +19,12 @@
 
 mod address_space;
 mod check;
+mod debug_files;
 mod demangle;
 pub mod export;
 mod files;
 pub mod folded;
+mod inlined;
 mod kernel;
 mod read;
 mod symbols;
@@ -81,13 +85,23 @@ pub struct Frame {
     pub object: Rc<str>,
     /// The name of the function, or [`UNKNOWN`].
     pub symbol: Rc<str>,
-    /// The distance of the address from the first byte of the function.
+    /// The distance of the address from the first byte of the function; 0 for an inlined function.
     pub offset: u64,
+    /// The function is inlined in the function of the next frame of the stack.
+    pub is_inlined: bool,
 }
 
 impl Frame {
     pub fn is_known(&self) -> bool {
         *self.symbol != *UNKNOWN
+    }
+
+    /// Returns the name of the function, with perf's mark of an inlined function.
+    pub fn marked_symbol(&self) -> String {
+        match self.is_inlined {
+            true => format!("{} (inlined)", self.symbol),
+            false => self.symbol.to_string(),
+        }
     }
 
     /// Returns the file name, without the directories of the path.
@@ -100,11 +114,11 @@ impl Frame {
 }
 
 impl Profile {
-    /// Reads a file; without a path, the default file. Prints on standard error which names of
-    /// functions are missing, and why.
-    pub fn load(path: Option<&Path>) -> Result<Self, Failure> {
+    /// Reads a file; without a path, the default file. If `inlined` is true, call stacks have frames
+    /// of inlined functions. Prints on standard error which names of functions are missing, and why.
+    pub fn load(path: Option<&Path>, inlined: bool) -> Result<Self, Failure> {
         let path = path.unwrap_or(Path::new(data::DEFAULT_FILE));
-        let (profile, missing_names) = read::read_profile(path)?;
+        let (profile, missing_names) = read::read_profile(path, inlined)?;
         for line in missing_names {
             eprintln!("pfc: {line}");
         }
@@ -150,9 +164,12 @@ impl Profile {
         sample.stack.iter().map(|n| &self.frames[*n])
     }
 
-    /// Returns the innermost frame of a sample, where the sample was taken.
+    /// Returns the frame of the function where a sample was taken. Functions that are inlined in
+    /// this function are passed over.
     pub fn leaf_frame(&self, sample: &Sample) -> &Frame {
-        &self.frames[sample.stack[0]]
+        let is_leaf = |n: &&usize| !self.frames[**n].is_inlined;
+        let leaf = sample.stack.iter().find(is_leaf);
+        &self.frames[*leaf.unwrap_or(&sample.stack[0])]
     }
 }
 
@@ -170,6 +187,7 @@ pub mod tests {
             object: object.into(),
             symbol: symbol.into(),
             offset: address & 0xf,
+            is_inlined: false,
         };
         let frames = vec![
             frame(0x1004, "/bin/prog", "f"),

@@ -49,8 +49,9 @@ fn cannot_read(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     ))
 }
 
-/// Returns the profile of a file, and messages about missing names.
-pub fn read_profile(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
+/// Returns the profile of a file, and messages about missing names. If `inlined` is true, call
+/// stacks have frames of inlined functions.
+pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>), Failure> {
     let error = |e: &dyn std::fmt::Display| cannot_read(path, e);
     let bytes = std::fs::read(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Failure::Refused(format!(
@@ -60,6 +61,7 @@ pub fn read_profile(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
         _ => error(&e),
     })?;
     let mut reader = Reader::default();
+    reader.symbolizer.finds_inlined = inlined;
     reader.add_file(bytes).map_err(|e| error(&e))?;
     let missing_names = reader.symbolizer.missing_names(&reader.profile.frames);
     Ok((reader.profile, missing_names))
@@ -77,12 +79,14 @@ pub struct Reader {
     pub profile: Profile,
     processes: Processes,
     symbolizer: Symbolizer,
-    /// The index of the frame for each address of a process, or of the kernel (`None`). The entry
-    /// of a process is dropped when the mappings of the process change.
-    frames_by_address: HashMap<Option<i32>, HashMap<u64, usize>>,
-    /// The index of each frame, by address, file and function. The function is part of the key
-    /// because two builds of a file may have run under one path.
-    frame_indices: HashMap<(u64, Rc<str>, Rc<str>), usize>,
+    /// The indices of the frames for each address of a process, or of the kernel (`None`): the
+    /// frames of inlined functions, with the innermost frame first, and then the frame of the
+    /// function that contains them. The entry of a process is dropped when the mappings of the
+    /// process change.
+    frames_by_address: HashMap<Option<i32>, HashMap<u64, Rc<[usize]>>>,
+    /// The index of each frame, by address, file, function, and whether the function is inlined.
+    /// The function is part of the key because two builds of a file may have run under one path.
+    frame_indices: HashMap<(u64, Rc<str>, Rc<str>, bool), usize>,
 }
 
 impl Reader {
@@ -210,14 +214,18 @@ impl Reader {
             _ => ip >= KERNEL_START,
         };
         let is_guest = matches!(r.cpu_mode, CpuMode::GuestKernel | CpuMode::GuestUser);
-        let mut stack = vec![match is_guest {
-            true => self.intern_frame(Symbolizer::unknown_frame(
-                ip,
-                in_kernel,
-                GUEST_OBJECT.into(),
-            )),
-            false => self.frame_index(pid, ip, in_kernel, 0),
-        }];
+        let mut stack = match is_guest {
+            true => {
+                let guest = GUEST_OBJECT.into();
+                let frame = Symbolizer::unknown_frame(ip, in_kernel, guest);
+                vec![self.intern_frame(frame)]
+            }
+            false => self.frames_at(pid, ip, in_kernel, 0).to_vec(),
+        };
+        if r.callchain.is_none() {
+            // Only call stacks show inlined functions.
+            stack.drain(..stack.len() - 1);
+        }
         if let Some(chain) = &r.callchain {
             self.profile.has_stacks = true;
             // The first address of the call chain is usually the address of the sample.
@@ -241,7 +249,8 @@ impl Reader {
                 // before a return address is looked up. The first address after a context marker is
                 // not a return address, but the address that was interrupted.
                 let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXT_MAX);
-                stack.push(self.frame_index(pid, address, in_kernel, u64::from(is_return)));
+                let frames = self.frames_at(pid, address, in_kernel, u64::from(is_return));
+                stack.extend_from_slice(&frames);
             }
         }
         self.profile.samples.push(Sample {
@@ -256,36 +265,47 @@ impl Reader {
         });
     }
 
-    /// Returns the index of the frame for an address. The function is looked up at the address
-    /// minus `lookback`.
-    fn frame_index(&mut self, pid: i32, address: u64, in_kernel: bool, lookback: u64) -> usize {
+    /// Returns the indices of the frames for an address, at least one. The function is looked up at
+    /// the address minus `lookback`.
+    fn frames_at(&mut self, pid: i32, address: u64, in_kernel: bool, lookback: u64) -> Rc<[usize]> {
         let process = (!in_kernel).then_some(pid);
-        if let Some(n) = self
+        if let Some(known) = self
             .frames_by_address
             .get(&process)
             .and_then(|known| known.get(&address))
         {
-            return *n;
+            return known.clone();
         }
-        let frame = match in_kernel {
-            true => self
-                .symbolizer
-                .symbolize_kernel(&self.processes, address, lookback),
+        let (frame, inlined) = match in_kernel {
+            true => {
+                let frame = self
+                    .symbolizer
+                    .symbolize_kernel(&self.processes, address, lookback);
+                (frame, Vec::new())
+            }
             false => self
                 .symbolizer
                 .symbolize_user(&self.processes, pid, address, lookback),
         };
-        let n = self.intern_frame(frame);
+        let inlined = inlined.into_iter().map(|symbol| Frame {
+            symbol,
+            offset: 0,
+            is_inlined: true,
+            ..frame.clone()
+        });
+        let frames: Vec<Frame> = inlined.chain([frame.clone()]).collect();
+        let indices: Rc<[usize]> = frames.into_iter().map(|f| self.intern_frame(f)).collect();
         self.frames_by_address
             .entry(process)
             .or_default()
-            .insert(address, n);
-        n
+            .insert(address, indices.clone());
+        indices
     }
 
     /// Returns the index of a frame in the profile, and adds the frame if it is new.
     fn intern_frame(&mut self, frame: Frame) -> usize {
-        let key = (frame.address, frame.object.clone(), frame.symbol.clone());
+        let (object, symbol) = (frame.object.clone(), frame.symbol.clone());
+        let key = (frame.address, object, symbol, frame.is_inlined);
         let frames = &mut self.profile.frames;
         *self.frame_indices.entry(key).or_insert_with(|| {
             frames.push(frame);
@@ -329,6 +349,8 @@ struct Symbolizer {
     perf_maps: HashMap<i32, Option<Symbols>>,
     vdso: Option<Option<Symbols>>,
     demangled: HashMap<Rc<str>, Rc<str>>,
+    /// Inlined functions are searched for.
+    finds_inlined: bool,
     /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
     kernel: Option<Option<KernelSymbols>>,
     /// The first address of the kernel's text when the file was written.
@@ -344,6 +366,7 @@ impl Symbolizer {
             object,
             symbol: UNKNOWN.into(),
             offset: 0,
+            is_inlined: false,
         }
     }
 
@@ -384,20 +407,25 @@ impl Symbolizer {
                 object: function.object.into(),
                 symbol: function.name.into(),
                 offset: offset + lookback,
+                is_inlined: false,
             },
             None => unknown,
         }
     }
 
+    /// Returns the frame of an address in user space, and the names of the functions that are
+    /// inlined at this address, with the innermost function first.
     fn symbolize_user(
         &mut self,
         processes: &Processes,
         pid: i32,
         address: u64,
         lookback: u64,
-    ) -> Frame {
+    ) -> (Frame, Vec<Rc<str>>) {
+        let mut inlined = Vec::new();
         let Some((region, at)) = processes.find(pid, address.wrapping_sub(lookback)) else {
-            return Self::unknown_frame(address, false, UNKNOWN.into());
+            let unknown = Self::unknown_frame(address, false, UNKNOWN.into());
+            return (unknown, inlined);
         };
         let object = region.object.clone();
         let identity = region.identity.clone();
@@ -418,23 +446,33 @@ impl Symbolizer {
         // A memfd may also contain an ELF file.
         let is_file = object.starts_with('/') && !object.starts_with("//");
         if found.is_none() && is_file {
-            let symbols = self.file_symbols(pid, &object, identity);
-            found = symbols.and_then(|s| s.find_offset(at)).map(owned);
+            let finds_inlined = self.finds_inlined;
+            if let Some(symbols) = self.file_symbols(pid, &object, identity) {
+                found = symbols.find_offset(at).map(owned);
+                if finds_inlined && found.is_some() {
+                    inlined = symbols.find_inlined(at);
+                }
+            }
         }
-        match found {
+        let frame = match found {
             Some((name, offset)) => Frame {
                 address,
                 is_kernel: false,
                 object,
-                symbol: self
-                    .demangled
-                    .entry(name.clone())
-                    .or_insert_with_key(|name| demangle(name).map_or(name.clone(), Rc::from))
-                    .clone(),
+                symbol: self.demangle(name),
                 offset: offset + lookback,
+                is_inlined: false,
             },
             None => Self::unknown_frame(address, false, object),
-        }
+        };
+        let inlined = inlined.into_iter().map(|name| self.demangle(name));
+        (frame, inlined.collect())
+    }
+
+    fn demangle(&mut self, name: Rc<str>) -> Rc<str> {
+        let known = self.demangled.entry(name);
+        let demangled = |name: &Rc<str>| demangle(name).map_or(name.clone(), Rc::from);
+        known.or_insert_with_key(demangled).clone()
     }
 
     /// Returns the symbols of the vDSO. `None` is returned for a 32-bit process, or if the file was
@@ -450,7 +488,7 @@ impl Symbolizer {
     /// Returns the symbols of a file that a process has mapped. If the file was not found by way of
     /// one process, the file is searched for again by way of the next process, which may have
     /// another root directory.
-    fn file_symbols(&mut self, pid: i32, path: &Rc<str>, mapped: Identity) -> Option<&Symbols> {
+    fn file_symbols(&mut self, pid: i32, path: &Rc<str>, mapped: Identity) -> Option<&mut Symbols> {
         let identity = match (mapped, self.build_ids.get(&**path)) {
             (Identity::BuildId(id), _) => Identity::BuildId(id),
             (_, Some(id)) => Identity::BuildId(id.as_slice().into()),
@@ -464,7 +502,7 @@ impl Symbolizer {
                 self.symbols.insert(key.clone(), found);
             }
         }
-        self.symbols.get(&key)?.as_ref().ok()
+        self.symbols.get_mut(&key)?.as_mut().ok()
     }
 
     /// Returns messages for the user: which functions have no names, and what the user can do.

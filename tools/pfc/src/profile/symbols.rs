@@ -2,7 +2,7 @@
 
 //! Reads the names of functions from the symbol tables of ELF files.
 
-use std::fmt::Write;
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,47 @@ use std::rc::Rc;
 use object::elf::SHF_EXECINSTR;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SymbolKind};
 
+use super::debug_files::DebugLink;
 use super::files::{candidate_paths, read_mapped_file, Identity, ANOTHER_BUILD, NOT_FOUND};
+use super::inlined::InlinedFunctions;
 
 /// The name of a function or an object that is not known.
 pub const UNKNOWN: &str = "[unknown]";
 
 /// The maximum size of a vDSO in bytes.
 const MAX_VDSO_SIZE: u64 = 1 << 20;
+
+/// The names of the functions of an ELF file have at most this many times the size of the file.
+const MAX_NAME_FACTOR: usize = 4;
+
+/// The maximum number of segments of an ELF file that are used.
+const MAX_SEGMENTS: usize = 1024;
+
+/// The location of an ELF file's debugging information, which is read when it is first needed.
+#[derive(Debug)]
+struct DebugSource {
+    /// The process that has mapped the ELF file, and the path of the mapping.
+    pid: i32,
+    path: String,
+    /// The path and the identity by which the ELF file was found.
+    found: (PathBuf, Identity),
+    link: DebugLink,
+}
+
+impl DebugSource {
+    /// Reads the inlined functions from the ELF file or, if the ELF file has no debugging
+    /// information, from its debug file.
+    fn read(&self) -> Option<InlinedFunctions> {
+        let (path, identity) = &self.found;
+        let bytes = read_mapped_file(path, identity).ok()?;
+        let found = InlinedFunctions::read(&bytes);
+        drop(bytes);
+        found.or_else(|| {
+            let debug_file = self.link.read_debug_file(self.pid, &self.path);
+            InlinedFunctions::read(&debug_file?)
+        })
+    }
+}
 
 /// The functions of an ELF file or a perf map, by address.
 #[derive(Debug, Default)]
@@ -27,6 +61,9 @@ pub struct Symbols {
     functions: Vec<(u64, u64, Rc<str>)>,
     /// The segments of the ELF file: offset in the file, size in the file, address.
     segments: Vec<(u64, u64, u64)>,
+    debug_source: Option<DebugSource>,
+    /// The inlined functions. `Some(None)` means that there are none.
+    inlined: Option<Option<InlinedFunctions>>,
 }
 
 impl Symbols {
@@ -37,7 +74,7 @@ impl Symbols {
         functions.dedup_by_key(|s| s.0);
         Self {
             functions,
-            segments: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -61,7 +98,18 @@ impl Symbols {
         };
         for candidate in candidate_paths(pid, path).filter(is_usable) {
             let is_program = candidate.ends_with("exe") && !path.ends_with("exe");
-            match read_mapped_file(&candidate, identity).and_then(|bytes| Self::parse_elf(&bytes)) {
+            let parse = |bytes: Vec<u8>| {
+                let link = DebugLink::read(&bytes);
+                let mut symbols = Self::parse_elf(&bytes, || link.read_debug_file(pid, path))?;
+                symbols.debug_source = Some(DebugSource {
+                    pid,
+                    path: path.to_owned(),
+                    found: (candidate.clone(), identity.clone()),
+                    link,
+                });
+                Ok(symbols)
+            };
+            match read_mapped_file(&candidate, identity).and_then(parse) {
                 Ok(symbols) => return Ok(symbols),
                 // The program of the process is only a guess, so a failure to read the program is
                 // not reported.
@@ -74,29 +122,29 @@ impl Symbols {
     }
 
     /// Reads the symbols of an ELF file whose contents are `bytes`. If the file has no symbol
-    /// table, the symbols are read from an installed debug file, or else from the dynamic symbol
-    /// table.
+    /// table, the symbols are read from the debug file that `debug_file` returns, or else from the
+    /// dynamic symbol table.
     ///
     /// # Errors
     ///
     /// The reason, in words, why the file has no symbols.
-    pub fn parse_elf(bytes: &[u8]) -> Result<Self, &'static str> {
+    pub fn parse_elf(
+        bytes: &[u8],
+        debug_file: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Result<Self, &'static str> {
         let file = object::File::parse(bytes).map_err(|_| "it is no ELF file")?;
-        let mut symbols = Self::from_symbol_table(&file, false);
+        let mut symbols = Self::from_symbol_table(bytes, false);
         if symbols.functions.is_empty() {
-            let id = file.build_id().ok().flatten();
-            let debug = id.and_then(debug_file_path);
-            if let Some(bytes) = debug.and_then(|p| read_mapped_file(&p, &Identity::Any).ok()) {
-                if let Ok(file) = object::File::parse(&*bytes) {
-                    symbols.functions = Self::from_symbol_table(&file, false).functions;
-                }
+            if let Some(debug_file) = debug_file() {
+                symbols = Self::from_symbol_table(&debug_file, false);
             }
         }
         if symbols.functions.is_empty() {
-            symbols.functions = Self::from_symbol_table(&file, true).functions;
+            symbols = Self::from_symbol_table(bytes, true);
         }
         symbols.segments = file
             .segments()
+            .take(MAX_SEGMENTS)
             .map(|s| (s.file_range().0, s.file_range().1, s.address()))
             .collect();
         match symbols.functions.is_empty() {
@@ -125,21 +173,29 @@ impl Symbols {
         memory
             .read_exact_at(&mut image, start)
             .map_err(|_| "it cannot be read")?;
-        Self::parse_elf(&image)
+        Self::parse_elf(&image, || None)
     }
 
-    fn from_symbol_table(file: &object::File<'_>, dynamic: bool) -> Self {
+    fn from_symbol_table(bytes: &[u8], dynamic: bool) -> Self {
+        let Ok(file) = object::File::parse(bytes) else {
+            return Self::default();
+        };
         let is_code = |section: &object::Section<'_, '_>| match section.flags() {
             SectionFlags::Elf { sh_flags } => sh_flags & u64::from(SHF_EXECINSTR) != 0,
             _ => false,
         };
-        let code: Vec<_> = file.sections().filter(is_code).map(|s| s.index()).collect();
+        let code: HashSet<_> = file.sections().filter(is_code).map(|s| s.index()).collect();
         let (mut functions, mut labels) = (Vec::new(), Vec::new());
+        // Many symbols of a hostile file may share one long name, so that their names need more
+        // memory than the file.
+        let mut left = bytes.len().saturating_mul(MAX_NAME_FACTOR);
         let mut take = |s: object::Symbol<'_, '_>| {
-            let Some(name) = s.name().ok().filter(|name| !name.is_empty()) else {
+            let name = s.name_bytes().unwrap_or_default();
+            if name.is_empty() || name.len() > left {
                 return;
-            };
-            let symbol = (s.address(), s.size(), name.into());
+            }
+            left -= name.len();
+            let symbol = (s.address(), s.size(), String::from_utf8_lossy(name).into());
             match s.kind() {
                 SymbolKind::Text if s.is_definition() => functions.push(symbol),
                 // The symbol is a function in assembler without a .type directive, or a local
@@ -181,24 +237,32 @@ impl Symbols {
 
     /// Returns the function at an offset in the ELF file, and the offset in the function.
     pub fn find_offset(&self, offset: u64) -> Option<(&Rc<str>, u64)> {
+        self.find(self.file_address(offset)?)
+    }
+
+    /// Returns the address, according to the ELF file, of an offset in the ELF file.
+    fn file_address(&self, offset: u64) -> Option<u64> {
         let segment = self
             .segments
             .iter()
             .find(|(start, bytes, _)| offset.checked_sub(*start).is_some_and(|o| o < *bytes));
         let (start, _, address) = segment?;
-        self.find(offset - start + address)
+        Some((offset - start).wrapping_add(*address))
     }
-}
 
-/// Returns the path under which distributions install the debug file for a build ID.
-fn debug_file_path(id: &[u8]) -> Option<PathBuf> {
-    let (first, rest) = id.split_first()?;
-    let mut path = format!("/usr/lib/debug/.build-id/{first:02x}/");
-    for byte in rest {
-        write!(path, "{byte:02x}").ok()?;
+    /// Returns the names, without demangling, of the inlined functions that contain an offset in
+    /// the ELF file, with the innermost function first.
+    pub fn find_inlined(&mut self, offset: u64) -> Vec<Rc<str>> {
+        let Some(address) = self.file_address(offset) else {
+            return Vec::new();
+        };
+        let source = &self.debug_source;
+        let read = || source.as_ref().and_then(DebugSource::read);
+        match self.inlined.get_or_insert_with(read) {
+            Some(inlined) => inlined.find(address),
+            None => Vec::new(),
+        }
     }
-    path.push_str(".debug");
-    Some(path.into())
 }
 
 #[cfg(test)]
