@@ -368,14 +368,14 @@ fn read(id: usize) -> Result<TaskValues> {
         {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(sched::address(&entry.task));
-            let words = &record.ok_or(ESRCH)?.words;
+            let record = record.ok_or(ESRCH)?;
             let clock = || accounts.clock.now_ordered();
-            let found = words.read_groups(clock, |cpu| accounts.cpu(cpu), &mut groups);
+            let found = record.read(clock, |cpu| accounts.cpu(cpu), &mut groups);
             if let Some(read) = found {
                 return Ok(TaskValues {
                     snapshot: read,
-                    signals: core::array::from_fn(|n| words.signals(n)),
-                    latency_hist: words.has_latency_hist(),
+                    signals: core::array::from_fn(|n| record.signals(n)),
+                    latency_hist: record.words.has_latency_hist(),
                     clock: accounts.clock,
                     groups,
                 });

@@ -17,6 +17,8 @@
 //! - the last `sched_switch` of a task removes its record under `index_lock`;
 //! - `sched_process_exit` queues a worker if the task is accounted individually.
 
+mod task_records;
+
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use ppa_rules::{Cpu, LatencyBounds, SwitchReason};
@@ -164,72 +166,6 @@ impl AccountingState {
         probes.attach::<TaskNew<'_>>()
     }
 
-    /// Creates and inserts the record of a task. May sleep. Returns `ENOMEM`, or `EDQUOT` if the
-    /// user of the task would exceed `user_kb`.
-    pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
-        let latencies = self.latency_hist.load_relaxed() != 0;
-        let record = TaskRecord::new(
-            task,
-            calling,
-            self.cpus_per_group,
-            latencies,
-            self.clock.now(),
-        )
-        .inspect_err(|_| {
-            add_return(&self.refused, 1);
-        })?;
-        let rejected = {
-            let _preempt = NoPreempt::new();
-            self.insert(record, task)
-        };
-        drop(rejected);
-        Ok(())
-    }
-
-    /// Adds a record to the index. If the task already has a record, returns `record` to the
-    /// caller.
-    ///
-    /// Context: preemption off, or inside an RCU read-side critical section.
-    fn insert(&self, record: KBox<TaskRecord>, task: TaskRef<'_>) -> Option<KBox<TaskRecord>> {
-        let rejected = self.index.insert(record);
-        if rejected.is_some() {
-            return rejected;
-        }
-        add_return(&self.nr_tasks, 1);
-        // If the task's last sched_switch came before the insertion, no probe removes this record:
-        // remove the record here. If the last sched_switch is still to come, its probe and this
-        // code both call take(), which gives the record to one of them only. The CPU of a dead task
-        // may still use the record, but has preemption off until the task's last switch, so the
-        // grace period ends after this use. A task that is exiting but not dead keeps its record,
-        // because the task's CPU uses the record with preemption on.
-        if task.is_dead() {
-            if let Some(record) = self.index.take(task.address()) {
-                add_return(&self.nr_tasks, u64::MAX);
-                self.retired.push(record);
-            }
-        }
-        None
-    }
-
-    /// Adds the record of a task that may be in a system call, in the same way as
-    /// [`insert`](Self::insert).
-    ///
-    /// Whether the task is in a system call is determined after the insertion. A running task is
-    /// not examined, because a running task may leave the call at any time.
-    pub(crate) fn insert_running(
-        &self,
-        record: KBox<TaskRecord>,
-        task: TaskRef<'_>,
-    ) -> Option<KBox<TaskRecord>> {
-        let rejected = self.insert(record, task);
-        if self.levels & level::CALLS != 0 && task.is_in_syscall() {
-            if let Some(record) = self.record_of(task) {
-                record.words.set_in_syscall();
-            }
-        }
-        rejected
-    }
-
     /// Returns whether the task has a record, or has exited and needs none.
     pub(crate) fn is_tracked_or_exiting(&self, task: TaskRef<'_>) -> bool {
         task.has_ended() || self.record_of(task).is_some()
@@ -238,88 +174,6 @@ impl AccountingState {
     /// Returns the values of a CPU.
     pub(crate) fn cpu(&self, cpu: u32) -> Option<&Cpu> {
         self.per_cpu.cpu(cpu).map(|here| &here.words)
-    }
-
-    /// Gives a task a new record with the task's own settings. May sleep. Returns `ENOMEM`, or
-    /// `EDQUOT` if the user of the task would exceed `user_kb`.
-    pub(crate) fn account_individually(
-        &self,
-        task: TaskRef<'_>,
-        scaling: u32,
-        latencies: bool,
-    ) -> Result {
-        let mut record = TaskRecord::new(task, false, scaling, latencies, self.clock.now())?;
-        record.individually_accounted = true;
-        self.replace_record(task, Some(record));
-        Ok(())
-    }
-
-    /// Ends the individual accounting of a task. If all tasks are accounted, the task gets a new
-    /// record with the common settings, unless the task's user would exceed `user_kb`. May sleep.
-    /// Returns `ENOMEM`.
-    pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
-        let latencies = self.latency_hist.load_relaxed() != 0;
-        let record = match self.all_tasks && !task.has_ended() {
-            true => {
-                let now = self.clock.now();
-                match TaskRecord::new(task, false, self.cpus_per_group, latencies, now) {
-                    Err(error) if error == EDQUOT => {
-                        add_return(&self.refused, 1);
-                        None
-                    }
-                    record => Some(record?),
-                }
-            }
-            false => None,
-        };
-        self.replace_record(task, record);
-        Ok(())
-    }
-
-    /// Replaces the record of a task, or removes the record if `record` is `None`. May sleep.
-    fn replace_record(&self, task: TaskRef<'_>, record: Option<KBox<TaskRecord>>) {
-        // With the hotplug lock held, retry_on_each_cpu() reaches every CPU that may use the old
-        // record. cpu_dead() has dropped the reference of each CPU that is offline.
-        let _cpus = CpusReadGuard::new();
-        let before = self.index.take(task.address());
-        if before.is_some() {
-            add_return(&self.nr_tasks, u64::MAX);
-        }
-        let rejected = record.and_then(|record| {
-            let _preempt = NoPreempt::new();
-            self.insert_running(record, task)
-        });
-        drop(rejected);
-        // If the task is running, its CPU still uses the old record: let each CPU look up the
-        // record of its current task. If the task is not running, the switch to it looks up the
-        // record.
-        retry_on_each_cpu(&|| self.refresh_current());
-        if let Some(before) = before {
-            self.retired.push(before);
-            self.free_retired();
-        }
-    }
-
-    /// Looks up again the record of the task that runs on this CPU. Returns false if the record
-    /// cannot be replaced now, because the system-call words of the CPU are being updated. Called
-    /// with interrupts off.
-    fn refresh_current(&self) -> bool {
-        let Some(here) = PerCpu::this_cpu() else {
-            return true;
-        };
-        let found = self.record_of(ppa::running());
-        let address = |record: Option<&TaskRecord>| record.map(core::ptr::from_ref);
-        if address(found) == address(here.task()) {
-            return true;
-        }
-        if here.words.is_updating() {
-            return false;
-        }
-        let words = found.map(|record| &record.words);
-        here.words.begin_switch();
-        here.words.replace_task(here.cpu, words, self.clock.now());
-        here.set_task(found);
-        true
     }
 
     /// Starts accounting on each CPU, beginning with the task that runs on the CPU. May sleep.
