@@ -12,7 +12,7 @@ use ppa_rules::NR_CPU_VALUES;
 use crate::costs::SelfStat;
 use crate::cpu_stats::{self, CpuStats};
 use crate::per_task::TaskEntries;
-use crate::probes::{add_return, level, AccountingState};
+use crate::accounting_state::{add_return, level, AccountingState};
 use crate::provider::Probes;
 use crate::sys::access;
 use crate::sys::lock::ACCOUNTING;

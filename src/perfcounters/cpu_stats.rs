@@ -17,7 +17,7 @@ use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
 use crate::driver::{Instance, Kind, Spec, Unit};
-use crate::probes::AccountingState;
+use crate::accounting_state::AccountingState;
 use crate::sys::{cpu, percpu, ppa, tables};
 
 /// The period of the worker, in milliseconds.

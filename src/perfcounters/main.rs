@@ -11,6 +11,7 @@
 #![deny(missing_docs)]
 
 mod accounting;
+mod accounting_state;
 mod contexts;
 mod costs;
 pub mod counters;

@@ -17,7 +17,7 @@ use kernel::task::Task;
 use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
 use crate::accounting::{each_cpu, enodata, Accounting, AccountingConfig, MAX_READ_ATTEMPTS};
-use crate::probes::{add_return, AccountingState};
+use crate::accounting_state::{add_return, AccountingState};
 use crate::sys::access;
 use crate::sys::lock::{ACCOUNTING, TASK_FILES};
 use crate::sys::ppa::{self, Clock};
@@ -368,14 +368,14 @@ fn read(id: usize) -> Result<TaskValues> {
         {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(sched::address(&entry.task));
-            let words = &record.ok_or(ESRCH)?.words;
+            let record = record.ok_or(ESRCH)?;
             let clock = || accounts.clock.now_ordered();
-            let found = words.read_groups(clock, |cpu| accounts.cpu(cpu), &mut groups);
+            let found = record.read(clock, |cpu| accounts.cpu(cpu), &mut groups);
             if let Some(read) = found {
                 return Ok(TaskValues {
                     snapshot: read,
-                    signals: core::array::from_fn(|n| words.signals(n)),
-                    latency_hist: words.has_latency_hist(),
+                    signals: core::array::from_fn(|n| record.signals(n)),
+                    latency_hist: record.words.has_latency_hist(),
                     clock: accounts.clock,
                     groups,
                 });

@@ -50,8 +50,8 @@ pub struct CounterState {
     pub pmd: u16,
     /// Number of the counter for RDPMC.
     pub rdpmc: u32,
-    /// Width of the counter in bits.
-    pub width: u32,
+    /// Mask of the bits of the hardware counter, according to its width.
+    pub mask: u64,
     /// Value of the hardware counter when it was last started or read.
     pub start: u64,
     /// The 64-bit value of the PMD when the hardware counter had the value `start`.
@@ -138,7 +138,7 @@ impl SelfPage {
             nr = nr.wrapping_add(1);
             place.sum.store_relaxed(counter.value);
             place.start.store_relaxed(counter.start);
-            let width = u64::from(counter.width);
+            let width = u64::from(counter.mask.count_ones());
             place.rdpmc_pmd_width.store_relaxed(
                 u64::from(counter.rdpmc) | (u64::from(counter.pmd) << 32) | (width << 48),
             );

@@ -13,6 +13,7 @@
 #define SETS	64
 #define SLOW	"/sys/module/faults/parameters/slow"
 #define SLOW_MS	"/sys/module/faults/parameters/slow_ms"
+#define NR_SLOWED	"/sys/module/faults/parameters/nr_slowed"
 
 static struct {
 	volatile int ready, go, in_call;
@@ -42,6 +43,14 @@ static int write_pmds(int fd)
 	return pfm_call(fd, PERFMON_WRITE_PMDS, &v);
 }
 
+/* Returns the number of slow allocations. */
+static int nr_slowed(void)
+{
+	char text[16];
+
+	return read_file(NR_SLOWED, text, sizeof(text)) ? atoi(text) : 0;
+}
+
 static bool try_attach(void)
 {
 	int fd = pfm_create(0);
@@ -53,13 +62,14 @@ static bool try_attach(void)
 
 /*
  * A child calls @before, and then calls @call on CPU 1. During @call, each allocation of the child
- * takes 100 ms. Returns true if this thread has used a context of its own during @call. Stores the
- * exit status of the child in @status.
+ * takes 100 ms. Returns true if this thread has used a context of its own during @call: @call makes
+ * two further slow allocations afterwards. Stores the exit status of the child in @status.
  */
 static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *status)
 {
 	bool good, progresses;
 	char text[12];
+	int nr;
 	pid_t pid;
 
 	/*
@@ -92,7 +102,9 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 	wait_until(caller->in_call);
 	sleep_ms(500);
 	good = try_attach();
-	progresses = caller->in_call;
+	nr = nr_slowed();
+	wait_until(!caller->in_call || nr_slowed() >= nr + 2);
+	progresses = nr_slowed() >= nr + 2;
 	write_file(SLOW, "0");
 	waitpid(pid, status, 0);
 	if (!good)

@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 
 #define HOT_NAME	"alpha_hot"
@@ -75,17 +76,23 @@ static int spin_compiled(const char *mapping, __u64 ms)
 	/* The machine code of bare_hot(). */
 	static const char code[] = "\x48\xff\xcf\x75\xfb\xc3";
 	int fd = -1, flags = MAP_SHARED | MAP_ANONYMOUS;
+	size_t size = 4096;
 	char name[40];
 	FILE *map;
 	void *mem;
 
 	if (!strcmp(mapping, "memfd")) {
 		fd = memfd_create("jit", 0);
-		if (fd < 0 || ftruncate(fd, 4096))
+		if (fd < 0 || ftruncate(fd, size))
 			return 1;
 		flags = MAP_SHARED;
+	} else if (!strcmp(mapping, "anon")) {
+		flags = MAP_PRIVATE | MAP_ANONYMOUS;
 	}
-	mem = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, flags, fd, 0);
+	if (!strcmp(mapping, "sysv"))
+		mem = shmat(shmget(IPC_PRIVATE, size, 0700 | IPC_CREAT), NULL, SHM_EXEC);
+	else
+		mem = mmap(NULL, size, PROT_READ | PROT_WRITE | PROT_EXEC, flags, fd, 0);
 	snprintf(name, sizeof(name), "/tmp/perf-%d.map", getpid());
 	map = fopen(name, "w");
 	if (mem == MAP_FAILED || !map)

@@ -222,6 +222,41 @@ test_function_name() { # PERCENT FUNCTION FILE STEP...
 	report x
 	awk -v f="$name" -v o="$file" -v min=$min '!/^#/ && NF && $NF ~ f && index($0, o) { n += $1 } END { exit n < min }' $table
 }
+# A compiler in a container writes its perf map to its own /tmp, and names the perf map by its
+# process id in the container.
+test_perf_map_in_container() {
+	mkdir -p $dir/tmp
+	$a pidns bind $dir/tmp /tmp compiled anon 1000000 &
+	victim=$!
+	within 20 has_child $victim || return 1
+	read -r child <"/proc/$victim/task/$victim/children"
+	child=${child%% *}
+	within 20 has_cpu_ns $child 1000000
+	run_pfc record -p $child -F 1000 -o x sh -c "$run_for" $child $ms
+	rc=$?
+	ls $dir/tmp
+	[ $rc = 0 ] && report x
+	rc=$?
+	kill -9 $child $victim
+	wait $victim 2>/dev/null
+	[ $rc = 0 ] && [ "$(percent_of compiled_hot)" -ge 50 ]
+}
+has_child() { # PID
+	grep -q . "/proc/$1/task/$1/children"
+}
+# Call stacks show functions that are inlined at an address, and the report has their samples under
+# the function that contains them.
+test_inlined() {
+	pfc record -g -F 1000 -o x /tests/examples/inlined $ms || return 1
+	pfc script --folded -i x >folded && cat folded
+	grep -q 'outer_hot;middle_inlined_\[i\];inner_inlined_\[i\] ' folded || return 1
+	pfc report -g -i x >$table
+	grep -v '^#' $table | head -n 8
+	grep -A 2 '\[\.\] outer_hot$' $table | grep -q ' inner_inlined (inlined)$' || return 1
+	pfc script -i x | grep -qE '^\s+[0-9a-f]+ inner_inlined \(inlined\)$' || return 1
+	pfc script --no-inline --folded -i x >folded && cat folded
+	grep -q ';outer_hot [0-9]*$' folded && ! grep -q inner_inlined folded
+}
 test_unprivileged() {
 	chmod 666 /dev/perfmon x 2>/dev/null
 	old=$(cat /proc/sys/kernel/perf_event_paranoid)
@@ -248,7 +283,7 @@ if_long() { # COMMAND...
 	[ -z "${LONG:-}" ] || "$@"
 }
 
-if [ -n "${LONG:-}" ]; then plan 33; else plan 8; fi
+if [ -n "${LONG:-}" ]; then plan 35; else plan 10; fi
 cd /tmp || exit 1
 begin_few_symbols
 unload_modules
@@ -284,12 +319,14 @@ if_long check "1.9 pfc record -p sees a new name" test_renamed_thread
 if_long check_both_ways "1.9 pfc record names a command in a pid name space" test_pid_namespace
 if_long check "1.9 pfc record -a says what it cannot name in a pid name space" test_pid_namespace_cpus
 if_long check "1.9 a user whom perf refuses has names across an exec" test_unprivileged
+check "1.9 a compiler's code in a container has names" test_perf_map_in_container
+check "1.9 call stacks have inlined functions" test_inlined
 if_long check "1.9 functions of the vDSO have names" test_function_name 10 clock_gettime '[vdso]' vdso $ms
 if_long check "1.9 a function without a type has a name" test_function_name 50 bare_hot a bare $ms
 if_long check "1.9 a compiler's code in a memfd has names" test_function_name 50 compiled_hot memfd:jit compiled memfd $ms
 if_long check "1.9 a compiler's code in /dev/zero has names" test_function_name 50 compiled_hot zero compiled zero $ms
 check "1.2 no context is left" busybox rmmod pfm_ring
-rm -rf $dir /tmp/nobody /tmp/perf-*.map x $table $words tables said_by_* said last_words
+rm -rf $dir /tmp/nobody /tmp/perf-*.map x folded $table $words tables said_by_* said last_words
 end_few_symbols
 unload_modules
 exit $failed

@@ -61,6 +61,7 @@ retry_longer() { # COMMAND...
 }
 
 test_no_module() {
+	rm -f x
 	pfc record -o x true 2>words
 	rc=$?
 	cat words
@@ -269,6 +270,27 @@ test_file_of_perf() {
 	pfc report -i theirs.data | head -n 12
 	[ "$(percent_of theirs.data work_inner)" -ge 80 ] && pfc script --folded -i theirs.data | grep -q 'work_outer;work_middle;work_inner'
 }
+test_stdin() { # FILE
+	pfc script --json -i - <$1 >lines || return 1
+	cat $1 | pfc report -i - | head -n 12
+	[ "$(wc -l <lines)" = "$(nr_samples $1)" ] && [ "$(wc -l <lines)" -ge 20 ]
+}
+test_stream_of_perf() {
+	perf record -F 500 -g -o - $program calls $rounds 2>/dev/null >theirs.data || return 1
+	perf record -F 500 -g -o - $program calls $rounds 2>/dev/null | pfc report -i - >table || return 1
+	head -n 15 table
+	[ "$(percent_in_report work_inner <table)" -ge 80 ] && [ "$(percent_of theirs.data work_inner)" -ge 80 ] &&
+		pfc script --folded -i - <theirs.data | grep -q 'work_outer;work_middle;work_inner' &&
+		pfc flamegraph -i - -o g.svg <theirs.data && grep -q work_inner g.svg
+}
+test_two_events_of_perf() {
+	perf record -e cycles:u,instructions:u -F 500 -o - $program calls $rounds 2>/dev/null >theirs.data || return 1
+	perf script -i - <theirs.data 2>/dev/null | wc -l
+	pfc report -i theirs.data >table || return 1
+	grep '^# Samples' table
+	[ "$(nr_samples theirs.data)" = "$(perf script -i - <theirs.data 2>/dev/null | wc -l)" ] &&
+		grep -q "event 'cycles:u'" table && grep -q "event 'instructions:u'" table
+}
 check_with_perf() { # NAME COMMAND...
 	case $(command -v perf) in
 	'') n=$((n + 1)) && echo "ok $n $1 # SKIP there is no perf here" ;;
@@ -282,7 +304,7 @@ check_with_pmu() { # NAME COMMAND...
 	esac
 }
 
-plan 30
+plan 33
 cd /tmp || exit 1
 unload_modules
 begin_few_symbols
@@ -321,6 +343,9 @@ check_with_perf "1.9 perf report: same share as pfc report in a file with stacks
 check_with_perf "1.9 perf script: as many samples as pfc script" test_perf_script
 check_with_perf "1.9 perf script: as many threads as pfc script" test_perf_threads
 check_with_perf "1.9 pfc report: a file of perf record is read" test_file_of_perf
+check "1.9 pfc report -i -: a file of pfc record on standard input" test_stdin a
+check_with_perf "1.9 pfc report -i -: the stream of perf record -o -" test_stream_of_perf
+check_with_perf "1.9 pfc report -i: a file of perf record -o - is read, with both events" test_two_events_of_perf
 check "1.2 rmmod of the ring format succeeds after all runs of pfc" busybox rmmod pfm_ring
 rm -f a b c f.* g g.svg i k l of_all p s.* t u x two all one cpu folded table lines words theirs theirs.data said
 end_few_symbols

@@ -12,7 +12,7 @@
 . /tests/kselftest_pc.sh
 
 requests=/tests/examples/requests
-plan 12
+plan 13
 unload_modules
 insmod /modules/perfcounters.ko
 
@@ -101,6 +101,21 @@ test_many() {
 	done
 }
 check "3.11 eight traces at once: each has only the events of its filter" test_many
+# A trace on a small tmpfs: babeltrace2 reads as many events as pfc trace says.
+test_full() {
+	mkdir -p full && mount -t tmpfs -o size=400k none full || return 1
+	pfc trace start full -e 'requests:*' -s 1M -o full/t.ctf -- $requests 20000 2>full.said
+	rc=$?
+	cat full.said
+	read_trace full/t.ctf 2>&1
+	readable=$?
+	events=$(sed -n 's/^pfc: cannot write to .*: No space left on device (os error 28); the recording is not complete: \([0-9]*\) events, .*/\1/p' full.said)
+	lines=$(babeltrace2 full/t.ctf | wc -l)
+	umount full
+	echo "status $rc, $events events said, $lines read"
+	[ $rc = 2 ] && [ $readable = 0 ] && [ "${events:-0}" -gt 100 ] && [ "$events" = "$lines" ]
+}
+check "3.11 trace on a full disk: babeltrace2 reads as many events as pfc says" test_full
 check "3.8 no trace is left at the end" eval '[ "$(pfc trace list --json | grep -c "\"name\"")" = 0 ]'
 check "3.8 rmmod of perfcounters.ko succeeds at the end" rmmod perfcounters
 unload_modules

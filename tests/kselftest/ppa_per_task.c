@@ -267,21 +267,26 @@ static void test_known_work(void)
 	   "4.4 rawppa: no latencies after they were turned off");
 	is(sum_over_groups(&r, info.nr_cpus, PPA_SCHEDACCUM), t.values[PPA_SCHEDACCUM],
 	   "4.7 ppactl of a task: its time is kept when latencies are turned off");
-	/* A change of the groups of CPUs resets the values to 0. */
+	/* A change of the groups of CPUs keeps the values, too. */
 	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1000"), 0,
 	   "4.7 ppactl of a task: all CPUs become one group");
 	is(read_rawppa(pid, 1, false, &r), 0,
 	   "4.4 rawppa: has one group after the change to one group");
-	ok(r.values[0][PPA_SCHEDACCUM] < t.values[PPA_SCHEDACCUM],
-	   "4.7 ppactl of a task: its time restarts when groups are changed");
+	is(r.values[0][PPA_SCHEDACCUM], t.values[PPA_SCHEDACCUM],
+	   "4.7 ppactl of a task: its time is kept when groups are changed");
+	is(r.values[0][PPA_SYSCALLCNT], t.values[PPA_SYSCALLCNT],
+	   "4.7 ppactl of a task: its system calls are kept when groups are changed");
+	is(r.signals[SIGUSR1], SIGNALS,
+	   "4.7 ppactl of a task: its signals are kept when groups are changed");
 	kill(pid, SIGCONT);
 	wait_until(read_rawppa(pid, 1, false, &r) ||
-		   (ticks_to_ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 &&
-						      r.values[0][PPA_SYSCALLCNT] > 100));
+		   (r.values[0][PPA_SCHEDACCUM] > t.values[PPA_SCHEDACCUM] + 5 * info.khz &&
+		    r.values[0][PPA_SYSCALLCNT] > t.values[PPA_SYSCALLCNT] + 100));
 	is(read_rawppa(pid, 1, false, &r), 0, "4.4 rawppa: can be read while the task runs");
-	ok(ticks_to_ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 && r.values[0][PPA_SCACCUM] &&
-	   r.values[0][PPA_SYSCALLCNT] > 100,
-	   "4.1 one task: its time and system calls are counted after a restart");
+	ok(r.values[0][PPA_SCHEDACCUM] > t.values[PPA_SCHEDACCUM] + 5 * info.khz &&
+	   r.values[0][PPA_SCACCUM] > t.values[PPA_SCACCUM] &&
+	   r.values[0][PPA_SYSCALLCNT] > t.values[PPA_SYSCALLCNT] + 100,
+	   "4.1 one task: time and system calls are counted after groups were changed");
 	/* The end of the task removes its files, but not its record. */
 	kill_child(pid);
 	ok(files_are_gone(pid), "4.3 one task: its files are removed when it ends");
@@ -357,6 +362,78 @@ static void test_unprivileged(void)
 	   "4.7 unprivileged: the files of both tasks are removed");
 	ppa_write(SETTINGS, "0 0 0 1");
 	is(active_levels(), 0, "4.7 settings: turning accounting off drops unread records");
+}
+
+/*
+ * Checks that PPA_GETTASK returns the same values for the stopped task @pid as in @t, after @change.
+ */
+static void check_values_kept(int pid, const struct ppa_task *t, const char *change)
+{
+	struct ppa_task now;
+	int i;
+
+	if (ppa_get_task(dev, pid, &now)) {
+		ok(false, "4.7 record of a task: can be read after %s", change);
+		return;
+	}
+	for (i = 0; i < PPA_NR_VALUES && now.values[i] == t->values[i]; i++)
+		;
+	if (i < PPA_NR_VALUES)
+		note("value %d: %llu, before %llu", i, now.values[i], t->values[i]);
+	ok(i == PPA_NR_VALUES && now.runq == t->runq && now.counted >= t->counted &&
+	   now.signals[SIGUSR1] == t->signals[SIGUSR1] && now.cpu == t->cpu,
+	   "4.7 record of a task: its values are kept after %s", change);
+}
+
+/* Returns true, and the record in @t, if a read of all tasks returns that @pid has ended. */
+static bool find_ended(int pid, struct ppa_task *t)
+{
+	static struct ppa_task tasks[512];
+	int i, nr = ppa_tasks(dev, tasks, 512);
+
+	for (i = 0; i < nr; i++) {
+		if ((int)tasks[i].pid == pid && tasks[i].flags & PPA_TASK_ENDED) {
+			*t = tasks[i];
+			return true;
+		}
+	}
+	return false;
+}
+
+/* A task is selected and deselected while all tasks are accounted. Its values are kept. */
+static void test_values_kept(void)
+{
+	struct ppa_task t, other;
+	bool found = false;
+	int pid, status;
+
+	ppa_write(SETTINGS, "1 0 0 1");
+	pid = start_worker();
+	waitpid(pid, &status, WUNTRACED);
+	kill(pid, SIGCONT);
+	waitpid(pid, &status, WUNTRACED);
+	/* The task may still be about to stop. The time of a stopped task does not change. */
+	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
+		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0]);
+	ok(t.values[PPA_SYSCALLCNT] >= 2000 && t.signals[SIGUSR1] == SIGNALS,
+	   "4.7 record of a task: has system calls and signals before the task is selected");
+	write_entry(pid, "1 1 0 2");
+	check_values_kept(pid, &t, "the task was selected");
+	write_entry(pid, "1 1 0 1");
+	check_values_kept(pid, &t, "the groups of CPUs were changed");
+	write_entry(pid, "0 0 0 1");
+	check_values_kept(pid, &t, "the task was deselected");
+	/* A second reader selects the task again. */
+	write_entry(pid, "1 0 0 1");
+	check_values_kept(pid, &t, "the task was selected again");
+	kill_child(pid);
+	wait_until((found = find_ended(pid, &other)));
+	ok(found && other.values[PPA_SYSCALLCNT] >= t.values[PPA_SYSCALLCNT] &&
+	   other.values[PPA_SCHEDACCUM] >= t.values[PPA_SCHEDACCUM] &&
+	   other.counted >= t.counted && other.signals[SIGUSR1] == SIGNALS,
+	   "4.7 record of a task: has the values from before it was selected when the task ended");
+	ppa_write(SETTINGS, "0 0 0 1");
+	ok(has_stopped(), "4.7 record of a task: accounting ends");
 }
 
 /* Accounts one task individually while all tasks are accounted. */
@@ -531,7 +608,7 @@ int main(int argc, char **argv)
 		sigwait(&set, &sig);
 		return read_rawppa(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
 	}
-	plan(11 + 38 + 4 + 20 + 3 + 3 + 4);
+	plan(11 + 40 + 4 + 7 + 20 + 3 + 3 + 4);
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
@@ -540,6 +617,7 @@ int main(int argc, char **argv)
 	test_bad_input();
 	test_known_work();
 	test_unprivileged();
+	test_values_kept();
 	test_with_all_accounted();
 	test_many_tasks(scale_down(gate_or_long(20, 90)));
 	test_reaped();

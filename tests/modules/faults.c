@@ -12,6 +12,7 @@
  *	echo PID >/sys/module/faults/parameters/slow	charged allocations of this process take
  *							slow_ms longer, as in a control group that
  *							is full; 0: of none
+ *	cat /sys/module/faults/parameters/nr_slowed	number of allocations that took longer
  *
  * A call counts if a function of perfcounters.ko, a provider, a PMU description, a sampling format
  * or a sample driver is on the stack. The call may be in any task, including kworkers and hotplug
@@ -61,6 +62,8 @@ static int slow;
 module_param(slow, int, 0600);
 static unsigned int slow_ms;
 module_param(slow_ms, uint, 0600);
+static unsigned int nr_slowed;
+module_param(nr_slowed, uint, 0400);
 
 static bool is_project_module(const char *symbol)
 {
@@ -104,6 +107,7 @@ static noinline __nocfi void *slow_alloc(const void *old, size_t size, unsigned 
 	void *new;
 
 	msleep(READ_ONCE(slow_ms));
+	WRITE_ONCE(nr_slowed, nr_slowed + 1);
 	new = delayed(old, size, align, flags, node);
 	delayed = NULL;
 	return new;

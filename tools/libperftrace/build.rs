@@ -2,6 +2,10 @@
 
 //! Sets the soname of the shared library. Also sets the linker flag `nodelete`, which keeps the
 //! library loaded after the last user of the library was unloaded: threads may still run its code.
+#![allow(
+    clippy::disallowed_macros,
+    reason = "the protocol of build scripts; cargo reports a panic"
+)]
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libperftrace.so.1,-z,nodelete");

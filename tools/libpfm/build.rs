@@ -2,6 +2,11 @@
 
 //! Finds libpfm.a in the directories of the C compiler. The library is linked statically, because
 //! the tools also run on systems that have no shared libraries.
+#![expect(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "the protocol of build scripts; cargo reports a panic"
+)]
 
 use std::path::Path;
 use std::process::Command;

@@ -16,11 +16,11 @@ set -euo pipefail
 # patterns below do not match a directory above the source tree.
 sources() {
 	cd "$TOP"
-	for c in tests/kselftest/{,readme/}*.c tools/libperf{mon,trace}/examples/*.c; do
+	for c in tests/kselftest/{,readme/}*.c tests/kselftest/names/*.{c,cc,rs} tools/libperf{mon,trace}/examples/*.c; do
 		[ -e "$c" ] || continue
-		prog=$(basename "$c" .c)
+		prog=$(basename "${c%.*}")
 		case $c in
-		*/examples/* | */readme/*) prog=examples/$prog ;;
+		*/examples/* | */readme/* | */names/*) prog=examples/$prog ;;
 		esac
 		echo "$prog $c"
 	done
@@ -98,8 +98,9 @@ fi
 # each other here.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 # compile SOURCE PROGRAM: compiles a static program, unless the program is newer than its source,
-# all headers and its library. Programs are kept in the cache under the hash of everything that they
-# are made from, so that a new clone compiles only what has changed.
+# all headers and its library. A line "symbols: kept" in the source keeps the symbol table, and
+# "symbols: debug" the debugging information as well. Programs are kept in the cache under the hash
+# of everything that they are made from, so that a new clone compiles only what has changed.
 compile() {
 	local c=$1 prog=$2 archive="" failed=$2.failed kept
 	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$libperfmon/include" -I "$libperftrace/include")
@@ -107,16 +108,25 @@ compile() {
 	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
 	[ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ] || return 0
 	rm -f "$prog"
-	kept=$store/$({ printf '%s\n' "${flags[@]#"$TOP"}" "$inputs"; cat "$c" ${archive:+"$archive"}; } | sha256sum | cut -c1-32)
+	local -a compiler=(gcc-14 -std=gnu11 "${flags[@]}" -static)
+	case $c in
+	*.cc) compiler=(g++ -std=c++20 -O2 -g -Wall -Wextra -static) ;;
+	*.rs) compiler=(rustc --edition 2021 -O -g -C target-feature=+crt-static -C symbol-mangling-version=v0) ;;
+	esac
+	kept=$store/$({ printf '%s\n' "${compiler[@]#"$TOP"}" "$inputs"; cat "$c" ${archive:+"$archive"}; } | sha256sum | cut -c1-32)
 	if cp "$kept" "$prog.new" 2>/dev/null; then
 		touch "$kept"
 		mv "$prog.new" "$prog"
 		return
 	fi
-	if gcc-14 -std=gnu11 "${flags[@]}" -static -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
+	if "${compiler[@]}" -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
 		cat "$failed" >&2
 		rm "$failed"
-		if grep -q '^ \* symbols: kept' "$c"; then strip --strip-debug "$prog.new"; else strip "$prog.new"; fi
+		case $(grep -oE '^( \*|//) symbols: (kept|debug)' "$c") in
+		*kept) strip --strip-debug "$prog.new" ;;
+		*debug) ;;
+		*) strip "$prog.new" ;;
+		esac
 		cp "$prog.new" "$kept.$BASHPID" && mv "$kept.$BASHPID" "$kept"
 		mv "$prog.new" "$prog"
 	else
@@ -129,11 +139,13 @@ exec 9>"$programs.lock"
 flock -n 9 || { echo "waiting for the test programs, which the build of another image compiles" >&2; flock 9; }
 : >"$programs/.stamp.new"
 newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
-# Inputs of all programs: the compiler with its libraries, and all headers.
+# Inputs of all programs: the compilers with their libraries, and all headers.
 store=$CACHE/programs
 mkdir -p "$store"
 inputs=$(cd "$TOP" && {
 	dpkg-query -W gcc-14 binutils libc6-dev linux-libc-dev
+	g++ --version || true
+	rustc --version || true
 	find include tests/kselftest tools/libperfmon tools/libperftrace \( -name '*.h' -o -path 'tests/kselftest/readme/*.c' \) | sort | xargs sha256sum
 })
 wanted=()

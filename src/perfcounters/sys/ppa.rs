@@ -323,9 +323,10 @@ impl TaskStats {
         all: bool,
         clock: Clock,
     ) -> Option<Self> {
-        let read = record.words.read(
+        let read = record.read(
             || clock.now_ordered(),
             |cpu| heres.cpu(cpu).map(|here| &here.words),
+            &mut [],
         )?;
         let (who, name) = match ended {
             true => record.saved_ids(),
@@ -360,7 +361,7 @@ impl TaskStats {
             values: read.values,
             runq: read.runq,
             latencies: read.latencies,
-            signals: core::array::from_fn(|n| record.words.signals(n)),
+            signals: core::array::from_fn(|n| record.signals(n)),
             reserved2: 0,
             name,
         })

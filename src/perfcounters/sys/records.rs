@@ -10,8 +10,9 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 use kernel::types::Opaque;
-use ppa_rules::{Task, NR_VALUES};
+use ppa_rules::{Cpu, Task, TaskHistory, TaskSnapshot, NR_VALUES};
 use protocols::sync::Word;
 
 use super::account::Charge;
@@ -30,6 +31,9 @@ pub(crate) struct TaskRecord {
     /// The task was selected in `/proc/ppa`, and is accounted even if other tasks are not.
     pub(crate) individually_accounted: bool,
     pub(super) began: u64,
+    /// The sums of the task's earlier records; `None` if this is the first record. The lock
+    /// `ACCOUNTING` excludes readers while the history is written.
+    pub(crate) history: Option<Arc<TaskHistory<KVVec<Word>>>>,
     /// The memory of the record, charged to the user of the task; `None` before the record belongs
     /// to a task.
     charge: Option<Charge>,
@@ -43,11 +47,11 @@ pub(crate) struct TaskRecord {
     rcu: Opaque<bindings::callback_head>,
 }
 
-// SAFETY: The fields are atomic words and numbers, a charge, which any thread may drop, and `rcu`,
-// which only RCU accesses.
+// SAFETY: The fields are atomic words and numbers, a charge and a reference to a history, which any
+// thread may drop, and `rcu`, which only RCU accesses.
 unsafe impl Send for TaskRecord {}
-// SAFETY: The fields are atomic words, numbers and a charge that do not change while shared, and
-// `rcu`, which only RCU accesses.
+// SAFETY: The fields are atomic words, numbers, a charge and a reference to a history of atomic
+// words, which do not change while shared, and `rcu`, which only RCU accesses.
 unsafe impl Sync for TaskRecord {}
 
 impl TaskRecord {
@@ -70,6 +74,28 @@ impl TaskRecord {
         Ok(record)
     }
 
+    /// Creates a record that will replace the record of a task, with an empty history. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`.
+    pub(crate) fn replacing(
+        task: TaskRef<'_>,
+        scaling: u32,
+        latencies: bool,
+        now: u64,
+    ) -> Result<KBox<Self>> {
+        let mut record = Self::alloc(scaling)?;
+        let values = words(record.words.nr_groups().wrapping_mul(NR_VALUES))?;
+        record.history = Some(Arc::new(
+            TaskHistory::new(values, scaling),
+            GFP_KERNEL_ACCOUNT,
+        )?);
+        record.words.begin(false, latencies, now);
+        record.fill(task)?;
+        Ok(record)
+    }
+
     /// Creates a record that belongs to no task yet. Returns `ENOMEM` if memory is short. May
     /// sleep.
     pub(crate) fn alloc(scaling: u32) -> Result<KBox<Self>> {
@@ -82,6 +108,7 @@ impl TaskRecord {
                 softirqd: false,
                 individually_accounted: false,
                 began: 0,
+                history: None,
                 charge: None,
                 saved: Default::default(),
                 hash_next: Word::new(0),
@@ -102,9 +129,35 @@ impl TaskRecord {
     /// Returns the size of the record in memory, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let groups = self.words.nr_groups();
-        groups
-            .wrapping_mul(size_of::<[Word; NR_VALUES]>())
-            .wrapping_add(size_of::<Self>()) as u64
+        let values = groups.wrapping_mul(size_of::<[Word; NR_VALUES]>());
+        let history = match self.history {
+            Some(_) => size_of::<TaskHistory<KVVec<Word>>>().wrapping_add(values),
+            None => 0,
+        };
+        values.wrapping_add(history).wrapping_add(size_of::<Self>()) as u64
+    }
+
+    /// Returns the values of the task up to now, with those of its history, and stores the values
+    /// for each group of CPUs in `groups`. `cpu` returns the words of a CPU. Returns `None` if the
+    /// values are being changed. The caller holds the lock `ACCOUNTING`.
+    pub(crate) fn read<'a>(
+        &self,
+        clock: impl Fn() -> u64,
+        cpu: impl Fn(u32) -> Option<&'a Cpu>,
+        groups: &mut [[u64; NR_VALUES]],
+    ) -> Option<TaskSnapshot> {
+        let mut read = self.words.read_groups(clock, cpu, groups)?;
+        if let Some(history) = &self.history {
+            history.add_to(&mut read, groups);
+        }
+        Some(read)
+    }
+
+    /// Returns how often a signal was delivered to the task. The caller holds the lock
+    /// `ACCOUNTING`.
+    pub(crate) fn signals(&self, number: usize) -> u32 {
+        let earlier = self.history.as_ref().map_or(0, |h| h.signals(number));
+        self.words.signals(number).wrapping_add(earlier)
     }
 
     /// Makes this the record of a task, and charges the memory of the record to the user of the
@@ -216,7 +269,8 @@ impl TaskIndex {
     /// used.
     #[inline(always)]
     pub(crate) fn get(&self, address: usize) -> Option<&TaskRecord> {
-        // Acquire: pairs with the release in `insert`, so that the record is complete.
+        // Acquire: pairs with the releases in `insert` and `replace`, so that the record is
+        // complete.
         let mut at = self.head(address).load_acquire();
         loop {
             // SAFETY: The word is 0 or the address of a record, by the type's invariant. A removed
@@ -226,7 +280,7 @@ impl TaskIndex {
             if record.address == address {
                 return Some(record);
             }
-            // Acquire: pairs with the releases in `insert` and `take`.
+            // Acquire: pairs with the releases in `insert`, `replace` and `unlink`.
             at = record.hash_next.load_acquire();
         }
     }
@@ -260,23 +314,40 @@ impl TaskIndex {
     /// Removes the record of a task from the index. The caller owns the record, but code that has
     /// found the record before may still use it.
     pub(crate) fn take(&self, address: usize) -> Option<RemovedRecord> {
+        Self::with_lock(|| Self::unlink(self.head(address), address))
+    }
+
+    /// Inserts `record`, and removes the record that its task had before. Each search finds one of
+    /// the two records.
+    pub(crate) fn replace(&self, record: KBox<TaskRecord>) -> Option<RemovedRecord> {
+        let address = record.address;
+        let head = self.head(address);
         Self::with_lock(|| {
-            let mut place = self.head(address);
-            loop {
-                let at = place.load_relaxed();
-                // SAFETY: The word is 0 or the address of a record, by the type's invariant.
-                // `index_lock` is held, so that no other call removes a record during the search.
-                let record = unsafe { (at as *const TaskRecord).as_ref()? };
-                if record.address == address {
-                    // Release: pairs with the acquire in `get`, so that the next record is
-                    // complete.
-                    place.store_release(record.hash_next.load_relaxed());
-                    // INVARIANT: The record was unlinked under the lock, by this call only.
-                    return NonNull::new(at as *mut TaskRecord).map(RemovedRecord);
-                }
-                place = &record.hash_next;
-            }
+            record.hash_next.store_relaxed(head.load_relaxed());
+            let record = KBox::into_raw(record);
+            // Release: pairs with the acquire in `get`.
+            head.store_release(record as u64);
+            // SAFETY: The record was inserted above. `index_lock` is held, so that no other call
+            // removes the record.
+            Self::unlink(unsafe { &(*record).hash_next }, address)
         })
+    }
+
+    /// Removes the record of a task from the list that begins at `place`. `index_lock` is held.
+    fn unlink(mut place: &Word, address: usize) -> Option<RemovedRecord> {
+        loop {
+            let at = place.load_relaxed();
+            // SAFETY: The word is 0 or the address of a record, by the type's invariant.
+            // `index_lock` is held, so that no other call removes a record during the search.
+            let record = unsafe { (at as *const TaskRecord).as_ref()? };
+            if record.address == address {
+                // Release: pairs with the acquire in `get`, so that the next record is complete.
+                place.store_release(record.hash_next.load_relaxed());
+                // INVARIANT: The record was unlinked under the lock, by this call only.
+                return NonNull::new(at as *mut TaskRecord).map(RemovedRecord);
+            }
+            place = &record.hash_next;
+        }
     }
 
     /// Returns the first record after position `place`, and the position of that record; `None`
@@ -297,7 +368,7 @@ impl TaskIndex {
                 if own > place && first.is_none_or(|(_, least)| own < least) {
                     first = Some((record, own));
                 }
-                // Acquire: pairs with the releases in `insert` and `take`.
+                // Acquire: pairs with the releases in `insert`, `replace` and `unlink`.
                 at = record.hash_next.load_acquire();
             }
             if first.is_some() {
@@ -314,7 +385,7 @@ impl Drop for TaskIndex {
         for head in &self.0 {
             let mut at = head.load_relaxed();
             while let Some(record) = NonNull::new(at as *mut TaskRecord) {
-                // SAFETY: The pointer is from `into_raw` in `insert`. The probes are already
+                // SAFETY: The pointer is from `into_raw` in `insert` or `replace`. The probes are already
                 // detached, so that no search runs.
                 let record = unsafe { KBox::from_raw(record.as_ptr()) };
                 at = record.hash_next.load_relaxed();

@@ -242,7 +242,7 @@ pub fn self_page_counters<'a>(
     wide.map(move |counter| CounterState {
         pmd: counter.pmd,
         rdpmc: counter.rdpmc,
-        width: counter.mask.count_ones(),
+        mask: counter.mask,
         start: counter.start,
         value: value(counter.pmd),
     })

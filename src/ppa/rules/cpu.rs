@@ -291,13 +291,26 @@ impl Cpu {
         interrupts
     }
 
-    /// Replaces the record of the running task, or removes it if `task` is `None`. Interrupts off.
-    /// Called after [`begin_switch`](Self::begin_switch).
-    pub fn replace_task<V: Values>(&self, cpu: u32, task: Option<&Task<V>>, now: u64) {
-        let interrupts = self.account_irqs(None::<&Task<V>>, now);
-        let _ = self.end_run(self.own_time(now, interrupts), None::<&Task<V>>);
-        if let Some(task) = task {
-            task.attach_running(cpu, now);
+    /// Replaces `old`, the record of the running task, by `new`. Either is `None` if the task is
+    /// not accounted. `old` gets the time of the run that ends. Interrupts off. Called after
+    /// [`begin_switch`](Self::begin_switch).
+    pub fn replace_task<V: Values>(
+        &self,
+        cpu: u32,
+        old: Option<&Task<V>>,
+        new: Option<&Task<V>>,
+        now: u64,
+    ) {
+        let interrupts = self.account_irqs(old, now);
+        let own = self.own_time(now, interrupts);
+        let _ = self.end_run(own, old);
+        if let Some(old) = old {
+            old.stop_running(own);
+        }
+        match (old, new) {
+            (None, Some(new)) => new.attach_running(cpu, now),
+            (Some(old), Some(new)) => new.continue_running(cpu, old),
+            _ => {}
         }
         self.mode_start.store_relaxed(0);
         self.run_start.store_relaxed(now);

@@ -30,6 +30,11 @@ impl SeqCount {
         self.ends.store_release(ends);
     }
 
+    /// Returns true if no write has begun yet.
+    pub(super) fn is_unused(&self) -> bool {
+        self.begins.load_relaxed() == 0
+    }
+
     /// Begins a read. Returns the count to pass to [`is_consistent`](Self::is_consistent).
     pub(super) fn read_begin(&self) -> u64 {
         self.ends.load_acquire()

@@ -10,7 +10,7 @@ use super::task::{ticks_since, Task, Values, READY, WOKEN};
 use super::values::{value, NR_LATENCIES, NR_VALUES, SYSTEM};
 use protocols::sync::{fence_acquire, Word};
 
-fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
+pub(super) fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
     for (sum, more) in sums.iter_mut().zip(more) {
         *sum = sum.wrapping_add(*more);
     }
@@ -103,11 +103,7 @@ impl<V: Values> Task<V> {
             cpu: (self.last_cpu.load_relaxed() as u32).saturating_sub(1),
             running: on != 0,
         };
-        let over = match self.ended.load_relaxed() {
-            0 => now,
-            over => over,
-        };
-        read.counted = over.saturating_sub(self.began.load_relaxed());
+        read.counted = self.counted(now);
         for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {
             *to = word.load_relaxed();
         }

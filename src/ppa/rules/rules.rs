@@ -31,12 +31,14 @@
 #![deny(missing_docs)]
 
 mod cpu;
+mod history;
 mod irq_time;
 mod reading;
 mod task;
 mod values;
 
 pub use cpu::Cpu;
+pub use history::TaskHistory;
 pub use reading::TaskSnapshot;
 pub use task::{LatencyBounds, Task, Values};
 pub use values::{value, SwitchReason, NR_CPU_VALUES, NR_LATENCIES, NR_SIGNALS, NR_VALUES};

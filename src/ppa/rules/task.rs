@@ -69,13 +69,13 @@ pub struct Task<V> {
     /// Time at which the accounting of the task ended; 0 while the task is accounted.
     pub(super) ended: Word,
     /// Number of CPUs per group. A task has separate values for each group of CPUs.
-    cpus_per_group: NonZeroU32,
+    pub(super) cpus_per_group: NonZeroU32,
     /// Index in `values` of the first value for the task's present group of CPUs.
     pub(super) group_base: Word,
     /// Nonzero while wakeup latencies are counted in the histogram.
     latency_hist: Word,
     pub(super) latencies: [Word; NR_LATENCIES],
-    signals: [Word; NR_SIGNALS],
+    pub(super) signals: [Word; NR_SIGNALS],
     pub(super) values: V,
 }
 
@@ -162,9 +162,57 @@ impl<V: Values> Task<V> {
         let on = u64::from(cpu).wrapping_add(1);
         self.on_cpu.store_relaxed(on);
         if self.last_cpu.load_relaxed() != on {
-            self.last_cpu.store_relaxed(on);
-            let part = (cpu / self.cpus_per_group).wrapping_mul(NR_VALUES as u32);
-            self.group_base.store_relaxed(part.into());
+            self.set_last_cpu(cpu);
+        }
+    }
+
+    #[inline(always)]
+    fn set_last_cpu(&self, cpu: u32) {
+        self.last_cpu.store_relaxed(u64::from(cpu).wrapping_add(1));
+        let part = (cpu / self.cpus_per_group).wrapping_mul(NR_VALUES as u32);
+        self.group_base.store_relaxed(part.into());
+    }
+
+    /// Returns the time at which the accounting of the task began.
+    pub fn began(&self) -> u64 {
+        self.began.load_relaxed()
+    }
+
+    /// Returns the ticks from the beginning of the task's accounting to its end, or to `now` if it
+    /// has not ended.
+    pub(super) fn counted(&self, now: u64) -> u64 {
+        let end = match self.ended.load_relaxed() {
+            0 => now,
+            ended => ended,
+        };
+        end.saturating_sub(self.began.load_relaxed())
+    }
+
+    /// Copies the last CPU and the wait of the task from `old`, the record that this one will
+    /// replace. Returns the stamp of the wait, for [`correct_wait`](Self::correct_wait).
+    pub fn copy_wait(&self, old: &Self) -> u64 {
+        if let Some(cpu) = old.last_cpu.load_relaxed().checked_sub(1) {
+            self.set_last_cpu(cpu as u32);
+        }
+        let since = match old.on_cpu.load_relaxed() {
+            0 => old.wait_start.load_relaxed(),
+            _ => 0,
+        };
+        self.wait_start.store_relaxed(since);
+        since
+    }
+
+    /// Copies the wait of the task again if `old` was switched after [`copy_wait`](Self::copy_wait)
+    /// had returned `copied`. No CPU uses `old` any more. If the task was switched in with this
+    /// record, the wait is over and is not copied.
+    pub fn correct_wait(&self, copied: u64, old: &Self) {
+        let since = old.wait_start.load_relaxed();
+        if since == copied || !self.seqcount.is_unused() {
+            return;
+        }
+        // The task may be switched in at the same time, which ends its wait.
+        if self.wait_start.try_cmpxchg_release(copied, since) && !self.seqcount.is_unused() {
+            self.wait_start.try_cmpxchg_release(since, 0);
         }
     }
 
@@ -174,6 +222,26 @@ impl<V: Values> Task<V> {
         self.set_cpu(cpu);
         self.wait_start.store_relaxed(0);
         self.began.store_relaxed(now);
+        self.seqcount.write_end();
+    }
+
+    /// Records that the task is running on `cpu` with this record, which has replaced `old`.
+    /// Interrupts off on that CPU.
+    pub(super) fn continue_running(&self, cpu: u32, old: &Self) {
+        self.seqcount.write_begin();
+        self.set_cpu(cpu);
+        self.wait_start.store_relaxed(old.wait_start.load_relaxed());
+        self.seqcount.write_end();
+    }
+
+    /// Ends the use of this record by the CPU that runs the task. `own` is the own time of the run
+    /// that ends. The task is not switched out.
+    pub(super) fn stop_running(&self, own: u64) {
+        self.seqcount.write_begin();
+        self.on_cpu.store_relaxed(0);
+        if let Some(values) = self.group_values() {
+            add(&values[value::SCHED], own);
+        }
         self.seqcount.write_end();
     }
 

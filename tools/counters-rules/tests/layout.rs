@@ -2,6 +2,8 @@
 
 //! Tests of the layout of `/dev/perfcounters`: parts do not overlap, growth moves no part, and C
 //! and Rust agree on the layout.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
+#![allow(clippy::disallowed_macros, reason = "output of a test")]
 #![cfg(not(loom))]
 
 use std::collections::HashSet;

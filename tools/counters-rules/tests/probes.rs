@@ -2,6 +2,7 @@
 
 //! Counts the cost of operations of the registry: the number of descriptors that an operation
 //! reads, and the number of its calls of the store. The tests use no clock.
+#![allow(clippy::disallowed_macros, reason = "output of a test")]
 #![cfg(not(loom))]
 
 use std::cell::Cell;

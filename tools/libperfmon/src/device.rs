@@ -18,10 +18,6 @@ use perfmon_rules::abi::{Create, Ctx, Vector, CREATE, CREATE_FORMAT};
 /// # Errors
 ///
 /// `ENOSYS` if `/dev/perfmon` does not exist, `EPERM` if the caller may not open it.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the lint is for the kernel, whose char is unsigned"
-)]
 pub(crate) fn open() -> c_int {
     // SAFETY: The path is a static NUL-terminated string.
     let fd = unsafe { libc::open(c"/dev/perfmon".as_ptr(), libc::O_RDWR) };

@@ -3,10 +3,6 @@
 //! Bindings of libpfm4: lists the tables of events of this processor, and translates the name of an
 //! event to the register value that counts it.
 #![expect(unsafe_code, reason = "a C library")]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the lint is for the kernel, whose char is unsigned"
-)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr, CString};
 use std::fmt;

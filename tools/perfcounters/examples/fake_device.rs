@@ -10,6 +10,7 @@
 //!
 //! Every 10 seconds a simulated disk is added and removed, and a new network device appears. Every
 //! 14 seconds CPU 1 goes offline for 7 seconds.
+#![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
 
 use std::path::PathBuf;
 use std::time::Duration;

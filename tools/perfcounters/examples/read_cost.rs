@@ -8,6 +8,11 @@
 //!
 //! Prints nanoseconds per value. To get instructions per value, run the program twice with
 //! different ROUNDS under `valgrind --tool=none` or `perf stat` and divide the difference.
+#![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
+#![allow(
+    clippy::disallowed_macros,
+    reason = "a test reads the output, and a panic fails the test"
+)]
 
 use std::time::Instant;
 

@@ -137,7 +137,7 @@ impl Instance {
 /// Converts bytes to text that can be printed. The kernel accepts only UTF-8 without control
 /// characters, but a file may hold anything.
 fn printable(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
+    visible::escape_bytes(bytes).into_owned()
 }
 
 /// The set of instances at one generation.

@@ -32,7 +32,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Open(path, e) => write!(f, "{}: {e}", path.display()),
+            Self::Open(path, e) => write!(f, "{}: {e}", visible::escape_path(path)),
             Self::Io(what, e) => write!(f, "cannot {what} the counters: {e}"),
             Self::NotCounters(why) => write!(f, "not perfcounters data: {why}"),
             Self::Version(n) => write!(

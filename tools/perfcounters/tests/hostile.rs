@@ -2,6 +2,7 @@
 
 //! Opens files that do not hold counters, and files with invalid headers or descriptors. The
 //! library must return an error and never crash.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -4,6 +4,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::abi::FIRST_SOFT;
 use crate::context::{Context, Scope};
 
@@ -96,17 +98,32 @@ pub struct Map {
     pub soft: Vec<PmuDescription>,
 }
 
+#[expect(clippy::disallowed_methods, reason = "the module writes ASCII")]
+fn read_text() -> io::Result<String> {
+    std::fs::read_to_string(MAP_PATH)
+}
+
+/// Returns true if a file could not be opened because too many files are open.
+fn is_out_of_files(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+}
+
 impl Map {
     /// Reads the current register map. The error is `NotFound` if the module is not loaded.
     pub fn read() -> io::Result<Self> {
-        let text = std::fs::read_to_string(MAP_PATH)?;
+        let text = read_text()?;
         if !text.is_empty() {
             return Ok(Self::parse(&text));
         }
         // The kernel loads descriptions when the first context is created, even if the creation
         // fails later.
-        drop(Context::create(Scope::Thread));
-        Ok(Self::parse(&std::fs::read_to_string(MAP_PATH)?))
+        match Context::create(Scope::Thread) {
+            // Without a context, the descriptions were not loaded.
+            Err(e) if is_out_of_files(&e) => return Err(e),
+            _ => {}
+        }
+        Ok(Self::parse(&read_text()?))
     }
 
     /// Removes the registers that some CPUs lack, so that a thread can be counted on every CPU.

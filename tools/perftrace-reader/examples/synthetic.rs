@@ -9,6 +9,11 @@
 //! For each case, the example writes the trace DIRECTORY/CASE/ and two files:
 //! DIRECTORY/CASE.expected (the events in the form in which babeltrace2 prints them, in ticks) and
 //! DIRECTORY/CASE.discarded (a line for each report of lost events).
+#![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
+#![allow(
+    clippy::disallowed_macros,
+    reason = "a test reads the output, and a panic fails the test"
+)]
 
 #[path = "../tests/fake/mod.rs"]
 mod fake;
@@ -178,7 +183,7 @@ fn texts() -> Case {
         0,
         process,
         "text:two",
-        "{ n = 195, s = \"\u{fffd}x\", m = 65535, t = \"y\" }",
+        "{ n = 195, s = \"\\\\xa9x\", m = 65535, t = \"y\" }",
     );
     case
 }

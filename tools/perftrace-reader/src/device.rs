@@ -307,10 +307,10 @@ fn retry_on_intr(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io
     }
 }
 
-/// Returns the text up to the first NUL.
+/// Returns the text up to the first NUL, with an escape sequence for each byte that is not UTF-8.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    visible::decode(&bytes[..end]).into_owned()
 }
 
 /// Copies a text. Fails if the text and a NUL do not fit, or if the text contains a NUL.
@@ -393,7 +393,7 @@ mod tests {
     fn r3_11_texts_end_at_a_nul_and_fit() {
         assert_eq!(text(b"ab\0cd"), "ab");
         assert_eq!(text(b"abcd"), "abcd");
-        assert_eq!(text(b"\xff\0"), "\u{fffd}");
+        assert_eq!(text(b"\xff\0"), "\\xff");
         let mut room = [0; 4];
         assert!(copy_text(&mut room, "abcd", "it").is_err());
         assert!(copy_text(&mut room, "a\0", "it").is_err());

@@ -109,6 +109,10 @@ impl Output for CheckedOutput {
     fn bytes(&self) -> u64 {
         0
     }
+
+    fn events(&self) -> u64 {
+        self.events
+    }
 }
 
 fn source(flight: bool) -> Fake {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests the rounds of a reader, and the contents of each output.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 mod fake;
 
@@ -325,4 +326,53 @@ fn r3_6_the_clock_of_a_trace_is_its_readers() {
     let clock = Clock::new(&Fake::new().info);
     assert_eq!(clock.realtime(NOW), REALTIME);
     assert_eq!(clock.origin(), (1_700_000_000, 0));
+}
+
+/// A writer with room for some bytes, like a disk.
+struct SmallDisk {
+    room: usize,
+    text: Vec<u8>,
+}
+
+impl std::io::Write for SmallDisk {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let n = bytes.len().min(self.room - self.text.len());
+        self.text.extend(&bytes[..n]);
+        match n {
+            0 => Err(std::io::ErrorKind::StorageFull.into()),
+            n => Ok(n),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn r3_11_text_counts_the_events_that_were_written() {
+    for room in 0..600 {
+        let mut fake = two_processes();
+        let mut disk = SmallDisk {
+            room,
+            text: Vec::new(),
+        };
+        let mut output = Text::new(&mut disk, Clock::new(&fake.info), false);
+        let mut reader = Reader::new(&fake.info);
+        let mut is_full = false;
+        for n in 0..4_u8 {
+            let bytes = RecordBytes::default()
+                .event(0, 101, NOW - 2 + u64::from(n), &[n, 0])
+                .event(0, 101, NOW - 1 + u64::from(n), &[n, 0]);
+            fake.add_round(&[(17, 2, &bytes.0, 0)]);
+            is_full |= reader.read_round(&fake, &mut output).is_err();
+        }
+        is_full |= output.finish().is_err();
+        let (events, bytes) = (output.events(), output.bytes());
+        let complete = disk.text.iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(events, complete as u64, "{room}");
+        let end = disk.text.iter().rposition(|byte| *byte == b'\n');
+        assert_eq!(bytes, end.map_or(0, |end| end as u64 + 1), "{room}");
+        assert_eq!(is_full, events < 8, "{room}");
+    }
 }

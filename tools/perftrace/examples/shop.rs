@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Example of a traced program: records the event `shop:sold` every ten milliseconds.
+#![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
 
 use std::thread::sleep;
 use std::time::Duration;

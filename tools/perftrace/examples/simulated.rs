@@ -2,6 +2,11 @@
 
 //! Prints the contents of the files of simulated kernels. Each marker has a line with the number of
 //! its registrations, and each record of trace 0 has a line, in the order of time.
+#![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
+#![allow(
+    clippy::disallowed_macros,
+    reason = "a test reads the output, and a panic fails the test"
+)]
 
 use std::path::Path;
 

@@ -2,10 +2,6 @@
 
 //! Evaluates the filter of a trace, in the page of the filter that the kernel has mapped, with the
 //! evaluator of `protocols`.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the lint is for the kernel, whose char is unsigned"
-)]
 #![expect(unsafe_code, reason = "a marker's texts, fields as bytes")]
 
 use core::ffi::CStr;

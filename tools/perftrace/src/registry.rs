@@ -7,10 +7,6 @@
 //! waits as well, and attaches itself. Neither case needs the handlers of pthread_atfork(), which
 //! do not run in every child (`wiped_page.rs`).
 #![expect(
-    clippy::disallowed_methods,
-    reason = "the lint is for the kernel, whose char is unsigned"
-)]
-#![expect(
     unsafe_code,
     reason = "a list of other programs' memory, pthread_atfork"
 )]

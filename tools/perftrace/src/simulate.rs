@@ -9,10 +9,6 @@
 //! process id as the file name. The process starts trace 0, which records all markers and has the
 //! flags of `PERFTRACE_SIMULATE_FLAGS`. With `PERFTRACE_SIMULATE_READ`, the simulated reader reads
 //! all records as soon as the library wakes the reader.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the lint is for the kernel, whose char is unsigned"
-)]
 #![expect(unsafe_code, reason = "mappings")]
 #![allow(clippy::missing_panics_doc, reason = "for tests")]
 

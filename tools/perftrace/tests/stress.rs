@@ -3,6 +3,8 @@
 //! Tests threads that write at the same time, move between CPUs, and are interrupted by signals
 //! whose handlers write as well. Each event must be in a buffer once or be counted as lost, and
 //! times must not decrease along a buffer. The tests run with and without restartable sequences.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
+#![allow(clippy::disallowed_macros, reason = "output of a test")]
 
 mod common;
 

@@ -19,8 +19,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, CWD};
 
 /// A new file that replaces the destination when the new file is complete. If an `AtomicFile` is
-/// dropped before [`Self::commit`], the temporary file is removed. The destination of a dropped
-/// `AtomicFile` is unchanged, unless the content was written to the destination directly.
+/// dropped before [`Self::commit`] or [`Self::publish`], the temporary file is removed. The
+/// destination of a dropped `AtomicFile` is unchanged, unless the content was written to the
+/// destination directly.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: BufWriter<File>,
@@ -28,7 +29,7 @@ pub struct AtomicFile {
     destination: PathBuf,
 }
 
-/// The place of the new content until [`AtomicFile::commit`] is called.
+/// The place of the new content until [`AtomicFile::publish`] is called.
 #[derive(Debug)]
 enum Location {
     /// The destination itself: the content is written to the destination directly, or the temporary
@@ -94,8 +95,38 @@ impl AtomicFile {
         self.file.get_ref().write_all_at(bytes, offset)
     }
 
+    /// Writes bytes of the new file at `offset`. Returns the number of bytes that were written,
+    /// also if the write failed before its end.
+    pub fn write_part_at(&mut self, offset: u64, bytes: &[u8]) -> (usize, io::Result<()>) {
+        if let Err(error) = self.file.flush() {
+            return (0, Err(error));
+        }
+        let (file, mut done) = (self.file.get_ref(), 0);
+        while done < bytes.len() {
+            match file.write_at(&bytes[done..], offset + done as u64) {
+                Ok(0) => return (done, Err(ErrorKind::WriteZero.into())),
+                Ok(n) => done += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return (done, Err(e)),
+            }
+        }
+        (done, Ok(()))
+    }
+
+    /// Cuts the new file off after `bytes` bytes.
+    pub fn truncate(&mut self, bytes: u64) -> io::Result<()> {
+        self.file.flush()?;
+        self.file.get_ref().set_len(bytes)
+    }
+
     /// Completes the temporary file and renames the file to the destination.
     pub fn commit(mut self) -> io::Result<()> {
+        self.publish()
+    }
+
+    /// Renames the temporary file to the destination before its content is complete. From this call
+    /// on, the file stays if the process is killed. More content may be written.
+    pub fn publish(&mut self) -> io::Result<()> {
         self.file.flush()?;
         if let Location::Unnamed = self.location {
             // linkat() cannot replace an existing file. The new file gets a temporary name from

@@ -3,6 +3,7 @@
 //! The command line of `pfc`, as clap structures. The help texts, shell completions and manual
 //! pages are generated from these structures.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -460,7 +461,7 @@ pub struct StatArgs {
     pub verbose: bool,
     /// Command to run
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
 }
 
 /// Arguments of `pfc record`.
@@ -496,7 +497,7 @@ pub struct RecordArgs {
     pub no_inherit: bool,
     /// Command to run
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
 }
 
 fn parse_percentage(word: &str) -> Result<f64, String> {
@@ -543,12 +544,15 @@ pub struct TopArgs {
 /// A file of samples.
 #[derive(Debug, Args)]
 pub struct InputArgs {
-    /// Input file [pfc.data]
+    /// Input file, or - for standard input [pfc.data]
     #[arg(short = 'i', long = "input", value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Show only samples of this event
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
+    /// Show no inlined functions in call stacks
+    #[arg(long)]
+    pub no_inline: bool,
 }
 
 /// Keys by which a report groups samples.

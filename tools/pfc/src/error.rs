@@ -2,14 +2,16 @@
 
 //! Errors that end `pfc`, with their messages, advice for the user, and exit statuses.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use perfcounters::Error;
 
+use crate::limits;
 use crate::permissions;
 
 /// An error that ends `pfc`.
@@ -24,17 +26,26 @@ pub enum Failure {
     Accounting(ppa::Error),
     /// A trace does not exist or could not be read, or `/dev/perftrace` could not be used.
     Tracing(perftrace_reader::Error),
-    /// The output could not be written.
+    /// Standard output could not be written.
     Write(io::Error),
+    /// A call has failed. The text says what the call was to do, and with which object.
+    Call(String, io::Error),
     /// The output file could not be created or written.
     Create(PathBuf, io::Error),
+    /// A recording has ended early, because its file could not be written. `kept` says how much of
+    /// the recording the file has; `None` if the file has nothing.
+    Incomplete {
+        path: PathBuf,
+        error: io::Error,
+        kept: Option<String>,
+    },
     /// The request of the user is impossible, or the user lacks a permission. The text of the
     /// variant is the whole error message.
     Refused(String),
     /// The HTTP server of `pfc export` could not listen on its address.
     Listen(SocketAddr, io::Error),
     /// The command that the user gave could not be executed.
-    Command(String, io::Error),
+    Command(OsString, io::Error),
     /// The terminal could not be used.
     Terminal(io::Error),
 }
@@ -51,9 +62,22 @@ impl From<ppa::Error> for Failure {
     }
 }
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Write(error)
+/// Adds to an error of a call what was tried. There is no conversion from [`io::Error`] to
+/// [`Failure`], so that each failure names its operation and its object.
+pub trait TryingTo<T> {
+    /// `action` completes the words "cannot ...", for example "open /dev/perfmon".
+    fn trying_to(self, action: impl fmt::Display) -> Result<T, Failure>;
+}
+
+impl<T> TryingTo<T> for io::Result<T> {
+    fn trying_to(self, action: impl fmt::Display) -> Result<T, Failure> {
+        self.map_err(|error| Failure::Call(action.to_string(), error))
+    }
+}
+
+impl<T> TryingTo<T> for rustix::io::Result<T> {
+    fn trying_to(self, action: impl fmt::Display) -> Result<T, Failure> {
+        self.map_err(io::Error::from).trying_to(action)
     }
 }
 
@@ -64,28 +88,47 @@ impl fmt::Display for Failure {
             Self::Counters(error) => f.write_str(&counters_message(error)),
             Self::Accounting(error) => f.write_str(&accounting_message(error)),
             Self::Tracing(error) => f.write_str(&tracing_message(error)),
-            Self::Write(e) => write!(f, "cannot write: {e}"),
+            Self::Write(e) => write!(f, "cannot write to standard output: {e}"),
+            Self::Call(action, e) => {
+                let advice = limits::advice(e) + mount_advice(action, e);
+                write!(f, "cannot {action}: {e}{advice}")
+            }
             Self::Create(path, e) => {
                 let hint = match e.kind() {
-                    ErrorKind::PermissionDenied => "; its directory must be writable, too",
-                    _ => "",
+                    ErrorKind::PermissionDenied => {
+                        "; its directory must be writable, too".to_owned()
+                    }
+                    _ => limits::advice(e),
                 };
-                write!(f, "cannot write to {}: {e}{hint}", path.display())
+                let path = visible::escape_path(path);
+                write!(f, "cannot write to {path}: {e}{hint}")
+            }
+            Self::Incomplete { path, error, kept } => {
+                let kept = kept.as_deref().unwrap_or("nothing was kept");
+                write!(
+                    f,
+                    "cannot write to {}: {error}; the recording is not complete: {kept}{}",
+                    visible::escape_path(path),
+                    limits::advice(error)
+                )
             }
             Self::Refused(why) => f.write_str(why),
             Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),
-            Self::Command(program, e) => match e.kind() {
-                ErrorKind::NotFound => {
-                    write!(f, "cannot run '{program}': command not found")
+            Self::Command(program, e) => {
+                let program = visible::escape_os(program);
+                match e.kind() {
+                    ErrorKind::NotFound => {
+                        write!(f, "cannot run '{program}': command not found")
+                    }
+                    ErrorKind::PermissionDenied => {
+                        write!(
+                            f,
+                            "cannot run '{program}': permission denied, or not an executable file"
+                        )
+                    }
+                    _ => write!(f, "cannot run '{program}': {e}"),
                 }
-                ErrorKind::PermissionDenied => {
-                    write!(
-                        f,
-                        "cannot run '{program}': permission denied, or not an executable file"
-                    )
-                }
-                _ => write!(f, "cannot run '{program}': {e}"),
-            },
+            }
             Self::Terminal(e) => write!(f, "cannot use this terminal: {e}; try --plain"),
         }
     }
@@ -106,7 +149,7 @@ impl Failure {
         match self {
             // A pipe that its reader has closed is a success, as in `pfc list | head -1`.
             Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-            _ => eprintln!("pfc: {self}"),
+            _ => message!("pfc: {self}"),
         }
         ExitCode::from(match self {
             Self::NoMatch(_) => 1,
@@ -119,16 +162,43 @@ impl Failure {
     }
 }
 
+/// Returns advice for a file of /sys or /proc that does not exist because nothing is mounted there.
+/// `action` contains the path of the file.
+fn mount_advice(action: &str, error: &io::Error) -> &'static str {
+    let is_mounted = |path: &str| Path::new(path).exists();
+    if error.kind() != ErrorKind::NotFound {
+        ""
+    } else if action.contains(" /sys/") && !is_mounted("/sys/kernel") {
+        "; /sys is not mounted: mount -t sysfs sysfs /sys"
+    } else if action.contains(" /proc/") && !is_mounted("/proc/self") {
+        "; /proc is not mounted: mount -t proc proc /proc"
+    } else {
+        ""
+    }
+}
+
+/// Returns what the user can do about the failure to open a device: what [`limits::advice`] says,
+/// or else to check that the module is loaded.
+fn open_advice(error: &io::Error) -> String {
+    let advice = limits::advice(error);
+    match advice.is_empty() {
+        true => "; check that the module is loaded: lsmod | grep perfcounters".to_owned(),
+        false => advice,
+    }
+}
+
 /// Returns the message for an error of the counter pages, with advice.
 fn counters_message(error: &Error) -> String {
     match error {
         Error::Open(path, e) => {
             let remedy = match e.kind() {
                 ErrorKind::NotFound => {
-                    "load the module: modprobe perfcounters (build it first: make)"
+                    "; load the module: modprobe perfcounters (build it first: make)".to_owned()
                 }
-                ErrorKind::PermissionDenied => "only root and group perfcounters may open it",
-                _ => "check that the module is loaded: lsmod | grep perfcounters",
+                ErrorKind::PermissionDenied => {
+                    "; only root and group perfcounters may open it".to_owned()
+                }
+                _ => open_advice(e),
             };
             // The returned message does not have the text "(os error 2)" that `io::Error` appends.
             let reason = match e.kind() {
@@ -136,8 +206,9 @@ fn counters_message(error: &Error) -> String {
                 ErrorKind::PermissionDenied => "permission denied".to_owned(),
                 _ => e.to_string(),
             };
-            format!("{}: {reason}; {remedy}", path.display())
+            format!("{}: {reason}{remedy}", visible::escape_path(path))
         }
+        Error::Io(_, e) => format!("{error}{}", limits::advice(e)),
         Error::Version(_) => format!("{error}; use the pfc that was built with the module"),
         Error::NotCounters(_) | Error::Corrupt(_) => {
             format!("{error}; check --device, and that pfc is as new as the module")
@@ -158,9 +229,7 @@ fn accounting_message(error: &ppa::Error) -> String {
             "{}: permission denied; this needs root or CAP_PERFMON",
             ppa::DEVICE
         ),
-        Error::Open(_) => {
-            format!("{error}; check that the module is loaded: lsmod | grep perfcounters")
-        }
+        Error::Open(e) => format!("{error}{}", open_advice(e)),
         Error::Read(path, e) if e.kind() == ErrorKind::PermissionDenied => format!(
             "{path}: permission denied; all tasks and CPUs need root or CAP_PERFMON; \
              for one of your own tasks use pfc ppa PID"
@@ -177,7 +246,8 @@ fn accounting_message(error: &ppa::Error) -> String {
         Error::Version(_) | Error::Corrupt(_) => {
             format!("{error}; use the pfc that was built with the module")
         }
-        Error::Read(..) | Error::NoTask(_) => error.to_string(),
+        Error::Read(_, e) => format!("{error}{}", limits::advice(e)),
+        Error::NoTask(_) => error.to_string(),
     }
 }
 
@@ -191,7 +261,7 @@ fn tracing_message(error: &perftrace_reader::Error) -> String {
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
             format!("{DEVICE}: permission denied; {}", permissions::remedy(DEVICE, true))
         }
-        Error::Open(_) => format!("{error}; check that the module is loaded: lsmod | grep perfcounters"),
+        Error::Open(e) => format!("{error}{}", open_advice(e)),
         Error::NoTrace(_) => format!("{error}, or it belongs to another user; see pfc trace list"),
         Error::Exists(name) => format!("{error}; choose another name, or end it: pfc trace stop {name}"),
         Error::TooManyTraces | Error::TracesExist => format!("{error}; list them with pfc trace list, end one with pfc trace stop NAME"),
@@ -200,6 +270,7 @@ fn tracing_message(error: &perftrace_reader::Error) -> String {
         Error::Filter(_) | Error::Corrupt(_) => {
             format!("{error}; use the pfc that was built with the module")
         }
-        Error::Invalid(_) | Error::Call(..) | Error::Write(_) => error.to_string(),
+        Error::Call(_, e) | Error::Write(e) => format!("{error}{}", limits::advice(e)),
+        Error::Invalid(_) => error.to_string(),
     }
 }

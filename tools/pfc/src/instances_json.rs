@@ -112,7 +112,7 @@ fn format_array<T: Display>(items: &[T]) -> String {
 }
 
 /// Returns the text as a JSON string. Control characters need no escape, because the crate
-/// perfcounters has replaced control characters in names and help texts.
+/// perfcounters has made control characters in names and help texts visible.
 fn format_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -22,8 +22,9 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
         return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     if args.json {
-        instances_json::write_list(selection.catalogue(), selection.instances(), out)?;
-        return Ok(());
+        return out.write_with(|out| {
+            instances_json::write_list(selection.catalogue(), selection.instances(), out)
+        });
     }
     let mut table = Table::new()
         .with_column("NUMBER", Align::Right)
@@ -58,6 +59,5 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
         }
         table.add_row(cells, dormant.then_some(Style::Dim));
     }
-    table.print(out)?;
-    Ok(())
+    table.print(out)
 }

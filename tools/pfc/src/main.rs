@@ -15,12 +15,17 @@
 //! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | reads and shows samples |
 //! | `ppa/` | process accounting: the time of tasks and CPUs |
 //! | `trace/` | tracing of user programs |
+//! | `live/` | the event loop of live screens |
+//! | `hotplug.rs` | CPUs that go offline and come online while they are monitored |
 //! | `instances_json.rs` | the JSON format of list, read and snapshot |
 //! | `manual.rs` | completions and manual pages |
 //! | `table.rs` `units.rs` `time.rs` | tables, units and dates for human readers |
 //! | `output.rs` | the output stream and its colours |
+//! | `message.rs` | messages on standard error |
 //! | `atomic_file.rs` | atomic replacement of files |
+//! | `text_file.rs` | reads text files of the kernel |
 //! | `error.rs` | error messages with advice, and the exit status |
+//! | `limits.rs` | limits on open files and on the size of a file |
 //! | `permissions.rs` | permissions of device files |
 
 #![allow(
@@ -29,6 +34,10 @@
     reason = "clap prints doc comments as help, which is not Markdown"
 )]
 
+// Declared first, because the other modules use the macro message!.
+#[macro_use]
+mod message;
+
 mod atomic_file;
 mod cli;
 mod data;
@@ -36,8 +45,11 @@ mod doctor;
 mod error;
 mod export;
 mod flamegraph;
+mod hotplug;
 mod instances_json;
+mod limits;
 mod list;
+mod live;
 mod manual;
 mod output;
 mod permissions;
@@ -51,12 +63,15 @@ mod script;
 mod snapshot;
 mod stat;
 mod table;
+mod text_file;
 mod time;
 mod top;
 mod trace;
 mod units;
 mod watch;
 
+use std::borrow::Cow;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -69,16 +84,33 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            if error.use_stderr() {
+                print_usage_error(&error);
+                return ExitCode::from(2);
+            }
             // clap reports a request for help or the version as an error, but `pfc` exits
             // successfully after a request for help or the version.
-            let code = if error.use_stderr() { 2 } else { 0 };
-            let _ = error.print();
-            return ExitCode::from(code);
+            return match output::flush_stdout(error.print()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(failure) => failure.report(),
+            };
         }
     };
+    limits::raise();
     match run(&cli) {
         Ok(code) => code,
         Err(failure) => failure.report(),
+    }
+}
+
+/// Prints an error of clap, in colours on a terminal. If an argument contains control characters,
+/// which clap would print, the error is printed as plain text.
+fn print_usage_error(error: &clap::Error) {
+    let is_odd = |word: OsString| matches!(visible::escape_os(&word), Cow::Owned(_));
+    if std::env::args_os().any(is_odd) {
+        message!("{}", error.render().to_string().trim_end());
+    } else {
+        let _ = error.print();
     }
 }
 

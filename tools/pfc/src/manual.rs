@@ -21,14 +21,12 @@ pub fn print_completions(shell: clap_complete::Shell, out: &mut Out) -> Result<(
     // clap_complete panics if a write fails. Writes to a vector cannot fail.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "pfc", &mut text);
-    out.write_all(&text)?;
-    Ok(())
+    out.write_with(|out| out.write_all(&text))
 }
 
 pub fn write_pages(directory: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     let Some(directory) = directory else {
-        render_page(Cli::command(), "pfc", out)?;
-        return Ok(());
+        return out.write_with(|out| render_page(Cli::command(), "pfc", out));
     };
     let write = |name: &str, command: clap::Command| {
         let path = directory.join(format!("{name}.1"));
@@ -70,6 +68,6 @@ fn render_page(command: clap::Command, name: &str, out: &mut impl Write) -> io::
         .render(&mut text)?;
     // The text after the options begins with "Examples:" in all of pfc's commands, so the section
     // of that text is named EXAMPLES.
-    let text = String::from_utf8_lossy(&text);
+    let text = visible::decode(&text);
     out.write_all(text.replace(EXTRA_HEADING, ".SH EXAMPLES\n").as_bytes())
 }

@@ -3,12 +3,32 @@
 //! The output stream of pfc: standard output, standard error or a file. An output stream also knows
 //! whether the output may be coloured.
 
+use std::fmt;
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::path::{Path, PathBuf};
 
 use crate::atomic_file::AtomicFile;
 use crate::error::Failure;
+use crate::message::{self, MessageStream};
+
+/// Returns standard output, for outputs that are not an [`Out`]. The caller must return or report an
+/// error of each write and of the last flush.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the only place that opens standard output"
+)]
+pub fn stdout() -> Stdout {
+    io::stdout()
+}
+
+/// Flushes standard output after a write with the result `written`, and converts an error to a
+/// failure.
+pub fn flush_stdout(written: io::Result<()>) -> Result<(), Failure> {
+    written
+        .and_then(|()| stdout().flush())
+        .map_err(Failure::Write)
+}
 
 /// An output stream: standard output, standard error or a file.
 pub struct Out {
@@ -20,13 +40,16 @@ pub struct Out {
 
 enum Destination {
     Stdout(BufWriter<Stdout>),
-    Stderr(BufWriter<Stderr>),
+    /// Standard error, with failed writes ignored.
+    Stderr(BufWriter<MessageStream>),
     /// A new output file that replaces the old file at [`Out::finish`].
     Atomic(AtomicFile),
     /// An output file that is written in place. A regular file is truncated at the first write.
     InPlace {
         file: BufWriter<File>,
         is_truncated: bool,
+        /// The size of the complete records that [`Out::write_record`] has written.
+        complete_bytes: u64,
     },
     /// The state of the output stream after [`Out::finish`], in which writes fail.
     Done,
@@ -54,17 +77,19 @@ impl Out {
             Ok(Destination::InPlace {
                 file: BufWriter::new(file),
                 is_truncated: false,
+                complete_bytes: 0,
             })
         })
     }
 
     /// Opens standard error, for output that must not mix with the standard output of another
-    /// program. Output to standard error is never coloured.
+    /// program. Output to standard error is never coloured, and a failed write to standard error is
+    /// ignored.
     pub fn stderr() -> Self {
         Self {
-            destination: Destination::Stderr(BufWriter::new(io::stderr())),
+            destination: Destination::Stderr(BufWriter::new(MessageStream)),
             path: None,
-            is_terminal: io::stderr().is_terminal(),
+            is_terminal: message::is_terminal(),
             is_coloured: false,
         }
     }
@@ -79,8 +104,8 @@ impl Out {
                 (destination, false)
             }
             None => {
-                let destination = BufWriter::with_capacity(1 << 16, io::stdout());
-                (Destination::Stdout(destination), io::stdout().is_terminal())
+                let destination = BufWriter::with_capacity(1 << 16, stdout());
+                (Destination::Stdout(destination), stdout().is_terminal())
             }
         };
         let allows_colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
@@ -114,10 +139,57 @@ impl Out {
         }
     }
 
+    /// Writes formatted text. The macros write! and writeln! call this function, so that a failure
+    /// has the name of the output.
+    pub fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
+        io::Write::write_fmt(self, text).map_err(|e| self.to_failure(e))
+    }
+
+    /// Calls `write` with the output stream, for functions that write to any writer.
+    pub fn write_with(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        write(self).map_err(|e| self.to_failure(e))
+    }
+
+    /// Flushes the output. A failure has the name of the output.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        io::Write::flush(self).map_err(|e| self.to_failure(e))
+    }
+
+    /// Writes a record of a recording, such as a line, without a buffer. If the write fails, a
+    /// regular file keeps the complete records before it.
+    pub fn write_record(&mut self, record: &str) -> Result<(), Failure> {
+        let result = match &mut self.destination {
+            Destination::InPlace {
+                file,
+                is_truncated,
+                complete_bytes,
+            } => truncate_once(file.get_ref(), is_truncated).and_then(|()| {
+                let file = file.get_mut();
+                let result = file.write_all(record.as_bytes());
+                match &result {
+                    Ok(()) => *complete_bytes += record.len() as u64,
+                    Err(_) if file.metadata().is_ok_and(|m| m.is_file()) => {
+                        // If this fails, the file ends with an incomplete record.
+                        let _ = file.set_len(*complete_bytes);
+                    }
+                    Err(_) => {}
+                }
+                result
+            }),
+            _ => {
+                io::Write::write_all(self, record.as_bytes()).and_then(|()| io::Write::flush(self))
+            }
+        };
+        result.map_err(|e| self.to_failure(e))
+    }
+
     /// Flushes the output. The output file of a command that writes its output once replaces the
     /// old file in this call. Writes after `finish` fail.
     pub fn finish(&mut self) -> Result<(), Failure> {
-        self.flush().map_err(|e| self.to_failure(e))?;
+        self.flush()?;
         match std::mem::replace(&mut self.destination, Destination::Done) {
             Destination::Atomic(file) => file.commit().map_err(|e| self.to_failure(e)),
             _ => Ok(()),
@@ -138,10 +210,10 @@ impl Write for Out {
             Destination::Stdout(stream) => stream.write(bytes),
             Destination::Stderr(stream) => stream.write(bytes),
             Destination::Atomic(file) => file.write(bytes),
-            Destination::InPlace { file, is_truncated } => {
-                if !std::mem::replace(is_truncated, true) && file.get_ref().metadata()?.is_file() {
-                    file.get_ref().set_len(0)?;
-                }
+            Destination::InPlace {
+                file, is_truncated, ..
+            } => {
+                truncate_once(file.get_ref(), is_truncated)?;
                 file.write(bytes)
             }
             Destination::Done => Err(io::ErrorKind::NotConnected.into()),
@@ -157,6 +229,14 @@ impl Write for Out {
             Destination::Done => Ok(()),
         }
     }
+}
+
+/// Truncates a regular file before its first write.
+fn truncate_once(file: &File, is_truncated: &mut bool) -> io::Result<()> {
+    if !std::mem::replace(is_truncated, true) && file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(())
 }
 
 /// The role of a text, for which [`Out::paint`] chooses the colour.

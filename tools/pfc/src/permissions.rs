@@ -6,6 +6,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use crate::text_file;
+
 /// Owner, group and mode of a device file.
 pub struct DevicePermissions {
     user: String,
@@ -76,8 +78,7 @@ pub fn remedy(path: &str, write: bool) -> String {
 /// Returns the name for a user or group number from `file`, which is `/etc/passwd` or `/etc/group`.
 /// Returns the number as text if the file has no entry for the number.
 fn lookup_name(file: &str, number: u32) -> String {
-    let all = fs::read(file).unwrap_or_default();
-    let all = String::from_utf8_lossy(&all);
+    let all = text_file::read(file).unwrap_or_default();
     let found = all.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;

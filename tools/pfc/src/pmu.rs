@@ -3,16 +3,27 @@
 //! `pfc pmu`: lists the registers of all PMU descriptions, and libpfm4's tables of event names for
 //! this machine.
 
-use std::io::Write;
+use std::io::ErrorKind;
+use std::path::Path;
 
 use perfmon::{Map, PmuDescription};
 use serde_json::{json, Value};
 
 use crate::cli::JsonArgs;
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
 use crate::output::Out;
 use crate::stat::syscall_failure;
 use crate::table::{Align, Table};
+
+/// Reads the list of registers. A machine on which the module perfcounters is not loaded has none.
+pub fn read_registers() -> Result<Map, Failure> {
+    match Map::read() {
+        Err(e) if e.kind() == ErrorKind::NotFound && Path::new("/proc/self").exists() => {
+            Ok(Map::default())
+        }
+        map => map.trying_to("read /proc/perfmon_map"),
+    }
+}
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     let map = Map::read().map_err(|e| syscall_failure("read the map of registers", &e))?;
@@ -49,8 +60,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     for t in tables {
         table.add_row(vec![t.name, t.events.to_string(), t.description], None);
     }
-    table.print(out)?;
-    Ok(())
+    table.print(out)
 }
 
 fn print_registers(description: &PmuDescription, out: &mut Out) -> Result<(), Failure> {
@@ -93,8 +103,7 @@ fn print_registers(description: &PmuDescription, out: &mut Out) -> Result<(), Fa
         ];
         table.add_row(cells, None);
     }
-    table.print(out)?;
-    Ok(())
+    table.print(out)
 }
 
 /// Returns the logical numbers of the PMCs (control registers) in a mask. Bit 0 of the mask stands

@@ -2,7 +2,6 @@
 
 //! `pfc read`: prints values once, as a table, CSV or JSON.
 
-use std::io::{self, Write};
 use std::path::Path;
 
 use perfcounters::{Counters, Kind, Reading, Snapshot, State};
@@ -23,7 +22,7 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
     }
     let readings = snapshot.readings().filter(is_selected);
     if args.json {
-        instances_json::write_values(&snapshot, readings, args.per_cpu, out)?;
+        out.write_with(|out| instances_json::write_values(&snapshot, readings, args.per_cpu, out))?;
     } else if args.csv {
         print_csv(readings, args.per_cpu, out)?;
     } else {
@@ -37,7 +36,7 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
 /// every attempt to read them.
 pub fn warn_if_inconsistent(snapshot: &Snapshot) {
     if !snapshot.stamp().consistent {
-        eprintln!(
+        message!(
             "pfc: no consistent snapshot, as a CPU was updating its counters at every attempt: each \
              value is right, but a group of updates may be seen in part; select fewer instances"
         );
@@ -55,7 +54,7 @@ pub fn print_table<'a>(
     readings: impl Iterator<Item = Reading<'a>>,
     per_cpu: bool,
     out: &mut Out,
-) -> io::Result<()> {
+) -> Result<(), Failure> {
     let mut table = Table::new()
         .with_column("NAME", Align::Left)
         .with_column("TOTAL", Align::Right)
@@ -142,7 +141,7 @@ fn print_csv<'a>(
     readings: impl Iterator<Item = Reading<'a>>,
     per_cpu: bool,
     out: &mut Out,
-) -> io::Result<()> {
+) -> Result<(), Failure> {
     writeln!(
         out,
         "name,number,incarnation,kind,unit,exponent,cpu,bucket,value"
@@ -159,7 +158,7 @@ fn print_csv<'a>(
             instance.exponent
         );
         let histogram = instance.kind == Kind::Histogram;
-        let mut line = |cpu: &str, slots: &[i64]| -> io::Result<()> {
+        let mut line = |cpu: &str, slots: &[i64]| -> Result<(), Failure> {
             for (b, value) in slots.iter().enumerate() {
                 let bucket = if histogram {
                     b.to_string()

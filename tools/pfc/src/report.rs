@@ -3,8 +3,8 @@
 //! `pfc report`: prints the share of each command, file and function in the event count, largest
 //! first. `pfc report` also converts a file of samples to other formats.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::Path;
 
 use serde_json::{json, Value};
@@ -68,6 +68,16 @@ impl SortKey {
     }
 }
 
+impl Row {
+    /// Returns the cells with control characters made visible.
+    pub fn shown_cells(&self) -> Vec<Cow<'_, str>> {
+        self.cells
+            .iter()
+            .map(|cell| visible::escape(cell))
+            .collect()
+    }
+}
+
 /// Returns the symbol with perf's mark: `[k]` for the kernel, `[.]` for user mode.
 fn format_symbol(frame: &Frame) -> String {
     let mark = if frame.is_kernel { 'k' } else { '.' };
@@ -76,7 +86,7 @@ fn format_symbol(frame: &Frame) -> String {
 
 fn caller_name(frame: &Frame) -> String {
     match frame.is_known() {
-        true => frame.symbol.to_string(),
+        true => frame.marked_symbol(),
         false => format!("{} ({})", frame.symbol, frame.short_object()),
     }
 }
@@ -100,7 +110,11 @@ pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> V
         row.period = row.period.saturating_add(sample.period);
         let mut node = &mut row.callers;
         node.period = node.period.saturating_add(sample.period);
-        for frame in profile.stack(sample).skip(1) {
+        // The row has the function of the sample. If other functions are inlined in it, they precede
+        // it in the callers.
+        let leaf = profile.stack(sample).next();
+        let nr_skipped = usize::from(leaf.is_some_and(|frame| !frame.is_inlined));
+        for frame in profile.stack(sample).skip(nr_skipped) {
             node = node.callers.entry(caller_name(frame)).or_default();
             node.period = node.period.saturating_add(sample.period);
         }
@@ -126,7 +140,7 @@ impl CallerTree {
         min_percent: f64,
         depth: usize,
         out: &mut Out,
-    ) -> std::io::Result<()> {
+    ) -> Result<(), Failure> {
         for (name, tree) in self.sorted() {
             let share = percent(tree.period, total);
             if share < min_percent {
@@ -134,8 +148,11 @@ impl CallerTree {
             }
             let indent = "  ".repeat(depth);
             match tree.period == self.period {
-                true => writeln!(out, "            {indent}{name}")?,
-                false => writeln!(out, "            {indent}{share:.2}% {name}")?,
+                true => writeln!(out, "            {indent}{}", visible::escape(name))?,
+                false => {
+                    let name = visible::escape(name);
+                    writeln!(out, "            {indent}{share:.2}% {name}")?;
+                }
             }
             // A single caller keeps the indentation of the called function, so that a chain of
             // calls is one column.
@@ -160,7 +177,8 @@ pub fn percent(part: u64, total: f64) -> f64 {
 
 pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
+    let profile =
+        Profile::load(input, !args.input.no_inline)?.select_event(args.input.event.as_deref())?;
     if args.pprof && out.is_terminal() {
         return Err(Failure::Refused(
             "pprof's format is not written to a terminal; write it to a file: -o FILE".to_owned(),
@@ -168,8 +186,8 @@ pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     }
     match (args.json, args.firefox, args.pprof) {
         (true, ..) => print_json(&profile, args, out),
-        (_, true, _) => Ok(export::write_firefox(&profile, out)?),
-        (_, _, true) => Ok(export::write_pprof(&profile, out)?),
+        (_, true, _) => out.write_with(|out| export::write_firefox(&profile, out)),
+        (_, _, true) => out.write_with(|out| export::write_pprof(&profile, out)),
         _ => {
             for (event, samples) in profile.by_event() {
                 print_table(&profile, event, &samples, args, out)?;
@@ -193,18 +211,26 @@ fn print_table(
     if profile.throttled > 0 {
         writeln!(out, "# Throttled: {} times", profile.throttled)?;
     }
+    for (cpu, ns) in &profile.offline_ns {
+        let seconds = *ns as f64 / 1e9;
+        writeln!(
+            out,
+            "# Not Sampled: CPU {cpu} was offline for {seconds:.3} s"
+        )?;
+    }
     writeln!(
         out,
         "#\n# Samples: {} of event '{}'\n# Event count (approx.): {count}\n#",
         samples.len(),
-        profile.events[event]
+        visible::escape(&profile.events[event])
     )?;
-    let shown: Vec<&Row> = rows
+    let shown: Vec<(&Row, Vec<Cow<'_, str>>)> = rows
         .iter()
         .filter(|r| percent(r.period, total) >= args.limit)
+        .map(|r| (r, r.shown_cells()))
         .collect();
     let width = |n: usize| {
-        let cells = shown.iter().map(|r| r.cells[n].chars().count());
+        let cells = shown.iter().map(|(_, cells)| cells[n].chars().count());
         cells.chain([args.sort[n].title().len()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..args.sort.len()).map(width).collect();
@@ -221,8 +247,8 @@ fn print_table(
     let dots: Vec<&str> = dots.iter().map(String::as_str).collect();
     writeln!(out, "# Overhead  {}", line(&titles))?;
     writeln!(out, "# ........  {}\n#", line(&dots))?;
-    for row in shown {
-        let cells: Vec<&str> = row.cells.iter().map(String::as_str).collect();
+    for (row, cells) in shown {
+        let cells: Vec<&str> = cells.iter().map(|cell| &**cell).collect();
         let share = format!("{:.2}%", percent(row.period, total));
         writeln!(out, "{share:>10}  {}", line(&cells))?;
         if args.stacks && !row.callers.callers.is_empty() {
@@ -261,10 +287,12 @@ fn print_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(),
             "rows": rows.iter().map(row).collect::<Vec<_>>(),
         }));
     }
+    let offline = |(cpu, ns): (&u32, &u64)| json!({"cpu": cpu, "ns": ns});
     let all = json!({
         "command": profile.command,
         "lost": profile.lost,
         "throttled": profile.throttled,
+        "offline": profile.offline_ns.iter().map(offline).collect::<Vec<_>>(),
         "events": events,
     });
     writeln!(out, "{all}")?;
@@ -272,6 +300,7 @@ fn print_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(),
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
     use crate::profile::tests::synthetic;
@@ -303,6 +332,7 @@ mod tests {
             input: crate::cli::InputArgs {
                 file: None,
                 event: None,
+                no_inline: false,
             },
             stdio: true,
             stacks: true,
@@ -318,7 +348,8 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("a file");
         assert_eq!(
             text,
-            "# Total Lost Samples: 2\n# Throttled: 3 times\n#\n# Samples: 4 of event 'cycles'\n\
+            "# Total Lost Samples: 2\n# Throttled: 3 times\n\
+             # Not Sampled: CPU 1 was offline for 2.301 s\n#\n# Samples: 4 of event 'cycles'\n\
              # Event count (approx.): 400\n#\n\
              # Overhead  Command  Shared Object  Symbol\n\
              # ........  .......  .............  ......\n#\n    \
@@ -332,6 +363,7 @@ mod tests {
         std::fs::remove_file(&path).expect("there");
         let all: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((&all["lost"], &all["throttled"]), (&2.into(), &3.into()));
+        assert_eq!(all["offline"][0]["ns"], 2_301_000_000_u64);
         assert_eq!(all["events"][0]["rows"][0]["overhead"], 75.0);
         assert_eq!(all["events"][0]["rows"][0]["callers"][0]["symbol"], "main");
         assert_eq!(all["events"][1]["rows"][0]["symbol"], "[.] [unknown]");

@@ -3,7 +3,6 @@
 //! `pfc script`: prints each sample in perf script's format or as JSON, or each stack with its
 //! number of samples.
 
-use std::io::Write;
 use std::path::Path;
 
 use serde_json::{json, Value};
@@ -15,7 +14,8 @@ use crate::profile::{folded, Frame, Profile, Sample};
 
 pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
+    let profile =
+        Profile::load(input, !args.input.no_inline)?.select_event(args.input.event.as_deref())?;
     if args.folded {
         for (stack, samples) in folded::fold_stacks(&profile) {
             writeln!(out, "{stack} {samples}")?;
@@ -32,11 +32,15 @@ pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
 }
 
 fn format_frame(frame: &Frame) -> String {
-    let symbol = match frame.is_known() {
-        true => format!("{}+{:#x}", frame.symbol, frame.offset),
-        false => frame.symbol.to_string(),
+    let symbol = match frame.is_known() && !frame.is_inlined {
+        true => format!("{}+{:#x}", visible::escape(&frame.symbol), frame.offset),
+        false => visible::escape(&frame.symbol).into_owned(),
     };
-    format!("{:>16x} {symbol} ({})", frame.address, frame.object)
+    if frame.is_inlined {
+        return format!("{:>16x} {symbol} (inlined)", frame.address);
+    }
+    let object = visible::escape(&frame.object);
+    format!("{:>16x} {symbol} ({object})", frame.address)
 }
 
 fn print_sample(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(), Failure> {
@@ -44,12 +48,12 @@ fn print_sample(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(),
     write!(
         out,
         "{:>16} {:>7} {cpu}{:>5}.{:06}: {:>10} {}: ",
-        sample.command,
+        visible::escape(&sample.command),
         sample.tid,
         sample.time / 1_000_000_000,
         sample.time / 1000 % 1_000_000,
         sample.period,
-        profile.events[sample.event],
+        visible::escape(&profile.events[sample.event]),
     )?;
     if !profile.has_stacks {
         writeln!(out, "{}", format_frame(profile.leaf_frame(sample)))?;
@@ -71,6 +75,7 @@ fn sample_json(profile: &Profile, sample: &Sample) -> Value {
             "offset": frame.offset,
             "object": &*frame.object,
             "kernel": frame.is_kernel,
+            "inlined": frame.is_inlined,
         })
     };
     json!({
@@ -86,6 +91,7 @@ fn sample_json(profile: &Profile, sample: &Sample) -> Value {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
     use crate::profile::tests::synthetic;

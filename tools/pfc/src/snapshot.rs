@@ -2,7 +2,6 @@
 
 //! `pfc snapshot`: prints one consistent snapshot of the instances, by CPU.
 
-use std::io::Write;
 use std::path::Path;
 
 use perfcounters::Counters;
@@ -21,8 +20,9 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
         return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     if args.json {
-        instances_json::write_values(&snapshot, snapshot.readings(), true, out)?;
-        return Ok(());
+        return out.write_with(|out| {
+            instances_json::write_values(&snapshot, snapshot.readings(), true, out)
+        });
     }
     let stamp = snapshot.stamp();
     writeln!(out, "generation  {}", stamp.generation)?;
@@ -51,6 +51,5 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
         snapshot.selection().instances().len()
     )?;
     writeln!(out)?;
-    read::print_table(&snapshot, snapshot.readings(), true, out)?;
-    Ok(())
+    read::print_table(&snapshot, snapshot.readings(), true, out)
 }

@@ -2,8 +2,9 @@
 
 //! Prints text tables with aligned columns.
 
-use std::io::{self, Write};
+use std::borrow::Cow;
 
+use crate::error::Failure;
 use crate::output::{Out, Style};
 
 /// The alignment of a column.
@@ -38,7 +39,13 @@ impl Table {
         self
     }
 
-    pub fn add_row(&mut self, cells: Vec<String>, style: Option<Style>) {
+    /// Adds a row. Control characters in the cells are made visible.
+    pub fn add_row(&mut self, mut cells: Vec<String>, style: Option<Style>) {
+        for cell in &mut cells {
+            if let Cow::Owned(shown) = visible::escape(cell) {
+                *cell = shown;
+            }
+        }
         self.rows.push(Row::Cells(cells, style));
     }
 
@@ -46,7 +53,7 @@ impl Table {
         self.rows.push(Row::Line(line));
     }
 
-    pub fn print(&self, out: &mut Out) -> io::Result<()> {
+    pub fn print(&self, out: &mut Out) -> Result<(), Failure> {
         let widths: Vec<usize> = self
             .columns
             .iter()

@@ -3,30 +3,31 @@
 //! `pfc top`: shows continuously in which functions samples are taken, as a table on a terminal or
 //! as lines in a pipe.
 
-use std::io::Write;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use perfmon::Scope;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
-use ratatui::DefaultTerminal;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use ratatui::Frame;
 
 use crate::cli::{RecordArgs, SortKey, TopArgs};
 use crate::data::{encode_file, take_until, Attribute};
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
+use crate::hotplug::MonitoredCpus;
+use crate::live::keys::Key;
+use crate::live::{self, next_due, Screen};
 use crate::output::Out;
 use crate::profile::Reader;
 use crate::record::{attach, now, prepare, Contexts};
 use crate::report::{group_rows, percent, Row};
-use crate::stat::{select_target, syscall_failure, Target};
+use crate::stat::event_loop::EventLoop;
+use crate::stat::{select_target, syscall_failure, Target, WAIT};
 
-/// The maximum time between two reads of the rings, and between two checks for keys.
+/// The maximum time between two reads of the rings.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const KEYS: [SortKey; 3] = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
 
@@ -35,6 +36,8 @@ struct Table {
     rows: Vec<Row>,
     samples: usize,
     lost: u64,
+    /// The time for which each CPU was offline and not sampled, in nanoseconds.
+    offline_ns: BTreeMap<u32, u64>,
 }
 
 struct LiveProfile {
@@ -51,7 +54,8 @@ impl LiveProfile {
         // to the time `until` are complete. A sample that is newer may have been read before the
         // record of an exec that precedes the sample.
         let until = now();
-        self.contexts.poll()?;
+        self.contexts.poll();
+        self.contexts.record_gaps(MonitoredCpus::take_gaps);
         self.records.append(&mut self.contexts.tasks.take_records());
         self.records
             .append(&mut self.contexts.drained.records.bytes);
@@ -65,6 +69,7 @@ impl LiveProfile {
             rows: group_rows(profile, &profile.samples.iter().collect::<Vec<_>>(), &KEYS),
             samples: profile.samples.len(),
             lost: std::mem::take(&mut self.contexts.drained.lost),
+            offline_ns: std::mem::take(&mut profile.offline_ns),
         };
         profile.samples.clear();
         Ok(table)
@@ -72,13 +77,18 @@ impl LiveProfile {
 
     fn title(&self, table: &Table, interval: Duration) -> String {
         let names: Vec<&str> = self.attributes.iter().map(|a| a.name.as_str()).collect();
-        format!(
+        let mut title = format!(
             "{} samples of {} in {:.1} s, {} lost",
             table.samples,
             names.join(", "),
             interval.as_secs_f64(),
             table.lost
-        )
+        );
+        for (cpu, ns) in &table.offline_ns {
+            let seconds = *ns as f64 / 1e9;
+            title.push_str(&format!(", CPU {cpu} offline for {seconds:.1} s"));
+        }
+        title
     }
 }
 
@@ -88,7 +98,7 @@ fn format_lines(table: &Table, max_lines: usize) -> Vec<String> {
         .iter()
         .fold(0_u64, |n, r| n.saturating_add(r.period));
     let line = |row: &Row| {
-        let [command, object, symbol] = &row.cells[..] else {
+        let [command, object, symbol] = &row.shown_cells()[..] else {
             return String::new();
         };
         let share = percent(row.period, total as f64);
@@ -129,40 +139,38 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
     contexts
         .start()
         .map_err(|e| syscall_failure("sample", &e))?;
-    let mut live = LiveProfile {
+    let mut profile = LiveProfile {
         contexts,
         attributes,
         reader: Reader::default(),
         records: Vec::new(),
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::Terminal)?;
-    }
     if args.plain || !out.is_terminal() {
-        return run_plain(&mut live, args, &stop, out);
+        return run_plain(&mut profile, args, out);
     }
-    let is_coloured = out.is_coloured();
-    // try_init() also installs a panic hook that restores the terminal.
-    let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
-    let result = run_terminal(&mut terminal, &mut live, args, &stop, is_coloured);
-    ratatui::restore();
-    result
+    let mut screen = TopScreen {
+        live: profile,
+        interval: Duration::from_millis(args.interval),
+        is_coloured: out.is_coloured(),
+        is_paused: false,
+        text: vec!["sampling ...".to_owned()],
+    };
+    live::run(&mut screen, args.count)
 }
 
-fn run_plain(
-    live: &mut LiveProfile,
-    args: &TopArgs,
-    stop: &AtomicBool,
-    out: &mut Out,
-) -> Result<(), Failure> {
+fn run_plain(live: &mut LiveProfile, args: &TopArgs, out: &mut Out) -> Result<(), Failure> {
     let interval = Duration::from_millis(args.interval);
+    let mut event_loop = EventLoop::new().trying_to("catch signals")?;
+    let mut due = Instant::now();
     let mut nr_tables = 0;
-    while !stop.load(Ordering::Relaxed) && args.count.is_none_or(|count| nr_tables < count) {
-        let due = Instant::now() + interval;
-        while Instant::now() < due && !stop.load(Ordering::Relaxed) {
-            live.contexts.poll()?;
-            std::thread::sleep(POLL_INTERVAL.min(due.saturating_duration_since(Instant::now())));
+    while args.count.is_none_or(|count| nr_tables < count) {
+        due = next_due(due, interval, Instant::now());
+        while Instant::now() < due {
+            live.contexts.poll();
+            let until = due.min(Instant::now() + POLL_INTERVAL);
+            if !event_loop.sleep_until(until).trying_to(WAIT)? {
+                return Ok(());
+            }
         }
         let table = live.collect_table()?;
         writeln!(out, "# {}", live.title(&table, interval))?;
@@ -176,54 +184,58 @@ fn run_plain(
     Ok(())
 }
 
-fn run_terminal(
-    terminal: &mut DefaultTerminal,
-    live: &mut LiveProfile,
-    args: &TopArgs,
-    stop: &AtomicBool,
+struct TopScreen {
+    live: LiveProfile,
+    interval: Duration,
     is_coloured: bool,
-) -> Result<(), Failure> {
-    let interval = Duration::from_millis(args.interval);
-    let (mut due, mut nr_tables) = (Instant::now() + interval.min(POLL_INTERVAL * 5), 0);
-    let mut is_paused = false;
-    let mut text = vec!["sampling ...".to_owned()];
-    while !stop.load(Ordering::Relaxed) && args.count.is_none_or(|count| nr_tables < count) {
-        terminal
-            .draw(|screen| {
-                let keys = if is_paused { "paused; " } else { "" };
-                let title = format!("{}   {keys}space: pause, q: quit", text[0]);
-                let bold = Style::new().add_modifier(Modifier::BOLD);
-                let mut all = vec![Line::styled(title, bold)];
-                for line in text.iter().skip(1).take(screen.area().height.into()) {
-                    all.push(style_line(line, is_coloured));
-                }
-                screen.render_widget(Paragraph::new(all), screen.area());
-            })
-            .map_err(Failure::Terminal)?;
-        if event::poll(POLL_INTERVAL).map_err(Failure::Terminal)? {
-            if let Event::Key(key) = event::read().map_err(Failure::Terminal)? {
-                let control = key.modifiers.contains(KeyModifiers::CONTROL);
-                match key.code {
-                    _ if key.kind == KeyEventKind::Release => {}
-                    KeyCode::Char('q') | KeyCode::Esc => break,
-                    KeyCode::Char('c') if control => break,
-                    KeyCode::Char(' ') => is_paused = !is_paused,
-                    _ => {}
-                }
-            }
+    is_paused: bool,
+    /// The title of the last table, and its lines.
+    text: Vec<String>,
+}
+
+impl Screen for TopScreen {
+    const POLL_INTERVAL: Option<Duration> = Some(POLL_INTERVAL);
+
+    fn draw(&mut self, frame: &mut Frame<'_>) {
+        let keys = if self.is_paused { "paused; " } else { "" };
+        let mut lines = self.text.iter();
+        let title = lines.next().map_or("", String::as_str);
+        let title = format!("{title}   {keys}space: pause, q: quit");
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let mut all = vec![Line::styled(title, bold)];
+        for line in lines.take(frame.area().height.into()) {
+            all.push(style_line(line, self.is_coloured));
         }
-        live.contexts.poll()?;
-        if Instant::now() >= due {
-            let table = live.collect_table()?;
-            if !is_paused {
-                text = vec![live.title(&table, interval)];
-                text.extend(format_lines(&table, 200));
-            }
-            nr_tables += 1;
-            due = Instant::now() + interval;
-        }
+        frame.render_widget(Paragraph::new(all), frame.area());
     }
-    Ok(())
+
+    fn handle_key(&mut self, key: Key) -> ControlFlow<()> {
+        match key {
+            Key::Char('q') | Key::Esc | Key::Ctrl('c') => return ControlFlow::Break(()),
+            Key::Char(' ') => self.is_paused = !self.is_paused,
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        Some(self.interval)
+    }
+
+    fn update(&mut self) -> Result<ControlFlow<()>, Failure> {
+        // While the screen is paused, samples are read so that the rings do not overflow.
+        let table = self.live.collect_table()?;
+        if !self.is_paused {
+            self.text = vec![self.live.title(&table, self.interval)];
+            self.text.extend(format_lines(&table, 200));
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn poll(&mut self) -> Result<(), Failure> {
+        self.live.contexts.poll();
+        Ok(())
+    }
 }
 
 /// Returns a line of the table for the terminal. Functions of the kernel are yellow.

@@ -12,6 +12,15 @@ pub struct ScaledUnit {
     pub exponent: i8,
 }
 
+/// Formats a number of bytes with a unit such as KB or MB.
+pub fn format_size(bytes: u64) -> String {
+    let unit = ScaledUnit {
+        unit: Unit::Bytes,
+        exponent: 0,
+    };
+    unit.format_amount(bytes as f64)
+}
+
 impl ScaledUnit {
     /// Returns the unit of an instance's value. The value of a histogram is the number of values
     /// that the histogram has counted, so its unit is events.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests that run `pfc` as a user does, on a fake device file.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 mod device;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of `pfc export`: the OpenMetrics text, and the files that contain the text.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 mod device;
 

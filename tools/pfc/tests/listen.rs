@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of `pfc export --listen`, with normal, slow and hostile clients.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 mod device;
 

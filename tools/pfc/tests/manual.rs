@@ -2,6 +2,7 @@
 
 //! Tests that the manual pages have the same options, examples and commands as the output of
 //! `--help`.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -2,6 +2,7 @@
 
 //! Tests of `pfc export --mmv` on a fake device file. The tests decode the files as mmv(5)
 //! describes, independently of the code of `pfc` that writes the files.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 mod device;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests that run `pfc ppa` as a user does, without accounting in the kernel.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 mod device;
 

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use ppa_rules::{value, Cpu, LatencyBounds, SwitchReason, Task, NR_VALUES};
+use ppa_rules::{value, Cpu, LatencyBounds, SwitchReason, Task, TaskHistory, NR_VALUES};
 use proptest::prelude::*;
 use protocols::sync::Word;
 
@@ -25,8 +25,8 @@ enum Event {
     /// A softirq that is interrupted once: ticks before, in and after the interrupt.
     Softirq(u64, u64, u64),
     Wake(usize),
-    /// The running task gets new words, to simulate that its accounting begins now.
-    Replace,
+    /// The task with this index gets another record, whose history has the values of the old one.
+    Replace(usize),
     /// All values are read and compared with the model.
     Read,
 }
@@ -40,7 +40,7 @@ fn event() -> impl Strategy<Value = Event> {
         (1u64..500, 1u8..4).prop_map(|(ticks, handlers)| Event::Interrupt(ticks, handlers)),
         (1u64..300, 0u64..300, 1u64..300).prop_map(|(a, b, c)| Event::Softirq(a, b, c)),
         (0..TASKS).prop_map(Event::Wake),
-        Just(Event::Replace),
+        (0..TASKS).prop_map(Event::Replace),
         Just(Event::Read),
     ]
 }
@@ -60,8 +60,12 @@ struct Model {
     runq: [u64; TASKS],
 }
 
+fn words() -> Vec<Word> {
+    (0..NR_VALUES).map(|_| Word::new(0)).collect()
+}
+
 fn task() -> Task<Vec<Word>> {
-    Task::new((0..NR_VALUES).map(|_| Word::new(0)).collect(), 1)
+    Task::new(words(), 1)
 }
 
 proptest! {
@@ -70,6 +74,7 @@ proptest! {
         let clock = Cell::new(1_000_000u64);
         let cpu = Cpu::default();
         let mut tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
+        let mut histories: Vec<_> = (0..TASKS).map(|_| None).collect();
         let bounds = LatencyBounds::new(100);
         let mut model = Model::default();
         let mut running = IDLE;
@@ -185,21 +190,19 @@ proptest! {
                         woken[t] = Some((clock.get(), t != running));
                     }
                 }
-                Event::Replace => {
-                    if running != IDLE {
-                        let now = clock.get();
-                        tasks[running] = task();
-                        tasks[running].begin(false, true, now);
+                Event::Replace(t) => {
+                    let (old, now) = (std::mem::replace(&mut tasks[t], task()), clock.get());
+                    tasks[t].begin(in_syscall[t], true, now);
+                    let copied = tasks[t].copy_wait(&old);
+                    if running == t {
                         cpu.begin_switch();
-                        cpu.replace_task(0, tasks.get(running), now);
-                        model.sched[running] = 0;
-                        model.syscall_time[running] = 0;
-                        model.interrupted[running] = 0;
-                        model.switches[running] = [0; 3];
-                        model.latency[running] = 0;
-                        model.runq[running] = 0;
-                        woken[running] = None;
+                        cpu.replace_task(0, Some(&old), tasks.get(t), now);
                     }
+                    old.end(now);
+                    tasks[t].correct_wait(copied, &old);
+                    let history = TaskHistory::new(words(), 1);
+                    history.append(&old, histories[t].as_ref());
+                    histories[t] = Some(history);
                 }
                 Event::Read => {
                     let v = cpu.values(true, || clock.get()).expect("nobody changes it");
@@ -212,7 +215,10 @@ proptest! {
         prop_assert_eq!(&v[..4], &[model.user, model.system, model.interrupts, model.idle]);
         prop_assert_eq!((v[5], v[6]), (interrupts, model.softirq));
         for (t, task) in tasks.iter().enumerate() {
-            let read = task.read(|| now, |_| Some(&cpu)).expect("nobody changes it");
+            let mut read = task.read(|| now, |_| Some(&cpu)).expect("nobody changes it");
+            if let Some(history) = &histories[t] {
+                history.add_to(&mut read, &mut []);
+            }
             let value_of = |index: usize| read.values[index];
             prop_assert_eq!(value_of(value::SCHED), model.sched[t]);
             prop_assert_eq!(value_of(value::SYSTEM), model.syscall_time[t]);
@@ -231,6 +237,7 @@ proptest! {
             );
             prop_assert_eq!(read.running, running == t);
             prop_assert_eq!(read.runq, model.runq[t] + is_ready);
+            prop_assert_eq!(read.counted, now - start);
         }
     }
 }
@@ -396,6 +403,18 @@ fn r4_4_each_group_of_cpus_has_its_part() {
 
 /// Switches the task in (`switch_in`) or out on CPU 0, at the time `now`.
 fn switch_task(cpu: &Cpu, task: &Task<Vec<Word>>, switch_in: bool, reason: SwitchReason, now: u64) {
+    switch_task_on(cpu, 0, task, switch_in, reason, now);
+}
+
+/// Switches the task in (`switch_in`) or out on the CPU with the number `n`, at the time `now`.
+fn switch_task_on(
+    cpu: &Cpu,
+    n: u32,
+    task: &Task<Vec<Word>>,
+    switch_in: bool,
+    reason: SwitchReason,
+    now: u64,
+) {
     let bounds = LatencyBounds::new(100);
     let task_ref = Some(task);
     let (before, after) = if switch_in {
@@ -407,7 +426,7 @@ fn switch_task(cpu: &Cpu, task: &Task<Vec<Word>>, switch_in: bool, reason: Switc
     if switch_in {
         task.begin_switch_in();
     }
-    cpu.switch(0, (before, reason), (after, &bounds), || !switch_in, now);
+    cpu.switch(n, (before, reason), (after, &bounds), || !switch_in, now);
 }
 
 #[test]
@@ -491,4 +510,55 @@ fn r4_9_a_wait_that_was_told_does_not_fall() {
     let after = (Some(&task), &bounds);
     cpus[1].switch(1, (None, SwitchReason::Blocked), after, || false, 1600);
     assert_eq!(latencies(1700), Some([600, 0]));
+}
+
+#[test]
+fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
+    let record = |nr: usize, cpus_per_group| {
+        let values: Vec<_> = (0..nr * NR_VALUES).map(|_| Word::new(0)).collect();
+        Task::new(values, cpus_per_group)
+    };
+    let history = |nr: usize, cpus_per_group| {
+        let values = (0..nr * NR_VALUES).map(|_| Word::new(0)).collect();
+        TaskHistory::<Vec<Word>>::new(values, cpus_per_group)
+    };
+    let old = record(6, 1);
+    let cpus: Vec<_> = (0..6).map(|_| Cpu::default()).collect();
+    old.begin(false, true, 1000);
+    let mut now = 1000;
+    // The task runs for 10 ticks on CPU 0, for 20 ticks on CPU 1, and so on.
+    for (n, cpu) in (0..).zip(&cpus) {
+        cpu.begin(true, now);
+        switch_task_on(cpu, n, &old, true, SwitchReason::Blocked, now);
+        now += 10 * u64::from(n + 1);
+        switch_task_on(cpu, n, &old, false, SwitchReason::Blocked, now);
+    }
+    old.count_signal(10);
+    old.end(now);
+    let pairs = history(3, 2);
+    pairs.append(&old, None);
+    // The next record has no values of its own, and groups of three CPUs.
+    let next = record(3, 2);
+    next.begin(false, true, now);
+    next.end(now + 5);
+    let threes = history(2, 3);
+    threes.append(&next, Some(&pairs));
+    let read_with = |history: &TaskHistory<_>, groups: &mut [_]| {
+        let last = record(groups.len(), 1);
+        last.begin(false, true, now + 5);
+        let mut read = last.read(|| now + 5, |_| None).expect("nobody changes it");
+        history.add_to(&mut read, groups);
+        read
+    };
+    let mut groups = [[0; NR_VALUES]; 3];
+    read_with(&pairs, &mut groups);
+    assert_eq!(groups.map(|values| values[value::SCHED]), [30, 70, 110]);
+    // The group of CPUs 2 and 3 is added to the group of CPU 2.
+    let mut groups = [[0; NR_VALUES]; 2];
+    let read = read_with(&threes, &mut groups);
+    assert_eq!(groups.map(|values| values[value::SCHED]), [100, 110]);
+    assert_eq!(read.values[value::SCHED], 210);
+    assert_eq!(read.values[value::BLOCKED], 6);
+    assert_eq!(read.counted, now + 5 - 1000);
+    assert_eq!((threes.signals(10), threes.signals(9)), (1, 0));
 }

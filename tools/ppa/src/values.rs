@@ -45,13 +45,11 @@ fn deltas<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
 }
 
 impl Task {
-    /// Returns the name of the task. Replaces control characters, so that a terminal does not
-    /// interpret them.
+    /// Returns the name of the task, with an escape sequence for each byte that is not UTF-8. The
+    /// name may contain control characters, which [`visible::escape`] makes visible.
     pub fn name(&self) -> String {
         let end = self.comm.iter().position(|b| *b == 0);
-        let name = String::from_utf8_lossy(&self.comm[..end.unwrap_or(self.comm.len())]);
-        let safe = |c: char| if c.is_control() { '?' } else { c };
-        name.chars().map(safe).collect()
+        visible::decode(&self.comm[..end.unwrap_or(self.comm.len())]).into_owned()
     }
 
     /// Returns true if the task has the flag `flag` (`TASK_*`).

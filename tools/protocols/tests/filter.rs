@@ -2,6 +2,7 @@
 
 //! Tests of event filters: invalid filters are rejected, and the results of valid filters agree
 //! with a naive model.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
 #![cfg(not(loom))]
 
 use proptest::collection::vec;

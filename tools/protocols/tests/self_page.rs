@@ -14,7 +14,7 @@ fn counter(start: u64, value: u64) -> std::iter::Once<CounterState> {
     std::iter::once(CounterState {
         pmd: 0,
         rdpmc: (1 << 30) | 5,
-        width: 40,
+        mask: (1 << 40) - 1,
         start,
         value,
     })
@@ -65,7 +65,7 @@ mod alone {
         let state = |pmd: u16| CounterState {
             pmd,
             rdpmc: pmd.into(),
-            width: 40,
+            mask: (1 << 40) - 1,
             start: 0,
             value: pmd.into(),
         };

@@ -72,7 +72,7 @@ mod tests {
         core::iter::once_with(move || CounterState {
             pmd: 0,
             rdpmc: 7,
-            width: 48,
+            mask: (1 << 48) - 1,
             start: (1 << 48) - 5,
             value: value(),
         })

@@ -52,6 +52,8 @@ pub struct Ctf {
     classes: Vec<bool>,
     next_stream: u64,
     bytes: u64,
+    /// Number of events in complete packets.
+    events: u64,
 }
 
 impl Ctf {
@@ -75,12 +77,18 @@ impl Ctf {
             classes: Vec::new(),
             next_stream: 0,
             bytes: 0,
+            events: 0,
         };
         let head: Vec<u8> = schema::header_fragments(properties)
             .iter()
             .flat_map(schema::encode_fragment)
             .collect();
-        ctf.append_metadata(&head)?;
+        if let Err(error) = ctf.append_metadata(&head) {
+            // A trace with incomplete metadata could not be read.
+            let _ = fs::remove_file(directory.join("metadata"));
+            let _ = fs::remove_dir(directory);
+            return Err(error);
+        }
         Ok(ctf)
     }
 
@@ -127,6 +135,27 @@ impl Ctf {
 }
 
 impl Stream {
+    /// Writes events as one packet, or, if that fails, as many of them as fit into smaller packets.
+    /// Returns the number of bytes and of events that were written.
+    fn write_fitting(&mut self, cpu: u32, events: &[Event<'_>]) -> (u64, u64, io::Result<()>) {
+        let (Some(first), Some(last)) = (events.first(), events.last()) else {
+            return (0, 0, Ok(()));
+        };
+        match self.write(cpu, events, (first.time, last.time)) {
+            Ok(bytes) => (bytes, events.len() as u64, Ok(())),
+            Err(error) if events.len() == 1 => (0, 0, Err(error)),
+            Err(error) => {
+                let (begin, end) = events.split_at(events.len() / 2);
+                let (mut bytes, mut nr, result) = self.write_fitting(cpu, begin);
+                if result.is_ok() {
+                    let (more_bytes, more, _) = self.write_fitting(cpu, end);
+                    (bytes, nr) = (bytes + more_bytes, nr + more);
+                }
+                (bytes, nr, Err(error))
+            }
+        }
+    }
+
     /// Writes a packet with these events. Returns the size of the packet in bytes.
     fn write(
         &mut self,
@@ -160,8 +189,11 @@ impl Stream {
             .open(&self.path)?;
         if let Err(error) = file.write_all_at(&bytes, self.len) {
             // The write may have failed because the disk is full. Remove the incomplete packet,
-            // which would make the whole stream unreadable.
-            let _ = file.set_len(self.len);
+            // which would make the whole stream unreadable. A file without packets is removed.
+            let _ = match self.len {
+                0 => fs::remove_file(&self.path),
+                len => file.set_len(len),
+            };
             return Err(error);
         }
         self.len += bytes.len() as u64;
@@ -201,7 +233,7 @@ fn encode_fields(event: &Event<'_>, to: &mut Vec<u8>) {
         let before = rest;
         match fields::read_value(field.kind, &mut rest) {
             Some(Value::Text(bytes)) => {
-                to.extend(String::from_utf8_lossy(bytes).as_bytes());
+                to.extend(visible::decode(bytes).as_bytes());
                 to.push(0);
             }
             _ => to.extend(&before[..before.len() - rest.len()]),
@@ -243,8 +275,11 @@ impl Output for Ctf {
         let losses = packet.losses.iter().map(|l| (l.before, Some(l)));
         for (end, loss) in losses.chain([(packet.events.len(), None)]) {
             let events = packet.events.get(nr_written..end).unwrap_or_default();
-            if let (Some(first), Some(last)) = (events.first(), events.last()) {
-                self.bytes += stream.write(cpu, events, (first.time, last.time))?;
+            if !events.is_empty() {
+                let (bytes, nr, result) = stream.write_fitting(cpu, events);
+                self.bytes += bytes;
+                self.events += nr;
+                result?;
             }
             nr_written = end.max(nr_written);
             if let Some(loss) = loss {
@@ -281,5 +316,9 @@ impl Output for Ctf {
 
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn events(&self) -> u64 {
+        self.events
     }
 }

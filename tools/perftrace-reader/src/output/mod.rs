@@ -112,6 +112,11 @@ pub trait Output {
     /// Ends the output: no further events follow.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// Returns the number of bytes that the output has written.
+    /// Returns the number of bytes that the output has written. Incomplete events at the end, after
+    /// which a write failed, are not counted.
     fn bytes(&self) -> u64;
+
+    /// Returns the number of events that the output has written. Events that the output keeps in
+    /// memory, or that it could not write, are not counted.
+    fn events(&self) -> u64;
 }

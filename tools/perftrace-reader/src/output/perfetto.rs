@@ -30,6 +30,11 @@ pub struct Perfetto {
     /// Text that is not written yet.
     pending: Vec<u8>,
     written: u64,
+    /// The offset of the end of each object in `pending`, with the number of events up to there.
+    pending_ends: Vec<(usize, u64)>,
+    /// Number of events in `pending`, and in the file.
+    pending_events: u64,
+    events: u64,
     empty: bool,
     named_processes: HashSet<u64>,
 }
@@ -53,6 +58,9 @@ impl Perfetto {
             properties,
             pending: Vec::new(),
             written: 0,
+            pending_ends: Vec::new(),
+            pending_events: 0,
+            events: 0,
             empty: true,
             named_processes: HashSet::new(),
         };
@@ -70,20 +78,38 @@ impl Perfetto {
         let len = self.pending.len() as u64;
         if self.regular {
             self.pending.extend(CLOSING);
-            if let Err(error) = self.file.write_all_at(&self.pending, self.written) {
-                // The write may have failed because the disk is full. Restore the content that the
-                // file had before the write.
-                self.pending.clear();
-                let _ = self.file.set_len(self.written);
-                let _ = self.file.write_all_at(CLOSING, self.written);
+            if let (room, Err(error)) = write_part_at(&self.file, self.written, &self.pending) {
+                self.keep_part(room);
                 return Err(error);
             }
         } else {
             self.file.write_all(&self.pending)?;
         }
         self.written += len;
-        self.pending.clear();
+        self.events += self.pending_events;
+        self.clear_pending();
         Ok(())
+    }
+
+    /// Closes the file after the last object that fits into the first `room` bytes of the pending
+    /// text, after a write has failed because the disk is full.
+    fn keep_part(&mut self, room: usize) {
+        let fits = |(end, _): &&(usize, u64)| end + CLOSING.len() <= room;
+        let last = self.pending_ends.iter().take_while(fits).last();
+        let (end, events) = last.copied().unwrap_or_default();
+        self.written += end as u64;
+        self.events += events;
+        self.clear_pending();
+        // The closing brackets are written before the file is cut off, because the file system
+        // still has room for them.
+        let _ = self.file.write_all_at(CLOSING, self.written);
+        let _ = self.file.set_len(self.written + CLOSING.len() as u64);
+    }
+
+    fn clear_pending(&mut self) {
+        self.pending.clear();
+        self.pending_ends.clear();
+        self.pending_events = 0;
     }
 
     fn append_object(&mut self, text: &str) {
@@ -91,6 +117,8 @@ impl Perfetto {
         self.empty = false;
         self.pending.extend(separator);
         self.pending.extend(text.as_bytes());
+        self.pending_ends
+            .push((self.pending.len(), self.pending_events));
     }
 
     /// Formats a time as microseconds since the trace was created, without rounding nanoseconds.
@@ -128,8 +156,24 @@ impl Perfetto {
             event.thread,
             Json::Object(args),
         );
+        self.pending_events += 1;
         self.append_object(&text);
     }
+}
+
+/// Writes bytes at an offset. Returns the number of bytes that were written, also if the write
+/// failed before its end.
+fn write_part_at(file: &File, offset: u64, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write_at(&bytes[done..], offset + done as u64) {
+            Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return (done, Err(e)),
+        }
+    }
+    (done, Ok(()))
 }
 
 /// Converts a value to JSON. A number that a double cannot represent exactly becomes a text.
@@ -139,7 +183,7 @@ fn to_json(value: Value<'_>) -> Json {
         Value::Signed(n) if n.unsigned_abs() < MAX_EXACT => n.into(),
         Value::Single(n) if n.is_finite() => json!(f64::from(n)),
         Value::Double(n) if n.is_finite() => json!(n),
-        Value::Text(bytes) => String::from_utf8_lossy(bytes).into(),
+        Value::Text(bytes) => visible::decode(bytes).into(),
         other => other.to_string().into(),
     }
 }
@@ -182,5 +226,9 @@ impl Output for Perfetto {
 
     fn bytes(&self) -> u64 {
         self.written + CLOSING.len() as u64
+    }
+
+    fn events(&self) -> u64 {
+        self.events
     }
 }

@@ -13,14 +13,27 @@ use crate::clock::Clock;
 use crate::output::{Event, Merge, Output, Packet};
 use crate::source::BufferId;
 
-/// The text output, which writes a line for each event to a writer.
+/// The text output, which writes a line for each event to a writer. The writer must not buffer
+/// text: the text output writes all lines of a round by one call, and counts what was written.
 #[derive(Debug)]
 pub struct Text<W: Write> {
     writer: W,
     clock: Clock,
     colour: bool,
-    pending: Merge<String>,
+    pending: Merge<Line>,
+    /// Number of bytes of complete lines.
     bytes: u64,
+    events: u64,
+    /// True after a write has failed. Nothing is written then, because the last line may be
+    /// incomplete.
+    has_failed: bool,
+}
+
+/// A line of the output.
+#[derive(Debug)]
+struct Line {
+    text: String,
+    is_event: bool,
 }
 
 /// Escape sequence for names.
@@ -41,6 +54,8 @@ impl<W: Write> Text<W> {
             colour,
             pending: Merge::default(),
             bytes: 0,
+            events: 0,
+            has_failed: false,
         }
     }
 
@@ -61,12 +76,12 @@ impl<W: Write> Text<W> {
         let (bold, dim, plain) = (self.style(BOLD), self.style(DIM), self.style(PLAIN));
         let mut line = format!(
             "{} {}/{} [{:03}] {dim}{}{plain}: {bold}{}{plain}:",
-            process.comm.escape_debug(),
+            visible::escape(&process.comm),
             process.pid,
             event.thread,
             buffer.cpu,
             self.format_time(event.time),
-            event.marker.name.escape_debug(),
+            visible::escape(&event.marker.name),
         );
         for (name, value) in event.marker.values(event.payload) {
             // Writing to a String cannot fail.
@@ -77,12 +92,38 @@ impl<W: Write> Text<W> {
     }
 
     fn write_until(&mut self, until: u64) -> io::Result<()> {
-        for line in self.pending.take_until(until) {
-            self.writer.write_all(line.as_bytes())?;
-            self.bytes += line.len() as u64;
+        let lines: Vec<Line> = self.pending.take_until(until).collect();
+        if self.has_failed {
+            return Ok(());
         }
-        self.writer.flush()
+        let text: String = lines.iter().map(|line| line.text.as_str()).collect();
+        let (written, result) = write_part(&mut self.writer, text.as_bytes());
+        self.has_failed = result.is_err();
+        let mut end = 0;
+        for line in lines {
+            end += line.text.len();
+            if end <= written {
+                self.bytes += line.text.len() as u64;
+                self.events += u64::from(line.is_event);
+            }
+        }
+        result
     }
+}
+
+/// Writes and flushes the bytes. Returns the number of bytes that the writer has accepted, also if
+/// the write failed.
+fn write_part(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        match writer.write(&bytes[done..]) {
+            Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return (done, Err(e)),
+        }
+    }
+    (done, writer.flush())
 }
 
 impl<W: Write> Output for Text<W> {
@@ -95,10 +136,17 @@ impl<W: Write> Output for Text<W> {
                 let time = self.format_time(loss.time);
                 let count = loss.count;
                 let line = format!("{notice}# {count} events lost [{cpu:03}] {time}{plain}\n");
+                let line = Line {
+                    text: line,
+                    is_event: false,
+                };
                 self.pending.push(loss.time, line);
             }
             if let Some(event) = packet.events.get(n) {
-                let line = self.format_event(event, packet.buffer);
+                let line = Line {
+                    text: self.format_event(event, packet.buffer),
+                    is_event: true,
+                };
                 self.pending.push(event.time, line);
             }
         }
@@ -119,5 +167,9 @@ impl<W: Write> Output for Text<W> {
 
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn events(&self) -> u64 {
+        self.events
     }
 }

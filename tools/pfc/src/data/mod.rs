@@ -10,10 +10,12 @@
 //!
 //! Files are read with the crate linux-perf-data, in `profile/`.
 
+#[cfg(test)]
+mod partial_tests;
 pub mod record;
 pub mod write;
 
-pub use record::{middle_time, take_until, Encoder, SampleId};
+pub use record::{middle_time, take_until, Encoder, SampleId, OFFLINE_ID};
 pub use write::{encode_file, Attribute, Writer};
 
 /// The file that is written and read if the user names no file.

@@ -2,6 +2,9 @@
 
 //! Encodes records of perf.data: `enum perf_event_type` of linux/perf_event.h.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
 use ring::{Sample, IN_GUEST};
 
 use super::KERNEL_START;
@@ -13,7 +16,7 @@ const EXIT: u32 = 4;
 const THROTTLE: u32 = 5;
 const UNTHROTTLE: u32 = 6;
 const FORK: u32 = 7;
-const SAMPLE: u32 = 9;
+pub const SAMPLE: u32 = 9;
 const MMAP2: u32 = 10;
 #[cfg(test)]
 const BUILD_ID: u32 = 67;
@@ -26,6 +29,10 @@ const GUEST_KERNEL: u16 = 4;
 const COMM_EXEC: u16 = 1 << 13;
 #[cfg(test)]
 const BUILD_ID_SIZE: u16 = 1 << 15;
+
+/// The ID of records of throttling that are about a CPU that was offline. perf gives no event this
+/// ID.
+pub const OFFLINE_ID: u64 = u64::MAX;
 
 /// The maximum number of frames in a sample. The size of a record has 16 bits, and 8000 frames of 8
 /// bytes leave 1535 bytes for the other fields of the sample.
@@ -66,7 +73,7 @@ pub struct Region {
     /// The build ID of the file; empty if the build ID is not known. Only the first 20 bytes are
     /// encoded.
     pub build_id: Vec<u8>,
-    pub path: String,
+    pub path: OsString,
 }
 
 /// Encodes records and collects their bytes.
@@ -114,9 +121,9 @@ impl Encoder {
     }
 
     /// Appends a text, and one to eight NUL bytes up to a multiple of 8 bytes.
-    fn padded_string(&mut self, text: &str) {
+    fn padded_string(&mut self, text: &[u8]) {
         // A path has at most 4096 bytes. A longer text could exceed the size of a record.
-        let text = &text.as_bytes()[..text.len().min(4096)];
+        let text = &text[..text.len().min(4096)];
         self.bytes.extend(text);
         let zeros = 8 - text.len() % 8;
         self.bytes.extend(std::iter::repeat_n(0, zeros));
@@ -161,9 +168,19 @@ impl Encoder {
         self.end_record(at, sample_id);
     }
 
+    /// Encodes the beginning or the end of a time in which a CPU was offline and not sampled, as a
+    /// record of throttling with the ID [`OFFLINE_ID`].
+    pub fn offline(&mut self, is_start: bool, sample_id: &SampleId) {
+        let at = self.begin_record(if is_start { THROTTLE } else { UNTHROTTLE }, 0);
+        self.u64(sample_id.time);
+        self.u64(OFFLINE_ID);
+        self.u64(OFFLINE_ID);
+        self.end_record(at, sample_id);
+    }
+
     /// Encodes the name of a thread. `is_exec` says that the thread has called exec, which removed
     /// all earlier mappings of its process.
-    pub fn comm(&mut self, name: &str, is_exec: bool, sample_id: &SampleId) {
+    pub fn comm(&mut self, name: &[u8], is_exec: bool, sample_id: &SampleId) {
         let at = self.begin_record(COMM, if is_exec { COMM_EXEC } else { 0 });
         self.pair(sample_id.pid, sample_id.tid);
         self.padded_string(name);
@@ -211,13 +228,13 @@ impl Encoder {
         }
         // The protection PROT_READ | PROT_EXEC, and the flag MAP_PRIVATE.
         self.pair(5, 2);
-        self.padded_string(&region.path);
+        self.padded_string(region.path.as_bytes());
         self.end_record(at, sample_id);
     }
 
     /// Encodes the build ID of the file with this path, for the list of build IDs in the header.
     #[cfg(test)]
-    pub fn build_id(&mut self, path: &str, id: &[u8]) {
+    pub fn build_id(&mut self, path: &[u8], id: &[u8]) {
         let at = self.begin_record(BUILD_ID, IN_USER | BUILD_ID_SIZE);
         self.u32(u32::MAX);
         let id = &id[..id.len().min(20)];
@@ -246,7 +263,7 @@ impl Encoder {
         self.u64(start);
         self.u64(end.saturating_sub(start));
         self.u64(offset);
-        self.padded_string(name);
+        self.padded_string(name.as_bytes());
         let sample_id = SampleId {
             id,
             ..SampleId::default()
@@ -271,6 +288,12 @@ fn records_with_time(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
         };
         Some((record, at.and_then(|at| read_u64(record, at)).unwrap_or(0)))
     })
+}
+
+/// Returns the size and the type of each record that an [`Encoder`] has made.
+pub fn sizes_and_kinds(records: &[u8]) -> impl Iterator<Item = (usize, u32)> + '_ {
+    records_with_time(records)
+        .map(|(record, _)| (record.len(), read_u64(record, 0).unwrap_or(0) as u32))
 }
 
 /// Removes the records up to the time `time`, and returns these records. Newer records stay in
@@ -323,13 +346,13 @@ mod tests {
         };
         encoder.sample(&sample(5), 1);
         encoder.sample(&sample(6), 1);
-        encoder.comm("a", true, &sample_id(6));
-        encoder.comm("b", true, &sample_id(5));
+        encoder.comm(b"a", true, &sample_id(6));
+        encoder.comm(b"b", true, &sample_id(5));
         assert_eq!(middle_time(&encoder.bytes), 6);
         assert_eq!(middle_time(&[]), 0);
         let mut wanted = Encoder::default();
         wanted.sample(&sample(5), 1);
-        wanted.comm("b", true, &sample_id(5));
+        wanted.comm(b"b", true, &sample_id(5));
         assert_eq!(take_until(&mut encoder.bytes, 5), wanted.bytes);
         assert!(take_until(&mut encoder.bytes, 5).is_empty());
         assert_eq!(take_until(&mut encoder.bytes, 6).len(), wanted.bytes.len());

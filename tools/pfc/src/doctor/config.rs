@@ -6,6 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use super::{machine, note, ok, problem, Check};
+use crate::text_file;
 
 /// Kernel options that the modules need, each with the feature that needs the option. `pfc doctor`
 /// reports a missing option as a problem.
@@ -79,7 +80,7 @@ fn read_config() -> Option<(String, String)> {
     if fs::metadata(compressed).is_ok() {
         let output = Command::new("gzip").args(["-dc", compressed]).output().ok();
         if let Some(output) = output.filter(|output| output.status.success()) {
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let text = visible::decode(&output.stdout).into_owned();
             return Some((compressed.to_owned(), text));
         }
     }
@@ -89,7 +90,7 @@ fn read_config() -> Option<(String, String)> {
         format!("/lib/modules/{release}/build/.config"),
     ];
     candidates.into_iter().find_map(|path| {
-        let text = fs::read_to_string(&path).ok()?;
+        let text = text_file::read(&path).ok()?;
         Some((path, text))
     })
 }

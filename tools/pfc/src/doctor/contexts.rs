@@ -255,7 +255,7 @@ fn check_create(created: Option<io::Result<()>>) -> Check {
 /// Tries to attach a context with a hardware counter to this thread. Returns `None` if no hardware
 /// counter is available.
 fn try_attach() -> Option<io::Result<()>> {
-    let machine = Machine::read(None);
+    let machine = Machine::read(None).ok()?;
     let event = machine.resolve("instructions:u", Path::new("")).ok()?;
     let plan = assign(&[event], &machine.map);
     let config = ContextConfig::new(Scope::Thread, &plan, None);

@@ -17,8 +17,6 @@ mod machine;
 mod module;
 mod modules;
 
-use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -27,6 +25,7 @@ use serde_json::{json, Value};
 use crate::cli::JsonArgs;
 use crate::error::Failure;
 use crate::output::Out;
+use crate::text_file;
 
 /// Version of the `--json` format. The version of the format changes when an existing field changes
 /// its meaning.
@@ -127,9 +126,10 @@ fn print_sections(sections: &[Section], out: &mut Out) -> Result<(), Failure> {
         let separator = if n == 0 { "" } else { "\n" };
         writeln!(out, "{separator}{name}:")?;
         for c in checks {
-            writeln!(out, "{:<8} {:<12} {}", c.state.name(), c.subject, c.found)?;
+            let found = visible::escape(&c.found);
+            writeln!(out, "{:<8} {:<12} {found}", c.state.name(), c.subject)?;
             if !c.remedy.is_empty() {
-                writeln!(out, "{:>21} {}", "->", c.remedy)?;
+                writeln!(out, "{:>21} {}", "->", visible::escape(&c.remedy))?;
             }
         }
     }
@@ -183,6 +183,5 @@ fn check_tracing(modules: &modules::Modules) -> Vec<Check> {
 /// Returns the text of a file without white space at both ends. Returns `None` if the file cannot
 /// be read.
 fn read_trimmed(path: impl AsRef<Path>) -> Option<String> {
-    let bytes = fs::read(path).ok()?;
-    Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    Some(text_file::read(path).ok()?.trim().to_owned())
 }

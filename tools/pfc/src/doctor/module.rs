@@ -14,6 +14,7 @@ use object::{Object, ObjectSection};
 use serde_json::{json, Value};
 
 use super::{machine, read_trimmed};
+use crate::text_file;
 
 /// The text at the end of a signed module file, by which the kernel's module loader recognises a
 /// signature.
@@ -125,7 +126,7 @@ fn parse_elf(bytes: &[u8]) -> Option<ModuleInfo> {
     let mut words = info.split(|b| *b == 0);
     let vermagic = words.find_map(|w| w.strip_prefix(b"vermagic="));
     Some(ModuleInfo {
-        vermagic: vermagic.map(|w| String::from_utf8_lossy(w).trim().to_owned()),
+        vermagic: vermagic.map(|w| visible::decode(w).trim().to_owned()),
         build_id: elf.build_id().ok().flatten().map(to_hex),
         is_signed: bytes.ends_with(SIGNATURE_MARKER),
     })
@@ -184,7 +185,7 @@ fn is_in_proc_modules(name: &str) -> bool {
 /// module file is found in depmod's modules.dep, or by a search of the usual directories.
 fn find_installed(name: &str) -> Option<PathBuf> {
     let root = PathBuf::from("/lib/modules").join(machine::release());
-    let modules_dep = fs::read_to_string(root.join("modules.dep")).unwrap_or_default();
+    let modules_dep = text_file::read(root.join("modules.dep")).unwrap_or_default();
     let listed = modules_dep.lines().find_map(|line| {
         let path = line.split(':').next()?;
         let file = path.rsplit('/').next()?;
@@ -220,7 +221,7 @@ fn to_hex(bytes: &[u8]) -> String {
 /// prints nothing.
 fn program_output(program: &str, arguments: &[&OsStr]) -> Option<String> {
     let result = Command::new(program).args(arguments).output().ok()?;
-    let output = String::from_utf8_lossy(&result.stdout).trim().to_owned();
+    let output = visible::decode(&result.stdout).trim().to_owned();
     (result.status.success() && !output.is_empty()).then_some(output)
 }
 
@@ -243,7 +244,7 @@ pub fn kernel_log(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
             Ok(n) => {
                 // A record of /dev/kmsg is "priority,number,time,flags;text", followed by lines of
                 // details.
-                let all = String::from_utf8_lossy(&record[..n]);
+                let all = visible::decode(&record[..n]);
                 let line = all.lines().next().unwrap_or_default();
                 if let Some((_, message)) = line.split_once(';') {
                     if is_wanted(message) {

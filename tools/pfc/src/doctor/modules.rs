@@ -95,7 +95,7 @@ impl Modules {
                 false => problem(subject, found, install_remedy(&release)),
             };
         };
-        let path = path.display();
+        let path = visible::escape_path(path);
         match module.examine_error {
             Some(ExamineError::NotAModule) => {
                 return problem(
@@ -218,7 +218,7 @@ fn check_rust() -> Check {
     let build = Path::new("/lib/modules")
         .join(machine::release())
         .join("build");
-    let shown = build.display();
+    let shown = visible::escape_path(&build);
     let dkms = match Path::new("/var/lib/dkms/perfcounters").exists() {
         true => "; dkms has the modules",
         false => "",

@@ -37,9 +37,10 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{spawn_local, JoinHandle, LocalSet};
 use tokio::time::{sleep, timeout};
 
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
 use crate::export::accept::MediaType;
 use crate::export::{build_runtime, Scraper, StopSignals, Writer};
+use crate::output::stdout;
 
 /// Maximum number of connections that are open at the same time.
 const MAX_CONNECTIONS: usize = 128;
@@ -93,25 +94,27 @@ pub fn serve(
         media,
         connections: RefCell::default(),
     });
-    build_runtime()?.block_on(LocalSet::new().run_until(async {
-        let mut stop = StopSignals::new()?;
-        let listener = listen(address).map_err(|e| Failure::Listen(address, e))?;
-        announce(&listener)?;
-        loop {
-            tokio::select! {
-                () = stop.received() => break,
-                accepted = server.accept(&listener) => match accepted {
-                    Ok(stream) => server.add_connection(stream),
-                    // Errors of accept() are temporary, for example if no file descriptor is
-                    // available.
-                    Err(_) => sleep(Duration::from_millis(50)).await,
+    build_runtime()
+        .trying_to("create the event loop")?
+        .block_on(LocalSet::new().run_until(async {
+            let mut stop = StopSignals::new().trying_to("catch signals")?;
+            let listener = listen(address).map_err(|e| Failure::Listen(address, e))?;
+            announce(&listener).map_err(Failure::Write)?;
+            loop {
+                tokio::select! {
+                    () = stop.received() => break,
+                    accepted = server.accept(&listener) => match accepted {
+                        Ok(stream) => server.add_connection(stream),
+                        // Errors of accept() are temporary, for example if no file descriptor is
+                        // available.
+                        Err(_) => sleep(Duration::from_millis(50)).await,
+                    }
                 }
             }
-        }
-        drop(listener);
-        server.drain_connections().await;
-        Ok(())
-    }))
+            drop(listener);
+            server.drain_connections().await;
+            Ok(())
+        }))
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -127,7 +130,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Prints the URL of the server, because the user does not know the port if the kernel has chosen
 /// it (port 0).
 fn announce(listener: &TcpListener) -> io::Result<()> {
-    let mut out = io::stdout();
+    let mut out = stdout();
     writeln!(out, "http://{}/metrics", listener.local_addr()?)?;
     out.flush()
 }

@@ -32,7 +32,7 @@ use perfcounters::Snapshot;
 use rustix::fs::{flock, FlockOperation};
 
 use crate::cli::ExportArgs;
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
 use crate::export::{build_runtime, Scrape, Scraper, StopSignals};
 
 use encode::{GENERATION_1, GENERATION_2, VALUE_STRIDE};
@@ -52,22 +52,23 @@ pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
     let mut scraper = Scraper::open(device, args)?;
     let name = args.mmv.as_deref().unwrap_or_default();
     let directory = &args.mmv_directory;
-    let to_failure = |e| Failure::Create(directory.clone(), e);
-    let mut exporter = Exporter::open(directory, name, args.sum).map_err(to_failure)?;
+    let mut exporter = Exporter::open(directory, name, args.sum)?;
     let interval = Duration::from_millis(args.interval.unwrap_or(1000));
-    build_runtime()?.block_on(async {
-        let mut stop = StopSignals::new()?;
-        let mut due = Instant::now();
-        loop {
-            // An empty selection is not an error: instances may appear later.
-            exporter.update(&scraper.scrape()?).map_err(to_failure)?;
-            due = (due + interval).max(Instant::now());
-            tokio::select! {
-                () = stop.received() => return Ok(()),
-                () = tokio::time::sleep_until(due.into()) => {}
+    build_runtime()
+        .trying_to("create the event loop")?
+        .block_on(async {
+            let mut stop = StopSignals::new().trying_to("catch signals")?;
+            let mut due = Instant::now();
+            loop {
+                // An empty selection is not an error: instances may appear later.
+                exporter.update(&scraper.scrape()?)?;
+                due = (due + interval).max(Instant::now());
+                tokio::select! {
+                    () = stop.received() => return Ok(()),
+                    () = tokio::time::sleep_until(due.into()) => {}
+                }
             }
-        }
-    })
+        })
 }
 
 /// The files of one exporter. Dropping an `Exporter` removes its files.
@@ -102,14 +103,11 @@ impl Exporter {
     ///
     /// # Errors
     ///
-    /// Fails with `InvalidInput` if the name is not a valid word of at most 32 characters, and with
-    /// `AlreadyExists` if another process uses the name.
-    pub fn open(directory: &Path, name: &str, sum: bool) -> io::Result<Self> {
+    /// Fails if the name is not a valid word of at most 32 characters, if another process uses the
+    /// name, or if the directory cannot be used.
+    pub fn open(directory: &Path, name: &str, sum: bool) -> Result<Self, Failure> {
         if !names::is_word(name) || name.len() > 32 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("invalid metric name '{name}'; use at most 32 letters, digits and _, a letter first"),
-            ));
+            return Err(Failure::Refused(format!("invalid metric name '{name}'; use at most 32 letters, digits and _, a letter first")));
         }
         let exporter = Self {
             directory: directory.to_path_buf(),
@@ -122,20 +120,19 @@ impl Exporter {
         };
         for path in exporter.existing_files()? {
             if let Some(process) = owner_pid(&path) {
-                let path = path.display();
-                return Err(io::Error::new(
-                    io::ErrorKind::AlreadyExists,
-                    format!("process {process} uses {path}; choose another name"),
-                ));
+                let path = visible::escape_path(&path);
+                return Err(Failure::Refused(format!(
+                    "process {process} uses {path}; choose another name"
+                )));
             }
-            fs::remove_file(path)?;
+            remove_file(&path)?;
         }
         Ok(exporter)
     }
 
     /// Stores the values of a scrape in the files for PCP. Creates new files for PCP if the set of
     /// instances has changed.
-    pub fn update(&mut self, scrape: &Scrape) -> io::Result<()> {
+    pub fn update(&mut self, scrape: &Scrape) -> Result<(), Failure> {
         let snapshot = &scrape.snapshot;
         let stamp = snapshot.stamp();
         let catalogue_id = Some((stamp.boot_id, stamp.generation));
@@ -155,17 +152,17 @@ impl Exporter {
             self.touch_at = None;
             let path = self.temporary_path();
             create_new_file(&path)?;
-            fs::remove_file(path)?;
+            remove_file(&path)?;
         }
         Ok(())
     }
 
-    fn replace_files(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+    fn replace_files(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
         // The new generation number differs from 0 and from the generation numbers of all earlier
         // files.
         let generation = snapshot.stamp().realtime_ns | 1;
         let planned = plan_files(&self.name, snapshot, self.sum);
-        let files: io::Result<Vec<MappedFile>> = planned
+        let files: Result<Vec<MappedFile>, Failure> = planned
             .into_iter()
             .map(|file| {
                 let file = self.create_file(file, generation)?;
@@ -176,7 +173,7 @@ impl Exporter {
         let old = std::mem::replace(&mut self.files, files?);
         for file in old {
             if !self.files.iter().any(|new| new.path == file.path) {
-                fs::remove_file(&file.path)?;
+                remove_file(&file.path)?;
             }
             file.retire();
         }
@@ -184,7 +181,7 @@ impl Exporter {
     }
 
     /// Creates a file under a temporary name and maps the file. All values in the new file are 0.
-    fn create_file(&self, file: FileLayout, generation: u64) -> io::Result<MappedFile> {
+    fn create_file(&self, file: FileLayout, generation: u64) -> Result<MappedFile, Failure> {
         let encoded = file.contents.encode(generation, std::process::id());
         let temporary = self.temporary_path();
         let path = self
@@ -196,10 +193,11 @@ impl Exporter {
             .and_then(|()| handle.write_all(&encoded.bytes));
         if let Err(error) = written {
             let _ = fs::remove_file(&temporary);
-            return Err(error);
+            return Err(Failure::Create(temporary, error));
         }
         Ok(MappedFile {
-            mapping: SharedMapping::map(&handle, encoded.bytes.len())?,
+            mapping: SharedMapping::map(&handle, encoded.bytes.len())
+                .trying_to(format_args!("map {}", visible::escape_path(&temporary)))?,
             sources: file.sources,
             values: encoded.values,
             path,
@@ -208,8 +206,10 @@ impl Exporter {
     }
 
     /// Renames a file from the temporary name to its final name.
-    fn publish(&self, file: MappedFile) -> io::Result<MappedFile> {
-        fs::rename(self.temporary_path(), &file.path)?;
+    fn publish(&self, file: MappedFile) -> Result<MappedFile, Failure> {
+        let path = visible::escape_path(&file.path);
+        fs::rename(self.temporary_path(), &file.path)
+            .trying_to(format_args!("rename a new file to {path}"))?;
         Ok(file)
     }
 
@@ -220,10 +220,14 @@ impl Exporter {
 
     /// Returns the paths of the existing files whose names begin with the exporter's name,
     /// including files that another exporter has created.
-    fn existing_files(&self) -> io::Result<Vec<PathBuf>> {
+    fn existing_files(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
-            let entry = entry?;
+        let action = format!(
+            "read the directory {}",
+            visible::escape_path(&self.directory)
+        );
+        for entry in fs::read_dir(&self.directory).trying_to(&action)? {
+            let entry = entry.trying_to(&action)?;
             let file = entry.file_name();
             let rest = file.to_str().and_then(|f| f.strip_prefix(&self.name));
             let Some(rest) = rest.and_then(|r| r.strip_prefix('.')) else {
@@ -243,16 +247,20 @@ impl Exporter {
 /// Removes the file at `path`, if there is one, and creates a new file. The directory belongs to
 /// another user, who may have created a symbolic link with the name of the file, so no existing
 /// file is opened.
-fn create_new_file(path: &Path) -> io::Result<File> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+fn create_new_file(path: &Path) -> Result<File, Failure> {
+    if fs::symlink_metadata(path).is_ok() {
+        remove_file(path)?;
     }
     File::options()
         .read(true)
         .write(true)
         .create_new(true)
         .open(path)
+        .map_err(|e| Failure::Create(path.into(), e))
+}
+
+fn remove_file(path: &Path) -> Result<(), Failure> {
+    fs::remove_file(path).trying_to(format_args!("remove {}", visible::escape_path(path)))
 }
 
 impl Drop for Exporter {

@@ -37,9 +37,10 @@ use tokio::signal::unix::{signal, SignalKind};
 
 use crate::atomic_file::AtomicFile;
 use crate::cli::ExportArgs;
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
 use crate::export::accept::MediaType;
 use crate::export::tasks::TaskScrape;
+use crate::output::stdout;
 use crate::read::warn_if_inconsistent;
 
 pub use mmv::DIRECTORY as MMV_DIRECTORY;
@@ -117,7 +118,7 @@ fn write_once(
     mut writer: Box<dyn Writer>,
     scrape: &Scrape,
 ) -> Result<(), Failure> {
-    let out = io::stdout();
+    let out = stdout();
     if format.media.is_none() && out.is_terminal() {
         let why = format!(
             "--{} is not written to a terminal; write it to a file: -o FILE",
@@ -126,8 +127,10 @@ fn write_once(
         return Err(Failure::Refused(why));
     }
     let mut out = io::BufWriter::with_capacity(1 << 16, out.lock());
-    writer.write(scrape, &mut out)?;
-    Ok(out.flush()?)
+    writer
+        .write(scrape, &mut out)
+        .and_then(|()| out.flush())
+        .map_err(Failure::Write)
 }
 
 /// Writes the output file once or at an interval. Writing at an interval ends when the output file
@@ -140,7 +143,7 @@ fn write_file(
     args: &ExportArgs,
 ) -> Result<(), Failure> {
     let to_failure = |e| Failure::Create(file.into(), e);
-    let default_signals = DefaultSignals::new()?;
+    let default_signals = DefaultSignals::new().trying_to("catch signals")?;
     default_signals
         .during_write(file, || replace_file(&mut *writer, first, file))
         .map_err(to_failure)?;
@@ -148,26 +151,28 @@ fn write_file(
         return Ok(());
     }
     let interval = Duration::from_millis(args.interval.unwrap_or(1000));
-    build_runtime()?.block_on(async {
-        let mut stop = StopSignals::new()?;
-        let mut due = Instant::now();
-        let mut nr_writes = 1;
-        while args.count.is_none_or(|count| nr_writes < count) {
-            due = (due + interval).max(Instant::now());
-            tokio::select! {
-                () = stop.received() => break,
-                () = tokio::time::sleep_until(due.into()) => {}
+    build_runtime()
+        .trying_to("create the event loop")?
+        .block_on(async {
+            let mut stop = StopSignals::new().trying_to("catch signals")?;
+            let mut due = Instant::now();
+            let mut nr_writes = 1;
+            while args.count.is_none_or(|count| nr_writes < count) {
+                due = (due + interval).max(Instant::now());
+                tokio::select! {
+                    () = stop.received() => break,
+                    () = tokio::time::sleep_until(due.into()) => {}
+                }
+                let scrape = scraper.scrape()?;
+                if !writer.update(&scrape, file).map_err(to_failure)? {
+                    default_signals
+                        .during_write(file, || replace_file(&mut *writer, &scrape, file))
+                        .map_err(to_failure)?;
+                }
+                nr_writes += 1;
             }
-            let scrape = scraper.scrape()?;
-            if !writer.update(&scrape, file).map_err(to_failure)? {
-                default_signals
-                    .during_write(file, || replace_file(&mut *writer, &scrape, file))
-                    .map_err(to_failure)?;
-            }
-            nr_writes += 1;
-        }
-        Ok(())
-    })
+            Ok(())
+        })
 }
 
 fn replace_file(writer: &mut dyn Writer, scrape: &Scrape, file: &Path) -> io::Result<()> {

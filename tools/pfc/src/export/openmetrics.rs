@@ -222,7 +222,7 @@ fn write_task_metadata(
 }
 
 fn task_labels(task: &Task) -> String {
-    let (pid, tgid, comm) = (task.pid, task.tgid, escape(&task.name()));
+    let (pid, tgid, comm) = (task.pid, task.tgid, escape(&visible::escape(&task.name())));
     format!("pid=\"{pid}\",tgid=\"{tgid}\",comm=\"{comm}\"")
 }
 

@@ -191,7 +191,7 @@ pub fn warn_if_denied<T>(
 ) -> Result<Option<T>, Failure> {
     match result {
         Err(failure) if is_repeated && is_denied(&failure) => {
-            eprintln!("pfc: tasks are not exported: {failure}");
+            message!("pfc: tasks are not exported: {failure}");
             Ok(None)
         }
         other => other.map(Some),

@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write;
 use std::path::Path;
 
 use crate::cli::FlamegraphArgs;
@@ -135,17 +134,15 @@ fn colour_of(name: &str) -> String {
     }
 }
 
-/// Escapes text for XML. Each control character becomes `?`, because XML does not allow most
-/// control characters.
+/// Escapes text for XML. Control characters, most of which XML does not allow, are made visible.
 pub fn escape_xml(text: &str) -> String {
     let mut to = String::new();
-    for c in text.chars() {
+    for c in visible::escape(text).chars() {
         match c {
             '&' => to.push_str("&amp;"),
             '<' => to.push_str("&lt;"),
             '>' => to.push_str("&gt;"),
             '"' => to.push_str("&quot;"),
-            c if c.is_control() => to.push('?'),
             c => to.push(c),
         }
     }
@@ -180,7 +177,8 @@ fn render_svg(stacks: &BTreeMap<String, u64>, title: &str) -> Result<String, std
 
 pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let mut profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
+    let mut profile =
+        Profile::load(input, !args.input.no_inline)?.select_event(args.input.event.as_deref())?;
     if args.input.event.is_none() {
         // The numbers of samples of different events cannot be added up, so only the samples of the
         // first event are drawn.
@@ -188,7 +186,7 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
         profile.samples.retain(|s| s.event == first);
     }
     if !profile.has_stacks {
-        eprintln!("pfc: the file has no call stacks; record them with pfc record -g");
+        message!("pfc: the file has no call stacks; record them with pfc record -g");
     }
     let event = profile.samples.first().map_or(0, |s| s.event);
     let title = args.title.clone().unwrap_or_else(|| {
@@ -200,8 +198,7 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     });
     let text = render_svg(&folded::fold_stacks(&profile), &title)
         .map_err(|_| Failure::Refused("cannot draw the flame graph".to_owned()))?;
-    out.write_all(text.as_bytes())?;
-    Ok(())
+    write!(out, "{text}")
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub struct SystemValues {
 
 /// Returns the number of CPUs that are online.
 pub fn nr_online_cpus() -> Option<u32> {
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let online = crate::text_file::read("/sys/devices/system/cpu/online").ok()?;
     u32::try_from(parse_cpu_list(online.trim())?.len()).ok()
 }
 

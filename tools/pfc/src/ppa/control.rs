@@ -3,7 +3,7 @@
 //! `pfc ppa on`, `off` and `status`: switches process accounting on or off, and prints its state.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use ppa::{Device, Info};
@@ -12,6 +12,7 @@ use crate::error::Failure;
 use crate::output::Out;
 use crate::ppa::args::{Level, OffArgs, OnArgs};
 use crate::ppa::values_json;
+use crate::text_file;
 
 /// The files that control process accounting.
 struct ControlFiles {
@@ -37,12 +38,12 @@ impl ControlFiles {
     /// Switches the accounting of all tasks on or off. The number of CPUs per group of values is
     /// kept.
     fn set_accounting(&self, on: bool) -> Result<(), Failure> {
-        let text = fs::read_to_string(&self.flags).map_err(|e| file_failure(&self.flags, &e))?;
+        let text = text_file::read(&self.flags).map_err(|e| file_failure(&self.flags, &e))?;
         let Some(scaling) = parse_scaling(&text) else {
             return Err(Failure::Refused(format!(
                 "{}: expected four numbers, found '{}'; check that pfc is as new as the module",
-                self.flags.display(),
-                text.trim().escape_default()
+                visible::escape_path(&self.flags),
+                visible::escape(text.trim())
             )));
         };
         let flags = if on { "1 1 0" } else { "0 0 0" };
@@ -67,7 +68,7 @@ impl ControlFiles {
 
     /// Returns the IDs of the individually accounted tasks. Returns `None` without CAP_PERFMON.
     fn individual_tasks(&self) -> Option<Vec<u32>> {
-        let text = fs::read_to_string(&self.tasks).ok()?;
+        let text = text_file::read(&self.tasks).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
         Some(text.lines().filter_map(first).collect())
     }
@@ -89,7 +90,7 @@ fn parse_scaling(text: &str) -> Option<u32> {
 }
 
 fn file_failure(path: &Path, error: &io::Error) -> Failure {
-    let path = path.display();
+    let path = visible::escape_path(path);
     Failure::Refused(match error.kind() {
         ErrorKind::NotFound => {
             format!(
@@ -186,6 +187,7 @@ fn status_lines(info: &Info, individual: Option<&[u32]>) -> Vec<(&'static str, S
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
 

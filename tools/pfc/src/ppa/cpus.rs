@@ -2,10 +2,9 @@
 
 //! Prints tables of the values of CPUs.
 
-use std::io::{self, Write};
-
 use ppa::{micros, Cpu, CpuValue};
 
+use crate::error::Failure;
 use crate::output::Out;
 use crate::ppa::tasks::format_micros;
 use crate::report::percent;
@@ -22,7 +21,7 @@ const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
 
 /// Prints the sums of the values over all CPUs. If `per_cpu` is true, also prints the values of
 /// every CPU and a table of softirqs.
-pub fn print_table(cpus: &[Cpu], khz: u32, per_cpu: bool, out: &mut Out) -> io::Result<()> {
+pub fn print_table(cpus: &[Cpu], khz: u32, per_cpu: bool, out: &mut Out) -> Result<(), Failure> {
     let mut rows = vec![("all".to_owned(), Cpu::sum(cpus))];
     if per_cpu {
         rows.extend(cpus.iter().enumerate().map(|(n, c)| (n.to_string(), *c)));

@@ -2,8 +2,6 @@
 
 //! Prints a histogram of a task's latencies from wakeup to run.
 
-use std::io::Write;
-
 use ppa::{micros, Task, NR_LATENCIES, TASK_LATENCIES};
 
 use crate::error::Failure;

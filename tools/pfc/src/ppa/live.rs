@@ -2,26 +2,24 @@
 
 //! `pfc ppa --top`: shows changes periodically, in a table on a terminal or as lines in a pipe.
 
-use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use ppa::{Device, Error};
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
-use ratatui::DefaultTerminal;
 
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
+use crate::live::keys::Key;
+use crate::live::{self, next_due, Screen};
 use crate::output::Out;
 use crate::ppa::args::{PpaArgs, Sort};
 use crate::ppa::change::{Change, Frame, TITLES};
 use crate::ppa::cpus;
-use crate::ppa::record::{register_stop_flag, sleep_until};
+use crate::stat::event_loop::EventLoop;
+use crate::stat::WAIT;
 
-/// Maximum time until a pressed key is handled.
-const MAX_KEY_DELAY: Duration = Duration::from_millis(100);
 /// Default number of rows of a table that is written to a pipe.
 const DEFAULT_ROWS: usize = 20;
 
@@ -87,30 +85,31 @@ impl FrameReader {
 }
 
 pub fn run(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
-    let stop = register_stop_flag()?;
-    let mut reader = FrameReader::open(args)?;
+    let reader = FrameReader::open(args)?;
     if args.plain || args.json || !out.is_terminal() {
-        return run_plain(&mut reader, args, &stop, out);
+        return run_plain(reader, args, out);
     }
-    // try_init() also installs a panic hook that restores the terminal.
-    let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
-    let result = run_terminal(&mut terminal, &mut reader, args, &stop);
-    ratatui::restore();
-    result
+    let mut screen = PpaScreen {
+        reader,
+        delay: Duration::from_secs_f64(args.delay),
+        nr_rows: args.rows.unwrap_or(500),
+        keys: KeyState {
+            sort: args.sort,
+            paused: false,
+        },
+        change: None,
+    };
+    live::run(&mut screen, args.times)
 }
 
-fn run_plain(
-    reader: &mut FrameReader,
-    args: &PpaArgs,
-    stop: &AtomicBool,
-    out: &mut Out,
-) -> Result<(), Failure> {
+fn run_plain(mut reader: FrameReader, args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     let delay = Duration::from_secs_f64(args.delay);
+    let mut event_loop = EventLoop::new().trying_to("catch signals")?;
     let mut due = Instant::now();
     let mut nr_tables = 0;
     while args.times.is_none_or(|times| nr_tables < times) {
-        due = (due + delay).max(Instant::now());
-        if !sleep_until(due, stop) {
+        due = next_due(due, delay, Instant::now());
+        if !event_loop.sleep_until(due).trying_to(WAIT)? {
             break;
         }
         let Some(mut change) = reader.next_change()? else {
@@ -141,84 +140,71 @@ fn run_plain(
 struct KeyState {
     sort: Sort,
     paused: bool,
-    quit: bool,
 }
 
 impl KeyState {
-    fn press(&mut self, key: KeyEvent) {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        match key.code {
-            _ if key.kind == KeyEventKind::Release => {}
-            KeyCode::Char('c') if control => self.quit = true,
-            _ if control => {}
-            KeyCode::Char('q') | KeyCode::Esc => self.quit = true,
-            KeyCode::Char(' ') => self.paused = !self.paused,
-            KeyCode::Char('t') => self.sort = Sort::Time,
-            KeyCode::Char('l') => self.sort = Sort::Latency,
-            KeyCode::Char('i') => self.sort = Sort::Involuntary,
-            KeyCode::Char('r') => self.sort = Sort::Irq,
-            KeyCode::Char('s') => self.sort = Sort::Syscalls,
+    fn press(&mut self, key: Key) -> ControlFlow<()> {
+        match key {
+            Key::Char('q') | Key::Esc | Key::Ctrl('c') => return ControlFlow::Break(()),
+            Key::Char(' ') => self.paused = !self.paused,
+            Key::Char('t') => self.sort = Sort::Time,
+            Key::Char('l') => self.sort = Sort::Latency,
+            Key::Char('i') => self.sort = Sort::Involuntary,
+            Key::Char('r') => self.sort = Sort::Irq,
+            Key::Char('s') => self.sort = Sort::Syscalls,
             _ => {}
         }
+        ControlFlow::Continue(())
     }
 }
 
-fn run_terminal(
-    terminal: &mut DefaultTerminal,
-    reader: &mut FrameReader,
-    args: &PpaArgs,
-    stop: &AtomicBool,
-) -> Result<(), Failure> {
-    let delay = Duration::from_secs_f64(args.delay);
-    let (mut due, mut nr_tables) = (Instant::now() + delay.min(MAX_KEY_DELAY * 5), 0);
-    let mut keys = KeyState {
-        sort: args.sort,
-        paused: false,
-        quit: false,
-    };
-    let mut change: Option<Change> = None;
-    while !stop.load(Ordering::Relaxed) && !keys.quit {
-        let (title, lines) = match &mut change {
+struct PpaScreen {
+    reader: FrameReader,
+    delay: Duration,
+    nr_rows: usize,
+    keys: KeyState,
+    change: Option<Change>,
+}
+
+impl Screen for PpaScreen {
+    fn draw(&mut self, frame: &mut ratatui::Frame<'_>) {
+        let (title, lines) = match &mut self.change {
             Some(change) => (
-                change.format_title(keys.sort),
-                change.format_lines(keys.sort, args.rows.unwrap_or(500)),
+                change.format_title(self.keys.sort),
+                change.format_lines(self.keys.sort, self.nr_rows),
             ),
             None => ("accounting ...".to_owned(), Vec::new()),
         };
-        let paused = if keys.paused { "paused; " } else { "" };
+        let paused = if self.keys.paused { "paused; " } else { "" };
         let help = format!("{paused}sort: t l i r s, space: pause, q: quit");
-        terminal
-            .draw(|screen| {
-                let bold = Style::new().add_modifier(Modifier::BOLD);
-                let mut all = vec![
-                    Line::from(title),
-                    Line::from(help),
-                    Line::styled(TITLES, bold),
-                ];
-                let room = screen.area().height.into();
-                all.extend(lines.iter().take(room).map(|l| Line::from(l.as_str())));
-                screen.render_widget(Paragraph::new(all), screen.area());
-            })
-            .map_err(Failure::Terminal)?;
-        if event::poll(MAX_KEY_DELAY).map_err(Failure::Terminal)? {
-            if let Event::Key(key) = event::read().map_err(Failure::Terminal)? {
-                keys.press(key);
-            }
-        }
-        if Instant::now() < due || keys.paused {
-            continue;
-        }
-        match reader.next_change()? {
-            Some(next) => change = Some(next),
-            None => break,
-        }
-        nr_tables += 1;
-        if args.times.is_some_and(|times| nr_tables >= times) {
-            break;
-        }
-        due = Instant::now() + delay;
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let mut all = vec![
+            Line::from(title),
+            Line::from(help),
+            Line::styled(TITLES, bold),
+        ];
+        let room = frame.area().height.into();
+        all.extend(lines.into_iter().take(room).map(Line::from));
+        frame.render_widget(Paragraph::new(all), frame.area());
     }
-    Ok(())
+
+    fn handle_key(&mut self, key: Key) -> ControlFlow<()> {
+        self.keys.press(key)
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        (!self.keys.paused).then_some(self.delay)
+    }
+
+    fn update(&mut self) -> Result<ControlFlow<()>, Failure> {
+        Ok(match self.reader.next_change()? {
+            Some(change) => {
+                self.change = Some(change);
+                ControlFlow::Continue(())
+            }
+            None => ControlFlow::Break(()),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -230,7 +216,6 @@ mod tests {
         let mut keys = KeyState {
             sort: Sort::Time,
             paused: false,
-            quit: false,
         };
         for (key, sort) in [
             ('l', Sort::Latency),
@@ -240,12 +225,11 @@ mod tests {
             ('x', Sort::Syscalls),
             ('t', Sort::Time),
         ] {
-            keys.press(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE));
+            assert!(keys.press(Key::Char(key)).is_continue());
             assert_eq!(keys.sort, sort);
         }
-        keys.press(KeyEvent::new(KeyCode::Char(' '), KeyModifiers::NONE));
-        assert!(keys.paused && !keys.quit);
-        keys.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
-        assert!(keys.quit);
+        assert!(keys.press(Key::Char(' ')).is_continue());
+        assert!(keys.paused);
+        assert!(keys.press(Key::Ctrl('c')).is_break());
     }
 }

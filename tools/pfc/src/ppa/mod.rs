@@ -26,7 +26,6 @@ mod tasks;
 mod timeline;
 mod values_json;
 
-use std::io::Write;
 use std::path::Path;
 
 use ppa::{Device, Info, Task};
@@ -87,7 +86,7 @@ fn print_selected(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
             writeln!(out)?;
         }
         if tasks.len() > 1 || args.histogram {
-            let title = format!("{} {}", task.pid, task.name());
+            let title = format!("{} {}", task.pid, visible::escape(&task.name()));
             writeln!(out, "{}", out.paint(Style::Dim, &title))?;
         }
         match args.histogram {
@@ -130,24 +129,24 @@ fn print_all(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
 /// Prints a warning if the values are old because accounting is off, or if tasks are missing.
 fn warn(info: &Info, tasks: usize) {
     if info.levels == 0 && tasks == 0 {
-        eprintln!("pfc: no task is accounted; turn accounting on with pfc ppa on");
+        message!("pfc: no task is accounted; turn accounting on with pfc ppa on");
     } else if info.levels == 0 {
-        eprintln!("pfc: accounting is off; the values are those from when it was on");
+        message!("pfc: accounting is off; the values are those from when it was on");
     }
     if info.lost > 0 {
-        eprintln!(
+        message!(
             "pfc: the values of {} ended tasks were dropped, because they were not read in time",
             info.lost
         );
     }
     if info.refused > 0 {
-        eprintln!(
+        message!(
             "pfc: {} tasks are not accounted: memory was short, or their user reached user_kb",
             info.refused
         );
     }
     if info.flags & ppa::UNSTABLE != 0 {
-        eprintln!(
+        message!(
             "pfc: the kernel has marked the time stamp counter unstable; times may be wrong until \
              accounting is turned off and on"
         );

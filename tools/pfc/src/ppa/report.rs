@@ -2,7 +2,7 @@
 
 //! `pfc ppa report`: shows a recording as a table, a picture or JSON.
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 
 use serde_json::{json, Value};
 
@@ -14,7 +14,7 @@ use crate::ppa::timeline::{Interval, Timeline, PART_NAMES};
 use crate::table::{Align, Table};
 
 pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failure> {
-    let path = args.file.display();
+    let path = visible::escape_path(&args.file);
     let bytes = std::fs::read(&args.file).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::Refused(format!(
             "{path}: no such file; create it with pfc ppa record PID -o FILE"
@@ -26,7 +26,7 @@ pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failur
     if args.json {
         writeln!(out, "{}", timeline_json(&timeline))?;
     } else if to_file {
-        out.write_all(svg::render_svg(&timeline).as_bytes())?;
+        write!(out, "{}", svg::render_svg(&timeline))?;
     } else {
         print_table(&timeline, out)?;
     }
@@ -34,7 +34,7 @@ pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failur
 }
 
 fn print_table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
-    let title = format!("{} {}", timeline.pid, timeline.name);
+    let title = format!("{} {}", timeline.pid, visible::escape(&timeline.name));
     writeln!(out, "{}", out.paint(Style::Dim, &title))?;
     let mut table = Table::new()
         .with_column("FROM s", Align::Right)
@@ -49,8 +49,7 @@ fn print_table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
         format_cells(timeline, &timeline.total()),
         Some(Style::Title),
     );
-    table.print(out)?;
-    Ok(())
+    table.print(out)
 }
 
 fn format_cells(timeline: &Timeline, interval: &Interval) -> Vec<String> {

@@ -3,11 +3,11 @@
 //! Prints tables of accounted tasks.
 
 use std::cmp::Reverse;
-use std::io;
 
 use perfcounters::Unit;
 use ppa::{micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_RUNNING};
 
+use crate::error::Failure;
 use crate::output::{Out, Style};
 use crate::ppa::args::Sort;
 use crate::table::{Align, Table};
@@ -22,11 +22,14 @@ pub fn format_micros(micros: f64) -> String {
     unit.format_amount(micros)
 }
 
-/// Returns the name of a task, in brackets for a kernel thread, as ps shows it.
+/// Returns the name of a task with control characters made visible. The name of a kernel thread is
+/// in brackets, as ps shows it.
 pub fn display_name(task: &Task) -> String {
+    let name = task.name();
+    let name = visible::escape(&name);
     match task.has_flag(TASK_KERNEL) {
-        true => format!("[{}]", task.name()),
-        false => task.name(),
+        true => format!("[{name}]"),
+        false => name.into_owned(),
     }
 }
 
@@ -44,7 +47,7 @@ pub fn sort_tasks(tasks: &mut [Task], by: Sort) {
     tasks.sort_by_key(|task| (Reverse(key(task)), task.pid, task.began));
 }
 
-pub fn print_table(tasks: &[Task], khz: u32, out: &mut Out) -> io::Result<()> {
+pub fn print_table(tasks: &[Task], khz: u32, out: &mut Out) -> Result<(), Failure> {
     let mut table = Table::new();
     for title in [
         "PID",

@@ -63,10 +63,9 @@ impl Timeline {
         let number = |name: &str| head[name].as_u64().and_then(|n| u32::try_from(n).ok());
         let khz = number("khz").filter(|khz| *khz > 0);
         let name = head["name"].as_str().unwrap_or_default();
-        let safe = |c: char| if c.is_control() { '?' } else { c };
         let mut timeline = Self {
             pid: number("pid").unwrap_or(0),
-            name: name.chars().map(safe).collect(),
+            name: name.to_owned(),
             khz: khz.ok_or("no tick frequency")?,
             intervals: Vec::new(),
         };
@@ -195,7 +194,10 @@ mod tests {
             record_at(1300, [25, 15, 10, 210]),
         ]);
         let line = Timeline::parse(text.as_bytes()).expect("a record");
-        assert_eq!((line.pid, line.khz, line.name.as_str()), (42, 1000, "a?b"));
+        assert_eq!(
+            (line.pid, line.khz, line.name.as_str()),
+            (42, 1000, "a\u{1b}b")
+        );
         assert_eq!(line.intervals[0].parts, [20, 10, 5, 5, 60]);
         assert_eq!(line.intervals[1].parts, [0, 0, 0, 200, 0]);
         assert_eq!((line.intervals[0].from, line.intervals[1].from), (0, 100));

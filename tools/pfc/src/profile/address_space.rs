@@ -3,6 +3,7 @@
 //! The executable mappings of each process and of the kernel.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::rc::Rc;
 
 use super::files::Identity;
@@ -13,7 +14,8 @@ pub struct Region {
     pub end: u64,
     /// The offset of the start of the mapping in its file.
     pub offset: u64,
-    pub object: Rc<str>,
+    /// The path of the file, or a name for memory without a file. The name may contain any bytes.
+    pub object: Rc<OsStr>,
     pub identity: Identity,
 }
 
@@ -118,7 +120,7 @@ mod tests {
         Region {
             end,
             offset,
-            object: object.into(),
+            object: OsStr::new(object).into(),
             identity: Identity::Any,
         }
     }
@@ -128,8 +130,11 @@ mod tests {
         let mut space = AddressSpace::default();
         space.insert(0x1000, region(0x5000, 0x100, "a"));
         space.insert(0x2000, region(0x3000, 0, "b"));
-        let find =
-            |space: &AddressSpace, at| space.find(at).map(|(r, o)| (r.object.to_string(), o));
+        let find = |space: &AddressSpace, at| {
+            space
+                .find(at)
+                .map(|(r, o)| (r.object.to_str().expect("text").to_owned(), o))
+        };
         assert_eq!(find(&space, 0x1fff), Some(("a".into(), 0x10ff)));
         assert_eq!(find(&space, 0x2004), Some(("b".into(), 4)));
         assert_eq!(find(&space, 0x3000), Some(("a".into(), 0x2100)));

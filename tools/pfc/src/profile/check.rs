@@ -4,34 +4,39 @@
 //! file. The crate linux-perf-data would allocate as much memory as a wrong size requests.
 
 /// Bit numbers of features in the header: HEADER_* of perf.
-const FEATURE_CMDLINE: usize = 11;
-const FEATURE_EVENT_DESC: usize = 12;
+pub const FEATURE_CMDLINE: usize = 11;
+pub const FEATURE_EVENT_DESC: usize = 12;
 /// The maximum size of an attribute in bytes, which is more than the size of the kernel's
 /// perf_event_attr.
 const MAX_ATTR_SIZE: u64 = 4096;
 /// Types of perf's own records that contain, or are followed by, data that pfc cannot read:
 /// PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2.
-const AUXTRACE: u32 = 71;
-const COMPRESSED_KINDS: [u32; 2] = [81, 83];
+pub const AUXTRACE: u32 = 71;
+pub const COMPRESSED_KINDS: [u32; 2] = [81, 83];
 
-const TRUNCATED: &str = "the file is truncated";
-const INCONSISTENT: &str = "the header of the file is not valid";
+/// The first bytes of a file with the byte order of this machine.
+pub const MAGIC: &[u8] = b"PERFILE2";
 
-struct ByteReader<'a>(&'a [u8]);
+pub const TRUNCATED: &str = "the file is truncated";
+pub const INCONSISTENT: &str = "the header of the file is not valid";
+pub const COMPRESSED: &str =
+    "it is compressed, or has traces; make it without (perf record -z, -I)";
+
+pub struct ByteReader<'a>(pub &'a [u8]);
 
 impl<'a> ByteReader<'a> {
-    fn take(&mut self, bytes: u64) -> Option<&'a [u8]> {
+    pub fn take(&mut self, bytes: u64) -> Option<&'a [u8]> {
         let (some, rest) = self.0.split_at_checked(usize::try_from(bytes).ok()?)?;
         self.0 = rest;
         Some(some)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub fn u32(&mut self) -> Option<u32> {
         let bytes = self.take(4)?;
         Some(u32::from_le_bytes(bytes.try_into().ok()?))
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub fn u64(&mut self) -> Option<u64> {
         let bytes = self.take(8)?;
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
     }
@@ -50,7 +55,7 @@ fn bytes_at(file: &[u8], at: u64, bytes: u64) -> Result<&[u8], &'static str> {
 ///
 /// The reason, in words, why the file cannot be read.
 pub fn check(file: &[u8]) -> Result<(), &'static str> {
-    if !file.starts_with(b"PERFILE2") {
+    if !file.starts_with(MAGIC) {
         return Err("the file is not a perf.data file with the byte order of this machine");
     }
     let header: Vec<u64> = {
@@ -101,13 +106,14 @@ const MMAP2: u32 = 10;
 const MISC_MMAP_BUILD_ID: u32 = 1 << 14;
 const MMAP2_BUILD_ID_SIZE: usize = 32;
 
-fn check_records(data: &[u8]) -> Result<(), &'static str> {
+/// Checks the sizes of records, and that pfc can read their contents.
+pub fn check_records(data: &[u8]) -> Result<(), &'static str> {
     let mut rest = ByteReader(data);
     while !rest.0.is_empty() {
         let (kind, misc_and_size) = (rest.u32().ok_or(TRUNCATED)?, rest.u32().ok_or(TRUNCATED)?);
         let size = misc_and_size >> 16;
         if kind == AUXTRACE || COMPRESSED_KINDS.contains(&kind) {
-            return Err("it is compressed, or has traces; make it without (perf record -z, -I)");
+            return Err(COMPRESSED);
         }
         let size = size.checked_sub(8).ok_or(INCONSISTENT)?;
         let body = rest.take(size.into()).ok_or(TRUNCATED)?;
@@ -124,7 +130,7 @@ fn check_records(data: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn check_cmdline(mut section: ByteReader<'_>) -> Option<()> {
+pub fn check_cmdline(mut section: ByteReader<'_>) -> Option<()> {
     for _ in 0..section.u32()? {
         let bytes = section.u32()?;
         section.take(bytes.into())?;
@@ -132,7 +138,7 @@ fn check_cmdline(mut section: ByteReader<'_>) -> Option<()> {
     Some(())
 }
 
-fn check_event_desc(mut section: ByteReader<'_>) -> Option<()> {
+pub fn check_event_desc(mut section: ByteReader<'_>) -> Option<()> {
     let (nr, attr_size) = (section.u32()?, section.u32()?);
     for _ in 0..nr {
         section.take(attr_size.into())?;

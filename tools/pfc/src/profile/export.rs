@@ -43,7 +43,7 @@ pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
             .rev()
             .map(|frame| {
                 let name = match frame.is_known() {
-                    true => frame.symbol.to_string(),
+                    true => frame.marked_symbol(),
                     false => format!("{:#x} ({})", frame.address, frame.short_object()),
                 };
                 FrameInfo {
@@ -257,6 +257,7 @@ pub fn write_pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
     use crate::profile::tests::synthetic;

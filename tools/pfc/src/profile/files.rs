@@ -6,8 +6,10 @@
 //! namespace the path may name another file. A file is therefore used only if its build ID, or else
 //! its device and inode, are those of the mapping.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{Read, Seek};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -15,6 +17,7 @@ use std::rc::Rc;
 use object::elf::{FileHeader32, FileHeader64, ELF_NOTE_GNU, NT_GNU_BUILD_ID};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 /// The reason, in a message, why a file is not used: no file has the path.
 pub const NOT_FOUND: &str = "not found";
@@ -22,7 +25,7 @@ pub const NOT_FOUND: &str = "not found";
 pub const ANOTHER_BUILD: &str = "another build";
 
 /// The maximum size of an ELF file that is read, in bytes.
-const MAX_FILE_SIZE: u64 = 2 << 30;
+pub const MAX_FILE_SIZE: u64 = 2 << 30;
 
 /// The maximum size in bytes of a note segment that is searched for a build ID.
 const MAX_NOTES_SIZE: u64 = 64 << 10;
@@ -48,10 +51,13 @@ pub enum Identity {
 /// Returns the paths under which the file of a process's mapping may be found: the path in the root
 /// and mount namespace of the process, the program of the process, and the path in the namespace of
 /// pfc. The list is empty for a mapping without a file, such as anonymous memory.
-pub fn candidate_paths(pid: i32, path: &str) -> impl Iterator<Item = PathBuf> {
-    let is_file = path.starts_with('/') && !path.starts_with("//");
+pub fn candidate_paths(pid: i32, path: &Path) -> impl Iterator<Item = PathBuf> {
+    let bytes = path.as_os_str().as_bytes();
+    let is_file = bytes.starts_with(b"/") && !bytes.starts_with(b"//");
+    let mut in_root = OsString::from(format!("/proc/{pid}/root"));
+    in_root.push(path);
     let paths = [
-        PathBuf::from(format!("/proc/{pid}/root{path}")),
+        PathBuf::from(in_root),
         // The program of the process, which can be opened even if the program has been deleted.
         PathBuf::from(format!("/proc/{pid}/exe")),
         PathBuf::from(path),
@@ -79,6 +85,21 @@ pub fn is_same_file(file: &File, device: (u32, u32), inode: u64) -> bool {
 pub fn open_regular(path: &Path) -> Result<File, &'static str> {
     let mut options = fs::File::options();
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    check_regular(file)
+}
+
+/// Opens a regular file under a path in a root directory, such as that of another process. A
+/// symbolic link in this root directory cannot lead to a file outside of it.
+pub fn open_in_root(root: &Path, path: &Path) -> Result<File, &'static str> {
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(root, directory, Mode::empty()).and_then(|root| {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+    });
+    check_regular(file.map(File::from).map_err(std::io::Error::from))
+}
+
+fn check_regular(file: std::io::Result<File>) -> Result<File, &'static str> {
     let file = file.map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => "permission denied",
         _ => NOT_FOUND,
@@ -103,10 +124,15 @@ pub fn read_whole(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
     Ok(bytes)
 }
 
-/// Returns true if the file belongs to root or to the user of pfc. The contents of a file with such
-/// an owner can be trusted.
-pub fn has_trusted_owner(metadata: &Metadata) -> bool {
-    metadata.uid() == 0 || metadata.uid() == rustix::process::geteuid().as_raw()
+/// Returns true if the file belongs to root, to the user of pfc, or to the user of the process that
+/// the file describes. The contents of a file with such an owner can be trusted.
+pub fn has_trusted_owner(metadata: &Metadata, pid: i32) -> bool {
+    let is_of_process = || {
+        let process = fs::metadata(format!("/proc/{pid}"));
+        process.is_ok_and(|process| process.uid() == metadata.uid())
+    };
+    let uid = metadata.uid();
+    uid == 0 || uid == rustix::process::geteuid().as_raw() || is_of_process()
 }
 
 /// Returns the contents of an ELF file, if the file has the given identity.
@@ -208,8 +234,8 @@ mod tests {
     #[test]
     fn r1_9_what_is_no_file_has_no_candidates() {
         for path in ["[vdso]", "//anon", "", "anon_inode:x"] {
-            assert_eq!(candidate_paths(1, path).count(), 0, "{path}");
+            assert_eq!(candidate_paths(1, Path::new(path)).count(), 0, "{path}");
         }
-        assert_eq!(candidate_paths(1, "/bin/true").count(), 3);
+        assert_eq!(candidate_paths(1, Path::new("/bin/true")).count(), 3);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use super::files::{has_trusted_owner, open_regular, read_whole};
+use super::files::{has_trusted_owner, open_in_root, read_whole};
 use super::symbols::Symbols;
 
 /// The object name of functions of the kernel's own text.
@@ -38,7 +38,7 @@ impl KernelSymbols {
         let bytes = fs::read("/proc/kallsyms").ok()?;
         Self::parse(match String::from_utf8(bytes) {
             Ok(text) => text,
-            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+            Err(error) => visible::decode(error.as_bytes()).into_owned(),
         })
     }
 
@@ -108,16 +108,27 @@ fn name_at(text: &str, at: usize) -> &str {
 /// The maximum size of a perf map in bytes.
 const MAX_PERF_MAP_SIZE: u64 = 256 << 20;
 
-/// Reads the perf map /tmp/perf-PID.map, in which a just-in-time compiler lists its functions.
-/// Returns `None` if the perf map cannot be read, or if the owner of the perf map is not trusted.
+/// Reads the perf map of a process, in which a just-in-time compiler lists its functions. A process
+/// in a container writes the perf map to the /tmp of the container, and names it by its process ID
+/// in the container. Returns `None` if no perf map can be read, or if the owner of the perf map is
+/// not trusted.
 pub fn read_perf_map(pid: i32) -> Option<Symbols> {
-    let path = format!("/tmp/perf-{pid}.map");
-    let file = open_regular(path.as_ref()).ok()?;
-    if !has_trusted_owner(&file.metadata().ok()?) {
+    let in_container = innermost_pid(pid).map(|inner| {
+        let root = format!("/proc/{pid}/root");
+        (root, format!("/tmp/perf-{inner}.map"))
+    });
+    let outside = ("/".to_owned(), format!("/tmp/perf-{pid}.map"));
+    let read = |(root, path): (String, String)| read_perf_map_file(pid, &root, &path);
+    in_container.and_then(read).or_else(|| read(outside))
+}
+
+fn read_perf_map_file(pid: i32, root: &str, path: &str) -> Option<Symbols> {
+    let file = open_in_root(root.as_ref(), path.as_ref()).ok()?;
+    if !has_trusted_owner(&file.metadata().ok()?, pid) {
         return None;
     }
     let bytes = read_whole(&file, MAX_PERF_MAP_SIZE).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
+    let text = visible::decode(&bytes);
     let symbol = |line: &str| {
         let mut words = line.splitn(3, ' ');
         let hex = |word: Option<&str>| {
@@ -127,6 +138,24 @@ pub fn read_perf_map(pid: i32) -> Option<Symbols> {
         Some((hex(words.next())?, hex(words.next())?, words.next()?.into()))
     };
     Some(Symbols::new(text.lines().filter_map(symbol).collect()))
+}
+
+/// Returns the ID of a process in its own PID namespace.
+fn innermost_pid(pid: i32) -> Option<i32> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    parse_innermost_pid(&status)
+}
+
+/// Parses the line "NSpid:" of /proc/PID/status, which has the IDs of a process in all PID
+/// namespaces, with the innermost namespace last.
+fn parse_innermost_pid(status: &[u8]) -> Option<i32> {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let ids = lines.find_map(|line| line.strip_prefix(b"NSpid:"))?;
+    let last = std::str::from_utf8(ids)
+        .ok()?
+        .split_whitespace()
+        .next_back();
+    last?.parse().ok()
 }
 
 #[cfg(test)]
@@ -144,5 +173,13 @@ mod tests {
         assert_eq!(find(0xffff_ffff_c000_0001), Some(("two", "[mod]", 1)));
         assert_eq!(find(0xffff_ffff_8000_0000), None);
         assert!(KernelSymbols::parse("0000000000000000 T _text\n".to_owned()).is_none());
+    }
+
+    #[test]
+    fn r1_9_the_innermost_pid_is_the_last_one() {
+        let status = b"Name:\tNSpid:\xff\nPid:\t4711\nNSpid:\t4711\t12\t1\nNSsid:\t5\n";
+        assert_eq!(parse_innermost_pid(status), Some(1));
+        assert_eq!(parse_innermost_pid(b"NSpid:\t4711\n"), Some(4711));
+        assert_eq!(parse_innermost_pid(b"Pid:\t4711\n"), None);
     }
 }

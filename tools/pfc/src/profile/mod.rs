@@ -7,19 +7,27 @@
 //! |---|---|
 //! | `read.rs` | reads the records of a file in the order of time |
 //! | `check.rs` | checks the sizes in a file before the file is read |
+//! | `pipe.rs` | the format that perf writes to a pipe; standard input |
 //! | `address_space.rs` | the mappings of each process and of the kernel |
 //! | `files.rs` | finds and identifies the file of a mapping |
+//! | `debug_files.rs` | finds the debug file of a stripped file |
 //! | `symbols.rs` | names of functions in ELF files |
+//! | `inlined.rs` | names of inlined functions in debugging information |
+//! | `demangle` | names of functions as in their source code |
 //! | `kernel.rs` | names of functions of the kernel and of just-in-time compilers |
 //! | `export.rs` | writes profiles for the Firefox Profiler and pprof |
 //! | `folded.rs` | writes call stacks as lines |
 
 mod address_space;
 mod check;
+mod debug_files;
+mod demangle;
 pub mod export;
 mod files;
 pub mod folded;
+mod inlined;
 mod kernel;
+mod pipe;
 mod read;
 mod symbols;
 
@@ -46,6 +54,8 @@ pub struct Profile {
     pub lost: u64,
     /// The number of times that sampling was suspended because there were too many samples.
     pub throttled: u64,
+    /// The time for which each CPU was offline and not sampled, in nanoseconds.
+    pub offline_ns: BTreeMap<u32, u64>,
     /// The command line of the program that wrote the file.
     pub command: Vec<String>,
     /// True if some samples have call chains.
@@ -79,13 +89,23 @@ pub struct Frame {
     pub object: Rc<str>,
     /// The name of the function, or [`UNKNOWN`].
     pub symbol: Rc<str>,
-    /// The distance of the address from the first byte of the function.
+    /// The distance of the address from the first byte of the function; 0 for an inlined function.
     pub offset: u64,
+    /// The function is inlined in the function of the next frame of the stack.
+    pub is_inlined: bool,
 }
 
 impl Frame {
     pub fn is_known(&self) -> bool {
         *self.symbol != *UNKNOWN
+    }
+
+    /// Returns the name of the function, with perf's mark of an inlined function.
+    pub fn marked_symbol(&self) -> String {
+        match self.is_inlined {
+            true => format!("{} (inlined)", self.symbol),
+            false => self.symbol.to_string(),
+        }
     }
 
     /// Returns the file name, without the directories of the path.
@@ -98,18 +118,18 @@ impl Frame {
 }
 
 impl Profile {
-    /// Reads a file; without a path, the default file. Prints on standard error which names of
-    /// functions are missing, and why.
-    pub fn load(path: Option<&Path>) -> Result<Self, Failure> {
+    /// Reads a file; without a path, the default file. If `inlined` is true, call stacks have frames
+    /// of inlined functions. Prints on standard error which names of functions are missing, and why.
+    pub fn load(path: Option<&Path>, inlined: bool) -> Result<Self, Failure> {
         let path = path.unwrap_or(Path::new(data::DEFAULT_FILE));
-        let (profile, missing_names) = read::read_profile(path)?;
+        let (profile, missing_names) = read::read_profile(path, inlined)?;
         for line in missing_names {
-            eprintln!("pfc: {line}");
+            message!("pfc: {line}");
         }
         if profile.samples.is_empty() {
             return Err(Failure::NoMatch(format!(
                 ": there are no samples in {}",
-                path.display()
+                read::input_name(path)
             )));
         }
         Ok(profile)
@@ -148,9 +168,12 @@ impl Profile {
         sample.stack.iter().map(|n| &self.frames[*n])
     }
 
-    /// Returns the innermost frame of a sample, where the sample was taken.
+    /// Returns the frame of the function where a sample was taken. Functions that are inlined in
+    /// this function are passed over.
     pub fn leaf_frame(&self, sample: &Sample) -> &Frame {
-        &self.frames[sample.stack[0]]
+        let is_leaf = |n: &&usize| !self.frames[**n].is_inlined;
+        let leaf = sample.stack.iter().find(is_leaf);
+        &self.frames[*leaf.unwrap_or(&sample.stack[0])]
     }
 }
 
@@ -168,6 +191,7 @@ pub mod tests {
             object: object.into(),
             symbol: symbol.into(),
             offset: address & 0xf,
+            is_inlined: false,
         };
         let frames = vec![
             frame(0x1004, "/bin/prog", "f"),
@@ -198,6 +222,7 @@ pub mod tests {
             frames,
             lost: 2,
             throttled: 3,
+            offline_ns: BTreeMap::from([(1, 2_301_000_000)]),
             command: vec!["pfc".to_owned()],
             has_stacks: true,
         }

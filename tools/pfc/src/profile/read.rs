@@ -2,23 +2,29 @@
 
 //! Reads the records of a file in the order of time, and makes samples with the names of functions.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::io::Cursor;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::rc::Rc;
 
-use linux_perf_data::{DsoInfo, PerfFileReader, PerfFileRecord};
+use linux_perf_data::{DsoInfo, Feature, PerfFileReader, PerfFileRecord};
 use linux_perf_event_reader::{
-    CpuMode, EventRecord, Mmap2FileId, RawData, SampleRecord, SamplingPolicy,
+    CpuMode, Endianness, EventRecord, Mmap2FileId, RawData, RawEventRecord, SampleRecord,
+    SamplingPolicy,
 };
 
 use super::address_space::{Processes, Region};
 use super::check::check;
+use super::demangle::demangle;
 use super::files::{Identity, ANOTHER_BUILD};
 use super::kernel::{self, KernelSymbols};
-use super::symbols::{demangle, Symbols, UNKNOWN};
+use super::pipe;
+use super::symbols::{Symbols, UNKNOWN};
 use super::{Frame, Profile, Sample};
-use crate::data::{CONTEXT_MAX, KERNEL_START};
+use crate::data::{CONTEXT_MAX, KERNEL_START, OFFLINE_ID};
 use crate::error::Failure;
 
 /// Context markers in call chains, PERF_CONTEXT_*: the frames that follow are of the kernel or of
@@ -41,33 +47,79 @@ const JIT_PREFIXES: [&str; 6] = [
     "/SYSV",
 ];
 
+/// The path that stands for standard input.
+const STDIN: &str = "-";
+
 fn cannot_read(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::Refused(format!(
         "cannot read {}: {why}; is it a file of pfc record or perf record, and whole?",
-        path.display()
+        input_name(path)
     ))
 }
 
-/// Returns the profile of a file, and messages about missing names.
-pub fn read_profile(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
+/// Returns the name of an input file for messages.
+pub fn input_name(path: &Path) -> Cow<'_, str> {
+    match path == Path::new(STDIN) {
+        true => "standard input".into(),
+        false => visible::escape_path(path),
+    }
+}
+
+/// Returns the profile of a file, and messages about missing names. The path [`STDIN`] stands for
+/// standard input. If `inlined` is true, call stacks have frames of inlined functions.
+pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>), Failure> {
     let error = |e: &dyn std::fmt::Display| cannot_read(path, e);
-    let bytes = std::fs::read(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Failure::Refused(format!(
-            "there is no {}; make it: pfc record COMMAND",
-            path.display()
-        )),
-        _ => error(&e),
-    })?;
+    let bytes = match path == Path::new(STDIN) {
+        true => pipe::read_stdin()?,
+        false => std::fs::read(path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => Failure::Refused(format!(
+                "there is no {}; make it: pfc record COMMAND",
+                visible::escape_path(path)
+            )),
+            _ => error(&e),
+        })?,
+    };
     let mut reader = Reader::default();
+    reader.symbolizer.finds_inlined = inlined;
     reader.add_file(bytes).map_err(|e| error(&e))?;
     let missing_names = reader.symbolizer.missing_names(&reader.profile.frames);
     Ok((reader.profile, missing_names))
 }
 
-fn c_string(data: &RawData<'_>) -> String {
-    let bytes = data.as_slice();
+/// Returns the bytes of a record's name or path up to the first NUL.
+fn c_string(data: &RawData<'_>) -> OsString {
+    let mut bytes = data.as_slice().into_owned();
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    bytes.truncate(end);
+    OsString::from_vec(bytes)
+}
+
+/// Returns the words of the feature CMDLINE: the number of words, and for each word its size and
+/// the word with NUL bytes at its end.
+fn command_words(mut bytes: &[u8], endian: Endianness) -> Option<Vec<String>> {
+    let number = |bytes: &mut &[u8]| -> Option<usize> {
+        let (number, rest) = bytes.split_first_chunk::<4>()?;
+        *bytes = rest;
+        Some(match endian {
+            Endianness::LittleEndian => u32::from_le_bytes(*number),
+            Endianness::BigEndian => u32::from_be_bytes(*number),
+        } as usize)
+    };
+    let mut words = Vec::new();
+    for _ in 0..number(&mut bytes)? {
+        let size = number(&mut bytes)?;
+        let (word, rest) = bytes.split_at_checked(size)?;
+        bytes = rest;
+        let end = word.iter().position(|b| *b == 0).unwrap_or(word.len());
+        words.push(visible::decode(&word[..end]).into_owned());
+    }
+    Some(words)
+}
+
+/// Returns the CPU of a record; 0 if the record has no CPU.
+fn cpu_of(record: &RawEventRecord<'_>) -> u32 {
+    let common = record.common_data().ok();
+    common.and_then(|common| common.cpu).unwrap_or(0)
 }
 
 /// Reads one or more files into one profile.
@@ -75,24 +127,41 @@ fn c_string(data: &RawData<'_>) -> String {
 pub struct Reader {
     pub profile: Profile,
     processes: Processes,
+    /// The start of the gap of each CPU that is offline at this point of the file.
+    offline_since: HashMap<u32, u64>,
     symbolizer: Symbolizer,
-    /// The index of the frame for each address of a process, or of the kernel (`None`). The entry
-    /// of a process is dropped when the mappings of the process change.
-    frames_by_address: HashMap<Option<i32>, HashMap<u64, usize>>,
-    /// The index of each frame, by address, file and function. The function is part of the key
-    /// because two builds of a file may have run under one path.
-    frame_indices: HashMap<(u64, Rc<str>, Rc<str>), usize>,
+    /// The indices of the frames for each address of a process, or of the kernel (`None`): the
+    /// frames of inlined functions, with the innermost frame first, and then the frame of the
+    /// function that contains them. The entry of a process is dropped when the mappings of the
+    /// process change.
+    frames_by_address: HashMap<Option<i32>, HashMap<u64, Rc<[usize]>>>,
+    /// The index of each frame, by address, file, function, and whether the function is inlined.
+    /// The function is part of the key because two builds of a file may have run under one path.
+    frame_indices: HashMap<(u64, Rc<str>, Rc<str>, bool), usize>,
 }
 
 impl Reader {
-    /// Adds the samples of a complete file to the profile. The names of the events and the command
-    /// line of the profile become those of the added file.
+    /// Adds the samples of a complete file or stream to the profile. The names of the events and
+    /// the command line of the profile become those of the added file.
     pub fn add_file(&mut self, bytes: Vec<u8>) -> Result<(), String> {
+        if pipe::is_pipe_format(&bytes) {
+            let stream = pipe::read_stream(&bytes)?;
+            self.symbolizer.build_ids = stream.build_ids;
+            return self.add_records(PerfFileReader::parse_pipe(Cursor::new(stream.bytes)));
+        }
         check(&bytes)?;
+        self.symbolizer.build_ids.clear();
+        self.add_records(PerfFileReader::parse_file(Cursor::new(bytes)))
+    }
+
+    fn add_records(
+        &mut self,
+        reader: Result<PerfFileReader<Cursor<Vec<u8>>>, linux_perf_data::Error>,
+    ) -> Result<(), String> {
         let PerfFileReader {
             mut perf_file,
             mut record_iter,
-        } = PerfFileReader::parse_file(Cursor::new(bytes)).map_err(|e| e.to_string())?;
+        } = reader.map_err(|e| e.to_string())?;
         let mut events = Vec::new();
         let mut periods = Vec::new();
         for attribute in perf_file.event_attributes() {
@@ -103,18 +172,16 @@ impl Reader {
             });
         }
         self.profile.events = events;
-        if let Ok(Some(words)) = perf_file.cmdline() {
-            self.profile.command = words.iter().map(|w| (*w).to_owned()).collect();
+        let command = perf_file.feature_section_data(Feature::CMDLINE);
+        if let Some(words) = command.and_then(|c| command_words(c, perf_file.endian())) {
+            self.profile.command = words;
         }
         let kernel_release = perf_file.os_release().ok().flatten().unwrap_or_default();
         self.symbolizer.kernel_release = kernel_release.to_owned();
         if let Ok(all) = perf_file.build_ids() {
             let all = all.into_values().filter(|d| !d.build_id.is_empty());
-            let one = |d: DsoInfo| {
-                let path = String::from_utf8_lossy(&d.path).into_owned();
-                (path, d.build_id)
-            };
-            self.symbolizer.build_ids = all.map(one).collect();
+            let one = |d: DsoInfo| (OsString::from_vec(d.path), d.build_id);
+            self.symbolizer.build_ids.extend(all.map(one));
         }
         while let Some(record) = record_iter
             .next_record(&mut perf_file)
@@ -122,8 +189,15 @@ impl Reader {
         {
             if let PerfFileRecord::EventRecord { attr_index, record } = record {
                 // Records of unknown types are skipped.
-                if let Ok(record) = record.parse() {
-                    self.handle_record(attr_index, record, &periods);
+                match record.parse() {
+                    Ok(EventRecord::Throttle(r)) if r.id == OFFLINE_ID => {
+                        self.begin_gap(cpu_of(&record), r.timestamp);
+                    }
+                    Ok(EventRecord::Unthrottle(r)) if r.id == OFFLINE_ID => {
+                        self.end_gap(cpu_of(&record), r.timestamp);
+                    }
+                    Ok(record) => self.handle_record(attr_index, record, &periods),
+                    Err(_) => {}
                 }
             }
         }
@@ -137,8 +211,9 @@ impl Reader {
                     self.drop_cached_frames(r.pid);
                     self.symbolizer.perf_maps.remove(&r.pid);
                 }
-                self.processes
-                    .comm(r.pid, r.tid, &c_string(&r.name), r.is_execve);
+                let name = c_string(&r.name);
+                let name = visible::decode(name.as_bytes());
+                self.processes.comm(r.pid, r.tid, &name, r.is_execve);
             }
             EventRecord::Fork(r) => {
                 self.processes.fork((r.pid, r.tid), (r.ppid, r.ptid));
@@ -148,6 +223,7 @@ impl Reader {
             }
             EventRecord::Mmap(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
                 let name = c_string(&r.path);
+                let name = visible::decode(name.as_bytes());
                 if name.starts_with("[kernel.kallsyms]") {
                     self.symbolizer.recorded_text_start =
                         Some(r.page_offset).filter(|t| *t >= KERNEL_START);
@@ -155,7 +231,7 @@ impl Reader {
                 let region = Region {
                     end: r.address.saturating_add(r.length),
                     offset: r.address,
-                    object: kernel_object_name(&name).into(),
+                    object: OsString::from(kernel_object_name(&name)).into(),
                     identity: Identity::Any,
                 };
                 self.processes.kernel.insert(r.address, region);
@@ -188,6 +264,17 @@ impl Reader {
         }
     }
 
+    fn begin_gap(&mut self, cpu: u32, time: u64) {
+        self.offline_since.entry(cpu).or_insert(time);
+    }
+
+    fn end_gap(&mut self, cpu: u32, time: u64) {
+        if let Some(since) = self.offline_since.remove(&cpu) {
+            let total = self.profile.offline_ns.entry(cpu).or_default();
+            *total = total.saturating_add(time.saturating_sub(since));
+        }
+    }
+
     fn insert_mapping(&mut self, pid: i32, start: u64, region: Region) {
         self.drop_cached_frames(pid);
         self.processes.insert_mapping(pid, start, region);
@@ -209,14 +296,18 @@ impl Reader {
             _ => ip >= KERNEL_START,
         };
         let is_guest = matches!(r.cpu_mode, CpuMode::GuestKernel | CpuMode::GuestUser);
-        let mut stack = vec![match is_guest {
-            true => self.intern_frame(Symbolizer::unknown_frame(
-                ip,
-                in_kernel,
-                GUEST_OBJECT.into(),
-            )),
-            false => self.frame_index(pid, ip, in_kernel, 0),
-        }];
+        let mut stack = match is_guest {
+            true => {
+                let guest = GUEST_OBJECT.into();
+                let frame = Symbolizer::unknown_frame(ip, in_kernel, guest);
+                vec![self.intern_frame(frame)]
+            }
+            false => self.frames_at(pid, ip, in_kernel, 0).to_vec(),
+        };
+        if r.callchain.is_none() {
+            // Only call stacks show inlined functions.
+            stack.drain(..stack.len() - 1);
+        }
         if let Some(chain) = &r.callchain {
             self.profile.has_stacks = true;
             // The first address of the call chain is usually the address of the sample.
@@ -240,7 +331,8 @@ impl Reader {
                 // before a return address is looked up. The first address after a context marker is
                 // not a return address, but the address that was interrupted.
                 let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXT_MAX);
-                stack.push(self.frame_index(pid, address, in_kernel, u64::from(is_return)));
+                let frames = self.frames_at(pid, address, in_kernel, u64::from(is_return));
+                stack.extend_from_slice(&frames);
             }
         }
         self.profile.samples.push(Sample {
@@ -255,36 +347,47 @@ impl Reader {
         });
     }
 
-    /// Returns the index of the frame for an address. The function is looked up at the address
-    /// minus `lookback`.
-    fn frame_index(&mut self, pid: i32, address: u64, in_kernel: bool, lookback: u64) -> usize {
+    /// Returns the indices of the frames for an address, at least one. The function is looked up at
+    /// the address minus `lookback`.
+    fn frames_at(&mut self, pid: i32, address: u64, in_kernel: bool, lookback: u64) -> Rc<[usize]> {
         let process = (!in_kernel).then_some(pid);
-        if let Some(n) = self
+        if let Some(known) = self
             .frames_by_address
             .get(&process)
             .and_then(|known| known.get(&address))
         {
-            return *n;
+            return known.clone();
         }
-        let frame = match in_kernel {
-            true => self
-                .symbolizer
-                .symbolize_kernel(&self.processes, address, lookback),
+        let (frame, inlined) = match in_kernel {
+            true => {
+                let frame = self
+                    .symbolizer
+                    .symbolize_kernel(&self.processes, address, lookback);
+                (frame, Vec::new())
+            }
             false => self
                 .symbolizer
                 .symbolize_user(&self.processes, pid, address, lookback),
         };
-        let n = self.intern_frame(frame);
+        let inlined = inlined.into_iter().map(|symbol| Frame {
+            symbol,
+            offset: 0,
+            is_inlined: true,
+            ..frame.clone()
+        });
+        let frames: Vec<Frame> = inlined.chain([frame.clone()]).collect();
+        let indices: Rc<[usize]> = frames.into_iter().map(|f| self.intern_frame(f)).collect();
         self.frames_by_address
             .entry(process)
             .or_default()
-            .insert(address, n);
-        n
+            .insert(address, indices.clone());
+        indices
     }
 
     /// Returns the index of a frame in the profile, and adds the frame if it is new.
     fn intern_frame(&mut self, frame: Frame) -> usize {
-        let key = (frame.address, frame.object.clone(), frame.symbol.clone());
+        let (object, symbol) = (frame.object.clone(), frame.symbol.clone());
+        let key = (frame.address, object, symbol, frame.is_inlined);
         let frames = &mut self.profile.frames;
         *self.frame_indices.entry(key).or_insert_with(|| {
             frames.push(frame);
@@ -317,17 +420,24 @@ fn kernel_object_name(path: &str) -> String {
     }
 }
 
+/// Returns the path of a mapped file as the text that a frame has.
+fn shown_object(path: &OsStr) -> Rc<str> {
+    visible::decode(path.as_bytes()).into()
+}
+
 /// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
 #[derive(Default)]
 struct Symbolizer {
-    symbols: HashMap<(Rc<str>, Identity), Result<Symbols, &'static str>>,
+    symbols: HashMap<(Rc<OsStr>, Identity), Result<Symbols, &'static str>>,
     /// The lookups of a file by way of a process that have been tried. A lookup is not repeated.
-    tried_lookups: HashSet<(i32, Rc<str>, Identity)>,
+    tried_lookups: HashSet<(i32, Rc<OsStr>, Identity)>,
     /// The list of build IDs in the file's header, by path.
-    build_ids: HashMap<String, Vec<u8>>,
+    build_ids: HashMap<OsString, Vec<u8>>,
     perf_maps: HashMap<i32, Option<Symbols>>,
     vdso: Option<Option<Symbols>>,
     demangled: HashMap<Rc<str>, Rc<str>>,
+    /// Inlined functions are searched for.
+    finds_inlined: bool,
     /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
     kernel: Option<Option<KernelSymbols>>,
     /// The first address of the kernel's text when the file was written.
@@ -343,6 +453,7 @@ impl Symbolizer {
             object,
             symbol: UNKNOWN.into(),
             offset: 0,
+            is_inlined: false,
         }
     }
 
@@ -356,7 +467,7 @@ impl Symbolizer {
         let region = processes
             .kernel
             .find(address)
-            .map(|(r, _)| r.object.clone());
+            .map(|(r, _)| shown_object(&r.object));
         let is_text = region.as_deref().is_none_or(|o| o == kernel::KERNEL_OBJECT);
         let object = region.unwrap_or_else(|| kernel::KERNEL_OBJECT.into());
         let unknown = Self::unknown_frame(address, true, object);
@@ -383,22 +494,28 @@ impl Symbolizer {
                 object: function.object.into(),
                 symbol: function.name.into(),
                 offset: offset + lookback,
+                is_inlined: false,
             },
             None => unknown,
         }
     }
 
+    /// Returns the frame of an address in user space, and the names of the functions that are
+    /// inlined at this address, with the innermost function first.
     fn symbolize_user(
         &mut self,
         processes: &Processes,
         pid: i32,
         address: u64,
         lookback: u64,
-    ) -> Frame {
+    ) -> (Frame, Vec<Rc<str>>) {
+        let mut inlined = Vec::new();
         let Some((region, at)) = processes.find(pid, address.wrapping_sub(lookback)) else {
-            return Self::unknown_frame(address, false, UNKNOWN.into());
+            let unknown = Self::unknown_frame(address, false, UNKNOWN.into());
+            return (unknown, inlined);
         };
-        let object = region.object.clone();
+        let path = region.object.clone();
+        let object = shown_object(&path);
         let identity = region.identity.clone();
         let owned = |(name, offset): (&Rc<str>, u64)| (name.clone(), offset);
         let mut found = None;
@@ -417,23 +534,33 @@ impl Symbolizer {
         // A memfd may also contain an ELF file.
         let is_file = object.starts_with('/') && !object.starts_with("//");
         if found.is_none() && is_file {
-            let symbols = self.file_symbols(pid, &object, identity);
-            found = symbols.and_then(|s| s.find_offset(at)).map(owned);
+            let finds_inlined = self.finds_inlined;
+            if let Some(symbols) = self.file_symbols(pid, &path, identity) {
+                found = symbols.find_offset(at).map(owned);
+                if finds_inlined && found.is_some() {
+                    inlined = symbols.find_inlined(at);
+                }
+            }
         }
-        match found {
+        let frame = match found {
             Some((name, offset)) => Frame {
                 address,
                 is_kernel: false,
                 object,
-                symbol: self
-                    .demangled
-                    .entry(name.clone())
-                    .or_insert_with(|| demangle(&name).into())
-                    .clone(),
+                symbol: self.demangle(name),
                 offset: offset + lookback,
+                is_inlined: false,
             },
             None => Self::unknown_frame(address, false, object),
-        }
+        };
+        let inlined = inlined.into_iter().map(|name| self.demangle(name));
+        (frame, inlined.collect())
+    }
+
+    fn demangle(&mut self, name: Rc<str>) -> Rc<str> {
+        let known = self.demangled.entry(name);
+        let demangled = |name: &Rc<str>| demangle(name).map_or(name.clone(), Rc::from);
+        known.or_insert_with_key(demangled).clone()
     }
 
     /// Returns the symbols of the vDSO. `None` is returned for a 32-bit process, or if the file was
@@ -449,7 +576,12 @@ impl Symbolizer {
     /// Returns the symbols of a file that a process has mapped. If the file was not found by way of
     /// one process, the file is searched for again by way of the next process, which may have
     /// another root directory.
-    fn file_symbols(&mut self, pid: i32, path: &Rc<str>, mapped: Identity) -> Option<&Symbols> {
+    fn file_symbols(
+        &mut self,
+        pid: i32,
+        path: &Rc<OsStr>,
+        mapped: Identity,
+    ) -> Option<&mut Symbols> {
         let identity = match (mapped, self.build_ids.get(&**path)) {
             (Identity::BuildId(id), _) => Identity::BuildId(id),
             (_, Some(id)) => Identity::BuildId(id.as_slice().into()),
@@ -459,11 +591,11 @@ impl Symbolizer {
         if !matches!(self.symbols.get(&key), Some(Ok(_))) {
             let (path, identity) = key.clone();
             if self.tried_lookups.insert((pid, path, identity)) {
-                let found = Symbols::read_mapped_file(pid, &key.0, &key.1);
+                let found = Symbols::read_mapped_file(pid, Path::new(&key.0), &key.1);
                 self.symbols.insert(key.clone(), found);
             }
         }
-        self.symbols.get(&key)?.as_ref().ok()
+        self.symbols.get_mut(&key)?.as_mut().ok()
     }
 
     /// Returns messages for the user: which functions have no names, and what the user can do.
@@ -488,7 +620,7 @@ impl Symbolizer {
                     .to_owned(),
             });
         }
-        let failed_files = |another: bool| -> BTreeSet<(&str, &str)> {
+        let failed_files = |another: bool| -> BTreeSet<(&OsStr, &str)> {
             let failed = self.symbols.iter().filter_map(|((file, _), symbols)| {
                 Some((&**file, symbols.as_ref().err().copied()?))
             });
@@ -500,7 +632,7 @@ impl Symbolizer {
         if !files.is_empty() {
             let list: Vec<String> = files
                 .iter()
-                .map(|(f, why)| format!("{f} ({why})"))
+                .map(|(f, why)| format!("{} ({why})", visible::escape_os(f)))
                 .collect();
             lines.push(format!(
                 "no names of functions in {}; install their packages of debug symbols",
@@ -508,7 +640,10 @@ impl Symbolizer {
             ));
         }
         if !other_builds.is_empty() {
-            let list: Vec<&str> = other_builds.iter().map(|(file, _)| *file).collect();
+            let names = other_builds
+                .iter()
+                .map(|(file, _)| visible::escape_os(file));
+            let list: Vec<_> = names.collect();
             lines.push(format!(
                 "no names of functions in {}: the file is another build than the one that ran",
                 list.join(", ")

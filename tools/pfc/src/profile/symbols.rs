@@ -2,7 +2,7 @@
 
 //! Reads the names of functions from the symbol tables of ELF files.
 
-use std::fmt::Write;
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,48 @@ use std::rc::Rc;
 use object::elf::SHF_EXECINSTR;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SymbolKind};
 
+use super::debug_files::DebugLink;
 use super::files::{candidate_paths, read_mapped_file, Identity, ANOTHER_BUILD, NOT_FOUND};
+use super::inlined::InlinedFunctions;
+use crate::text_file;
 
 /// The name of a function or an object that is not known.
 pub const UNKNOWN: &str = "[unknown]";
 
 /// The maximum size of a vDSO in bytes.
 const MAX_VDSO_SIZE: u64 = 1 << 20;
+
+/// The names of the functions of an ELF file have at most this many times the size of the file.
+const MAX_NAME_FACTOR: usize = 4;
+
+/// The maximum number of segments of an ELF file that are used.
+const MAX_SEGMENTS: usize = 1024;
+
+/// The location of an ELF file's debugging information, which is read when it is first needed.
+#[derive(Debug)]
+struct DebugSource {
+    /// The process that has mapped the ELF file, and the path of the mapping.
+    pid: i32,
+    path: PathBuf,
+    /// The path and the identity by which the ELF file was found.
+    found: (PathBuf, Identity),
+    link: DebugLink,
+}
+
+impl DebugSource {
+    /// Reads the inlined functions from the ELF file or, if the ELF file has no debugging
+    /// information, from its debug file.
+    fn read(&self) -> Option<InlinedFunctions> {
+        let (path, identity) = &self.found;
+        let bytes = read_mapped_file(path, identity).ok()?;
+        let found = InlinedFunctions::read(&bytes);
+        drop(bytes);
+        found.or_else(|| {
+            let debug_file = self.link.read_debug_file(self.pid, &self.path);
+            InlinedFunctions::read(&debug_file?)
+        })
+    }
+}
 
 /// The functions of an ELF file or a perf map, by address.
 #[derive(Debug, Default)]
@@ -27,6 +62,9 @@ pub struct Symbols {
     functions: Vec<(u64, u64, Rc<str>)>,
     /// The segments of the ELF file: offset in the file, size in the file, address.
     segments: Vec<(u64, u64, u64)>,
+    debug_source: Option<DebugSource>,
+    /// The inlined functions. `Some(None)` means that there are none.
+    inlined: Option<Option<InlinedFunctions>>,
 }
 
 impl Symbols {
@@ -37,7 +75,7 @@ impl Symbols {
         functions.dedup_by_key(|s| s.0);
         Self {
             functions,
-            segments: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -51,17 +89,27 @@ impl Symbols {
     /// the given identity.
     pub fn read_mapped_file(
         pid: i32,
-        path: &str,
+        path: &Path,
         identity: &Identity,
     ) -> Result<Self, &'static str> {
         let mut why = None;
         // Without an identity, only the path itself is used, and not the paths in /proc/PID.
-        let is_usable = |candidate: &PathBuf| {
-            *identity != Identity::Any || candidate.as_path() == Path::new(path)
-        };
+        let is_usable =
+            |candidate: &PathBuf| *identity != Identity::Any || candidate.as_path() == path;
         for candidate in candidate_paths(pid, path).filter(is_usable) {
             let is_program = candidate.ends_with("exe") && !path.ends_with("exe");
-            match read_mapped_file(&candidate, identity).and_then(|bytes| Self::parse_elf(&bytes)) {
+            let parse = |bytes: Vec<u8>| {
+                let link = DebugLink::read(&bytes);
+                let mut symbols = Self::parse_elf(&bytes, || link.read_debug_file(pid, path))?;
+                symbols.debug_source = Some(DebugSource {
+                    pid,
+                    path: path.to_owned(),
+                    found: (candidate.clone(), identity.clone()),
+                    link,
+                });
+                Ok(symbols)
+            };
+            match read_mapped_file(&candidate, identity).and_then(parse) {
                 Ok(symbols) => return Ok(symbols),
                 // The program of the process is only a guess, so a failure to read the program is
                 // not reported.
@@ -74,29 +122,29 @@ impl Symbols {
     }
 
     /// Reads the symbols of an ELF file whose contents are `bytes`. If the file has no symbol
-    /// table, the symbols are read from an installed debug file, or else from the dynamic symbol
-    /// table.
+    /// table, the symbols are read from the debug file that `debug_file` returns, or else from the
+    /// dynamic symbol table.
     ///
     /// # Errors
     ///
     /// The reason, in words, why the file has no symbols.
-    pub fn parse_elf(bytes: &[u8]) -> Result<Self, &'static str> {
+    pub fn parse_elf(
+        bytes: &[u8],
+        debug_file: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Result<Self, &'static str> {
         let file = object::File::parse(bytes).map_err(|_| "it is no ELF file")?;
-        let mut symbols = Self::from_symbol_table(&file, false);
+        let mut symbols = Self::from_symbol_table(bytes, false);
         if symbols.functions.is_empty() {
-            let id = file.build_id().ok().flatten();
-            let debug = id.and_then(debug_file_path);
-            if let Some(bytes) = debug.and_then(|p| read_mapped_file(&p, &Identity::Any).ok()) {
-                if let Ok(file) = object::File::parse(&*bytes) {
-                    symbols.functions = Self::from_symbol_table(&file, false).functions;
-                }
+            if let Some(debug_file) = debug_file() {
+                symbols = Self::from_symbol_table(&debug_file, false);
             }
         }
         if symbols.functions.is_empty() {
-            symbols.functions = Self::from_symbol_table(&file, true).functions;
+            symbols = Self::from_symbol_table(bytes, true);
         }
         symbols.segments = file
             .segments()
+            .take(MAX_SEGMENTS)
             .map(|s| (s.file_range().0, s.file_range().1, s.address()))
             .collect();
         match symbols.functions.is_empty() {
@@ -112,7 +160,7 @@ impl Symbols {
     ///
     /// The reason, in words, why the vDSO has no symbols.
     pub fn read_vdso() -> Result<Self, &'static str> {
-        let maps = fs::read_to_string("/proc/self/maps").map_err(|_| NOT_FOUND)?;
+        let maps = text_file::read("/proc/self/maps").map_err(|_| NOT_FOUND)?;
         let line = maps.lines().find(|line| line.ends_with("[vdso]"));
         let range = line.and_then(|line| line.split_once(' ')?.0.split_once('-'));
         let hex = |text| u64::from_str_radix(text, 16).ok();
@@ -125,20 +173,30 @@ impl Symbols {
         memory
             .read_exact_at(&mut image, start)
             .map_err(|_| "it cannot be read")?;
-        Self::parse_elf(&image)
+        Self::parse_elf(&image, || None)
     }
 
-    fn from_symbol_table(file: &object::File<'_>, dynamic: bool) -> Self {
+    fn from_symbol_table(bytes: &[u8], dynamic: bool) -> Self {
+        let Ok(file) = object::File::parse(bytes) else {
+            return Self::default();
+        };
         let is_code = |section: &object::Section<'_, '_>| match section.flags() {
             SectionFlags::Elf { sh_flags } => sh_flags & u64::from(SHF_EXECINSTR) != 0,
             _ => false,
         };
-        let code: Vec<_> = file.sections().filter(is_code).map(|s| s.index()).collect();
+        let code: HashSet<_> = file.sections().filter(is_code).map(|s| s.index()).collect();
         let (mut functions, mut labels) = (Vec::new(), Vec::new());
+        // Many symbols of a hostile file may share one long name, so that their names need more
+        // memory than the file.
+        let mut left = bytes.len().saturating_mul(MAX_NAME_FACTOR);
         let mut take = |s: object::Symbol<'_, '_>| {
-            let Some(name) = s.name().ok().filter(|name| !name.is_empty()) else {
+            let name = s.name_bytes().unwrap_or_default();
+            if name.is_empty() || name.len() > left {
                 return;
-            };
+            }
+            // An escape sequence is longer than the byte that it stands for.
+            let name = visible::decode(name);
+            left = left.saturating_sub(name.len());
             let symbol = (s.address(), s.size(), name.into());
             match s.kind() {
                 SymbolKind::Text if s.is_definition() => functions.push(symbol),
@@ -181,40 +239,32 @@ impl Symbols {
 
     /// Returns the function at an offset in the ELF file, and the offset in the function.
     pub fn find_offset(&self, offset: u64) -> Option<(&Rc<str>, u64)> {
+        self.find(self.file_address(offset)?)
+    }
+
+    /// Returns the address, according to the ELF file, of an offset in the ELF file.
+    fn file_address(&self, offset: u64) -> Option<u64> {
         let segment = self
             .segments
             .iter()
             .find(|(start, bytes, _)| offset.checked_sub(*start).is_some_and(|o| o < *bytes));
         let (start, _, address) = segment?;
-        self.find(offset - start + address)
+        Some((offset - start).wrapping_add(*address))
     }
-}
 
-/// Returns the path under which distributions install the debug file for a build ID.
-fn debug_file_path(id: &[u8]) -> Option<PathBuf> {
-    let (first, rest) = id.split_first()?;
-    let mut path = format!("/usr/lib/debug/.build-id/{first:02x}/");
-    for byte in rest {
-        write!(path, "{byte:02x}").ok()?;
-    }
-    path.push_str(".debug");
-    Some(path.into())
-}
-
-/// Returns the name of a function as in its source code.
-pub fn demangle(name: &str) -> String {
-    if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        return format!("{rust:#}");
-    }
-    if name.starts_with("_Z") {
-        let options = cpp_demangle::DemangleOptions::new().no_params();
-        if let Ok(symbol) = cpp_demangle::Symbol::new(name) {
-            if let Ok(text) = symbol.demangle(&options) {
-                return text;
-            }
+    /// Returns the names, without demangling, of the inlined functions that contain an offset in
+    /// the ELF file, with the innermost function first.
+    pub fn find_inlined(&mut self, offset: u64) -> Vec<Rc<str>> {
+        let Some(address) = self.file_address(offset) else {
+            return Vec::new();
+        };
+        let source = &self.debug_source;
+        let read = || source.as_ref().and_then(DebugSource::read);
+        match self.inlined.get_or_insert_with(read) {
+            Some(inlined) => inlined.find(address),
+            None => Vec::new(),
         }
     }
-    name.to_owned()
 }
 
 #[cfg(test)]
@@ -237,27 +287,17 @@ mod tests {
     }
 
     #[test]
-    fn r1_9_names_are_those_of_the_source() {
-        assert_eq!(demangle("main"), "main");
-        assert_eq!(demangle("_ZN3foo3barEi"), "foo::bar");
-        assert_eq!(
-            demangle("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"),
-            "core::fmt::Write::write_fmt"
-        );
-    }
-
-    #[test]
     fn r1_9_this_programs_own_functions_have_names() {
         let path = std::env::current_exe().expect("a path");
-        let find = |path: &str| Symbols::read_mapped_file(-1, path, &Identity::Any);
-        let symbols = find(&path.to_string_lossy()).expect("symbols");
+        let find = |path: &Path| Symbols::read_mapped_file(-1, path, &Identity::Any);
+        let symbols = find(&path).expect("symbols");
         assert!(symbols
             .functions
             .iter()
             .any(|s| s.2.contains("r1_9_this_program")));
         let vdso = Symbols::read_vdso().expect("symbols");
         assert!(vdso.functions.iter().any(|s| s.2.contains("clock_gettime")));
-        assert!(find("/proc/self/maps").is_err());
-        assert_eq!(find("/nowhere").err(), Some(NOT_FOUND));
+        assert!(find(Path::new("/proc/self/maps")).is_err());
+        assert_eq!(find(Path::new("/nowhere")).err(), Some(NOT_FOUND));
     }
 }

@@ -3,9 +3,12 @@
 //! The sampling contexts of a recording: one context for each thread or CPU, all with the same
 //! configuration, and each with its ring.
 
+mod cpus;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use perfmon::{sampling_pmd, Context, Message, RegisterValue, Scope};
 use ring::{Argument, Record, Ring};
@@ -14,14 +17,18 @@ use super::freq::FreqController;
 use super::task_events::TaskEvents;
 use super::tasks::{now, numeric_entries, BuildIds, Tasks};
 use crate::data::{Encoder, SampleId};
+use crate::hotplug::MonitoredCpus;
+use crate::limits;
 use crate::stat::command::FollowHandler;
 use crate::stat::counting::on_target;
 use crate::stat::short_counts::{ShortCauses, ShortCounts};
+use crate::stat::syscall_failure;
 use crate::stat::throttling::Throttling;
+use crate::text_file;
 
 /// Returns the process ID of a thread, from /proc. Returns the thread ID if the thread has exited.
 fn process_id(thread: u32) -> u32 {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let status = text_file::read(format!("/proc/{thread}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
     line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
 }
@@ -138,7 +145,15 @@ pub struct Contexts {
     reported_throttling: Throttling,
     /// True if the rings are overwritten, and are read only when a file is written.
     is_flight_recorder: bool,
+    /// True after [`Contexts::stop`]: new threads get no contexts.
+    is_stopped: bool,
     has_broken_ring: bool,
+    /// The sampled CPUs; `None` if threads are sampled.
+    cpus: Option<MonitoredCpus>,
+    /// The time for which each CPU was not sampled.
+    gaps: BTreeMap<u32, Duration>,
+    /// The CPUs that could not be sampled again after they had come online, with the error.
+    failed_cpus: BTreeMap<u32, io::Error>,
     /// True if this program runs in a PID namespace other than the initial one. CPUs then also run
     /// processes that have no ID in the PID namespace.
     in_child_pid_namespace: bool,
@@ -170,7 +185,11 @@ impl Contexts {
             closed_throttling: Throttling::default(),
             reported_throttling: Throttling::default(),
             is_flight_recorder,
+            is_stopped: false,
             has_broken_ring: false,
+            cpus: None,
+            gaps: BTreeMap::new(),
+            failed_cpus: BTreeMap::new(),
             in_child_pid_namespace: in_child_pid_namespace(),
         }
     }
@@ -205,8 +224,9 @@ impl Contexts {
         Ok(())
     }
 
-    /// Stops all contexts.
-    pub fn stop(&self) {
+    /// Stops all contexts. Threads that are created later are not sampled.
+    pub fn stop(&mut self) {
+        self.is_stopped = true;
         for (target, live) in &self.live {
             // An error of the call means that the context has ended, and an ended context takes no
             // samples.
@@ -226,21 +246,32 @@ impl Contexts {
     /// Reads the messages of all contexts, and the kernel's records of processes. Unless the
     /// recording is a flight recorder, this function also reads the rings of the contexts and
     /// adjusts the periods.
-    pub fn poll(&mut self) -> io::Result<()> {
+    pub fn poll(&mut self) {
         let targets: Vec<u32> = self.live.keys().copied().collect();
         for target in targets {
             let Some(live) = self.live.get_mut(&target) else {
                 continue;
             };
             let causes = live.read_messages(self.config.scope);
-            self.short_counts.add(target, causes);
+            match &mut self.cpus {
+                Some(cpus) if causes.contains(ShortCauses::OFFLINE) => {
+                    cpus.detach(target);
+                    // The context of a flight recorder is closed, too. Its samples are kept for the
+                    // next file.
+                    self.drain_ring(target);
+                    self.close(target);
+                    continue;
+                }
+                _ => self.short_counts.add(target, causes),
+            }
             if !self.is_flight_recorder {
                 self.drain_ring(target);
-                self.adjust_periods(target)?;
+                self.adjust_periods(target);
             }
         }
+        self.attach_online_cpus();
+        self.record_gaps(MonitoredCpus::take_ended_gaps);
         self.drain_task_events();
-        Ok(())
     }
 
     /// Reads the kernel's records of processes. The caller has read the samples before. All records
@@ -262,6 +293,7 @@ impl Contexts {
         for target in &targets {
             self.drain_ring(*target);
         }
+        self.record_gaps(MonitoredCpus::take_gaps);
         self.drain_task_events();
         for target in &targets {
             self.set_paused(*target, false);
@@ -357,9 +389,9 @@ impl Contexts {
     }
 
     /// Writes new periods for the samplers whose period should change.
-    fn adjust_periods(&mut self, target: u32) -> io::Result<()> {
+    fn adjust_periods(&mut self, target: u32) {
         let Some(live) = self.live.get_mut(&target) else {
-            return Ok(());
+            return;
         };
         let mut pmds = Vec::new();
         for (sampler, controller) in self.config.samplers.iter().zip(&mut live.controllers) {
@@ -368,18 +400,18 @@ impl Contexts {
             }
         }
         if pmds.is_empty() || live.is_ended {
-            return Ok(());
+            return;
         }
         // If the write_sampling_pmds fails, the old period stays in effect.
         let _ = on_target(self.config.scope, target, || {
             live.context.write_sampling_pmds(&pmds)
         });
-        Ok(())
     }
 
-    /// Returns true if all contexts have ended.
+    /// Returns true if all contexts have ended, and none of their CPUs may come online again.
     pub fn all_ended(&self) -> bool {
-        self.live.values().all(|live| live.is_ended)
+        let has_open_gap = self.cpus.as_ref().is_some_and(MonitoredCpus::has_open_gap);
+        !has_open_gap && self.live.values().all(|live| live.is_ended)
     }
 
     /// Prints warnings about lost records, samples without a name, and threads or CPUs whose
@@ -394,19 +426,29 @@ impl Contexts {
             }
         }
         if let lost @ 1.. = self.task_events.as_ref().map_or(0, |events| events.lost) {
-            eprintln!("pfc: {lost} records of processes were lost: some names may be missing, or those of an earlier program");
+            message!("pfc: {lost} records of processes were lost: some names may be missing, or those of an earlier program");
+        }
+        for (cpu, time) in &self.gaps {
+            message!(
+                "pfc: CPU {cpu} was not sampled for {:.3} s, in which it was offline",
+                time.as_secs_f64()
+            );
+        }
+        for (cpu, error) in &self.failed_cpus {
+            let failure = syscall_failure(&format!("sample CPU {cpu} again"), error);
+            message!("pfc: {failure}");
         }
         if self.drained.outside_namespace > 0 {
-            eprintln!(
+            message!(
                 "pfc: {} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)",
                 self.drained.outside_namespace
             );
         }
         if self.has_broken_ring {
-            eprintln!("pfc: a ring contained an invalid record: install pfc and the modules in the same version");
+            message!("pfc: a ring contained an invalid record: install pfc and the modules in the same version");
         }
         for sentence in self.short_counts.sentences(self.config.scope, "sampling") {
-            eprintln!("pfc: {sentence}");
+            message!("pfc: {sentence}");
         }
     }
 }
@@ -490,6 +532,9 @@ impl FollowHandler for Contexts {
 
 impl Contexts {
     fn attach_and_start(&mut self, thread: u32) {
+        if self.is_stopped {
+            return;
+        }
         let started = self
             .attach(thread)
             .and_then(|()| self.start_context(thread));
@@ -526,6 +571,12 @@ impl Contexts {
                 TaskEvents::open_threads(&processes.iter().flat_map(threads).collect::<Vec<u32>>())
             }
         };
+        if let Err(error) = &events {
+            if let Some(libc::EMFILE | libc::ENFILE) = error.raw_os_error() {
+                let advice = limits::advice(error);
+                message!("pfc: names are read from /proc, because perf events cannot be opened: {error}{advice}");
+            }
+        }
         self.task_events = events.ok();
         let is_open = self.task_events.is_some();
         if is_open {

@@ -6,18 +6,22 @@
 //! | file | contents |
 //! |---|---|
 //! | `contexts.rs` | the contexts of threads or CPUs, with their rings |
+//! | `files.rs` | the files of a recording |
 //! | `freq.rs` | computes sampling periods for a frequency |
 //! | `tasks.rs` | names of processes, and their executable mappings |
+//! | `maps.rs` | parses /proc/PID/maps |
 //! | `task_events.rs` | the kernel's records of processes |
 //! | `perf_event.rs` | perf_event_open(2) and the rings of perf events; unsafe |
 
 mod contexts;
+mod files;
 mod freq;
+mod maps;
 mod perf_event;
 mod task_events;
 mod tasks;
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
@@ -28,16 +32,19 @@ use rustix::thread::gettid;
 
 use crate::cli::{RecordArgs, TargetArgs};
 use crate::data::{self, Attribute, Writer};
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
+use crate::message;
 use crate::stat::assign::{assign, Placement, Plan};
 use crate::stat::command::{spawn_beside, Child};
 use crate::stat::counting::{is_ebusy, is_esrch};
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::stat::events::{Event, EventSource, Machine};
-use crate::stat::{exit_code, select_target, syscall_failure, Target};
+use crate::stat::{result_code, select_target, syscall_failure, Target};
+use crate::text_file;
 pub use contexts::Contexts;
 use contexts::{ContextConfig, Sampler};
 pub use tasks::now;
+use tasks::TaskPosition;
 
 /// The maximum time between two reads of the rings.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -61,9 +68,10 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     // Signals are caught from the creation of the event loop on. The event loop is created before
     // the contexts, because the preparation of the contexts may take long.
     let event_loop = match args.switch_output || args.overwrite {
-        true => EventLoop::with_sigusr2()?,
-        false => EventLoop::new()?,
-    };
+        true => EventLoop::with_sigusr2(),
+        false => EventLoop::new(),
+    }
+    .trying_to("catch signals")?;
     let (attributes, contexts) = prepare(device, args, scope, &target)?;
     let mut run = Run {
         args,
@@ -72,11 +80,13 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         attributes,
         path: file.unwrap_or(Path::new(data::DEFAULT_FILE)).to_owned(),
         file: None,
+        tasks_in_file: TaskPosition::default(),
+        incomplete: None,
         nr_files: 0,
         wakeups: 0,
         // No progress is shown during a command, because the command may write to the terminal
         // itself.
-        last_progress: (io::stderr().is_terminal() && args.command.is_empty()).then(Instant::now),
+        last_progress: (message::is_terminal() && args.command.is_empty()).then(Instant::now),
     };
     run.begin_file()?;
     let status = match &target {
@@ -87,7 +97,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         }
     };
     run.finish()?;
-    Ok(status.map_or(ExitCode::SUCCESS, exit_code))
+    Ok(result_code(status, run.contexts.failed_threads == 0))
 }
 
 /// Chooses the events, and makes an empty set of contexts for the events. No context is created
@@ -98,7 +108,7 @@ pub fn prepare(
     scope: Scope,
     target: &Target,
 ) -> Result<(Vec<Attribute>, Contexts), Failure> {
-    let machine = Machine::read(target.cpus());
+    let machine = Machine::read(target.cpus())?;
     let (events, config) = choose_config(device, args, scope, &machine, target)?;
     let attributes = perf_attributes(&events, &config, args);
     Ok((
@@ -128,11 +138,9 @@ pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Re
         }
         Target::Cpus(cpus) => {
             contexts.track_tasks(None);
-            for cpu in cpus {
-                contexts
-                    .attach(*cpu)
-                    .map_err(|e| syscall_failure(&format!("sample CPU {cpu}"), &e))?;
-            }
+            contexts
+                .attach_cpus(cpus, args.cpus.is_none())
+                .map_err(|(cpu, e)| syscall_failure(&format!("sample CPU {cpu}"), &e))?;
         }
     }
     Ok(())
@@ -174,7 +182,7 @@ fn choose_config(
         match config.probe(target_id) {
             Ok(()) => return Ok((cycles, config)),
             Err(e) if is_ebusy(&e) => {
-                eprintln!("pfc: the PMU is in use ('pfc doctor' shows by which program): sampling time instead of cycles");
+                message!("pfc: the PMU is in use ('pfc doctor' shows by which program): sampling time instead of cycles");
             }
             Err(e) => return Err(describe_error(&e, config.format)),
         }
@@ -190,10 +198,9 @@ fn describe_error(error: &io::Error, format: &str) -> Failure {
         (io::ErrorKind::NotFound, _) if has_device => Failure::Refused(format!(
             "cannot record: there is no format '{format}'; load it: modprobe pfm_ring"
         )),
-        (io::ErrorKind::OutOfMemory, _) => Failure::Refused(
-            "cannot record: the ring is too large; take fewer pages (-m), or raise ulimit -l"
-                .to_owned(),
-        ),
+        (io::ErrorKind::OutOfMemory, _) => Failure::Refused(format!(
+            "cannot record: {error}: the ring is too large; take fewer pages (-m), or raise ulimit -l"
+        )),
         (_, Some(libc::ENOTTY)) => Failure::Refused(
             "cannot record: the module perfcounters that is loaded cannot sample; load a newer one"
                 .to_owned(),
@@ -286,7 +293,7 @@ fn initial_period(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
 }
 
 fn cpu_mhz() -> u64 {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let text = text_file::read("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("cpu MHz"));
     let value = line.and_then(|l| l.split_once(':')?.1.trim().parse::<f64>().ok());
     value.map_or(1000, |mhz| mhz as u64).clamp(100, 10_000)
@@ -355,7 +362,12 @@ struct Run<'a> {
     /// The path that the user gave, or the default path.
     path: PathBuf,
     /// The file that is being written. A flight recorder has no open file until its rings are read.
+    /// After a write has failed, there is no open file.
     file: Option<Writer>,
+    /// The position up to which the records of processes have been written to the open file.
+    tasks_in_file: TaskPosition,
+    /// The failure of a write, after which no samples are taken.
+    incomplete: Option<Failure>,
     nr_files: usize,
     wakeups: usize,
     /// The time of the last progress message; `None` if no progress is shown.
@@ -363,119 +375,36 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn begin_file(&mut self) -> Result<(), Failure> {
-        if self.args.overwrite {
-            return Ok(());
-        }
-        let path = match self.args.switch_output {
-            true => timestamped_path(&self.path),
-            false => self.path.clone(),
-        };
-        self.open_file(&path)
-    }
-
-    fn open_file(&mut self, path: &Path) -> Result<(), Failure> {
-        let argv: Vec<String> = std::env::args().collect();
-        let file = Writer::create(path, &self.attributes, self.args.stacks, &argv)
-            .map_err(|e| Failure::Create(path.to_owned(), e))?;
-        self.file = Some(file);
-        Ok(())
-    }
-
-    /// Writes the records that were read from the rings to the open file.
-    fn write_records(&mut self) -> Result<(), Failure> {
-        let keeps_task_records = self.args.overwrite || self.args.switch_output;
-        let contexts = &mut self.contexts;
-        if !keeps_task_records {
-            // All records are written to one file, so the records of processes are not needed
-            // again.
-            let records = contexts.tasks.take_records();
-            contexts.drained.records.bytes.extend(records);
-        }
-        let bytes = &mut contexts.drained.records.bytes;
-        if let (Some(file), false) = (&mut self.file, bytes.is_empty()) {
-            let done = file.write(bytes);
-            bytes.clear();
-            done.map_err(|e| Failure::Create(file.path().to_owned(), e))?;
-        }
-        Ok(())
-    }
-
-    /// Reads all rings, completes the file, and prints a summary. The file of a flight recorder is
-    /// opened by this function. `is_last` is false if the file was requested by SIGUSR2.
-    fn finish_file(&mut self, is_last: bool) -> Result<(), Failure> {
-        if self.args.overwrite {
-            let path = match self.args.switch_output || !is_last {
-                true => timestamped_path(&self.path),
-                false => self.path.clone(),
-            };
-            self.open_file(&path)?;
-        }
-        self.contexts.drain_all();
-        self.contexts.tasks.read_thread_names();
-        self.write_records()?;
-        let Some(mut file) = self.file.take() else {
-            return Ok(());
-        };
-        let path = file.path().to_owned();
-        let bytes = file
-            .write(self.contexts.tasks.records())
-            .and_then(|()| file.finish(&[]))
-            .map_err(|e| Failure::Create(path.clone(), e))?;
-        let drained = &mut self.contexts.drained;
-        eprintln!(
-            "[ pfc record: Captured and wrote {:.3} MB {} ({} samples), {} lost ]",
-            bytes as f64 / f64::from(1 << 20),
-            path.display(),
-            drained.samples,
-            drained.lost,
-        );
-        (drained.samples, drained.lost) = (0, 0);
-        let throttling = self.contexts.take_throttling();
-        if !throttling.is_none() {
-            eprintln!(
-                "[ pfc record: {throttling}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfcounters/parameters ]"
-            );
-        }
-        self.nr_files += 1;
-        Ok(())
-    }
-
-    /// Completes the current file and begins the next file, after SIGUSR2.
-    fn switch_file(&mut self) -> Result<(), Failure> {
-        eprintln!("[ pfc record: dump data: file {} ]", self.nr_files + 1);
-        self.finish_file(false)?;
-        self.begin_file()
-    }
-
     fn finish(&mut self) -> Result<(), Failure> {
-        if self.last_progress.is_some() {
-            eprintln!();
+        if self.incomplete.is_none() {
+            let heading = format!("Woken up {} times to write data", self.wakeups);
+            self.finish_file(true, &heading)?;
         }
-        eprintln!(
-            "[ pfc record: Woken up {} times to write data ]",
-            self.wakeups
-        );
-        self.finish_file(true)?;
+        if self.incomplete.is_some() && self.last_progress.is_some() {
+            message::clear_progress();
+        }
         self.contexts.print_problems();
         if let (n @ 1.., Some(error)) = (self.contexts.failed_threads, &self.contexts.first_error) {
-            let why = syscall_failure("record", error);
-            eprintln!("pfc: {n} threads are missing; of the first: {why}");
+            let why = syscall_failure("sample a thread", error);
+            message!("pfc: {n} threads are missing; of the first: {why}");
         }
-        Ok(())
+        self.incomplete.take().map_or(Ok(()), Err)
     }
 
     /// Waits for a signal or for readable rings, reads the rings, and writes the records to the
     /// file. Returns the reason why the wait ended.
     fn wait_and_poll(&mut self) -> Result<WakeReason, Failure> {
         let until = Some(Instant::now() + POLL_INTERVAL);
-        let wake = self.event_loop.wait_for(until, &self.contexts.fds())?;
-        self.contexts.poll()?;
+        let wake = self
+            .event_loop
+            .wait_for(until, &self.contexts.fds())
+            .trying_to("wait for samples")?;
+        self.contexts.poll();
         if !self.contexts.drained.records.bytes.is_empty() {
             self.wakeups += 1;
         }
-        self.write_records()?;
-        if wake == WakeReason::SwitchOutput {
+        self.write_records();
+        if wake == WakeReason::SwitchOutput && self.incomplete.is_none() {
             self.switch_file()?;
         }
         self.print_progress();
@@ -491,10 +420,10 @@ impl Run<'_> {
             .filter(|t| t.elapsed() >= PROGRESS_INTERVAL)
         {
             *last = Instant::now();
-            eprint!(
-                "\r[ pfc record: {} samples, {} lost so far; Ctrl-C ends ] ",
+            message::print_progress(&format!(
+                "[ pfc record: {} samples, {} lost so far; Ctrl-C ends ] ",
                 drained.samples, drained.lost
-            );
+            ));
         }
     }
 
@@ -507,19 +436,29 @@ impl Run<'_> {
             Ok(child)
         };
         let mut child = match self.args.no_inherit {
-            false => match Child::spawn_traced(argv, &mut self.contexts) {
+            false => match Child::spawn_traced(argv, &mut self.contexts)? {
                 Err(error) => {
-                    eprintln!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
+                    message!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
                     spawn_untraced(&mut self.contexts)?
                 }
-                child => child?,
+                Ok(child) => child,
             },
             true => spawn_untraced(&mut self.contexts)?,
         };
+        let result = self.follow_command(&mut child);
+        if result.is_err() {
+            // The command is not left alone: its parent waits for it, and it is not stopped by
+            // ptrace any longer.
+            child.wait_uncounted(&mut self.event_loop);
+        }
+        result.map(Some)
+    }
+
+    fn follow_command(&mut self, child: &mut Child) -> Result<ExitStatus, Failure> {
         loop {
             if let Some(status) = child.handle_events(&mut self.contexts)? {
-                self.contexts.poll()?;
-                return Ok(Some(status));
+                self.contexts.poll();
+                return Ok(status);
             }
             if self.wait_and_poll()? == WakeReason::Terminated {
                 child.signal(libc::SIGTERM);
@@ -534,46 +473,65 @@ impl Run<'_> {
             .start()
             .map_err(|e| syscall_failure("record", &e))?;
         let mut child = spawn_beside(&self.args.command)?;
+        let result = self.wait_for_targets(child.as_mut());
+        self.contexts.stop();
         let mut status = None;
+        if let Some(mut child) = child {
+            if result.is_err() {
+                self.wait_after_failure(&mut child);
+            }
+            if let Ok(None) = child.try_wait() {
+                let _ = child.kill();
+            }
+            status = child.wait().ok();
+        }
+        result.map(|()| status)
+    }
+
+    /// Waits until the command beside the recording exits or the user interrupts, after the
+    /// recording has failed.
+    fn wait_after_failure(&mut self, child: &mut std::process::Child) {
+        while let Ok(None) = child.try_wait() {
+            let until = Some(Instant::now() + POLL_INTERVAL);
+            if let Err(_) | Ok(WakeReason::Interrupted | WakeReason::Terminated) =
+                self.event_loop.wait(until)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the command beside the recording exits, the user interrupts, or all threads have
+    /// exited. After a write has failed, this function waits for the command only.
+    fn wait_for_targets(
+        &mut self,
+        mut child: Option<&mut std::process::Child>,
+    ) -> Result<(), Failure> {
         loop {
             match self.wait_and_poll()? {
-                WakeReason::Interrupted | WakeReason::Terminated => break,
+                WakeReason::Interrupted | WakeReason::Terminated => return Ok(()),
                 WakeReason::Child => {
                     if let Some(child) = &mut child {
-                        status = child.try_wait()?;
-                        if status.is_some() {
-                            break;
+                        if child
+                            .try_wait()
+                            .trying_to("wait for the command")?
+                            .is_some()
+                        {
+                            return Ok(());
                         }
                     }
                 }
-                WakeReason::Timeout | WakeReason::Ready | WakeReason::SwitchOutput => {
+                WakeReason::Timeout
+                | WakeReason::Ready
+                | WakeReason::SwitchOutput
+                | WakeReason::Resized => {
                     // If the user gave no command, the recording ends when all contexts have ended.
-                    if child.is_none() && self.contexts.all_ended() {
-                        break;
+                    let has_ended = self.contexts.all_ended() || self.incomplete.is_some();
+                    if child.is_none() && has_ended {
+                        return Ok(());
                     }
                 }
             }
         }
-        self.contexts.stop();
-        if let (Some(mut child), None) = (child, status) {
-            let _ = child.kill();
-            status = child.wait().ok();
-        }
-        Ok(status)
     }
-}
-
-/// Returns the path with the current UTC time appended, as 16 digits from the year to hundredths of
-/// a second, in the format of perf's --switch-output.
-fn timestamped_path(path: &Path) -> PathBuf {
-    let since = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
-    let stamp: String = crate::time::format_utc(since.as_nanos() as u64, 2)
-        .chars()
-        .filter(char::is_ascii_digit)
-        .collect();
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{stamp}"));
-    name.into()
 }

@@ -17,6 +17,7 @@ use rustix::process::{getrlimit, Resource};
 use super::perf_event::{open_dummy_event, PerfRing, TaskFilter};
 use crate::data::Encoder;
 use crate::stat::parse_cpu_list;
+use crate::text_file;
 
 /// Types of records: PERF_RECORD_*.
 const LOST: u32 = 2;
@@ -69,6 +70,17 @@ impl TaskEvents {
                 .insert(cpu, PerfRing::new(open_dummy_event(TaskFilter::All, cpu)?)?);
         }
         Ok(events)
+    }
+
+    /// Opens the event of a CPU again. The kernel ends the event for all tasks on a CPU when the CPU
+    /// goes offline. Events for threads continue. The caller has read the old ring. Returns true if
+    /// an event was opened.
+    pub fn reopen_cpu(&mut self, cpu: u32) -> io::Result<bool> {
+        if self.all_tasks {
+            let ring = PerfRing::new(open_dummy_event(TaskFilter::All, cpu)?)?;
+            self.rings.insert(cpu, ring);
+        }
+        Ok(self.all_tasks)
     }
 
     /// Opens events for the given threads, and for all threads and processes that the given threads
@@ -176,7 +188,7 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 fn online_cpus() -> io::Result<Vec<u32>> {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+    let list = text_file::read("/sys/devices/system/cpu/online")?;
     parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
@@ -195,7 +207,7 @@ mod tests {
             id: 77,
         };
         let mut from = Encoder::default();
-        from.comm("one", true, &sample_id(10));
+        from.comm(b"one", true, &sample_id(10));
         // The process ID 0 stands for a process outside of the PID namespace. A throttle record
         // does not describe a process.
         from.fork((1, 1), &sample_id(0));
@@ -204,7 +216,7 @@ mod tests {
         from.exit((1, 1), &sample_id(10));
         let mut expected = Encoder::default();
         expected.comm(
-            "one",
+            b"one",
             true,
             &SampleId {
                 id: 2,

@@ -20,14 +20,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ring::Sample;
 
+use super::maps::parse_maps_line;
 use super::task_events::TaskEvents;
 use crate::data::record::Region;
 use crate::data::{middle_time, take_until, Encoder, SampleId, KERNEL_START};
 use crate::profile::{build_id, candidate_paths, is_same_file, open_regular};
+use crate::text_file;
 
 /// The minimum time between two reads of a process's mappings, and between two checks of its name
 /// and program.
@@ -43,13 +46,15 @@ const MAX_SAMPLE_DELAY: Duration = Duration::from_secs(5);
 const MIN_REAP_SIZE: usize = 1024;
 
 struct Process {
-    name: String,
+    /// The name, which may contain any bytes but NUL: the kernel cuts a long name after 15 bytes,
+    /// also in the middle of a character.
+    name: Vec<u8>,
     /// The time of the process's exec or fork, or the time when the process was first seen, in
     /// nanoseconds of CLOCK_MONOTONIC.
     start_time: u64,
     regions: BTreeMap<u64, Region>,
     /// The names of all threads but the first one, each with the time when the thread began.
-    threads: BTreeMap<u32, (String, u64)>,
+    threads: BTreeMap<u32, (Vec<u8>, u64)>,
     maps_read_at: Option<Instant>,
     /// The device and inode of the process's program. The next field is the time when the name and
     /// the program were last checked.
@@ -58,7 +63,7 @@ struct Process {
 }
 
 impl Process {
-    fn new(name: String, start_time: u64) -> Self {
+    fn new(name: Vec<u8>, start_time: u64) -> Self {
         Self {
             name,
             start_time,
@@ -80,11 +85,21 @@ impl Process {
 /// only once.
 pub type BuildIds = HashMap<((u32, u32), u64), Vec<u8>>;
 
+/// A position in the records of [`Tasks`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TaskPosition {
+    /// The number of times that older records had been replaced.
+    nr_shrinks: u64,
+    bytes: usize,
+}
+
 /// All known processes, and the records about the known processes.
 pub struct Tasks {
     processes: BTreeMap<u32, Process>,
     /// The records that have been collected and not been taken yet.
     records: Encoder,
+    /// The number of calls of [`Self::shrink_records`].
+    nr_shrinks: u64,
     /// True if the kernel's records describe all changes after the start.
     has_kernel_records: bool,
     /// Processes whose program and name are to be checked.
@@ -110,7 +125,7 @@ pub fn numeric_entries(path: &str) -> Vec<u32> {
 
 /// Returns the process ID of a thread, and the ID of the parent process.
 fn process_and_parent(thread: u32) -> Option<(u32, u32)> {
-    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let status = text_file::read(format!("/proc/{thread}/status")).ok()?;
     let number = |key: &str| {
         let line = status.lines().find_map(|l| l.strip_prefix(key))?;
         line.trim().parse::<u32>().ok()
@@ -118,9 +133,13 @@ fn process_and_parent(thread: u32) -> Option<(u32, u32)> {
     Some((number("Tgid:")?, number("PPid:")?))
 }
 
-fn read_name(path: &str) -> Option<String> {
-    let name = fs::read_to_string(path).ok()?;
-    Some(name.trim_end_matches('\n').to_owned())
+/// Returns the contents of a file named "comm", without the newline that the kernel has appended.
+fn read_name(path: &str) -> Option<Vec<u8>> {
+    let mut name = fs::read(path).ok()?;
+    if name.last() == Some(&b'\n') {
+        name.pop();
+    }
+    Some(name)
 }
 
 impl Tasks {
@@ -131,6 +150,7 @@ impl Tasks {
             processes: BTreeMap::new(),
             records: Encoder::default(),
             has_kernel_records: false,
+            nr_shrinks: 0,
             to_check: BTreeSet::new(),
             event_id: id,
             reap_size: MIN_REAP_SIZE,
@@ -139,9 +159,23 @@ impl Tasks {
         this
     }
 
-    /// Returns the records that have been collected and not been taken yet.
-    pub fn records(&self) -> &[u8] {
+    #[cfg(test)]
+    fn records(&self) -> &[u8] {
         &self.records.bytes
+    }
+
+    /// Returns the records that were collected since the last call with the same position. If older
+    /// records have been replaced meanwhile, all records are returned.
+    pub fn records_since(&self, position: &mut TaskPosition) -> &[u8] {
+        let begin = match position.nr_shrinks == self.nr_shrinks {
+            true => position.bytes,
+            false => 0,
+        };
+        *position = TaskPosition {
+            nr_shrinks: self.nr_shrinks,
+            bytes: self.records.bytes.len(),
+        };
+        &self.records.bytes[begin..]
     }
 
     /// Takes the records that were added since the last call.
@@ -185,6 +219,7 @@ impl Tasks {
     /// of processes that have ended are lost, so that samples of these processes in the next file
     /// have no names.
     fn shrink_records(&mut self) {
+        self.nr_shrinks += 1;
         let mut newer = std::mem::take(&mut self.records.bytes);
         let time = middle_time(&newer);
         take_until(&mut newer, time);
@@ -290,7 +325,7 @@ impl Tasks {
         // calls exec.
         let (known, regions, exe) = match self.processes.get(&parent) {
             Some(p) => (p.name.clone(), p.regions.clone(), p.exe),
-            None => (String::new(), BTreeMap::new(), None),
+            None => (Vec::new(), BTreeMap::new(), None),
         };
         // The parent may have changed its name since the name was read.
         let name = read_name(&format!("/proc/{pid}/comm")).unwrap_or_else(|| known.clone());
@@ -350,7 +385,7 @@ impl Tasks {
             self.add_existing(pid, time, &mut BuildIds::new());
             // A process that has ended gets an empty entry, so that its /proc directory is not read
             // again.
-            let ended = || Process::new(String::new(), time);
+            let ended = || Process::new(Vec::new(), time);
             self.processes.entry(pid).or_insert_with(ended);
             return;
         };
@@ -396,13 +431,13 @@ impl Tasks {
 
     /// Reads the executable mappings of a process, and records the mappings that are not known yet.
     fn read_maps(&mut self, pid: u32, time: u64, build_ids: &mut BuildIds) {
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         let sample_id = self.sample_id(pid, pid, time);
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
         process.maps_read_at = Some(Instant::now());
-        for mut region in maps.lines().filter_map(parse_maps_line) {
+        for mut region in text_file::byte_lines(&maps).filter_map(parse_maps_line) {
             let known = process.regions.get(&region.start);
             if known.is_some_and(|known| is_same_mapping(known, &region)) {
                 continue;
@@ -463,41 +498,11 @@ fn is_same_mapping(one: &Region, other: &Region) -> bool {
 /// Returns the build ID of the file that a process has mapped. The build ID is empty if the file
 /// has none, or if the file cannot be found.
 fn region_build_id(pid: u32, region: &Region) -> Vec<u8> {
-    let open = candidate_paths(pid as i32, &region.path).find_map(|path| {
+    let open = candidate_paths(pid as i32, Path::new(&region.path)).find_map(|path| {
         let file = open_regular(&path).ok()?;
         is_same_file(&file, region.device, region.inode).then_some(file)
     });
     open.and_then(|file| build_id(&file)).unwrap_or_default()
-}
-
-/// Parses a line of /proc/PID/maps. Returns `None` if the mapping is not executable, or if it
-/// belongs to the kernel.
-fn parse_maps_line(line: &str) -> Option<Region> {
-    let mut rest = line;
-    let mut word = || {
-        let (word, after) = rest.split_once(' ')?;
-        rest = after.trim_start();
-        Some(word)
-    };
-    let (start, end) = word()?.split_once('-')?;
-    let is_code = word()?.as_bytes().get(2) == Some(&b'x');
-    let offset = word()?;
-    let (major, minor) = word()?.split_once(':')?;
-    // In the line of an anonymous mapping, no blank and no path need follow the inode.
-    let (inode, path) = rest.split_once(' ').unwrap_or((rest, ""));
-    let hex = |text| u64::from_str_radix(text, 16).ok();
-    let path = path.trim_start().trim_end_matches(" (deleted)");
-    let region = Region {
-        start: hex(start)?,
-        end: hex(end)?,
-        offset: hex(offset)?,
-        device: (hex(major)? as u32, hex(minor)? as u32),
-        inode: inode.trim().parse().ok()?,
-        build_id: Vec::new(),
-        path: if path.is_empty() { "//anon" } else { path }.to_owned(),
-    };
-    // The vsyscall page is in the kernel's address range.
-    (is_code && region.start < KERNEL_START).then_some(region)
 }
 
 /// Encodes the mappings of the kernel and of its modules, if this user may read their addresses.
@@ -522,15 +527,17 @@ fn encode_kernel_maps(output: &mut Encoder, id: u64) {
 /// /proc/kallsyms. Returns `None` if kernel addresses are hidden.
 fn kernel_text_start() -> Option<u64> {
     let file = fs::File::open("/proc/kallsyms").ok()?;
-    let mut lines = BufReader::new(file).lines().map_while(Result::ok);
-    let line = lines.find(|line| line.ends_with(" _text"))?;
-    let at = u64::from_str_radix(line.split(' ').next()?, 16).ok()?;
+    // In some kernels, names contain bytes that are not UTF-8.
+    let mut lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
+    let line = lines.find(|line| line.ends_with(b" _text"))?;
+    let address = line.split(|b| *b == b' ').next()?;
+    let at = u64::from_str_radix(std::str::from_utf8(address).ok()?, 16).ok()?;
     (at != 0).then_some(at)
 }
 
 /// Returns the name in brackets, the address and the size in bytes of each module.
 fn loaded_modules() -> Vec<(String, u64, u64)> {
-    let text = fs::read_to_string("/proc/modules").unwrap_or_default();
+    let text = text_file::read("/proc/modules").unwrap_or_default();
     let module = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, size, ..] = words[..] else {
@@ -547,36 +554,6 @@ fn loaded_modules() -> Vec<(String, u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn r1_9_code_is_found_in_maps() {
-        let code = parse_maps_line(
-            "7f01a000-7f01f000 r-xp 00002000 fe:01 4711       /usr/lib/a b.so (deleted)",
-        );
-        assert_eq!(
-            code,
-            Some(Region {
-                start: 0x7f01_a000,
-                end: 0x7f01_f000,
-                offset: 0x2000,
-                device: (0xfe, 1),
-                inode: 4711,
-                build_id: Vec::new(),
-                path: "/usr/lib/a b.so".to_owned(),
-            })
-        );
-        let anonymous = parse_maps_line("1000-2000 rwxp 00000000 00:00 0 ").expect("code");
-        assert_eq!(anonymous.path, "//anon");
-        for line in [
-            "1000-2000 rw-p 00000000 00:00 0 ",
-            "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0      [vsyscall]",
-            "",
-            "1000",
-            "x-y r-xp 0 0:0 0 z",
-        ] {
-            assert_eq!(parse_maps_line(line), None, "{line}");
-        }
-    }
 
     #[test]
     fn r1_9_a_process_is_told_of_once() {

@@ -3,17 +3,25 @@
 //! Starts a command that is counted from its exec on, and follows its threads and children.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use perfmon::Context;
 use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::thread::gettid;
 
+use super::event_loop::{EventLoop, WakeReason};
 use super::process::{self, WaitStatus};
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
+use crate::limits;
+
+/// The maximum time between two checks of [`Child::wait_uncounted`] whether the command has exited,
+/// in case no signal says so.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Attaches contexts to the threads that a [`Child`] follows, for counting or for sampling.
 pub trait FollowHandler {
@@ -56,12 +64,14 @@ pub trait FollowHandler {
 /// The process of a command that pfc has started.
 pub struct Child {
     pid: i32,
-    argv: Vec<String>,
+    argv: Vec<OsString>,
     /// The read end of the error pipe. If the program cannot be executed, the error pipe contains
     /// the failed step and the errno. After a successful exec, the error pipe is empty.
     error_pipe: File,
     /// True if the program of the command has been executed, and its events are counted.
     is_executed: bool,
+    /// The command has exited and was waited for.
+    has_exited: bool,
     /// True if threads and children of the command are followed with ptrace.
     is_traced: bool,
     /// The IDs of the threads and processes of the command that are followed.
@@ -70,14 +80,19 @@ pub struct Child {
 
 /// Starts a command that only determines for how long threads or CPUs are counted. Returns `None`
 /// if the user gave no command.
-pub fn spawn_beside(command: &[String]) -> Result<Option<std::process::Child>, Failure> {
+pub fn spawn_beside(command: &[OsString]) -> Result<Option<std::process::Child>, Failure> {
     let Some((program, arguments)) = command.split_first() else {
         return Ok(None);
     };
-    let child = Command::new(program).args(arguments).spawn();
-    child
+    let mut command = Command::new(program);
+    process::restore_limits(command.args(arguments));
+    command
+        .spawn()
         .map(Some)
-        .map_err(|e| Failure::Command(program.clone(), e))
+        .map_err(|e| match limits::advice(&e).is_empty() {
+            true => Failure::Command(program.clone(), e),
+            false => Failure::Call(format!("run '{}'", visible::escape_os(program)), e),
+        })
 }
 
 fn cloexec_pipe() -> io::Result<(File, File)> {
@@ -89,14 +104,18 @@ fn cloexec_pipe() -> io::Result<(File, File)> {
 /// `prepare` or exec fails, writes a byte for the failed step and the errno to `error_pipe`, and
 /// returns the exit status 127.
 fn exec_or_report(
-    argv: &[String],
+    argv: &[OsString],
     error_pipe: &mut File,
     prepare: impl FnOnce() -> io::Result<()>,
 ) -> i32 {
     let mut command = Command::new(&argv[0]);
     command.args(&argv[1..]);
+    // The limits are restored last, because the preparation may need descriptors.
     let (step, error) = match prepare() {
-        Ok(()) => (b'x', command.exec()),
+        Ok(()) => match limits::restore() {
+            Ok(()) => (b'x', command.exec()),
+            Err(error) => (b'x', error),
+        },
         Err(error) => (b'l', error),
     };
     let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
@@ -106,46 +125,65 @@ fn exec_or_report(
     127
 }
 
+/// Kills a process that cannot be followed, and waits for its end.
+fn kill_and_reap(pid: i32) -> Result<(), Failure> {
+    process::kill(pid, libc::SIGKILL);
+    while process::wait_any()
+        .trying_to("wait for the command")?
+        .is_none_or(|(p, _)| p != pid)
+    {
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
 impl Child {
     /// Starts the command under ptrace. The new process waits until pfc traces the process.
-    /// Counting begins when the new process calls exec.
-    pub fn spawn_traced<C: FollowHandler>(argv: &[String], handler: &mut C) -> io::Result<Self> {
-        let (error_pipe, mut write_end) = cloexec_pipe()?;
-        let (mut start_read, mut start_write) = cloexec_pipe()?;
+    /// Counting begins when the new process calls exec. The inner error is that of ptrace, which
+    /// may be forbidden; the command has not been started then.
+    pub fn spawn_traced<C: FollowHandler>(
+        argv: &[OsString],
+        handler: &mut C,
+    ) -> Result<io::Result<Self>, Failure> {
+        let (error_pipe, mut write_end) = cloexec_pipe().trying_to("create a pipe")?;
+        let (mut start_read, mut start_write) = cloexec_pipe().trying_to("create a pipe")?;
         let pid = process::fork(|| {
             exec_or_report(argv, &mut write_end, || {
                 let mut byte = [0];
                 start_read.read_exact(&mut byte)
             })
-        })?;
+        })
+        .trying_to("create a process for the command")?;
         if let Err(error) = process::seize(pid, C::STOP_AT_EXIT) {
-            process::kill(pid, libc::SIGKILL);
-            while process::wait_any()?.is_none_or(|(p, _)| p != pid) {
-                std::thread::yield_now();
-            }
-            return Err(error);
+            kill_and_reap(pid)?;
+            return Ok(Err(error));
         }
         handler.process_forked(pid.unsigned_abs());
-        start_write.write_all(&[0])?;
-        Ok(Self {
+        start_write
+            .write_all(&[0])
+            .trying_to("start the process of the command")?;
+        Ok(Ok(Self {
             pid,
             argv: argv.to_vec(),
             error_pipe,
             is_executed: false,
+            has_exited: false,
             is_traced: true,
             followed: BTreeSet::new(),
-        })
+        }))
     }
 
     /// Starts the command without ptrace. The new process attaches the context to itself, which
     /// needs no privileges, and starts the context as the last step before exec.
     pub fn spawn_untraced(
-        argv: &[String],
+        argv: &[OsString],
         handler: &mut impl FollowHandler,
     ) -> Result<Self, Failure> {
-        let context = handler.create_context()?;
-        let (error_pipe, mut write_end) = cloexec_pipe()?;
-        let (mut start_read, mut start_write) = cloexec_pipe()?;
+        let context = handler
+            .create_context()
+            .map_err(|e| super::syscall_failure("create a context", &e))?;
+        let (error_pipe, mut write_end) = cloexec_pipe().trying_to("create a pipe")?;
+        let (mut start_read, mut start_write) = cloexec_pipe().trying_to("create a pipe")?;
         let pid = process::fork(|| {
             exec_or_report(argv, &mut write_end, || {
                 start_read.read_exact(&mut [0])?;
@@ -155,18 +193,28 @@ impl Child {
                 context.load(gettid().as_raw_nonzero().get().unsigned_abs())?;
                 context.start()
             })
-        })?;
+        })
+        .trying_to("create a process for the command")?;
         drop(write_end);
         handler.process_forked(pid.unsigned_abs());
-        start_write.write_all(&[0])?;
+        start_write
+            .write_all(&[0])
+            .trying_to("start the process of the command")?;
         if let Some(context) = context {
-            handler.insert_attached(pid.unsigned_abs(), context)?;
+            if let Err(error) = handler.insert_attached(pid.unsigned_abs(), context) {
+                kill_and_reap(pid)?;
+                return Err(super::syscall_failure(
+                    "use the context of the command",
+                    &error,
+                ));
+            }
         }
         let mut child = Self {
             pid,
             argv: argv.to_vec(),
             error_pipe,
             is_executed: true,
+            has_exited: false,
             is_traced: false,
             followed: BTreeSet::new(),
         };
@@ -194,7 +242,9 @@ impl Child {
     /// executed.
     fn check_exec_error(&mut self) -> Result<(), Failure> {
         let mut message = Vec::new();
-        self.error_pipe.read_to_end(&mut message)?;
+        self.error_pipe
+            .read_to_end(&mut message)
+            .trying_to("read from the process of the command")?;
         let [step, errno @ ..] = message.as_slice() else {
             return Ok(());
         };
@@ -212,12 +262,45 @@ impl Child {
         &mut self,
         handler: &mut impl FollowHandler,
     ) -> Result<Option<ExitStatus>, Failure> {
-        while let Some((pid, status)) = process::wait_any()? {
+        while let Some((pid, status)) = process::wait_any().trying_to("wait for the command")? {
             if let Some(status) = self.handle_status(pid, status, handler)? {
                 return Ok(Some(status));
             }
         }
         Ok(None)
+    }
+
+    /// Waits until the command has exited, without counting. The threads and children of the
+    /// command that pfc traces continue with their signals. This function is called after a
+    /// failure, so that the command is not left behind.
+    pub fn wait_uncounted(&mut self, event_loop: &mut EventLoop) {
+        if self.has_exited {
+            return;
+        }
+        loop {
+            loop {
+                let (pid, status) = match process::wait_any() {
+                    Ok(Some(change)) => change,
+                    Ok(None) => break,
+                    Err(_) => return,
+                };
+                let resumed = match status {
+                    WaitStatus::Exited(_) | WaitStatus::Killed(_) if pid == self.pid => return,
+                    WaitStatus::Exited(_) | WaitStatus::Killed(_) => Ok(()),
+                    WaitStatus::Stop(signal) if is_stop_signal(signal) => process::listen(pid),
+                    WaitStatus::Signal(signal) => process::resume(pid, signal),
+                    _ => process::resume(pid, 0),
+                };
+                // A tracee that was killed cannot be resumed; its exit is reported later.
+                let _ = resumed;
+            }
+            if event_loop
+                .wait(Some(Instant::now() + CHECK_INTERVAL))
+                .is_ok_and(|wake| wake == WakeReason::Terminated)
+            {
+                self.signal(libc::SIGTERM);
+            }
+        }
     }
 
     fn handle_status(
@@ -229,9 +312,12 @@ impl Child {
         let thread = pid.unsigned_abs();
         match status {
             WaitStatus::Exited(_) | WaitStatus::Killed(_) => {
-                handler.thread_exited(thread)?;
+                handler
+                    .thread_exited(thread)
+                    .trying_to(format_args!("read the context of thread {thread}"))?;
                 self.followed.remove(&pid);
                 if pid == self.pid {
+                    self.has_exited = true;
                     if !self.is_executed {
                         self.check_exec_error()?;
                     }
@@ -253,7 +339,9 @@ impl Child {
                 if let Ok(former_tid) = process::former_tid(pid) {
                     self.followed.remove(&former_tid);
                     self.followed.insert(pid);
-                    handler.thread_executed(former_tid.unsigned_abs(), thread)?;
+                    handler
+                        .thread_executed(former_tid.unsigned_abs(), thread)
+                        .trying_to(format_args!("read the context of thread {thread}"))?;
                 }
             }
             WaitStatus::Stop(signal) => {
@@ -263,7 +351,8 @@ impl Child {
                     handler.attach_new_thread(thread);
                 }
                 if is_stop_signal(signal) {
-                    ignore_esrch(process::listen(pid))?;
+                    ignore_esrch(process::listen(pid))
+                        .trying_to(format_args!("let thread {pid} stop"))?;
                     return Ok(None);
                 }
             }
@@ -274,7 +363,8 @@ impl Child {
             WaitStatus::Signal(signal) => signal,
             _ => 0,
         };
-        ignore_esrch(process::resume(pid, signal))?;
+        ignore_esrch(process::resume(pid, signal))
+            .trying_to(format_args!("resume thread {pid}"))?;
         Ok(None)
     }
 }

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
 
 use perfmon::{
     on_cpu, Context, Pmd, RegisterValue, Scope, SetDesc, EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH,
@@ -18,6 +20,7 @@ use super::command::FollowHandler;
 use super::estimate::Sums;
 use super::short_counts::{ShortCauses, ShortCounts};
 use super::throttling::Throttling;
+use crate::hotplug::{is_online, Gap, MonitoredCpus};
 
 /// Default time for which an event set is loaded before the next event set is loaded, in
 /// nanoseconds.
@@ -272,10 +275,16 @@ pub struct ContextGroup {
     next_set: u16,
     /// Number of threads that could not be counted.
     pub nr_uncounted: usize,
+    /// The error of the first of these threads.
+    pub first_error: Option<io::Error>,
     /// Threads and CPUs for which counts are missing.
     pub short_counts: ShortCounts,
     /// Throttling of the contexts that were removed.
     throttled: Throttling,
+    /// The counted CPUs; `None` if threads are counted.
+    cpus: Option<MonitoredCpus>,
+    /// The CPUs that could not be counted again after they had come online, with the error.
+    pub failed_cpus: BTreeMap<u32, io::Error>,
 }
 
 impl ContextGroup {
@@ -286,9 +295,93 @@ impl ContextGroup {
             contexts: BTreeMap::new(),
             config,
             nr_uncounted: 0,
+            first_error: None,
             short_counts: ShortCounts::default(),
             throttled: Throttling::default(),
+            cpus: None,
+            failed_cpus: BTreeMap::new(),
         }
+    }
+
+    /// Attaches a context to each of the CPUs. A CPU that goes offline is counted again when it is
+    /// online again. If `counts_all` is true, a CPU that comes online later is counted, too.
+    pub fn attach_cpus(&mut self, cpus: &[u32], counts_all: bool) -> Result<(), (u32, io::Error)> {
+        let mut monitored = MonitoredCpus::new(cpus, counts_all);
+        for cpu in cpus {
+            match self.attach(*cpu) {
+                Err(_) if !is_online(*cpu) => monitored.detach(*cpu),
+                done => done.map_err(|e| (*cpu, e))?,
+            }
+        }
+        if !self.config.is_empty() {
+            self.cpus = Some(monitored);
+        }
+        Ok(())
+    }
+
+    /// Returns the descriptors that become readable when a context of a CPU has ended.
+    pub fn cpu_fds(&self) -> Vec<BorrowedFd<'_>> {
+        let running = self
+            .contexts
+            .values()
+            .filter(|attached| self.cpus.is_some() && attached.end_causes.is_none());
+        running.map(|attached| attached.context.as_fd()).collect()
+    }
+
+    /// Returns the time of the next call of [`Self::update_cpus`]; `None` if threads are counted.
+    pub fn next_cpu_check(&self) -> Option<Instant> {
+        self.cpus.as_ref().map(MonitoredCpus::next_check)
+    }
+
+    /// Closes the contexts of CPUs that are offline, and attaches contexts to CPUs that are online again.
+    pub fn update_cpus(&mut self) -> io::Result<()> {
+        self.read_messages()?;
+        let online = match &mut self.cpus {
+            Some(cpus) => cpus.online_again(),
+            None => return Ok(()),
+        };
+        for cpu in online {
+            let started = self.attach(cpu).and_then(|()| self.start_target(cpu));
+            match (started, &mut self.cpus) {
+                (Ok(()), Some(cpus)) => {
+                    cpus.attach(cpu);
+                    self.failed_cpus.remove(&cpu);
+                }
+                // The next check tries again: the CPU may have gone offline in between.
+                (Err(error), _) => {
+                    self.contexts.remove(&cpu);
+                    self.failed_cpus.insert(cpu, error);
+                }
+                (Ok(()), None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the times in which CPUs were not counted since the last call.
+    pub fn take_gaps(&mut self) -> Vec<Gap> {
+        self.cpus
+            .as_mut()
+            .map_or(Vec::new(), MonitoredCpus::take_gaps)
+    }
+
+    /// Adds the counts of an offline CPU to the sums, and closes the context of the CPU.
+    fn detach_cpu(&mut self, cpu: u32) -> io::Result<()> {
+        if let (Some(attached), Some(cpus)) = (self.contexts.remove(&cpu), &mut self.cpus) {
+            cpus.detach(cpu);
+            let values = self
+                .config
+                .on_target(cpu, || self.config.read_sums(&attached.context))?;
+            // The kernel marks the values of the ended context as short without a reason. The
+            // reason is known, and later intervals have whole values again.
+            let values: Vec<Sums> = values.iter().map(Sums::without_short).collect();
+            self.short_counts.add(cpu, all_causes(&values));
+            add_sums(&mut self.ended_sums, &values);
+            if self.config.threshold.is_some() {
+                self.throttled.add(&attached.context.status()?);
+            }
+        }
+        Ok(())
     }
 
     /// Creates a context and attaches the context to a thread or CPU, without starting the context.
@@ -339,6 +432,7 @@ impl ContextGroup {
 
     /// Returns the sums of all contexts so far, in the order of the configuration's sources.
     pub fn read(&mut self) -> io::Result<Vec<Sums>> {
+        self.read_messages()?;
         let mut sums = self.ended_sums.clone();
         for (target, attached) in &self.contexts {
             let values = self
@@ -349,15 +443,19 @@ impl ContextGroup {
         }
         // The messages of the contexts are read after the values. If a context ended before its
         // values were read, the values are therefore marked as short.
-        let early_causes = self.early_end_causes()?;
+        let mut early_causes = self.read_messages()?;
+        if self.cpus.as_ref().is_some_and(MonitoredCpus::had_gap) {
+            early_causes = early_causes.union(ShortCauses::OFFLINE);
+        }
         Ok(sums
             .into_iter()
             .map(|sum| sum.with_causes(early_causes))
             .collect())
     }
 
-    /// Returns the causes for which contexts ended before their threads or CPUs did.
-    fn early_end_causes(&mut self) -> io::Result<ShortCauses> {
+    /// Reads the messages of all contexts, and closes the contexts of offline CPUs.
+    /// Returns the causes for which the other contexts ended before their threads or CPUs did.
+    fn read_messages(&mut self) -> io::Result<ShortCauses> {
         let running = self
             .contexts
             .values()
@@ -367,9 +465,16 @@ impl ContextGroup {
             .collect();
         let nr_ready = retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))?;
         if nr_ready > 0 {
+            let mut offline = Vec::new();
             for (target, attached) in &mut self.contexts {
                 let causes = attached.read_messages(self.config.scope)?;
                 self.short_counts.add(*target, causes);
+                if causes.contains(ShortCauses::OFFLINE) {
+                    offline.push(*target);
+                }
+            }
+            for cpu in offline {
+                self.detach_cpu(cpu)?;
             }
         }
         let ended = self
@@ -409,9 +514,10 @@ impl FollowHandler for ContextGroup {
 
     fn attach_new_thread(&mut self, thread: u32) {
         let started = self.attach(thread).and_then(|()| self.start_target(thread));
-        if started.is_err() {
+        if let Err(error) = started {
             self.contexts.remove(&thread);
             self.nr_uncounted += 1;
+            self.first_error.get_or_insert(error);
         }
     }
 

@@ -59,6 +59,15 @@ impl Sums {
         }
     }
 
+    /// Returns the sums without the mark that counts are missing for an unknown reason.
+    pub fn without_short(&self) -> Self {
+        let causes = match self.causes {
+            ShortCauses::SHORT => ShortCauses::NONE,
+            causes => causes,
+        };
+        Self { causes, ..*self }
+    }
+
     pub fn from_runs(runs: &Runs) -> Self {
         let to_u128 = |[low, high]: [u64; 2]| u128::from(low) | (u128::from(high) << 64);
         Self {
@@ -84,8 +93,6 @@ impl Sums {
             time2: op(self.time2, other.time2),
             value2: op(self.value2, other.value2),
             value_time: op(self.value_time, other.value_time),
-            // A difference keeps the causes, too: once a context has ended early, its counts are
-            // missing in every later interval.
             causes: self.causes.union(other.causes),
         }
     }
@@ -94,9 +101,14 @@ impl Sums {
         self.combine(other, u128::wrapping_add)
     }
 
-    /// Returns the difference between `self` and earlier sums of the same event.
+    /// Returns the difference between `self` and earlier sums of the same event. The causes are
+    /// those of `self`: a context that has ended early is missing in every later interval, and a
+    /// CPU that was offline is missing until it is counted again.
     pub fn since(&self, before: &Self) -> Self {
-        self.combine(before, u128::wrapping_sub)
+        Self {
+            causes: self.causes,
+            ..self.combine(before, u128::wrapping_sub)
+        }
     }
 
     /// Estimates the count for the time `total`, in nanoseconds.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
-use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGWINCH};
 use signal_hook::low_level::pipe;
 
 /// The event that ended a wait.
@@ -21,6 +21,9 @@ pub enum WakeReason {
     /// SIGUSR2 has arrived. Only an event loop that was made by [`EventLoop::with_sigusr2`] catches
     /// SIGUSR2.
     SwitchOutput,
+    /// The size of the terminal has changed. Only an event loop that was made by
+    /// [`EventLoop::for_terminal`] catches SIGWINCH.
+    Resized,
     /// A file for which the caller waits is readable.
     Ready,
     Timeout,
@@ -107,6 +110,32 @@ impl EventLoop {
         Ok(event_loop)
     }
 
+    /// Makes an event loop for a program that owns the terminal. The event loop also catches
+    /// SIGWINCH and SIGHUP. SIGHUP is caught even if this process was started with SIGHUP ignored,
+    /// because the program cannot continue without its terminal.
+    pub fn for_terminal() -> io::Result<Self> {
+        let mut event_loop = Self::new()?;
+        event_loop.signals.extend([
+            register_signal(SIGHUP, WakeReason::Terminated)?,
+            register_signal(SIGWINCH, WakeReason::Resized)?,
+        ]);
+        Ok(event_loop)
+    }
+
+    /// Waits until the time `until`. Returns false if SIGINT or SIGTERM arrives before that time.
+    pub fn sleep_until(&mut self, until: Instant) -> io::Result<bool> {
+        loop {
+            match self.wait(Some(until))? {
+                WakeReason::Interrupted | WakeReason::Terminated => return Ok(false),
+                WakeReason::Timeout => return Ok(true),
+                WakeReason::Child
+                | WakeReason::SwitchOutput
+                | WakeReason::Resized
+                | WakeReason::Ready => {}
+            }
+        }
+    }
+
     /// Waits for a signal, or until the time `until`.
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<WakeReason> {
         self.wait_for(until, &[])
@@ -119,15 +148,27 @@ impl EventLoop {
         until: Option<Instant>,
         files: &[BorrowedFd<'_>],
     ) -> io::Result<WakeReason> {
+        let files: Vec<PollFd<'_>> = files
+            .iter()
+            .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+            .collect();
+        self.wait_for_fds(until, &files)
+    }
+
+    /// Waits for a signal, until the time `until`, or until one of `files` is ready.
+    pub fn wait_for_fds(
+        &mut self,
+        until: Option<Instant>,
+        files: &[PollFd<'_>],
+    ) -> io::Result<WakeReason> {
         loop {
             let timeout = until.map(|t| t.saturating_duration_since(Instant::now()));
             let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
             let mut fds: Vec<PollFd<'_>> = self
                 .signals
                 .iter()
-                .map(|(stream, _)| stream.as_fd())
-                .chain(files.iter().copied())
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .map(|(stream, _)| PollFd::new(stream, PollFlags::IN))
+                .chain(files.iter().cloned())
                 .collect();
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(0) => return Ok(WakeReason::Timeout),

@@ -10,6 +10,7 @@ use perfmon::Map;
 
 use super::parse_cpu_list;
 use crate::error::Failure;
+use crate::pmu::read_registers;
 use crate::units::ScaledUnit;
 
 /// The vendor of the processor's PMU description.
@@ -214,20 +215,18 @@ impl Machine {
     /// Reads the properties of this machine. `counted` has the CPUs that are counted; `None` if
     /// threads are counted, which run on any CPU. Registers that one of these CPUs lacks are left
     /// out.
-    pub fn read(counted: Option<&[u32]>) -> Self {
+    pub fn read(counted: Option<&[u32]>) -> Result<Self, Failure> {
         let is_on_all = |list: &str| match (counted, parse_cpu_list(list)) {
             (Some(counted), Some(there)) => counted.iter().all(|cpu| there.contains(cpu)),
             _ => list.is_empty(),
         };
-        // If the module perfcounters is not loaded, the machine's map of registers has no
-        // registers.
-        let map = Map::read().unwrap_or_default().common_to_cpus(is_on_all);
+        let map = read_registers()?.common_to_cpus(is_on_all);
         let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
             name if name.starts_with("amd") => Some(Vendor::Amd),
             _ => None,
         });
-        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpuinfo = crate::text_file::read("/proc/cpuinfo").unwrap_or_default();
         let number = |key: &str| {
             let value = |line: &str| {
                 let (name, value) = line.split_once(':')?;
@@ -235,14 +234,14 @@ impl Machine {
             };
             cpuinfo.lines().find_map(value).unwrap_or(0)
         };
-        Self {
+        Ok(Self {
             map,
             vendor,
             family: number("cpu family"),
             model: number("model"),
             is_privileged: is_privileged(),
             is_system_wide: counted.is_some(),
-        }
+        })
     }
 
     /// Returns true if the word names a soft register or an instance of the counter pages, even if

@@ -15,7 +15,8 @@
 //! | `counting.rs` | the contexts of a run: creation, attach, reading |
 //! | `estimate.rs` | scaling and error bars for events that counted part of the time |
 //! | `command.rs`, `process.rs` | starts a command, follows its children (ptrace, unsafe) |
-//! | `event_loop.rs` | one wait for children, signals and the interval timer |
+//! | `failure.rs` | messages of failed system calls, with advice |
+//! | `event_loop.rs`, `interval.rs` | one wait for children, signals and files; the timer of `-I` |
 //! | `short_counts.rs`, `throttling.rs` | why counts are missing; time without samples |
 //! | `report.rs`, `row.rs`, `derived.rs` | output: table, CSV, JSON; derived metrics such as IPC |
 
@@ -26,13 +27,16 @@ mod derived;
 pub mod estimate;
 pub mod event_loop;
 pub mod events;
+mod failure;
 mod groups;
+mod interval;
 mod process;
 mod report;
 mod row;
 pub mod short_counts;
 pub mod throttling;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
@@ -42,9 +46,10 @@ use perfmon::Scope;
 use rustix::thread::gettid;
 
 use crate::cli::{StatArgs, TargetArgs};
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
+use crate::hotplug::sum_by_cpu;
 use crate::output::Out;
-use crate::permissions;
+use crate::text_file;
 use assign::{assign, assign_sets, Placement, Plan};
 use command::Child;
 pub use counting::{is_ebusy, ContextConfig};
@@ -52,7 +57,13 @@ use counting::{is_eexist, is_esrch, ContextGroup, Threshold, DEFAULT_SET_TIMEOUT
 use estimate::Sums;
 use event_loop::{EventLoop, LiveThreads, WakeReason};
 use events::{Event, Machine};
+pub use failure::syscall_failure;
+use interval::IntervalTimer;
 use report::Report;
+
+/// Actions for the messages of [`TryingTo`].
+const READ_COUNTS: &str = "read the counts of a context";
+pub const WAIT: &str = "wait for signals and children";
 
 /// The tasks or CPUs that a run counts.
 pub enum Target {
@@ -81,6 +92,8 @@ impl Target {
 pub struct Counts {
     /// The sums of each source, in the order of the configuration's sources.
     pub values: Vec<Sums>,
+    /// The time for which each CPU was not counted.
+    pub gaps: BTreeMap<u32, Duration>,
     pub elapsed: Duration,
     /// User and system time of the children that were reaped during the run, in seconds, from
     /// `getrusage(RUSAGE_CHILDREN)`.
@@ -93,7 +106,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    let machine = Machine::read(target.cpus());
+    let machine = Machine::read(target.cpus())?;
     let (events, groups) = match args.events.is_empty() {
         true => (machine.default_events(), Vec::new()),
         false => groups::parse_groups(&args.events)?
@@ -128,35 +141,49 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
     let mut session = Session {
         args,
         target,
-        event_loop: EventLoop::new()?,
+        event_loop: EventLoop::new().trying_to("catch signals")?,
         follows_children: !args.no_inherit,
         is_interrupted: false,
     };
-    let (mut counts_of_runs, mut status) = (Vec::new(), None);
+    let (mut counts_of_runs, mut status, mut is_complete) = (Vec::new(), None, true);
     for _ in 0..args.repeat {
         let mut group = ContextGroup::new(config.clone());
         let (counts, exit_status) = session.run_once(&mut group, &mut report)?;
-        if group.nr_uncounted > 0 {
-            eprintln!(
-                "pfc: {} threads were not counted: too many at once, or permission denied",
-                group.nr_uncounted
-            );
+        if let (n @ 1.., Some(error)) = (group.nr_uncounted, &group.first_error) {
+            let why = syscall_failure("count a thread", error);
+            message!("pfc: {n} threads were not counted; of the first: {why}");
+            is_complete = false;
         }
         for sentence in group.short_counts.sentences(scope, "counting") {
-            eprintln!("pfc: {sentence}");
+            message!("pfc: {sentence}");
         }
-        let throttled = group.throttled()?;
+        for (cpu, error) in &group.failed_cpus {
+            let failure = syscall_failure(&format!("count CPU {cpu} again"), error);
+            message!("pfc: {failure}");
+        }
+        let throttled = group.throttled().trying_to(READ_COUNTS)?;
         if !throttled.is_none() {
-            eprintln!("pfc: the event of --cascade was {throttled}; its count is complete");
+            message!("pfc: the event of --cascade was {throttled}; its count is complete");
         }
         counts_of_runs.push(counts);
         status = exit_status;
-        if session.check_interrupted()? {
+        if session.check_interrupted().trying_to(WAIT)? {
             break;
         }
     }
     report.print_runs(&counts_of_runs)?;
-    Ok(status.map_or(ExitCode::SUCCESS, exit_code))
+    Ok(result_code(status, is_complete))
+}
+
+/// Returns the exit status of a run of `pfc stat` or `pfc record`: the status of the command, if
+/// there was one. If `is_complete` is false, because threads were not counted or sampled, a status
+/// of 0 is replaced by 2.
+pub fn result_code(status: Option<ExitStatus>, is_complete: bool) -> ExitCode {
+    match status {
+        Some(status) if !status.success() => exit_code(status),
+        _ if !is_complete => ExitCode::from(2),
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 /// Returns the exit status of the command, or 128 plus the number of the signal that killed the
@@ -239,7 +266,7 @@ fn available_plan(
     if !is_ebusy(&error) || !plan.uses_hardware {
         return Err(syscall_failure("count", &error));
     }
-    eprintln!("pfc: the PMU is in use by perf, the NMI watchdog or another context; hardware events are not counted; see pfc doctor");
+    message!("pfc: the PMU is in use by perf, the NMI watchdog or another context; hardware events are not counted; see pfc doctor");
     let plan = plan.without_hardware();
     try_plan(&plan).map_err(|e| syscall_failure("count", &e))?;
     Ok(plan)
@@ -257,19 +284,19 @@ fn print_missing(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool
             })
     };
     if is_missing(false) && machine.vendor.is_none() {
-        eprintln!(
+        message!(
             "pfc: this machine has no usable PMU; hardware events are not counted; see pfc doctor"
         );
     } else if is_missing(false) {
         print_missing_reasons(events, plan, machine, verbose);
     }
     if is_missing(true) && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
-        eprintln!("pfc: some of these events exist for threads only; drop -a and -C to count them");
+        message!("pfc: some of these events exist for threads only; drop -a and -C to count them");
     } else if is_missing(true) {
-        eprintln!("pfc: no software events are available; load them: modprobe pfm_soft");
+        message!("pfc: no software events are available; load them: modprobe pfm_soft");
     }
     if plan.has_uncounted {
-        eprintln!("pfc: more counter:NAME events than registers; count at most four at a time");
+        message!("pfc: more counter:NAME events than registers; count at most four at a time");
     }
 }
 
@@ -285,34 +312,21 @@ fn print_missing_reasons(events: &[Event], plan: &Plan, machine: &Machine, verbo
         .collect();
     if !verbose {
         let (n, s) = (missing.len(), if missing.len() == 1 { "" } else { "s" });
-        return eprintln!(
+        return message!(
             "pfc: {n} event{s} cannot be counted on this machine; for the reasons use -v"
         );
     }
     for event in missing {
         let reason = event.reason.as_deref();
         let reason = reason.unwrap_or("no counter of this processor can count it");
-        eprintln!("pfc: '{}': {reason}", event.base_name());
+        message!("pfc: '{}': {reason}", event.base_name());
     }
 }
 
-/// Makes the error for a failed system call. `action` is the action that failed. The message of the
-/// error also has advice.
-pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
-    use io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
-    let device = perfmon::DEVICE;
-    let remedy = match (error.kind(), error.raw_os_error()) {
-        (NotFound, _) => format!("{device}: no such device; load the module: modprobe perfcounters"),
-        (_, Some(libc::EACCES)) => {
-            format!("{device}: permission denied; {}", permissions::remedy(device, true))
-        }
-        (PermissionDenied, _) => "permission denied; kernel mode, CPUs and other users' tasks need CAP_PERFMON; kernel threads cannot be counted; try EVENT:u with your own command".to_owned(),
-        (ResourceBusy, _) => "the PMU is in use; see pfc doctor".to_owned(),
-        _ if is_esrch(error) => "no such thread".to_owned(),
-        _ if is_eexist(error) => "the thread already has a context; end the program that uses it".to_owned(),
-        _ => format!("{error}; see pfc doctor"),
-    };
-    Failure::Refused(format!("cannot {action}: {remedy}"))
+/// Returns the list of online CPUs, as the kernel writes it.
+fn read_online_cpus() -> Result<String, Failure> {
+    let path = "/sys/devices/system/cpu/online";
+    text_file::read(path).trying_to(format_args!("read {path}"))
 }
 
 /// Returns the threads or CPUs that the options select. `verb` is the verb of error messages about
@@ -320,7 +334,7 @@ pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
 /// the target if no option selects threads or CPUs.
 pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
-        let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+        let online = read_online_cpus()?;
         let list = args.cpus.as_ref().unwrap_or(&online);
         return match parse_cpu_list(list.trim()) {
             Some(cpu_list) => {
@@ -351,8 +365,13 @@ pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result
     }
     let mut threads = Vec::new();
     for process in &args.processes {
-        let tasks = std::fs::read_dir(format!("/proc/{process}/task"))
-            .map_err(|_| Failure::Refused(format!("no process {process}")))?;
+        let directory = format!("/proc/{process}/task");
+        let tasks = std::fs::read_dir(&directory).or_else(|e| match e.kind() {
+            io::ErrorKind::NotFound if Path::new("/proc/self").exists() => {
+                Err(Failure::Refused(format!("no process {process}")))
+            }
+            _ => Err(e).trying_to(format_args!("read {directory}")),
+        })?;
         let number =
             |e: io::Result<std::fs::DirEntry>| e.ok()?.file_name().to_str()?.parse::<u32>().ok();
         threads.extend(tasks.filter_map(number));
@@ -395,7 +414,10 @@ fn target_title(args: &StatArgs, target: &Target) -> String {
         words.join(",")
     };
     match target {
-        Target::Command => format!("'{}'", args.command.join(" ")),
+        Target::Command => {
+            let words: Vec<_> = args.command.iter().map(|w| visible::escape_os(w)).collect();
+            format!("'{}'", words.join(" "))
+        }
         Target::Cpus(_) if args.targets.cpus.is_none() => "'system wide'".to_owned(),
         Target::Cpus(cpus) => format!("'CPU(s) {}'", join(cpus)),
         Target::Threads(_) if !args.targets.threads.is_empty() => {
@@ -414,37 +436,6 @@ struct Session<'a> {
     is_interrupted: bool,
 }
 
-/// The timer of `-I`, which knows when the next interval is due.
-struct IntervalTimer {
-    interval: Option<Duration>,
-    started_at: Instant,
-    next_due: Option<Instant>,
-}
-
-impl IntervalTimer {
-    fn start(args: &StatArgs) -> Self {
-        let interval = args.interval.map(Duration::from_millis);
-        let started_at = Instant::now();
-        Self {
-            interval,
-            started_at,
-            next_due: interval.map(|t| started_at + t),
-        }
-    }
-
-    fn tick(&mut self, group: &mut ContextGroup, report: &mut Report<'_>) -> Result<(), Failure> {
-        report.print_interval(group.read()?, self.started_at.elapsed())?;
-        // If more than one interval has passed since the last print, the missed intervals are left
-        // out.
-        if let (Some(every), Some(next)) = (self.interval, &mut self.next_due) {
-            while *next <= Instant::now() {
-                *next += every;
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Session<'_> {
     /// Handles pending signals. Returns true if SIGINT or SIGTERM has arrived since the start of
     /// `pfc stat`.
@@ -452,7 +443,10 @@ impl Session<'_> {
         loop {
             match self.event_loop.wait(Some(Instant::now()))? {
                 WakeReason::Interrupted | WakeReason::Terminated => self.is_interrupted = true,
-                WakeReason::Child | WakeReason::SwitchOutput | WakeReason::Ready => {}
+                WakeReason::Child
+                | WakeReason::SwitchOutput
+                | WakeReason::Resized
+                | WakeReason::Ready => {}
                 WakeReason::Timeout => return Ok(self.is_interrupted),
             }
         }
@@ -480,21 +474,21 @@ impl Session<'_> {
                 self.run_targets(group, report)?
             }
             Target::Cpus(cpus) => {
-                for cpu in cpus {
-                    group
-                        .attach(*cpu)
-                        .map_err(|e| syscall_failure(&format!("count CPU {cpu}"), &e))?;
-                }
+                group
+                    .attach_cpus(cpus, self.args.targets.cpus.is_none())
+                    .map_err(|(cpu, e)| syscall_failure(&format!("count CPU {cpu}"), &e))?;
                 self.run_targets(group, report)?
             }
         };
         let after = process::reaped_children_times();
-        let values = group.read()?;
+        let values = group.read().trying_to(READ_COUNTS)?;
+        let gaps = sum_by_cpu(&group.take_gaps());
         if self.args.interval.is_some() {
-            report.print_interval(values.clone(), elapsed)?;
+            report.print_interval(values.clone(), gaps.clone(), elapsed)?;
         }
         let counts = Counts {
             values,
+            gaps,
             elapsed,
             times: (after.0 - before.0, after.1 - before.1),
         };
@@ -508,13 +502,13 @@ impl Session<'_> {
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let argv = &self.args.command;
         let mut child = match self.follows_children {
-            true => match Child::spawn_traced(argv, group) {
+            true => match Child::spawn_traced(argv, group)? {
                 Err(error) => {
-                    eprintln!("pfc: cannot follow children and threads: {error}; check sysctl kernel.yama.ptrace_scope");
+                    message!("pfc: cannot follow children and threads: {error}; check sysctl kernel.yama.ptrace_scope");
                     self.follows_children = false;
                     Child::spawn_untraced(argv, group)?
                 }
-                child => child?,
+                Ok(child) => child,
             },
             false => Child::spawn_untraced(argv, group)?,
         };
@@ -522,20 +516,26 @@ impl Session<'_> {
         loop {
             let was_executed = child.is_executed();
             if let Some(status) = child.handle_events(group)? {
-                return Ok((timer.started_at.elapsed(), Some(status)));
+                return match timer.failure {
+                    Some(failure) => Err(failure),
+                    None => Ok((timer.started_at.elapsed(), Some(status))),
+                };
             }
             if child.is_executed() && !was_executed {
                 timer = IntervalTimer::start(self.args);
             }
-            match self.event_loop.wait(timer.next_due)? {
-                WakeReason::Timeout => timer.tick(group, report)?,
+            match self.event_loop.wait(timer.next_due).trying_to(WAIT)? {
+                WakeReason::Timeout => timer.tick_if_due(group, report)?,
                 WakeReason::Terminated => {
                     self.is_interrupted = true;
                     child.signal(libc::SIGTERM);
                 }
                 // The terminal sends SIGINT to pfc and to the command.
                 WakeReason::Interrupted => self.is_interrupted = true,
-                WakeReason::Child | WakeReason::SwitchOutput | WakeReason::Ready => {}
+                WakeReason::Child
+                | WakeReason::SwitchOutput
+                | WakeReason::Resized
+                | WakeReason::Ready => {}
             }
         }
     }
@@ -560,22 +560,33 @@ impl Session<'_> {
             .as_mut()
             .is_some_and(LiveThreads::have_all_exited)
         {
-            let threads = live_threads.as_ref().map_or(Vec::new(), LiveThreads::fds);
-            match self.event_loop.wait_for(timer.next_due, &threads)? {
-                WakeReason::Timeout => timer.tick(group, report)?,
+            let mut fds = live_threads.as_ref().map_or(Vec::new(), LiveThreads::fds);
+            fds.extend(group.cpu_fds());
+            let until = timer.next_due.into_iter().chain(group.next_cpu_check());
+            let wake = self.event_loop.wait_for(until.min(), &fds);
+            drop(fds);
+            group.update_cpus().trying_to(READ_COUNTS)?;
+            match wake.trying_to(WAIT)? {
+                WakeReason::Timeout => {
+                    timer.tick_if_due(group, report)?;
+                    // Without a command there is nothing to wait for.
+                    if timer.failure.is_some() && child.is_none() {
+                        break;
+                    }
+                }
                 WakeReason::Interrupted | WakeReason::Terminated => {
                     self.is_interrupted = true;
                     break;
                 }
                 WakeReason::Child => {
                     if let Some(child) = &mut child {
-                        status = child.try_wait()?;
+                        status = child.try_wait().trying_to("wait for the command")?;
                         if status.is_some() {
                             break;
                         }
                     }
                 }
-                WakeReason::SwitchOutput | WakeReason::Ready => {}
+                WakeReason::SwitchOutput | WakeReason::Resized | WakeReason::Ready => {}
             }
         }
         group.stop();
@@ -584,7 +595,10 @@ impl Session<'_> {
             let _ = child.kill();
             status = child.wait().ok();
         }
-        Ok((elapsed, status))
+        match timer.failure {
+            Some(failure) => Err(failure),
+            None => Ok((elapsed, status)),
+        }
     }
 }
 

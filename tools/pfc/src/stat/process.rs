@@ -4,12 +4,19 @@
 //! The crate nix wraps ptrace() and most other system calls of this module, but nix cannot
 //! represent the signals that the threads of the C library use internally, and a tracer must pass
 //! on every signal.
-#![expect(unsafe_code, reason = "fork, ptrace, wait for any child, rusage")]
+#![expect(
+    unsafe_code,
+    reason = "fork, pre_exec, ptrace, wait for any child, rusage"
+)]
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr;
 
 use libc::{c_int, c_long, c_uint, c_void, pid_t};
+
+use crate::limits;
 
 /// The event that has stopped a tracee, or the way in which the tracee has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +56,14 @@ pub fn fork(child: impl FnOnce() -> i32) -> io::Result<pid_t> {
         }
         pid => check_result(pid.into()).map(|_| pid),
     }
+}
+
+/// Has the process of `command` restore the limits of pfc's caller before it executes its program.
+pub fn restore_limits(command: &mut Command) {
+    // SAFETY: pre_exec() requires that the function only makes calls that are safe in the child of
+    // a process with threads. limits::restore() makes one system call, takes no lock and allocates
+    // no memory: its only input is a value that was set before the child was created.
+    unsafe { command.pre_exec(limits::restore) };
 }
 
 /// Returns the next state change of a child or tracee. Returns `None` if no state change is

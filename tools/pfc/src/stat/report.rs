@@ -2,7 +2,7 @@
 
 //! Prints the output of `pfc stat`: text with the columns of perf stat, CSV or JSON.
 
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::assign::{Placement, Plan};
@@ -79,13 +79,20 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Prints the counts of the interval since the previous call. `elapsed` is the time since the
-    /// beginning of the run.
-    pub fn print_interval(&mut self, sums: Vec<Sums>, elapsed: Duration) -> Result<(), Failure> {
+    /// Prints the counts of the interval since the previous call. `gaps` has the time for which
+    /// each CPU was not counted in the interval. `elapsed` is the time since the beginning of the
+    /// run.
+    pub fn print_interval(
+        &mut self,
+        sums: Vec<Sums>,
+        gaps: BTreeMap<u32, Duration>,
+        elapsed: Duration,
+    ) -> Result<(), Failure> {
         let since = |(now, before): (&Sums, &Sums)| now.since(before);
         let values: Vec<Sums> = sums.iter().zip(&self.last_sums).map(since).collect();
         let counts = Counts {
             values,
+            gaps,
             elapsed: elapsed.saturating_sub(self.last_time),
             times: (0.0, 0.0),
         };
@@ -155,31 +162,48 @@ impl<'a> Report<'a> {
                 (row.refused_share, row.value, elapsed, nr_named < MAX_NAMED)
             {
                 nr_named += 1;
-                eprintln!(
+                message!(
                     "pfc: {} was counted in {:.2}% of the time, which is 0 or below --refuse-below; no value is printed; use fewer events",
                     row.event.name,
                     100.0 * share
                 );
             }
-            let line = match &self.format {
-                OutputFormat::Text => row.format_text(elapsed, runs.len() > 1),
-                OutputFormat::Csv(separator) => row.format_csv(separator, elapsed),
-                OutputFormat::Json => row.format_json(elapsed),
-            };
-            writeln!(self.out, "{line}")?;
+            writeln!(self.out, "{}", self.format_row(row, runs, elapsed))?;
+        }
+        for (event, ns) in gap_events(runs) {
+            let row = Row::new(&event, ns, runs.len() > 1);
+            writeln!(self.out, "{}", self.format_row(&row, runs, elapsed))?;
         }
         let refused = rows
             .iter()
             .filter(|row| row.refused_share.is_some())
             .count();
         if refused > MAX_NAMED && elapsed.is_none() {
-            eprintln!(
+            message!(
                 "pfc: no value is printed for {} more events, for the same reason",
                 refused - MAX_NAMED
             );
         }
         Ok(())
     }
+}
+
+/// Returns an event for each CPU that was not counted for some time, with that time in nanoseconds
+/// as the mean of all runs.
+fn gap_events(runs: &[Counts]) -> Vec<(Event, f64)> {
+    let cpus: BTreeSet<u32> = runs.iter().flat_map(|r| r.gaps.keys().copied()).collect();
+    let gap_event = |cpu: u32| {
+        let ns = |run: &Counts| run.gaps.get(&cpu).map_or(0.0, |t| t.as_nanos() as f64);
+        let event = Event {
+            name: format!("not-counted:cpu{cpu}"),
+            source: EventSource::Missing,
+            unit: "msec".to_owned(),
+            scale: 1e-6,
+            reason: None,
+        };
+        (event, mean_of(runs, ns))
+    };
+    cpus.into_iter().map(gap_event).collect()
 }
 
 /// Maximum number of events for which a message says that the event was counted for too little of
@@ -198,6 +222,14 @@ fn total_set_time(sources: &[CountSource], sums: &[Sums]) -> u64 {
 }
 
 impl<'a> Report<'a> {
+    fn format_row(&self, row: &Row<'_>, runs: &[Counts], elapsed: Option<Duration>) -> String {
+        match &self.format {
+            OutputFormat::Text => row.format_text(elapsed, runs.len() > 1),
+            OutputFormat::Csv(separator) => row.format_csv(separator, elapsed),
+            OutputFormat::Json => row.format_json(elapsed),
+        }
+    }
+
     fn make_rows(&self, runs: &[Counts]) -> Vec<Row<'a>> {
         let mut nr_sources = 0;
         let columns: Vec<Result<usize, &'static str>> = self
@@ -394,6 +426,7 @@ mod tests {
         };
         let run = |clock, switches| Counts {
             values: [clock, switches, clock].map(Sums::from_value).to_vec(),
+            gaps: BTreeMap::new(),
             elapsed: Duration::from_secs(2),
             times: (0.0, 0.0),
         };
@@ -419,6 +452,35 @@ mod tests {
             lines[1],
             "1.500000000,10,,cs,10.00%,1000000000,100.00,10.000,/sec"
         );
+    }
+
+    /// The time for which a CPU was not counted is a row in each format.
+    #[test]
+    fn r9_6_time_without_counts_is_a_row() {
+        let run = |ms| Counts {
+            values: Vec::new(),
+            gaps: BTreeMap::from([(1, Duration::from_millis(ms))]),
+            elapsed: Duration::from_secs(9),
+            times: (0.0, 0.0),
+        };
+        let events = gap_events(&[run(2301)]);
+        let [(event, ns)] = &events[..] else {
+            panic!("{} rows", events.len());
+        };
+        let row = Row::new(event, *ns, false);
+        assert_eq!(
+            row.format_text(None, false).trim(),
+            "2,301.00 msec not-counted:cpu1"
+        );
+        assert_eq!(
+            row.format_csv(",", Some(Duration::from_millis(1500))),
+            "1.500000000,2301.00,msec,not-counted:cpu1,2301000000,100.00,,"
+        );
+        assert!(row
+            .format_json(None)
+            .contains(r#""event":"not-counted:cpu1""#));
+        assert_eq!(gap_events(&[run(2), run(4)])[0].1, 3e6);
+        assert!(gap_events(&[]).is_empty());
     }
 
     #[test]
@@ -452,6 +514,7 @@ mod tests {
                 set_run(7, 600),
                 Sums::from_value(800),
             ],
+            gaps: BTreeMap::new(),
             elapsed: Duration::from_secs(1),
             times: (0.0, 0.0),
         };

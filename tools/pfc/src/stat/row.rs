@@ -30,7 +30,23 @@ pub struct Row<'a> {
     pub causes: ShortCauses,
 }
 
-impl Row<'_> {
+impl<'a> Row<'a> {
+    /// Makes a row for a time that pfc has measured itself, in nanoseconds. The row has the fields
+    /// of the other rows.
+    pub fn new(event: &'a Event, ns: f64, is_repeated: bool) -> Self {
+        Self {
+            event,
+            value: Ok(ns),
+            run_ns: ns as u64,
+            share: None,
+            error: None,
+            refused_share: None,
+            noise: is_repeated.then_some(0.0),
+            derived: None,
+            causes: ShortCauses::NONE,
+        }
+    }
+
     /// Formats a value in the event's unit, without thousands separators.
     fn format_value(&self, value: f64) -> String {
         let value = value * self.event.scale;
@@ -50,7 +66,8 @@ impl Row<'_> {
             None => String::new(),
         };
         let unit = &self.event.unit;
-        line.push_str(&format!("{value:>18} {unit:<4} {:<27}", self.event.name));
+        let name = visible::escape(&self.event.name);
+        line.push_str(&format!("{value:>18} {unit:<4} {name:<27}"));
         match &self.derived {
             Some((value, unit)) if unit.starts_with("of all") => {
                 line.push_str(&format!(" # {value:>7.2}% {unit:<16}"));
@@ -106,7 +123,7 @@ impl Row<'_> {
                 .map_or_else(str::to_owned, |v| self.format_value(v)),
         );
         fields.push(self.event.unit.clone());
-        fields.push(self.event.name.clone());
+        fields.push(visible::escape(&self.event.name).into_owned());
         fields.extend(self.noise.map(|noise| format!("{noise:.2}%")));
         fields.push(self.run_ns.to_string());
         fields.push(format!("{:.2}", self.percent()));

@@ -17,7 +17,7 @@ impl ShortCauses {
     pub const FAULT: Self = Self(1);
     /// The context ended because an administrator's context needed its registers.
     pub const EVICTED: Self = Self(2);
-    /// The context ended because its CPU was taken offline.
+    /// The CPU was offline for some time, or its context has not been replaced since.
     pub const OFFLINE: Self = Self(4);
     /// A value is marked as short, but no message has given the reason.
     pub const SHORT: Self = Self(8);
@@ -41,7 +41,7 @@ impl ShortCauses {
         (
             Self::OFFLINE,
             "offline",
-            "counting {} ended early: the CPU went offline",
+            "counting {} omitted the time in which the CPU was offline",
         ),
         (
             Self::SHORT,
@@ -88,7 +88,7 @@ impl ShortCauses {
         }
     }
 
-    fn contains(self, other: Self) -> bool {
+    pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 

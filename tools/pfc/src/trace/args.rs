@@ -2,6 +2,8 @@
 
 //! The command line of `pfc trace`.
 
+use std::ffi::OsString;
+
 use clap::{Args, Subcommand, ValueEnum};
 use perftrace_reader::{ALL_USERS, BYTES_MAX, BYTES_MIN, FIELDS_MAX, NAME_MAX, SHARED, WAIT};
 
@@ -155,7 +157,7 @@ pub struct StartArgs {
     pub format: Format,
     /// Command to run; the trace ends when it exits
     #[arg(value_name = "COMMAND", last = true)]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
 }
 
 /// Arguments of `pfc trace stop`.

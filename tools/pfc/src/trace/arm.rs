@@ -14,6 +14,7 @@ use perftrace_reader::{Device, Error, DEVICE, NR_MARKERS, READ_BYTES, WAKE, WORD
 use rustix::fs::OFlags;
 
 use crate::error::Failure;
+use crate::text_file;
 use crate::trace::args::ReleaseArgs;
 
 /// The wake file: programs map this file if there is no device.
@@ -119,15 +120,17 @@ fn device_users() -> Vec<String> {
         .collect();
     pids.sort_unstable();
     let name = |pid: &u32| {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        format!("{pid} ({})", comm.trim_end())
+        let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let comm = comm.strip_suffix(b"\n").unwrap_or(&comm);
+        format!("{pid} ({})", visible::escape_bytes(comm))
     };
     pids.iter().map(name).collect()
 }
 
 fn has_device(pid: u32) -> bool {
-    let mapped = fs::read_to_string(format!("/proc/{pid}/maps"))
-        .is_ok_and(|maps| maps.lines().any(|line| line.ends_with(DEVICE)));
+    let mapped = fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| {
+        text_file::byte_lines(&maps).any(|line| line.ends_with(DEVICE.as_bytes()))
+    });
     let open = || {
         let all = fs::read_dir(format!("/proc/{pid}/fd"));
         let mut all = all.into_iter().flatten().flatten();

@@ -49,15 +49,9 @@ fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
 
 /// Returns an error message that shows the filter, with a caret under the place of the error.
 fn filter_message(text: &str, error: &perftrace_filter::Error) -> String {
-    // Control characters in the filter could move the caret to another place, so control characters
-    // are replaced by blanks.
-    let without_controls = |text: &str| -> String {
-        let replace_control = |c: char| if c.is_control() { ' ' } else { c };
-        text.chars().map(replace_control).collect()
-    };
     let before = text.get(..error.position).unwrap_or(text);
-    let blanks = " ".repeat(before.chars().count());
-    let (text, message) = (without_controls(text), &error.message);
+    let blanks = " ".repeat(visible::escape(before).chars().count());
+    let (text, message) = (visible::escape(text), &error.message);
     format!("invalid filter: {message}\n  {text}\n  {blanks}^")
 }
 
@@ -68,7 +62,7 @@ fn warn_if_unmatched(globs: &[String]) {
     };
     let names: BTreeSet<String> = markers.into_iter().map(|m| m.name).collect();
     if let Some(text) = unmatched_message(globs, &names) {
-        eprintln!("pfc: {text}");
+        message!("pfc: {text}");
     }
 }
 
@@ -131,7 +125,7 @@ mod tests {
             message: "a number".to_owned(),
         };
         let text = filter_message("é > x\n", &error);
-        assert_eq!(text, "invalid filter: a number\n  é > x \n     ^");
+        assert_eq!(text, "invalid filter: a number\n  é > x\\n\n     ^");
         let beyond = perftrace_filter::Error {
             position: 99,
             message: "more".to_owned(),

@@ -3,7 +3,6 @@
 //! `pfc trace list`: lists traces, and the markers of running programs.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 
 use perftrace_reader::{
     Clock, Device, Info, MarkerInfo, ProcessInfo, ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED,
@@ -16,7 +15,7 @@ use crate::output::Out;
 use crate::table::{Align, Table};
 use crate::time;
 use crate::trace::args::ListArgs;
-use crate::trace::summary::format_size;
+use crate::units::format_size;
 
 /// Maximum number of processes that are named in the line of a marker.
 const MAX_NAMED: usize = 4;
@@ -33,11 +32,10 @@ pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
         return Ok(());
     }
     if traces.is_empty() {
-        eprintln!("pfc: there are no traces; create one with pfc trace start NAME");
+        message!("pfc: there are no traces; create one with pfc trace start NAME");
         return Ok(());
     }
-    traces_table(&traces).print(out)?;
-    Ok(())
+    traces_table(&traces).print(out)
 }
 
 fn traces_table(traces: &[Info]) -> Table {
@@ -132,7 +130,7 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
         return Ok(());
     }
     if groups.is_empty() {
-        eprintln!("pfc: no running program that you may trace has markers");
+        message!("pfc: no running program that you may trace has markers");
         return Ok(());
     }
     let mut table = Table::new()
@@ -149,8 +147,7 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
         ];
         table.add_row(cells, None);
     }
-    table.print(out)?;
-    Ok(())
+    table.print(out)
 }
 
 fn group_markers(
@@ -173,7 +170,7 @@ fn process_names(processes: &[(u64, Option<ProcessInfo>)]) -> String {
     let tasks = processes.iter().filter_map(|(_, task)| task.as_ref());
     let mut words: Vec<String> = tasks
         .take(MAX_NAMED)
-        .map(|task| format!("{}/{}", task.comm.escape_debug(), task.pid))
+        .map(|task| format!("{}/{}", task.comm, task.pid))
         .collect();
     if processes.len() > MAX_NAMED && !words.is_empty() {
         words.push("...".to_owned());

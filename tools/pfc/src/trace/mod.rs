@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use perftrace_reader::{Device, Reader, Source, FLIGHT, KEEP};
 
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
 use crate::output::Out;
 use crate::stat::event_loop::EventLoop;
 use crate::stat::exit_code;
@@ -38,7 +38,7 @@ pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
         TraceCommand::Start(args) => return start(args, file),
         TraceCommand::Stop(args) => {
             Device::open()?.open_trace(&args.name)?.end()?;
-            eprintln!("[ pfc trace: trace '{}' has ended ]", args.name);
+            message!("[ pfc trace: trace '{}' has ended ]", args.name);
         }
         TraceCommand::Snapshot(args) => snapshot(args, file)?,
         TraceCommand::Live(args) => live(args, file)?,
@@ -57,12 +57,12 @@ fn start(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     if args.flight {
         create::create_trace(&args.name, &args.config, FLIGHT | KEEP)?;
         let name = &args.name;
-        eprintln!("[ pfc trace: '{name}' keeps the newest events; pfc trace snapshot {name} writes them, pfc trace stop {name} ends it ]");
+        message!("[ pfc trace: '{name}' keeps the newest events; pfc trace snapshot {name} writes them, pfc trace stop {name} ends it ]");
         return Ok(ExitCode::SUCCESS);
     }
     // The event loop catches signals. The event loop is made first, so that no signal is missed
     // during the setup of the trace.
-    let event_loop = EventLoop::new()?;
+    let event_loop = EventLoop::new().trying_to("catch signals")?;
     let trace = create::create_trace(&args.name, &args.config, 0)?;
     let sink = Sink::open(args.format, file, &args.name, &trace.info()?)?;
     let recorder = Recorder::new(trace, sink, event_loop)?;
@@ -84,16 +84,13 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
     let result = reader
         .read_round(&trace, sink.output.as_mut())
         .map_err(|e| sink.to_failure(e));
-    sink.output
-        .finish()
-        .map_err(|e| sink.to_failure(perftrace_reader::Error::Write(e)))?;
-    result?;
+    let result = sink.finish(result.map(drop));
     summary::print_summary(&reader.totals(), &trace.info()?, &sink);
-    Ok(())
+    result
 }
 
 fn live(args: &LiveArgs, file: Option<&Path>) -> Result<(), Failure> {
-    let event_loop = EventLoop::new()?;
+    let event_loop = EventLoop::new().trying_to("catch signals")?;
     let trace = match &args.name {
         Some(name) => Device::open()?.open_trace(name)?,
         None => {

@@ -2,15 +2,16 @@
 
 //! Writes the events of a trace to the output until the trace ends.
 
-use std::io::{self, IsTerminal};
+use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use perftrace_reader::{Error, Reader, Source, Trace};
+use perftrace_reader::{Reader, Source, Trace};
 use rustix::process::{kill_process, Pid, Signal};
 
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
+use crate::message;
 use crate::stat::command::spawn_beside;
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::trace::sink::Sink;
@@ -29,6 +30,9 @@ const MAX_ROUNDS: usize = 64;
 /// Time between two progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The action of a failed wait, for its message.
+const WAIT_FOR_COMMAND: &str = "wait for the command";
+
 /// Reads a trace and writes its events to an output.
 pub struct Recorder {
     trace: Trace,
@@ -44,7 +48,7 @@ impl Recorder {
         let reader = Reader::new(&trace.info()?);
         // If the events go to standard output, no progress messages are printed: events and
         // progress messages would be mixed on the terminal.
-        let progress = !sink.is_stdout() && io::stderr().is_terminal();
+        let progress = !sink.is_stdout() && message::is_terminal();
         Ok(Self {
             trace,
             reader,
@@ -56,7 +60,7 @@ impl Recorder {
 
     /// Records the trace until a signal arrives, the command ends, or another program ends the
     /// trace. Returns the exit status of the recorded command.
-    pub fn run(mut self, command: &[String]) -> Result<Option<ExitStatus>, Failure> {
+    pub fn run(mut self, command: &[OsString]) -> Result<Option<ExitStatus>, Failure> {
         let mut child = match spawn_beside(command) {
             Ok(child) => child,
             Err(failure) => {
@@ -76,26 +80,44 @@ impl Recorder {
         }
         // The output is finished after errors as well: the output may hold events that are not
         // written yet.
-        let result = result.and(self.finish());
+        let result = self.finish(result);
         // The command may still run: a trace that another program ends and a write error do not end
         // the command.
-        let status = child.as_mut().map(Child::wait).transpose()?;
+        let status = child
+            .as_mut()
+            .map(|child| self.wait_for(child))
+            .transpose()?;
         result?;
         Ok(status)
     }
 
     /// Records a trace that another program has created, and does not end the trace.
     pub fn follow(mut self) -> Result<(), Failure> {
-        self.read_until_end(None)?;
-        self.drain()?;
-        self.finish()
+        let result = self.read_until_end(None).and_then(|()| self.drain());
+        self.finish(result)
+    }
+
+    /// Waits until the command has exited. SIGTERM is passed on to the command.
+    fn wait_for(&mut self, child: &mut Child) -> Result<ExitStatus, Failure> {
+        loop {
+            if let Some(status) = child.try_wait().trying_to(WAIT_FOR_COMMAND)? {
+                return Ok(status);
+            }
+            let until = Some(Instant::now() + PROGRESS_INTERVAL);
+            if self.event_loop.wait(until).trying_to(WAIT_FOR_COMMAND)? == WakeReason::Terminated {
+                terminate(child);
+            }
+        }
     }
 
     fn read_until_end(&mut self, mut child: Option<&mut Child>) -> Result<(), Failure> {
         let mut was_signalled = false;
         loop {
             let until = Some(Instant::now() + MAX_READ_INTERVAL);
-            let wake = self.event_loop.wait_for(until, &[self.trace.as_fd()])?;
+            let wake = self
+                .event_loop
+                .wait_for(until, &[self.trace.as_fd()])
+                .trying_to("wait for events")?;
             let nr_events = self.read_buffers()?;
             self.print_progress();
             match (wake, &mut child) {
@@ -112,7 +134,7 @@ impl Recorder {
                 }
                 (WakeReason::Interrupted | WakeReason::Terminated, None) => return Ok(()),
                 (WakeReason::Child, Some(child)) => {
-                    if child.try_wait()?.is_some() {
+                    if child.try_wait().trying_to(WAIT_FOR_COMMAND)?.is_some() {
                         return Ok(());
                     }
                 }
@@ -149,14 +171,15 @@ impl Recorder {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
+    /// Finishes the output after the recording, which has ended with `result`, and prints the
+    /// summary.
+    fn finish(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
+        let result = self.sink.finish(result);
         if self.last_progress.is_some() {
-            eprint!("\r\x1b[K");
+            message::clear_progress();
         }
-        let result = self.sink.output.finish();
-        result.map_err(|e| self.sink.to_failure(Error::Write(e)))?;
         summary::print_summary(&self.reader.totals(), &self.trace.info()?, &self.sink);
-        Ok(())
+        result
     }
 
     /// Prints a progress message every second, if standard error is a terminal.
@@ -168,10 +191,7 @@ impl Recorder {
         {
             *last = Instant::now();
             let bytes = self.sink.output.bytes();
-            eprint!(
-                "{}",
-                summary::progress_message(&self.reader.totals(), bytes)
-            );
+            message::print_progress(&summary::progress_message(&self.reader.totals(), bytes));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The output of a trace, with its format and path.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,9 @@ use perftrace_reader::{Error, Info};
 use rustix::system::uname;
 
 use crate::error::Failure;
-use crate::output::Out;
+use crate::output::{stdout, Out};
 use crate::trace::args::Format;
+use crate::units::format_size;
 
 /// The output of a trace, with its format and path.
 pub struct Sink {
@@ -41,7 +42,7 @@ impl Sink {
         let output = create_output(format, path.as_deref(), about).map_err(|e| match &path {
             Some(path) if e.kind() == ErrorKind::DirectoryNotEmpty => Failure::Refused(format!(
                 "{} is not empty; a trace needs its own directory, choose another one with -o",
-                path.display()
+                visible::escape_path(path)
             )),
             Some(path) => Failure::Create(path.clone(), e),
             None => Failure::Write(e),
@@ -59,6 +60,37 @@ impl Sink {
         match (error, &self.path) {
             (Error::Write(e), Some(path)) => Failure::Create(path.clone(), e),
             (error, _) => error.into(),
+        }
+    }
+
+    /// Finishes the output after the recording, which has ended with `result`. If a write has
+    /// failed, the returned failure says how many events the output has.
+    pub fn finish(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
+        let finished = self.output.finish().map_err(Error::Write);
+        match result.and(finished.map_err(|e| self.to_failure(e))) {
+            Err(Failure::Create(path, error)) => {
+                if self.format == Format::Text {
+                    self.cut_off_incomplete_line(&path);
+                }
+                Err(Failure::Incomplete {
+                    path,
+                    error,
+                    kept: match self.output.events() {
+                        0 => None,
+                        n => Some(format!("{n} events, {}", format_size(self.output.bytes()))),
+                    },
+                })
+            }
+            result => result,
+        }
+    }
+
+    /// Removes an incomplete line at the end of a text, after a write has failed.
+    fn cut_off_incomplete_line(&self, path: &Path) {
+        let is_file = |file: &File| file.metadata().is_ok_and(|m| m.is_file());
+        if let Ok(file) = File::options().write(true).open(path) {
+            // Without a result, the text ends with an incomplete line.
+            let _ = is_file(&file).then(|| file.set_len(self.output.bytes()));
         }
     }
 
@@ -91,17 +123,17 @@ fn create_output(
         (Format::Ctf, None) => return Err(ErrorKind::InvalidInput.into()),
         (Format::Perfetto, Some(path)) => Box::new(Perfetto::new(file(path)?, about)?),
         (Format::Perfetto, None) => {
-            let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+            let stdout = File::from(stdout().as_fd().try_clone_to_owned()?);
             Box::new(Perfetto::new(stdout, about)?)
         }
         (Format::Text, Some(path)) => {
-            let to: Box<dyn Write> = Box::new(BufWriter::new(file(path)?));
+            let to: Box<dyn Write> = Box::new(file(path)?);
             Box::new(Text::new(to, about.clock, false))
         }
         (Format::Text, None) => {
             let has_colour =
-                io::stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
-            let to: Box<dyn Write> = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
+                stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
+            let to: Box<dyn Write> = Box::new(stdout());
             Box::new(Text::new(to, about.clock, has_colour))
         }
     })

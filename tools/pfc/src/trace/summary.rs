@@ -3,25 +3,15 @@
 //! Progress messages, and the summary at the end of a recording with the reasons why events are
 //! missing.
 
-use perfcounters::Unit;
 use perftrace_reader::{Info, Totals, UNSTABLE};
 
 use crate::trace::sink::Sink;
-use crate::units::ScaledUnit;
-
-/// Formats a number of bytes with a unit such as KB or MB.
-pub fn format_size(bytes: u64) -> String {
-    let unit = ScaledUnit {
-        unit: Unit::Bytes,
-        exponent: 0,
-    };
-    unit.format_amount(bytes as f64)
-}
+use crate::units::format_size;
 
 /// Returns the progress message of a recording, with its numbers of events and bytes.
 pub fn progress_message(totals: &Totals, bytes: u64) -> String {
     format!(
-        "\r[ pfc trace: {} events, {} lost, {} so far; Ctrl-C stops ]\x1b[K",
+        "[ pfc trace: {} events, {} lost, {} so far; Ctrl-C stops ]",
         totals.events,
         totals.lost,
         format_size(bytes)
@@ -31,15 +21,15 @@ pub fn progress_message(totals: &Totals, bytes: u64) -> String {
 /// Prints the summary at the end of a recording.
 pub fn print_summary(totals: &Totals, info: &Info, sink: &Sink) {
     if let Some(path) = &sink.path {
-        eprintln!(
+        message!(
             "[ pfc trace: {} events, {} in {} ]",
-            totals.events,
+            sink.output.events(),
             format_size(sink.output.bytes()),
-            path.display()
+            visible::escape_path(path)
         );
     }
     for line in missing_messages(totals, info) {
-        eprintln!("pfc: {line}");
+        message!("pfc: {line}");
     }
 }
 

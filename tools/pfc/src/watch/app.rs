@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-
+use crate::live::keys::Key;
 use crate::watch::sampler::{Frame, Row};
 
 /// The intervals, in milliseconds, that the keys + and - select.
@@ -113,72 +112,72 @@ impl App {
     }
 
     /// Changes the state as the pressed key demands.
-    pub fn handle_key(&mut self, key: KeyEvent) {
-        if key.modifiers.contains(KeyModifiers::CONTROL) {
-            self.quit |= key.code == KeyCode::Char('c');
+    pub fn handle_key(&mut self, key: Key) {
+        if let Key::Ctrl(letter) = key {
+            self.quit |= letter == 'c';
             return;
         }
         if self.prompt == Prompt::Keys {
-            self.handle_command(key.code);
+            self.handle_command(key);
         } else {
-            self.handle_text(key.code);
+            self.handle_text(key);
         }
         self.update_order();
     }
 
-    fn handle_command(&mut self, code: KeyCode) {
+    fn handle_command(&mut self, key: Key) {
         if self.help {
             // Any key closes the help box.
             self.help = false;
             return;
         }
-        match code {
-            KeyCode::Char('q') => self.quit = true,
-            KeyCode::Esc if self.detail => self.detail = false,
-            KeyCode::Esc => self.clear(),
-            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.help = true,
-            KeyCode::Char('r') => self.sort_by(Sort::Rate),
-            KeyCode::Char('n') => self.sort_by(Sort::Name),
-            KeyCode::Char('t') => self.sort_by(Sort::Total),
-            KeyCode::Char('/') => self.prompt = Prompt::Filter,
-            KeyCode::Char('f') => self.prompt = Prompt::Find,
-            KeyCode::Char('p' | ' ') => self.paused = !self.paused,
-            KeyCode::Char('z') => self.hide_zero = !self.hide_zero,
-            KeyCode::Char('d') => self.hide_dormant = !self.hide_dormant,
-            KeyCode::Char('+' | '=') => self.step_interval(true),
-            KeyCode::Char('-') => self.step_interval(false),
-            KeyCode::Enter => self.detail = !self.detail && self.select_any(),
-            KeyCode::Down | KeyCode::Char('j') => self.move_cursor(1),
-            KeyCode::Up | KeyCode::Char('k') => self.move_cursor(-1),
-            KeyCode::PageDown => self.move_cursor(self.height as isize),
-            KeyCode::PageUp => self.move_cursor(-(self.height as isize)),
-            KeyCode::Home | KeyCode::Char('g') => self.select_index(0),
-            KeyCode::End | KeyCode::Char('G') => self.select_index(usize::MAX),
+        match key {
+            Key::Char('q') => self.quit = true,
+            Key::Esc if self.detail => self.detail = false,
+            Key::Esc => self.clear(),
+            Key::Char('?' | 'h') | Key::F1 => self.help = true,
+            Key::Char('r') => self.sort_by(Sort::Rate),
+            Key::Char('n') => self.sort_by(Sort::Name),
+            Key::Char('t') => self.sort_by(Sort::Total),
+            Key::Char('/') => self.prompt = Prompt::Filter,
+            Key::Char('f') => self.prompt = Prompt::Find,
+            Key::Char('p' | ' ') => self.paused = !self.paused,
+            Key::Char('z') => self.hide_zero = !self.hide_zero,
+            Key::Char('d') => self.hide_dormant = !self.hide_dormant,
+            Key::Char('+' | '=') => self.step_interval(true),
+            Key::Char('-') => self.step_interval(false),
+            Key::Enter => self.detail = !self.detail && self.select_any(),
+            Key::Down | Key::Char('j') => self.move_cursor(1),
+            Key::Up | Key::Char('k') => self.move_cursor(-1),
+            Key::PageDown => self.move_cursor(self.height as isize),
+            Key::PageUp => self.move_cursor(-(self.height as isize)),
+            Key::Home | Key::Char('g') => self.select_index(0),
+            Key::End | Key::Char('G') => self.select_index(usize::MAX),
             _ => {}
         }
     }
 
     /// Handles a key while a filter or a search text is typed.
-    fn handle_text(&mut self, code: KeyCode) {
+    fn handle_text(&mut self, key: Key) {
         let text = match self.prompt {
             Prompt::Find => &mut self.find,
             _ => &mut self.filter,
         };
-        match code {
-            KeyCode::Char(c) => text.push(c),
-            KeyCode::Backspace => drop(text.pop()),
-            KeyCode::Esc => {
+        match key {
+            Key::Char(c) => text.push(c),
+            Key::Backspace => drop(text.pop()),
+            Key::Esc => {
                 text.clear();
                 self.prompt = Prompt::Keys;
             }
-            KeyCode::Enter if self.prompt == Prompt::Filter => self.prompt = Prompt::Keys,
+            Key::Enter if self.prompt == Prompt::Filter => self.prompt = Prompt::Keys,
             _ => {}
         }
         if self.prompt == Prompt::Find {
-            match code {
-                KeyCode::Enter | KeyCode::Down | KeyCode::Tab => self.find_next(1),
-                KeyCode::Up => self.find_next(-1),
-                KeyCode::Char(_) => self.find_next(0),
+            match key {
+                Key::Enter | Key::Down | Key::Tab => self.find_next(1),
+                Key::Up => self.find_next(-1),
+                Key::Char(_) => self.find_next(0),
                 _ => {}
             }
         }

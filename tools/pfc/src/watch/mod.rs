@@ -8,7 +8,7 @@
 //! ```text
 //!   sampler: counters -> Frame --> plain: lines of text
 //!                              `-> app: state of the screen --> view, bars, detail: drawing
-//!                                  terminal: keys, interval, terminal
+//!                                  screen: updates and keys of the live screen
 //! ```
 
 mod app;
@@ -16,7 +16,7 @@ mod bars;
 mod detail;
 mod plain;
 mod sampler;
-mod terminal;
+mod screen;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -33,5 +33,5 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
         return plain::run(device, args, out);
     }
     let colour = out.is_coloured();
-    terminal::run(device, args, Theme { colour })
+    screen::run(device, args, Theme { colour })
 }

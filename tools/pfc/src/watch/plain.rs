@@ -2,12 +2,12 @@
 
 //! The plain output of `pfc watch`: prints a table of the busiest instances for each interval.
 
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cli::WatchArgs;
 use crate::error::Failure;
+use crate::live::next_due;
 use crate::output::{Out, Style};
 use crate::table::{Align, Table};
 use crate::time;
@@ -22,9 +22,7 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
     let mut due = Instant::now();
     let mut nr_tables = 0;
     while args.count.is_none_or(|count| nr_tables < count) {
-        // The interval is added to the time at which the last table was due, not to the current
-        // time, so that delays do not add up.
-        due = (due + interval).max(Instant::now());
+        due = next_due(due, interval, Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let frame = sampler.frame()?;
         if nr_tables > 0 {
@@ -85,6 +83,5 @@ fn print_frame(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure
         ];
         table.add_row(cells, style);
     }
-    table.print(out)?;
-    Ok(())
+    table.print(out)
 }

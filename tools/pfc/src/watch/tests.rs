@@ -7,9 +7,9 @@ use std::time::Duration;
 use fake::Fake;
 use perfcounters::Pattern;
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 
+use crate::live::keys::Key;
 use crate::watch::app::App;
 use crate::watch::sampler::Sampler;
 use crate::watch::view::{draw, Theme};
@@ -54,20 +54,20 @@ impl TestScreen {
     fn type_keys(&mut self, keys: &str) -> &mut Self {
         for c in keys.chars() {
             self.press(match c {
-                '\n' => KeyCode::Enter,
-                '\x1b' => KeyCode::Esc,
-                '\x08' => KeyCode::Backspace,
-                '↓' => KeyCode::Down,
-                '↑' => KeyCode::Up,
-                '⇣' => KeyCode::PageDown,
-                c => KeyCode::Char(c),
+                '\n' => Key::Enter,
+                '\x1b' => Key::Esc,
+                '\x08' => Key::Backspace,
+                '↓' => Key::Down,
+                '↑' => Key::Up,
+                '⇣' => Key::PageDown,
+                c => Key::Char(c),
             });
         }
         self
     }
 
-    fn press(&mut self, code: KeyCode) {
-        self.app.handle_key(KeyEvent::new(code, KeyModifiers::NONE));
+    fn press(&mut self, key: Key) {
+        self.app.handle_key(key);
     }
 
     fn render(&mut self) -> String {

@@ -8,18 +8,18 @@
 //! the file until the next replacement, and its values are updated. A task that has exited keeps
 //! its last values in the file.
 
-use std::fs;
-use std::io;
 use std::time::{Duration, Instant};
 
 use perfcounters::Unit;
+use ppa::Task;
 
+use crate::error::Failure;
 use crate::export::tasks::{TaskMetric, TaskScrape, TASK_METRICS, TOTAL_METRICS};
 
 use super::encode::{FileContents, Indom, Metric, Semantics, VALUE_STRIDE};
 use super::layout::FileLayout;
 use super::names::pcp_units;
-use super::{Exporter, MappedFile, RESCAN_DELAY};
+use super::{remove_file, Exporter, MappedFile, RESCAN_DELAY};
 
 /// The part of the file's name that follows the exporter's name and a dot.
 pub const SUFFIX: &str = "tasks";
@@ -42,10 +42,15 @@ pub struct TaskFile {
 }
 
 impl Exporter {
-    pub(super) fn update_tasks(&mut self, tasks: &TaskScrape, generation: u64) -> io::Result<()> {
+    pub(super) fn update_tasks(
+        &mut self,
+        tasks: &TaskScrape,
+        generation: u64,
+    ) -> Result<(), Failure> {
         let is_recent = |file: &TaskFile| file.created_at.elapsed() < MIN_REPLACE_INTERVAL;
         if !self.tasks.as_ref().is_some_and(is_recent) {
-            let members: Vec<(u32, String)> = tasks.busiest().map(|t| (t.pid, t.name())).collect();
+            let member = |t: &Task| (t.pid, visible::escape(&t.name()).into_owned());
+            let members: Vec<(u32, String)> = tasks.busiest().map(member).collect();
             let is_unchanged = match &self.tasks {
                 Some(file) => file.members == members,
                 None => members.is_empty(),
@@ -65,7 +70,7 @@ impl Exporter {
         tasks: &TaskScrape,
         members: Vec<(u32, String)>,
         generation: u64,
-    ) -> io::Result<()> {
+    ) -> Result<(), Failure> {
         let old = self.tasks.take();
         // PCP does not allow an indom without instances, so no file is written if there are no
         // tasks.
@@ -83,7 +88,7 @@ impl Exporter {
         }
         if let Some(old) = old {
             if self.tasks.is_none() {
-                fs::remove_file(&old.mapped.path)?;
+                remove_file(&old.mapped.path)?;
             }
             old.mapped.retire();
         }

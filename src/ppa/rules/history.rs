@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sums of the values of a task's earlier records. A task gets another record when it is selected
+//! for individual accounting, when the size of its groups of CPUs changes, and when its individual
+//! accounting ends. Readers add the history to the values of the present record.
+
+use core::array::from_fn;
+use core::num::NonZeroU32;
+
+use super::reading::{add_all, TaskSnapshot};
+use super::task::{Task, Values};
+use super::values::{add, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
+use protocols::sync::Word;
+
+/// The sums of the earlier records of a task. The words are written once, by
+/// [`append`](Self::append), while the caller excludes readers.
+pub struct TaskHistory<V> {
+    runq: Word,
+    /// Ticks during which the task was accounted.
+    counted: Word,
+    latencies: [Word; NR_LATENCIES],
+    signals: [Word; NR_SIGNALS],
+    /// Number of CPUs per group.
+    cpus_per_group: NonZeroU32,
+    values: V,
+}
+
+impl<V: Values> TaskHistory<V> {
+    /// Creates an empty history. `values` has [`NR_VALUES`] zeros for each group of `scaling` CPUs.
+    pub fn new(values: V, scaling: u32) -> Self {
+        Self {
+            runq: Word::new(0),
+            counted: Word::new(0),
+            latencies: from_fn(|_| Word::new(0)),
+            signals: from_fn(|_| Word::new(0)),
+            cpus_per_group: NonZeroU32::new(scaling).unwrap_or(NonZeroU32::MIN),
+            values,
+        }
+    }
+
+    /// Adds the values of a record and of the record's own history. The caller has called
+    /// [`Task::end`] for the record, and no CPU uses the record any more.
+    ///
+    /// If the groups of the record are larger than those of the history, the values of a group are
+    /// added to the group of its first CPU.
+    pub fn append(&self, record: &Task<V>, older: Option<&Self>) {
+        add(&self.runq, record.runq.load_relaxed());
+        add(&self.counted, record.counted(0));
+        add_words(&self.latencies, &record.latencies);
+        add_words(&self.signals, &record.signals);
+        self.append_groups(&record.values, record.cpus_per_group);
+        if let Some(older) = older {
+            add(&self.runq, older.runq.load_relaxed());
+            add(&self.counted, older.counted.load_relaxed());
+            add_words(&self.latencies, &older.latencies);
+            add_words(&self.signals, &older.signals);
+            self.append_groups(&older.values, older.cpus_per_group);
+        }
+    }
+
+    fn append_groups(&self, from: &[Word], cpus_per_group: NonZeroU32) {
+        for (group, words) in from.chunks_exact(NR_VALUES).enumerate() {
+            let cpu = (group as u32).wrapping_mul(cpus_per_group.get());
+            let start = ((cpu / self.cpus_per_group) as usize).wrapping_mul(NR_VALUES);
+            if let Some(to) = self.values.get(start..start.wrapping_add(NR_VALUES)) {
+                add_words(to, words);
+            }
+        }
+    }
+
+    /// Adds the history to the values that were read from the present record of the task.
+    pub fn add_to(&self, read: &mut TaskSnapshot, groups: &mut [[u64; NR_VALUES]]) {
+        read.runq = read.runq.wrapping_add(self.runq.load_relaxed());
+        read.counted = read.counted.wrapping_add(self.counted.load_relaxed());
+        for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {
+            *to = to.wrapping_add(word.load_relaxed());
+        }
+        let mut groups = groups.iter_mut();
+        for words in self.values.chunks_exact(NR_VALUES) {
+            let values = from_fn(|n| words.get(n).map_or(0, Word::load_relaxed));
+            add_all(&mut read.values, &values);
+            if let Some(group) = groups.next() {
+                add_all(group, &values);
+            }
+        }
+    }
+
+    /// Returns how often a signal was delivered to the task.
+    pub fn signals(&self, number: usize) -> u32 {
+        self.signals
+            .get(number)
+            .map_or(0, |word| word.load_relaxed() as u32)
+    }
+}
+
+fn add_words(to: &[Word], from: &[Word]) {
+    for (to, from) in to.iter().zip(from) {
+        add(to, from.load_relaxed());
+    }
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# The table of names in Documentation/pfc.md has the lines of the table in
+# tests/kselftest/pfc_names_perf.sh, which compares pfc and perf.
+
+set -uo pipefail
+page=$TOP/Documentation/pfc.md script=$TOP/tests/kselftest/pfc_names_perf.sh
+
+wanted=$(sed -n "/^	cat <<'EOF'/,/^EOF/p" "$script" | sed '1d;$d' |
+	awk -F '  +' 'function name(text) { return NR == 1 || text ~ /^[-(]/ ? text : "`" text "`" }
+		{ printf "| %s | %s | %s |\n", $1, name($2), name($3) } NR == 1 { print "|---|---|---|" }')
+shown=$(awk '/^\| code \| pfc \| perf \|$/ { table = 1 } !/^\|/ { table = 0 } table' "$page")
+echo "TAP version 13"
+echo "1..1"
+if [ -n "$shown" ] && [ "$wanted" = "$shown" ]; then
+	echo "ok 1 1.9 pfc.md: the table of names is that of pfc_names_perf.sh"
+else
+	diff <(echo "$wanted") <(echo "$shown") | sed 's/^/# /'
+	echo "not ok 1 1.9 pfc.md: the table of names is that of pfc_names_perf.sh"
+	exit 1
+fi

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=sh disable=SC2015,SC2034,SC2086,SC2317,SC2329,SC3043
+#
+# Shared by the tests of names that are not text: programs with such names, and what must be true of
+# the outputs of pfc.
+
+program=/tests/pfc_follow
+rounds=20000000
+escape=$(printf '\033')
+# Names of programs. The kernel cuts the second one after 15 bytes, of which the last is the first
+# byte of a character.
+latin=$(printf 'caf\351')
+cut=$(printf 'aaaaaaaaaaaaaa\303\251')
+hostile=$(printf 'q\033[31m\007\nx')
+shown_hostile='q\\x1b\[31m\\x07\\nx'
+
+is_plain() { # FILE: no control characters but newlines and tabs
+	! grep -n "$escape" "$1" && ! LC_ALL=C tr -d '\011\012\040-\176\200-\377' <"$1" | grep -q .
+}
+# Starts the program under another name, as $victim.
+start() { # NAME [MODE]
+	cp $program "$1"
+	"./$1" ${2:-calls} 100000000000 &
+	victim=$!
+}
+stop() {
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	return ${1:-0}
+}
+# Samples the program, which runs already, into the file "r".
+record_running() { # NAME
+	start "$1"
+	pfc record -p $victim -e task-clock -F 200 -o r -- sh -c "$run_for" $victim 200
+	stop $?
+}
+# Succeeds if the busy function is the first one of the report on "r". A command that has just
+# started has many samples elsewhere.
+is_named() {
+	pfc report -i r --sort sym >table
+	cat table
+	[ "$(awk '!/^#/ && NF { print $NF; exit }' table)" = work_inner ]
+}
+load_modules() {
+	for m in perfcounters pfm_soft pfm_ring; do
+		insmod /modules/$m.ko
+	done
+}

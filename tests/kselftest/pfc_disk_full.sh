@@ -1,0 +1,224 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: plain
+# timeout: 300
+# shellcheck disable=SC2012,SC2016,SC2086,SC2317,SC2329,SC3043
+#
+# Tests recordings on a full disk, which is a small tmpfs, and recorders that are killed. The file is
+# readable, the command ends as it would without the recorder, the status is not 0, and the message
+# has the number of samples in the file.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+program=/tests/pfc_follow
+app=/tests/pfc_trace
+# Command that runs until the tmpfs has at most two free blocks, then for a little longer, and exits
+# with 3.
+until_full='
+. /tests/kselftest_pc.sh
+$0 calls 100000000000 & spinner=$!
+within 60 sh -c "[ \$(stat -f -c %f full) -le 2 ]"
+run_for $spinner 200
+kill -9 $spinner
+touch ended
+exit 3'
+mount_full() { # KILOBYTES
+	rm -f ended words
+	mkdir -p full
+	mount -t tmpfs -o size=${1}k none full
+}
+umount_full() {
+	umount full
+}
+nr_samples() { # FILE
+	pfc script --json -i "$1" 2>/dev/null | wc -l
+}
+has_samples() { # FILE NUMBER
+	[ "$(nr_samples "$1")" -ge "$2" ]
+}
+# Succeeds if pfc has said for FILE that it kept as many samples as FILE has, and FILE has its names.
+is_readable() { # FILE
+	said=$(sed -n "s|^pfc: cannot write to $1: No space left on device (os error 28); the recording is not complete: \([0-9]*\) samples, .*; make room, or choose another place: -o FILE\$|\1|p" words)
+	kept=$(nr_samples $1)
+	echo "$said samples are said to be in the file, $kept are"
+	[ "${said:-0}" -ge 50 ] && [ "$kept" = "$said" ] || return 1
+	pfc report -i $1 >table
+	head -n 12 table
+	share=$(awk '$NF == "work_inner" { print int($1); exit }' table)
+	[ "${share:-0}" -ge 1 ]
+}
+test_command() { # OPTION...
+	mount_full 100
+	pfc record -F 2000 -g -o full/r "$@" sh -c "$until_full" $program 2>words
+	rc=$?
+	cat words
+	ls -lA full
+	is_readable full/r
+	readable=$?
+	umount_full
+	echo "status $rc"
+	[ $rc = 2 ] && [ -e ended ] && [ $readable = 0 ]
+}
+test_process() {
+	mount_full 100
+	$program calls 100000000000 &
+	victim=$!
+	pfc record -F 2000 -g -p $victim -o full/r 2>words
+	rc=$?
+	cat words
+	is_readable full/r
+	readable=$?
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	umount_full
+	echo "status $rc"
+	[ $rc = 2 ] && [ $readable = 0 ]
+}
+test_no_room_at_all() {
+	mount_full 100
+	echo old >full/r
+	dd if=/dev/zero of=full/fill bs=4k 2>/dev/null
+	pfc record -F 2000 -o full/r sh -c 'touch ended' 2>words
+	rc=$?
+	cat words
+	ls -lA full
+	content=$(cat full/r)
+	umount_full
+	[ $rc = 2 ] && [ "$content" = old ] && grep -q 'full/r: No space left on device (os error 28)' words
+}
+# A limit on the size of a file has the same effects as a full disk.
+test_limit_of_size() {
+	rm -f ended r
+	(
+		ulimit -f 100
+		pfc record -F 2000 -g -o r sh -c "$program calls 300000000; touch ended" 2>words
+	)
+	rc=$?
+	cat words
+	said=$(sed -n 's/^pfc: cannot write to r: File too large (os error 27); .* not complete: \([0-9]*\) samples, .*/\1/p' words)
+	kept=$(nr_samples r)
+	echo "status $rc, $said and $kept samples"
+	[ $rc = 2 ] && [ -e ended ] && [ "${said:-0}" -ge 20 ] && [ "$said" = "$kept" ]
+}
+test_killed() { # OPTION...
+	rm -f k k.*
+	$program calls 100000000000 &
+	victim=$!
+	pfc record -F 500 -g "$@" -p $victim -o k 2>/dev/null &
+	recorder=$!
+	within 60 eval 'has_samples k* 20'
+	rc=$?
+	kill -9 $recorder
+	wait $recorder 2>/dev/null
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	ls -lA k*
+	pfc report -i k* >table || return 1
+	head -n 12 table
+	[ $rc = 0 ] && has_samples k* 20 && grep -q 'work_inner$' table
+}
+# Runs pfc trace with a program that writes 20,000 events. Prints the number of events that pfc
+# trace has said to be in the output.
+trace_into() { # FILE FORMAT
+	rm -f ended
+	pfc trace start full -e 'app:*' -s 1M --format $2 -o $1 -- sh -c "$app app 20000 0; touch ended" 2>words
+	rc=$?
+	cat words
+	events=$(sed -n "s/^\[ pfc trace: \([0-9]*\) events, .* in .* \]/\1/p" words)
+	[ $rc = 2 ] && [ -e ended ] &&
+		grep -q "^pfc: cannot write to $1: No space left on device (os error 28); the recording is not complete: $events events, " words
+}
+test_text() {
+	mount_full 100
+	trace_into full/t text
+	rc=$?
+	lines=$(grep -c 'app:step: n=[0-9]* name="step"$' full/t)
+	all=$(wc -l <full/t)
+	umount_full
+	echo "$events events said, $lines lines of $all"
+	[ $rc = 0 ] && [ "$events" -gt 100 ] && [ "$events" = "$lines" ] && [ "$lines" = "$all" ]
+}
+test_perfetto() {
+	mount_full 400
+	trace_into full/t.json perfetto
+	rc=$?
+	lines=$(grep -c '"name":"app:step"' full/t.json)
+	last=$(tail -n 1 full/t.json)
+	umount_full
+	echo "$events events said, $lines lines, the last $last"
+	[ $rc = 0 ] && [ "$events" = "$lines" ] && [ "$last" = ']}' ]
+}
+has_events() { # TRACE NUMBER
+	[ "$(pfc trace snapshot $1 --format text | grep -c 'app:step: n=')" -ge $2 ]
+}
+test_snapshot() {
+	mount_full 100
+	pfc trace start box -e 'app:*' -s 1M --flight
+	$app app -1 0 &
+	victim=$!
+	within 60 has_events box 5000
+	pfc trace snapshot box --format text -o full/s 2>words
+	rc=$?
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	pfc trace stop box
+	cat words
+	lines=$(grep -c 'app:step: n=' full/s)
+	umount_full
+	[ $rc = 2 ] && [ "$lines" -gt 100 ] && grep -q "full/s: No space left on device (os error 28); the recording is not complete: $lines events" words
+}
+test_ppa() {
+	mount_full 20
+	pfc ppa on >/dev/null
+	pfc ppa record $$ -o full/p -d 1 -t 60 2>words
+	rc=$?
+	pfc ppa off
+	cat words
+	reads=$(sed -n 's|^pfc: cannot write to full/p: No space left on device (os error 28); the recording is not complete: \([0-9]*\) reads.*|\1|p' words)
+	lines=$(wc -l <full/p)
+	pfc ppa report full/p >table
+	reported=$?
+	umount_full
+	echo "status $rc, $reads reads said, $lines lines"
+	[ $rc = 2 ] && [ $reported = 0 ] && [ "${reads:-0}" -gt 5 ] && [ "$lines" = $((reads + 1)) ]
+}
+# An export file keeps its old content, and no other file stays.
+test_export() {
+	mount_full 100
+	echo old >full/e
+	dd if=/dev/zero of=full/fill bs=4k 2>/dev/null
+	pfc export --openmetrics -o full/e 2>words
+	rc=$?
+	cat words
+	ls -A full
+	content=$(cat full/e) files=$(ls -A full | wc -l)
+	umount_full
+	[ $rc = 2 ] && [ "$content" = old ] && [ "$files" = 2 ] && grep -q '^pfc: cannot write to full/e: No space left on device (os error 28)' words
+}
+
+plan 13
+cd /tmp || exit 1
+unload_modules
+insmod /modules/perfcounters.ko
+insmod /modules/pfm_soft.ko
+insmod /modules/pfm_ring.ko
+insmod /modules/pfc_sched.ko
+check "1.9 pfc record on a full disk: the samples before are readable, the command ends" test_command
+check "1.9 pfc record -a on a full disk: the command beside it ends" test_command -a --
+check "1.9 pfc record -p on a full disk: it ends with status 2" test_process
+check "1.9 pfc record without any room: ENOSPC, the old file is kept" test_no_room_at_all
+check "1.9 pfc record at the limit of a file's size: EFBIG, the samples before are readable" test_limit_of_size
+check "1.9 pfc record killed by SIGKILL: the samples before are readable" test_killed
+check "2.7 pfc record --switch-output killed by SIGKILL: the samples before are readable" test_killed --switch-output
+check "3.11 pfc trace on a full disk: as many lines of text as it says" test_text
+check "3.11 pfc trace on a full disk: complete JSON with as many events as it says" test_perfetto
+check "3.11 pfc trace snapshot on a full disk: as many lines of text as it says" test_snapshot
+check "4.4 pfc ppa record on a full disk: complete lines, as many as it says" test_ppa
+check "pfc export on a full disk: ENOSPC, the old file is kept" test_export
+check "1.2 rmmod of the ring format succeeds after all runs of pfc" busybox rmmod pfm_ring
+rm -f ended r k k.* words table said last_words
+rmdir full
+unload_modules
+exit $failed

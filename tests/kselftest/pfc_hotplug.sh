@@ -1,0 +1,163 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: plain
+# timeout: 300
+# shellcheck disable=SC2086,SC2317,SC2329,SC3043
+#
+# CPU 1 is taken offline and online while pfc stat, record and top monitor it. Each of them monitors
+# CPU 1 again, and reports the time that is missing.
+#
+# Only tests run on CPU 1. This script and pfc run on CPU 0.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+program=/tests/pfc_follow
+
+set_online() { # 0|1
+	echo "$1" >/sys/devices/system/cpu/cpu1/online
+}
+nr_contexts() { # PID
+	ls -l "/proc/$1/fd" 2>/dev/null | grep -c /dev/perfmon
+}
+has_contexts() { # PID NUMBER
+	[ "$(nr_contexts "$1")" -ge "$2" ]
+}
+lacks_contexts() { # PID NUMBER
+	[ "$(nr_contexts "$1")" -lt "$2" ]
+}
+# Starts pfc in the background, and waits until pfc has NUMBER contexts.
+start() { # NUMBER ARGUMENT...
+	local number=$1
+	shift
+	pfc "$@" >said_by_pfc 2>&1 &
+	pid=$!
+	within 60 has_contexts $pid "$number" && within 60 catches_int $pid
+}
+# Takes CPU 1 offline and online, and waits until pfc has as many contexts as before.
+cycle() { # NUMBER
+	set_online 0
+	within 10 lacks_contexts $pid "$1"
+	echo "contexts while CPU 1 is offline: $(nr_contexts $pid) of $1"
+	set_online 1
+	within 60 has_contexts $pid "$1"
+}
+stop() {
+	kill -INT $pid
+	wait $pid
+	rc=$?
+	cat said_by_pfc
+	[ $rc = 0 ]
+}
+# Causes more than 2000 page faults on CPU 1.
+fault() {
+	taskset -c 1 sh -c 'n=0; while [ $n -lt 60 ]; do /bin/busybox true; n=$((n + 1)); done'
+}
+value_of() { # EVENT FILE: the value from pfc's CSV output, as an integer
+	sed -n "s/^\([0-9]*\)[0-9.]*,[^,]*,$1,.*/\1/p" "$2"
+}
+is_least() { # VALUE LEAST
+	echo "value '$1', at least $2"
+	[ "${1:-0}" -ge "$2" ]
+}
+
+test_stat() { # OPTIONS NUMBER
+	start $2 stat $1 -x, -o counts -e page-faults || return 1
+	cycle $2
+	fault
+	stop || return 1
+	cat counts
+	is_least "$(value_of page-faults counts)" 2000 && is_least "$(value_of not-counted:cpu1 counts)" 1 &&
+		grep -q "^[0-9]*,,page-faults,.*,offline$" counts &&
+		grep -qx "pfc: counting CPU 1 omitted the time in which the CPU was offline" said_by_pfc
+}
+test_stat_json() {
+	start 2 stat -a --json -o counts -e page-faults || return 1
+	cycle 2
+	stop || return 1
+	cat counts
+	grep '"event":"not-counted:cpu1"' counts | grep -q '"unit":"msec"'
+}
+# Only the intervals in which CPU 1 was offline are marked.
+test_stat_interval() {
+	rm -f counts
+	start 2 stat -a -I 100 -x, -o counts -e page-faults || return 1
+	cycle 2
+	grep -c . counts >lines
+	has_whole_interval() { tail -n +$(($(cat lines) + 4)) counts | grep -q 'page-faults,[0-9]*,100.00,[^,]*,[^,]*$'; }
+	within 60 has_whole_interval
+	rc=$?
+	stop || return 1
+	cat counts
+	[ $rc = 0 ] && grep -q ",msec,not-counted:cpu1," counts && grep -q "page-faults,.*,offline$" counts
+}
+# CPU 1 comes online for the first time after pfc has begun.
+test_stat_new_cpu() {
+	set_online 0
+	start 1 stat -a -x, -o counts -e page-faults
+	rc=$?
+	set_online 1
+	[ $rc = 0 ] && within 60 has_contexts $pid 2
+	rc=$?
+	fault
+	stop || return 1
+	cat counts
+	[ $rc = 0 ] && is_least "$(value_of page-faults counts)" 2000 && is_least "$(value_of not-counted:cpu1 counts)" 1
+}
+# The number of samples of a program on CPU 1, from the file x.
+nr_on_cpu1() {
+	pfc script --json -i x | grep '"cpu":1,' | grep -c pfc_follow
+}
+test_record() { # OPTIONS NUMBER
+	start $2 record $1 -F 500 -e cpu-clock -o x || return 1
+	cycle $2
+	taskset -c 1 $program calls 20000000
+	stop || return 1
+	pfc report -i x | head -n 8
+	is_least "$(nr_on_cpu1)" 10 && pfc report -i x | grep -q "^# Not Sampled: CPU 1 was offline for [0-9.]* s$" &&
+		pfc report --json -i x | grep -q '"offline":\[{"cpu":1,"ns":[1-9][0-9]*}\]' &&
+		grep -q "^pfc: CPU 1 was not sampled for [0-9.]* s, in which it was offline$" said_by_pfc
+}
+test_top() {
+	start 2 top --plain -I 200 -F 500 -e cpu-clock || return 1
+	cycle 2
+	taskset -c 1 $program calls 20000000 &
+	within 60 grep -q pfc_follow said_by_pfc
+	rc=$?
+	wait $!
+	stop || return 1
+	[ $rc = 0 ] && grep -q "^# .*, CPU 1 offline for [0-9.]* s$" said_by_pfc
+}
+# pm_test "processors" takes all CPUs but CPU 0 offline, waits, and takes them online again.
+test_suspend() {
+	start 2 stat -a -x, -o counts -e page-faults || return 1
+	echo 1 >/sys/module/suspend/parameters/pm_test_delay
+	echo processors >/sys/power/pm_test
+	echo mem >/sys/power/state
+	echo none >/sys/power/pm_test
+	within 60 has_contexts $pid 2
+	fault
+	stop || return 1
+	cat counts
+	is_least "$(value_of page-faults counts)" 2000 && [ -n "$(value_of not-counted:cpu1 counts)" ]
+}
+
+unload_modules
+taskset -p 1 $$ >/dev/null
+insmod /modules/perfcounters.ko
+insmod /modules/pfm_soft.ko
+insmod /modules/pfm_ring.ko
+plan 9
+check "9.6 pfc stat -a: a CPU that was offline is counted again, and the gap is a row" test_stat -a 2
+check "9.6 pfc stat -C 1: a CPU that was offline is counted again, and the gap is a row" test_stat "-C 1" 1
+check "9.6 pfc stat --json: the gap is an object" test_stat_json
+check "9.6 pfc stat -I: intervals after the gap are not marked" test_stat_interval
+check "9.6 pfc stat -a: a CPU that comes online for the first time is counted" test_stat_new_cpu
+check "9.6 pfc record -a: a CPU that was offline is sampled again, and pfc report shows the gap" test_record -a 2
+check "9.6 pfc record -C 1: a CPU that was offline is sampled again, and pfc report shows the gap" test_record "-C 1" 1
+check "9.6 pfc top: a CPU that was offline is sampled again, and the title shows the gap" test_top
+check "9.6 pfc stat -a: CPUs are counted again after suspend" test_suspend
+rm -f counts lines said_by_pfc x last_words
+unload_modules
+exit $failed

@@ -1,0 +1,137 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# timeout: 120
+# shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043
+#
+# Tests pfc stat, record and trace with a standard error that cannot be written: a full disk, or a
+# pipe whose reader has been killed. The command must run to its end, its status must be kept, and
+# the file of a recording must be complete.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+program=/tests/pfc_follow
+rounds=20000000
+# A command that ends after some intervals of pfc stat -I, and leaves the file "done".
+slow='/tests/pfc_follow calls 2000000; sleep 0.5; /tests/pfc_follow calls 2000000; : >done; exit 3'
+
+has_status() { # WANTED COMMAND...
+	local want=$1 rc=0
+	shift
+	"$@" || rc=$?
+	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
+}
+# Succeeds if the file has samples in the busy function of the program.
+has_samples() { # FILE
+	pfc script -i $1 >script || { echo "no file"; return 1; }
+	[ "$(grep -c work_inner script)" -ge 3 ] || { head -n 5 script; return 1; }
+}
+fails_in_stderr() { # FILE COMMAND...: the command with a standard error that is FILE
+	local to=$1
+	shift
+	"$@" 2>"$to"
+}
+
+test_stat() {
+	rm -f done
+	has_status 3 fails_in_stderr /dev/full pfc stat sh -c "$slow" && [ -e done ]
+}
+test_stat_intervals() {
+	rm -f done
+	has_status 3 fails_in_stderr /dev/full pfc stat -I 20 sh -c "$slow" && [ -e done ]
+}
+# The output file is full: pfc reports it, after the command has ended.
+test_stat_full_file() {
+	rm -f done
+	pfc stat -I 20 -o /dev/full sh -c "$slow" 2>words
+	rc=$?
+	cat words
+	[ $rc = 2 ] && [ -e done ] && grep -q "No space left" words
+}
+test_stat_full_file_all() {
+	rm -f done
+	pfc stat -a -I 20 -o /dev/full sh -c "$slow" 2>words
+	rc=$?
+	cat words
+	[ $rc = 2 ] && [ -e done ] && grep -q "No space left" words
+}
+test_record() {
+	rm -f r
+	has_status 3 fails_in_stderr /dev/full pfc record -e task-clock -F 500 -o r sh -c "$program calls $rounds; exit 3" &&
+		has_samples r
+}
+# tee dies of the Ctrl-C that ends the recording.
+test_record_closed_pipe() {
+	$program calls 100000000000 &
+	victim=$!
+	rm -f r pipe
+	mkfifo pipe
+	pfc record -a -e task-clock -F 200 -o r 2>pipe >/dev/null &
+	recorder=$!
+	cat <pipe >log &
+	reader=$!
+	within 100 catches_int $recorder && within 100 has_open $recorder /dev/perfmon && run_for $victim 500
+	kill -9 $reader
+	wait $reader 2>/dev/null
+	kill -INT $recorder
+	wait $recorder
+	rc=$?
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	echo "status $rc"
+	cat log
+	[ $rc = 0 ] && has_samples r
+}
+test_record_switch() {
+	$program calls 100000000000 &
+	victim=$!
+	rm -f r.*
+	pfc record -p $victim -e task-clock -F 200 --switch-output -o r 2>/dev/full &
+	recorder=$!
+	within 100 catches_int $recorder && within 300 has_files 1
+	kill -USR2 $recorder
+	within 300 has_files 2
+	kill -INT $recorder
+	wait $recorder
+	rc=$?
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	ls r.*
+	for file in r.*; do
+		has_samples $file || rc=1
+	done
+	[ $rc = 0 ]
+}
+has_files() { # NUMBER: a file of --switch-output gets its name with its first sample
+	[ "$(find . -maxdepth 1 -name 'r.*' | wc -l)" -ge "$1" ]
+}
+test_trace() {
+	rm -f done
+	has_status 3 fails_in_stderr /dev/full pfc trace start t --format text -o events -- sh -c "$slow" && [ -e done ] && [ -e events ]
+}
+test_messages() {
+	pfc trace list 2>/dev/full && pfc read pfc_nothing 2>/dev/full
+	[ $? = 1 ]
+}
+
+plan 9
+mkdir -p /tmp/streams
+cd /tmp/streams || exit 1
+unload_modules
+for m in perfcounters pfm_soft pfm_ring; do
+	insmod /modules/$m.ko
+done
+check "pfc stat: standard error is full: the command's status is kept" test_stat
+check "pfc stat -I: standard error is full: the command is waited for" test_stat_intervals
+check "pfc stat -I: the output file is full: an error after the command's end" test_stat_full_file
+check "pfc stat -a -I: the output file is full: an error after the command's end" test_stat_full_file_all
+check "pfc record: standard error is full: the file is complete, the status kept" test_record
+check "pfc record -a: standard error has no reader: the file is complete" test_record_closed_pipe
+check "pfc record --switch-output: standard error is full: all files are complete" test_record_switch
+check "pfc trace start: standard error is full: the command's status is kept" test_trace
+check "pfc: standard error is full: no message, the same status" test_messages
+unload_modules
+cd /tmp || exit 1
+rm -rf /tmp/streams
+exit $failed

@@ -1,0 +1,111 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# timeout: 180
+# shellcheck disable=SC2015,SC2016,SC2086,SC2154,SC2317,SC2329,SC3043
+#
+# Tests that pfc shows control characters in names and paths as escape sequences, in each output.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+# shellcheck source=tests/kselftest/lib/odd_names.sh
+. /tests/odd_names.sh
+
+# The sampled program is /tests/pfc_follow.
+shop=/tests/examples/shop
+
+test_report() {
+	pfc report -i r >table && pfc report -g -i r >tree && cat table
+	is_plain table && is_plain tree && grep -q " $shown_hostile  *$shown_hostile  *\[.\] work_inner$" table
+}
+test_script() {
+	pfc script -i r >script && head -n 3 script
+	is_plain script && [ "$(grep -c "^ *$shown_hostile  *$victim " script)" = "$(wc -l <script)" ]
+}
+test_folded() {
+	pfc script --folded -i r >folded && head -n 3 folded
+	is_plain folded && grep -q "^$shown_hostile;.*work_inner [0-9]*$" folded && ! grep -vE ' [0-9]+$' folded
+}
+test_picture() {
+	pfc flamegraph -i r >picture 2>/dev/null && is_plain picture && grep -q "<title>$shown_hostile (" picture
+}
+# In JSON the name is exact.
+test_json() {
+	pfc script --json -i r >lines && head -n 1 lines
+	is_plain lines && grep -qF '"command":"q\u001b[31m\u0007\nx"' lines
+}
+test_top() {
+	start "$hostile"
+	pfc top --plain -p $victim -e task-clock -I 300 --count 2 >table
+	stop $?
+	cat table
+	is_plain table && grep -q "$shown_hostile  *$shown_hostile" table
+}
+test_stat() {
+	path=$(printf 'x\033[31m')
+	echo contents >"$path"
+	pfc stat -e task-clock cat "$path" 2>words || { cat words; return 1; }
+	cat words
+	is_plain words && grep -qF "'cat x\\x1b[31m'" words
+}
+test_error() {
+	pfc report -i "$(printf 'no\033[31m')" 2>words
+	[ $? = 2 ] && cat words && is_plain words && grep -qF 'no\x1b[31m' words
+}
+test_accounting() {
+	pfc ppa on
+	start "$hostile"
+	run_for $victim 100
+	pfc ppa >table && pfc ppa --top --plain -d 0.3 -n 2 >changes && pfc ppa --histogram $victim >histogram && pfc ppa record -t 0.2 -o task $victim
+	stop $?
+	pfc ppa off
+	pfc ppa report task >report && head -n 2 report
+	grep $victim table
+	is_plain table && is_plain changes && is_plain histogram && is_plain report && grep -q "^ *$victim .* $shown_hostile" table && grep -q "^ *$victim .* $shown_hostile" changes && grep -q "^$victim $shown_hostile$" report
+}
+test_doctor() {
+	cp $program "$hostile"
+	"./$hostile" sleepers 1 3</dev/perfmon &
+	victim=$!
+	within 60 has_open $victim /dev/perfmon && pfc doctor >found
+	stop
+	grep contexts found
+	is_plain found && grep -q "contexts .*$shown_hostile ($victim)" found
+}
+test_trace() {
+	cp $shop "$hostile"
+	pfc trace start t -e 'shop:*' --format text -o events -- "./$hostile" 20 && head -n 2 events
+	is_plain events && [ "$(grep -c "^$shown_hostile [0-9]*/[0-9]* .*shop:sold: " events)" = 20 ] && [ "$(wc -l <events)" = 20 ]
+}
+test_trace_list() {
+	"./$hostile" 1000000 &
+	victim=$!
+	within 60 has_marker && pfc trace list --markers >list
+	stop $?
+	cat list
+	is_plain list && grep -q "^shop:sold .*$shown_hostile/$victim" list
+}
+has_marker() { pfc trace list --markers | grep -q shop:sold; }
+
+plan 12
+mkdir -p /tmp/visible_names
+cd /tmp/visible_names || exit 1
+unload_modules
+load_modules
+record_running "$hostile" >/dev/null 2>&1
+check "pfc report: control characters in a name are visible" test_report
+check "pfc script: control characters in a name are visible, one line per sample" test_script
+check "pfc script --folded: control characters in a name are visible, one line per stack" test_folded
+check "pfc flamegraph: control characters in a name are visible" test_picture
+check "pfc script --json: a name with control characters is exact" test_json
+check "pfc top: control characters in a name are visible" test_top
+check "pfc stat: control characters in an argument are visible" test_stat
+check "pfc: control characters in a path are visible in an error message" test_error
+check "pfc ppa: control characters in a name are visible in tables and reports" test_accounting
+check "pfc doctor: control characters in the name of a user are visible" test_doctor
+check "pfc trace start: control characters in a name are visible, one line per event" test_trace
+check "pfc trace list: control characters in a name are visible" test_trace_list
+unload_modules
+cd /tmp || exit 1
+rm -rf /tmp/visible_names
+exit $failed

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of files that were not completed, because a write failed or the process was killed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ring::Sample;
+
+use super::{Attribute, Encoder, Writer};
+use crate::profile::Profile;
+
+/// The environment variable that has a process of the test write the file of that name.
+const FILE: &str = "PFC_TEST_LIMITED_FILE";
+
+/// Returns the records of `n` samples.
+fn samples(n: usize) -> Vec<u8> {
+    let mut encoder = Encoder::default();
+    for time in 0..n as u64 {
+        let sample = Sample {
+            ip: 0x5010,
+            pid: 10,
+            tid: 10,
+            time,
+            ..Sample::default()
+        };
+        encoder.sample(&sample, 1);
+    }
+    encoder.bytes
+}
+
+fn create(path: &Path) -> std::io::Result<Writer> {
+    let event = Attribute {
+        name: "cycles:u".to_owned(),
+        id: 1,
+        ..Attribute::default()
+    };
+    Writer::create(path, &[event], false, &["pfc".into()])
+}
+
+fn temporary_path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("pfc-{name}-{}", std::process::id()))
+}
+
+#[test]
+fn r1_9_a_file_is_readable_after_each_write() {
+    let path = temporary_path("unfinished");
+    let mut writer = create(&path).expect("room");
+    assert!(!path.exists(), "a file without samples has no name");
+    for n in 1..5 {
+        writer.write(&samples(3)).expect("room");
+        writer.publish().expect("room");
+        let profile = Profile::load(Some(&path), true).expect("samples");
+        assert_eq!(profile.samples.len(), 3 * n);
+        assert_eq!(profile.events, ["cycles:u"]);
+        assert_eq!(profile.command, ["pfc"]);
+        let bytes = std::fs::metadata(&path).expect("a file").len();
+        assert_eq!((writer.samples(), writer.bytes()), (3 * n as u64, bytes));
+    }
+    // A process that is killed leaves its file behind.
+    std::mem::forget(writer);
+    let profile = Profile::load(Some(&path), true).expect("samples");
+    assert_eq!(profile.samples.len(), 12);
+    std::fs::remove_file(&path).expect("there");
+}
+
+/// Writes samples until a write fails, and then the number of samples to a second file.
+fn write_until_failure(path: &Path) {
+    if let Ok(mut writer) = create(path) {
+        while writer.write(&samples(3)).is_ok() {}
+        if writer.samples() > 0 {
+            writer.publish().expect("a name needs no room");
+        }
+        let number = writer.samples().to_string();
+        std::fs::write(path.with_extension("samples"), number).expect("room");
+    }
+}
+
+#[test]
+fn r1_9_a_file_that_cannot_grow_keeps_complete_samples() {
+    if let Some(path) = std::env::var_os(FILE) {
+        return write_until_failure(Path::new(&path));
+    }
+    let path = temporary_path("limited");
+    let program = std::env::current_exe().expect("a path");
+    let mut nr_kept = Vec::new();
+    // The limit has blocks of 512 bytes in some shells, and of 1024 bytes in others.
+    for blocks in 1..=10 {
+        let script = "trap '' XFSZ; ulimit -f $1; shift; exec \"$@\"";
+        let output = Command::new("sh")
+            .args(["-c", script, "sh", &blocks.to_string()])
+            .arg(&program)
+            .args([
+                "--exact",
+                "data::partial_tests::r1_9_a_file_that_cannot_grow_keeps_complete_samples",
+            ])
+            .env(FILE, &path)
+            .output()
+            .expect("a process");
+        assert!(output.status.success(), "{output:?}");
+        let said = crate::text_file::read(path.with_extension("samples")).unwrap_or_default();
+        let said: usize = said.parse().unwrap_or(0);
+        assert_eq!(path.exists(), said > 0, "{blocks}");
+        if said > 0 {
+            let profile = Profile::load(Some(&path), true).expect("samples");
+            assert_eq!(profile.samples.len(), said, "{blocks}");
+            assert_eq!(profile.command, ["pfc"]);
+            std::fs::remove_file(&path).expect("there");
+        }
+        nr_kept.push(said);
+        let _ = std::fs::remove_file(path.with_extension("samples"));
+    }
+    assert!(nr_kept.is_sorted() && nr_kept[9] > 50, "{nr_kept:?}");
+}
+
+#[test]
+fn r1_9_a_full_device_is_an_error_of_creation() {
+    let error = create(Path::new("/dev/full")).err().expect("no room");
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+}

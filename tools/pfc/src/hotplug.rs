@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! CPUs that go offline and come online while `pfc stat`, `pfc record` or `pfc top` monitors them.
+//!
+//! The context of a CPU ends when the CPU goes offline. The CPU gets a new context when it is
+//! online again, and the time without a context is a gap.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use rustix::time::{clock_gettime, ClockId};
+
+use crate::stat::parse_cpu_list;
+use crate::text_file;
+
+/// The list of online CPUs. The kernel does not notify readers of this file of changes.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+/// The time between two reads of the list while a monitored CPU is offline.
+const OFFLINE_INTERVAL: Duration = Duration::from_millis(100);
+/// The time between two reads of the list while all monitored CPUs have contexts. Only a CPU that
+/// comes online for the first time waits that long for its context.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A time in which a CPU was not monitored, in nanoseconds of CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    pub cpu: u32,
+    pub start: u64,
+    pub end: u64,
+}
+
+impl Gap {
+    pub fn duration(&self) -> Duration {
+        Duration::from_nanos(self.end.saturating_sub(self.start))
+    }
+}
+
+/// Returns the time of each CPU in a list of gaps.
+pub fn sum_by_cpu(gaps: &[Gap]) -> BTreeMap<u32, Duration> {
+    let mut all = BTreeMap::new();
+    for gap in gaps {
+        *all.entry(gap.cpu).or_default() += gap.duration();
+    }
+    all
+}
+
+/// The CPUs that are monitored, and their gaps.
+#[derive(Debug)]
+pub struct MonitoredCpus {
+    /// The CPUs that the user selected; `None` for all CPUs.
+    selected: Option<BTreeSet<u32>>,
+    attached: BTreeSet<u32>,
+    /// The start of the open gap of each CPU that has lost its context.
+    detached_at: BTreeMap<u32, u64>,
+    /// The gaps that have ended since the last call of [`Self::take_gaps`].
+    ended_gaps: Vec<Gap>,
+    /// The time at which monitoring began. The gap of a CPU that comes online later for the first
+    /// time begins then.
+    began_at: u64,
+    next_check: Instant,
+}
+
+fn online_cpus() -> Vec<u32> {
+    let text = text_file::read(ONLINE).unwrap_or_default();
+    parse_cpu_list(text.trim()).unwrap_or_default()
+}
+
+/// Returns true if the CPU is online. A CPU may go offline after the user's list was checked.
+pub fn is_online(cpu: u32) -> bool {
+    online_cpus().contains(&cpu)
+}
+
+fn now_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+impl MonitoredCpus {
+    /// Makes the list for `attached`, the CPUs that have contexts.
+    pub fn new(attached: &[u32], selects_all: bool) -> Self {
+        let attached: BTreeSet<u32> = attached.iter().copied().collect();
+        Self {
+            selected: (!selects_all).then(|| attached.clone()),
+            attached,
+            detached_at: BTreeMap::new(),
+            ended_gaps: Vec::new(),
+            began_at: now_ns(),
+            next_check: Instant::now() + IDLE_INTERVAL,
+        }
+    }
+
+    /// Begins a gap: the context of the CPU has ended.
+    pub fn detach(&mut self, cpu: u32) {
+        self.attached.remove(&cpu);
+        self.detached_at.insert(cpu, now_ns());
+        self.next_check = Instant::now();
+    }
+
+    /// Ends a gap: the CPU has a context again.
+    pub fn attach(&mut self, cpu: u32) {
+        let start = self.detached_at.remove(&cpu).unwrap_or(self.began_at);
+        self.attached.insert(cpu);
+        self.ended_gaps.push(Gap {
+            cpu,
+            start,
+            end: now_ns(),
+        });
+    }
+
+    /// Returns the time of the next call of [`Self::online_again`] that reads the list of CPUs.
+    pub fn next_check(&self) -> Instant {
+        self.next_check
+    }
+
+    /// Returns true if a monitored CPU has no context at this time.
+    pub fn has_open_gap(&self) -> bool {
+        !self.detached_at.is_empty()
+    }
+
+    /// Returns true if a CPU had no context at some time since the last call of
+    /// [`Self::take_gaps`].
+    pub fn had_gap(&self) -> bool {
+        self.has_open_gap() || !self.ended_gaps.is_empty()
+    }
+
+    /// Returns the CPUs that are online and need a context, if the next check is due.
+    pub fn online_again(&mut self) -> Vec<u32> {
+        let now = Instant::now();
+        if now < self.next_check {
+            return Vec::new();
+        }
+        self.next_check = now
+            + match self.has_open_gap() {
+                true => OFFLINE_INTERVAL,
+                false => IDLE_INTERVAL,
+            };
+        self.select_detached(&online_cpus())
+    }
+
+    fn select_detached(&self, online: &[u32]) -> Vec<u32> {
+        let is_wanted = |cpu: &&u32| {
+            let is_selected = self.selected.as_ref().is_none_or(|all| all.contains(cpu));
+            is_selected && !self.attached.contains(cpu)
+        };
+        online.iter().filter(is_wanted).copied().collect()
+    }
+
+    /// Returns the gaps since the last call. An open gap is divided: its first part, until now, is
+    /// returned, and its second part begins now.
+    pub fn take_gaps(&mut self) -> Vec<Gap> {
+        let now = now_ns();
+        let mut gaps = self.take_ended_gaps();
+        for (cpu, start) in &mut self.detached_at {
+            gaps.push(Gap {
+                cpu: *cpu,
+                start: std::mem::replace(start, now),
+                end: now,
+            });
+        }
+        gaps
+    }
+
+    /// Returns the gaps that have ended since the last call.
+    pub fn take_ended_gaps(&mut self) -> Vec<Gap> {
+        std::mem::take(&mut self.ended_gaps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hotplug_a_cpu_is_attached_again_and_its_gap_is_kept() {
+        let mut cpus = MonitoredCpus::new(&[0, 1], true);
+        assert!(cpus.select_detached(&[0, 1]).is_empty() && !cpus.had_gap());
+        cpus.detach(1);
+        assert!(cpus.has_open_gap());
+        assert!(cpus.next_check() <= Instant::now());
+        assert!(cpus.select_detached(&[0]).is_empty());
+        assert_eq!(cpus.select_detached(&[0, 1]), [1]);
+        let first = cpus.take_gaps();
+        cpus.attach(1);
+        assert!(cpus.select_detached(&[0, 1]).is_empty() && !cpus.has_open_gap());
+        let second = cpus.take_gaps();
+        let [(a, b)] = [(first[0], second[0])];
+        assert_eq!((first.len(), second.len(), a.cpu, b.cpu), (1, 1, 1, 1));
+        assert!(a.start <= a.end && a.end == b.start && b.start <= b.end);
+        assert!(cpus.take_gaps().is_empty() && !cpus.had_gap());
+        let sum = sum_by_cpu(&[a, b]);
+        assert_eq!(sum[&1].as_nanos() as u64, b.end - a.start);
+    }
+
+    #[test]
+    fn hotplug_a_new_cpu_is_attached_unless_cpus_were_selected() {
+        let mut all = MonitoredCpus::new(&[0], true);
+        assert_eq!(all.select_detached(&[0, 2]), [2]);
+        let began_at = all.began_at;
+        all.attach(2);
+        assert_eq!(all.take_ended_gaps()[0].start, began_at);
+        let listed = MonitoredCpus::new(&[0, 1], false);
+        assert!(listed.select_detached(&[0, 1, 2]).is_empty());
+    }
+}

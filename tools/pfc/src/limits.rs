@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The limits of this process on the number of open files and on the size of a file.
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+use signal_hook::consts::SIGXFSZ;
+
+/// The limits on the number of open files before [`raise`]; not set if the limits were not changed.
+static FORMER_LIMITS: OnceLock<Rlimit> = OnceLock::new();
+
+/// Raises the soft limit on the number of open files to the hard limit, because each thread that is
+/// counted or sampled needs a descriptor. From this call on, a write beyond the maximum size of a
+/// file fails with EFBIG instead of killing the process by SIGXFSZ.
+pub fn raise() {
+    let former = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: former.maximum,
+        maximum: former.maximum,
+    };
+    // With the old limit, pfc fails later than it would have to, and says why.
+    if former.current != former.maximum && setrlimit(Resource::Nofile, raised).is_ok() {
+        let _ = FORMER_LIMITS.set(former);
+    }
+    // A handler is reset by exec, unlike an ignored signal, so commands keep the default action.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+}
+
+/// Restores the limits before [`raise`]. Called in a child process before it executes a command of
+/// the user: a program that uses select(2) must not get descriptors above 1023.
+pub fn restore() -> io::Result<()> {
+    match FORMER_LIMITS.get() {
+        Some(former) => Ok(setrlimit(Resource::Nofile, *former)?),
+        None => Ok(()),
+    }
+}
+
+/// Returns what the user can do about an error of any call: a limit was reached, or there is no
+/// room. Returns an empty text for other errors.
+pub fn advice(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => {
+            let limit = getrlimit(Resource::Nofile).current;
+            let limit = limit.map_or("without a limit".to_owned(), |n| n.to_string());
+            format!("; the limit of open files is {limit}: raise it (ulimit -Hn), or take fewer threads or CPUs")
+        }
+        Some(libc::ENFILE) => {
+            "; the limit of the system is reached: raise it (sysctl fs.file-max)".to_owned()
+        }
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            "; make room, or choose another place: -o FILE".to_owned()
+        }
+        Some(libc::EFBIG) => "; raise the limit on the size of a file (ulimit -f)".to_owned(),
+        _ => String::new(),
+    }
+}

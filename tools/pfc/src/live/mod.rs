@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Live screens: the event loop of `pfc watch`, `pfc top` and `pfc ppa --top`.
+//!
+//! One poll() waits for keys, signals, a new size of the terminal and the next update. The loop
+//! ends, and restores the terminal, if the screen asks for it, if SIGHUP, SIGINT or SIGTERM
+//! arrives, or if the terminal hangs up.
+
+pub mod keys;
+mod terminal;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use ratatui::Frame;
+use rustix::io::Errno;
+
+use crate::error::Failure;
+use crate::live::keys::Key;
+use crate::live::terminal::{LiveTerminal, TerminalEvent};
+
+/// Longest time until the first update. The first values are shown early even if the interval is
+/// long.
+const MAX_FIRST_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The contents of a live screen.
+pub trait Screen {
+    /// The longest time between two calls of [`Screen::poll`]; `None` if the screen does no work
+    /// between updates.
+    const POLL_INTERVAL: Option<Duration> = None;
+
+    /// Draws the screen.
+    fn draw(&mut self, frame: &mut Frame<'_>);
+
+    /// Handles a key. Returns `Break` if the key ends the program.
+    fn handle_key(&mut self, key: Key) -> ControlFlow<()>;
+
+    /// Returns the time between two updates; `None` while updates are paused.
+    fn interval(&self) -> Option<Duration>;
+
+    /// Takes new values. Returns `Break` if there are no more values.
+    fn update(&mut self) -> Result<ControlFlow<()>, Failure>;
+
+    /// Does the work between updates.
+    fn poll(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Returns the due time of the update after the update that was due at `due`: the first time after
+/// `now` that is a multiple of the interval later than `due`. Missed updates are left out, and
+/// delays do not add up.
+pub fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
+    let late = now.saturating_duration_since(due).as_nanos();
+    match late.checked_rem(interval.as_nanos()) {
+        Some(over) => now.max(due) + interval - Duration::from_nanos(over as u64),
+        None => now,
+    }
+}
+
+/// Shows a screen until the screen ends, `count` updates have been made, a signal arrives, or the
+/// terminal hangs up.
+pub fn run(screen: &mut impl Screen, count: Option<u64>) -> Result<(), Failure> {
+    let terminal = LiveTerminal::open().map_err(Failure::Terminal)?;
+    match run_loop(screen, count, terminal) {
+        // After a hangup the terminal returns these errors for each call.
+        Err(Failure::Terminal(e)) if is_hangup(&e) => Ok(()),
+        done => done,
+    }
+}
+
+fn is_hangup(error: &io::Error) -> bool {
+    [Errno::IO, Errno::NXIO, Errno::NODEV]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+fn run_loop<S: Screen>(
+    screen: &mut S,
+    count: Option<u64>,
+    mut terminal: LiveTerminal,
+) -> Result<(), Failure> {
+    let first = screen.interval().unwrap_or_default();
+    let mut due = Instant::now() + first.min(MAX_FIRST_INTERVAL);
+    let mut nr_updates = 0;
+    loop {
+        let drawn = terminal.draw(|frame| screen.draw(frame));
+        if drawn.map_err(Failure::Terminal)?.is_break() {
+            return Ok(());
+        }
+        let next_poll = S::POLL_INTERVAL.map(|t| Instant::now() + t);
+        let next_update = screen.interval().map(|_| due);
+        let until = next_poll.into_iter().chain(next_update).min();
+        match terminal.wait(until).map_err(Failure::Terminal)? {
+            TerminalEvent::End => return Ok(()),
+            TerminalEvent::Timeout | TerminalEvent::Resized => {}
+            TerminalEvent::Keys(keys) => {
+                for key in keys {
+                    if screen.handle_key(key).is_break() {
+                        return Ok(());
+                    }
+                }
+                // The user may have selected a shorter interval.
+                due = due.min(Instant::now() + screen.interval().unwrap_or_default());
+            }
+        }
+        screen.poll()?;
+        if let Some(interval) = screen.interval().filter(|_| Instant::now() >= due) {
+            let is_end = screen.update()?.is_break();
+            nr_updates += 1;
+            if is_end || count.is_some_and(|count| nr_updates >= count) {
+                return Ok(());
+            }
+            due = next_due(due, interval, Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_delays_of_updates_do_not_add_up() {
+        let second = Duration::from_secs(1);
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(next_due(start, second, at(0)), at(1000));
+        assert_eq!(next_due(start, second, at(999)), at(1000));
+        assert_eq!(next_due(start, second, at(1000)), at(2000));
+        assert_eq!(next_due(start, second, at(5300)), at(6000));
+        // An update that was made early does not move the following updates.
+        assert_eq!(next_due(at(500), second, at(0)), at(1500));
+        assert_eq!(next_due(start, Duration::ZERO, at(7)), at(7));
+    }
+}

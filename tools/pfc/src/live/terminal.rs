@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The terminal of a live screen: raw mode, keys, and output that a signal can interrupt.
+//!
+//! pfc opens the terminal a second time, in non-blocking mode, because the shell shares the file
+//! descriptions that pfc has inherited. A write to a terminal that takes no bytes therefore does
+//! not block, and pfc waits for the terminal and for signals at once.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ratatui::backend::TermionBackend;
+use ratatui::{Frame, Terminal};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::stdio::{stdin, stdout};
+use rustix::termios::{isatty, tcgetattr, tcsetattr, OptionalActions, Termios};
+
+use crate::live::keys::{take_keys, Key};
+use crate::stat::event_loop::{EventLoop, WakeReason};
+
+/// Control sequences that switch to the alternate screen and back. The second also shows the
+/// cursor.
+const ENTER_SCREEN: &[u8] = b"\x1b[?1049h";
+const LEAVE_SCREEN: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
+/// Longest time that pfc waits at its end for a terminal that takes no bytes.
+const MAX_RESTORE_WAIT: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// The event that ended a wait for the terminal.
+pub enum TerminalEvent {
+    Keys(Vec<Key>),
+    Resized,
+    Timeout,
+    /// A signal has arrived, or the terminal has hung up.
+    End,
+}
+
+/// The bytes of one drawing. ratatui writes the bytes, and pfc sends them to the terminal.
+#[derive(Clone, Default)]
+struct Drawing(Rc<RefCell<Vec<u8>>>);
+
+impl Write for Drawing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A terminal in raw mode.
+struct RawTerminal {
+    input: File,
+    output: File,
+    saved: Termios,
+}
+
+impl RawTerminal {
+    fn open() -> io::Result<Self> {
+        let input = match isatty(stdin()) {
+            true => reopen(stdin(), "/proc/self/fd/0")?,
+            false => open_terminal("/dev/tty")?,
+        };
+        let output = reopen(stdout(), "/proc/self/fd/1")?;
+        let saved = tcgetattr(&input)?;
+        let mut raw = saved.clone();
+        raw.make_raw();
+        tcsetattr(&input, OptionalActions::Now, &raw)?;
+        Ok(Self {
+            input,
+            output,
+            saved,
+        })
+    }
+
+    /// Restores the modes and the screen of the terminal. Errors are ignored, because the terminal
+    /// may have hung up.
+    fn restore(&self) {
+        let _ = tcsetattr(&self.input, OptionalActions::Now, &self.saved);
+        let mut fds = [PollFd::new(&self.output, PollFlags::OUT)];
+        if poll(&mut fds, Some(&MAX_RESTORE_WAIT)).is_ok_and(|n| n > 0) {
+            let _ = (&self.output).write_all(LEAVE_SCREEN);
+        }
+    }
+}
+
+fn open_terminal(path: &str) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(flags);
+    options.open(path)
+}
+
+/// Opens the terminal behind a file descriptor again, in non-blocking mode. If that is not
+/// permitted, for example after su, this function duplicates the file descriptor.
+fn reopen(fd: BorrowedFd<'_>, path: &str) -> io::Result<File> {
+    open_terminal(path).or_else(|_| fd.try_clone_to_owned().map(File::from))
+}
+
+/// The terminal of a live screen. Dropping it restores the terminal.
+pub struct LiveTerminal {
+    raw: Arc<RawTerminal>,
+    event_loop: EventLoop,
+    canvas: Terminal<TermionBackend<Drawing>>,
+    drawing: Drawing,
+    /// Bytes of an incomplete key.
+    pending: Vec<u8>,
+}
+
+impl Drop for LiveTerminal {
+    fn drop(&mut self) {
+        self.raw.restore();
+    }
+}
+
+impl LiveTerminal {
+    /// Sets the terminal to raw mode. A panic of pfc also restores the terminal.
+    pub fn open() -> io::Result<Self> {
+        let event_loop = EventLoop::for_terminal()?;
+        let drawing = Drawing::default();
+        let canvas = Terminal::new(TermionBackend::new(drawing.clone()))?;
+        let raw = Arc::new(RawTerminal::open()?);
+        let (for_panic, hook) = (Arc::clone(&raw), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |info| {
+            for_panic.restore();
+            hook(info);
+        }));
+        drawing.0.borrow_mut().extend_from_slice(ENTER_SCREEN);
+        Ok(Self {
+            raw,
+            event_loop,
+            canvas,
+            drawing,
+            pending: Vec::new(),
+        })
+    }
+
+    /// Draws the screen. Returns `Break` if a signal arrived while the terminal took no bytes.
+    pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<ControlFlow<()>> {
+        self.canvas.draw(draw)?;
+        let drawing = self.drawing.0.take();
+        let mut rest = drawing.as_slice();
+        while !rest.is_empty() {
+            match (&self.raw.output).write(rest) {
+                Ok(len) => rest = rest.get(len..).unwrap_or_default(),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    let output = [PollFd::new(&self.raw.output, PollFlags::OUT)];
+                    if let WakeReason::Interrupted | WakeReason::Terminated =
+                        self.event_loop.wait_for_fds(None, &output)?
+                    {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Waits for keys, a signal or a new size of the terminal, until the time `until`.
+    pub fn wait(&mut self, until: Option<Instant>) -> io::Result<TerminalEvent> {
+        let input = [self.raw.input.as_fd()];
+        Ok(match self.event_loop.wait_for(until, &input)? {
+            WakeReason::Interrupted | WakeReason::Terminated => TerminalEvent::End,
+            WakeReason::Ready => self.read_keys()?,
+            WakeReason::Resized => TerminalEvent::Resized,
+            WakeReason::Timeout | WakeReason::Child | WakeReason::SwitchOutput => {
+                TerminalEvent::Timeout
+            }
+        })
+    }
+
+    fn read_keys(&mut self) -> io::Result<TerminalEvent> {
+        let mut bytes = [0; 1024];
+        match (&self.raw.input).read(&mut bytes) {
+            // In raw mode there is no end of file but the hangup of the terminal.
+            Ok(0) => Ok(TerminalEvent::End),
+            Ok(len) => {
+                self.pending.extend(bytes.iter().take(len));
+                Ok(TerminalEvent::Keys(take_keys(&mut self.pending)))
+            }
+            // Another process has read the bytes.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(TerminalEvent::Timeout),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(TerminalEvent::Timeout),
+            Err(e) => Err(e),
+        }
+    }
+}

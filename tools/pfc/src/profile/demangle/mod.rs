@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Names of functions as in their source code.
+//!
+//! The file of a name may belong to any user, and a short mangled name can encode a very long one.
+//! The length of a name, the work on it and the depth of its nesting are therefore limited.
+//!
+//! The crate cpp_demangle is not used for C++: it limits the depth only. It refuses C++20
+//! constraints, and names that are nested deeper than 96 of its levels, which programs have.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `cpp.rs` | names of functions and types in C++ |
+//! | `arguments.rs` | template arguments, and constraints |
+//! | `types.rs` | types |
+//! | `expressions.rs` | expressions in template arguments |
+//! | `text.rs` | the text of names and types, and the limits |
+
+mod arguments;
+mod cpp;
+mod expressions;
+#[cfg(test)]
+mod tests;
+mod text;
+mod types;
+
+use std::fmt::{self, Write};
+
+/// The maximum length of a mangled name in bytes.
+const MAX_MANGLED_LENGTH: usize = 16 << 10;
+/// The maximum length of a demangled name in bytes.
+pub const MAX_LENGTH: usize = 8 << 10;
+
+/// Returns the name of a function as in its source code. Returns `None` if the name is not mangled,
+/// or if a limit is reached.
+pub fn demangle(name: &str) -> Option<String> {
+    if name.len() > MAX_MANGLED_LENGTH {
+        return None;
+    }
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        let mut text = LimitedText(String::new());
+        return write!(text, "{rust:#}").is_ok().then_some(text.0);
+    }
+    cpp::demangle(name)
+}
+
+/// A text that refuses to become longer than [`MAX_LENGTH`].
+struct LimitedText(String);
+
+impl Write for LimitedText {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        if self.0.len() + more.len() > MAX_LENGTH {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(more);
+        Ok(())
+    }
+}

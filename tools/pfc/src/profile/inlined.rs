@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Finds the inlined functions at an address, in the DWARF debugging information of an ELF file.
+//!
+//! The library gimli decodes DWARF. The crate addr2line, which is built on gimli, is not used: it
+//! recurses once for each nested inlined function of a file, and reads a list of ranges as often as
+//! the file refers to the list. A small file could therefore overflow the stack of pfc, or take
+//! hours. Here the work on one file is limited by [`InlinedFunctions::budget`], nothing recurses,
+//! and only units with samples are read.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use gimli::{
+    AttributeValue, DebugAbbrev, DebugInfoOffset, Dwarf, DwarfSections, EndianSlice, Reader,
+    RunTimeEndian, Section, SectionId, Unit, UnitOffset, UnitSectionOffset, UnitType,
+};
+use object::{CompressionFormat, Object, ObjectSection};
+
+/// The maximum number of inlined functions at one address that are returned.
+const MAX_DEPTH: usize = 64;
+/// The maximum number of references from an inlined function to the entry with its name.
+const MAX_NAME_REFERENCES: usize = 16;
+/// The maximum size of all sections of debugging information of a file in bytes, uncompressed.
+const MAX_DEBUG_SIZE: usize = 2 << 30;
+/// The maximum compression ratio of zlib.
+const MAX_ZLIB_RATIO: usize = 1032;
+/// The maximum size in bytes of the abbreviations that are kept.
+const MAX_ABBREVIATIONS_SIZE: usize = 16 << 20;
+/// The work on a file is limited to the size of its debugging information times this factor.
+const BUDGET_FACTOR: u64 = 8;
+
+type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
+
+/// A range of addresses of an inlined function.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Call {
+    /// The number of inlined functions in which this one is inlined.
+    level: usize,
+    begin: u64,
+    end: u64,
+    /// The offset in .debug_info of the entry with the name of the function.
+    origin: Option<usize>,
+}
+
+/// The inlined functions of an ELF file.
+#[derive(Debug)]
+pub struct InlinedFunctions {
+    sections: DwarfSections<Vec<u8>>,
+    endian: RunTimeEndian,
+    /// The offsets of all units in .debug_info, in ascending order.
+    units: Vec<usize>,
+    /// The ranges of addresses of all units: begin, end, offset of the unit; ordered by begin.
+    ranges: Vec<(u64, u64, usize)>,
+    /// The inlined functions of each unit that was read, in order.
+    calls: HashMap<usize, Vec<Call>>,
+    /// The names of functions by the offset of their entries in .debug_info.
+    names: HashMap<usize, Option<Rc<str>>>,
+    /// Abbreviation tables by their offsets in .debug_abbrev, and the sum of their sizes.
+    abbreviations: (HashMap<usize, Arc<gimli::Abbreviations>>, usize),
+    /// The number of entries, attributes, ranges and bytes that may still be read. A hostile file
+    /// can refer to the same bytes any number of times.
+    budget: u64,
+}
+
+impl InlinedFunctions {
+    /// Reads the debugging information of an ELF file whose contents are `bytes`. Returns `None` if
+    /// there is none.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let file = object::File::parse(bytes).ok()?;
+        file.section_by_name(".debug_info")?;
+        let endian = match file.is_little_endian() {
+            true => RunTimeEndian::Little,
+            false => RunTimeEndian::Big,
+        };
+        let mut left = MAX_DEBUG_SIZE;
+        let sections = DwarfSections::load(|id| {
+            let section = match id {
+                // These sections are not needed for the names of inlined functions.
+                SectionId::DebugLine | SectionId::DebugLoc | SectionId::DebugLocLists => None,
+                _ => section_data(&file, id, left),
+            };
+            let section = section.unwrap_or_default();
+            left -= section.len();
+            Ok::<_, gimli::Error>(section)
+        });
+        Self::from_sections(sections.ok()?, endian, MAX_DEBUG_SIZE - left)
+    }
+
+    /// Reads the units in sections with `size` bytes. Returns `None` if they have no code.
+    fn from_sections(
+        sections: DwarfSections<Vec<u8>>,
+        endian: RunTimeEndian,
+        size: usize,
+    ) -> Option<Self> {
+        let mut found = Self {
+            sections,
+            endian,
+            units: Vec::new(),
+            ranges: Vec::new(),
+            calls: HashMap::new(),
+            names: HashMap::new(),
+            abbreviations: (HashMap::new(), 0),
+            budget: (size as u64).saturating_mul(BUDGET_FACTOR),
+        };
+        // The units that were read before an error are kept.
+        let _ = found.with_dwarf(Self::read_units);
+        found.ranges.sort_unstable();
+        (!found.ranges.is_empty()).then_some(found)
+    }
+
+    /// Calls a function with the sections as gimli needs them.
+    fn with_dwarf<T>(&mut self, run: impl FnOnce(&mut Self, &Dwarf<Bytes<'_>>) -> T) -> T {
+        // The sections are moved out of `self`, so that `run` can change the rest of `self`.
+        let sections = std::mem::take(&mut self.sections);
+        let dwarf = sections.borrow(|section| EndianSlice::new(section, self.endian));
+        let result = run(self, &dwarf);
+        drop(dwarf);
+        self.sections = sections;
+        result
+    }
+
+    /// Returns `None` if the work on this file has reached its limit.
+    fn spend(&mut self, work: usize) -> Option<()> {
+        let left = self.budget.checked_sub(work as u64);
+        self.budget = left.unwrap_or(0);
+        left.map(|_| ())
+    }
+
+    fn read_units(&mut self, dwarf: &Dwarf<Bytes<'_>>) -> Option<()> {
+        let mut headers = dwarf.units();
+        while let Some(header) = headers.next().ok()? {
+            self.spend(1)?;
+            let UnitSectionOffset::DebugInfoOffset(offset) = header.offset() else {
+                continue;
+            };
+            self.units.push(offset.0);
+            if !matches!(header.type_(), UnitType::Compilation | UnitType::Partial) {
+                continue;
+            }
+            let Some((unit, code)) = self.read_unit(dwarf, offset.0) else {
+                continue;
+            };
+            let ranges = self.read_ranges(dwarf, &unit, &code).unwrap_or_default();
+            let ranges = ranges
+                .into_iter()
+                .map(|(begin, end)| (begin, end, offset.0));
+            self.ranges.extend(ranges);
+        }
+        Some(())
+    }
+
+    /// Reads the header and the first entry of the unit at an offset of .debug_info.
+    fn read_unit<'a>(
+        &mut self,
+        dwarf: &Dwarf<Bytes<'a>>,
+        offset: usize,
+    ) -> Option<(Unit<Bytes<'a>>, CodeAttributes<'a>)> {
+        let offset = DebugInfoOffset(offset);
+        let header = dwarf.debug_info.header_from_offset(offset).ok()?;
+        let abbreviations = self.read_abbreviations(dwarf, header.debug_abbrev_offset().0)?;
+        // Unit::new() would also read the unit's list of source files.
+        let mut unit = Unit {
+            header,
+            abbreviations,
+            name: None,
+            comp_dir: None,
+            low_pc: 0,
+            str_offsets_base: gimli::DebugStrOffsetsBase(0),
+            addr_base: gimli::DebugAddrBase(0),
+            loclists_base: gimli::DebugLocListsBase(0),
+            rnglists_base: gimli::DebugRngListsBase(0),
+            line_program: None,
+            dwo_id: None,
+        };
+        let mut code = CodeAttributes::default();
+        let mut bases = Vec::new();
+        {
+            let mut entries = unit.entries_raw(None).ok()?;
+            let abbreviation = entries.read_abbreviation().ok()??;
+            self.spend(1 + abbreviation.attributes().len())?;
+            for specification in abbreviation.attributes() {
+                let attribute = entries.read_attribute(*specification).ok()?;
+                code.add(attribute.name(), attribute.value());
+                bases.push(attribute.value());
+            }
+        }
+        for value in bases {
+            match value {
+                AttributeValue::DebugStrOffsetsBase(base) => unit.str_offsets_base = base,
+                AttributeValue::DebugAddrBase(base) => unit.addr_base = base,
+                AttributeValue::DebugRngListsBase(base) => unit.rnglists_base = base,
+                _ => {}
+            }
+        }
+        let low_pc = code.low_pc.map(|value| dwarf.attr_address(&unit, value));
+        unit.low_pc = low_pc.and_then(|address| address.ok()?).unwrap_or(0);
+        Some((unit, code))
+    }
+
+    /// Reads the abbreviations, which describe the entries of units.
+    fn read_abbreviations(
+        &mut self,
+        dwarf: &Dwarf<Bytes<'_>>,
+        offset: usize,
+    ) -> Option<Arc<gimli::Abbreviations>> {
+        if let Some(known) = self.abbreviations.0.get(&offset) {
+            return Some(known.clone());
+        }
+        let section = dwarf.debug_abbrev.reader().slice();
+        let table = section.get(offset..)?;
+        let table = &table[..table.len().min(MAX_ABBREVIATIONS_SIZE)];
+        let size = abbreviations_size(EndianSlice::new(table, self.endian))?;
+        self.spend(size)?;
+        let table = DebugAbbrev::new(&table[..size], self.endian);
+        let parsed = Arc::new(table.abbreviations(gimli::DebugAbbrevOffset(0)).ok()?);
+        let (known, total) = &mut self.abbreviations;
+        if *total + size > MAX_ABBREVIATIONS_SIZE {
+            known.clear();
+            *total = 0;
+        }
+        *total += size;
+        known.insert(offset, parsed.clone());
+        Some(parsed)
+    }
+
+    /// Returns the ranges of addresses of an entry.
+    fn read_ranges<'a>(
+        &mut self,
+        dwarf: &Dwarf<Bytes<'a>>,
+        unit: &Unit<Bytes<'a>>,
+        code: &CodeAttributes<'a>,
+    ) -> Option<Vec<(u64, u64)>> {
+        let mut found = Vec::new();
+        let address = |value| dwarf.attr_address(unit, value).ok().flatten();
+        if let Some(value) = code.ranges {
+            let mut list = dwarf.attr_ranges(unit, value).ok()??;
+            while let Some(range) = list.next().ok()? {
+                self.spend(1)?;
+                found.push((range.begin, range.end));
+            }
+        } else if let Some(begin) = code.low_pc.and_then(address) {
+            let end = match code.high_pc? {
+                AttributeValue::Udata(size) => begin.checked_add(size)?,
+                value => address(value)?,
+            };
+            found.push((begin, end));
+        }
+        // Linkers leave ranges at address 0 for functions that they have removed.
+        found.retain(|(begin, end)| *begin != 0 && begin < end);
+        Some(found)
+    }
+
+    /// Returns the names, without demangling, of the inlined functions that contain an address of
+    /// the ELF file, with the innermost function first.
+    pub fn find(&mut self, address: u64) -> Vec<Rc<str>> {
+        let above = self.ranges.partition_point(|(begin, ..)| *begin <= address);
+        let range = above.checked_sub(1).and_then(|n| self.ranges.get(n));
+        let Some(unit) = range.filter(|(_, end, _)| address < *end).map(|r| r.2) else {
+            return Vec::new();
+        };
+        let calls = match self.calls.remove(&unit) {
+            Some(known) => known,
+            None => self.with_dwarf(|found, dwarf| {
+                let mut calls = Vec::new();
+                // The functions that were read before an error are kept.
+                let _ = found.read_calls(dwarf, unit, &mut calls);
+                calls.sort_unstable();
+                calls
+            }),
+        };
+        let origins: Vec<Option<usize>> = (0..MAX_DEPTH)
+            .map_while(|level| {
+                let key = (level, address);
+                let above = calls.partition_point(|c| (c.level, c.begin) <= key);
+                let call = calls.get(above.checked_sub(1)?)?;
+                (call.level == level && address < call.end).then_some(call.origin)
+            })
+            .collect();
+        self.calls.insert(unit, calls);
+        let names = origins.into_iter().rev().flatten();
+        self.with_dwarf(|found, dwarf| names.filter_map(|at| found.name_at(dwarf, at)).collect())
+    }
+
+    /// Reads the inlined functions of a unit.
+    fn read_calls(
+        &mut self,
+        dwarf: &Dwarf<Bytes<'_>>,
+        offset: usize,
+        calls: &mut Vec<Call>,
+    ) -> Option<()> {
+        let (unit, _) = self.read_unit(dwarf, offset)?;
+        let mut entries = unit.entries_raw(None).ok()?;
+        // The enclosing functions of the entry that is read: the depth of each, and the level of
+        // the functions that are inlined in it.
+        let mut enclosing: Vec<(isize, usize)> = Vec::new();
+        while !entries.is_empty() {
+            let depth = entries.next_depth();
+            let Some(abbreviation) = entries.read_abbreviation().ok()? else {
+                continue;
+            };
+            let attributes = abbreviation.attributes();
+            self.spend(1 + attributes.len())?;
+            while enclosing.last().is_some_and(|(of, _)| *of >= depth) {
+                enclosing.pop();
+            }
+            match abbreviation.tag() {
+                gimli::DW_TAG_subprogram => enclosing.push((depth, 0)),
+                gimli::DW_TAG_inlined_subroutine => {
+                    let level = enclosing.last().map_or(0, |(_, level)| *level);
+                    enclosing.push((depth, level.saturating_add(1)));
+                    let mut code = CodeAttributes::default();
+                    for specification in attributes {
+                        let attribute = entries.read_attribute(*specification).ok()?;
+                        code.add(attribute.name(), attribute.value());
+                    }
+                    let origin = code.origin.and_then(|value| entry_offset(&unit, value));
+                    if level < MAX_DEPTH {
+                        let ranges = self.read_ranges(dwarf, &unit, &code).unwrap_or_default();
+                        calls.extend(ranges.into_iter().map(|(begin, end)| Call {
+                            level,
+                            begin,
+                            end,
+                            origin,
+                        }));
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            entries.skip_attributes(attributes).ok()?;
+        }
+        Some(())
+    }
+
+    /// Returns the name of the function whose entry is at an offset of .debug_info.
+    fn name_at(&mut self, dwarf: &Dwarf<Bytes<'_>>, offset: usize) -> Option<Rc<str>> {
+        if let Some(known) = self.names.get(&offset) {
+            return known.clone();
+        }
+        let name = self.read_name(dwarf, offset);
+        self.names.insert(offset, name.clone());
+        name
+    }
+
+    fn read_name(&mut self, dwarf: &Dwarf<Bytes<'_>>, mut offset: usize) -> Option<Rc<str>> {
+        let mut found = None;
+        for _ in 0..MAX_NAME_REFERENCES {
+            let above = self.units.partition_point(|unit| *unit <= offset);
+            let start = *self.units.get(above.checked_sub(1)?)?;
+            let (unit, _) = self.read_unit(dwarf, start)?;
+            let at = UnitOffset(offset.checked_sub(start)?);
+            let mut entries = unit.entries_raw(Some(at)).ok()?;
+            let abbreviation = entries.read_abbreviation().ok()??;
+            self.spend(1 + abbreviation.attributes().len())?;
+            let mut next = None;
+            for specification in abbreviation.attributes() {
+                let attribute = entries.read_attribute(*specification).ok()?;
+                match attribute.name() {
+                    gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
+                        let name = dwarf.attr_string(&unit, attribute.value()).ok()?;
+                        self.spend(name.len())?;
+                        return Some(visible::decode(name.slice()).into());
+                    }
+                    gimli::DW_AT_name if found.is_none() => {
+                        found = dwarf.attr_string(&unit, attribute.value()).ok();
+                    }
+                    gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
+                        next = entry_offset(&unit, attribute.value());
+                    }
+                    _ => {}
+                }
+            }
+            match next {
+                Some(next) => offset = next,
+                None => break,
+            }
+        }
+        let name = found?;
+        self.spend(name.len())?;
+        Some(visible::decode(name.slice()).into())
+    }
+}
+
+/// The attributes of an entry that describe its code.
+#[derive(Default)]
+struct CodeAttributes<'a> {
+    low_pc: Option<AttributeValue<Bytes<'a>>>,
+    high_pc: Option<AttributeValue<Bytes<'a>>>,
+    ranges: Option<AttributeValue<Bytes<'a>>>,
+    origin: Option<AttributeValue<Bytes<'a>>>,
+}
+
+impl<'a> CodeAttributes<'a> {
+    fn add(&mut self, name: gimli::DwAt, value: AttributeValue<Bytes<'a>>) {
+        let field = match name {
+            gimli::DW_AT_low_pc => &mut self.low_pc,
+            gimli::DW_AT_high_pc => &mut self.high_pc,
+            gimli::DW_AT_ranges => &mut self.ranges,
+            gimli::DW_AT_abstract_origin => &mut self.origin,
+            _ => return,
+        };
+        *field = Some(value);
+    }
+}
+
+/// Returns the offset in .debug_info of the entry to which an attribute refers. Entries in other
+/// files (dwz) are not found.
+fn entry_offset(unit: &Unit<Bytes<'_>>, value: AttributeValue<Bytes<'_>>) -> Option<usize> {
+    match (value, unit.header.offset()) {
+        (AttributeValue::UnitRef(at), UnitSectionOffset::DebugInfoOffset(unit)) => {
+            unit.0.checked_add(at.0)
+        }
+        (AttributeValue::DebugInfoRef(at), _) => Some(at.0),
+        _ => None,
+    }
+}
+
+/// Returns the size in bytes of the abbreviation table at the start of `bytes`.
+fn abbreviations_size(mut bytes: Bytes<'_>) -> Option<usize> {
+    let all = bytes.len();
+    while bytes.read_uleb128().ok()? != 0 {
+        bytes.read_uleb128().ok()?;
+        bytes.read_u8().ok()?;
+        loop {
+            let (name, form) = (bytes.read_uleb128().ok()?, bytes.read_uleb128().ok()?);
+            if form == u64::from(gimli::DW_FORM_implicit_const.0) {
+                bytes.read_sleb128().ok()?;
+            }
+            if (name, form) == (0, 0) {
+                break;
+            }
+        }
+    }
+    Some(all - bytes.len())
+}
+
+/// Returns the contents of a section with at most `max` bytes. A section that is compressed with
+/// zlib is uncompressed; a section with another compression is not read.
+fn section_data(file: &object::File<'_>, id: SectionId, max: usize) -> Option<Vec<u8>> {
+    let section = file.section_by_name(id.name())?;
+    let contents = section.compressed_data().ok()?;
+    let data = contents.data;
+    let size = usize::try_from(contents.uncompressed_size).ok()?;
+    if size > max {
+        return None;
+    }
+    match contents.format {
+        CompressionFormat::None => Some(data.to_vec()),
+        CompressionFormat::Zlib if size / MAX_ZLIB_RATIO <= data.len() => {
+            miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(data, size).ok()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The abbreviations of all tests: codes of entries, tags, children, attributes and forms.
+    const ABBREVIATIONS: &[u8] = &[
+        // 1: unit with low_pc (address) and high_pc (4 bytes)
+        1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, // 2: function with low_pc and high_pc
+        2, 0x2e, 1, 0x11, 0x01, 0x12, 0x06, 0, 0,
+        // 3: inlined function with abstract_origin (4 bytes), low_pc and high_pc
+        3, 0x1d, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // 4: function with name (string)
+        4, 0x2e, 0, 0x03, 0x08, 0, 0, // 5: inlined function without attributes
+        5, 0x1d, 1, 0, 0, // 6: inlined function with ranges (4 bytes)
+        6, 0x1d, 0, 0x55, 0x17, 0, 0, 0,
+    ];
+
+    fn address_range(begin: u64, size: u32) -> Vec<u8> {
+        [&begin.to_le_bytes()[..], &size.to_le_bytes()].concat()
+    }
+
+    /// Returns a .debug_info section with one unit of the code from 0x1000 to 0x2000.
+    fn unit(entries: &[u8]) -> Vec<u8> {
+        let mut unit = vec![4, 0, 0, 0, 0, 0, 8, 1];
+        unit.extend(address_range(0x1000, 0x1000));
+        unit.extend(entries);
+        unit.push(0);
+        let mut section = (unit.len() as u32).to_le_bytes().to_vec();
+        section.extend(unit);
+        section
+    }
+
+    fn read(info: Vec<u8>, ranges: Vec<u8>) -> Option<InlinedFunctions> {
+        let size = info.len() + ranges.len() + ABBREVIATIONS.len();
+        let sections = DwarfSections {
+            debug_abbrev: ABBREVIATIONS.to_vec().into(),
+            debug_info: info.into(),
+            debug_ranges: ranges.into(),
+            ..DwarfSections::default()
+        };
+        InlinedFunctions::from_sections(sections, RunTimeEndian::Little, size)
+    }
+
+    /// Returns a unit in which `inner` and then `outer` are inlined in a function.
+    fn two_inlined() -> Vec<u8> {
+        let mut entries = Vec::new();
+        let names_at = 24;
+        entries.extend(b"\x04inner\0\x04outer\0");
+        let outer_at = names_at + 7;
+        entries.push(2);
+        entries.extend(address_range(0x1100, 0x100));
+        for (origin, begin, size) in [(outer_at, 0x1110, 0x40), (names_at, 0x1120, 0x10)] {
+            entries.push(3);
+            entries.extend(u32::to_le_bytes(origin));
+            entries.extend(address_range(begin, size));
+        }
+        entries.extend([0, 0, 0]);
+        unit(&entries)
+    }
+
+    #[test]
+    fn r1_9_inlined_functions_are_found_by_address() {
+        let mut inlined = read(two_inlined(), Vec::new()).expect("a unit");
+        let mut find = |address| -> Vec<String> {
+            let names = inlined.find(address).into_iter();
+            names.map(|name| name.to_string()).collect()
+        };
+        assert_eq!(find(0x1120), ["inner", "outer"]);
+        assert_eq!(find(0x112f), ["inner", "outer"]);
+        assert_eq!(find(0x1110), ["outer"]);
+        assert_eq!(find(0x1130), ["outer"]);
+        for address in [0, 0xfff, 0x1000, 0x110f, 0x1150, 0x2000, u64::MAX] {
+            assert_eq!(find(address), [""; 0], "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn r1_9_work_on_hostile_debugging_information_is_limited() {
+        // A million functions that are inlined in each other.
+        let mut deep = read(unit(&[5; 1_000_000]), Vec::new()).expect("a unit");
+        assert_eq!(deep.find(0x1000).len(), 0);
+        // A thousand functions that have the same thousand ranges.
+        let mut ranges = Vec::new();
+        for n in 0..1000_u64 {
+            ranges.extend((0x100 + n).to_le_bytes());
+            ranges.extend((0x200 + n).to_le_bytes());
+        }
+        ranges.extend([0; 16]);
+        let entries: Vec<u8> = [6, 0, 0, 0, 0].repeat(1000);
+        let mut shared = read(unit(&entries), ranges).expect("a unit");
+        let budget = shared.budget as usize;
+        shared.find(0x1100);
+        let nr_calls: usize = shared.calls.values().map(Vec::len).sum();
+        assert!(nr_calls > 1000 && nr_calls <= budget, "{nr_calls}");
+        assert!(nr_calls < 1_000_000 && shared.budget == 0, "{nr_calls}");
+    }
+
+    #[test]
+    fn r1_9_damaged_debugging_information_is_no_panic() {
+        let whole = two_inlined();
+        for at in 0..whole.len() {
+            let _ = read(whole[..at].to_vec(), Vec::new());
+            for value in [0, 1, 3, 6, 0x7f, 0x80, 0xff] {
+                let mut changed = whole.clone();
+                changed[at] = value;
+                if let Some(mut inlined) = read(changed, vec![0xff; 64]) {
+                    inlined.find(0x1120);
+                    inlined.find(u64::MAX);
+                }
+            }
+        }
+    }
+}

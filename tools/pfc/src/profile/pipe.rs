@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reads the format that `perf record -o -` writes to a pipe. In the pipe format, the attributes of
+//! the events and the features are records between the other records, because a pipe has no offsets
+//! to which a header could refer.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal, Read};
+use std::os::unix::ffi::OsStrExt;
+
+use super::check::{
+    self, ByteReader, AUXTRACE, COMPRESSED, COMPRESSED_KINDS, FEATURE_CMDLINE, FEATURE_EVENT_DESC,
+    INCONSISTENT, TRUNCATED,
+};
+use crate::error::Failure;
+
+/// The size of the header of the pipe format in bytes: the magic number and this size.
+const HEADER_SIZE: u64 = 16;
+/// The maximum number of bytes that are read from standard input.
+const MAX_STDIN_BYTES: u64 = 4 << 30;
+/// Types of perf's own records: PERF_RECORD_HEADER_ATTR, _TRACING_DATA, _BUILD_ID and _FEATURE.
+const HEADER_ATTR: u32 = 64;
+const TRACING_DATA: u32 = 66;
+const HEADER_BUILD_ID: u32 = 67;
+const HEADER_FEATURE: u32 = 80;
+/// The flag in the header of a record that the record has the size of the build ID:
+/// PERF_RECORD_MISC_BUILD_ID_SIZE.
+const BUILD_ID_SIZE: u32 = 1 << 15;
+/// The size of a build ID without that flag.
+const DEFAULT_BUILD_ID_SIZE: usize = 20;
+
+/// Reads a file of samples from standard input, to its end.
+pub fn read_stdin() -> Result<Vec<u8>, Failure> {
+    let refused = |why: &str| {
+        Err(Failure::Refused(format!(
+            "cannot read standard input: {why}"
+        )))
+    };
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        return refused("it is a terminal; pipe a recording into pfc, or name a file: -i FILE");
+    }
+    let mut bytes = Vec::new();
+    match stdin
+        .lock()
+        .take(MAX_STDIN_BYTES + 1)
+        .read_to_end(&mut bytes)
+    {
+        Err(error) => refused(&error.to_string()),
+        Ok(n) if n as u64 > MAX_STDIN_BYTES => {
+            refused("it has more than 4 GiB; write the recording to a file: perf record -o FILE")
+        }
+        Ok(_) => Ok(bytes),
+    }
+}
+
+/// Returns true if the bytes have the header of the pipe format.
+pub fn is_pipe_format(bytes: &[u8]) -> bool {
+    let size = bytes
+        .strip_prefix(check::MAGIC)
+        .and_then(<[u8]>::first_chunk);
+    size.is_some_and(|size| u64::from_le_bytes(*size) == HEADER_SIZE)
+}
+
+/// A checked stream in the pipe format.
+pub struct Stream {
+    /// The stream, with the attributes and the features before all other records, as the crate
+    /// linux-perf-data requires.
+    pub bytes: Vec<u8>,
+    /// The build IDs of files, by path.
+    pub build_ids: HashMap<OsString, Vec<u8>>,
+}
+
+/// Checks the sizes in a stream, and orders its records.
+///
+/// # Errors
+///
+/// The reason, in words, why the stream cannot be read.
+pub fn read_stream(bytes: &[u8]) -> Result<Stream, &'static str> {
+    let (head, records) = bytes
+        .split_at_checked(HEADER_SIZE as usize)
+        .ok_or(TRUNCATED)?;
+    let (mut first, mut others) = (head.to_vec(), Vec::new());
+    let mut build_ids = HashMap::new();
+    let mut rest = ByteReader(records);
+    while !rest.0.is_empty() {
+        let whole = rest.0;
+        let (kind, misc_and_size) = (rest.u32().ok_or(TRUNCATED)?, rest.u32().ok_or(TRUNCATED)?);
+        let size = u64::from(misc_and_size >> 16);
+        let body = rest
+            .take(size.checked_sub(8).ok_or(INCONSISTENT)?)
+            .ok_or(TRUNCATED)?;
+        let record = &whole[..size as usize];
+        match kind {
+            HEADER_ATTR => {
+                check_attribute(body).ok_or(INCONSISTENT)?;
+                first.extend(record);
+            }
+            HEADER_FEATURE => {
+                check_feature(body).ok_or(INCONSISTENT)?;
+                first.extend(record);
+            }
+            HEADER_BUILD_ID => {
+                let (path, id) = parse_build_id(body, misc_and_size).ok_or(INCONSISTENT)?;
+                build_ids.insert(path, id);
+            }
+            // The formats of tracepoints follow the record, padded to 8 bytes. They are not needed
+            // for samples.
+            TRACING_DATA => {
+                let size = ByteReader(body).u32().ok_or(INCONSISTENT)?;
+                rest.take(u64::from(size).next_multiple_of(8))
+                    .ok_or(TRUNCATED)?;
+            }
+            AUXTRACE => return Err(COMPRESSED),
+            kind if COMPRESSED_KINDS.contains(&kind) => return Err(COMPRESSED),
+            _ => others.extend(record),
+        }
+    }
+    check::check_records(&others)?;
+    first.append(&mut others);
+    Ok(Stream {
+        bytes: first,
+        build_ids,
+    })
+}
+
+/// Checks a record with the attribute of an event, which the IDs of the event follow.
+fn check_attribute(body: &[u8]) -> Option<()> {
+    let size = u32::from_le_bytes(*body.get(4..)?.first_chunk()?);
+    let ids = body.len().checked_sub(usize::try_from(size).ok()?)?;
+    (ids % 8 == 0).then_some(())
+}
+
+/// Checks a record with a feature: the number of the feature, and its contents.
+fn check_feature(body: &[u8]) -> Option<()> {
+    let mut body = ByteReader(body);
+    match usize::try_from(body.u64()?).ok()? {
+        FEATURE_CMDLINE => check::check_cmdline(body),
+        FEATURE_EVENT_DESC => check::check_event_desc(body),
+        _ => Some(()),
+    }
+}
+
+/// Parses a record with the build ID of a file: the process ID, 20 bytes for the build ID, its
+/// size, and the path of the file.
+fn parse_build_id(body: &[u8], misc: u32) -> Option<(OsString, Vec<u8>)> {
+    let id = body.get(4..24)?;
+    let size = match misc & BUILD_ID_SIZE {
+        0 => DEFAULT_BUILD_ID_SIZE,
+        _ => usize::from(*body.get(24)?),
+    };
+    let path = body.get(28..)?.split(|byte| *byte == 0).next()?;
+    Some((OsStr::from_bytes(path).to_owned(), id.get(..size)?.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::data::{encode_file, Attribute, Encoder, SampleId};
+    use crate::profile::Profile;
+
+    fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+        let size = 8 + body.len() as u16;
+        [&kind.to_le_bytes()[..], &[0; 2], &size.to_le_bytes(), body].concat()
+    }
+
+    fn word(bytes: &[u8], at: usize) -> usize {
+        u64::from_le_bytes(bytes[at..at + 8].try_into().expect("a word")) as usize
+    }
+
+    /// Returns a file with the samples of two events, and the same samples in the pipe format.
+    fn file_and_stream() -> (Vec<u8>, Vec<u8>) {
+        let events = [("cycles:u", 1), ("faults", 2)].map(|(name, id)| Attribute {
+            name: name.to_owned(),
+            period: 1000,
+            id,
+            ..Attribute::default()
+        });
+        let mut encoder = Encoder::default();
+        let sample_id = SampleId {
+            pid: 10,
+            tid: 10,
+            time: 50,
+            cpu: 0,
+            id: 1,
+        };
+        encoder.comm(b"one", true, &sample_id);
+        for (time, id) in [(200, 2), (100, 1)] {
+            let sample = ring::Sample {
+                ip: 0x5010,
+                pid: 10,
+                tid: 10,
+                time,
+                ..ring::Sample::default()
+            };
+            encoder.sample(&sample, id);
+        }
+        let file = encode_file(&events, false, &[&encoder.bytes]);
+        let mut stream = check::MAGIC.to_vec();
+        stream.extend(HEADER_SIZE.to_le_bytes());
+        for n in 0..2 {
+            let at = 104 + 16 + n * 144;
+            let id = &file[104 + 8 * n..][..8];
+            stream.extend(record(HEADER_ATTR, &[&file[at..at + 128], id].concat()));
+        }
+        // The table of features follows the records. Its entries 3 and 4 are the command line and
+        // the names of the events.
+        let table = word(&file, 40) + word(&file, 48);
+        for (entry, feature) in [(3, FEATURE_CMDLINE), (4, FEATURE_EVENT_DESC)] {
+            let at = word(&file, table + 16 * entry);
+            let contents = &file[at..at + word(&file, table + 16 * entry + 8)];
+            let number = (feature as u64).to_le_bytes();
+            stream.extend(record(HEADER_FEATURE, &[&number, contents].concat()));
+        }
+        stream.extend(record(TRACING_DATA, &5_u32.to_le_bytes()));
+        stream.extend([0xff; 8]);
+        stream.extend(&encoder.bytes);
+        (file, stream)
+    }
+
+    fn load(name: &str, bytes: &[u8]) -> Result<Profile, Failure> {
+        let path = std::env::temp_dir().join(format!("pfc-pipe-{name}-{}", std::process::id()));
+        std::fs::write(&path, bytes).expect("room");
+        let profile = Profile::load(Some(Path::new(&path)), true);
+        std::fs::remove_file(path).expect("there");
+        profile
+    }
+
+    #[test]
+    fn r1_9_a_stream_of_perf_record_has_the_samples_of_the_file() {
+        let (file, stream) = file_and_stream();
+        let (file, stream) = (load("file", &file), load("stream", &stream));
+        let (file, stream) = (file.expect("samples"), stream.expect("samples"));
+        assert_eq!(stream.events, ["cycles:u", "faults"]);
+        assert_eq!(stream.events, file.events);
+        let all = |profile: &Profile| -> Vec<(u64, usize, String)> {
+            let samples = profile.samples.iter();
+            let one = |s: &crate::profile::Sample| (s.time, s.event, s.command.to_string());
+            samples.map(one).collect()
+        };
+        assert_eq!(
+            all(&stream),
+            [(100, 0, "one".to_owned()), (200, 1, "one".to_owned())]
+        );
+        assert_eq!(all(&stream), all(&file));
+    }
+
+    #[test]
+    fn r1_9_attributes_are_found_after_other_records() {
+        let (_, stream) = file_and_stream();
+        // The last record is moved to the front.
+        let at = stream.len() - 56;
+        let moved = [&stream[..16], &stream[at..], &stream[16..at]].concat();
+        assert_eq!(load("moved", &moved).expect("samples").samples.len(), 2);
+    }
+
+    #[test]
+    fn r1_9_a_damaged_stream_is_refused_or_read_in_part() {
+        let (_, stream) = file_and_stream();
+        let mut nr_read = 0;
+        for end in 0..stream.len() {
+            nr_read += usize::from(load("cut", &stream[..end]).is_ok());
+        }
+        // A stream that ends after a complete sample is read.
+        assert!((1..=2).contains(&nr_read), "{nr_read}");
+        for at in 0..stream.len() {
+            let mut bytes = stream.clone();
+            bytes[at] ^= 0xff;
+            let _ = load("wrong", &bytes);
+        }
+    }
+
+    #[test]
+    fn r1_9_build_ids_are_taken_from_a_stream() {
+        let (_, mut stream) = file_and_stream();
+        let mut encoder = Encoder::default();
+        encoder.build_id(b"/bin/one", &[1, 2, 3]);
+        stream.extend(encoder.bytes);
+        let stream = read_stream(&stream).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(stream.build_ids[OsStr::new("/bin/one")], [1, 2, 3]);
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Attaches contexts to CPUs, also to CPUs that come online during a recording, and records the
+//! times in which CPUs were not sampled.
+
+use std::io;
+
+use super::Contexts;
+use crate::data::SampleId;
+use crate::hotplug::{is_online, Gap, MonitoredCpus};
+use crate::record::tasks::{now, numeric_entries, BuildIds};
+
+impl Contexts {
+    /// Attaches a context to each of the CPUs. A CPU that goes offline is sampled again when it is
+    /// online again. If `samples_all` is true, a CPU that comes online later is sampled, too.
+    pub fn attach_cpus(&mut self, cpus: &[u32], samples_all: bool) -> Result<(), (u32, io::Error)> {
+        let mut monitored = MonitoredCpus::new(cpus, samples_all);
+        for cpu in cpus {
+            match self.attach(*cpu) {
+                Err(_) if !is_online(*cpu) => monitored.detach(*cpu),
+                done => done.map_err(|e| (*cpu, e))?,
+            }
+        }
+        self.cpus = Some(monitored);
+        Ok(())
+    }
+
+    /// Attaches contexts to the CPUs that have come online.
+    pub(super) fn attach_online_cpus(&mut self) {
+        if self.is_stopped {
+            return;
+        }
+        let online = self.cpus.as_mut().map(MonitoredCpus::online_again);
+        for cpu in online.unwrap_or_default() {
+            self.track_tasks_again(cpu);
+            match self.attach(cpu).and_then(|()| self.start_context(cpu)) {
+                Ok(()) => {
+                    self.failed_cpus.remove(&cpu);
+                    self.cpus.iter_mut().for_each(|cpus| cpus.attach(cpu));
+                }
+                // The next check tries again: the CPU may have gone offline in between.
+                Err(error) => {
+                    self.live.remove(&cpu);
+                    self.failed_cpus.insert(cpu, error);
+                }
+            }
+        }
+    }
+
+    /// Opens the kernel's records for the processes on a CPU again, and reads the names and mappings
+    /// that were missed: processes may have run on the CPU before its event is open.
+    fn track_tasks_again(&mut self, cpu: u32) {
+        self.drain_task_events();
+        let time = now();
+        let events = self.task_events.as_mut();
+        if !events.is_some_and(|events| events.reopen_cpu(cpu).unwrap_or(false)) {
+            return;
+        }
+        let mut build_ids = BuildIds::new();
+        for pid in numeric_entries("/proc") {
+            self.tasks.add_existing(pid, time, &mut build_ids);
+        }
+    }
+
+    /// Records the gaps that `take` returns, the times in which CPUs were not sampled.
+    pub fn record_gaps(&mut self, take: fn(&mut MonitoredCpus) -> Vec<Gap>) {
+        let id = self.config.samplers.first().map_or(0, |s| s.id);
+        for gap in self.cpus.as_mut().map_or(Vec::new(), take) {
+            *self.gaps.entry(gap.cpu).or_default() += gap.duration();
+            for (is_start, time) in [(true, gap.start), (false, gap.end)] {
+                let sample_id = SampleId {
+                    pid: u32::MAX,
+                    tid: u32::MAX,
+                    time,
+                    cpu: gap.cpu,
+                    id,
+                };
+                self.drained.records.offline(is_start, &sample_id);
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The files of a recording: one file, or with `--switch-output` one after the other.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::tasks::TaskPosition;
+use super::Run;
+use crate::data::Writer;
+use crate::error::Failure;
+use crate::message;
+use crate::units::format_size;
+
+impl Run<'_> {
+    pub(super) fn begin_file(&mut self) -> Result<(), Failure> {
+        if self.args.overwrite {
+            return Ok(());
+        }
+        let path = match self.args.switch_output {
+            true => timestamped_path(&self.path),
+            false => self.path.clone(),
+        };
+        self.open_file(&path)
+    }
+
+    fn open_file(&mut self, path: &Path) -> Result<(), Failure> {
+        let argv: Vec<OsString> = std::env::args_os().collect();
+        let file = Writer::create(path, &self.attributes, self.args.stacks, &argv)
+            .map_err(|e| Failure::Create(path.to_owned(), e))?;
+        self.file = Some(file);
+        self.tasks_in_file = TaskPosition::default();
+        Ok(())
+    }
+
+    /// Writes the records that were read from the rings to the open file. The file gets its name
+    /// when it has a sample, and from then on stays if this process is killed. If the write fails,
+    /// sampling ends, and [`Self::incomplete`] is set.
+    pub(super) fn write_records(&mut self) {
+        let contexts = &mut self.contexts;
+        let Some(file) = &mut self.file else {
+            if self.incomplete.is_some() {
+                contexts.drained.records.bytes.clear();
+                contexts.tasks.take_records();
+            }
+            return;
+        };
+        // The records of processes precede the samples, because a file that cannot take all records
+        // then has the names of its samples.
+        let mut bytes = match self.args.switch_output || self.args.overwrite {
+            // All records are written to one file, so the records of processes are not needed
+            // again.
+            false => contexts.tasks.take_records(),
+            true => contexts
+                .tasks
+                .records_since(&mut self.tasks_in_file)
+                .to_vec(),
+        };
+        bytes.append(&mut contexts.drained.records.bytes);
+        if bytes.is_empty() {
+            return;
+        }
+        let written = file.write(&bytes);
+        let named = match file.samples() {
+            0 => Ok(()),
+            _ => file.publish(),
+        };
+        if let Err(error) = written.and(named) {
+            self.incomplete = Some(Failure::Incomplete {
+                path: file.path().to_owned(),
+                error,
+                kept: match file.samples() {
+                    0 => None,
+                    n => Some(format!("{n} samples, {}", format_size(file.bytes()))),
+                },
+            });
+            self.file = None;
+            self.contexts.stop();
+        }
+    }
+
+    /// Reads all rings, completes the file, and then prints `heading` and a summary. The file of a
+    /// flight recorder is opened by this function. `is_last` is false if the file was requested by
+    /// SIGUSR2.
+    pub(super) fn finish_file(&mut self, is_last: bool, heading: &str) -> Result<(), Failure> {
+        if self.args.overwrite {
+            let path = match self.args.switch_output || !is_last {
+                true => timestamped_path(&self.path),
+                false => self.path.clone(),
+            };
+            self.open_file(&path)?;
+        }
+        self.contexts.drain_all();
+        self.contexts.tasks.read_thread_names();
+        self.write_records();
+        let Some(file) = self.file.take() else {
+            return Ok(());
+        };
+        let path = file.path().to_owned();
+        let bytes = file
+            .finish(&[])
+            .map_err(|e| Failure::Create(path.clone(), e))?;
+        if self.last_progress.is_some() {
+            message::clear_progress();
+        }
+        message!("[ pfc record: {heading} ]");
+        let drained = &mut self.contexts.drained;
+        message!(
+            "[ pfc record: Captured and wrote {:.3} MB {} ({} samples), {} lost ]",
+            bytes as f64 / f64::from(1 << 20),
+            visible::escape_path(&path),
+            drained.samples,
+            drained.lost,
+        );
+        (drained.samples, drained.lost) = (0, 0);
+        let throttling = self.contexts.take_throttling();
+        if !throttling.is_none() {
+            message!(
+                "[ pfc record: {throttling}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfcounters/parameters ]"
+            );
+        }
+        self.nr_files += 1;
+        Ok(())
+    }
+
+    /// Completes the current file and begins the next file, after SIGUSR2.
+    pub(super) fn switch_file(&mut self) -> Result<(), Failure> {
+        self.finish_file(false, &format!("dump data: file {}", self.nr_files + 1))?;
+        match self.incomplete {
+            Some(_) => Ok(()),
+            None => self.begin_file(),
+        }
+    }
+}
+
+/// Returns the path with the current UTC time appended, as 16 digits from the year to hundredths of
+/// a second, in the format of perf's --switch-output.
+fn timestamped_path(path: &Path) -> PathBuf {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    let stamp: String = crate::time::format_utc(since.as_nanos() as u64, 2)
+        .chars()
+        .filter(char::is_ascii_digit)
+        .collect();
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{stamp}"));
+    name.into()
+}

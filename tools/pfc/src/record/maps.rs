@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Parses /proc/PID/maps, whose paths may contain any bytes.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use crate::data::record::Region;
+use crate::data::KERNEL_START;
+
+/// Parses a line of /proc/PID/maps. Returns `None` if the mapping is not executable, or if it
+/// belongs to the kernel.
+pub fn parse_maps_line(line: &[u8]) -> Option<Region> {
+    // The path is the rest of the line after five words, and may contain any bytes.
+    let mut rest = line;
+    let mut word = || {
+        let end = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        rest = after.trim_ascii_start();
+        std::str::from_utf8(word).ok()
+    };
+    let (start, end) = word()?.split_once('-')?;
+    let is_code = word()?.as_bytes().get(2) == Some(&b'x');
+    let offset = word()?;
+    let (major, minor) = word()?.split_once(':')?;
+    let inode = word()?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let region = Region {
+        start: hex(start)?,
+        end: hex(end)?,
+        offset: hex(offset)?,
+        device: (hex(major)? as u32, hex(minor)? as u32),
+        inode: inode.parse().ok()?,
+        build_id: Vec::new(),
+        path: parse_maps_path(rest),
+    };
+    // The vsyscall page is in the kernel's address range.
+    (is_code && region.start < KERNEL_START).then_some(region)
+}
+
+/// Returns the path at the end of a line of /proc/PID/maps. The path of anonymous memory is
+/// "//anon".
+fn parse_maps_path(shown: &[u8]) -> OsString {
+    // The kernel shows a newline in a path as a backslash with the octal number.
+    const NEWLINE: &[u8] = b"\\012";
+    let mut path = shown.strip_suffix(b" (deleted)").unwrap_or(shown).to_vec();
+    while let Some(at) = path.windows(NEWLINE.len()).position(|w| w == NEWLINE) {
+        path.splice(at..at + NEWLINE.len(), [b'\n']);
+    }
+    match path.is_empty() {
+        true => "//anon".into(),
+        false => OsString::from_vec(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn r1_9_code_is_found_in_maps() {
+        let code = parse_maps_line(
+            b"7f01a000-7f01f000 r-xp 00002000 fe:01 4711       /usr/lib/a b.so (deleted)",
+        );
+        assert_eq!(
+            code,
+            Some(Region {
+                start: 0x7f01_a000,
+                end: 0x7f01_f000,
+                offset: 0x2000,
+                device: (0xfe, 1),
+                inode: 4711,
+                build_id: Vec::new(),
+                path: "/usr/lib/a b.so".into(),
+            })
+        );
+        for (shown, path) in [
+            (&b""[..], &b"//anon"[..]),
+            (b" ", b"//anon"),
+            (b"   [vdso]", b"[vdso]"),
+            (b"   /caf\xe9/a", b"/caf\xe9/a"),
+            (b"   /a\\012b", b"/a\nb"),
+        ] {
+            let line = [b"1000-2000 rwxp 00000000 00:00 0", shown].concat();
+            let region = parse_maps_line(&line).expect("code");
+            assert_eq!(region.path.as_bytes(), path);
+        }
+        for line in [
+            &b"1000-2000 rw-p 00000000 00:00 0 "[..],
+            b"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0      [vsyscall]",
+            b"",
+            b"1000",
+            b"x-y r-xp 0 0:0 0 z",
+            b"1000-2000 r-xp 0 \xe9:0 0 z",
+        ] {
+            assert_eq!(parse_maps_line(line), None, "{}", line.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The timer of `pfc stat -I`.
+
+use std::time::{Duration, Instant};
+
+use super::counting::ContextGroup;
+use super::report::Report;
+use super::READ_COUNTS;
+use crate::cli::StatArgs;
+use crate::error::{Failure, TryingTo};
+use crate::hotplug::sum_by_cpu;
+use crate::live::next_due;
+
+/// The timer of `-I`, which knows when the next interval is due.
+pub struct IntervalTimer {
+    interval: Option<Duration>,
+    pub started_at: Instant,
+    pub next_due: Option<Instant>,
+    /// The first error of printing an interval. No interval is printed after an error.
+    pub failure: Option<Failure>,
+}
+
+impl IntervalTimer {
+    pub fn start(args: &StatArgs) -> Self {
+        let interval = args.interval.map(Duration::from_millis);
+        let started_at = Instant::now();
+        Self {
+            interval,
+            started_at,
+            next_due: interval.map(|t| started_at + t),
+            failure: None,
+        }
+    }
+
+    /// Prints the counts of the interval if the interval is over. A failed write is kept in
+    /// [`Self::failure`], so that the caller can wait for the command before it returns the error.
+    pub fn tick_if_due(
+        &mut self,
+        group: &mut ContextGroup,
+        report: &mut Report<'_>,
+    ) -> Result<(), Failure> {
+        if let (Some(interval), Some(due)) = (self.interval, &mut self.next_due) {
+            if *due <= Instant::now() {
+                if self.failure.is_none() {
+                    let sums = group.read().trying_to(READ_COUNTS)?;
+                    let gaps = sum_by_cpu(&group.take_gaps());
+                    let printed = report.print_interval(sums, gaps, self.started_at.elapsed());
+                    self.failure = printed.err();
+                }
+                *due = next_due(*due, interval, Instant::now());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reads text files of the kernel and of the system.
+
+use std::io;
+use std::path::Path;
+
+/// Reads a file whose fields are ASCII, such as numbers. A byte that is not UTF-8, for example in
+/// the name of a process, becomes an escape sequence and does not make the other lines unreadable.
+/// Names and paths that are used further are read as bytes instead.
+pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
+    Ok(visible::decode(&std::fs::read(path)?).into_owned())
+}
+
+/// Returns the lines of a file without the newlines.
+pub fn byte_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes
+        .split_inclusive(|b| *b == b'\n')
+        .map(|line| line.strip_suffix(b"\n").unwrap_or(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pfc_reads_numbers_beside_bytes_that_are_not_utf8() {
+        let path = std::env::temp_dir().join(format!("pfc-text-{}", std::process::id()));
+        std::fs::write(&path, b"Name:\tcaf\xe9\nTgid:\t7\n").expect("room");
+        let text = read(&path);
+        std::fs::remove_file(&path).expect("there");
+        assert_eq!(text.expect("a file"), "Name:\tcaf\\xe9\nTgid:\t7\n");
+        let lines: Vec<&[u8]> = byte_lines(b"a\n\n\xe9").collect();
+        assert_eq!(lines, [&b"a"[..], b"", b"\xe9"]);
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The interactive mode of `pfc watch`: shows frames on the screen and handles keys.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+use ratatui::Frame;
+
+use crate::cli::WatchArgs;
+use crate::error::Failure;
+use crate::live::keys::Key;
+use crate::live::{self, Screen};
+use crate::watch::app::App;
+use crate::watch::sampler::Sampler;
+use crate::watch::view::{self, Theme};
+
+struct WatchScreen {
+    sampler: Sampler,
+    app: App,
+    theme: Theme,
+}
+
+impl Screen for WatchScreen {
+    fn draw(&mut self, frame: &mut Frame<'_>) {
+        view::draw(frame, &mut self.app, self.theme);
+    }
+
+    fn handle_key(&mut self, key: Key) -> ControlFlow<()> {
+        self.app.handle_key(key);
+        match self.app.quit {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        (!self.app.paused).then_some(self.app.interval)
+    }
+
+    fn update(&mut self) -> Result<ControlFlow<()>, Failure> {
+        match self.sampler.frame() {
+            Ok(frame) => self.app.set_frame(frame),
+            // If no frame could be taken, the last frame stays on the screen, and a new frame is
+            // taken after the next interval.
+            Err(error) => self.app.error = Some(Failure::from(error).to_string()),
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure> {
+    // Dormant rows are shown in grey, so that other rows do not move when a driver is unloaded.
+    let pattern = args.select.pattern().dormant(true);
+    let sampler = Sampler::open(device, pattern)?;
+    if sampler.is_empty() && !args.select.patterns.is_empty() {
+        return Err(Failure::no_match(&args.select.joined_patterns()));
+    }
+    let mut screen = WatchScreen {
+        sampler,
+        app: App::new(Duration::from_millis(args.interval)),
+        theme,
+    };
+    screen.update()?;
+    live::run(&mut screen, args.count)
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the event loop of live screens: runs `pfc watch` on a pseudo-terminal.
+#![allow(clippy::disallowed_methods, reason = "texts of a test")]
+
+mod device;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use device::{patience, send_signal, Device, KillOnDrop};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
+use rustix::termios::{tcgetattr, tcsetwinsize, LocalModes, Winsize};
+
+const ENTER_SCREEN: &str = "\x1b[?1049h";
+const LEAVE_SCREEN: &str = "\x1b[?1049l";
+const CLEAR: &str = "\x1b[2J";
+
+/// `pfc watch` on a pseudo-terminal.
+struct Screen {
+    device: Device,
+    pfc: KillOnDrop,
+    master: File,
+    slave: OwnedFd,
+    output: Vec<u8>,
+    /// The end of the text that was found in the output last.
+    found_at: usize,
+}
+
+fn set_size(master: &File, columns: u16, rows: u16) {
+    let size = Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(master, size).expect("a terminal");
+}
+
+impl Screen {
+    /// Starts `pfc watch` with SIGHUP ignored, through the commands `prefix`.
+    fn start(prefix: &[&str], args: &[&str]) -> Self {
+        let device = Device::with_instances();
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
+        let master = master.expect("a pseudo-terminal");
+        grantpt(&master).expect("a pseudo-terminal");
+        unlockpt(&master).expect("a pseudo-terminal");
+        let name = ptsname(&master, Vec::new()).expect("a pseudo-terminal");
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave = rustix::fs::open(name, flags, Mode::empty()).expect("a pseudo-terminal");
+        let master = File::from(master);
+        set_size(&master, 100, 20);
+        let watch = device.command(&[&["watch"], args].concat());
+        let mut command = Command::new("env");
+        command.args(prefix);
+        command.args(["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]);
+        command.arg(watch.get_program()).args(watch.get_args());
+        let copy = || Stdio::from(slave.try_clone().expect("a descriptor"));
+        command.stdin(copy()).stdout(copy()).stderr(Stdio::null());
+        let pfc = KillOnDrop(command.spawn().expect("sh runs"));
+        Self {
+            device,
+            pfc,
+            master,
+            slave,
+            output: Vec::new(),
+            found_at: 0,
+        }
+    }
+
+    /// Reads the output of pfc until `text` follows the text of the previous call. Returns all
+    /// output.
+    fn read_until(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + patience(20);
+        loop {
+            let rest = self.output.get(self.found_at..).unwrap_or_default();
+            if let Some(at) = rest.windows(text.len()).position(|w| w == text.as_bytes()) {
+                self.found_at += at + text.len();
+                return String::from_utf8_lossy(&self.output).into_owned();
+            }
+            let output = String::from_utf8_lossy(rest);
+            assert!(Instant::now() < deadline, "no {text:?} in {output:?}");
+            let mut fds = [PollFd::new(&self.master, PollFlags::IN)];
+            let wait = Timespec {
+                tv_sec: 0,
+                tv_nsec: 100_000_000,
+            };
+            if poll(&mut fds, Some(&wait)).expect("poll") > 0 {
+                let mut bytes = [0; 4096];
+                let len = self.master.read(&mut bytes).expect("output");
+                self.output.extend(&bytes[..len]);
+            }
+        }
+    }
+
+    fn type_bytes(&mut self, bytes: &[u8]) {
+        self.master.write_all(bytes).expect("a terminal");
+    }
+
+    fn is_raw(&self) -> bool {
+        let modes = tcgetattr(&self.slave).expect("a terminal").local_modes;
+        !modes.contains(LocalModes::ICANON) && !modes.contains(LocalModes::ECHO)
+    }
+
+    fn signal(&self, signal: &str) {
+        send_signal(&self.pfc.0, signal);
+    }
+}
+
+fn wait(child: &mut Child) -> Option<ExitStatus> {
+    let deadline = Instant::now() + patience(20);
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+#[track_caller]
+fn assert_ends(pfc: &mut KillOnDrop) {
+    let status = wait(&mut pfc.0).expect("pfc watch has not ended");
+    assert_eq!(status.code(), Some(0), "{status}");
+}
+
+#[test]
+fn pfc_watch_ends_when_the_terminal_hangs_up_with_sighup_ignored() {
+    let mut screen = Screen::start(&[], &[]);
+    screen.read_until("/SECOND");
+    let Screen {
+        mut pfc, master, ..
+    } = screen;
+    drop(master);
+    assert_ends(&mut pfc);
+}
+
+/// The terminal hangs up after the first bytes of an escape sequence.
+#[test]
+fn pfc_watch_ends_when_the_terminal_hangs_up_within_a_key() {
+    let mut screen = Screen::start(&["setsid", "-c", "-w"], &[]);
+    screen.read_until("/SECOND");
+    screen.type_bytes(b"\x1b[1");
+    let Screen {
+        mut pfc, master, ..
+    } = screen;
+    drop(master);
+    assert_ends(&mut pfc);
+}
+
+#[test]
+fn pfc_watch_restores_the_terminal_after_each_signal() {
+    for signal in ["TERM", "INT", "HUP"] {
+        let mut screen = Screen::start(&[], &[]);
+        let output = screen.read_until("/SECOND");
+        assert!(output.contains(ENTER_SCREEN) && screen.is_raw());
+        screen.signal(signal);
+        screen.read_until(LEAVE_SCREEN);
+        assert_ends(&mut screen.pfc);
+        assert!(!screen.is_raw(), "raw mode after SIG{signal}");
+    }
+}
+
+/// An incomplete escape sequence delays neither a signal nor the next update.
+#[test]
+fn pfc_watch_does_not_wait_for_the_end_of_a_key() {
+    let mut screen = Screen::start(&[], &["-i", "50"]);
+    screen.read_until("/SECOND");
+    screen.type_bytes(b"\x1b[");
+    let n = screen.device.fake.find("syscalls/getpid").expect("there");
+    screen.device.fake.cpu(0).adjust(n, 987_654);
+    screen.read_until("987");
+    // The rest of the key Down selects a row, which is drawn in reverse.
+    screen.type_bytes(b"B");
+    screen.read_until("\x1b[7m");
+    screen.type_bytes(b"\x1b[");
+    screen.signal("TERM");
+    screen.read_until(LEAVE_SCREEN);
+    assert_ends(&mut screen.pfc);
+}
+
+#[test]
+fn pfc_watch_draws_again_when_the_terminal_is_resized() {
+    let mut screen = Screen::start(&["setsid", "-c", "-w"], &["-i", "3600000"]);
+    screen.read_until("/SECOND");
+    set_size(&screen.master, 60, 10);
+    screen.read_until(CLEAR);
+    screen.read_until("/SECOND");
+    screen.type_bytes(b"q");
+    screen.read_until(LEAVE_SCREEN);
+    assert_ends(&mut screen.pfc);
+    assert!(!screen.is_raw());
+}
+
+/// A terminal that takes no bytes blocks neither a signal nor the end of pfc.
+#[test]
+fn pfc_watch_ends_by_a_signal_while_the_terminal_takes_no_bytes() {
+    let mut screen = Screen::start(&[], &["-i", "10"]);
+    let names: Vec<u32> = (0..40)
+        .map(|n| {
+            screen
+                .device
+                .fake
+                .add_counter(&format!("many/{n}"))
+                .expect("room")
+        })
+        .collect();
+    set_size(&screen.master, 200, 60);
+    screen.read_until("/SECOND");
+    let deadline = Instant::now() + patience(20);
+    let mut full = 0;
+    while full < 50 {
+        assert!(Instant::now() < deadline, "the terminal takes all bytes");
+        for (by, n) in (1..).zip(&names) {
+            screen.device.fake.cpu(0).adjust(*n, by * 1_234_567);
+        }
+        let mut fds = [PollFd::new(&screen.slave, PollFlags::OUT)];
+        let ready = poll(&mut fds, Some(&Timespec::default())).expect("poll");
+        full = if ready == 0 { full + 1 } else { 0 };
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    screen.signal("TERM");
+    assert_ends(&mut screen.pfc);
+    assert!(!screen.is_raw());
+}

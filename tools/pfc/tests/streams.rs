@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `pfc` with standard output and standard error that cannot be written: a full disk
+//! (`/dev/full`) and pipes without a reader. Also tests that no control characters are written.
+
+mod device;
+
+use std::fs::File;
+use std::process::Stdio;
+
+use device::Device;
+
+/// Returns a stream in which each write fails with ENOSPC.
+fn full() -> Stdio {
+    let file = File::options().write(true).open("/dev/full");
+    file.expect("a device").into()
+}
+
+/// Returns the write end of a pipe whose read end is closed.
+fn closed_pipe() -> Stdio {
+    let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn pfc_with_a_full_stderr_keeps_output_and_status() {
+    let device = Device::with_instances();
+    device.fake.cpu(1).begin();
+    for stderr in [full, closed_pipe] {
+        // The values are printed, and the warning about the inconsistent snapshot is lost.
+        let mut command = device.command(&["read", "switches"]);
+        let run = command.stderr(stderr()).output().expect("pfc runs");
+        let out = String::from_utf8(run.stdout).expect("text");
+        assert!(out.contains("42"), "{out}");
+        assert_eq!(run.status.code(), Some(0), "{}", run.status);
+
+        let mut command = device.command(&["list", "nothing-like-it"]);
+        let run = command.stderr(stderr()).output().expect("pfc runs");
+        assert_eq!(run.status.code(), Some(1), "{}", run.status);
+        let mut command = device.command(&["bake"]);
+        let run = command.stderr(stderr()).output().expect("pfc runs");
+        assert_eq!(run.status.code(), Some(2), "{}", run.status);
+    }
+}
+
+#[test]
+fn pfc_with_a_full_stdout_reports_the_error() {
+    let device = Device::with_instances();
+    for args in [
+        &["--help"][..],
+        &["--version"],
+        &["stat", "--help"],
+        &["list"],
+        &["read", "--json"],
+        &["watch", "--count", "1", "-i", "10"],
+        &["export", "--openmetrics"],
+        &["man"],
+        &["completions", "bash"],
+    ] {
+        let run = device.command(args).stdout(full()).output();
+        let run = run.expect("pfc runs");
+        let err = String::from_utf8(run.stderr).expect("text");
+        let expected =
+            "pfc: cannot write to standard output: No space left on device (os error 28)\n";
+        assert_eq!(err, expected, "{args:?}");
+        assert_eq!(run.status.code(), Some(2), "{args:?}");
+
+        let run = device.command(args).stdout(closed_pipe()).output();
+        let run = run.expect("pfc runs");
+        let err = String::from_utf8(run.stderr).expect("text");
+        assert_eq!((run.status.code(), err.as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn pfc_errors_show_control_characters_of_arguments() {
+    let device = Device::with_instances();
+    for (args, shown) in [
+        (&["report", "-i", "no\x1b[31m\x07"][..], "no\\x1b[31m\\x07"),
+        (&["list", "no\x1b[31m\x07"], "no\\x1b[31m\\x07"),
+        (&["list", "--no\x07x\x1b[31m"], "unexpected argument"),
+    ] {
+        // Without a terminal, clap prints colours and what looks like them only if it is forced to.
+        let mut command = device.command(args);
+        let run = command.env("CLICOLOR_FORCE", "1").output();
+        let err = String::from_utf8(run.expect("pfc runs").stderr).expect("text");
+        assert!(!err.contains(['\x1b', '\x07']), "{args:?}: {err:?}");
+        assert!(err.contains(shown), "{args:?}: {err}");
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Makes names and paths visible.
+//!
+//! The name of a process, a file or a function may contain any bytes: control characters, which a
+//! terminal interprets, line breaks, which break tables and lines, and bytes that are not UTF-8.
+//! The functions of this crate replace each of them by an escape sequence of printable characters:
+//!
+//! | in the name | shown as |
+//! |---|---|
+//! | newline, tab, carriage return | `\n`, `\t`, `\r` |
+//! | a byte of another control character (U+0000 to U+001F, U+007F to U+009F) | `\x1b`: the byte in hexadecimal |
+//! | a byte of a line separator, or of a character that sets the direction of writing | the same |
+//! | a byte that is not UTF-8 | the same |
+//!
+//! A shell that knows `$'...'` turns the escape sequences into the name again. A backslash is not
+//! escaped.
+//!
+//! ```
+//! assert_eq!(visible::escape("a\x1b[31m\n"), "a\\x1b[31m\\n");
+//! assert_eq!(visible::escape_bytes(b"caf\xe9"), "caf\\xe9");
+//! assert_eq!(visible::decode(b"caf\xe9\n"), "caf\\xe9\n");
+//! ```
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Returns true if a terminal or a reader of lines interprets the character.
+fn is_invisible(c: char) -> bool {
+    // The line separators and the characters that set the direction of writing.
+    let is_format = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    is_format || c.is_control()
+}
+
+/// Returns the text with an escape sequence for each control character, for output to people.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_invisible) {
+        return text.into();
+    }
+    let mut to = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '\n' => to.push_str("\\n"),
+            '\t' => to.push_str("\\t"),
+            '\r' => to.push_str("\\r"),
+            c if is_invisible(c) => push_bytes(&mut to, c.encode_utf8(&mut [0; 4]).as_bytes()),
+            c => to.push(c),
+        }
+    }
+    to.into()
+}
+
+/// Returns the lines of a text with an escape sequence for each control character in a line.
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
+    if !text.contains(|c| c != '\n' && is_invisible(c)) {
+        return text.into();
+    }
+    let lines: Vec<Cow<'_, str>> = text.split('\n').map(escape).collect();
+    lines.join("\n").into()
+}
+
+/// Returns the text with an escape sequence for each byte that is not UTF-8. Control characters are
+/// kept; the function is for names that are compared or written to JSON before they are shown.
+pub fn decode(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.into();
+    }
+    let mut to = String::with_capacity(bytes.len() + 8);
+    for chunk in bytes.utf8_chunks() {
+        to.push_str(chunk.valid());
+        push_bytes(&mut to, chunk.invalid());
+    }
+    to.into()
+}
+
+/// Returns a name with an escape sequence for each control character and for each byte that is not
+/// UTF-8.
+pub fn escape_bytes(name: &[u8]) -> Cow<'_, str> {
+    match decode(name) {
+        Cow::Borrowed(text) => escape(text),
+        Cow::Owned(text) => escape(&text).into_owned().into(),
+    }
+}
+
+/// Returns an argument or a file name as [`escape_bytes`] does.
+pub fn escape_os(name: &OsStr) -> Cow<'_, str> {
+    escape_bytes(name.as_bytes())
+}
+
+/// Returns a path as [`escape_bytes`] does.
+pub fn escape_path(path: &Path) -> Cow<'_, str> {
+    escape_os(path.as_os_str())
+}
+
+fn push_bytes(to: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(to, "\\x{byte:02x}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_shown_as_escape_sequences() {
+        for (text, shown) in [
+            ("plain \\ caf\u{e9} \u{4e16}", "plain \\ caf\u{e9} \u{4e16}"),
+            ("\x1b[31mred\x07", "\\x1b[31mred\\x07"),
+            ("a\nb\tc\rd\0", "a\\nb\\tc\\rd\\x00"),
+            ("\x7f\u{9b}2J", "\\x7f\\xc2\\x9b2J"),
+            ("a\u{2028}b\u{202e}c", "a\\xe2\\x80\\xa8b\\xe2\\x80\\xaec"),
+        ] {
+            assert_eq!(escape(text), shown);
+            assert!(!escape(text).contains(is_invisible), "{shown}");
+            assert_eq!(escape_bytes(text.as_bytes()), shown);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_shown_as_escape_sequences() {
+        // The name is cut in the middle of a character.
+        assert_eq!(decode(b"abc\xc3"), "abc\\xc3");
+        assert_eq!(escape_bytes(b"\xffx\x1b\xe2\x82"), "\\xffx\\x1b\\xe2\\x82");
+        assert_eq!(
+            escape_path(Path::new(OsStr::from_bytes(b"/o\xe9"))),
+            "/o\\xe9"
+        );
+        assert_eq!(escape_bytes(b"\x9b"), "\\x9b");
+    }
+
+    #[test]
+    fn lines_stay_lines() {
+        assert_eq!(escape_lines("a\nb\n"), "a\nb\n");
+        assert_eq!(escape_lines("a\x1b\nb\r\n"), "a\\x1b\nb\\r\n");
+    }
+}
