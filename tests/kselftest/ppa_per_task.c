@@ -205,7 +205,8 @@ static void test_known_work(void)
 	waitpid(pid, &status, WUNTRACED);
 	/* Waits until the task has stopped and its accounted time no longer changes. */
 	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
-		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0]);
+		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0] &&
+		   other.runq == t.runq);
 	blocked = voluntary_switches(pid) - blocked;
 	is(read_rawppa(pid, info.nr_cpus, true, &r), 0,
 	   "4.4 rawppa: has all CPUs, run-queue time, signals and latencies");
@@ -412,9 +413,13 @@ static void test_values_kept(void)
 	waitpid(pid, &status, WUNTRACED);
 	kill(pid, SIGCONT);
 	waitpid(pid, &status, WUNTRACED);
-	/* The task may still be about to stop. The time of a stopped task does not change. */
+	/*
+	 * The task may still be about to stop. The time of a stopped task does not change, and the
+	 * task does not wait for a CPU.
+	 */
 	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
-		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0]);
+		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0] &&
+		   other.runq == t.runq);
 	ok(t.values[PPA_SYSCALLCNT] >= 2000 && t.signals[SIGUSR1] == SIGNALS,
 	   "4.7 record of a task: has system calls and signals before the task is selected");
 	write_entry(pid, "1 1 0 2");
