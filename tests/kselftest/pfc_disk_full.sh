@@ -38,7 +38,8 @@ nr_samples() { # FILE
 has_samples() { # FILE NUMBER
 	[ "$(nr_samples "$1")" -ge "$2" ]
 }
-# Succeeds if pfc has said for FILE that it kept as many samples as FILE has, and FILE has its names.
+# Succeeds if pfc has said for FILE that it kept as many samples as FILE has, and the busy function of
+# the program has at least half of the program's samples.
 is_readable() { # FILE
 	said=$(sed -n "s|^pfc: cannot write to $1: No space left on device (os error 28); the recording is not complete: \([0-9]*\) samples, .*; make room, or choose another place: -o FILE\$|\1|p" words)
 	kept=$(nr_samples $1)
@@ -46,8 +47,8 @@ is_readable() { # FILE
 	[ "${said:-0}" -ge 50 ] && [ "$kept" = "$said" ] || return 1
 	pfc report -i $1 >table
 	head -n 12 table
-	share=$(awk '$NF == "work_inner" { print int($1); exit }' table)
-	[ "${share:-0}" -ge 1 ]
+	awk '$2 == "pfc_follow" { all += $1; if ($NF == "work_inner") busy += $1 }
+		END { exit !(all > 0 && busy >= all / 2) }' table
 }
 test_command() { # OPTION...
 	mount_full 100

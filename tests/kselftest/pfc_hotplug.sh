@@ -3,7 +3,7 @@
 # worlds: stock
 # guest: plain
 # timeout: 300
-# shellcheck disable=SC2086,SC2317,SC2329,SC3043
+# shellcheck disable=SC2010,SC2016,SC2086,SC2317,SC2329,SC3043
 #
 # CPU 1 is taken offline and online while pfc stat, record and top monitor it. Each of them monitors
 # CPU 1 again, and reports the time that is missing.

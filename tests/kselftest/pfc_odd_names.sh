@@ -41,7 +41,7 @@ test_missing_command() {
 	[ $? = 127 ] && cat words && grep -qF "cannot run 'no\\xe9\\x1b[31m': command not found" words
 }
 test_mapped_path() {
-	mkdir -p "$latin" && record_running "$latin/prog" && is_named && pfc script -i r >script && head -n 2 script && grep -qF '/caf\xe9/prog)' script
+	mkdir -p "$latin" && record_running "$latin/prog" && is_named && pfc script -i r >samples && head -n 2 samples && grep -qF '/caf\xe9/prog)' samples
 }
 test_exec_path() {
 	pfc record -e task-clock -F 500 -o r "./$latin/prog" calls $rounds && is_named

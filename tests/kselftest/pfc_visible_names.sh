@@ -19,8 +19,8 @@ test_report() {
 	is_plain table && is_plain tree && grep -q " $shown_hostile  *$shown_hostile  *\[.\] work_inner$" table
 }
 test_script() {
-	pfc script -i r >script && head -n 3 script
-	is_plain script && [ "$(grep -c "^ *$shown_hostile  *$victim " script)" = "$(wc -l <script)" ]
+	pfc script -i r >samples && head -n 3 samples
+	is_plain samples && [ "$(grep -c "^ *$shown_hostile  *$victim " samples)" = "$(wc -l <samples)" ]
 }
 test_folded() {
 	pfc script --folded -i r >folded && head -n 3 folded
@@ -59,9 +59,9 @@ test_accounting() {
 	pfc ppa >table && pfc ppa --top --plain -d 0.3 -n 2 >changes && pfc ppa --histogram $victim >histogram && pfc ppa record -t 0.2 -o task $victim
 	stop $?
 	pfc ppa off
-	pfc ppa report task >report && head -n 2 report
+	pfc ppa report task >values && head -n 2 values
 	grep $victim table
-	is_plain table && is_plain changes && is_plain histogram && is_plain report && grep -q "^ *$victim .* $shown_hostile" table && grep -q "^ *$victim .* $shown_hostile" changes && grep -q "^$victim $shown_hostile$" report
+	is_plain table && is_plain changes && is_plain histogram && is_plain values && grep -q "^ *$victim .* $shown_hostile" table && grep -q "^ *$victim .* $shown_hostile" changes && grep -q "^$victim $shown_hostile$" values
 }
 test_doctor() {
 	cp $program "$hostile"
@@ -80,10 +80,10 @@ test_trace() {
 test_trace_list() {
 	"./$hostile" 1000000 &
 	victim=$!
-	within 60 has_marker && pfc trace list --markers >list
+	within 60 has_marker && pfc trace list --markers >markers
 	stop $?
-	cat list
-	is_plain list && grep -q "^shop:sold .*$shown_hostile/$victim" list
+	cat markers
+	is_plain markers && grep -q "^shop:sold .*$shown_hostile/$victim" markers
 }
 has_marker() { pfc trace list --markers | grep -q shop:sold; }
 
