@@ -10,6 +10,7 @@
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
+own_mounts
 
 program=/tests/pfc_follow
 rounds=20000000
@@ -119,6 +120,7 @@ plan 9
 mkdir -p /tmp/streams
 cd /tmp/streams || exit 1
 unload_modules
+begin_few_symbols
 for m in perfcounters pfm_soft pfm_ring; do
 	insmod /modules/$m.ko
 done
@@ -131,6 +133,7 @@ check "pfc record -a: standard error has no reader: the file is complete" test_r
 check "pfc record --switch-output: standard error is full: all files are complete" test_record_switch
 check "pfc trace start: standard error is full: the command's status is kept" test_trace
 check "pfc: standard error is full: no message, the same status" test_messages
+end_few_symbols
 unload_modules
 cd /tmp || exit 1
 rm -rf /tmp/streams

@@ -10,6 +10,7 @@
 . /tests/kselftest_pc.sh
 # shellcheck source=tests/kselftest/lib/odd_names.sh
 . /tests/odd_names.sh
+own_mounts
 
 # The sampled program is /tests/pfc_follow.
 shop=/tests/examples/shop
@@ -92,6 +93,7 @@ mkdir -p /tmp/visible_names
 cd /tmp/visible_names || exit 1
 unload_modules
 load_modules
+begin_few_symbols
 record_running "$hostile" >/dev/null 2>&1
 check "pfc report: control characters in a name are visible" test_report
 check "pfc script: control characters in a name are visible, one line per sample" test_script
@@ -105,6 +107,7 @@ check "pfc ppa: control characters in a name are visible in tables and reports" 
 check "pfc doctor: control characters in the name of a user are visible" test_doctor
 check "pfc trace start: control characters in a name are visible, one line per event" test_trace
 check "pfc trace list: control characters in a name are visible" test_trace_list
+end_few_symbols
 unload_modules
 cd /tmp || exit 1
 rm -rf /tmp/visible_names
