@@ -67,10 +67,11 @@ int __perf_add_desc(const struct perf_counter_spec *spec, struct module *owner);
  * @name: name of the counter: 1 to 127 bytes of UTF-8 without control
  *	characters
  *
- * The calling module owns the instance, that is, the new counter. When the module is unloaded, the
- * instances that the module has not deleted become dormant. A driver does not have to handle a
- * failure of perf_add(): the other functions of this header accept its errno in place of an
- * instance number, and then have no effect.
+ * The calling module owns the instance, that is, the new counter. When the
+ * module is unloaded, the instances that the module has not deleted become
+ * dormant. A driver does not have to handle a failure of perf_add(). The other
+ * functions of this header accept the errno in place of an instance number, and
+ * then have no effect.
  *
  * Context: process; may sleep.
  * Return: the instance number, or a negative errno; the reason for an errno is
@@ -139,8 +140,8 @@ perf_counter_t perf_counter_handle(int instance);
 extern perf_counter_t perf_counter_nowhere;
 
 /*
- * Per-CPU pointer to the seqflags, the sequence words in slot 0 of each CPU. Set before any driver
- * can be loaded.
+ * Per-CPU pointer to the seqflags, the sequence words in slot 0 of each CPU.
+ * perfcounters.ko sets the pointer before any driver can be loaded.
  */
 extern u64 __percpu *perf_counter_seqflag;
 
@@ -205,8 +206,9 @@ static __always_inline void perf_counter_hist(perf_counter_t counter,
 	unsigned int bucket = value > 0 ? fls64(value) : 0;
 
 	/*
-	 * The last bucket also counts larger values. An instance has at most 64
-	 * buckets, as many as perf_counter_nowhere has slots.
+	 * Values beyond the range of the last bucket are also counted in the
+	 * last bucket. A histogram has at most 64 buckets, so the index is also
+	 * valid in perf_counter_nowhere, which has 64 slots.
 	 */
 	if (bucket > nr_slots - 1)
 		bucket = nr_slots - 1;
@@ -226,7 +228,10 @@ static __always_inline void perf_counter_hist(perf_counter_t counter,
 static __always_inline void perf_counter_begin(void)
 {
 	preempt_disable();
-	/* A: count the update as in flight before it changes values. Pairs with the reader's D. */
+	/*
+	 * A of the seqflag protocol: count the update as in flight before it
+	 * changes values. Pairs with D, the acquire fence of readers.
+	 */
 	this_cpu_inc(*perf_counter_seqflag);
 	barrier();
 }
@@ -238,8 +243,11 @@ static __always_inline void perf_counter_begin(void)
  */
 static __always_inline void perf_counter_end(void)
 {
+	/*
+	 * B of the seqflag protocol: count the update as completed after it
+	 * changed values. Pairs with C, the acquire load of readers.
+	 */
 	barrier();
-	/* B: count the update as completed after it changed values. Pairs with the reader's C. */
 	this_cpu_add(*perf_counter_seqflag, PERFCOUNTERS_SEQ_BUSY);
 	preempt_enable();
 }

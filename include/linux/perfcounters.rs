@@ -51,16 +51,16 @@ fn this_module() -> *const Module {
     core::ptr::null()
 }
 
-/// True if [`Group`] inlines preempt_disable() and preempt_enable(), because in this kernel
-/// configuration they consist of a per-CPU count and a static call. In other configurations
-/// [`Group`] calls the C functions.
+/// True if [`Group`] inlines preempt_disable() and preempt_enable(), which is possible if the two
+/// consist of a per-CPU count and a static call. In other configurations [`Group`] calls the C
+/// functions.
 pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
     CONFIG_PREEMPT_DYNAMIC,
     not(CONFIG_DEBUG_PREEMPT),
     not(CONFIG_TRACE_PREEMPT_TOGGLE)
 ));
 
-/// The instructions that increment and decrement the preemption count of this CPU.
+/// Expands to the instruction that increments or decrements the preemption count of this CPU.
 ///
 /// On kernels with CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS (x86 since 7.3), the preemption count
 /// has 64 bits, and the highest bit is the inverted need-resched bit. On other kernels the
@@ -108,11 +108,11 @@ pub enum Kind {
     Counter = 0,
     /// A value that grows and shrinks; the values of all CPUs are added.
     Gauge = 1,
-    /// The largest value so far; the maximum of all CPUs counts.
+    /// The largest value so far; the values of all CPUs are combined by their maximum.
     Peak = 2,
     /// Time spent; the times of all CPUs are added.
     Time = 3,
-    /// A histogram with log2 buckets; each bucket is added over all CPUs.
+    /// A histogram with log2 buckets; for each bucket the counts of all CPUs are added.
     Histogram = 4,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// An instance that was added. Dropping this value makes the instance dormant.
+/// An instance that a driver has added. Dropping this value makes the instance dormant.
 ///
 /// # Invariants
 ///
@@ -185,7 +185,7 @@ impl Instance {
     /// Adds an instance. If there is a dormant instance of the same name, that instance becomes
     /// live again.
     ///
-    /// A driver does not have to handle a failure of this function: the kernel log has the reason,
+    /// A driver does not have to handle a failure of this function. The kernel log has the reason,
     /// and updates of the instance change slots that no reader can see.
     ///
     /// Context: process; may sleep.
@@ -204,11 +204,12 @@ impl Instance {
         // SAFETY: `raw` and its two strings are valid during the call. The module outlives its live
         // instances, as perfcounters.ko makes them dormant when the module is unloaded.
         let number = unsafe { __perf_add_desc(&raw, this_module()) };
-        // SAFETY: perf_counter_handle() accepts any number. For the number of a live instance it
-        // returns the handle, for any other number perf_counter_nowhere.
+        // SAFETY: perf_counter_handle() accepts any number. perf_counter_handle() returns the
+        // handle of a live instance, and perf_counter_nowhere for any other number.
         let handle = unsafe { perf_counter_handle(number) };
-        // INVARIANT: `number` was returned to this call only: it is the number of a new live
-        // instance, or an errno. `handle` was returned by perf_counter_handle() for `number`.
+        // INVARIANT: __perf_add_desc() returned `number` to this call only: it is the number of a
+        // new live instance, or an errno. `handle` was returned by perf_counter_handle() for
+        // `number`.
         Self {
             number,
             counter: Counter(handle),
@@ -280,11 +281,11 @@ unsafe impl Send for Counter {}
 unsafe impl Sync for Counter {}
 
 impl Counter {
-    /// Makes a handle of a per-CPU address.
+    /// Converts a per-CPU address into a handle.
     ///
     /// # Safety
     ///
-    /// The caller passes a `handle` that perf_counter_handle() returned for an instance that is
+    /// `handle` must be the address that perf_counter_handle() returned for an instance that is
     /// live.
     #[inline(always)]
     pub unsafe fn from_raw(handle: *mut i64) -> Self {
@@ -338,9 +339,9 @@ impl Counter {
         };
         while value > seen {
             let before = seen;
-            // SAFETY: By the type's invariant the slot exists. If the slot was updated after `seen`
-            // was loaded, or the task has moved to a CPU with another value, the comparison fails
-            // and `seen` is loaded again.
+            // SAFETY: By the type's invariant the slot exists. The comparison fails, and loads
+            // `seen` again, if the slot was updated after `seen` was loaded, or if the task has
+            // moved to a CPU with another value.
             unsafe {
                 asm!("cmpxchgq {v}, %gs:({p})", v = in(reg) value, p = in(reg) self.0,
                     inout("rax") seen, options(att_syntax, nostack))
@@ -351,19 +352,20 @@ impl Counter {
         }
     }
 
-    /// Adds `delta` to slot `slot` of an instance with `nr_slots` slots, or to its last slot if
-    /// `slot` is beyond the last slot.
+    /// Adds `delta` to slot `slot` of an instance with `nr_slots` slots. If `slot` is beyond the
+    /// last slot, adds `delta` to the last slot.
     ///
     /// Context: any, NMI included.
     #[inline(always)]
     pub fn add_to_slot(self, slot: u32, nr_slots: u32, delta: i64) {
-        // An instance has at most 64 slots, and perf_counter_nowhere has 64.
+        // An instance has at most 64 slots. perf_counter_nowhere, the handle of an instance that is
+        // not live, has 64 slots, so that every index is valid in it.
         let slot = slot.min(nr_slots.wrapping_sub(1)) & 63;
         Counter(self.0.wrapping_add(slot as usize)).add(delta)
     }
 
-    /// Counts a value in its log2 bucket: bucket 0 counts values <= 0, bucket b counts values in
-    /// [2^(b-1), 2^b), and the last bucket counts larger values as well.
+    /// Counts a value in its log2 bucket: bucket 0 counts values <= 0, and bucket b counts values
+    /// in [2^(b-1), 2^b). The last bucket counts larger values as well.
     ///
     /// Context: any, NMI included.
     #[inline(always)]
@@ -384,8 +386,9 @@ impl Counter {
 ///
 /// # Invariants
 ///
-/// The pointer is the per-CPU address of the seqflags. `Group` is not `Send`, so a group is dropped
-/// on the CPU on which it began.
+/// The pointer is the per-CPU address of the seqflags. `Group` is not `Send`, so the thread that
+/// began the group drops it. Preemption is disabled during the group, so the thread stays on its
+/// CPU.
 #[must_use]
 pub struct Group(*mut u64);
 
@@ -395,11 +398,12 @@ impl Group {
     /// Context: any, NMI included.
     #[inline(always)]
     pub fn begin() -> Self {
-        // SAFETY: perfcounters.ko writes the static once, before any driver can be loaded.
+        // SAFETY: perfcounters.ko writes `perf_counter_seqflag` once, before any driver can be
+        // loaded.
         let flag = unsafe { perf_counter_seqflag };
         if PREEMPT_INLINE {
-            // SAFETY: The first instruction is preempt_disable(). The second instruction, which is
-            // A of the seqflag protocol, adds to the seqflag of this CPU, which exists as long as
+            // SAFETY: The first instruction is preempt_disable(). The second instruction is A of
+            // the seqflag protocol: it adds to the seqflag of this CPU, which exists as long as
             // perfcounters.ko is loaded.
             unsafe {
                 asm!(preempt_count!(inc),
@@ -419,12 +423,12 @@ impl Drop for Group {
     #[inline(always)]
     fn drop(&mut self) {
         if PREEMPT_INLINE {
-            // SAFETY: The first instruction is B of the seqflag protocol, on the seqflag of the CPU
-            // on which the group began, as preemption was disabled since. The other instructions
-            // are preempt_enable(): if the preemption count and the inverted need-resched bit are
-            // both zero, they call the scheduler through a static call that preserves registers.
-            // The kernel has no red zone and aligns stacks to 8 bytes, so this call needs no stack
-            // frame.
+            // SAFETY: The first instruction is B of the seqflag protocol. The instruction adds to
+            // the seqflag of the CPU on which the group began, because preemption has been disabled
+            // since then. The other instructions are preempt_enable(). If the preemption count and
+            // the inverted need-resched bit are both zero, they call the scheduler through a static
+            // call that preserves registers. The kernel has no red zone and aligns stacks to 8
+            // bytes, so this call needs no stack frame.
             unsafe {
                 asm!("addq $65535, %gs:({f})",
                      preempt_count!(dec),

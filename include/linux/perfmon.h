@@ -30,11 +30,13 @@ struct task_struct;
 #define PERFMON_REG_CLOCK	0x100	/* virtual PMD: counts ns; a timer ends its periods */
 
 /*
- * There are two kinds of virtual registers. A virtual register without PERFMON_REG_COUNTER has a
- * value and is read-only. A virtual register with PERFMON_REG_COUNTER is a count that only grows: a
- * context counts by how much the register grows while the context is loaded into a PMU. With both
- * PERFMON_REG_COUNTER and PERFMON_REG_TASK, a thread's context counts by how much the register
- * grows from PERFMON_START to PERFMON_STOP, also while the thread is not running.
+ * There are two kinds of virtual registers. A virtual register without
+ * PERFMON_REG_COUNTER has a value and is read-only. A virtual register with
+ * PERFMON_REG_COUNTER is a count that only grows. A context counts by how much
+ * the register grows while the context is loaded into a PMU. With both
+ * PERFMON_REG_COUNTER and PERFMON_REG_TASK, a thread's context counts by how
+ * much the register grows from PERFMON_START to PERFMON_STOP, also while the
+ * thread is not running.
  */
 
 /**
@@ -91,20 +93,21 @@ struct perfmon_register {
  * @global_clear: number of the MSR through which bits of @global_status are cleared
  * @probe: callback that checks whether the PMU is present; returns 0, or an errno that
  *	perfmon_pmu_register() returns. The callback is called in process context, and may be NULL
- * @check: callback that checks the value to be written to the PMC in row @pmc, after reserved bits
- *	were replaced; the callback may change the value, or refuse the value with an errno. The
- *	callback is called in process context, and may be NULL
+ * @check: callback that checks a value before it is written to the PMC in row @pmc.
+ *	The reserved bits of the value have been replaced already. The callback can change the
+ *	value, or refuse the value with an errno. The callback is called in process context, and
+ *	may be NULL
  * @read: callback that returns the current value of the virtual register at @address, on this CPU.
  *	Its argument @control is the value of the first PMC in the row's @pmcs. @task is the
  *	context's thread, or NULL if the context is a CPU's or is detached. @ns is the pid namespace
  *	of the context's creator. The callback is called in any context, for a counter with
  *	interrupts off, for a value with preemption off; the callback may be NULL
- * @cpu: callback that is called on a CPU when that CPU has become online (@online is true) or goes
- *	offline. When the description is registered, the callback is also called on each online CPU,
- *	with interrupts off. The callback may be called twice for the same change of a CPU, and may
- *	be NULL
- * @here: callback that returns true if this CPU has the hardware register at @address and, for a
- *	counter, if the register has @width bits. The callback is called with interrupts off. If the
+ * @cpu: callback that is called on a CPU when that CPU has become online or goes offline.
+ *	The argument @online is true if the CPU has become online. When the description is
+ *	registered, the callback is also called on each online CPU, with interrupts off. The
+ *	callback may be called twice for the same change of a CPU, and may be NULL
+ * @here: callback that returns true if this CPU has the hardware register at @address.
+ *	A counter must also have @width bits. The callback is called with interrupts off. If the
  *	callback is NULL, a register is present if its MSR can be read. The registration fails if a
  *	register is present on no CPU
  */
@@ -140,8 +143,9 @@ struct perfmon_pmu {
 int perfmon_pmu_register(const struct perfmon_pmu *pmu);
 
 /*
- * Unregisters a PMU description. To be called while the module that owns the description is
- * unloaded, because then no context uses the description.
+ * Unregisters a PMU description. The module that owns the description calls
+ * this function while it is being unloaded, when no context uses the
+ * description any more.
  *
  * Context: process; may sleep.
  */
@@ -247,15 +251,17 @@ struct perfmon_overflow {
  * @owner: THIS_MODULE; the module cannot be unloaded while a context uses the format
  * @name: name of the format: letters, digits and dashes, fewer than PERFMON_FORMAT_NAME
  * @uuid: UUID of the format
- * @layout: callback that checks the format's argument and fills in a struct perfmon_layout; returns
- *	0 or an errno. The callback is called in process context
- * @init: callback that initializes a new buffer; returns 0 or an errno. The callback is called in
- *	process context, and may be NULL
- * @overflow: callback that handles an overflow; returns PERFMON_DO_*. The callback is called in an
- *	NMI or with interrupts off; calls for the same buffer are serialized
- * @restart: callback for PERFMON_RESTART, by which user space reports that it has processed the
- *	buffer; returns 0, or PERFMON_DO_MASK to leave the context masked. The callback is called
- *	with interrupts off and is serialized with @overflow; the callback may be NULL
+ * @layout: callback that checks the format's argument and fills in a struct perfmon_layout.
+ *	The callback returns 0 or an errno. It is called in process context
+ * @init: callback that initializes a new buffer; returns 0 or an errno.
+ *	The callback is called in process context, and may be NULL
+ * @overflow: callback that handles an overflow; returns PERFMON_DO_*.
+ *	The callback is called in an NMI or with interrupts off; calls for the same buffer are
+ *	serialized
+ * @restart: callback for PERFMON_RESTART; returns 0, or PERFMON_DO_MASK.
+ *	By PERFMON_RESTART user space reports that it has processed the buffer. PERFMON_DO_MASK
+ *	leaves the context masked. The callback is called with interrupts off and is serialized
+ *	with @overflow; the callback may be NULL
  */
 struct perfmon_format {
 	u32 size;
@@ -283,8 +289,9 @@ struct perfmon_format {
 int perfmon_format_register(const struct perfmon_format *format);
 
 /*
- * Unregisters a sampling format. To be called while the module that owns the format is unloaded,
- * because then no context uses the format.
+ * Unregisters a sampling format. The module that owns the format calls this
+ * function while it is being unloaded, when no context uses the format any
+ * more.
  *
  * Context: process; may sleep.
  */

@@ -174,8 +174,8 @@ extern "C" {
     fn perfmon_pmu_unregister(pmu: *const RawPmu);
 }
 
-/// A PMU description. A description in Rust has no probe callback and no cpu callback. The module's
-/// `init` can check whether the PMU is present.
+/// A PMU description. A description in Rust has no probe callback and no cpu callback. Instead of a
+/// probe callback, the module's `init` can check whether the PMU is present.
 pub struct Pmu {
     pub name: &'static CStr,
     pub first: u16,
@@ -221,8 +221,8 @@ pub struct Registered {
 // SAFETY: By the type's invariant the pointers in `raw` refer to data that the value owns or that
 // is static, so they are valid in any thread.
 unsafe impl Send for Registered {}
-// SAFETY: `Registered` has no method, so a shared reference gives no access to the description,
-// which is not written after it was registered.
+// SAFETY: `Registered` has no methods, so a shared reference gives no access to the description.
+// The description is not written after it was registered.
 unsafe impl Sync for Registered {}
 
 impl Pmu {
@@ -374,7 +374,7 @@ pub struct RawFormat {
     pub restart: Option<unsafe extern "C" fn(*mut Buffer) -> u32>,
 }
 
-/// `struct perfmon_part`: a part of a record for [`RingOf::write`]. The part borrows its words.
+/// `struct perfmon_part`: a part of a record for [`RingOf::write`]. A `Part` borrows its words.
 #[repr(C)]
 pub struct Part<'a> {
     pub(crate) words: *const u64,
@@ -382,12 +382,12 @@ pub struct Part<'a> {
     of: core::marker::PhantomData<&'a [u64]>,
 }
 
-/// Return value of [`RingOf::write`], `PERFMON_RING_*`.
+/// Return values of [`RingOf::write`], `PERFMON_RING_*`.
 pub const RING_KEPT: u32 = 0;
 pub const RING_DUE: u32 = 1;
 pub const RING_LOST: u32 = 2;
 
-/// Stacks that [`Overflow::stack`] unwinds, `PERFMON_STACK_OF_*`.
+/// Bits that select the stacks that [`Overflow::stack`] unwinds, `PERFMON_STACK_OF_*`.
 pub const STACK_OF_KERNEL: u32 = 0x1;
 pub const STACK_OF_USER: u32 = 0x2;
 
@@ -439,8 +439,8 @@ pub trait Format {
     }
 }
 
-/// The sampling buffer of a context, as the callbacks of [`Format`] receive it: the memory as words
-/// (none for a ring), the private data, and the ring.
+/// The sampling buffer that the callbacks of [`Format`] receive. `words` is the memory of the
+/// buffer, empty if the format uses a ring. `state` is the private data of the format.
 pub struct Filled<'a, S> {
     pub words: &'a mut [u64],
     pub state: &'a mut S,
@@ -468,10 +468,10 @@ impl<S> Filled<'_, S> {
         self.set(place, self.get(place).wrapping_add(1));
     }
 
-    /// Writes a `struct pfm_dfl_smpl_entry` and the values of the overflow, from word `at` on.
+    /// Writes a `struct pfm_dfl_smpl_entry` and the PMD values of the overflow, from word `at` on.
     ///
-    /// Returns the index of the word after the values. If the buffer has not enough room, writes
-    /// nothing and returns `None`.
+    /// Returns the index of the word after the last value. If the buffer has not enough room,
+    /// writes nothing and returns `None`.
     #[inline]
     pub fn put_entry(&mut self, at: usize, o: &Overflow) -> Option<usize> {
         let values = o.values();
@@ -507,15 +507,15 @@ pub const LONGEST_ENTRY: usize = ENTRY + 64;
 ///
 /// # Invariants
 ///
-/// `raw` is the buffer for which a callback of its format was called, and the callback is running.
+/// `raw` is the buffer that a running callback of its format has received.
 pub struct RingOf<'a> {
     raw: *mut Buffer,
     of: core::marker::PhantomData<&'a mut Buffer>,
 }
 
 impl RingOf<'_> {
-    /// Writes a record of one to three parts. Returns `RING_*`, which is [`RING_LOST`] if the
-    /// buffer is not a ring. Must be called from [`Format::overflow`] only.
+    /// Writes a record of one to three parts. Returns one of the constants `RING_*`; if the buffer
+    /// is not a ring, the result is [`RING_LOST`]. Must be called from [`Format::overflow`] only.
     #[inline]
     pub fn write(&mut self, kind: u16, parts: &[Part<'_>]) -> u32 {
         // SAFETY: By the type's invariant `raw` is the buffer of a callback that is running. The
@@ -537,7 +537,7 @@ impl Overflow {
     }
 
     /// Unwinds the stacks that `which` selects. Writes at most `most` frames of each stack into
-    /// `frames`, or fewer if `frames` has less room. Returns the number of words written, which
+    /// `frames`, and fewer if `frames` is too short. Returns the number of words written, which
     /// includes the markers `PERFMON_STACK_*`.
     #[inline]
     pub fn stack(&self, which: u32, most: u32, frames: &mut [u64]) -> usize {
@@ -545,8 +545,8 @@ impl Overflow {
             return 0;
         }
         let most = most.min((frames.len() as u32 / 2).saturating_sub(1));
-        // SAFETY: `most` was limited above so that `frames` has room for 2 * (most + 1) words:
-        // `most` frames of two stacks and their markers.
+        // SAFETY: `most` was limited above so that 2 * (most + 1) words fit into `frames`: a marker
+        // and `most` frames for each of the two stacks.
         unsafe { perfmon_stack(self, which, frames.as_mut_ptr(), most) as usize }
     }
 }
@@ -575,11 +575,11 @@ pub struct RegisteredFormat {
 // SAFETY: The pointers in `raw` refer to static data and to functions, so they are valid in any
 // thread.
 unsafe impl Send for RegisteredFormat {}
-// SAFETY: `RegisteredFormat` has no method with a shared reference, and the format is not written
+// SAFETY: `RegisteredFormat` has no method that takes a shared reference. The format is not written
 // after it was registered.
 unsafe impl Sync for RegisteredFormat {}
 
-/// Returns the buffer as the callbacks of [`Format`] receive it.
+/// Converts the buffer `raw` into the value that the callbacks of [`Format`] receive.
 ///
 /// # Safety
 ///
@@ -618,7 +618,7 @@ unsafe extern "C" fn format_layout<F: Format>(arg: *const c_void, to: *mut Layou
     // are a valid `F::Arg`, as `F::Arg` implements `FromBytes`.
     match F::layout(unsafe { &*arg.cast::<F::Arg>() }) {
         Ok(layout) => {
-            // SAFETY: The caller passes a pointer to a `Layout` that it owns.
+            // SAFETY: `to` points to a `Layout` that belongs to the caller.
             unsafe { *to = layout };
             0
         }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_default: perfmon2's default format, `include/uapi/linux/perfmon_dfl_smpl.h`.
+//! pfm_default: the default sampling format of perfmon2 (`include/uapi/linux/perfmon_dfl_smpl.h`).
 //!
-//! Entries are appended until the buffer is full. When the buffer is full, the context is masked,
-//! that is, counts nothing until `PERFMON_RESTART`. A message is queued if the PMD (data register)
-//! that overflowed has the flag `PFM_REGFL_OVFL_NOTIFY`.
+//! Entries are appended until the buffer is full. When the buffer is full, the context is masked:
+//! it counts nothing until `PERFMON_RESTART`. A message is queued if the PMD (data register) that
+//! overflowed has the flag `PFM_REGFL_OVFL_NOTIFY`.
 
 use kernel::prelude::*;
 use perfcounters::description::{

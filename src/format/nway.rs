@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_nway: several buffers that are filled in turn (`include/uapi/linux/perfmon_formats.h`).
+//! pfm_nway: a sampling format with several buffers that are filled in turn
+//! (`include/uapi/linux/perfmon_formats.h`).
 //!
-//! While one buffer is read the next buffer is filled, so that no samples are missed. The context
-//! is masked, that is, counts nothing until `PERFMON_RESTART`, only when all buffers are full.
+//! While one buffer is being read, the next buffer is filled, so that no samples are missed. Only
+//! when all buffers are full is the context masked, so that it counts nothing until
+//! `PERFMON_RESTART`.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -71,7 +73,7 @@ impl Format for Nway {
         buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
         let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
         buffer.set(THROTTLED, throttled);
-        // All buffers are full: another counter overflowed together with the counter that filled
+        // If all buffers are full, another counter overflowed together with the counter that filled
         // the last buffer.
         if buffer.get(NR_FULL) >= nr {
             return DO_MASK;

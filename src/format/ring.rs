@@ -2,9 +2,10 @@
 
 //! pfm_ring: writes samples as records to a ring buffer (`include/uapi/linux/perfmon_ring.h`).
 //!
-//! The format has three names. The format "ring" takes all options from the argument of the format.
-//! The format "flight-recorder" writes backward and overwrites old records. The format "call-stack"
-//! records the kernel stack and the user stack, unless the argument selects one of the two.
+//! The module registers this format under three names. The format "ring" takes all options from the
+//! argument of the format. The format "flight-recorder" writes backward and overwrites old records.
+//! The format "call-stack" records the kernel stack and the user stack, unless the argument selects
+//! one of the two.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -61,8 +62,8 @@ const SAMPLE_WORDS: usize = 7;
 /// Maximum number of PMDs that a sample records.
 const MAX_VALUES: usize = 64;
 
-/// The options of a ring, and the record that is being built. The record is part of the state
-/// because the stack of an NMI has no room for a record.
+/// The state of a ring: its options, and the record that is being built. The record is part of the
+/// state because the stack of an NMI has no room for a record.
 #[derive(Zeroable)]
 struct State {
     fields: u32,

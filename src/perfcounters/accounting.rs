@@ -9,10 +9,10 @@ use kernel::pr_warn_once;
 use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
+use crate::accounting_state::{add_return, level, AccountingState};
 use crate::costs::SelfStat;
 use crate::cpu_stats::{self, CpuStats};
 use crate::per_task::TaskEntries;
-use crate::accounting_state::{add_return, level, AccountingState};
 use crate::provider::Probes;
 use crate::sys::access;
 use crate::sys::lock::ACCOUNTING;

@@ -16,8 +16,8 @@ use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
-use crate::driver::{Instance, Kind, Spec, Unit};
 use crate::accounting_state::AccountingState;
+use crate::driver::{Instance, Kind, Spec, Unit};
 use crate::sys::{cpu, percpu, ppa, tables};
 
 /// The period of the worker, in milliseconds.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! pfm_amd: AMD's performance counters (APM volume 2, "Performance Monitoring Counters"). A
-//! processor has four counters at the addresses of K7, or six with the core extension. PerfMonV2
-//! adds a global control.
+//! processor has four counters at the MSR addresses of K7, or six counters if it has the core
+//! extension. PerfMonV2 adds a global-control MSR.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
@@ -29,8 +29,8 @@ const OS: u64 = 1 << 17;
 /// Reserved bits of a PMC (control register): pin control (bit 19), bit 21, and bits 36 to 63,
 /// which include the bits for guest only and host only.
 const RESERVED: u64 = !0xf_ffff_ffff | (1 << 21) | (1 << 19);
-/// Reserved bits of a PMC on K7, which include bits 32 to 35, because event numbers of K7 have 8
-/// bits only.
+/// Reserved bits of a PMC on K7. The reserved bits of K7 include bits 32 to 35, because event
+/// numbers of K7 have only 8 bits.
 const K7_RESERVED: u64 = !0xffff_ffff | (1 << 21) | (1 << 19);
 
 const GLOBAL_CTRL: u64 = 0xc000_0301;
@@ -104,9 +104,9 @@ fn kind() -> Option<Kind> {
     })
 }
 
-/// Returns the number of this CPU's counters, or `usize::MAX` before PerfMonV2, because CPUID
-/// reports the number only since PerfMonV2. A virtual machine may have fewer counters than the
-/// processor.
+/// Returns the number of this CPU's counters. CPUID reports the number of counters only with
+/// PerfMonV2; on other processors the function returns `usize::MAX`. A virtual machine can have
+/// fewer counters than the processor of its host.
 fn counters() -> usize {
     match cpuid(0x8000_0022, 0) {
         leaf if leaf.eax & 1 != 0 => (leaf.ebx & 0xf) as usize,

@@ -3,8 +3,8 @@
 //! pfm_intel: Intel's architectural performance monitoring, versions 1 to 5
 //! (SDM volume 3, "Architectural Performance Monitoring").
 //!
-//! Version 6 is not supported. Its event select registers have other addresses, and the kernel
-//! cannot reserve registers at these addresses against perf.
+//! Version 6 is not supported. The event select registers of version 6 have other addresses, and
+//! the kernel cannot reserve registers at these addresses against perf.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
@@ -25,7 +25,7 @@ const ENABLE: u64 = 1 << 22;
 const INT: u64 = 1 << 20;
 const OS: u64 = 1 << 17;
 /// The AnyThread bit of an event select register: events of the sibling thread are counted as well.
-/// Only versions 3 and 4 have this bit.
+/// Only versions 3 and 4 of architectural performance monitoring have the AnyThread bit.
 const ANY: u64 = 1 << 21;
 /// Reserved bits of an event select register: pin control, and bits 32 to 63.
 const RESERVED: u64 = !0xffff_ffff | (1 << 19);
@@ -37,10 +37,11 @@ const GLOBAL_CLEAR: u64 = 0x390;
 /// The last version of architectural performance monitoring whose control registers the kernel can
 /// reserve.
 const LAST_VERSION: u32 = 5;
-/// The number of the first fixed counter's PMD (data register), and of the PMC (control register)
-/// that all fixed counters share.
+/// The logical number of two registers: the PMD (data register) of the first fixed counter, and the
+/// PMC (control register) that all fixed counters share.
 const FIXED: usize = 16;
-/// The fixed counters for which this module has descriptions, a bit each.
+/// Mask of the fixed counters for which this module has register rows; bit n stands for fixed
+/// counter n.
 const FIXED_ALL: u32 = 0xf;
 
 const fn select(name: &'static CStr, address: u64) -> Register {
@@ -105,7 +106,7 @@ struct Leaf {
     version: u32,
     counters: usize,
     width: u16,
-    /// The fixed counters that the CPU has, a bit each.
+    /// Mask of the fixed counters that the CPU has; bit n stands for fixed counter n.
     fixed: u32,
     fixed_width: u16,
 }
@@ -147,8 +148,8 @@ impl Leaf {
     }
 }
 
-/// Returns whether this CPU has the MSR at `address`. A counter whose width is not `width` counts
-/// as missing.
+/// Returns whether this CPU has the MSR at `address`. Also returns false if the MSR is a counter
+/// whose width is not `width`.
 extern "C" fn here(address: u64, width: c_uint) -> bool {
     let Some(leaf) = leaf() else { return false };
     let is = |first: u64, n: u64| address.wrapping_sub(first) < n;
@@ -165,8 +166,9 @@ extern "C" fn here(address: u64, width: c_uint) -> bool {
     }
 }
 
-/// Returns the row of the fixed counters' control register: four bits for each counter in `fixed`
-/// are allowed, all other bits are reserved.
+/// Returns the row of the control register that all fixed counters share. The four bits of each
+/// counter in `fixed` can be set, but the AnyThread bit only if `any` is true. All other bits of
+/// the register are reserved.
 fn fixed_control(fixed: u32, any: bool) -> Register {
     let mut row = FIXED_CONTROL;
     row.reserved = !0;

@@ -27,7 +27,10 @@
 #define NOW	(PERFMON_REG_VIRTUAL | PERFMON_REG_READ_ONLY)
 #define OF_TASK	(PERFMON_REG_TASK | PERFMON_REG_THREAD)
 
-/* Rows of the registers at their public numbers. Numbers without a row are holes. */
+/*
+ * Rows of the PMCs, which are at the index of their logical number minus FIRST.
+ * Logical numbers without a row are not used.
+ */
 static const struct perfmon_register pmcs[] = {
 	[INSTANCES] = { .name = "INSTANCE0", .type = PERFMON_REG_CONTROL,
 		.reserved = ~0xffffffffULL },
@@ -85,9 +88,10 @@ static const struct perfmon_register pmds[] = {
 };
 
 /*
- * Counts the running tasks. The kernel's own per-CPU counts are not available to modules. With
- * interrupts off, as in a sample, the function returns 0, because there may be too many tasks to
- * visit.
+ * Counts the runnable tasks of the machine. The function visits all tasks,
+ * because modules cannot use the scheduler's own per-CPU counts. With
+ * interrupts off, as in a sample, the function returns 0, because there may be
+ * too many tasks to visit.
  */
 static u64 running_tasks(void)
 {

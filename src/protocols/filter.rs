@@ -5,25 +5,24 @@
 //!
 //! A filter is a program of comparisons that only jumps forward (`struct perftrace_filter` of
 //! `include/uapi/linux/perftrace.h`). The kernel checks a filter when a trace is created. A traced
-//! process executes the filter from a page that may be reused for another trace at any time, so the
-//! execution does not rely on the kernel's check. Each number in the filter is read once and
-//! compared with its bounds, and each executed step has a higher number than the step before. The
-//! execution therefore ends for any contents of the page, with the result true or false.
+//! process executes the filter from a page that can be reused for another trace at any time. The
+//! execution therefore does not rely on the kernel's check. Each number in the filter is read once
+//! and compared with its bounds, and each executed step has a higher number than the step before.
+//! The execution therefore ends for any contents of the page, with the result true or false.
 //!
 //! A field of an event is a number or a text. Integers are compared by value, also if they differ
-//! in size or in signedness. If one of the field and the constant is a floating-point number, field
-//! and constant are compared as doubles. In the kernel, which has no floating point, such a
-//! comparison is false.
+//! in size or in signedness. If the field or the constant is a floating-point number, both are
+//! compared as doubles. In the kernel, which has no floating point, such a comparison is false.
 
 mod glob;
 
 use glob::matches;
 pub use glob::{glob, globs, Source};
 
-/// Size of a name in bytes, including NUL.
+/// Maximum size of a name in bytes, including NUL.
 pub const NAME_MAX: usize = 64;
-/// Size in bytes of two lists, each including NUL: the fields of a marker, and the globs by which a
-/// trace selects markers.
+/// Maximum size in bytes, including NUL, of a marker's list of fields, and of the list of globs by
+/// which a trace selects markers.
 pub const FIELDS_MAX: usize = 256;
 /// Maximum size of a filter in bytes.
 pub const FILTER_MAX: usize = 4096;
@@ -72,7 +71,7 @@ pub struct Step {
     pub op: u8,
     /// Must be 0.
     pub reserved: u8,
-    /// Offset of the name of the field in the filter.
+    /// Offset, in the filter, of the name of the field.
     pub field: u16,
     /// Number of the next step if the comparison is true; or [`ACCEPT`] or [`REJECT`].
     pub yes: u16,
@@ -94,7 +93,7 @@ impl Step {
         }
     }
 
-    /// Returns the step as its bytes in a filter.
+    /// Returns the bytes that represent the step in a filter.
     pub fn bytes(&self) -> [u8; STEP] {
         let mut first = u64::from(self.no);
         first = (first << 16) | u64::from(self.yes);
@@ -106,7 +105,7 @@ impl Step {
     }
 }
 
-/// An event that has not been written yet.
+/// An event to which a filter is applied before the event is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'e> {
     /// Name of the marker, "provider:event".
@@ -115,16 +114,16 @@ pub struct Event<'e> {
     pub fields: &'e [u8],
     /// The values of the fields, without padding between them.
     pub payload: &'e [u8],
-    /// Number of the thread that caused the event, as gettid() returns it.
+    /// Id of the thread that caused the event, as gettid() returns it.
     pub thread: u32,
-    /// Number of the process that caused the event, as getpid() returns it.
+    /// Id of the process that caused the event, as getpid() returns it.
     pub process: u32,
 }
 
 /// The value of a field, or the constant of a step.
 #[derive(Clone, Copy)]
 enum Value<'e> {
-    /// The bits of a `u64`, or of an `i64` that is negative.
+    /// An integer: the bits of a `u64`, or of an `i64` that is negative.
     Integer {
         negative: bool,
         bits: u64,
@@ -167,10 +166,11 @@ impl Value<'_> {
 /// A filter. The bytes of the filter may have any contents.
 pub struct Filter<'a, S: Source + ?Sized = [u8]> {
     source: &'a S,
-    /// The length that the header gives, limited to the size of the memory and to `FILTER_MAX`.
+    /// Length of the filter: the length that its header gives, but at most the size of the memory
+    /// and `FILTER_MAX`.
     end: usize,
     nr_steps: u16,
-    /// The header of the filter is valid.
+    /// True if the header of the filter is valid.
     header_valid: bool,
 }
 
@@ -270,7 +270,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         at >= self.texts_offset() as u64 && at < self.end as u64
     }
 
-    /// Returns true if a valid name of a field begins at this offset.
+    /// Returns true if a valid field name begins at the offset `at` of the filter.
     fn is_field(&self, at: usize) -> bool {
         if self.byte(at) == b'$' {
             return [&b"$thread"[..], b"$process", b"$marker"]
@@ -300,7 +300,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     }
 
     /// Returns true if the filter accepts the event. If the filter is invalid (see
-    /// [`Self::check`]), the result is true or false.
+    /// [`Self::check`]), the function still returns, but its result is unspecified.
     pub fn accepts(&self, event: &Event<'_>) -> bool {
         let mut number = 0;
         while let Some(step) = self.step(number) {
@@ -369,8 +369,8 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         if from >= self.end {
             return false;
         }
-        // The pattern ends at its NUL. Without a NUL it ends at the end of the filter, where
-        // `byte()` returns 0.
+        // The pattern ends at its NUL. If there is no NUL, the pattern ends at the end of the
+        // filter, where `byte()` returns 0.
         let mut to = from;
         while self.byte(to) != 0 {
             to = to.wrapping_add(1);
@@ -379,8 +379,8 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     }
 }
 
-/// Checks that the bytes are a valid filter with no bytes behind its end. On failure sets
-/// `position` like [`Filter::check`].
+/// Checks that `bytes` is a valid filter, without further bytes after the end of the filter. On
+/// failure sets `position` like [`Filter::check`].
 #[expect(
     clippy::result_unit_err,
     reason = "position says where; the errno is always the same"
@@ -475,7 +475,7 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
     }
 }
 
-/// Returns the text in an array, up to its NUL; `None` if the array has no NUL.
+/// Returns the text in an array, up to its NUL, or `None` if the array has no NUL.
 pub fn text(array: &[u8]) -> Option<&[u8]> {
     array.get(..array.iter().position(|&byte| byte == 0)?)
 }
@@ -497,8 +497,8 @@ pub fn check_event(name: &[u8]) -> bool {
 /// Returns true if `list` is a valid list of globs, separated by single blanks. An empty list is
 /// valid.
 pub fn check_globs(list: &[u8]) -> bool {
-    // A glob may not be longer than a name: matching searches a class of the glob for each byte of
-    // a name, which takes long if the class is long.
+    // A glob must not be longer than a name. For each byte of a name, matching searches a character
+    // class of the glob, which takes long if the class is long.
     let length = 1..=NAME_MAX;
     let good = |glob: &[u8]| length.contains(&glob.len()) && glob.iter().all(u8::is_ascii_graphic);
     list.len() < FIELDS_MAX && (list.is_empty() || list.split(|&byte| byte == b' ').all(good))

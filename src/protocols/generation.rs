@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! gen1 and gen2: two words of the header page of `/dev/perfcounters`. Readers use them to detect
-//! that an instance (a named counter) was added, revived or deleted.
+//! gen1 and gen2: two words of the header page of `/dev/perfcounters`. Readers use gen1 and gen2 to
+//! detect that an instance (a named counter) was added, revived or deleted.
 //!
 //! ```text
 //!   writer (one at a time)               reader
@@ -13,11 +13,12 @@
 //! - B pairs with C: a reader that sees the new gen2 sees the whole change.
 //! - A pairs with D: a reader that copied a part of a change sees at D the gen1 of that change.
 //!
-//! A reader discards values that it copied while the set changed.
+//! A reader discards values that it copied while the set of instances changed.
 
 use crate::sync::{fence_acquire, fence_release, Word};
 
-/// References to the two words, which are in the header page or, in tests, in other memory.
+/// References to the words gen1 and gen2, which are in the header page or, in tests, in other
+/// memory.
 #[derive(Clone, Copy)]
 pub struct Generation<'a> {
     gen1: &'a Word,
@@ -25,12 +26,12 @@ pub struct Generation<'a> {
 }
 
 impl<'a> Generation<'a> {
-    /// Creates the references to the two words of a header.
+    /// Creates the references to the words gen1 and gen2 of a header.
     pub fn new(gen1: &'a Word, gen2: &'a Word) -> Self {
         Self { gen1, gen2 }
     }
 
-    /// Writer: begins a change. Caller holds the registry's lock.
+    /// Writer: begins a change. Caller holds the lock of the registry of instances.
     pub fn begin(&self) {
         // A: pairs with D.
         self.gen1
@@ -38,7 +39,7 @@ impl<'a> Generation<'a> {
         fence_release();
     }
 
-    /// Writer: completes the change. Caller holds the registry's lock.
+    /// Writer: completes the change. Caller holds the lock of the registry of instances.
     pub fn end(&self) {
         // B: pairs with C.
         self.gen2.store_release(self.gen1.load_relaxed());

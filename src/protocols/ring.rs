@@ -80,8 +80,8 @@ impl Page {
         }
     }
 
-    /// Sets the fields of the page that do not change later. The caller has zeroed the page and not
-    /// yet mapped it for a reader.
+    /// Sets the fields of the page that stay constant afterwards. The caller has zeroed the page,
+    /// and has not yet mapped it for a reader.
     pub fn init(&self, flags: u32, data_offset: u32, data_size: u64) {
         let size = PAGE_BYTES as u64;
         self.version_size
@@ -133,10 +133,10 @@ impl Default for Page {
 /// The data of a ring, as the writer accesses them: 64-bit words that readers load at the same
 /// time.
 pub trait Data {
-    /// Stores the word at a position, relaxed.
+    /// Stores `value` at `position` with a relaxed store.
     fn put(&self, position: u64, value: u64);
 
-    /// Stores words from a position on, each with [`put`](Self::put).
+    /// Stores `values` from `position` on, each with [`put`](Self::put).
     #[inline]
     fn put_each(&self, mut position: u64, values: &[u64]) {
         for value in values {
@@ -145,7 +145,7 @@ pub trait Data {
         }
     }
 
-    /// Stores words from a position on, by the fastest method that the memory allows.
+    /// Stores `values` from `position` on, by the fastest method that the memory allows.
     #[inline]
     fn put_all(&self, position: u64, values: &[u64]) {
         self.put_each(position, values);
@@ -167,7 +167,8 @@ impl Data for [Word] {
 pub struct Shared<'a, D: ?Sized = [Word]> {
     /// The page with the state of the ring. Only the writer changes the page.
     pub page: &'a Page,
-    /// The tail, up to which the reader has finished. Only the reader changes the tail.
+    /// The tail: the position up to which the reader has consumed records. Only the reader changes
+    /// the tail.
     pub tail: &'a Word,
     /// The data of the ring. The size of the data is a power of two.
     pub data: &'a D,
@@ -207,7 +208,8 @@ pub struct Writer {
     bytes_since_wakeup: u64,
 }
 
-/// Result of a write. The two low bits of each variant's number are `PERFMON_RING_*`.
+/// Result of a write. The two low bits of each variant's number are one of the constants
+/// `PERFMON_RING_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WriteResult {
@@ -218,13 +220,13 @@ pub enum WriteResult {
     Due = 1,
     /// The record is lost: there is no room, or the ring is paused.
     Lost = 2,
-    /// The record is lost, and the reader should be woken, because records were written since the
-    /// last wakeup of the reader.
+    /// The record is lost. The reader should be woken, because records were written since its last
+    /// wakeup.
     Full = 5,
 }
 
 impl WriteResult {
-    /// Returns the number of the result among `PERFMON_RING_*`.
+    /// Converts the result into one of the constants `PERFMON_RING_*`.
     #[inline]
     pub const fn number(self) -> u32 {
         self as u32 & 3
@@ -246,7 +248,8 @@ impl Writer {
     }
 
     /// Begins writing at `position` instead of 0, for tests of positions that a ring reaches only
-    /// after years. The position is a multiple of 8, and the caller stores it in the tail as well.
+    /// after years. `position` is a multiple of 8. The caller stores `position` in the tail as
+    /// well.
     pub fn begin<D: ?Sized>(&mut self, ring: &Shared<'_, D>, position: u64) {
         self.head = position;
         ring.page.reserve.store_relaxed(position);
@@ -261,7 +264,8 @@ impl Writer {
         if self.flags & OVERWRITE != 0 {
             return self.size;
         }
-        // T: pairs with U. The tail may have any value, as it is only compared.
+        // T: pairs with U. The tail may have any value, because it is only compared with other
+        // positions.
         let tail = ring.tail.load_acquire();
         let used = match self.flags & BACKWARD {
             0 => self.head.wrapping_sub(tail),
@@ -270,8 +274,8 @@ impl Writer {
         self.size.saturating_sub(used)
     }
 
-    /// Returns the position of the next record, which has this size, and the head after the record
-    /// is written.
+    /// Returns the position of the next record, which has `bytes` bytes, and the head of the ring
+    /// after that record is written.
     #[inline]
     fn next_positions(&self, bytes: u64) -> (u64, u64) {
         match self.flags & BACKWARD {
@@ -306,8 +310,8 @@ impl Writer {
         ring.page.head.store_release(head);
     }
 
-    /// Counts a record that was not written, for lack of room or because the ring is paused. The
-    /// result is `Full` if the reader should be woken, otherwise `Lost`.
+    /// Counts a record that was not written because the ring is full or paused. The result is
+    /// `Full` if the reader should be woken, otherwise `Lost`.
     #[cold]
     fn lose_record<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> WriteResult {
         self.add_lost(ring, 1);
@@ -326,19 +330,19 @@ impl Writer {
         self.put(ring, LOST, 16, &[&[untold]]);
     }
 
-    /// Adds `nr` to the number of lost records, for records that the caller did not create. The
-    /// caller serialises these calls with those of [`write`](Self::write).
+    /// Adds `nr` to the number of lost records. Used for records that the caller did not try to
+    /// write. The caller serialises these calls with those of [`write`](Self::write).
     pub fn add_lost<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
         self.lost = self.lost.wrapping_add(nr);
         self.unreported_lost = self.unreported_lost.wrapping_add(nr);
         ring.page.lost.store_relaxed(self.lost);
     }
 
-    /// Writes a record. Any context; the caller serialises writers.
+    /// Writes a record. Context: any; the caller serialises writers.
     ///
     /// A record that is at least 16 bytes smaller than the ring fits once the reader has read all
-    /// records. The 16 bytes are for the `LOST` record; a larger record fits only if no records
-    /// were lost.
+    /// records. The 16 bytes are reserved for a `LOST` record; a larger record fits only if no
+    /// records were lost.
     #[inline(always)]
     pub fn write<D: Data + ?Sized, const N: usize>(
         &mut self,
@@ -386,7 +390,8 @@ pub enum ReadResult {
     End,
     /// The writer has overwritten the record, or is overwriting it.
     Overwritten,
-    /// The record has this many words, more than the caller has room for.
+    /// The record is longer than the array of the caller; the value is the number of words of the
+    /// record.
     TooLong(usize),
     /// No valid record begins at this position, so the memory or the position is not that of a
     /// ring.
@@ -404,8 +409,8 @@ pub fn head(ring: &Shared<'_>) -> u64 {
 pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult {
     let flags = ring.page.flags();
     let size = (ring.data.len() as u64).wrapping_mul(8);
-    // Maximum size of the record: a record of a forward ring ends at or before the head, a record
-    // of a backward ring at most one ring size behind the head.
+    // Maximum size of the record. A record of a forward ring ends at or before the head. A record
+    // of a backward ring ends at most one ring size behind the head.
     let left = match flags & BACKWARD {
         0 => head.wrapping_sub(at),
         _ => head.wrapping_add(size).wrapping_sub(at),
@@ -413,7 +418,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
     if left == 0 {
         return match flags & BACKWARD {
             0 => ReadResult::End,
-            // The whole ring was read.
+            // The position is one ring size behind the head, so the whole ring was read.
             _ => ReadResult::Overwritten,
         };
     }
@@ -443,8 +448,8 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
                     *value = ring.word(from).map_or(0, Word::load_relaxed);
                     from = from.wrapping_add(8);
                 }
-                // Use the header that was loaded first, so that it agrees with the length of the
-                // copy.
+                // Store the header that was loaded first, so that the header in the copy agrees
+                // with the length of the copy.
                 if let Some(value) = to.first_mut() {
                     *value = first;
                 }

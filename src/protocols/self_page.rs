@@ -26,17 +26,17 @@ pub const VERSION: u32 = 1;
 pub const COUNTING: u32 = 0x01;
 /// `PERFMON_SELF_RDPMC`: the owner may execute RDPMC.
 pub const RDPMC: u32 = 0x02;
-/// `PERFMON_SELF_COUNTERS`: number of counters in the page. Under loom the page has one counter, so
-/// that the model has fewer words.
+/// `PERFMON_SELF_COUNTERS`: maximum number of counters on the page. Under loom the page has one
+/// counter, so that the model has fewer words.
 pub const COUNTERS: usize = if cfg!(loom) { 1 } else { 32 };
 /// `sizeof(struct perfmon_self)`.
 const SIZE: usize = 48 + COUNTERS * 24;
 /// `PERFMON_SELF_OFFSET`.
 pub const OFFSET: u64 = 1 << 40;
 
-/// A counter of the self page. `rdpmc_pmd_width` holds the number of the counter for RDPMC (bits 0
-/// to 31), the number of its PMD, the 64-bit data register of the context (bits 32 to 47), and the
-/// width of the counter in bits (bits 48 to 63).
+/// A counter of the self page. `rdpmc_pmd_width` has three parts. Bits 0 to 31 are the number of
+/// the counter for RDPMC. Bits 32 to 47 are the number of its PMD, the 64-bit data register of the
+/// context. Bits 48 to 63 are the width of the counter in bits.
 #[repr(C)]
 pub struct Counter {
     sum: Word,
@@ -71,7 +71,8 @@ pub struct SelfPage {
     owner: Word,
 }
 
-// `SIZE` is the size of the structure in the uapi header, which `shim.c` asserts for C.
+// `SIZE` is the size of `struct perfmon_self` in the uapi header; `shim.c` asserts the same size
+// for C.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<SelfPage>() == SIZE);
 
@@ -103,8 +104,8 @@ impl SelfPage {
         }
     }
 
-    /// Writer: sets the version and the size. The caller has zeroed the page and not yet mapped it
-    /// for a reader.
+    /// Writer: sets the version and the size. The caller has zeroed the page, and has not yet
+    /// mapped it for a reader.
     pub fn init(&self) {
         self.version_size
             .store_relaxed(u64::from(VERSION) | ((SIZE as u64) << 32));
@@ -149,8 +150,9 @@ impl SelfPage {
             .store_release(u64::from(sequence.wrapping_add(2)) | (u64::from(flags) << 32));
     }
 
-    /// Reader: reads a PMD. `thread` is the thread pointer of the caller. `rdpmc` reads a hardware
-    /// counter. Returns `None` if the page changed during the read; the caller retries.
+    /// Reader: reads a PMD. `thread` is the thread pointer of the caller. `rdpmc` reads the
+    /// hardware counter with the given RDPMC number. Returns `None` if the page changed during the
+    /// read; the caller retries.
     #[inline]
     pub fn read(&self, pmd: u16, thread: u64, rdpmc: impl FnOnce(u32) -> u64) -> Option<Reading> {
         // C: pairs with B.

@@ -2,8 +2,8 @@
 
 //! The seqflag: a per-CPU sequence word for consistent reads of that CPU's counters.
 //!
-//! A seqflag works like a seqcount, but nests: a task's update may be interrupted by updates of a
-//! softirq, a hard interrupt and an NMI on the same CPU.
+//! A seqflag works like a seqcount, but it nests. A task's update may be interrupted by updates of
+//! a softirq, a hard interrupt and an NMI on the same CPU.
 //!
 //! | bits | hold |
 //! |---|---|
@@ -12,10 +12,10 @@
 //!
 //! A writer adds [`BEGIN`] to the word of its CPU, changes counters, and adds [`END`], with
 //! preemption off. Each addition is one instruction, so an interrupt or NMI cannot split it. No
-//! other CPU writes the word.
+//! other CPU writes the seqflag of this CPU.
 //!
-//! A reader copies the counters between two reads of the word. The copy is consistent if no update
-//! was in flight and the word did not change.
+//! A reader copies the counters between two reads of the seqflag. The copy is consistent if both
+//! reads return the same value and that value has no update in flight.
 //!
 //! # Ordering
 //!
@@ -26,11 +26,13 @@
 //!   B: flag += END                       D: acquire fence; flag != w? retry
 //! ```
 //!
-//! - B pairs with C: a reader that sees a completed update in the word sees its values.
+//! - B pairs with C: a reader that sees in the seqflag that an update is completed sees the values
+//!   of that update.
 //! - A pairs with D: a reader that copied a value of an update sees at D that the update began.
 //!
 //! On x86 stores are not reordered with stores, nor loads with loads, so A and B need only compiler
-//! barriers. On other architectures A needs a write barrier after it, and B must be a release.
+//! barriers. On architectures other than x86, A needs a write barrier after it, and B must be a
+//! release.
 //!
 //! Writers in C call `perf_adjust()`, or `perf_counter_begin()` and `perf_counter_end()`
 //! (`include/linux/perfcounters.h`). Writers in Rust use a `Group`
@@ -39,7 +41,7 @@
 
 use crate::sync::{fence_acquire, Word};
 
-/// Number of bits of the count of updates in flight.
+/// Width in bits of the count of updates in flight.
 pub const SHIFT: u32 = 16;
 /// Mask of the count of updates in flight.
 pub const IN_FLIGHT_MASK: u64 = (1 << SHIFT) - 1;
@@ -49,13 +51,13 @@ pub const BEGIN: u64 = 1;
 /// one more is completed (+2^16).
 pub const END: u64 = (1 << SHIFT) - 1;
 
-/// Returns true if this value of a seqflag has no update in flight.
+/// Returns true if the seqflag value `word` has no update in flight.
 #[inline(always)]
 pub const fn is_idle(word: u64) -> bool {
     word & IN_FLIGHT_MASK == 0
 }
 
-/// Returns the number of completed updates in this value of a seqflag, modulo 2^48.
+/// Returns the number of completed updates in the seqflag value `word`, modulo 2^48.
 #[inline(always)]
 pub const fn completed(word: u64) -> u64 {
     word >> SHIFT
@@ -65,8 +67,8 @@ pub const fn completed(word: u64) -> u64 {
 ///
 /// Returns `None` if an update was in flight before the copy, or began or ended during the copy;
 /// the caller retries. If an update begins during the copy, `copy` may load a mix of old and new
-/// values and must tolerate it; the result of `copy` is then dropped. `copy` must load with
-/// [`Word::load_relaxed`].
+/// values, and must tolerate such a mix. The result of `copy` is then dropped. `copy` must load
+/// with [`Word::load_relaxed`].
 #[inline]
 pub fn try_read<T>(flag: &Word, copy: impl FnOnce() -> T) -> Option<T> {
     // C: pairs with B.

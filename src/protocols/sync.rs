@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! [`Word`]: a 64-bit word shared with another CPU or with user space, and the two fences that the
-//! protocols use. Only this file selects the implementation: the atomics of `core`, or the atomics
-//! of loom in tests that check the protocols.
+//! protocols use. Only this file selects the implementation of `Word`: the atomics of `core`, or
+//! the atomics of loom in tests that check the protocols.
 
 // The kernel build also uses the atomics of `core`, not those of the `kernel` crate. If gcc
 // compiles the kernel, each atomic operation of the `kernel` crate is a function call, although it
@@ -22,8 +22,8 @@ mod world {
     }
     #[inline(always)]
     pub(super) fn load_acquire(w: &Inner) -> u64 {
-        // A relaxed load and a fence: Rust allows only relaxed loads of memory that is mapped
-        // read-only.
+        // Use a relaxed load and a fence, because Rust allows only relaxed loads of memory that is
+        // mapped read-only.
         let v = w.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         v
@@ -54,7 +54,7 @@ mod world {
 /// A 64-bit word that other CPUs or processes read or write at the same time.
 ///
 /// Except under loom, a `Word` has the size and alignment of a `u64`, so it can be overlaid on
-/// mapped memory. Under loom it is an object of the model, and cannot be overlaid on memory.
+/// mapped memory. Under loom a `Word` is an object of the model, and cannot be overlaid on memory.
 #[cfg_attr(not(loom), repr(transparent))]
 pub struct Word(world::Inner);
 

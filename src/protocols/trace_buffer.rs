@@ -45,7 +45,7 @@ pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
 
 /// Checks the number of lost events that a writer claims. `seen` is the number that the last check
 /// accepted, and `ticks` is the time since that check. A writer needs more than four ticks to lose
-/// an event, so at most one new lost event per four ticks is plausible, plus 1,024 events of
+/// an event. At most one new lost event per four ticks is therefore plausible, plus 1,024 events of
 /// tolerance. Returns `claimed`, or `None` if the number is not plausible.
 pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
     let most = seen.saturating_add(ticks / 4).saturating_add(1024);
@@ -55,8 +55,8 @@ pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
 /// A range of a buffer's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferRange {
-    /// Number of bytes that were written before this range. In a flight recorder, a buffer that
-    /// overwrites its oldest records, the number of all bytes that were written.
+    /// Number of bytes that were written before this range. In a flight recorder (a buffer that
+    /// overwrites its oldest records), the position is the number of all bytes that were written.
     pub position: u64,
     /// Offset of the first byte of the range in the records of the buffer.
     pub from: u32,
@@ -151,14 +151,14 @@ const fn header(marker: u16, words: usize, thread: u32) -> u64 {
     marker as u64 | ((words as u64) << 16) | ((thread as u64) << 32)
 }
 
-/// The kernel's writer of a buffer into which only this CPU writes. Preemption is off, and no other
-/// writer of the buffer can interrupt this one.
+/// The kernel's writer of a buffer into which only this CPU writes. While a `Writer` is in use,
+/// preemption is off and no other writer of the buffer can interrupt.
 pub struct Writer<'a, F> {
     /// The counts in the first page of the buffer.
     pub counts: &'a Counts,
     /// Size of the part of the buffer that holds records, in bytes.
     pub bytes: u32,
-    /// The buffer is a flight recorder.
+    /// True if the buffer is a flight recorder.
     pub flight: bool,
     /// Function that returns a word of the records by its index.
     pub word: F,
@@ -176,8 +176,8 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         let now_lost = lost.load_relaxed();
         let tells = now_lost != told.load_relaxed();
         let words = N.wrapping_add(2);
-        // Number of bytes that a `LOST` record and the record itself can occupy. Each may need a
-        // padding record at the end of the buffer.
+        // Maximum number of bytes that a `LOST` record and the record itself occupy. Each of these
+        // two records may need a padding record at the end of the buffer.
         let most = words.wrapping_mul(2).wrapping_add(6).wrapping_mul(8) as u64;
         let [.., tail] = self.counts;
         // Acquire: pairs with the reader's release of the tail. The reader has finished copying the

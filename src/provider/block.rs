@@ -2,11 +2,11 @@
 
 //! pfc_block: counts block I/O by device and partition.
 //!
-//! The provider counts the same requests as /proc/diskstats, at the same points. A request to a
-//! partition is also counted for the whole disk. The instances of a device, `block/<name>/...`, are
-//! added at the first request to the device. The instances stay when the device is removed, and
-//! continue when a device with the same name appears. Devices that do not use requests (device
-//! mapper, md, brd, zram) are not counted, but their underlying devices are.
+//! The provider counts the same requests as /proc/diskstats, at the same points of a request's life
+//! cycle. A request to a partition is also counted for the whole disk. The instances of a device,
+//! `block/<name>/...`, are added at the first request to the device. The instances stay when the
+//! device is removed, and continue when a device with the same name appears. Devices that do not
+//! use requests (device mapper, md, brd, zram) are not counted, but their underlying devices are.
 
 use core::pin::Pin;
 
@@ -25,7 +25,7 @@ module! {
     license: "GPL",
 }
 
-/// Number of buckets of the latency histograms: up to 2^40 ns, which is 18 minutes.
+/// Number of buckets of the latency histograms, which cover times up to 2^40 ns (18 minutes).
 const BUCKETS: u16 = 41;
 
 struct Provider {
@@ -104,8 +104,8 @@ impl DiskCounters {
 }
 
 impl Counts {
-    /// Calls `count` for the disk and, if the request is for a partition, for the partition.
-    /// Requests instances for a disk or partition that has none yet.
+    /// Calls `count` for the disk and, if the request is for a partition, for the partition. If a
+    /// disk or partition has no instances yet, requests them and counts the event in `unnamed`.
     fn each(&self, request: &Request, count: impl Fn(&DiskCounters)) {
         let whole = request.device().and_then(Device::disk_key);
         let part = request

@@ -8,7 +8,8 @@
 //!
 //! Packets and bytes are counted where the network stack and the driver exchange them. Bytes
 //! include the link header. A packet that the driver splits later (TSO), or that was merged from
-//! several packets before (GRO), counts as one packet. The driver's own counts may differ.
+//! several packets before (GRO), counts as one packet. The driver's own counts may differ from the
+//! counts of this provider.
 
 use core::pin::Pin;
 
@@ -80,8 +81,8 @@ impl Traffic {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
-            // Probes request no instances, because `interface_added()` adds them with the
-            // interface's name.
+            // The probes do not request instances, because `interface_added()` adds the instances
+            // of each interface under its name.
             interfaces: KeyedCounters::new("interfaces", |name: &Key| {
                 Traffic::new(name.text())
                     .inspect_err(|error| {

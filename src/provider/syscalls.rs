@@ -23,8 +23,8 @@ module! {
     license: "GPL",
 }
 
-/// The names of the system calls of x86_64, i386 and x32, by number; `None` for numbers without a
-/// call.
+/// The names of the system calls of x86_64, i386 and x32, by number, and `None` for numbers without
+/// a call.
 static NAMES: [&[Option<&str>]; 3] = include!(env!("PFC_SYSCALL_NAMES"));
 
 struct Provider {
@@ -32,20 +32,21 @@ struct Provider {
 }
 
 struct Counts {
-    /// The instances of x86_64, by the number of the call.
+    /// The instances that count x86_64 calls, indexed by the number of the call.
     x86_64: KVec<Option<Instance>>,
-    /// The instances of i386 and x32. The key of a call is its number, which in x32 has
-    /// [`X32_BIT`].
+    /// The instances that count i386 calls and x32 calls. The key of a call is its number; the
+    /// numbers of x32 calls have [`X32_BIT`].
     compat: Pin<KBox<KeyedCounters<Instance>>>,
     unnamed: Instance,
     unknown: Instance,
 }
 
 /// `__X32_SYSCALL_BIT`, which the number of each x32 call has. No number in the table of i386 has
-/// this bit.
+/// the bit `__X32_SYSCALL_BIT`.
 const X32_BIT: u32 = 1 << 30;
 
-/// Returns the names of the calls of an ABI. A kernel that is built without x32 has no x32 calls.
+/// Returns the names of the system calls of an ABI, indexed by the number of the call. A kernel
+/// that is built without x32 has no x32 calls.
 fn names(abi: Abi) -> &'static [Option<&'static str>] {
     let [x86_64, i386, x32] = NAMES;
     match abi {
@@ -56,12 +57,12 @@ fn names(abi: Abi) -> &'static [Option<&'static str>] {
     }
 }
 
-/// Returns the name of the call with this index in the table of an ABI.
+/// Returns the name of the system call at `index` in the table of an ABI.
 fn name(abi: Abi, index: usize) -> Option<&'static str> {
     *names(abi).get(index)?
 }
 
-/// Adds the instance of a call of i386 or x32.
+/// Adds the instance that counts an i386 or x32 call.
 fn add_compat(key: &Key) -> Result<Instance> {
     let number = key.number();
     let (abi, prefix, help) = match number & X32_BIT {
@@ -108,8 +109,8 @@ impl kernel::Module for Provider {
 }
 
 impl Counts {
-    /// Returns the instance of a known call of i386 or x32. If the call has no instance yet,
-    /// requests the instance and returns `unnamed`.
+    /// Returns the instance that counts an i386 or x32 call with a known number. If the call has no
+    /// instance yet, requests the instance and returns `unnamed`.
     fn compat_instance(&self, number: u32) -> &Instance {
         let key = Key::number_only(number);
         self.compat.find(&key).unwrap_or_else(|| {

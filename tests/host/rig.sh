@@ -25,7 +25,7 @@ make_clone "$work/b/project"
 # run_in_clone DIRECTORY SCRIPT: runs a script in a clone, after lib.sh.
 run_in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
-plan 24
+plan 25
 one=$(run_in_clone "$work/a" 'echo "$CLONE"') two=$(run_in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig clones: two clones of the same name have a directory each in the cache" "$one $two"
 as_wanted "rig clones: the directory in the cache has the path of the clone" "$(cat "$one/path" "$two/path")" "$work/a/project
@@ -130,6 +130,18 @@ done
 END
 said=$(env -u work -u RUN_DIR -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
 as_wanted "rig a run in which all tests pass: status 0, the last line has the totals" "$? $(tail -n 1 <<<"$said")" "0 3 passed, 0 failed"
+
+# warning_with MEGABYTES: prints what a run says at its start if this room is free on the disk.
+mkdir "$work/bin"
+printf '#!/bin/sh\necho Filesystem 1000000-blocks Used Available\necho disk 90000 80000 $FREE\n' >"$work/bin/df"
+chmod +x "$work/bin/df"
+warning_with() {
+	env -u work -u RUN_DIR -u ONLY -u LOAD -u ALL WORLDS=stock "PATH=$work/bin:$PATH" "FREE=$1" "$work/b/project/tools/rig/test.sh" 2>&1 |
+		grep -oE "only [0-9]+ MB are free in the file system of $work/cache|run make clean"
+}
+as_wanted "rig a run with less than 5 GB free names the file system of the cache and make clean" \
+	"$(warning_with 5000; warning_with 4999)" "only 4999 MB are free in the file system of $work/cache
+run make clean"
 
 # test_follow STARTS: prints the records about the boots of a guest. The guest hangs at each start
 # before start number STARTS, at which it runs its program.

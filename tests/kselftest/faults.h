@@ -235,12 +235,15 @@ static void record_state_and_name(void)
 
 /*
  * Adds instances until the next number is a multiple of @multiple: 16 for the first descriptor of a
- * page, 512 for the first slot of a chunk.
+ * page, 512 for the first slot of a chunk. A histogram takes 64 numbers at once.
  */
 static void add_until_first_of(__u32 multiple)
 {
-	while (pc.h->nr_slots % multiple)
-		driver_cmd("add faults/fill/%u", serial++);
+	while (pc.h->nr_slots % multiple) {
+		bool wide = multiple - pc.h->nr_slots % multiple >= 64;
+
+		driver_cmd("%s faults/fill/%u", wide ? "desc 32 4 1 0 64 0 -1" : "add", serial++);
+	}
 	record_state_and_name();
 }
 

@@ -11,6 +11,7 @@
 . /tests/kselftest_pc.sh
 # shellcheck source=tests/kselftest/lib/odd_names.sh
 . /tests/odd_names.sh
+own_mounts
 
 # The sampled program is /tests/pfc_follow.
 
@@ -41,7 +42,7 @@ test_missing_command() {
 	[ $? = 127 ] && cat words && grep -qF "cannot run 'no\\xe9\\x1b[31m': command not found" words
 }
 test_mapped_path() {
-	mkdir -p "$latin" && record_running "$latin/prog" && is_named && pfc script -i r >script && head -n 2 script && grep -qF '/caf\xe9/prog)' script
+	mkdir -p "$latin" && record_running "$latin/prog" && is_named && pfc script -i r >samples && head -n 2 samples && grep -qF '/caf\xe9/prog)' samples
 }
 test_exec_path() {
 	pfc record -e task-clock -F 500 -o r "./$latin/prog" calls $rounds && is_named
@@ -57,6 +58,7 @@ mkdir -p /tmp/odd_names
 cd /tmp/odd_names || exit 1
 unload_modules
 load_modules
+begin_few_symbols
 check "pfc record -o: a path that is not UTF-8" test_output_path
 check "pfc stat: an argument of the command that is not UTF-8" test_argument
 check "pfc record: an argument of the command that is not UTF-8" test_record_argument
@@ -66,6 +68,7 @@ check "pfc record -p: a mapped path that is not UTF-8: functions have names" tes
 check "pfc record: a command whose path is not UTF-8: functions have names" test_exec_path
 check "pfc record -p: a name that is cut in the middle of a character" test_cut_name
 check "pfc record -p: a mapped path with a newline: functions have names" test_newline_path
+end_few_symbols
 unload_modules
 cd /tmp || exit 1
 rm -rf /tmp/odd_names

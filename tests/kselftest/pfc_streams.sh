@@ -10,11 +10,12 @@
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
+own_mounts
 
 program=/tests/pfc_follow
 rounds=20000000
-# A command that ends after some intervals of pfc stat -I, and leaves the file "done".
-slow='/tests/pfc_follow calls 2000000; sleep 0.5; /tests/pfc_follow calls 2000000; : >done; exit 3'
+# A command that ends after some intervals of pfc stat -I, and leaves the file "ended".
+slow='/tests/pfc_follow calls 2000000; sleep 0.5; /tests/pfc_follow calls 2000000; : >ended; exit 3'
 
 has_status() { # WANTED COMMAND...
 	local want=$1 rc=0
@@ -24,8 +25,8 @@ has_status() { # WANTED COMMAND...
 }
 # Succeeds if the file has samples in the busy function of the program.
 has_samples() { # FILE
-	pfc script -i $1 >script || { echo "no file"; return 1; }
-	[ "$(grep -c work_inner script)" -ge 3 ] || { head -n 5 script; return 1; }
+	pfc script -i $1 >samples || { echo "no file"; return 1; }
+	[ "$(grep -c work_inner samples)" -ge 3 ] || { head -n 5 samples; return 1; }
 }
 fails_in_stderr() { # FILE COMMAND...: the command with a standard error that is FILE
 	local to=$1
@@ -34,27 +35,27 @@ fails_in_stderr() { # FILE COMMAND...: the command with a standard error that is
 }
 
 test_stat() {
-	rm -f done
-	has_status 3 fails_in_stderr /dev/full pfc stat sh -c "$slow" && [ -e done ]
+	rm -f ended
+	has_status 3 fails_in_stderr /dev/full pfc stat sh -c "$slow" && [ -e ended ]
 }
 test_stat_intervals() {
-	rm -f done
-	has_status 3 fails_in_stderr /dev/full pfc stat -I 20 sh -c "$slow" && [ -e done ]
+	rm -f ended
+	has_status 3 fails_in_stderr /dev/full pfc stat -I 20 sh -c "$slow" && [ -e ended ]
 }
 # The output file is full: pfc reports it, after the command has ended.
 test_stat_full_file() {
-	rm -f done
+	rm -f ended
 	pfc stat -I 20 -o /dev/full sh -c "$slow" 2>words
 	rc=$?
 	cat words
-	[ $rc = 2 ] && [ -e done ] && grep -q "No space left" words
+	[ $rc = 2 ] && [ -e ended ] && grep -q "No space left" words
 }
 test_stat_full_file_all() {
-	rm -f done
+	rm -f ended
 	pfc stat -a -I 20 -o /dev/full sh -c "$slow" 2>words
 	rc=$?
 	cat words
-	[ $rc = 2 ] && [ -e done ] && grep -q "No space left" words
+	[ $rc = 2 ] && [ -e ended ] && grep -q "No space left" words
 }
 test_record() {
 	rm -f r
@@ -107,8 +108,8 @@ has_files() { # NUMBER: a file of --switch-output gets its name with its first s
 	[ "$(find . -maxdepth 1 -name 'r.*' | wc -l)" -ge "$1" ]
 }
 test_trace() {
-	rm -f done
-	has_status 3 fails_in_stderr /dev/full pfc trace start t --format text -o events -- sh -c "$slow" && [ -e done ] && [ -e events ]
+	rm -f ended
+	has_status 3 fails_in_stderr /dev/full pfc trace start t --format text -o events -- sh -c "$slow" && [ -e ended ] && [ -e events ]
 }
 test_messages() {
 	pfc trace list 2>/dev/full && pfc read pfc_nothing 2>/dev/full
@@ -119,6 +120,7 @@ plan 9
 mkdir -p /tmp/streams
 cd /tmp/streams || exit 1
 unload_modules
+begin_few_symbols
 for m in perfcounters pfm_soft pfm_ring; do
 	insmod /modules/$m.ko
 done
@@ -131,6 +133,7 @@ check "pfc record -a: standard error has no reader: the file is complete" test_r
 check "pfc record --switch-output: standard error is full: all files are complete" test_record_switch
 check "pfc trace start: standard error is full: the command's status is kept" test_trace
 check "pfc: standard error is full: no message, the same status" test_messages
+end_few_symbols
 unload_modules
 cd /tmp || exit 1
 rm -rf /tmp/streams

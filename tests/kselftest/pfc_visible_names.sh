@@ -10,6 +10,7 @@
 . /tests/kselftest_pc.sh
 # shellcheck source=tests/kselftest/lib/odd_names.sh
 . /tests/odd_names.sh
+own_mounts
 
 # The sampled program is /tests/pfc_follow.
 shop=/tests/examples/shop
@@ -19,8 +20,8 @@ test_report() {
 	is_plain table && is_plain tree && grep -q " $shown_hostile  *$shown_hostile  *\[.\] work_inner$" table
 }
 test_script() {
-	pfc script -i r >script && head -n 3 script
-	is_plain script && [ "$(grep -c "^ *$shown_hostile  *$victim " script)" = "$(wc -l <script)" ]
+	pfc script -i r >samples && head -n 3 samples
+	is_plain samples && [ "$(grep -c "^ *$shown_hostile  *$victim " samples)" = "$(wc -l <samples)" ]
 }
 test_folded() {
 	pfc script --folded -i r >folded && head -n 3 folded
@@ -59,9 +60,9 @@ test_accounting() {
 	pfc ppa >table && pfc ppa --top --plain -d 0.3 -n 2 >changes && pfc ppa --histogram $victim >histogram && pfc ppa record -t 0.2 -o task $victim
 	stop $?
 	pfc ppa off
-	pfc ppa report task >report && head -n 2 report
+	pfc ppa report task >values && head -n 2 values
 	grep $victim table
-	is_plain table && is_plain changes && is_plain histogram && is_plain report && grep -q "^ *$victim .* $shown_hostile" table && grep -q "^ *$victim .* $shown_hostile" changes && grep -q "^$victim $shown_hostile$" report
+	is_plain table && is_plain changes && is_plain histogram && is_plain values && grep -q "^ *$victim .* $shown_hostile" table && grep -q "^ *$victim .* $shown_hostile" changes && grep -q "^$victim $shown_hostile$" values
 }
 test_doctor() {
 	cp $program "$hostile"
@@ -80,10 +81,10 @@ test_trace() {
 test_trace_list() {
 	"./$hostile" 1000000 &
 	victim=$!
-	within 60 has_marker && pfc trace list --markers >list
+	within 60 has_marker && pfc trace list --markers >markers
 	stop $?
-	cat list
-	is_plain list && grep -q "^shop:sold .*$shown_hostile/$victim" list
+	cat markers
+	is_plain markers && grep -q "^shop:sold .*$shown_hostile/$victim" markers
 }
 has_marker() { pfc trace list --markers | grep -q shop:sold; }
 
@@ -92,6 +93,7 @@ mkdir -p /tmp/visible_names
 cd /tmp/visible_names || exit 1
 unload_modules
 load_modules
+begin_few_symbols
 record_running "$hostile" >/dev/null 2>&1
 check "pfc report: control characters in a name are visible" test_report
 check "pfc script: control characters in a name are visible, one line per sample" test_script
@@ -105,6 +107,7 @@ check "pfc ppa: control characters in a name are visible in tables and reports" 
 check "pfc doctor: control characters in the name of a user are visible" test_doctor
 check "pfc trace start: control characters in a name are visible, one line per event" test_trace
 check "pfc trace list: control characters in a name are visible" test_trace_list
+end_few_symbols
 unload_modules
 cd /tmp || exit 1
 rm -rf /tmp/visible_names

@@ -366,7 +366,8 @@ static void test_unprivileged(void)
 }
 
 /*
- * Checks that PPA_GETTASK returns the same values for the stopped task @pid as in @t, after @change.
+ * Checks that PPA_GETTASK returns the same values for the stopped task @pid as
+ * in @t, after @change.
  */
 static void check_values_kept(int pid, const struct ppa_task *t, const char *change)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A reader of rings that uses only the uapi header, not libperfmon and not the reader of src/protocols. */
+/*
+ * A reader of rings that uses only the uapi header, not libperfmon and not the
+ * reader of src/protocols.
+ */
 #ifndef RING_H
 #define RING_H
 

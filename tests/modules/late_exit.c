@@ -48,13 +48,16 @@ static int on_question(struct kprobe *probe, struct pt_regs *regs)
 	asked = true;
 	complete(&go);
 	spin_for(&at_end);
+	/* Pairs with smp_load_acquire() in spin_for() and on_pass(). */
 	smp_store_release(&answered, true);
 	return 0;
 }
 
 static int on_pass(struct kprobe *probe, struct pt_regs *regs)
 {
-	if (answered)
+	/* Pairs with smp_store_release() in on_question(). */
+	if (smp_load_acquire(&answered))
+		/* Pairs with smp_load_acquire() in spin_for(). */
 		smp_store_release(&next_pass, true);
 	return 0;
 }
@@ -64,6 +67,7 @@ static int on_exit(struct kprobe *probe, struct pt_regs *regs)
 {
 	if (current != thread || !asked)
 		return 0;
+	/* Pairs with smp_load_acquire() in spin_for(). */
 	smp_store_release(&at_end, true);
 	passed = spin_for(&next_pass);
 	return 0;

@@ -21,13 +21,14 @@ splat+='|sleeping function called|scheduling while atomic|bad: scheduling|in pre
 splat+='|Oops|Kernel panic|general protection fault|Call Trace:|unchecked MSR access|NMI received for unknown|cut here|unable to handle|refcount_t:|list_(add|del) corruption|kernel tried to execute'
 splat+='|soft lockup|hard LOCKUP|self-detected stall|detected stalls|detected expedited stalls|blocked for more than|blocked in I/O wait for more'
 
-# head_of FILE KEY DEFAULT: prints the value of a comment line "KEY: VALUE" among the first 40 lines
-# of a source file, or DEFAULT if there is no such line. The function starts no program, because a
-# test run calls it some 1,000 times before the first job.
+# head_of FILE KEY DEFAULT: prints the value of a line "KEY: VALUE" of the comment with which a source
+# file begins, which is read up to line 40, or DEFAULT if there is no such line. The function starts
+# no program and reads no code, because a test run calls it some 1,000 times before the first job.
 head_of() {
 	local line n pattern="^(/\\*|//| \\*|#) *$2: *([^*]*[^* ])"
 	for ((n = 0; n < 40; n++)); do
 		IFS= read -r line || break
+		case $line in '#'* | '//'* | '/*'* | ' *'*) ;; *) break ;; esac
 		[[ $line =~ $pattern ]] || continue
 		printf '%s\n' "${BASH_REMATCH[2]}"
 		return

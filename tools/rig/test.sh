@@ -342,6 +342,15 @@ report() {
 	[ "$f" = 0 ] && [ "$p" != 0 ]
 }
 
+# warn_of_full_disk: prints a message if less than 5 GB are free in the file system of the cache. The
+# builds of each clone take some GB of the cache until make clean removes them.
+warn_of_full_disk() {
+	local free
+	free=$(df -P -B 1000000 "$CACHE" | awk 'NR == 2 { print $4 }')
+	[ "${free:-5000}" -ge 5000 ] ||
+		say "only $free MB are free in the file system of $CACHE, and a test run may need 5000 MB; run make clean in each clone whose builds you do not need ($(find "$CACHE/clones" -mindepth 2 -maxdepth 2 -name target | wc -l) clones have builds)"
+}
+
 # forget_results: removes, in the worlds of this test run, the stored results of programs that no
 # longer exist or did not run. Keeps the stored results of tests that only make test-all runs.
 forget_results() {
@@ -392,6 +401,7 @@ for world in $WORLDS; do
 	[[ " host stock debug kcsan " == *" $world "* ]] || die "unknown world '$world' in WORLDS=; the worlds are host, stock, debug, kcsan"
 done
 in_use
+warn_of_full_disk
 # An earlier test run with the same process id may have left this directory when it was killed.
 rm -rf "$work"
 mkdir -p "$work"

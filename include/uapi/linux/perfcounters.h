@@ -29,12 +29,15 @@
 #define PERFCOUNTERS_NAME_MAX		128
 #define PERFCOUNTERS_HELP_MAX		80
 
-/* Maximum number of slots, slot 0 included, and therefore of instances. */
+/*
+ * Maximum number of slots, slot 0 included. Each instance has at least one
+ * slot, so this is also a limit for the number of instances.
+ */
 #define PERFCOUNTERS_MAX_INSTANCES	65536
 
 /*
- * The seqflag of a CPU is a word with two counts: the low
- * PERFCOUNTERS_SEQ_SHIFT bits count the updates in flight on that CPU, the
+ * The seqflag of a CPU is a word with two counts. The low
+ * PERFCOUNTERS_SEQ_SHIFT bits count the updates in flight on that CPU; the
  * higher bits count the completed updates. A copy of the CPU's slots is
  * consistent if the low bits of the seqflag were zero before the copy and the
  * seqflag has the same value after the copy.

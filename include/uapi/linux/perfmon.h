@@ -2,11 +2,12 @@
 /*
  * perfmon: programming the performance monitoring unit through /dev/perfmon.
  *
- * A context is the state of a PMU's registers for one thread or one CPU; PERFMON_CREATE binds a
- * context to an open file. Registers have logical numbers. A PMC (configuration register) selects
- * the event to count, a PMD (data register) holds the count. /proc/perfmon_map lists the registers
- * of this machine. Structures and flags have the names and the layout of perfmon2 2.8; the system
- * calls of perfmon2 are ioctls in this interface.
+ * A context is the state of a PMU's registers for one thread or one CPU;
+ * PERFMON_CREATE binds a context to an open file. Registers have logical
+ * numbers. A PMC (configuration register) selects the event to count, and a PMD
+ * (data register) holds the count. /proc/perfmon_map lists the registers of
+ * this machine. Structures and flags have the names and the layout of perfmon2
+ * 2.8; the system calls of perfmon2 are ioctls in this interface.
  *
  * The interface is described in Documentation/perfmon.md.
  */
@@ -16,7 +17,10 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* Registers 0 to 255 are hardware registers, registers 256 to 319 are virtual registers. */
+/*
+ * Registers 0 to 255 are hardware registers; registers 256 to 319 are virtual
+ * registers.
+ */
 #define PFM_MAX_PMCS		(256 + 64)
 #define PFM_MAX_PMDS		(256 + 64)
 #define PFM_BVSIZE(x)		(((x) + 63) / 64)
@@ -144,9 +148,10 @@ struct pfarg_load {
  * @set_id: id of the set
  * @set_id_next: id of the set that follows this set, with PFM_SETFL_EXPL_NEXT; otherwise 0
  * @set_flags: PFM_SETFL_*
- * @set_timeout: with PFM_SETFL_TIME_SWITCH, the time in the PMU, in nanoseconds, after which a run
- *	of the set ends; otherwise 0. PERFMON_CREATE_EVTSETS returns the timeout that is used, which
- *	is at least 10 us and a multiple of the resolution of high-resolution timers
+ * @set_timeout: with PFM_SETFL_TIME_SWITCH, maximum length of a run in nanoseconds; otherwise 0.
+ *	A run of the set ends when the set has been in the PMU for this time. PERFMON_CREATE_EVTSETS
+ *	returns the timeout that is used, which is at least 10 us and a multiple of the resolution
+ *	of high-resolution timers
  * @reserved: zero
  */
 struct pfarg_setdesc {
@@ -228,12 +233,16 @@ struct perfmon_vector {
 	__u32	size;
 };
 
-/* Maximum size in bytes of all elements of a call; a call with a larger array fails with E2BIG. */
+/*
+ * Maximum size in bytes of the array of a struct perfmon_vector; a call with a
+ * larger array fails with E2BIG.
+ */
 #define PERFMON_VECTOR_MAX	4096
 
 /*
- * PMDs of the module pfm_soft, which are virtual registers. The following virtual counters count
- * from PERFMON_START to PERFMON_STOP.
+ * Numbers of the PMDs of the module pfm_soft, all of which are virtual
+ * registers. The following virtual counters count from PERFMON_START to
+ * PERFMON_STOP.
  */
 #define PERFMON_CPU_CLOCK	256	/* ns that the thread ran, or ns that passed on the CPU */
 #define PERFMON_TASK_CLOCK	257	/* same as PERFMON_CPU_CLOCK; thread contexts only */
@@ -241,7 +250,10 @@ struct perfmon_vector {
 #define PERFMON_PAGE_FAULTS	259	/* minor and major page faults */
 #define PERFMON_MIGRATIONS	260	/* moves to another CPU; thread contexts only */
 #define PERFMON_MAJOR_FAULTS	261	/* page faults that needed I/O */
-/* Read-only PMDs: the value at the time of the read. They need no PERFMON_START. */
+/*
+ * The following read-only PMDs return a current value, not a count. They can be
+ * read without PERFMON_START.
+ */
 #define PERFMON_PID		264	/* process id of the thread, or of the current task */
 #define PERFMON_TID		265	/* thread id of the thread, or of the current task */
 #define PERFMON_CPU		266	/* the CPU that the thread is on, or this CPU */
@@ -249,10 +261,11 @@ struct perfmon_vector {
 #define PERFMON_FREE_MEMORY	268	/* free memory of the machine in bytes */
 #define PERFMON_RUNNING_TASKS	269	/* runnable tasks of the machine; 0 in samples */
 /*
- * Registers for instances of /dev/perfcounters. PMC PERFMON_INSTANCE + n holds the number of an
- * instance. PMD PERFMON_INSTANCE + n counts by how much the instance's value grows on the context's
- * CPU, or on the CPU that the context's thread runs on. PMD PERFMON_VALUE + n is the instance's
- * value, summed over all CPUs, at the time of the read.
+ * Registers through which a context uses instances of /dev/perfcounters. PMC
+ * PERFMON_INSTANCE + n holds the number of an instance. PMD PERFMON_INSTANCE +
+ * n counts by how much the instance's value grows on the context's CPU, or on
+ * the CPU that the context's thread runs on. PMD PERFMON_VALUE + n is the
+ * instance's value, summed over all CPUs, at the time of the read.
  */
 #define PERFMON_INSTANCE	272
 #define PERFMON_VALUE		276
@@ -293,9 +306,9 @@ struct perfmon_self_counter {
  * @tsc_start: value of the time stamp counter when the kernel last updated the page
  * @nr: number of valid entries in @counters
  * @reserved: zero
- * @counters: the hardware counters that the context uses, without those of PFM_REGFL_NO_EMUL64. The
- *	array is empty while an event set other than 0 is active, or if a counter has
- *	PERFMON_REGFL_SHORT
+ * @counters: @counters: the hardware counters that the context uses, except
+ * counters with PFM_REGFL_NO_EMUL64. The array is empty while an event set
+ * other than 0 is active, or if a counter has PERFMON_REGFL_SHORT
  * @owner: with PERFMON_SELF_RDPMC, the thread pointer of the context's thread, which is also the
  *	word at %fs:0 of that thread; only this thread may use RDPMC with this page
  *
@@ -336,8 +349,9 @@ struct perfmon_self {
 #define PFM_MSG_EVICTED	4	/* an administrator took the context's registers or thread */
 
 /*
- * Value of an instruction address, in messages and in samples, if the CPU ran a KVM guest, because
- * the registers of the guest are not known. The value is that of perf's PERF_CONTEXT_GUEST.
+ * Value of an instruction address, in messages and in samples, if the CPU ran a
+ * KVM guest: the registers of the guest are not known. The value is that of
+ * perf's PERF_CONTEXT_GUEST.
  */
 #define PERFMON_IN_GUEST	((__u64)-2048)
 
@@ -363,7 +377,9 @@ struct pfarg_ovfl_msg {
 	__u64	msg_ovfl_pmds[PFM_PMD_BV];
 };
 
-/* A message that read() returns, in the union that perfmon2 used. */
+/*
+ * The message that read() of a context's file returns; a union, as in perfmon2.
+ */
 union pfarg_msg {
 	__u32			type;
 	struct pfarg_ovfl_msg	pfm_ovfl_msg;
@@ -435,9 +451,15 @@ struct perfmon_status {
 #define PERFMON_STOP		_IO(PERFMON_TYPE, 0x08)
 #define PERFMON_CREATE_FORMAT	_IOW(PERFMON_TYPE, 0x09, struct perfmon_create)
 #define PERFMON_RESTART		_IO(PERFMON_TYPE, 0x0a)
-/* Argument 1: drop new records of the ring, and count them as lost; 0: write them again. */
+/*
+ * If the argument is 1, new records of the ring are dropped and counted as
+ * lost; if it is 0, records are written again.
+ */
 #define PERFMON_PAUSE		_IOW(PERFMON_TYPE, 0x0b, __u32)
-/* Calls with vectors of pfarg_setdesc, pfarg_setdesc, pfarg_setinfo and perfmon_runs. */
+/*
+ * The elements of the arrays of these four calls are, in this order, struct
+ * pfarg_setdesc, pfarg_setdesc, pfarg_setinfo and perfmon_runs.
+ */
 #define PERFMON_CREATE_EVTSETS	_IOW(PERFMON_TYPE, 0x0c, struct perfmon_vector)
 #define PERFMON_DELETE_EVTSETS	_IOW(PERFMON_TYPE, 0x0d, struct perfmon_vector)
 #define PERFMON_GETINFO_EVTSETS	_IOW(PERFMON_TYPE, 0x0e, struct perfmon_vector)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * perfmon: the sampling format "default", which is the default format of perfmon2. The buffer
- * begins with a header. Entries are appended after the header until the buffer is full. When the
- * buffer is full, the context is masked, that is, counts nothing until PERFMON_RESTART.
+ * perfmon: the sampling format "default", which is the default format of
+ * perfmon2. The buffer begins with a header. Entries are appended after the
+ * header until the buffer is full. When the buffer is full, the context is
+ * masked: it counts nothing until PERFMON_RESTART.
  */
 #ifndef _UAPI_LINUX_PERFMON_DFL_SMPL_H
 #define _UAPI_LINUX_PERFMON_DFL_SMPL_H

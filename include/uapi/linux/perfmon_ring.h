@@ -3,12 +3,13 @@
  * perfmon: the ring of a sampling context, and the records that the formats of the module
  * pfm_ring write into it.
  *
- * In a context's file the control page of the ring is at offset 0 and the ring's data begin in the
- * next page; user space maps both read-only. The reader of the ring writes its position to the page
- * at PERFMON_TAIL_OFFSET. Positions in the ring are in bytes, modulo 2^64; the byte at a position
- * is at offset position % data_size of the data. Positions of a forward ring start at 0 and
- * increase. Positions of a backward ring start at 0 and decrease, so that the newest record is at
- * @head and older records follow the newest one.
+ * The control page of the ring is at offset 0 of the context's file, and the
+ * ring's data begin in the next page. User space maps both areas read-only. The
+ * reader of the ring writes its position to the page at PERFMON_TAIL_OFFSET.
+ * Positions in the ring are in bytes, modulo 2^64; the byte at a position is at
+ * offset position % data_size of the data. Positions of a forward ring start at
+ * 0 and increase. Positions of a backward ring start at 0 and decrease, so that
+ * the newest record is at @head and older records follow the newest one.
  *
  * Documentation/sampling.md describes these formats and their records.
  */
@@ -35,8 +36,9 @@
  * @lost: number of records that were not written
  * @paused: not 0 while PERFMON_PAUSE is in effect
  *
- * A reader loads @head with acquire semantics, copies records, executes an acquire fence and loads
- * @reserve. Copied records that, according to @reserve, have not been overwritten are intact.
+ * A reader loads @head with acquire semantics, copies records, executes an
+ * acquire fence and loads @reserve. The copied records are intact
+ * unless @reserve shows that they have been overwritten.
  */
 struct perfmon_ring_page {
 	__u32	version;
@@ -80,7 +82,10 @@ struct perfmon_record {
 #define PERFMON_RECORD_UNTHROTTLE	4	/* __u64: CLOCK_MONOTONIC in ns at the resume */
 #define PERFMON_RECORD_EXEC		5	/* __u64: CLOCK_MONOTONIC in ns of an exec */
 
-/* Words that precede the frames of the kernel stack and the frames of the user stack. */
+/*
+ * Marker words: one precedes the frames of the kernel stack, the other precedes
+ * the frames of the user stack.
+ */
 #define PERFMON_STACK_KERNEL	((__u64)-128)
 #define PERFMON_STACK_USER	((__u64)-512)
 

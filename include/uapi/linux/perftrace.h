@@ -16,7 +16,10 @@
 
 #define PERFTRACE_VERSION	1
 
-/* Number of slots for traces, and number of markers that a process can register in its lifetime. */
+/*
+ * Maximum number of traces at a time (slots), and maximum number of markers
+ * that a process can register in its lifetime.
+ */
 #define PERFTRACE_NR_TRACES	16
 #define PERFTRACE_NR_MARKERS	4096
 /* Value of perftrace_marker.number for a marker that was refused. */
@@ -32,17 +35,20 @@
 #define PERFTRACE_RECORD_MAX	2048
 
 /*
- * Offsets, in the file of /dev/perftrace, of the two areas that a traced process maps. The process
- * maps the first area read-only. The first area has struct perftrace_control, then a __u32 for each
- * marker (bit t is set if trace t records the marker's events), then a page with the filter of each
- * trace. The process maps the second area, which has the buffers, writable:
+ * Offsets, in the file of /dev/perftrace, of the two areas that a traced
+ * process maps. The process maps the first area read-only. The first area has
+ * struct perftrace_control, then a __u32 for each marker, then, for each trace,
+ * a page with its filter. In the word of a marker, bit t is set if trace t
+ * records the marker's events. The process maps the second area, which has the
+ * buffers, writable:
  *
  *	buffer of trace t on CPU c = buffers + ((t * nr_cpus + c) << stride)
  *
- * PERFTRACE_ATTACH returns nr_cpus, stride and the size of the second area. The pages of both areas
- * are allocated at the first access. An access to the buffers or the filter of an unused slot
- * reaches a dummy page, which no trace reads. A child of fork() inherits its parent's markers, and
- * gets pages of its own at its first access.
+ * PERFTRACE_ATTACH returns nr_cpus, stride and the size of the second area. The
+ * pages of both areas are allocated at the first access. An access to the
+ * buffers or the filter of an unused slot reaches a dummy page, which no trace
+ * reads. A child of fork() inherits its parent's markers. The child's own pages
+ * of both areas are allocated at its first access.
  */
 #define PERFTRACE_CONTROL	0
 #define PERFTRACE_WORDS		0x1000
@@ -112,9 +118,10 @@ struct perftrace_control {
  * struct perftrace_buffer - header of a buffer, in its first page; the next page begins the records
  * @head: number of bytes written; in flight recorders, the negative of this number. The store to
  *	  @head commits a record
- * @limit: position for the writer's fast path, which passes a record to the slow path if the record
- *	   would end above @limit (in flight recorders: begin below @limit, compared as signed
- *	   numbers). If @limit is 0, the fast path passes all records to the slow path
+ * @limit: position up to which the writer's fast path writes.
+ *	   The fast path passes a record to the slow path if the record would end above @limit or,
+ *	   in flight recorders, begin below @limit (compared as signed numbers). If @limit is 0, the
+ *	   fast path passes all records to the slow path
  * @reserve: in flight recorders, the lowest position at which a record was ever begun
  * @lost: number of events that were lost because the buffer had no room
  * @told: the value of @lost that the last PERFTRACE_LOST record has
@@ -127,9 +134,9 @@ struct perftrace_control {
  * @reserved2: 0
  * @tail: number of bytes that were read from the buffer; only the kernel writes this field
  *
- * The kernel initializes @limit to half of the size of the area for records or, in flight
- * recorders, to the negative of this size. All other fields start at 0. After the initialization
- * the kernel writes only @tail.
+ * The kernel initializes @limit to half of the size of the area for records or,
+ * in flight recorders, to the negative of this size. All other fields of the
+ * header start at 0. After the initialization the kernel writes only @tail.
  *
  * A record begins at offset (@head & mask) of the area for records. In flight recorders a record
  * ends at @head, and begins at offset (@head - size) & mask, where size is the size of the record.
@@ -153,9 +160,10 @@ struct perftrace_buffer {
 #define PERFTRACE_RECORDS	4096	/* offset of the records in a buffer */
 
 /*
- * Header of a record. In shared buffers the header is followed by the key of the process. The
- * fields of the event come next, in the order of the marker's fields and without padding between
- * them. Zeros fill the record up to a multiple of 8 bytes.
+ * Header of a record. In shared buffers the header is followed by the key of
+ * the process. The fields of the event follow the header and the key, in the
+ * order of the marker's fields and without padding between them. Zeros fill the
+ * record up to a multiple of 8 bytes.
  */
 struct perftrace_record {
 	__u16	marker;		/* number of the marker, or PERFTRACE_PAD, PERFTRACE_LOST */
@@ -183,13 +191,15 @@ struct perftrace_record {
  *	      the thread's events
  * @number: thread id << 32; 0: the thread id is not known yet
  *
- * A child of fork() starts with a copy of struct perftrace_thread of the thread that called fork().
- * The kernel sets both fields of the copy to 0 before the child's first event. A child of vfork(),
- * or of clone() with CLONE_VM and without CLONE_THREAD, shares struct perftrace_thread with its
- * parent and has no struct rseq. Before a child that shares the structure runs, the kernel sets
- * @sequence to 0 and PERFTRACE_THREAD_SHARED in @number. If PERFTRACE_THREAD_SHARED is set, the
- * thread that writes the next event has to call gettid() to find out whether it is the thread in
- * @number or the child.
+ * A child of fork() starts with a copy of struct perftrace_thread of the thread
+ * that called fork(). The kernel sets both fields of the copy to 0 before the
+ * child's first event. A child of vfork(), or of clone() with CLONE_VM and
+ * without CLONE_THREAD, shares struct perftrace_thread with its parent and has
+ * no struct rseq. Before a child that shares the structure runs, the kernel
+ * sets @sequence to 0 and PERFTRACE_THREAD_SHARED in @number. If
+ * PERFTRACE_THREAD_SHARED is set, the thread that writes the next event has to
+ * call gettid() to find out whether it is the thread whose id is in @number, or
+ * the child.
  */
 struct perftrace_thread {
 	__u64	sequence;
@@ -288,7 +298,10 @@ struct perftrace_markers {
 #define PERFTRACE_GT		5
 #define PERFTRACE_GE		6
 #define PERFTRACE_ANY		7	/* at least one bit of the constant is set in the field */
-/* True if the text matches a pattern of * ? [a-z] [!a-z] \x; @value is the pattern's offset. */
+/*
+ * PERFTRACE_GLOB: true if the text matches a pattern of * ? [a-z] [!a-z] \x.
+ * The offset of the pattern is in @value.
+ */
 #define PERFTRACE_GLOB		8
 #define PERFTRACE_OP		0x0f
 #define PERFTRACE_SIGNED	0x10	/* @value is an __s64; not with GLOB */
@@ -342,21 +355,23 @@ struct perftrace_filter {
  * @position: out: if PERFTRACE_CREATE fails because of the filter, the number of the invalid step,
  *	or ~0
  * @slot: out: number of the slot that the trace uses
- * @wait_ms: with PERFTRACE_WAIT, the milliseconds that a thread waits for room before its event is
- *	lost; 0: 10,000 ms; ~0: no limit. Without PERFTRACE_WAIT the value must be 0
+ * @wait_ms: with PERFTRACE_WAIT, maximum time in milliseconds that a thread waits for room.
+ *	After this time the event of the thread is lost. The value 0 means 10,000 ms, and ~0 means
+ *	no limit. Without PERFTRACE_WAIT the value must be 0
  * @reserved: 0
  * @name: name of the trace, in the format of the event part of a marker's name; unique among the
  *	traces of the user
- * @markers: markers that the trace records: patterns of their names, separated by single blanks; ""
- *	selects all markers but the kernel's. With CAP_PERFMON the markers "kernel:sched_switch",
- *	"kernel:sys_enter" and "kernel:sys_exit" can be selected as well. Set by PERFTRACE_OPEN
+ * @markers: markers that the trace records: patterns of their names, separated by single blanks.
+ *	An empty text selects all markers but the kernel's. With CAP_PERFMON the markers
+ *	"kernel:sched_switch", "kernel:sys_enter" and "kernel:sys_exit" can be selected as well. Set
+ *	by PERFTRACE_OPEN
  *
  * A pattern of marker names has at most PERFTRACE_NAME_MAX bytes. With PERFTRACE_SHARED, a process
  * can damage the records of other processes; the flag cannot be combined with PERFTRACE_ALL_USERS.
  *
- * PERFTRACE_OPEN binds the file to the trace @name of the calling user or, with CAP_PERFMON, of any
- * user. Traces with PERFTRACE_ALL_USERS and traces with kernel events can be opened with
- * CAP_PERFMON only.
+ * PERFTRACE_OPEN binds the file to the trace @name of the calling user or, with
+ * CAP_PERFMON, of any user. Traces with PERFTRACE_ALL_USERS and traces with
+ * kernel events can be opened only with CAP_PERFMON.
  *
  * Errors of PERFTRACE_CREATE: EPERM: a capability is missing, or the kernel is locked down; EEXIST:
  * the name is in use; EBUSY: the file is bound already, or all 16 slots are in use; ENODEV:
@@ -454,9 +469,9 @@ struct perftrace_info {
  *	recorders the number of all bytes written
  * @ticks: out: the current time in ticks
  *
- * PERFTRACE_READ searches for the next buffer with new records, beginning with the buffer after
- * @key and @cpu. Reading consumes the records, except those of flight recorders. If the counters in
- * the header of a buffer are invalid, the buffer is skipped and its bytes are counted in
+ * PERFTRACE_READ searches for the next buffer with new records, beginning after the buffer of @key
+ * and @cpu. Reading consumes the records, except those of flight recorders. If the counters in the
+ * header of a buffer are invalid, the buffer is skipped and its bytes are counted in
  * perftrace_info.cut. A call with @key 0 also discards the processes that have ended and whose
  * records have all been read.
  *
@@ -531,9 +546,9 @@ struct perftrace_notify {
  * @cpu: CPU of the buffer
  * @tail: value of perftrace_buffer.tail when the buffer had no room
  *
- * PERFTRACE_WAIT_ROOM wakes the reader, like PERFTRACE_NOTIFY, and sleeps until the reader has
- * advanced @tail or the trace has ended. The call then returns 0, and the caller tries to write its
- * event again.
+ * PERFTRACE_WAIT_ROOM wakes the reader, like PERFTRACE_NOTIFY, and sleeps until
+ * the reader has advanced @tail or the trace has ended. After the wait the call
+ * returns 0, and the caller tries to write its event again.
  *
  * Errors of PERFTRACE_WAIT_ROOM: ETIMEDOUT: @tail has not changed for perftrace_create.wait_ms
  * since the first call with this @tail; further calls fail at once until @tail changes. EINTR: a
@@ -579,14 +594,16 @@ struct perftrace_release {
 };
 
 /*
- * Bit of the words of the file perftrace_release.wake. A word of the file is 0, or it has this bit
- * and, in bits 16 to 30, a number that differs each time that the bit is set.
+ * Bit in each word of the file whose descriptor is perftrace_release.wake. A
+ * word of the file is 0, or it has this bit and, in bits 16 to 30, a number
+ * that differs each time that the bit is set.
  */
 #define PERFTRACE_WAKE		0x80000000
 
 /*
- * Calls on a file of a traced process. If a child calls on a file that it has inherited, the call
- * refers to the child; the call fails with ESRCH if the calling process is not traced.
+ * The following calls are made on a file that is bound to a traced process. If
+ * a child calls on a file that it has inherited, the call refers to the child;
+ * the call fails with ESRCH if the calling process is not traced.
  */
 #define PERFTRACE_ATTACH	_IOWR('A', 0x80, struct perftrace_attach)
 #define PERFTRACE_REGISTER	_IOWR('A', 0x81, struct perftrace_markers)
@@ -609,9 +626,10 @@ struct perftrace_release {
  */
 
 /*
- * Calls on the file of a trace. poll() reports POLLIN when a buffer has become half full, or when a
- * process has joined or has ended, until PERFTRACE_READ with key 0. poll() reports POLLHUP when the
- * trace has ended.
+ * The following calls are made on the file of a trace. poll() reports POLLIN
+ * when a buffer has become half full, or when a process has joined or has
+ * ended; it does so until PERFTRACE_READ is called with key 0. poll() reports
+ * POLLHUP when the trace has ended.
  */
 #define PERFTRACE_CREATE	_IOWR('A', 0x90, struct perftrace_create)
 #define PERFTRACE_OPEN		_IOWR('A', 0x91, struct perftrace_create)
@@ -619,9 +637,15 @@ struct perftrace_release {
 #define PERFTRACE_READ		_IOWR('A', 0x93, struct perftrace_read)
 #define PERFTRACE_PROCESS	_IOWR('A', 0x94, struct perftrace_process)
 #define PERFTRACE_DESCRIBE	_IOWR('A', 0x95, struct perftrace_describe)
-/* Argument 1: pause the trace, so that no events are written to it; 0: resume the trace. */
+/*
+ * If the argument is 1, the trace is paused, so that no events are written to
+ * it; if it is 0, the trace is resumed.
+ */
 #define PERFTRACE_PAUSE		_IOW('A', 0x96, __u32)
-/* Ends the trace, whose records can be read until its last file is closed. */
+/*
+ * PERFTRACE_END ends the trace. The records can be read until the last file of
+ * the trace is closed.
+ */
 #define PERFTRACE_END		_IO('A', 0x97)
 
 #endif /* _UAPI_LINUX_PERFTRACE_H */

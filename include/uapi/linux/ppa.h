@@ -4,14 +4,16 @@
  * spends its time.
  *
  * A read() of /dev/ppa returns an array of struct ppa_task: as many as fit into the buffer, at most
- * 256. A program reads until read() returns 0, and then has all tasks, in no particular order,
- * followed by the tasks that have ended. lseek() to 0 starts with the first task again. An ended
- * task is returned once and then discarded. A task that ends between two reads may be returned
- * twice, with the same @pid and @began; the second structure has the final values. read() needs
+ * 256. A program that reads until read() returns 0 gets all tasks, in no
+ * particular order, followed by the tasks that have ended. lseek() to 0 starts
+ * with the first task again. An ended task is returned once and then discarded.
+ * A task that ends between two reads may be returned twice, with the same @pid
+ * and @began; the second structure has the final values. read() needs
  * CAP_PERFMON.
  *
- * PPA_GETTASK needs no capability for tasks that the caller may read by the rules of ptrace. Ids in
- * its structure are those of the caller's pid and user namespaces.
+ * PPA_GETTASK needs no capability for tasks that the caller may read by the
+ * rules of ptrace. The ids that PPA_GETTASK returns are those of the caller's
+ * pid and user namespaces.
  *
  * All times are in ticks, unless the description of a field gives another unit. A tick is a cycle
  * of the time stamp counter or, if the kernel considers that counter unstable, a nanosecond. struct
@@ -39,9 +41,15 @@
 #define PPA_AVGCTXT		10	/* time spent in context switches to the task */
 #define PPA_NR_VALUES		11
 
-/* Buckets for latencies from wakeup to run: < 10 us, < 100 us, < 1 ms, ..., < 10 s, >= 10 s. */
+/*
+ * Number of buckets for latencies from wakeup to run: < 10 us, < 100 us, < 1
+ * ms, ..., < 10 s, >= 10 s.
+ */
 #define PPA_NR_LATENCIES	8
-/* Counters of delivered signals, by signal number: 0 to SIGRTMAX. */
+/*
+ * Number of counters of delivered signals, one for each signal number from 0 to
+ * SIGRTMAX.
+ */
 #define PPA_NR_SIGNALS		65
 
 /* Bits of /proc/sys/kernel/ppa_levels, which selects the events that accounting measures. */
@@ -160,9 +168,9 @@ struct ppa_info {
 
 #define PPA_GETINFO	_IOR('A', 0xa0, struct ppa_info)
 /*
- * Returns the accounting of the task with the given @pid. ESRCH: the task does not exist; EPERM:
- * the caller may not read the task; ENODATA: the task is not accounted; EAGAIN: no consistent copy
- * was possible.
+ * PPA_GETTASK returns the accounting of the task with the given @pid. ESRCH:
+ * the task does not exist; EPERM: the caller may not read the task; ENODATA:
+ * the task is not accounted; EAGAIN: no consistent copy was possible.
  */
 #define PPA_GETTASK	_IOWR('A', 0xa1, struct ppa_task)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Matching of globs, which filters and the lists of selected markers contain.
+//! Matching of globs, which occur in filters and in the lists by which traces select markers.
 
 use crate::sync::Word;
 
@@ -9,7 +9,7 @@ use crate::sync::Word;
 pub trait Source {
     /// Returns the size of the memory in bytes.
     fn length(&self) -> usize;
-    /// Returns the byte at the offset `at`; 0 behind the end of the memory.
+    /// Returns the byte at the offset `at`, or 0 if `at` is beyond the end of the memory.
     fn byte(&self, at: usize) -> u8;
     /// Returns the eight bytes at the offset `at`, which is a multiple of eight. Reads the bytes
     /// with one load. Returns 0 if the memory ends before the last of the eight bytes.
@@ -53,20 +53,21 @@ impl Source for [Word] {
 ///
 /// Some characters stand for themselves: the `[` of a class without an end, a backslash at the end
 /// of the pattern, a `]` at the beginning of a class, and a `-` at the beginning or the end of a
-/// class. The match takes a time that is at most proportional to the product of both lengths.
+/// class. The time of a match is at most proportional to the product of the lengths of pattern and
+/// text.
 pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, 0, pattern.len(), text)
 }
 
-/// Matches `text` like [`glob`], with the pattern at the offsets `from` to `to` of memory that may
+/// Matches `text` like [`glob`]. The pattern is at the offsets `from` to `to` of memory that may
 /// change at the same time.
 pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, text: &[u8]) -> bool {
     let mut at = from;
     let mut done = 0;
-    // The offset behind the last star that was reached in the pattern, and the end of the text that
-    // this star matches so far. After a mismatch, the last star is made to match one more byte.
-    // Earlier stars need no other attempt, because the pattern before the last star was matched as
-    // early as possible.
+    // The last star of the pattern that was reached: the offset behind the star, and the end of the
+    // text that the star matches so far. After a mismatch, the last star is made to match one more
+    // byte. Earlier stars need no other attempt, because the pattern before the last star was
+    // matched as early as possible.
     let mut star = None;
     loop {
         let byte = text.get(done).copied();
@@ -96,8 +97,8 @@ pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, te
     }
 }
 
-/// Matches one byte with the element of the pattern at `at`. Returns the offset behind that
-/// element; `None` if the byte does not match.
+/// Matches one byte with the element of the pattern at the offset `at`. Returns the offset behind
+/// that element, or `None` if the byte does not match.
 fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<usize> {
     if at >= to {
         return None;
@@ -115,8 +116,9 @@ fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option
     }
 }
 
-/// Parses the class whose `[` is before `at`. Returns the offset behind the class, and whether the
-/// class contains the byte. Returns `None` if the class has no end.
+/// Parses the character class that begins with the `[` before the offset `at`. Returns the offset
+/// behind the class, and whether the class contains the byte. Returns `None` if the class has no
+/// end.
 fn class<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<(usize, bool)> {
     let but = at < to && source.byte(at) == b'!';
     let first = if but { at.wrapping_add(1) } else { at };

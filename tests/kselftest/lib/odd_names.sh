@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=sh disable=SC2015,SC2034,SC2086,SC2317,SC2329,SC3043
+# shellcheck shell=sh disable=SC2015,SC2034,SC2086,SC2154,SC2317,SC2329,SC3043
 #
 # Shared by the tests of names that are not text: programs with such names, and what must be true of
 # the outputs of pfc.

@@ -24,7 +24,9 @@ fn thread_ns() -> u64 {
 }
 
 fn main() {
-    let ms: u64 = std::env::args().nth(1).map_or(0, |word| word.parse().expect("a number"));
+    let ms: u64 = std::env::args()
+        .nth(1)
+        .map_or(0, |word| word.parse().expect("a number"));
     let end = thread_ns() + ms * 1_000_000;
     while thread_ns() < end {
         kinds::rust_hot(black_box(200_000), 1_u32);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Measures an event of a program that perftrace and LTTng-UST record alternately, and prints a line
- * of JSON for make bench. Both tracers overwrite the oldest events; lttng.sh configures LTTng-UST.
- * perftrace writes into the memory of a simulated kernel, because the kernel executes nothing at an
- * event.
+ * Measures how long perftrace and LTTng-UST, in turn, take to record an event
+ * of this program, and prints a line of JSON for make bench. Both tracers
+ * overwrite the oldest events; lttng.sh configures LTTng-UST. perftrace writes
+ * into the memory of a simulated kernel. The result is that of a real kernel,
+ * which executes nothing at an event.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>

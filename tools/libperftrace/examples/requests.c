@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Example of a traced program: events at the beginning and the end of each request.
+ * Example of a traced program, which records an event at the beginning and at
+ * the end of each request.
  *
  *	cc requests.c $(pkg-config --cflags --libs libperftrace) -o requests
  *	pfc trace start requests -e 'requests:*' -o requests.ctf -- ./requests

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C names of the crate `perftrace`, for C and C++ programs. `include/perftrace/perftrace.h`
-//! declares these functions.
+//! The functions of the crate `perftrace` under C names, for C and C++ programs.
+//! `include/perftrace/perftrace.h` declares these functions.
 //!
 //! The library is built without std, so it needs only the C library and adds no other symbols to a
-//! program. Two kinds of builds use std: builds for lints, in which a panic unwinds, and builds for
-//! tests.
+//! program. Builds for lints and builds for tests use std. In builds for lints a panic unwinds.
 //!
 //! | file | contents |
 //! |---|---|
@@ -27,7 +26,7 @@ use perftrace::{c, Module, Site, Value};
 /// [`perftrace_unregister`].
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_register(module: *mut Module) {
-    // SAFETY: The caller guarantees a valid module until it is unregistered.
+    // SAFETY: The caller guarantees that the module is valid until it is unregistered.
     unsafe { c::register(module) }
 }
 

@@ -6,72 +6,17 @@
 
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::program::FixedArrays;
-use perfmon_rules::register_map::{kind, Map, Register, Scope, Tables, FIRST_SOFT};
+use perfmon_rules::register_map::{kind, Map, Register, Scope, FIRST_SOFT};
 use perfmon_rules::registers::Registers;
 
-fn event_select(n: u64) -> Register {
-    Register {
-        address: 0x186 + n,
-        enable: 1 << 22,
-        interrupt: 1 << 20,
-        kind: kind::CONTROL,
-        ..Register::default()
-    }
-}
+mod pmu;
 
-fn counter(n: u32, width: u16) -> Register {
-    Register {
-        address: 0xc1 + u64::from(n),
-        pmcs: 1 << n,
-        rdpmc: n,
-        kind: kind::COUNTER,
-        width,
-        ..Register::default()
-    }
-}
-
-struct Pmu {
-    pmcs: Vec<Register>,
-    pmds: Vec<Register>,
-    soft: Vec<Register>,
-}
-
-/// Returns a PMU with four counters, a control register for each counter, and one virtual register.
-fn pmu() -> Pmu {
-    Pmu {
-        pmcs: (0..4).map(event_select).collect(),
-        pmds: (0..4).map(|n| counter(n, 48)).collect(),
-        soft: vec![Register {
-            kind: kind::VIRTUAL | kind::READ_ONLY,
-            ..Register::default()
-        }],
-    }
-}
-
-impl Pmu {
-    fn map(&self) -> Map<'_> {
-        Map {
-            hardware: Tables {
-                pmcs: &self.pmcs,
-                pmds: &self.pmds,
-            },
-            soft: Tables {
-                pmcs: &[],
-                pmds: &self.soft,
-            },
-            ..Map::default()
-        }
-    }
-}
-
-fn registers() -> Box<Registers<FixedArrays>> {
-    Box::default()
-}
+use pmu::{counter, pmu, registers, Pmu};
 
 /// Adds four counters that share PMC 4 (control register), like Intel's fixed counters. Some CPUs
 /// lack the last of these counters.
 fn shared() -> Pmu {
-    let mut pmu = pmu();
+    let mut pmu = pmu(48);
     pmu.pmcs.push(Register {
         enable: 0x3333,
         interrupt: 0x8888,
@@ -155,7 +100,7 @@ fn r1_4_of_counters_that_share_a_pmc_those_interrupt_that_are_waited_for() {
 
 #[test]
 fn r1_4_what_counts_in_a_pmu_only_is_short_where_it_is_in_none() {
-    let mut pmu = pmu();
+    let mut pmu = pmu(48);
     for kind in [0, kind::TASK] {
         pmu.soft.push(Register {
             kind: kind::VIRTUAL | kind::COUNTER | kind,

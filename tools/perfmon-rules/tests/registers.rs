@@ -8,77 +8,13 @@ use perfmon_rules::abi::{Ctx, Load, Pmc, Pmd, Start};
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::error::Error;
 use perfmon_rules::program::{Allocator, FixedArrays, MemorySize, RegisterMemory};
-use perfmon_rules::register_map::{kind, Map, Register, RegisterBitmap, Scope, Tables, FIRST_SOFT};
+use perfmon_rules::register_map::{kind, Register, RegisterBitmap, Scope, FIRST_SOFT};
 use perfmon_rules::registers::{check_pmc, Registers, NO_EMUL64};
 use proptest::prelude::*;
 
-const ENABLE: u64 = 1 << 22;
-const INT: u64 = 1 << 20;
-const OS: u64 = 1 << 17;
+mod pmu;
 
-fn event_select(n: u64) -> Register {
-    Register {
-        address: 0x186 + n,
-        reset: 0x10_0000_0000,
-        reserved: !0xffff_ffff | (1 << 19),
-        enable: ENABLE,
-        interrupt: INT,
-        kernel: OS,
-        kind: kind::CONTROL,
-        ..Register::default()
-    }
-}
-
-fn counter(n: u32, width: u16) -> Register {
-    Register {
-        address: 0xc1 + u64::from(n),
-        pmcs: 1 << n,
-        rdpmc: n,
-        kind: kind::COUNTER,
-        width,
-        ..Register::default()
-    }
-}
-
-struct Pmu {
-    pmcs: Vec<Register>,
-    pmds: Vec<Register>,
-    soft_pmcs: Vec<Register>,
-    soft: Vec<Register>,
-}
-
-fn pmu(width: u16) -> Pmu {
-    Pmu {
-        pmcs: (0..4).map(event_select).collect(),
-        pmds: (0..4).map(|n| counter(n, width)).collect(),
-        soft_pmcs: vec![],
-        soft: vec![Register {
-            kind: kind::VIRTUAL | kind::READ_ONLY,
-            ..Register::default()
-        }],
-    }
-}
-
-impl Pmu {
-    fn map(&self) -> Map<'_> {
-        Map {
-            hardware: Tables {
-                pmcs: &self.pmcs,
-                pmds: &self.pmds,
-            },
-            soft: Tables {
-                pmcs: &self.soft_pmcs,
-                pmds: &self.soft,
-            },
-            global_ctrl: 0x38f,
-            ..Map::default()
-        }
-    }
-}
-
-fn registers() -> Box<Registers<FixedArrays>> {
-    Box::default()
-}
+use pmu::{counter, event_select, pmu, registers, Pmu, ENABLE, INT, OS};
 
 fn check(pmu: &Pmu, privileged: bool, number: u16, value: u64) -> Result<u64, Error> {
     check_pmc(&pmu.map(), Scope::Thread, privileged, number, 0, value)

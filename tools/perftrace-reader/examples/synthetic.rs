@@ -6,9 +6,9 @@
 //! synthetic DIRECTORY
 //! ```
 //!
-//! For each case, the example writes the trace DIRECTORY/CASE/ and two files:
-//! DIRECTORY/CASE.expected (the events in the form in which babeltrace2 prints them, in ticks) and
-//! DIRECTORY/CASE.discarded (a line for each report of lost events).
+//! For each case, the example writes the trace DIRECTORY/CASE/ and two files. The file
+//! DIRECTORY/CASE.expected has the events, in the form in which babeltrace2 prints them in ticks.
+//! The file DIRECTORY/CASE.discarded has a line for each report of lost events.
 #![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
 #![allow(
     clippy::disallowed_macros,
@@ -188,8 +188,8 @@ fn texts() -> Case {
     case
 }
 
-/// Returns a case with 64 CPUs, 3 processes and 5 rounds. The times of the buffers of a round
-/// overlap.
+/// Returns a case with 64 CPUs, 3 processes and 5 rounds, that is, passes of the reader over all
+/// buffers. In each round, the events of the different buffers overlap in time.
 fn many_buffers() -> Case {
     let mut fake = Fake::new();
     for key in 17..20 {
@@ -227,7 +227,7 @@ fn many_buffers() -> Case {
     case
 }
 
-/// Returns a case with losses before the first event, between events, and at the end.
+/// Returns a case in which events are lost before the first event, between events, and at the end.
 fn lost() -> Case {
     let fake = Fake::new()
         .process(17, 100, "app")
@@ -281,14 +281,14 @@ fn corrupt() -> Case {
         .raw(&[0; 64])
         .event(0, 2, 2002, &n(3));
     let odd = RecordBytes::default()
-        // The faults of these events are: an unknown marker, invalid fields, a text without a NUL,
-        // too many bytes, and too few bytes.
+        // The following events are invalid: an unknown marker, invalid fields, a text without a
+        // NUL, too many bytes, and too few bytes.
         .event(9, 2, 2003, &n(4))
         .event(1, 2, 2004, &n(5))
         .event(2, 2, 2005, b"12345678")
         .event(0, 2, 2006, &[0; 16])
         .event(0, 2, 2006, &[])
-        // The faults of these events are a time in the future and a time before that of the
+        // The following two events have a time in the future, and a time before that of the
         // previous event.
         .event(0, 2, u64::MAX, &n(6))
         .event(0, 2, 5, &n(7))
@@ -331,7 +331,7 @@ fn flight() -> Case {
     case
 }
 
-/// Returns a case with several processes in one buffer, whose markers have the same name.
+/// Returns a case in which several processes write to one buffer, with markers of the same name.
 fn shared() -> Case {
     let fake = Fake::shared()
         .process(17, 100, "one")

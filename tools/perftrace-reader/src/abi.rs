@@ -43,7 +43,8 @@ pub fn create(fd: BorrowedFd<'_>, create: &mut Create, filter: &[u8]) -> io::Res
 pub fn open(fd: BorrowedFd<'_>, create: &mut Create) -> io::Result<()> {
     (create.filter, create.filter_bytes) = (0, 0);
     // SAFETY: `PERFTRACE_OPEN` reads and writes a `Create`, which is borrowed until the call
-    // returns. The structure has no filter. All bit patterns of a `Create` are valid.
+    // returns. `create` refers to no filter, so the call reads no other memory. All bit patterns of
+    // a `Create` are valid.
     unsafe { ioctl(fd, Updater::<{ call::OPEN }, Create>::new(create)) }
 }
 

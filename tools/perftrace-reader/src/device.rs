@@ -20,8 +20,8 @@ use trace_rules::abi::{
 /// Path of the device for user-space tracing.
 pub const DEVICE: &str = "/dev/perftrace";
 
-/// Maximum number of attempts to read a buffer. An attempt fails if a signal ends it, or if the
-/// buffer has more bytes than fit into the memory for them.
+/// Maximum number of attempts to read a buffer. An attempt fails if a signal interrupts it, or if
+/// the memory of the caller is too small for the records.
 const MAX_READ_ATTEMPTS: usize = 1000;
 
 /// The configuration of a new trace.
@@ -34,10 +34,10 @@ pub struct TraceConfig {
     pub markers: String,
     /// A combination of [`crate::FLIGHT`], `WAIT`, `SHARED`, `KEEP`, `PAUSED` and `ALL_USERS`.
     pub flags: u32,
-    /// Size of a buffer's records in bytes; 0 for the default.
+    /// Size in bytes of the area for records in each buffer; 0 for the default.
     pub bytes: u32,
-    /// Maximum number of milliseconds that a thread waits for room if the flag `WAIT` is set; 0 for
-    /// the default, `u32::MAX` for no limit.
+    /// Maximum number of milliseconds that a thread waits for room in a buffer, if the flag `WAIT`
+    /// is set; 0 for the default, `u32::MAX` for no limit.
     pub wait_ms: u32,
     /// A filter that the crate perftrace-filter has compiled; empty if the trace has no filter.
     pub filter: Vec<u8>,
@@ -100,8 +100,8 @@ impl Device {
         }
     }
 
-    /// Returns the process with this key, or `None` if the kernel does not describe the process to
-    /// a caller that has no trace.
+    /// Returns the process with the key `key`. Returns `None` if there is no such process, if the
+    /// caller may not trace the process, or if the call fails.
     pub fn process(&self, key: u64) -> Option<ProcessInfo> {
         read_process(self.file.as_fd(), key).ok().flatten()
     }
@@ -181,7 +181,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Ends the trace. Afterwards the trace records no events.
+    /// Ends the trace. After the call, the trace records no events.
     pub fn end(&self) -> Result<(), Error> {
         retry_on_intr(|| abi::end(self.file.as_fd()))
             .map_err(|e| Error::Call("end the trace", e.into()))
@@ -227,8 +227,8 @@ impl Source for Trace {
 
     fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
         to.resize(to.capacity().max(1 << 16), 0);
-        // Limit the number of attempts, so that a program that changes its counts all the time
-        // cannot block the reader.
+        // Limit the number of attempts, so that a traced program that changes the counts of its
+        // buffers all the time cannot block the reader.
         for _ in 0..MAX_READ_ATTEMPTS {
             let mut raw = Read {
                 key: after.key,
@@ -313,7 +313,7 @@ fn text(bytes: &[u8]) -> String {
     visible::decode(&bytes[..end]).into_owned()
 }
 
-/// Copies a text. Fails if the text and a NUL do not fit, or if the text contains a NUL.
+/// Copies a text. Fails if the text and a NUL do not fit into `to`, or if the text contains a NUL.
 fn copy_text(to: &mut [u8], text: &str, what: &str) -> Result<(), Error> {
     if text.len() >= to.len() || text.contains('\0') {
         let max = to.len() - 1;

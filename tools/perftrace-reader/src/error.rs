@@ -22,9 +22,9 @@ pub enum Error {
     TracesExist,
     /// Another open file of the device already reads the trace.
     Busy,
-    /// The caller lacks the permission with this name.
+    /// The caller lacks a permission, which the text describes.
     Denied(&'static str),
-    /// The kernel has refused this step of the filter.
+    /// The kernel has refused the filter; the value is the number of the invalid step.
     Filter(u32),
     /// The kernel has refused a name, globs, a size or flags.
     Invalid(String),

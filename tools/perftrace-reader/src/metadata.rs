@@ -32,8 +32,8 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// Returns the names and values of the fields in the payload of an event of this class. For a
-    /// known system call, its name follows the fields.
+    /// Returns the names and values of the fields in the payload of an event of this class. If the
+    /// event is a known system call, the name of the call follows the fields.
     pub fn values<'a>(
         &'a self,
         payload: &'a [u8],
@@ -46,8 +46,8 @@ impl Marker {
             .chain(name.map(|name| (syscalls::FIELD, Value::Text(name.as_bytes()))))
     }
 
-    /// Returns the name of the system call in the payload of an event of this class; `None` if the
-    /// event is not a system call or the system call is unknown.
+    /// Returns the name of the system call in the payload of an event of this class, or `None` if
+    /// the event is not a system call or the system call is unknown.
     pub fn syscall_name(&self, payload: &[u8]) -> Option<&'static str> {
         if !self.is_syscall {
             return None;
@@ -79,17 +79,17 @@ pub struct Process {
 struct CachedProcess {
     process: Rc<Process>,
     markers: HashMap<u16, Rc<Marker>>,
-    /// The round in which the process was looked up last.
+    /// The round (pass over all buffers) in which the process was looked up last.
     round: u64,
 }
 
-/// The cache: processes by their keys, markers by their processes and numbers.
+/// The cache: processes by their keys, and markers by their numbers in each process.
 #[derive(Debug, Default)]
 pub struct Metadata {
     processes: HashMap<u64, CachedProcess>,
     classes: HashMap<(String, String), Rc<Marker>>,
     round: u64,
-    /// The last event that was looked up in this round, and its result.
+    /// The key and the marker number that were looked up last in this round, and the result.
     last: Option<((u64, u16), ProcessAndMarker)>,
 }
 
@@ -134,7 +134,7 @@ impl Metadata {
         key: u64,
         number: u16,
     ) -> Result<Option<ProcessAndMarker>, Error> {
-        // Most events have the process and the marker of the previous event.
+        // Most events have the same process and the same marker as the event before them.
         if let Some((last, found)) = &self.last {
             if *last == (key, number) {
                 return Ok(Some(found.clone()));
@@ -182,10 +182,10 @@ impl Metadata {
         Some(marker)
     }
 
-    /// Begins another round of reading. In every `every`-th round, checks the processes that were
-    /// not looked up for more than `every` rounds, and removes the processes that no longer exist
-    /// from the cache. The kernel never reuses the keys of processes. Returns the keys of the
-    /// removed processes.
+    /// Begins another round, that is, a pass over all buffers. In every `every`-th round, checks
+    /// the cached processes that were not looked up for more than `every` rounds. Removes those
+    /// processes from the cache that no longer exist. The kernel never reuses the keys of
+    /// processes. Returns the keys of the removed processes.
     pub fn begin_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
         self.round += 1;
         self.last = None;

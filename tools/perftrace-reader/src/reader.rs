@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reads a trace in rounds, and passes its events to an output.
+//! Reads a trace in rounds (passes over all buffers), and passes the events of the trace to an
+//! output.
 
 use std::collections::HashMap;
 
@@ -14,7 +15,7 @@ use crate::source::{BufferId, Chunk, Info, Source};
 use trace_rules::abi::flag::FLIGHT;
 use trace_rules::abi::KEY_SHARED;
 
-/// Number of rounds without events of a process after which the reader checks that the process
+/// If a process has had no events for this number of rounds, the reader checks that the process
 /// still exists.
 const IDLE_ROUNDS: u64 = 64;
 /// Maximum number of milliseconds by which the time of a record may be later than the time at which
@@ -29,7 +30,7 @@ const MAX_LATE_MS: u64 = 10;
 pub struct Totals {
     /// Number of events that were read.
     pub events: u64,
-    /// Number of bytes of records.
+    /// Size in bytes of all records that were read.
     pub bytes: u64,
     /// Number of events that were lost for lack of room in a buffer, as far as the buffers have
     /// reported the losses.
@@ -194,7 +195,8 @@ impl Reader {
                     }
                 }
                 // The counts in the `LOST` records of a buffer increase, and do not exceed the
-                // count of the buffer, which was read later. Limit the count of a hostile writer.
+                // count of the buffer, which was read later. Limit the count, because a hostile
+                // writer can store any value.
                 Item::Lost { time, total } => {
                     let total = total.min(lost);
                     if total > stream.reported_lost {

@@ -79,7 +79,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 enum Parsed<'a> {
     Pad(usize),
     Item(usize, Item<'a>),
-    /// The record begins before the oldest byte that is not overwritten.
+    /// The record is the oldest one in the buffer, and a part of it has been overwritten.
     Overwritten,
     Corrupt,
 }
@@ -106,7 +106,7 @@ impl<'a> Records<'a> {
 
     fn parse_next(&self) -> Parsed<'a> {
         let rest = self.rest;
-        // Every record, also a padding record, begins with these 8 bytes.
+        // Every record, also a padding record, begins with the 8 bytes that are parsed here.
         let (Some(marker), Some(words), Some(thread)) =
             (u16_at(rest, 0), u16_at(rest, 2), u32_at(rest, 4))
         else {
@@ -116,8 +116,8 @@ impl<'a> Records<'a> {
         if bytes == 0 {
             return Parsed::Corrupt;
         }
-        // No record is longer than RECORD_MAX. The padding record at the end of a buffer is shorter
-        // than a record that did not fit there.
+        // No record is longer than RECORD_MAX. A padding record is not longer than RECORD_MAX
+        // either, because it is shorter than the record that did not fit at the end of the buffer.
         if bytes > RECORD_MAX {
             return Parsed::Corrupt;
         }
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn r3_7_records_are_read_and_pads_left_out() {
         let mut bytes = record(3, 3, 100, &[5]);
-        // The buffer ends with a padding record of which only 8 bytes were written.
+        // The second padding record has only 8 bytes, as can happen at the end of a buffer.
         bytes.extend(&record(PAD, 2, 0xdead, &[])[..]);
         bytes.extend(&record(PAD, 1, 0, &[])[..8]);
         bytes.extend(record(LOST, 3, 110, &[9]));

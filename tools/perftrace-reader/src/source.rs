@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The trait [`Source`] of a trace that can be read. A trace in the kernel implements the trait
-//! and, in tests, a fake trace.
+//! The trait [`Source`] of a trace that can be read. The trait is implemented for traces in the
+//! kernel and, in tests, for a fake trace.
 
 use crate::error::Error;
 
@@ -12,7 +12,7 @@ pub struct Info {
     pub slot: u32,
     /// The flags of the trace, such as [`crate::FLIGHT`].
     pub flags: u32,
-    /// Size of a buffer's records in bytes.
+    /// Size in bytes of the area for records in each buffer.
     pub bytes: u32,
     /// Highest CPU number plus one.
     pub nr_cpus: u32,
@@ -68,7 +68,7 @@ pub struct BufferId {
 }
 
 impl BufferId {
-    /// The position before the first buffer.
+    /// An id that precedes all buffers: the first read of a round begins after this id.
     pub const BEFORE_FIRST: Self = Self { key: 0, cpu: !0 };
 }
 
@@ -101,7 +101,7 @@ pub struct ProcessInfo {
     pub comm: String,
 }
 
-/// The meaning of the number of a marker in the records of a process.
+/// The marker to which a number in the records of a process refers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkerInfo {
     /// The key of the process that registered the marker.

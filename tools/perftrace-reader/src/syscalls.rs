@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The names of system calls. The marker `kernel:sys_enter` of the kernel has the number and the
-//! ABI of a system call. Outputs show the name of the system call as an additional field.
+//! The names of system calls. An event of the kernel's marker `kernel:sys_enter` has the number and
+//! the ABI of a system call. Outputs show the name of the system call as an additional field.
 
 use std::sync::OnceLock;
 
-/// The name and the fields of the marker for system calls.
+/// The name and the fields of the kernel's marker for system calls.
 pub const MARKER: (&str, &str) = ("kernel:sys_enter", "number:s64 abi:str");
-/// The name of the field that outputs add.
+/// The name of the field in which outputs show the name of the system call.
 pub const FIELD: &str = "name";
 
 /// The tables of system calls, which `syscalls.awk` makes from the tables in the kernel source. A
-/// line `abi: NAME` begins the table of an ABI. A word `N:` means that the next word is the name of
-/// call N.
+/// line with `abi:` and a name begins the table of an ABI. A word `N:` means that the next word is
+/// the name of call N.
 const TABLES: &str = include_str!("syscalls.txt");
 
-/// The bit in the numbers of x32 calls (`__X32_SYSCALL_BIT`). The index in the table does not
-/// include this bit.
+/// The bit in the numbers of x32 calls (`__X32_SYSCALL_BIT`). The index of a call in its table does
+/// not include this bit.
 const X32_BIT: i64 = 1 << 30;
 
 /// The table of an ABI: its name, and the names of its calls by number.
 type Table = (&'static str, Vec<Option<&'static str>>);
 
-/// Returns the name of the call `number` of an ABI; `None` if there is no such call.
+/// Returns the name of the call `number` of an ABI, or `None` if there is no such call.
 pub fn name(abi: &[u8], number: i64) -> Option<&'static str> {
     static ALL: OnceLock<Vec<Table>> = OnceLock::new();
     let all = ALL.get_or_init(|| parse(TABLES));
@@ -79,7 +79,7 @@ mod tests {
             ("i386", 439, Some("faccessat2")),
             ("x32", X32_BIT, Some("read")),
             ("x32", X32_BIT + 39, Some("getpid")),
-            // Call 13 of x86_64 does not exist in x32, which has another number for it.
+            // In x32, the system call that has number 13 in x86_64 has another number.
             ("x86_64", 13, Some("rt_sigaction")),
             ("x32", X32_BIT + 13, None),
             ("x32", X32_BIT + 512, Some("rt_sigaction")),

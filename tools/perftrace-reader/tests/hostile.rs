@@ -12,7 +12,7 @@ use perftrace_reader::records::{Item, Layout, Records};
 use perftrace_reader::{Clock, Reader, Source, PAD};
 use proptest::prelude::*;
 
-/// Parses all records. Returns the number of bytes of records without padding records, and the
+/// Parses all records. Returns the number of bytes in records other than padding records, and the
 /// number of bytes that were cut.
 fn parse_all(bytes: &[u8], layout: Layout) -> (usize, usize) {
     let mut records = Records::new(bytes, layout);
@@ -155,8 +155,8 @@ fn record_ends(bytes: &[u8]) -> Vec<usize> {
     offsets
 }
 
-/// Reads the bytes as three buffers of two rounds. Returns the number of bytes that were cut and
-/// the number of events.
+/// Passes the bytes to the reader as three buffers: two in the first round, and one in the second
+/// round. Returns the number of bytes that were cut and the number of events.
 fn read_rounds(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
     let mut fake = source(flight);
     fake.add_round(&[(key, 3, bytes, lost), (key, 4, bytes, lost / 2)]);
@@ -230,7 +230,7 @@ proptest! {
         let ends = record_ends(&bytes).into_iter().filter(|end| *end <= len);
         let valid_len = ends.max().unwrap_or(0);
         prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[0]).1, len - valid_len);
-        // In a flight recorder the incomplete record is the oldest record; its other bytes were
+        // In a flight recorder only the oldest record can be incomplete: its other bytes were
         // overwritten.
         if len % 8 == 0 {
             prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[2]).1, 0);
@@ -263,14 +263,14 @@ fn r3_7_any_changed_byte_does_no_harm() {
         for value in 0..=255 {
             let mut changed = bytes.clone();
             changed[offset] = value;
-            // Each of the three buffers is complete, or a part of it is cut.
+            // If no bytes were cut, at most one event is missing in each of the three buffers.
             let (cut, events) = read_rounds(&changed, 17, false, 4);
             assert!(cut > 0 || events >= 6, "{offset} {value}");
         }
     }
 }
 
-/// Checks that each output of hostile events is well-formed, and that the text has no escape
+/// Checks that each output of hostile events is well-formed, and that the text output has no escape
 /// character.
 #[test]
 fn r3_7_outputs_of_hostile_events_are_whole() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the rounds of a reader, and the contents of each output.
+//! Tests how a reader reads a trace in rounds, and the contents of each output.
 #![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 mod fake;
@@ -21,7 +21,7 @@ fn two_processes() -> Fake {
         .marker(18, 0, "other:event", "x:x16")
 }
 
-/// The path of the output of a test. The output is removed when the value is dropped.
+/// The path of the output of a test. The output is removed when the `TempPath` is dropped.
 struct TempPath(PathBuf);
 
 impl TempPath {
@@ -204,7 +204,7 @@ fn r3_8_processes_that_are_gone_are_forgotten() {
     for _ in 0..200 {
         reader.read_round(&fake, &mut ctf).expect("it is read");
     }
-    // A packet reports the events that the process has lost.
+    // A packet was written that reports the lost events of the process.
     let after = ctf.bytes();
     assert!(after > before, "{before} {after}");
     ctf.finish().expect("it is written");
@@ -267,7 +267,7 @@ fn r3_11_perfettos_json_is_whole_at_any_time() {
         reader.read_round(&fake, &mut output).expect("it is read");
         let all = json(&json_path.0);
         let events = all["traceEvents"].as_array().expect("events");
-        // The first item is the name of the process.
+        // The first item of the array is the name of the process.
         assert_eq!(events.len(), usize::from(n) + 2);
         let last = &events[usize::from(n) + 1];
         assert_eq!(last["args"]["n"], n);
@@ -328,7 +328,7 @@ fn r3_6_the_clock_of_a_trace_is_its_readers() {
     assert_eq!(clock.origin(), (1_700_000_000, 0));
 }
 
-/// A writer with room for some bytes, like a disk.
+/// A writer that accepts only `room` bytes, like a disk that becomes full.
 struct SmallDisk {
     room: usize,
     text: Vec<u8>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Prints the contents of the files of simulated kernels. Each marker has a line with the number of
-//! its registrations, and each record of trace 0 has a line, in the order of time.
+//! Prints the contents of the files of simulated kernels. Prints a line for each marker, with the
+//! number of its registrations, and a line for each record of trace 0, in the order of time.
 #![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
 #![allow(
     clippy::disallowed_macros,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The update of a buffer by the slow path of an event. The update writes words into free space of
-//! the buffer, and then publishes them with one store. If the state from which the update was
-//! computed has changed, the update does not publish the words. The update runs in a restartable
-//! sequence (rseq(2)), or in a thread that owns the buffer.
+//! Updates of a buffer by the slow path of an event. The update writes words into free space of the
+//! buffer, and then publishes them with one store. If the state from which the update was computed
+//! has changed, the update does not publish the words. The update runs in a restartable sequence
+//! (rseq(2)), or in a thread that owns the buffer.
 #![expect(unsafe_code, reason = "a restartable sequence, records")]
 
 use core::arch::asm;
@@ -19,8 +19,8 @@ use crate::abi::{Buffer, Slot};
 /// # Invariants
 ///
 /// `dst` points into the records of `buffer`: to the bytes from `head` on or, in flight recorders,
-/// to the bytes that end at `head`. The buffer has space for both lists of words at `dst` without
-/// overwriting records that have not been read.
+/// to the bytes that end at `head`. The buffer has space at `dst` for the words of `first` and of
+/// `second`, without overwriting records that have not been read.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Update<'a> {
@@ -187,14 +187,16 @@ impl Update<'_> {
             // fence prevents the compiler from reordering them.
             compiler_fence(Ordering::SeqCst);
         }
-        // SAFETY: By the invariant of `Update` there is space for both lists of words at `dst`. The
-        // owner is the only writer, and the program's other threads do not read records.
+        // SAFETY: By the invariant of `Update` there is space at `dst` for the words of `first` and
+        // of `second`. The owner is the only writer, and the program's other threads do not read
+        // records.
         unsafe {
             ptr::copy_nonoverlapping(self.first, self.dst, self.first_words as usize);
             let second_dst = self.dst.add(self.first_words as usize);
             ptr::copy_nonoverlapping(self.second, second_dst, self.second_words as usize);
         }
-        // Release: pairs with the kernel's load of `head`, which sees the whole record.
+        // Release: pairs with the kernel's load of `head`: a kernel that loads this value sees the
+        // whole record.
         self.target.store(self.value, Release);
         true
     }

@@ -25,14 +25,14 @@ static FD: AtomicI32 = AtomicI32::new(-1);
 static INODE: AtomicU64 = AtomicU64::new(0);
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 
-/// Lowest number for the descriptor: most programs use lower numbers.
+/// Lowest number for the file descriptor, above the numbers that most programs use.
 const MIN_FD: c_int = 900;
 
 /// An errno value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Errno(pub(crate) c_int);
 
-/// The addresses of a process's two mappings.
+/// The addresses of the two mappings of `/dev/perftrace` in this process.
 pub(crate) struct Mappings {
     pub(crate) control: *mut u8,
     pub(crate) buffers: *mut u8,
@@ -94,8 +94,9 @@ const DEVICE_PATH: &[u8] = b"/dev/perftrace\0";
 /// exist. Root writes the file with `pfc trace arm`.
 const WAKE_PATH: &[u8] = b"/run/perftrace/wake\0";
 
-/// Maps the wake file, whose words change when `/dev/perftrace` appears, for the lifetime of the
-/// process. If the mapping fails, the process stays untraced even after the device appears.
+/// Maps the wake file for the lifetime of the process. The words of the file change when
+/// `/dev/perftrace` appears. If the mapping fails, the process stays untraced even after the device
+/// appears.
 pub(crate) fn map_wake_file() -> Result<*mut u8, Errno> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     // SAFETY: The path is a C string. The file descriptor is new, and no other code uses it. All
@@ -136,7 +137,7 @@ pub(crate) fn getpid() -> u32 {
 }
 
 /// Returns true if the caller shares its memory with its parent, as after vfork(). Returns false if
-/// the kernel does not answer the question.
+/// the system call kcmp() fails.
 pub(crate) fn shares_memory() -> bool {
     const KCMP_VM: c_int = 1;
     // SAFETY: getpid() and getppid() take no arguments. kcmp() only compares two processes.
@@ -154,7 +155,8 @@ extern "C" {
     fn pthread_setcancelstate(state: c_int, was: *mut c_int) -> c_int;
 }
 
-/// Runs `f` on the path of an event: errno is preserved, and the thread cannot be cancelled in `f`.
+/// Runs `f`, preserves errno, and disables cancellation of the thread in `f`. The library calls
+/// this function on the path of an event.
 pub(crate) fn without_cancellation(f: impl FnOnce()) {
     const DISABLE: c_int = 1;
     let mut old_state = 0;
@@ -163,7 +165,7 @@ pub(crate) fn without_cancellation(f: impl FnOnce()) {
         unsafe { pthread_setcancelstate(DISABLE, &raw mut old_state) };
         f();
         // SAFETY: `old_state` is a valid state, because the first call has returned it. The pointer
-        // for the old state may be null.
+        // for the old state is allowed to be null.
         unsafe { pthread_setcancelstate(old_state, null_mut()) };
     });
 }
@@ -329,7 +331,7 @@ fn preserve_errno(f: impl FnOnce()) {
     unsafe { *libc::__errno_location() = saved };
 }
 
-/// The time when a wait ends. The first check sets this time.
+/// The time when a wait ends. The first call of `has_passed` sets this time.
 pub(crate) struct Deadline(Option<u64>);
 
 impl Deadline {
@@ -364,16 +366,19 @@ pub(crate) fn sleep_1ms() {
     });
 }
 
-/// Lets other threads run, because the owner of a buffer may need the CPU to release the buffer.
+/// Lets other threads run, because the thread that owns a buffer may need this CPU to release the
+/// buffer.
 pub(crate) fn sched_yield() {
     // SAFETY: sched_yield() takes no arguments.
     preserve_errno(|| _ = unsafe { libc::syscall(libc::SYS_sched_yield) });
 }
 
-/// Returns the CPU of the calling thread. The thread may be migrated right afterwards.
+/// Returns the CPU of the calling thread. The thread may be migrated to another CPU right after the
+/// call.
 pub(crate) fn current_cpu() -> u32 {
     let mut cpu = 0;
-    // SAFETY: sched_getcpu() takes no arguments. The C library implements it by the vDSO.
+    // SAFETY: sched_getcpu() takes no arguments. The C library implements sched_getcpu() by the
+    // vDSO.
     preserve_errno(|| cpu = unsafe { libc::sched_getcpu() });
     u32::try_from(cpu).unwrap_or(0)
 }

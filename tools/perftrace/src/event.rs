@@ -16,12 +16,12 @@ use crate::{fast_path, slow_path};
 #[inline]
 pub fn unlikely() {}
 
-/// Writes an event of the Rust macro.
+/// Writes an event that the Rust macro `event!` records.
 #[inline(always)]
 pub fn emit<const SHAPE: u64, const N: usize>(site: &'static Site, values: [Value<'_>; N]) {
     let packed;
     // SAFETY: The macro has made `site` and `SHAPE` from the same fields, so the sizes agree. The
-    // texts have the lengths in their values.
+    // value of each text holds the length of the text.
     unsafe {
         match const { payload_words(SHAPE) } {
             Some(0) => c::write_0(site),

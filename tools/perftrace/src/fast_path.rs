@@ -12,13 +12,13 @@
 //! C: generation again, in the sequence    F: generation odd;  G: sets marker words
 //! ```
 //!
-//! If a thread reads at B a word that the kernel stored at G, and at A the generation that the
-//! kernel stored at F, the thread writes into the buffers of the new trace, or sees at C that the
-//! generation has changed. Only x86 orders the loads and stores of this path: it keeps the order of
-//! loads and the order of stores. A pairs with E and F, B with D and G, C with E and F. The thread
-//! need not check that the generation is odd: between D and G no marker word has the bit of the
-//! trace, so a thread that reads the same even generation at A and C has read at B a word without
-//! the bit.
+//! Suppose that a thread reads at B a word that the kernel stored at G. If the thread has read at A
+//! the generation that the kernel stored at F, it writes into the buffers of the new trace. If the
+//! thread has read an older generation at A, it sees at C that the generation has changed. The fast
+//! path has no fences: it relies on x86, which keeps loads in order and stores in order. A pairs
+//! with E and F, B with D and G, C with E and F. A thread need not check that the generation is
+//! odd. If a thread reads the same even generation at A and C, it has read at B a word without the
+//! bit of the trace. The reason is that between D and G no marker word has this bit.
 //!
 //! The restartable sequence ends with the store of `head`. If the thread is preempted, migrated or
 //! interrupted by a signal before this store, the kernel clears `rseq_cs` and lets the thread start
@@ -37,7 +37,7 @@ use crate::state::CURRENT;
 const PATH_FLAGS: u32 = FLIGHT | SHARED | FILTERED;
 
 /// Emits the restartable sequence. `$mode` checks the flags of the trace. `$end` computes the next
-/// `head` in r9 and compares it with the limit. `$fields` stores the fields. Instructions that run
+/// `head` in r9, and compares r9 with `limit`. `$fields` stores the fields. Instructions that run
 /// only after a failure or an interruption are in another section.
 ///
 /// | register | contents |
@@ -54,8 +54,8 @@ macro_rules! fast_path {
     ($site:expr, $first:expr, $second:expr, [$($mode:literal),*], [$($end:literal),*], [$($fields:literal),*]) => {{
         let done: u64;
         // SAFETY: By the invariant of `Trace`, r9 points to a trace with a live slot and live
-        // buffers, and the CPU number is compared with the number of buffers. The record does not
-        // go beyond `limit`, which the kernel and the slow path keep inside the records and outside
+        // buffers. The CPU number is compared with the number of buffers. The record does not go
+        // beyond `limit`, which the kernel and the slow path keep inside the records and outside
         // the records that have not been read. The caller guarantees that the site and its word are
         // live.
         unsafe {
@@ -151,7 +151,7 @@ pub(crate) unsafe fn event_0(site: *const Site) -> bool {
     forwards!(site, 0u64, 0u64, "lea r9, [r10 + 16]", [])
 }
 
-/// Writes an event with 8 bytes of fields. Returns false if the event was not written.
+/// Writes an event with one word of fields. Returns false if the event was not written.
 ///
 /// # Safety
 ///
@@ -168,7 +168,7 @@ pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
     )
 }
 
-/// Writes an event with 16 bytes of fields. Returns false if the event was not written.
+/// Writes an event with two words of fields. Returns false if the event was not written.
 ///
 /// # Safety
 ///
@@ -217,8 +217,8 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
 ///
 /// The comparison is signed, and each `head` of a flight recorder is below 0. A limit of 0
 /// therefore sends every record to the slow path, as in buffers that are written forwards. A flight
-/// recorder can have a limit of 0: a thread that has lost an event may store the limit late, in the
-/// buffer of the next trace.
+/// recorder can have a limit of 0. A thread that has lost an event may store this limit late, in
+/// the buffer of the next trace.
 macro_rules! backwards {
     ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
         fast_path!(
@@ -241,7 +241,7 @@ macro_rules! backwards {
     };
 }
 
-/// Writes an event with 16 bytes of fields into a flight recorder. Returns false if the event was
+/// Writes an event with two words of fields into a flight recorder. Returns false if the event was
 /// not written.
 ///
 /// # Safety

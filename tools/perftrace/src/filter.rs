@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Evaluates the filter of a trace, in the page of the filter that the kernel has mapped, with the
-//! evaluator of `protocols`.
+//! Evaluates the filter of a trace with the evaluator of the crate `protocols`. The filter is in a
+//! page that the process has mapped from the device.
 #![expect(unsafe_code, reason = "a marker's texts, fields as bytes")]
 
 use core::ffi::CStr;
@@ -23,8 +23,8 @@ pub(crate) fn accepts(
     thread: u32,
     process: u32,
 ) -> bool {
-    // SAFETY: By the invariant of `Site`, `text` is a name, its NUL, fields and a NUL. Words can be
-    // read as bytes.
+    // SAFETY: By the invariant of `Site`, `text` consists of the name of the marker, a NUL, the
+    // fields and a NUL. Words can be read as bytes.
     let (marker, texts, payload) = unsafe {
         let marker = CStr::from_ptr(site.text).to_bytes();
         let texts = CStr::from_ptr(site.text.add(marker.len() + 1)).to_bytes();

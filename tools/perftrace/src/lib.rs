@@ -12,9 +12,12 @@
 //! expressions are not evaluated. Traces are created with `pfc trace`.
 //!
 //! The library does not panic and does not use the program's allocator. Events may be recorded in
-//! signal handlers. An event makes a system call in four cases: it is the first event of a thread,
-//! it wakes the reader of a buffer that is half full or has lost an event, it waits for room or for
-//! a free buffer, or it attaches the process to a device that has just appeared.
+//! signal handlers. An event makes a system call in four cases:
+//!
+//! - it is the first event of a thread;
+//! - it wakes the reader of a buffer that is half full or has lost an event;
+//! - it waits for room in a buffer or for a free buffer;
+//! - it attaches the process to a device that has just appeared.
 //!
 //! Environment variables:
 //!
@@ -94,8 +97,8 @@ pub use site::{shape, value, Site, Value};
 /// ```
 ///
 /// Names that the kernel would refuse do not compile either. A name consists of ASCII letters,
-/// digits and `_`, and its length is limited. Two fields of a marker may not have the same name,
-/// and no provider may be called `kernel`.
+/// digits and `_`, and its length is limited. Two fields of a marker must not have the same name,
+/// and no provider can be called `kernel`.
 ///
 /// ```compile_fail
 /// perftrace::event!(kernel, answer);

@@ -41,7 +41,7 @@ pub struct Module {
     pub(crate) first: *const Site,
     pub(crate) last: *const Site,
     pub(crate) off: *const AtomicU32,
-    /// The number of the module's objects whose constructors have run. Only the C macro uses this
+    /// Number of object files of the module whose constructors have run. Only the C macro uses this
     /// field.
     pub(crate) users: u32,
     pub(crate) reserved: u32,
@@ -67,8 +67,8 @@ struct Registry {
     modules: *mut Module,
     /// The state of this process's attachment to the device.
     attach_state: AttachState,
-    /// True if the process may use shared buffers: `PERFTRACE_SHARED=1` is in the environment, and
-    /// the process has restartable sequences.
+    /// True if the process takes part in traces with shared buffers: `PERFTRACE_SHARED=1` is in the
+    /// environment, and the process has restartable sequences.
     shared: bool,
     /// True if `PERFTRACE_DEBUG=1` is in the environment.
     debug: bool,
@@ -76,7 +76,7 @@ struct Registry {
     has_fork_handlers: bool,
     /// A word of the wake file (`device::map_wake_file()`), or null if the file is not mapped.
     wake: *const AtomicU32,
-    /// The last value of the word `wake` on which this process has acted.
+    /// The value of the word `wake` for which this process has last tried to attach.
     last_wake_value: u32,
     #[cfg(feature = "simulate")]
     mappings: (*mut u8, *mut u8),
@@ -100,7 +100,7 @@ enum AttachState {
 ///
 /// # Invariants
 ///
-/// It is accessed only with the lock of [`wiped_page::page`] held.
+/// The registry is accessed only while the lock of [`wiped_page::page`] is held.
 struct LockedRegistry(UnsafeCell<Registry>);
 
 // SAFETY: By the invariant of `LockedRegistry`, accesses of several threads are serialised by the
@@ -126,8 +126,8 @@ fn with_registry(f: impl FnOnce(&mut Registry)) {
         return;
     };
     page.lock();
-    // SAFETY: The lock is held, as the invariant of `LockedRegistry` requires. No `f` takes the
-    // lock again.
+    // SAFETY: The lock is held, as the invariant of `LockedRegistry` requires. No `f` that is
+    // passed to this function takes the lock again.
     f(unsafe { &mut *REGISTRY.0.get() });
     page.unlock();
 }
@@ -136,8 +136,8 @@ fn with_registry(f: impl FnOnce(&mut Registry)) {
 ///
 /// # Safety
 ///
-/// The module's invariants hold until it is passed to [`unregister`]. The module is not registered
-/// yet.
+/// The module's invariants hold until the module is passed to [`unregister`]. The module is not
+/// registered yet.
 pub unsafe extern "C" fn register(module: *mut Module) {
     with_registry(|registry| {
         // SAFETY: The caller guarantees that the module is live and not registered, so nothing else
@@ -198,11 +198,13 @@ pub(crate) fn attach_on_wake(value: u32) {
         let registry = unsafe { &mut *REGISTRY.0.get() };
         let is_waiting = match registry.attach_state {
             AttachState::Waiting => true,
-            // This process may be a child that was created while its parent registered the markers.
+            // The calling process may be a child that was created while its parent registered the
+            // markers.
             AttachState::Attached => state::is_released() || page.is_new_child(),
             AttachState::New | AttachState::Off => false,
         };
-        // Act once on each value of the word, and not in a child that shares this memory.
+        // Attach once for each value of the word, and never in a child process that shares this
+        // memory.
         if is_waiting && registry.last_wake_value != value && page.is_owned_by_caller() {
             if page.is_new_child() {
                 // The thread-local words still have the values of the parent's thread: no fork
@@ -243,9 +245,9 @@ impl Registry {
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return self.log_off(c"the program has more privileges than its user");
         }
-        // A process without restartable sequences does not use shared buffers. A process without
-        // restartable sequences would lock a buffer by `owner`, which the sequences of other
-        // processes do not check.
+        // A process without restartable sequences does not use shared buffers. It would lock a
+        // buffer by the word `owner`, which the restartable sequences of other processes do not
+        // check.
         self.shared = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
         self.attach();
         if self.attach_state != AttachState::Off && !self.has_fork_handlers {
@@ -261,8 +263,9 @@ impl Registry {
         }
     }
 
-    /// Attaches this process. `attach_state` changes at the end. If another thread creates a child
-    /// by a system call before the end, the child has the previous state, and attaches itself.
+    /// Attaches this process. Changes `attach_state` last. If another thread creates a child by a
+    /// system call before `attach_state` changes, the child has the previous state, and attaches
+    /// itself.
     fn attach(&mut self) {
         if let Some(page) = wiped_page::page() {
             page.set_owner();
@@ -303,9 +306,9 @@ impl Registry {
     /// Attaches again, and registers all markers again, because the device has appeared or may have
     /// appeared.
     ///
-    /// Each site keeps its word of the wake file until it gets a word of the device. If a thread
-    /// creates a child by a system call before that, the word of the wake file announces the device
-    /// to the child, which attaches itself.
+    /// Each site keeps its word of the wake file until it gets a word of the device. Another thread
+    /// may create a child by a system call while sites have the word of the wake file. The word of
+    /// the wake file then announces the device to the child, which attaches itself.
     fn reattach(&mut self) {
         let known = |site: &&Site| matches!(site.state.load(Relaxed), REGISTERED | WAITING);
         self.for_each_module(|module| {
@@ -324,7 +327,7 @@ impl Registry {
     }
 
     fn finish_attach(&mut self, mappings: Mappings) {
-        // SAFETY: The attach has returned these mappings, which are never unmapped.
+        // SAFETY: `device::attach()` has returned these mappings, which are never unmapped.
         unsafe { state::set_mappings(mappings.control, mappings.buffers) };
         #[cfg(feature = "simulate")]
         {
@@ -399,8 +402,9 @@ impl Registry {
         match device::register(markers) {
             Err(Errno(libc::EBADF)) => {
                 let mappings = device::attach(self.shared)?;
-                // If the kernel no longer had an entry for this process, the open has created a new
-                // entry with other mappings, which this process does not use.
+                // If the kernel no longer had an entry for this process, the attach has created a
+                // new entry with other mappings. This process does not use those mappings, so it
+                // cannot register its markers.
                 match state::control()
                     .is_some_and(|at| ptr::from_ref(at).cast() == mappings.control)
                 {
@@ -435,7 +439,7 @@ impl Registry {
             }
             device::unregister(markers);
         });
-        // Even if the call failed, threads must no longer use the old words.
+        // Even if the call failed, threads must no longer use the words of these markers.
         for site in module.sites() {
             site.switch_off(module.off, UNREGISTERED);
         }
@@ -511,7 +515,7 @@ fn env_starts_with(name: &CStr, first_char: u8) -> bool {
 }
 
 /// Maps memory for `count` markers for the duration of the call, and calls `f` with the memory. The
-/// allocator of the program may not be usable in a child of fork() or in a signal handler.
+/// allocator of the program must not be called in a signal handler, nor in some children of fork().
 fn with_marker_memory(count: usize, f: impl FnOnce(&mut [Marker])) -> Result<(), Errno> {
     if count == 0 {
         return Ok(());
@@ -564,8 +568,8 @@ unsafe fn init_marker(marker: &mut Marker, text: *const c_char) {
         .for_each(|(to, from)| *to = *from);
 }
 
-/// Takes the lock before fork() copies the memory, so that no thread is changing the registry that
-/// the child gets.
+/// Takes the lock before fork() copies the memory, so that no thread changes the registry during
+/// the copy.
 extern "C" fn fork_prepare() {
     if let Some(page) = wiped_page::page() {
         page.lock();

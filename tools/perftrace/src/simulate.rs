@@ -135,8 +135,8 @@ fn create_memfd() -> io::Result<File> {
     }
 }
 
-/// Simulates opening the device and attaching. `replace` has the mappings to replace. Returns
-/// `None` if no simulation was set up.
+/// Simulates the open of the device and the attach of this process. `replace` has the mappings that
+/// the new mappings replace. Returns `None` if no simulation was set up.
 pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>> {
     // This copy of the library is still attached: it has unregistered all of its markers, but has
     // not detached.
@@ -290,7 +290,7 @@ impl Kernel {
         })
     }
 
-    /// Opens the file that another process has created.
+    /// Opens the simulated kernel whose file another process has created.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         Self::map(file, Config::default())
@@ -352,7 +352,7 @@ impl Kernel {
         unsafe { &*self.base.add(offset).cast() }
     }
 
-    /// Starts a trace, which records all markers, in a slot.
+    /// Starts a trace, which records all markers, in the slot `trace`.
     pub fn start(&self, trace: u32, flags: u32, bytes: u32) {
         assert!(
             bytes.is_power_of_two() && bytes as usize + abi::RECORDS <= 1 << self.config.stride
@@ -439,8 +439,8 @@ impl Kernel {
         self.buffer(trace, cpu).lost.load(Relaxed)
     }
 
-    /// Stores a limit of 0 in a buffer. A thread that has lost an event of the previous trace in
-    /// the slot may do so late.
+    /// Stores a limit of 0 in a buffer, to simulate a late thread. A thread that has lost an event
+    /// of the slot's previous trace may store this limit after the next trace has started.
     pub fn store_late_limit(&self, trace: u32, cpu: u32) {
         self.buffer(trace, cpu).limit.store(0, Relaxed);
     }
@@ -464,8 +464,8 @@ impl Kernel {
             records.extend(record.filter(|record| record.marker != PAD));
             tail += words * 8;
         }
-        // Release: pairs with the writer's load of `tail`. After this load the writer may overwrite
-        // the records that were read.
+        // Release: pairs with the writer's load of `tail`. A writer that has loaded the new `tail`
+        // may overwrite the records that were read.
         buffer.tail.store(tail, Release);
         records
     }

@@ -15,10 +15,10 @@ use crate::abi::{FIELDS_MAX, HEAD_WORDS, NAME_MAX};
 
 /// Maximum number of fields that a marker may have.
 pub const MAX_NR_FIELDS: usize = 16;
-/// Maximum number of words of fields that all have a fixed size.
+/// Maximum number of words that the fields of a marker without texts take.
 const FIXED_WORDS: usize = MAX_NR_FIELDS;
 
-/// The word of all markers that no trace can record. This word is always 0.
+/// The marker word of all sites whose markers no trace can record. This word is always 0.
 pub(crate) static OFF: AtomicU32 = AtomicU32::new(0);
 
 /// The site of a marker, `struct perftrace_site` of `perftrace/perftrace.h`.
@@ -26,21 +26,22 @@ pub(crate) static OFF: AtomicU32 = AtomicU32::new(0);
 /// # Invariants
 ///
 /// `word` points to a word that is never freed, or that lives as long as the program or library
-/// that contains the site. `text` is a name and its NUL, then the fields with a blank before each
-/// field, and a NUL.
+/// that contains the site. `text` consists of the marker's name, a NUL, the fields with a blank
+/// before each field, and a NUL.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Site {
     pub(crate) word: AtomicPtr<AtomicU32>,
-    /// The marker's number in the lower half. The upper half is the number of words of the marker's
-    /// records if all fields have a fixed size, otherwise 0.
+    /// The lower half is the number of the marker. The upper half is the number of words of the
+    /// marker's records if all fields have a fixed size, otherwise 0.
     pub(crate) header: AtomicU32,
     pub(crate) state: AtomicU32,
     pub(crate) text: *const c_char,
     pub(crate) shape: u64,
 }
 
-// The assembly of the fast path and the C header rely on these numbers.
+// The assembly of the fast path and the C header rely on the size of a site and on the offset of
+// `header`.
 const _: () = assert!(size_of::<Site>() == 32 && core::mem::offset_of!(Site, header) == 8);
 
 // SAFETY: The fields of a `Site` that change are atomic, and its text is constant.
@@ -182,7 +183,8 @@ const fn is_name_char(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Returns `Site::header` with the upper half set and a number of 0.
+/// Returns the first value of `Site::header`: the upper half has the size of the records, and the
+/// lower half, the number of the marker, is 0.
 const fn fixed_header(shape: u64) -> u32 {
     match payload_words(shape) {
         Some(words) => ((words + HEAD_WORDS) as u32) << 16,

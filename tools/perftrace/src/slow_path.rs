@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slow path of an event, which handles several traces, filters, flight recorders, shared
-//! buffers, the end of a buffer, a full buffer, and threads without restartable sequences.
+//! The slow path of an event. It handles several traces, filters, flight recorders, shared buffers,
+//! the end of a buffer, a full buffer, and threads without restartable sequences.
 //!
 //! The slow path computes an update from plain loads. [`Update::commit`] carries the update out
-//! only if the loaded words have not changed. The slow path reads the time after `head`. If `head`
-//! is unchanged at the commit, no other record was committed in between, so times do not decrease
-//! along a buffer.
+//! only if the loaded words have not changed. The slow path reads the clock after it has loaded
+//! `head`. If `head` is unchanged at the commit, no other record was committed in between, so times
+//! do not decrease along a buffer.
 
 use core::ptr::null;
 use core::sync::atomic::AtomicU32;
@@ -24,8 +24,8 @@ use crate::thread;
 /// Maximum number of passes over all buffers in which a thread without restartable sequences
 /// searches for a free buffer.
 const MAX_PASSES: u32 = 100;
-/// Maximum number of attempts to write an event into a shared buffer, after which the event is
-/// lost, and of attempts to count a loss in a restartable sequence.
+/// Maximum number of attempts to write an event into a shared buffer; after these attempts the
+/// event is lost. Also the maximum number of attempts to count a loss in a restartable sequence.
 const MAX_TRIES: u32 = 1000;
 /// Number of words of a `LOST` record.
 const LOST_WORDS: u64 = 3;
@@ -36,14 +36,15 @@ enum Outcome {
     /// The caller has to try again, because the state has changed or only a record that precedes
     /// the event was written.
     Retry,
-    /// The buffer is full. The buffer gets room when the reader reads records beyond this `tail`.
+    /// The buffer is full. The value is the `tail` that was read: the buffer gets room when the
+    /// reader advances `tail`.
     Full(u64),
     /// Other threads own all buffers. Occurs only without restartable sequences.
     AllOwned,
     /// No buffer is free, and the thread must not wait, because it owns a buffer itself. The thread
-    /// is in a signal handler that has interrupted a write of the thread; signal handlers of other
-    /// threads may wait for the buffer of this thread, so the wait might not end. Also used if the
-    /// thread has unregistered its restartable sequence.
+    /// is in a signal handler that has interrupted a write of the same thread. Signal handlers of
+    /// other threads may wait for the buffer of this thread, so a wait might never end. Also used
+    /// if the thread has unregistered its restartable sequence.
     CannotWait,
 }
 
@@ -95,9 +96,9 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
     let mut deadline = device::Deadline::new();
     let mut tries = 0u32;
     loop {
-        // The generation and the marker's word are the loads A and B of the fast path; the updates
-        // do load C. Acquire: pairs with the kernel's stores to the slot and the words, whose order
-        // `fast_path.rs` describes.
+        // The loads of the generation and of the marker's word are loads A and B of the fast path;
+        // the update includes load C. Acquire: pairs with the kernel's stores to the slot and the
+        // words, whose order `fast_path.rs` describes.
         let generation = slot.generation.load(Acquire);
         if site.enabled_traces() & trace.bit.load(Relaxed) == 0 || generation & 1 == 0 {
             return;
@@ -105,8 +106,9 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
         let thread = thread::thread_id();
         if flags & FILTERED != 0 {
-            // If the kernel is changing the filter, the result is arbitrary. The generation then
-            // changes as well, so a record that the filter accepts is not committed.
+            // If the kernel is changing the filter, the result of the filter is arbitrary. The
+            // generation then changes as well, so a record that the filter accepts is not
+            // committed.
             let accepted = state::filter(number as usize).is_some_and(|filter| {
                 let thread = (thread.unwrap_or(0) >> 32) as u32;
                 let process = state::process_id();
@@ -168,15 +170,15 @@ impl Record<'_> {
     }
 
     /// Returns true if a thread that cannot wait in the kernel may continue to poll for room. When
-    /// a wait times out, records its position in `stalled`, so that no other event waits at this
-    /// position before the reader has read.
+    /// a wait times out, stores `tail` + 1 in `stalled`, so that no other event waits until the
+    /// reader has advanced `tail`.
     fn may_poll(&self, cpu: u32, tail: u64, deadline: &mut device::Deadline) -> bool {
         let Some(buffer) = self.trace.buffer(cpu) else {
             return false;
         };
         let position = tail.wrapping_add(1);
-        // Relaxed: `stalled` is a hint. An old value does not match, because `stalled` holds the
-        // position at which a wait has timed out.
+        // Relaxed: `stalled` is a hint. An old value differs from `position`, because it belongs to
+        // an earlier `tail`.
         if buffer.stalled.load(Relaxed) == position {
             return false;
         }
@@ -212,9 +214,9 @@ impl Record<'_> {
         }
     }
 
-    /// Makes an attempt without restartable sequences. Uses the buffer of this CPU or, if that
-    /// buffer has an owner, any buffer without an owner. This thread may already own buffers: its
-    /// signal handler may have interrupted a write.
+    /// Makes one attempt to write the record without restartable sequences. Uses the buffer of this
+    /// CPU or, if that buffer has an owner, any buffer without an owner. The calling thread may
+    /// already own buffers, if it is in a signal handler that has interrupted a write.
     fn try_write_owned(&self) -> (Outcome, u32) {
         let thread = (self.header >> 32) as u32;
         let nr_cpus = self.trace.nr_cpus().max(1);
@@ -236,7 +238,7 @@ impl Record<'_> {
             }
             device::sched_yield();
         }
-        // A thread that owns a buffer must not wait: signal handlers of two threads would otherwise
+        // A thread that owns a buffer must not wait: signal handlers of two threads could otherwise
         // wait for each other's buffers.
         let owns = |cpu| {
             let buffer = self.trace.buffer(cpu);
@@ -251,9 +253,9 @@ impl Record<'_> {
 
     /// Writes one record: the event, or a padding or `LOST` record that has to precede the event.
     fn write(&self, buffer: &Buffer, cpu: u32, exclusion: Exclusion) -> Outcome {
-        // The commit compares `head` and `lost` again. Acquire on `tail`: pairs with the store by
-        // which the kernel releases records after it has copied them. Writers may overwrite the
-        // released records.
+        // The commit of the update compares `head` and `lost` again. Acquire on `tail`: pairs with
+        // the store by which the kernel releases records after it has copied them. Writers may
+        // overwrite the released records.
         let head = buffer.head.load(Relaxed);
         let lost = buffer.lost.load(Relaxed);
         let size = self.mask + 1;
@@ -269,7 +271,7 @@ impl Record<'_> {
         };
         if self.flags & FLIGHT != 0 {
             // A flight recorder is filled downwards. `floor` is the position at which the current
-            // pass reaches the beginning of the buffer.
+            // pass through the buffer reaches the beginning of the buffer.
             let floor = head.wrapping_sub(1) & !self.mask;
             let to_end = head.wrapping_sub(floor);
             if to_end < bytes {
@@ -317,7 +319,7 @@ impl Record<'_> {
         let end = head.wrapping_add(bytes);
         if lost_due {
             if self.write_lost_record(update(head, end), exclusion) {
-                // If the process is killed before this store, the loss is reported twice.
+                // If the process is killed before this store to `told`, the loss is reported twice.
                 buffer.told.store(lost, Relaxed);
             }
             return Outcome::Retry;
@@ -326,8 +328,8 @@ impl Record<'_> {
             return Outcome::Retry;
         }
         if end > limit {
-            // `tail` only grows, so this limit is at worst too low. An update stores the limit,
-            // because an update fails if another thread has lost an event meanwhile: the limit of 0
+            // `tail` only grows, so this limit is at worst too low. The limit is stored by an
+            // update, which fails if another thread has lost an event meanwhile. The limit of 0
             // that the other thread stores must not be overwritten.
             let used = end.wrapping_sub(tail);
             let max = if used > size / 2 { size } else { size / 2 };
@@ -392,8 +394,7 @@ impl Record<'_> {
         Outcome::Retry
     }
 
-    /// Writes a `LOST` record, which has the number of events that were lost before the following
-    /// event.
+    /// Writes a `LOST` record, which has the number of events that the buffer has lost so far.
     fn write_lost_record(&self, update: Update<'_>, exclusion: Exclusion) -> bool {
         let header = u64::from(abi::LOST) | (LOST_WORDS << 16) | self.thread_bits();
         let first = [header, device::timestamp(), update.lost];
@@ -421,9 +422,9 @@ impl Record<'_> {
         let Some(buffer) = self.trace.buffer(cpu).filter(|_| self.flags & FLIGHT == 0) else {
             return;
         };
-        // A limit of 0 sends the next event to the slow path. A late store of the limit is
-        // harmless: the limit is at worst too low, even if the buffer belongs to a flight recorder
-        // by now.
+        // A limit of 0 sends the next event to the slow path. A late store of this limit is
+        // harmless. It makes the limit at worst too low, even if the buffer was reused for a flight
+        // recorder in between.
         buffer.limit.store(0, Relaxed);
         if lost == buffer.told.load(Relaxed) {
             let _ = device::notify(self.number, cpu);
@@ -442,23 +443,24 @@ impl Record<'_> {
     }
 
     /// Counts a loss without a restartable sequence. Returns the CPU in whose buffer the loss was
-    /// counted, and the previous count. Relaxed: each update compares the count again. The addition
-    /// is atomic, because another process may change the count at the same time.
+    /// counted, and the value of `lost` before the addition. Relaxed: each update compares the
+    /// count again. The addition is atomic, because another process may change the count at the
+    /// same time.
     fn count_lost_atomic(&self, cpu: u32) -> Option<(u32, u64)> {
         // Use CPU 0 if the CPU number is not valid, because the thread has unregistered its
         // restartable sequence.
         let cpu = self.trace.buffer(cpu).map_or(0, |_| cpu);
         let buffer = self.trace.buffer(cpu)?;
-        // A thread that is interrupted after this check may still count in the next trace of the
-        // slot.
+        // A thread that is interrupted after this check may count the loss in the buffer of the
+        // slot's next trace.
         let unchanged = self.slot.generation.load(Acquire) == self.generation;
         unchanged.then(|| (cpu, buffer.lost.fetch_add(1, Relaxed)))
     }
 
     /// Counts a loss on the thread's CPU in a restartable sequence, so that the loss is not counted
-    /// in the next trace of this slot. Returns the CPU and the previous count. Returns `None` if
-    /// the thread has no restartable sequence or no buffer, if the buffer has changed in each
-    /// attempt, or if the trace has ended.
+    /// in the next trace of this slot. Returns the CPU in whose buffer the loss was counted, and
+    /// the value of `lost` before the addition. Returns `None` if the thread has no restartable
+    /// sequence or no buffer, if the buffer has changed in each attempt, or if the trace has ended.
     fn count_lost_rseq(&self) -> Option<(u32, u64)> {
         let rseq = thread::rseq_offset()?;
         for _ in 0..MAX_TRIES {

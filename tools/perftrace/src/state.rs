@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The mappings of this process, and an entry with the addresses of slot and buffers for each
-//! trace.
+//! The mappings of this process, and an entry for each trace with the addresses of its slot and its
+//! buffers.
 #![expect(unsafe_code, reason = "references into the mappings")]
 
 use core::mem::offset_of;
@@ -62,7 +62,7 @@ impl Trace {
         self.nr_cpus.load(Relaxed)
     }
 
-    /// Returns the buffer of a CPU, or `None` if the number is not below `nr_cpus`.
+    /// Returns the buffer of a CPU, or `None` if `cpu` is not below `nr_cpus`.
     pub(crate) fn buffer(&self, cpu: u32) -> Option<&Buffer> {
         if cpu >= self.nr_cpus() {
             return None;
@@ -86,8 +86,9 @@ static NO_SLOT: Slot = Slot {
 /// The value of [`CURRENT`] while no trace is selected. `NO_TRACE` has no buffers.
 static NO_TRACE: Trace = Trace::new(!0, &raw const NO_SLOT as *mut Slot);
 
-/// The traces of the current and the previous mappings, in two banks. A thread that writes an event
-/// during another attach continues to use the bank with which it began.
+/// The traces of the current mappings and of the previous mappings, in two arrays, which are called
+/// banks. A thread that writes an event during another attach continues to use the bank with which
+/// it began.
 static TRACES: [[Trace; NR_TRACES]; 2] =
     [const { [const { Trace::new(!0, &raw const NO_SLOT as *mut Slot) }; NR_TRACES] }; 2];
 /// Index of the current bank.
@@ -105,7 +106,8 @@ pub(crate) fn process_id() -> u32 {
     control().map_or(0, |control| control.pid.load(Relaxed))
 }
 
-/// Publishes the mappings of this process: fills the other bank of [`TRACES`] and makes it current.
+/// Publishes the mappings of this process: fills the other bank of [`TRACES`] and makes this bank
+/// current.
 ///
 /// # Safety
 ///

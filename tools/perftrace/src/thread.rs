@@ -3,10 +3,10 @@
 //! Per-thread state: two words of static thread-local storage, and the `struct rseq` for
 //! restartable sequences that glibc registers.
 //!
-//! The words are not a `thread_local!`, because its first use may allocate and call functions that
-//! are not allowed in a signal handler. Static storage (initial-exec) exists from the start of the
-//! thread. Libraries that are loaded later can use static storage, too: the two words, 16 bytes,
-//! fit into the space that the C library keeps free.
+//! The words are not a `thread_local!`: the first use of a `thread_local!` may allocate memory, and
+//! may call functions that are not allowed in a signal handler. Static storage (initial-exec)
+//! exists from the start of the thread. Libraries that are loaded later can use static storage,
+//! too: the two words, 16 bytes, fit into the space that the C library keeps free.
 #![expect(unsafe_code, reason = "thread storage, gettid, glibc's symbols")]
 
 use core::arch::{asm, global_asm};
@@ -15,9 +15,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::abi::THREAD_SHARED;
 use crate::state;
 
-// perftrace_thread is the thread's storage of two words. The first is the offset of the thread's
-// struct rseq from the thread pointer, or 0 while the fast path must not be taken, as in a new
-// thread. The second word has the thread id in its upper half.
+// perftrace_thread is a thread-local variable of two words. The first word is the offset of the
+// thread's struct rseq from the thread pointer. It is 0 while the fast path must not be taken, as
+// in a new thread. The second word has the thread id in its upper half.
 global_asm!(
     ".pushsection .tbss.perftrace_thread,\"awT\",@nobits",
     ".balign 16",
@@ -37,13 +37,13 @@ static RSEQ_REGISTERED: AtomicBool = AtomicBool::new(false);
 /// True if the fast path may be used: restartable sequences are registered, and the clock is RDTSC.
 static FAST_PATH: AtomicBool = AtomicBool::new(false);
 
-/// Detects if the C library has registered restartable sequences. The library registers them for
-/// all threads or for no thread. `tsc` is true if the clock is RDTSC. Returns true if restartable
-/// sequences are registered.
+/// Detects if the C library has registered restartable sequences. The C library registers
+/// restartable sequences for all threads or for no thread. `tsc` is true if the clock is RDTSC.
+/// Returns true if restartable sequences are registered.
 pub(crate) fn detect_rseq(tsc: bool) -> bool {
     let (offset, size): (*const i64, *const u32);
-    // SAFETY: The instructions load the addresses of weak symbols, 0 if the C library has none. The
-    // addresses are not dereferenced.
+    // SAFETY: The instructions load the addresses of weak symbols; an address is 0 if the C library
+    // does not define the symbol. The addresses are not dereferenced.
     unsafe {
         asm!(
             ".weak __rseq_offset", ".weak __rseq_size",
@@ -80,7 +80,8 @@ pub(crate) fn rseq_offset() -> Option<u64> {
         .then_some(RSEQ_OFFSET.load(Relaxed))
 }
 
-/// Returns the CPU on which the calling thread runs. The thread may be migrated right afterwards.
+/// Returns the CPU on which the calling thread runs. The thread may be migrated to another CPU
+/// right after the call.
 #[inline]
 pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
     let cpu: u32;
@@ -91,7 +92,7 @@ pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
     cpu
 }
 
-/// Returns the id of the calling thread in the upper half of a word, like in the header of records.
+/// Returns the id of the calling thread in the upper half of a word, as in the header of a record.
 /// The first call in a thread gets the id from the kernel and enables the fast path for the thread.
 /// Returns `None` in another process that shares this memory, such as a child of vfork(). A child
 /// of vfork() has no restartable sequence, so it must not access the data that restartable
@@ -112,9 +113,9 @@ pub(crate) fn thread_id() -> Option<u64> {
         let id = libc::syscall(libc::SYS_gettid) as u64;
         (id << 32, libc::syscall(libc::SYS_getpid) as u32)
     };
-    // Check that the thread belongs to the process that owns this memory. If no id is stored,
-    // compare the ids of the processes. If the stored id is marked as shared, compare the ids of
-    // the threads.
+    // Check that the thread belongs to the process that owns this memory. If no thread id is
+    // stored, compare the id of the calling process with the process id in the control page. If the
+    // stored thread id is marked as shared, compare it with the id of the calling thread.
     let is_own = match stored {
         0 => process == state::process_id(),
         _ => stored == id | THREAD_SHARED,
@@ -150,8 +151,8 @@ pub(crate) fn tls_offset() -> u64 {
 /// record an event, which sets both words. The second store would then clear the id, and the fast
 /// path would be enabled without an id.
 pub(crate) fn clear() {
-    // SAFETY: Writes this thread's static storage, which exists as long as the thread, and is
-    // aligned to 16 bytes.
+    // SAFETY: The instruction writes to this thread's static storage, which exists as long as the
+    // thread, and is aligned to 16 bytes.
     unsafe {
         asm!("mov {0}, qword ptr [rip + perftrace_thread@GOTTPOFF]", "xorps {1}, {1}",
             "movaps fs:[{0}], {1}",

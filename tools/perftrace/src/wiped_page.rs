@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A page with the lock of the registry, whose contents no child process inherits.
+//! A page that holds the lock of the registry. No child process inherits the contents of the page.
 //!
 //! The kernel fills the page with zeroes in each child that gets a copy of the memory
 //! (`MADV_WIPEONFORK`), however the child was created. Handlers of pthread_atfork() would not be
@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::device;
 
-/// The contents of the page. A lock of zeroes is unlocked.
+/// The contents of the page. A lock that consists of zeroes is unlocked.
 #[repr(C)]
 pub(crate) struct WipedPage {
     lock: UnsafeCell<libc::pthread_mutex_t>,
@@ -30,7 +30,7 @@ pub(crate) struct WipedPage {
 // SAFETY: The lock is accessed only by the functions of the C library, and the id is atomic.
 unsafe impl Sync for WipedPage {}
 
-/// The page; null before the first use.
+/// The address of the page; null before the first use.
 static PAGE: AtomicPtr<WipedPage> = AtomicPtr::new(null_mut());
 
 /// Returns the page. The first call maps the page, which is never unmapped. Returns `None` if the
@@ -47,7 +47,8 @@ fn map_page() -> Option<&'static WipedPage> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: The kernel chooses the address, and nothing else uses the memory. A page is aligned,
-    // and zeroes are valid contents. If another thread was faster, the page is not used.
+    // and zeroes are valid contents of a `WipedPage`. If another thread has mapped a page
+    // meanwhile, this page is unmapped and not used.
     unsafe {
         let at = libc::mmap(null_mut(), bytes, protection, flags, -1, 0);
         if at == libc::MAP_FAILED {
@@ -97,7 +98,8 @@ impl WipedPage {
         self.owner.load(Relaxed) == 0
     }
 
-    /// Returns true if the calling process owns its memory. A child of vfork() does not own it.
+    /// Returns true if the calling process owns its memory. A child of vfork() does not own the
+    /// memory, which belongs to its parent.
     pub(crate) fn is_owned_by_caller(&self) -> bool {
         match self.owner.load(Relaxed) {
             0 => !device::shares_memory(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Kills programs while they write, at arbitrary instructions. Each event whose macro has returned
-//! must be in the buffers, and no record may be invalid.
+//! Kills programs at arbitrary instructions while they write events. Each event whose macro has
+//! returned must be in the buffers, and no record may be invalid.
 
 mod common;
 
@@ -126,7 +126,7 @@ impl Writer {
         self.child.wait().expect("it is gone");
     }
 
-    /// Checks the marker of an event, and returns the number of the thread and of the event.
+    /// Checks the marker of an event, and returns the numbers of the thread and of the event.
     fn event(&self, record: &Record) -> (u32, u64) {
         let (a, b) = (record.payload[0], record.payload[1]);
         let (thread_nr, n) = (a as u32, (a >> 32) | ((b & 0xffff_ffff) << 32));
@@ -145,8 +145,8 @@ impl Writer {
 }
 
 /// Kills 40 writers, or 200 in a long run, and checks the events of each writer. `read` reads
-/// records; it is called repeatedly while the writer runs, and once more, with `true`, after the
-/// writer was killed.
+/// records. The function is called with `false`, repeatedly, while the writer runs, and once with
+/// `true` after the writer was killed.
 fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -> Vec<Record>) {
     if let Ok(progress) = std::env::var(CHILD) {
         return run_writers(&progress);
@@ -155,7 +155,8 @@ fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -
     for round in 0..if long_run() { 200 } else { 40 } {
         let mut writer = Writer::new(test, flags, tunables, &directory);
         let mut records = Vec::new();
-        // The writer runs for 50 microseconds to 3 milliseconds, a different time in each round.
+        // The writer runs for 50 microseconds to 3 milliseconds; the time differs from writer to
+        // writer.
         let run_time = Duration::from_nanos(50_000 + (round * 7919 * 1009) % 3_000_000);
         let begin = Instant::now();
         while begin.elapsed() < run_time {
@@ -194,8 +195,8 @@ fn read_forward(kernel: &Kernel, _: bool) -> Vec<Record> {
 }
 
 /// Returns the records of the flight recorders after the writer was killed. Leaves out all events
-/// that are older than the oldest event in a full buffer. The list of these older events may have
-/// gaps, because threads move between CPUs.
+/// that are older than the oldest event in a full buffer. Some of these older events may be
+/// missing, because threads move between CPUs.
 fn read_flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();
@@ -242,7 +243,8 @@ fn r3_4_and_without_restartable_sequences() {
     );
 }
 
-/// Returns a time limit in seconds, multiplied by PATIENCE for slow machines.
+/// Returns a time limit of `seconds`, multiplied by the environment variable PATIENCE on slow
+/// machines.
 fn patience(seconds: u64) -> Duration {
     let factor = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
     Duration::from_secs(seconds * factor.unwrap_or(1u64))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests that the macro and the kernel accept the same names, with lengths at each limit and one
-//! character above.
+//! Tests that the macro and the kernel accept the same names, also names that are as long as a
+//! limit or one character longer.
 
 use std::panic::catch_unwind;
 
@@ -70,7 +70,7 @@ fn r3_7_fields_that_compile_are_some_that_the_kernel_takes() {
             length <= max_field_name(),
         );
     }
-    // The text of the fields, with types and blanks, has 255 or 256 bytes.
+    // The text of the fields, with types and blanks, has 244 to 283 bytes; the limit is 255.
     for last in 1..=40 {
         let mut fields = numbered(12, 16);
         fields.push(format!("{}:u8", "f".repeat(last)));

@@ -15,11 +15,12 @@ use perftrace::event;
 use perftrace::simulate::{attach_to, attached, Config, Kernel, FLIGHT};
 
 const TRACE: u32 = 3;
-/// Number of steps to test, more than the number of instructions before the restartable sequence. A
-/// step in the sequence is an interruption, after which the thread starts again at the top.
+/// Number of steps to test, which is more than the number of instructions before the restartable
+/// sequence. A single step in the sequence interrupts it, and the thread starts again at the top of
+/// the fast path.
 const STEPS: usize = 600;
-/// Number of steps at the end whose addresses are checked, more than the number of instructions
-/// from the top to the restartable sequence.
+/// Number of steps at the end whose addresses are checked. `LAST_STEPS` is more than the number of
+/// instructions from the top of the fast path to the restartable sequence.
 const LAST_STEPS: usize = 100;
 
 static NEXT_FLAGS: AtomicUsize = AtomicUsize::new(0);
@@ -74,8 +75,8 @@ fn r3_5_a_trace_that_ends_within_an_event_does_not_spoil_the_next_one() {
             kernel.end(TRACE);
         }
         assert!(nr_kept > 0);
-        // The last steps must have repeated the instructions from the top to the restartable
-        // sequence.
+        // The last steps must have repeated the instructions from the top of the fast path to the
+        // restartable sequence.
         assert!(
             addresses.len() < LAST_STEPS / 2,
             "{} places",

@@ -31,7 +31,7 @@ const TRACE: u32 = 2;
 static STARTED: AtomicU64 = AtomicU64::new(0);
 static RETURNED: AtomicU64 = AtomicU64::new(0);
 static WROTE: AtomicU64 = AtomicU64::new(0);
-/// Set when the trace is about to end. A handler that begins when the flag is set writes no event.
+/// Set when the trace is about to end. A handler that begins while the flag is set writes no event.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// Maximum depth of nested handlers in a thread. On a busy machine, handlers that wait for room
 /// would otherwise be interrupted until the stack is full.
@@ -154,7 +154,7 @@ fn run_stress(flags: u32, time: Duration) {
             .collect();
         let begin = Instant::now();
         // The writers continue until the reader has read an event of a handler. On a busy machine
-        // that may take long: threads may not be interrupted for some time, or the buffer may be
+        // that can take long: possibly no thread is interrupted for some time, or the buffer is
         // full.
         while begin.elapsed() < time || events_read.signals.is_empty() {
             events_read.read(kernel, key_words);

@@ -23,7 +23,7 @@ fn exclusive() -> (MutexGuard<'static, ()>, &'static Kernel) {
     (guard, kernel)
 }
 
-/// Writes events with the numbers from `from` to `to`.
+/// Writes events with the numbers from `from` up to, but not including, `to`.
 fn write(from: u64, to: u64) {
     for n in from..to {
         event!(writer, count, n: u64 = n);
@@ -250,7 +250,8 @@ fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
                 kernel.start(10, flags, 4096);
                 thread::sleep(Duration::from_micros(50));
                 kernel.end(10);
-                // A late thread may write while the slot is empty.
+                // A thread that has begun an event before the end of the trace may still write it
+                // while the slot is empty.
                 thread::sleep(Duration::from_millis(2));
                 let numbers = match flags {
                     0 => payload_numbers(&read_all(kernel, 10)),

@@ -6,15 +6,15 @@
 //! online again, and the time without a context is a gap.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::time::{Duration, Instant};
 
-use rustix::time::{clock_gettime, ClockId};
-
+use crate::record::now;
 use crate::stat::parse_cpu_list;
 use crate::text_file;
 
 /// The list of online CPUs. The kernel does not notify readers of this file of changes.
-const ONLINE: &str = "/sys/devices/system/cpu/online";
+pub const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// The time between two reads of the list while a monitored CPU is offline.
 const OFFLINE_INTERVAL: Duration = Duration::from_millis(100);
 /// The time between two reads of the list while all monitored CPUs have contexts. Only a CPU that
@@ -60,19 +60,19 @@ pub struct MonitoredCpus {
     next_check: Instant,
 }
 
-fn online_cpus() -> Vec<u32> {
-    let text = text_file::read(ONLINE).unwrap_or_default();
-    parse_cpu_list(text.trim()).unwrap_or_default()
+/// Returns the CPUs that are online, in ascending order.
+///
+/// # Errors
+///
+/// The error of reading [`ONLINE`], `InvalidData` if the file is not a list of CPUs.
+pub fn online_cpus() -> io::Result<Vec<u32>> {
+    let list = text_file::read(ONLINE)?;
+    parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 /// Returns true if the CPU is online. A CPU may go offline after the user's list was checked.
 pub fn is_online(cpu: u32) -> bool {
-    online_cpus().contains(&cpu)
-}
-
-fn now_ns() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    online_cpus().unwrap_or_default().contains(&cpu)
 }
 
 impl MonitoredCpus {
@@ -84,7 +84,7 @@ impl MonitoredCpus {
             attached,
             detached_at: BTreeMap::new(),
             ended_gaps: Vec::new(),
-            began_at: now_ns(),
+            began_at: now(),
             next_check: Instant::now() + IDLE_INTERVAL,
         }
     }
@@ -92,7 +92,7 @@ impl MonitoredCpus {
     /// Begins a gap: the context of the CPU has ended.
     pub fn detach(&mut self, cpu: u32) {
         self.attached.remove(&cpu);
-        self.detached_at.insert(cpu, now_ns());
+        self.detached_at.insert(cpu, now());
         self.next_check = Instant::now();
     }
 
@@ -103,7 +103,7 @@ impl MonitoredCpus {
         self.ended_gaps.push(Gap {
             cpu,
             start,
-            end: now_ns(),
+            end: now(),
         });
     }
 
@@ -134,7 +134,7 @@ impl MonitoredCpus {
                 true => OFFLINE_INTERVAL,
                 false => IDLE_INTERVAL,
             };
-        self.select_detached(&online_cpus())
+        self.select_detached(&online_cpus().unwrap_or_default())
     }
 
     fn select_detached(&self, online: &[u32]) -> Vec<u32> {
@@ -148,13 +148,13 @@ impl MonitoredCpus {
     /// Returns the gaps since the last call. An open gap is divided: its first part, until now, is
     /// returned, and its second part begins now.
     pub fn take_gaps(&mut self) -> Vec<Gap> {
-        let now = now_ns();
+        let end = now();
         let mut gaps = self.take_ended_gaps();
         for (cpu, start) in &mut self.detached_at {
             gaps.push(Gap {
                 cpu: *cpu,
-                start: std::mem::replace(start, now),
-                end: now,
+                start: std::mem::replace(start, end),
+                end,
             });
         }
         gaps

@@ -14,7 +14,7 @@ static bool has_worked;
  * in any context.
  */
 bool pfc_task_work_add(struct task_struct *thread, struct callback_head *work,
-			enum task_work_notify_mode how)
+		       enum task_work_notify_mode how)
 {
 	WRITE_ONCE(has_worked, true);
 	__module_get(THIS_MODULE);

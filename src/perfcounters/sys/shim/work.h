@@ -9,7 +9,7 @@
 #include <linux/task_work.h>
 
 bool pfc_task_work_add(struct task_struct *thread, struct callback_head *work,
-			enum task_work_notify_mode how);
+		       enum task_work_notify_mode how);
 void pfc_task_work_done(void);
 void pfc_task_works_wait(void);
 

@@ -8,7 +8,10 @@
 
 #define PERFTRACE_INLINE_ static inline __attribute__((always_inline, unused))
 
-/* Defines a function that converts an argument of the type to the value of a field. */
+/*
+ * Defines a function that converts an argument of the C type `type` to the
+ * value of a field.
+ */
 #define PERFTRACE_TYPE_(name, type, as) \
 	PERFTRACE_INLINE_ struct perftrace_value perftrace_##name##_(type value) \
 	{ \
@@ -71,8 +74,9 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 #define PERFTRACE_KIND_str	5
 
 /*
- * The size of a field in bytes. A text has a size that is larger than the sum of all possible other
- * fields, so the sum of all sizes shows whether an event has a text.
+ * The size of a field in bytes. A text counts as 1024 bytes, which is more than
+ * the sum of all possible other fields. The sum of all sizes therefore shows
+ * whether an event has a text.
  */
 #define PERFTRACE_LONG_	1024
 #define PERFTRACE_BYTES_(kind) \
@@ -172,7 +176,10 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 				       PERFTRACE_BYTES_(PERFTRACE_KIND_ f), \
 				       perftrace_values_[n].bits);
 
-/* The number of fields, and the name of the event, which is the argument before the fields. */
+/*
+ * Two macros that expand to the number of fields, and to the name of the event,
+ * which is the argument before the fields.
+ */
 #define PERFTRACE_COUNT_(...) \
 	PERFTRACE_PICK_(__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)
 #define PERFTRACE_PICK_(event, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, \

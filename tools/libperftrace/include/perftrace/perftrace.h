@@ -82,7 +82,7 @@ struct perftrace_module {
 #define PERFTRACE_BOUND_
 #endif
 
-/* Only the macros call the following functions. */
+/* Only the macros of these headers call the following functions. */
 void perftrace_register(struct perftrace_module *module);
 void perftrace_unregister(struct perftrace_module *module);
 PERFTRACE_BOUND_

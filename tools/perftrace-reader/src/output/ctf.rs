@@ -2,10 +2,11 @@
 
 //! CTF 2 output: a directory with a file `metadata`, and a file for each buffer.
 //!
-//! Each buffer, not each CPU, is a data stream: only along a buffer do times not decrease, and each
-//! buffer has its own count of lost events. The contents of a buffer that were read together become
-//! one packet. The output writes a packet by one call, after the metadata for the events of the
-//! packet. If the recorder is killed, the directory therefore contains only complete packets.
+//! Each buffer, not each CPU, is a data stream. The times of events are in order only within a
+//! buffer, and each buffer has its own count of lost events. The events that one read of a buffer
+//! returned become one packet. The output writes the metadata for the events of a packet first, and
+//! then the packet by one system call. If the recorder is killed, the directory therefore contains
+//! only complete packets.
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 struct Stream {
     number: u64,
     path: PathBuf,
-    /// Number of bytes of complete packets.
+    /// Size in bytes of the complete packets in the file.
     len: u64,
     packets: u64,
     /// The end time of the last packet of the stream.
@@ -44,11 +45,11 @@ struct Stream {
 pub struct Ctf {
     directory: PathBuf,
     metadata: File,
-    /// Number of bytes of complete fragments in the metadata.
+    /// Size in bytes of the complete fragments in the file `metadata`.
     metadata_size: u64,
     began: u64,
     streams: HashMap<BufferId, Stream>,
-    /// The classes that the metadata describes, indexed by number.
+    /// True for each class that the metadata describes; the index is the number of the class.
     classes: Vec<bool>,
     next_stream: u64,
     bytes: u64,
@@ -84,7 +85,7 @@ impl Ctf {
             .flat_map(schema::encode_fragment)
             .collect();
         if let Err(error) = ctf.append_metadata(&head) {
-            // A trace with incomplete metadata could not be read.
+            // Remove the trace, because a trace with incomplete metadata cannot be read.
             let _ = fs::remove_file(directory.join("metadata"));
             let _ = fs::remove_dir(directory);
             return Err(error);
@@ -135,8 +136,8 @@ impl Ctf {
 }
 
 impl Stream {
-    /// Writes events as one packet, or, if that fails, as many of them as fit into smaller packets.
-    /// Returns the number of bytes and of events that were written.
+    /// Writes the events as one packet. If that fails, splits them into smaller packets, and writes
+    /// as many events as possible. Returns the number of bytes and of events that were written.
     fn write_fitting(&mut self, cpu: u32, events: &[Event<'_>]) -> (u64, u64, io::Result<()>) {
         let (Some(first), Some(last)) = (events.first(), events.last()) else {
             return (0, 0, Ok(()));
@@ -156,7 +157,7 @@ impl Stream {
         }
     }
 
-    /// Writes a packet with these events. Returns the size of the packet in bytes.
+    /// Writes `events` as one packet. Returns the size of the packet in bytes.
     fn write(
         &mut self,
         cpu: u32,
@@ -168,7 +169,8 @@ impl Stream {
         bytes.extend(STREAM_CLASS.to_ne_bytes());
         bytes.extend(self.number.to_ne_bytes());
         let sizes_offset = bytes.len();
-        // The total size and the content size in bits are equal, because packets have no padding.
+        // Leave space for the total size and the content size in bits, which are equal because
+        // packets have no padding.
         bytes.extend([0; 16]);
         for word in [begin, end, self.reported_lost, self.packets] {
             bytes.extend(word.to_ne_bytes());
@@ -267,8 +269,8 @@ impl Output for Ctf {
         };
         stream.lost = stream.lost.max(packet.lost);
         if packet.lost > 0 && stream.packets == 0 {
-            // Readers of CTF compute losses as the difference to the previous packet, so write a
-            // packet first if there is none.
+            // Readers of CTF compute losses as the difference to the previous packet. If there is
+            // no previous packet, write an empty one first.
             self.bytes += stream.write(cpu, &[], (began, began))?;
         }
         let mut nr_written = 0;

@@ -2,7 +2,7 @@
 
 //! Merges the events of several buffers in the order of time.
 
-/// Items with their times. The items are held until no older items can follow.
+/// A queue of items with their times. An item stays in the queue until no older item can follow.
 #[derive(Debug)]
 pub struct Merge<T> {
     pending: Vec<(u64, T)>,

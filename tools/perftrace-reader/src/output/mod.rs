@@ -36,7 +36,7 @@ pub struct TraceProperties {
     pub clock: Clock,
     /// The time at which the trace was created, in ticks.
     pub began: u64,
-    /// Further information for readers: names and values.
+    /// Further information for readers of the trace, as pairs of name and value.
     pub environment: Vec<(String, String)>,
 }
 
@@ -81,10 +81,10 @@ pub struct Loss {
     pub total: u64,
 }
 
-/// The contents of a buffer that were read together, oldest first.
+/// The events and losses that one read of a buffer returned, oldest first.
 #[derive(Clone, Debug)]
 pub struct Packet<'a> {
-    /// The buffer from which the contents were read.
+    /// The buffer that was read.
     pub buffer: BufferId,
     /// The events in the packet.
     pub events: Vec<Event<'a>>,
@@ -93,17 +93,18 @@ pub struct Packet<'a> {
     /// Number of events that the buffer had lost when it was read, including the events of
     /// `losses`.
     pub lost: u64,
-    /// Number of bytes that are not part of a valid event.
+    /// Number of bytes that were read and are not part of a valid event.
     pub cut: u64,
 }
 
 /// A consumer of a trace's events.
 pub trait Output {
-    /// Processes the contents of a buffer that were read together.
+    /// Processes the events and losses that one read of a buffer returned.
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()>;
 
-    /// Ends a round, in which all buffers were read. Usually the output has received all events
-    /// before the time `until`.
+    /// Ends a round, that is, a pass of the reader over all buffers. Usually the output has
+    /// received all events whose time is before `until`. Only an event that its thread commits very
+    /// late can follow afterwards.
     fn end_round(&mut self, until: u64) -> io::Result<()>;
 
     /// Ends a process: no further events of the process follow.
@@ -112,8 +113,8 @@ pub trait Output {
     /// Ends the output: no further events follow.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// Returns the number of bytes that the output has written. Incomplete events at the end, after
-    /// which a write failed, are not counted.
+    /// Returns the number of bytes that the output has written. If a write has failed, the bytes of
+    /// an incomplete event at the end are not counted.
     fn bytes(&self) -> u64;
 
     /// Returns the number of events that the output has written. Events that the output keeps in

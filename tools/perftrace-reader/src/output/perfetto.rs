@@ -20,7 +20,7 @@ const CLOSING: &[u8] = b"\n]}\n";
 /// cannot represent all larger integers exactly.
 const MAX_EXACT: u64 = 1 << 53;
 
-/// The output: JSON to a file or a pipe.
+/// The output, which writes JSON to a file or a pipe.
 #[derive(Debug)]
 pub struct Perfetto {
     file: File,
@@ -30,9 +30,10 @@ pub struct Perfetto {
     /// Text that is not written yet.
     pending: Vec<u8>,
     written: u64,
-    /// The offset of the end of each object in `pending`, with the number of events up to there.
+    /// The ends of the objects in `pending`: for each object, the offset of its end and the number
+    /// of events up to that offset.
     pending_ends: Vec<(usize, u64)>,
-    /// Number of events in `pending`, and in the file.
+    /// Number of events in `pending`. The field `events` is the number of events in the file.
     pending_events: u64,
     events: u64,
     empty: bool,
@@ -40,7 +41,8 @@ pub struct Perfetto {
 }
 
 impl Perfetto {
-    /// Starts an empty trace. If the file is regular, it is complete JSON afterwards.
+    /// Starts an empty trace. If the file is a regular file, it contains complete JSON after the
+    /// call.
     pub fn new(file: File, properties: TraceProperties) -> io::Result<Self> {
         let regular = file.metadata()?.is_file();
         if regular {
@@ -91,8 +93,8 @@ impl Perfetto {
         Ok(())
     }
 
-    /// Closes the file after the last object that fits into the first `room` bytes of the pending
-    /// text, after a write has failed because the disk is full.
+    /// Ends the file after the last object that fits, with the closing brackets, into the first
+    /// `room` bytes of the pending text. Called after a write has failed because the disk is full.
     fn keep_part(&mut self, room: usize) {
         let fits = |(end, _): &&(usize, u64)| end + CLOSING.len() <= room;
         let last = self.pending_ends.iter().take_while(fits).last();
@@ -100,8 +102,8 @@ impl Perfetto {
         self.written += end as u64;
         self.events += events;
         self.clear_pending();
-        // The closing brackets are written before the file is cut off, because the file system
-        // still has room for them.
+        // Write the closing brackets before the file is truncated: until then, the file system has
+        // space for them.
         let _ = self.file.write_all_at(CLOSING, self.written);
         let _ = self.file.set_len(self.written + CLOSING.len() as u64);
     }
@@ -129,8 +131,8 @@ impl Perfetto {
 
     fn event(&mut self, event: &Event<'_>, cpu: u32) {
         let process = &event.process.info;
-        // A process outside the pid namespace of the reader has no id there. Write the key of the
-        // process instead.
+        // A process outside the pid namespace of the reader has no id in that namespace. Write the
+        // key of the process instead.
         let pid = match process.pid {
             0 => event.process.key,
             pid => pid.into(),
@@ -161,8 +163,8 @@ impl Perfetto {
     }
 }
 
-/// Writes bytes at an offset. Returns the number of bytes that were written, also if the write
-/// failed before its end.
+/// Writes bytes at an offset. Returns the number of bytes that were written, even if the write
+/// failed before all bytes were written.
 fn write_part_at(file: &File, offset: u64, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while done < bytes.len() {

@@ -16,7 +16,7 @@ const BYTE_ORDER: &str = match cfg!(target_endian = "little") {
     false => "big-endian",
 };
 
-/// The first number of each packet.
+/// The magic number with which each packet begins.
 pub const MAGIC: u32 = 0xc1fc_1fc1;
 /// The id of the only class of data streams.
 pub const STREAM_CLASS: u32 = 0;

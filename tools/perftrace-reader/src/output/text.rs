@@ -14,18 +14,19 @@ use crate::output::{Event, Merge, Output, Packet};
 use crate::source::BufferId;
 
 /// The text output, which writes a line for each event to a writer. The writer must not buffer
-/// text: the text output writes all lines of a round by one call, and counts what was written.
+/// text: the text output writes all lines of a round by one call, and counts the bytes that the
+/// writer has accepted.
 #[derive(Debug)]
 pub struct Text<W: Write> {
     writer: W,
     clock: Clock,
     colour: bool,
     pending: Merge<Line>,
-    /// Number of bytes of complete lines.
+    /// Size in bytes of the complete lines that were written.
     bytes: u64,
     events: u64,
-    /// True after a write has failed. Nothing is written then, because the last line may be
-    /// incomplete.
+    /// True after a write has failed. After a failure nothing more is written, because the last
+    /// line may be incomplete.
     has_failed: bool,
 }
 
@@ -111,7 +112,7 @@ impl<W: Write> Text<W> {
     }
 }
 
-/// Writes and flushes the bytes. Returns the number of bytes that the writer has accepted, also if
+/// Writes and flushes the bytes. Returns the number of bytes that the writer has accepted, even if
 /// the write failed.
 fn write_part(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;

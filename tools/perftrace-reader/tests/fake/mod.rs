@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A fake trace: a list of the contents of its buffers in each round of reading.
+//! A fake trace, which holds the contents of its buffers for each round of reads.
 #![allow(dead_code, reason = "each program uses its part")]
 
 use std::cell::RefCell;
@@ -13,9 +13,9 @@ use perftrace_reader::{
 
 /// Frequency of the fake trace's clock in ticks per millisecond.
 pub const KHZ: u32 = 2_000_000;
-/// The time of reading, in ticks.
+/// The time at which the fake trace is read, in ticks.
 pub const NOW: u64 = 10_000_000_000;
-/// The time of reading, in nanoseconds since 1970.
+/// The time at which the fake trace is read, in nanoseconds since 1970.
 pub const REALTIME: u64 = 1_700_000_005_000_000_000;
 
 type Buffers = VecDeque<(Chunk, Vec<u8>)>;

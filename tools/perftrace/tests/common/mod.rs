@@ -48,8 +48,8 @@ pub fn set_affinity(cpu: usize) {
     }
 }
 
-/// Starts a timer that interrupts the process by SIGALRM at this interval in microseconds. An
-/// interval of 0 stops the timer.
+/// Starts a timer that sends SIGALRM to the process every `interval_us` microseconds. An interval
+/// of 0 stops the timer.
 pub fn set_alarm_timer(interval_us: i64, handler: Option<extern "C" fn(i32)>) {
     let time = libc::timeval {
         tv_sec: 0,
@@ -59,7 +59,7 @@ pub fn set_alarm_timer(interval_us: i64, handler: Option<extern "C" fn(i32)>) {
         it_interval: time,
         it_value: time,
     };
-    // SAFETY: The handlers of these tests call only functions that are allowed in a handler.
+    // SAFETY: The handlers of these tests call only functions that are allowed in a signal handler.
     unsafe {
         if let Some(handler) = handler {
             let mut action: libc::sigaction = zeroed();
@@ -99,7 +99,7 @@ pub fn interrupt_self(signal: i32) {
 
 /// Runs `f` in a child process. Returns true if `f` returned true.
 pub fn in_child(f: impl FnOnce() -> bool) -> bool {
-    // SAFETY: The child has only this thread. The child runs `f` and exits.
+    // SAFETY: After fork() the child has only this thread. The child runs `f` and exits.
     unsafe {
         match libc::fork() {
             0 => {
@@ -119,7 +119,7 @@ pub fn in_child(f: impl FnOnce() -> bool) -> bool {
 pub fn map_words(file: &File) -> &'static [AtomicU64; 512] {
     file.set_len(4096).expect("room");
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: mmap() makes a new mapping of a file that has this length, and the mapping is never
+    // SAFETY: mmap() makes a new mapping of a file of 4096 bytes, and the mapping is never
     // unmapped.
     unsafe {
         let fd = file.as_raw_fd();
@@ -141,8 +141,8 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     if steps_left != 0 {
         return;
     }
-    // SAFETY: The pointer is that of a function, which `run_stepped` has stored. The kernel passes
-    // a context that a handler may change.
+    // SAFETY: `STEP_HANDLER` is the address of a function, which `run_stepped` has stored. The
+    // kernel passes a context that a handler may change.
     unsafe {
         transmute::<usize, fn()>(STEP_HANDLER.load(Relaxed))();
         let context: *mut libc::ucontext_t = context.cast();
@@ -152,14 +152,14 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     }
 }
 
-/// Runs `f` in single steps, and `handler` in a signal handler after `nr_steps` of its
-/// instructions. After the handler, `f` runs without steps. Returns the address of the instruction
-/// at which `handler` ran.
+/// Runs `f` in single steps. After `nr_steps` instructions of `f`, runs `handler` in a signal
+/// handler. After `handler` has returned, `f` continues without single-stepping. Returns the
+/// address of the instruction at which `handler` ran.
 pub fn run_stepped(nr_steps: usize, handler: fn(), f: impl FnOnce()) -> usize {
     STEPS_LEFT.store(nr_steps, Relaxed);
     STEP_HANDLER.store(handler as usize, Relaxed);
-    // SAFETY: The handler calls only functions that are allowed in a handler. The trap flag has no
-    // other effect than single-stepping.
+    // SAFETY: The handler calls only functions that are allowed in a signal handler. The trap flag
+    // has no other effect than single-stepping.
     unsafe {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = on_step as usize;

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use ppa::{micros, whole_micros, Task, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCHEDOUTCNT};
 
-use crate::stat::parse_cpu_list;
+use crate::hotplug::online_cpus;
 
 /// Values of the machine that are printed with the values of a task.
 pub struct SystemValues {
@@ -19,8 +19,7 @@ pub struct SystemValues {
 
 /// Returns the number of CPUs that are online.
 pub fn nr_online_cpus() -> Option<u32> {
-    let online = crate::text_file::read("/sys/devices/system/cpu/online").ok()?;
-    u32::try_from(parse_cpu_list(online.trim())?.len()).ok()
+    u32::try_from(online_cpus().ok()?.len()).ok()
 }
 
 /// Formats the values of a task below their titles, in columns of equal width.

@@ -461,7 +461,7 @@ impl FollowHandler for Contexts {
         // exec.
         let time = now();
         if self.open_task_events(Some(&[process])) {
-            self.tasks.add_existing(process, time, &mut BuildIds::new());
+            self.add_existing(vec![process], time);
         }
     }
 
@@ -555,8 +555,13 @@ impl Contexts {
         let time = now();
         let processes = threads.map(process_ids);
         self.open_task_events(processes.as_deref());
+        self.add_existing(processes.unwrap_or_else(|| numeric_entries("/proc")), time);
+    }
+
+    /// Reads the names and mappings of processes from /proc. `time` is the time of the records.
+    fn add_existing(&mut self, processes: Vec<u32>, time: u64) {
         let mut build_ids = BuildIds::new();
-        for pid in processes.unwrap_or_else(|| numeric_entries("/proc")) {
+        for pid in processes {
             self.tasks.add_existing(pid, time, &mut build_ids);
         }
     }

@@ -16,8 +16,7 @@ use rustix::process::{getrlimit, Resource};
 
 use super::perf_event::{open_dummy_event, PerfRing, TaskFilter};
 use crate::data::Encoder;
-use crate::stat::parse_cpu_list;
-use crate::text_file;
+use crate::hotplug::online_cpus;
 
 /// Types of records: PERF_RECORD_*.
 const LOST: u32 = 2;
@@ -73,14 +72,15 @@ impl TaskEvents {
     }
 
     /// Opens the event of a CPU again. The kernel ends the event for all tasks on a CPU when the CPU
-    /// goes offline. Events for threads continue. The caller has read the old ring. Returns true if
-    /// an event was opened.
-    pub fn reopen_cpu(&mut self, cpu: u32) -> io::Result<bool> {
-        if self.all_tasks {
-            let ring = PerfRing::new(open_dummy_event(TaskFilter::All, cpu)?)?;
-            self.rings.insert(cpu, ring);
-        }
-        Ok(self.all_tasks)
+    /// goes offline. The caller has read the old ring.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the CPU is offline, and the other errors of perf_event_open(2) and mmap(2).
+    pub fn reopen_cpu(&mut self, cpu: u32) -> io::Result<()> {
+        let ring = PerfRing::new(open_dummy_event(TaskFilter::All, cpu)?)?;
+        self.rings.insert(cpu, ring);
+        Ok(())
     }
 
     /// Opens events for the given threads, and for all threads and processes that the given threads
@@ -185,11 +185,6 @@ fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
 
 fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn online_cpus() -> io::Result<Vec<u32>> {
-    let list = text_file::read("/sys/devices/system/cpu/online")?;
-    parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ pub struct Child {
     error_pipe: File,
     /// True if the program of the command has been executed, and its events are counted.
     is_executed: bool,
-    /// The command has exited and was waited for.
+    /// True if the command has exited, and `pfc` has read its exit status.
     has_exited: bool,
     /// True if threads and children of the command are followed with ptrace.
     is_traced: bool,

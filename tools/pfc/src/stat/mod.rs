@@ -47,7 +47,7 @@ use rustix::thread::gettid;
 
 use crate::cli::{StatArgs, TargetArgs};
 use crate::error::{Failure, TryingTo};
-use crate::hotplug::sum_by_cpu;
+use crate::hotplug::{online_cpus, sum_by_cpu, ONLINE};
 use crate::output::Out;
 use crate::text_file;
 use assign::{assign, assign_sets, Placement, Plan};
@@ -323,32 +323,25 @@ fn print_missing_reasons(events: &[Event], plan: &Plan, machine: &Machine, verbo
     }
 }
 
-/// Returns the list of online CPUs, as the kernel writes it.
-fn read_online_cpus() -> Result<String, Failure> {
-    let path = "/sys/devices/system/cpu/online";
-    text_file::read(path).trying_to(format_args!("read {path}"))
-}
-
 /// Returns the threads or CPUs that the options select. `verb` is the verb of error messages about
 /// missing options, such as "count". `has_command` says whether the user gave a command, which is
 /// the target if no option selects threads or CPUs.
 pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
-        let online = read_online_cpus()?;
-        let list = args.cpus.as_ref().unwrap_or(&online);
-        return match parse_cpu_list(list.trim()) {
-            Some(cpu_list) => {
-                let online_cpus = parse_cpu_list(online.trim()).unwrap_or_default();
-                match cpu_list.iter().find(|cpu| !online_cpus.contains(cpu)) {
-                    None => Ok(Target::Cpus(cpu_list)),
-                    Some(cpu) => Err(Failure::Refused(format!(
-                        "CPU {cpu} is not online; online CPUs: {}",
-                        online.trim()
-                    ))),
-                }
-            }
-            None => Err(Failure::Refused(format!(
+        let online = online_cpus().trying_to(format_args!("read {ONLINE}"))?;
+        let Some(list) = &args.cpus else {
+            return Ok(Target::Cpus(online));
+        };
+        let Some(selected) = parse_cpu_list(list.trim()) else {
+            return Err(Failure::Refused(format!(
                 "invalid list of CPUs '{list}'; use a list such as 0,2-3"
+            )));
+        };
+        return match selected.iter().find(|cpu| !online.contains(cpu)) {
+            None => Ok(Target::Cpus(selected)),
+            Some(cpu) => Err(Failure::Refused(format!(
+                "CPU {cpu} is not online; online CPUs: {}",
+                text_file::read(ONLINE).unwrap_or_default().trim()
             ))),
         };
     }

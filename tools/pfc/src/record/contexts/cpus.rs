@@ -8,7 +8,7 @@ use std::io;
 use super::Contexts;
 use crate::data::SampleId;
 use crate::hotplug::{is_online, Gap, MonitoredCpus};
-use crate::record::tasks::{now, numeric_entries, BuildIds};
+use crate::record::tasks::{now, numeric_entries};
 
 impl Contexts {
     /// Attaches a context to each of the CPUs. A CPU that goes offline is sampled again when it is
@@ -32,8 +32,7 @@ impl Contexts {
         }
         let online = self.cpus.as_mut().map(MonitoredCpus::online_again);
         for cpu in online.unwrap_or_default() {
-            self.track_tasks_again(cpu);
-            match self.attach(cpu).and_then(|()| self.start_context(cpu)) {
+            match self.attach_again(cpu) {
                 Ok(()) => {
                     self.failed_cpus.remove(&cpu);
                     self.cpus.iter_mut().for_each(|cpus| cpus.attach(cpu));
@@ -47,19 +46,18 @@ impl Contexts {
         }
     }
 
-    /// Opens the kernel's records for the processes on a CPU again, and reads the names and mappings
-    /// that were missed: processes may have run on the CPU before its event is open.
-    fn track_tasks_again(&mut self, cpu: u32) {
+    /// Starts a context on a CPU that has come online. Before that, opens the kernel's records for
+    /// the processes on the CPU again, and reads the names and mappings that were missed: processes
+    /// may have run on the CPU before its event is open.
+    fn attach_again(&mut self, cpu: u32) -> io::Result<()> {
         self.drain_task_events();
         let time = now();
-        let events = self.task_events.as_mut();
-        if !events.is_some_and(|events| events.reopen_cpu(cpu).unwrap_or(false)) {
-            return;
+        if let Some(events) = &mut self.task_events {
+            events.reopen_cpu(cpu)?;
+            self.add_existing(numeric_entries("/proc"), time);
         }
-        let mut build_ids = BuildIds::new();
-        for pid in numeric_entries("/proc") {
-            self.tasks.add_existing(pid, time, &mut build_ids);
-        }
+        self.attach(cpu)?;
+        self.start_context(cpu)
     }
 
     /// Records the gaps that `take` returns, the times in which CPUs were not sampled.

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The description of a PMU for tests of contexts: four counters, a control register for each
+//! counter, and one virtual register.
+
+use perfmon_rules::program::FixedArrays;
+use perfmon_rules::register_map::{kind, Map, Register, Tables};
+use perfmon_rules::registers::Registers;
+
+/// Bits of an event-select register.
+pub const ENABLE: u64 = 1 << 22;
+pub const INT: u64 = 1 << 20;
+pub const OS: u64 = 1 << 17;
+
+/// Returns the event-select register of counter `n`.
+pub fn event_select(n: u64) -> Register {
+    Register {
+        address: 0x186 + n,
+        reset: 0x10_0000_0000,
+        reserved: !0xffff_ffff | (1 << 19),
+        enable: ENABLE,
+        interrupt: INT,
+        kernel: OS,
+        kind: kind::CONTROL,
+        ..Register::default()
+    }
+}
+
+/// Returns counter `n` with `width` bits.
+pub fn counter(n: u32, width: u16) -> Register {
+    Register {
+        address: 0xc1 + u64::from(n),
+        pmcs: 1 << n,
+        rdpmc: n,
+        kind: kind::COUNTER,
+        width,
+        ..Register::default()
+    }
+}
+
+/// The registers of a PMU.
+pub struct Pmu {
+    pub pmcs: Vec<Register>,
+    pub pmds: Vec<Register>,
+    pub soft_pmcs: Vec<Register>,
+    pub soft: Vec<Register>,
+}
+
+/// Returns a PMU whose counters have `width` bits.
+pub fn pmu(width: u16) -> Pmu {
+    Pmu {
+        pmcs: (0..4).map(event_select).collect(),
+        pmds: (0..4).map(|n| counter(n, width)).collect(),
+        soft_pmcs: vec![],
+        soft: vec![Register {
+            kind: kind::VIRTUAL | kind::READ_ONLY,
+            ..Register::default()
+        }],
+    }
+}
+
+impl Pmu {
+    pub fn map(&self) -> Map<'_> {
+        Map {
+            hardware: Tables {
+                pmcs: &self.pmcs,
+                pmds: &self.pmds,
+            },
+            soft: Tables {
+                pmcs: &self.soft_pmcs,
+                pmds: &self.soft,
+            },
+            global_ctrl: 0x38f,
+            ..Map::default()
+        }
+    }
+}
+
+pub fn registers() -> Box<Registers<FixedArrays>> {
+    Box::default()
+}
