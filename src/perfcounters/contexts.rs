@@ -34,22 +34,21 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 use protocols::self_page;
 
-use crate::costs::SelfStat;
+use crate::base::access::{self, Process};
+use crate::base::account::Charge;
+use crate::base::raw_lock::RawLock;
+use crate::base::{address_space, clock, cpu, preempt, task};
 use crate::cpu_kinds::Elsewhere;
+use crate::event_set::{Set, Sets};
 use crate::permission::Permission;
-use crate::pmu::{self, to_kernel_error};
-use crate::sampling::Sampling;
+use crate::pmu;
+use crate::sampling_state::Sampling;
 use crate::session;
-use crate::sets::{Set, Sets};
-use crate::sys::access::Process;
-use crate::sys::account::Charge;
-use crate::sys::costs;
 use crate::sys::format::{Buffer, SamplingMemory};
 use crate::sys::notifier::Notifier;
-use crate::sys::rawlock::RawLock;
 use crate::sys::selfpage::Page;
 use crate::sys::threads::ThreadEntry;
-use crate::sys::{access, msr, nmi, sched};
+use crate::sys::{msr, sched};
 use crate::target::Target;
 
 /// The mutable state of a [`Context`], protected by its lock.
@@ -76,11 +75,11 @@ pub(crate) struct State {
     /// `SESSION` and the context's lock.
     pub(crate) claims: RegisterMask,
     /// The self page (`struct perfmon_self`), allocated when it is first mapped.
-    page: Option<Page>,
+    pub(crate) page: Option<Page>,
     /// The mappings of the self page, and whether the process that maps it may execute RDPMC.
-    mapped: Mapped,
+    pub(crate) mapped: Mapped,
     /// The time stamp counter when the self page was last written.
-    tsc: u64,
+    pub(crate) tsc: u64,
     /// The context's entry in the table of monitored threads.
     pub(crate) thread_entry: Option<ThreadEntry>,
     /// The process that attached the context, whose permission to stop the thread is checked.
@@ -136,12 +135,12 @@ pub(crate) struct Context {
 
 /// The mappings of the self page. At most one process has mappings at a time.
 #[derive(Default)]
-struct Mapped {
+pub(crate) struct Mapped {
     /// The address of the `mm_struct` of the process that maps the page.
     mm: usize,
     nr: usize,
     /// The threads of the mapping process may execute RDPMC.
-    rdpmc: bool,
+    pub(crate) rdpmc: bool,
 }
 
 /// Arguments of [`Context::new`], checked by `PERFMON_CREATE` and `PERFMON_CREATE_FORMAT`.
@@ -260,7 +259,7 @@ sampling_memory:                    areas,
     #[inline]
     pub(crate) fn load_pmu(&self, state: &mut State) {
         let thread = state.thread.as_ref();
-        state.set.load(nmi::now());
+        state.set.load(clock::now());
         state
             .set
             .registers
@@ -275,7 +274,7 @@ sampling_memory:                    areas,
             .set
             .registers
             .start_hardware(|c| there &= msr::write(c.address, c.start));
-        state.cpu = Some(sched::this_cpu());
+        state.cpu = Some(cpu::this_cpu());
         self.set_timer(state);
         state.update_self_page(false);
         let program = &state.set.registers.program;
@@ -286,7 +285,7 @@ sampling_memory:                    areas,
         sched::set_counting(self.scope, program.global);
         // A set without hardware counters does not write the global control, which perf may be
         // using. In an NMI the counters are disabled; the NMI handler enables them at its end.
-        if self.global_ctrl != 0 && program.global != 0 && !sched::in_nmi() {
+        if self.global_ctrl != 0 && program.global != 0 && !preempt::in_nmi() {
             there &= self.enable_counters();
         }
         if !there {
@@ -327,24 +326,6 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event
-    /// set if a switch is due. Called with interrupts off, while the context is in this CPU's PMU.
-    #[inline]
-    fn unload_pmu(&self, state: &mut State) {
-        self.save_pmu(state);
-        if state.set.registers.program.has_armed_thread_counter {
-            self.sync_virtual(state);
-        }
-        self.deliver_overflows(state, None);
-        // The time of the set's run may be over although the timer has not expired yet.
-        if state.sets.due || state.set.runs.remaining(0) == Some(0) {
-            if !state.sets.due {
-                costs::count(SelfStat::SetSwitchLate);
-            }
-            self.switch_set(state);
-        }
-    }
-
     /// Stops the counters, adds their increments to the PMDs in memory, and sets the counters to 0.
     /// Records overflows as pending; [`unload_pmu`](Self::unload_pmu) delivers pending overflows.
     /// Called with interrupts off.
@@ -353,7 +334,7 @@ sampling_memory:                    areas,
         sched::set_counting(self.scope, 0);
         if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
             // In an NMI the counters are disabled; the NMI handler enables them at its end.
-            if !sched::in_nmi() {
+            if !preempt::in_nmi() {
                 self.enable_counters();
             }
         }
@@ -371,8 +352,8 @@ sampling_memory:                    areas,
             .set
             .registers
             .sync_virtual(false, |g| self.virtual_value(g, thread));
-        state.set.runs.unload(nmi::now());
-        if state.needs_timer() && !sched::in_nmi() {
+        state.set.runs.unload(clock::now());
+        if state.needs_timer() && !preempt::in_nmi() {
             self.notifier.cancel_timer();
         }
         state.cpu = None;
@@ -384,21 +365,6 @@ sampling_memory:                    areas,
         if !there {
             self.stop_broken(state);
         }
-    }
-
-    /// Updates the values of all PMDs (data registers). If the context is in a PMU, which must be
-    /// this CPU's PMU, delivers overflows and rearms the counters. Returns the number of PMDs that
-    /// overflowed.
-    pub(crate) fn sync_and_deliver(&self, state: &mut State) -> u32 {
-        self.sync(state);
-        let mut told = 0;
-        // While the context is in no PMU, overflows stay pending.
-        if state.cpu.is_some() {
-            told = self.deliver_overflows(state, None);
-            self.rearm(state);
-        }
-        state.update_self_page(state.cpu.is_some());
-        told
     }
 
     /// Updates the values of all PMDs (data registers). Overflows are recorded as pending but not
@@ -421,47 +387,6 @@ sampling_memory:                    areas,
         self.sync_virtual(state);
     }
 
-    /// Calls [`sync_and_deliver`](Self::sync_and_deliver) if the context is in this CPU's PMU.
-    /// Called with interrupts off.
-    pub(crate) fn sync_if_local(&self) -> u32 {
-        let mut state = self.state.lock();
-        match state.cpu == Some(sched::this_cpu()) {
-            true => self.sync_and_deliver(&mut state),
-            false => 0,
-        }
-    }
-
-    /// Stops counting. Runs on the CPU whose PMU holds the registers.
-    pub(crate) fn stop_counting(&self, state: &mut State) {
-        if state.cpu.is_some() {
-            self.unload_pmu(state);
-        }
-        self.sync_elsewhere(state);
-        self.sync_virtual(state);
-        state.started = false;
-    }
-
-    /// Programs the context into this CPU's PMU if the context is started and attached to `target`,
-    /// which runs on this CPU. Called with interrupts off.
-    #[inline]
-    pub(crate) fn sched_in(&self, target: Target) {
-        let mut state = self.state.lock();
-        if state.started && state.cpu.is_none() && state.target == target {
-            self.recheck_if_changed(&mut state);
-            self.unthrottle(&mut state);
-            self.load_pmu_if_active(&mut state);
-        }
-    }
-
-    /// Removes the context from this CPU's PMU before a context switch or suspend.
-    #[inline]
-    pub(crate) fn sched_out(&self) {
-        let mut state = self.state.lock();
-        if state.cpu == Some(sched::this_cpu()) {
-            self.unload_pmu(&mut state);
-        }
-    }
-
     /// Calls a function with the locked state. The function runs on the CPU
     /// [`State::required_cpu`], or on this CPU if `required_cpu` is `None`. Called in process
     /// context.
@@ -469,19 +394,19 @@ sampling_memory:                    areas,
         loop {
             let elsewhere = {
                 let mut state = self.state.lock();
-                match state.required_cpu().filter(|cpu| *cpu != sched::this_cpu()) {
+                match state.required_cpu().filter(|cpu| *cpu != cpu::this_cpu()) {
                     Some(cpu) => cpu,
                     None => return function(&mut state),
                 }
             };
             let mut done = false;
-            sched::call_on(elsewhere, &mut || {
+            cpu::call_on(elsewhere, &mut || {
                 let mut state = self.state.lock();
                 // The thread may have been switched out or have moved to another CPU since
                 // `elsewhere` was read.
                 if state
                     .required_cpu()
-                    .is_none_or(|cpu| cpu == sched::this_cpu())
+                    .is_none_or(|cpu| cpu == cpu::this_cpu())
                 {
                     function(&mut state);
                     done = true;
@@ -514,88 +439,11 @@ sampling_memory:                    areas,
     /// Returns `OtherCpu` if this is a CPU's context that is attached to another CPU.
     fn check_cpu(&self, state: &State) -> Result<(), Error> {
         match state.required_cpu() {
-            Some(cpu) if self.scope == Scope::System && cpu != sched::this_cpu() => {
+            Some(cpu) if self.scope == Scope::System && cpu != cpu::this_cpu() => {
                 Err(Error::OtherCpu)
             }
             _ => Ok(()),
         }
-    }
-
-    /// Starts the context: from now on the context counts whenever its target runs.
-    pub(crate) fn start_counting(&self, state: &mut State) {
-        // Discard the time that the thread has run, before the start, on CPUs that lack registers.
-        self.sync_elsewhere(state);
-        self.start_virtual(state);
-        state.started = true;
-        self.sync_elsewhere(state);
-    }
-
-    /// Starts counting with the event set `set`, or with the active event set if `set` is `None`.
-    /// Returns `EINVAL` if the context is detached or has no such set, `ESRCH` if its target has
-    /// ended, `EBUSY` if the caller is on another CPU or the set cannot be changed before
-    /// `PERFMON_RESTART`.
-    pub(crate) fn start(&self, set: Option<u16>) -> Result {
-        let mut done = Ok(Target::Detached);
-        self.try_with_state(&mut |state| {
-            done = match state.target {
-                Target::Detached => Err(Error::NotLoaded),
-                Target::Dead => Err(Error::Ended),
-                target => Ok(target),
-            };
-            if let (Ok(_), Some(set)) = (done, set) {
-                if let Err(error) = self.activate_set(state, set) {
-                    done = Err(error);
-                }
-            }
-            if done.is_ok() && !state.started {
-                self.start_counting(state);
-            }
-            if let (Ok(_), Target::Cpu(_)) = (done, state.target) {
-                self.load_pmu_if_active(state);
-            }
-        })
-        .map_err(to_kernel_error)?;
-        if let Target::Thread(task) = done.map_err(to_kernel_error)? {
-            self.load_where_running(task);
-        }
-        Ok(())
-    }
-
-    /// Stops counting. Returns `EINVAL` if the context is detached, `EBUSY` if the context is
-    /// attached to another CPU.
-    pub(crate) fn stop(&self) -> Result {
-        let mut done = Ok(());
-        self.try_with_state(&mut |state| {
-            if state.target == Target::Detached {
-                done = Err(Error::NotLoaded);
-            }
-            self.stop_counting(state);
-        })
-        .and(done)
-        .map_err(to_kernel_error)
-    }
-
-    /// Returns the frame number of the self page, which the first call allocates. Returns `EINVAL`
-    /// for a CPU's context, `EDQUOT` or `ENOMEM`.
-    pub(crate) fn self_page(&self) -> Result<usize> {
-        if self.scope != Scope::Thread {
-            return Err(EINVAL);
-        }
-        // Each page fault calls this function. Do not allocate memory if the page exists.
-        if let Some(page) = &self.state.lock().page {
-            return Ok(page.frame());
-        }
-        let mut new = Some(Page::new(&self.charge)?);
-        let mut frame = 0;
-        self.with_state(&mut |state| {
-            if state.page.is_none() {
-                state.page = new.take();
-                state.tsc = msr::time_stamp();
-                self.sync_and_deliver(state);
-            }
-            frame = state.page.as_ref().map_or(0, Page::frame);
-        });
-        Ok(frame)
     }
 
     /// Increments the number of mappings of the self page, for a mapping by the caller's process.
@@ -603,9 +451,9 @@ sampling_memory:                    areas,
     /// maps the page.
     pub(crate) fn map_self_page(&self) -> Result {
         let mut state = self.state.lock();
-        let memory = sched::current_mm();
+        let memory = address_space::current_mm();
         let thread = state.thread.as_ref();
-        if thread.is_some_and(|thread| sched::mm_of(thread) != memory) {
+        if thread.is_some_and(|thread| address_space::mm_of(thread) != memory) {
             return Err(EACCES);
         }
         if state.mapped.nr != 0 && state.mapped.mm != memory {
@@ -631,14 +479,6 @@ sampling_memory:                    areas,
             state.mapped = Mapped::default();
         }
     }
-
-    /// Sets whether the threads that map the self page may execute RDPMC, and updates the page.
-    pub(crate) fn set_rdpmc(&self, may: bool) {
-        self.with_state(&mut |state| {
-            state.mapped.rdpmc = may;
-            self.sync_and_deliver(state);
-        });
-    }
 }
 
 impl State {
@@ -657,7 +497,7 @@ impl State {
     }
 
     /// Returns the CPU on which the state must be accessed; `None` if any CPU may access the state.
-    fn required_cpu(&self) -> Option<u32> {
+    pub(crate) fn required_cpu(&self) -> Option<u32> {
         match self.target {
             Target::Cpu(cpu) => Some(cpu),
             _ => self.cpu,
@@ -676,7 +516,7 @@ impl State {
     #[inline(never)]
     fn update_self_page_slow(&mut self, counted: bool) {
         let Some(page) = &self.page else { return };
-        let tsc = msr::time_stamp();
+        let tsc = clock::time_stamp();
         let ran = if counted {
             tsc.wrapping_sub(self.tsc)
         } else {
@@ -686,13 +526,15 @@ impl State {
         // While the context is in a PMU, the current thread is the context's thread.
         let flags = match (
             self.cpu,
-            self.mapped.rdpmc && self.mapped.mm == sched::current_mm() && msr::is_rdpmc_enabled(),
+            self.mapped.rdpmc
+                && self.mapped.mm == address_space::current_mm()
+                && msr::is_rdpmc_enabled(),
         ) {
             (None, _) => (0, 0),
             (Some(_), false) => (self_page::COUNTING, 0),
             (Some(_), true) => {
                 let flags = self_page::COUNTING | self_page::RDPMC;
-                (flags, sched::thread_pointer())
+                (flags, task::thread_pointer())
             }
         };
         page.update(&self.set, flags, tsc, ran);

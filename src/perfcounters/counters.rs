@@ -9,11 +9,11 @@ use counters_rules::spec::Spec;
 use kernel::prelude::*;
 use kernel::str::{BStr, CStr};
 
+use crate::base::{cpu, preempt, random};
 use crate::pages::Pages;
 use crate::sys::lock::{self, REGISTRY};
-use crate::sys::misc::LogKind;
+use crate::sys::log::{self, LogKind};
 use crate::sys::modules::Owner;
-use crate::sys::{cpu, misc};
 
 /// A guard for the lifetime of the registry. Dropping the guard frees the registry and its pages.
 pub(crate) struct RegistryGuard(());
@@ -39,7 +39,7 @@ impl RegistryGuard {
             );
             return Err(ERANGE);
         }
-        let [a, b] = [misc::random::<8>(), misc::random::<8>()];
+        let [a, b] = [random::bytes::<8>(), random::bytes::<8>()];
         let key = (u64::from_ne_bytes(a), u64::from_ne_bytes(b));
         let registry = Pages::new(layout)
             .and_then(|pages| Registry::new(layout, key, pages))
@@ -62,7 +62,7 @@ fn to_errno(error: counters_rules::error::Error) -> Error {
 /// Implements `perf_add()`. Returns the instance number. On failure returns a negative errno; most
 /// errors are also reported in the kernel log.
 pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
-    if !misc::may_sleep() {
+    if !preempt::may_sleep() {
         log(
             LogKind::Atomic,
             format_args!(
@@ -142,7 +142,7 @@ pub(crate) fn del(instance: i32) {
     if instance < 0 {
         return;
     }
-    if !misc::may_sleep() {
+    if !preempt::may_sleep() {
         return log(
             LogKind::Atomic,
             format_args!("perf_del({instance}) called from atomic context; call it where sleeping is allowed"),
@@ -163,7 +163,7 @@ pub(crate) fn del(instance: i32) {
 /// Logs a mistake of a driver. The messages are rate-limited, because a driver may repeat the
 /// mistake for each of its devices.
 fn log(line: LogKind, what: core::fmt::Arguments<'_>) {
-    if misc::may_log(line) {
+    if log::may_log(line) {
         pr_notice!("{what}\n");
     }
 }

@@ -15,9 +15,10 @@
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_map::Register;
 
+use crate::base::{cpu, cpuid, task};
 use crate::contexts::{Context, State};
 use crate::sys::pmu::Description;
-use crate::sys::{cpu, cpuid, msr, sched};
+use crate::sys::{msr, sched};
 
 /// The registers and the core type of one CPU.
 #[repr(C)]
@@ -188,7 +189,7 @@ impl Context {
     /// run time of the thread is added to [`Elsewhere::time`] from now on.
     #[cold]
     fn update_fit(&self, state: &mut State) -> bool {
-        let kind = sched::cpu_kind(sched::this_cpu());
+        let kind = sched::cpu_kind(cpu::this_cpu());
         self.sync_elsewhere(state);
         let Elsewhere {
             required: uses,
@@ -216,10 +217,7 @@ impl Context {
 
     /// Returns for how many nanoseconds the context's thread has run, up to the last timer tick.
     fn run_time(state: &State) -> u64 {
-        state
-            .thread
-            .as_ref()
-            .map_or(0, |task| sched::run_time(task))
+        state.thread.as_ref().map_or(0, |task| task::run_time(task))
     }
 
     /// Marks the values of all event sets as short (incomplete), and updates the self page.
@@ -241,7 +239,7 @@ impl Context {
         let now = Self::run_time(state);
         state.elsewhere.run_time_before = Some(now);
         let ran = now.wrapping_sub(since);
-        let runs = state.thread.as_ref().map(|t| sched::running_cpu(t));
+        let runs = state.thread.as_ref().map(|t| task::running_cpu(t));
         if state.started && !state.sampling.masked && (ran != 0 || runs.flatten().is_some()) {
             state.elsewhere.time = state.elsewhere.time.wrapping_add(ran);
             self.mark_incomplete(state);

@@ -8,10 +8,10 @@ use kernel::ffi::CStr;
 use kernel::prelude::*;
 use kernel::str::CString;
 
+use crate::base::module::request_module;
 use crate::description::RawFormat;
-use crate::sys::format::{Format, Pinned};
+use crate::sys::format_description::{Format, Pinned};
 use crate::sys::lock::FORMATS;
-use crate::sys::pmu::request_module;
 
 /// The registered formats, protected by `FORMATS`.
 pub(crate) struct Formats(KVec<Format>);

@@ -11,7 +11,10 @@
 #![deny(missing_docs)]
 
 mod accounting;
+mod accounting_config;
 mod accounting_state;
+#[path = "../base/base.rs"]
+pub mod base;
 mod contexts;
 mod costs;
 pub mod counters;
@@ -22,23 +25,28 @@ mod cpu_stats;
 pub mod description;
 #[path = "../../include/linux/perfcounters.rs"]
 pub mod driver;
+mod event_set;
 mod formats;
+mod interrupt;
 mod messages;
 mod names;
 mod pages;
 mod per_task;
 mod permission;
 mod pmu;
+mod pmu_map;
 mod probes;
 pub mod provider;
 mod registers;
 mod sampling;
+mod sampling_state;
 mod session;
 mod sets;
 mod status;
 pub mod sys;
 mod target;
 mod tracing;
+mod transitions;
 mod virtual_counters;
 
 use kernel::prelude::*;
@@ -64,27 +72,27 @@ module! {
 /// reference to this module.
 struct PerfCounters {
     _trace: sys::trace::TraceDevice,
-    _perfmon: sys::file::Device,
+    _perfmon: base::device::Device,
     _work: sys::wrap_timer::Workqueues,
     _nmi: sys::nmi::Handler,
-    _ppa: sys::file::Device,
+    _ppa: base::device::Device,
     _ppa_files: sys::proc::Files,
-    _map: sys::pmu::MapFile,
+    _map: sys::pmu_map::MapFile,
     _sleep: sys::wrap_timer::Power,
     _devices: sys::file::Devices,
-    _hotplug: sys::cpu::Hotplug,
+    _hotplug: sys::hotplug::Hotplug,
     _tree: sys::pmu::DebugfsTree,
     _costs: costs::SelfStats,
     _modules: sys::modules::UnloadNotifier,
     _registry: counters::RegistryGuard,
-    _works: sys::task::TaskWorks,
+    _works: base::task::TaskWorks,
     _threads: sys::threads::ThreadTable,
-    _rights: sys::access::ProcfsMount,
+    _rights: base::access::ProcfsMount,
 }
 
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let registry = counters::RegistryGuard::new(sys::release::param_value(
+        let registry = counters::RegistryGuard::new(base::kernel_version::param_value(
             &module_parameters::pages_per_chunk,
         ))?;
         let modules = sys::modules::UnloadNotifier::register()?;
@@ -92,9 +100,9 @@ impl kernel::Module for PerfCounters {
         // The debugfs tree is created before `Hotplug`, whose callbacks create a directory in the
         // tree for each CPU.
         let tree = sys::pmu::DebugfsTree::create();
-        let rights = sys::access::ProcfsMount::mount()?;
+        let rights = base::access::ProcfsMount::mount()?;
         let threads = sys::threads::ThreadTable::create()?;
-        let hotplug = sys::cpu::Hotplug::register()?;
+        let hotplug = sys::hotplug::Hotplug::register()?;
         // The values are created in the order below. If one value cannot be created, the values
         // created before it are dropped in reverse order and the module is freed at once, so most
         // devices are registered last.
@@ -104,9 +112,9 @@ impl kernel::Module for PerfCounters {
             _costs: costs,
             _tree: tree,
             _hotplug: hotplug,
-            _map: sys::pmu::MapFile::create()?,
+            _map: sys::pmu_map::MapFile::create()?,
             _sleep: sys::wrap_timer::Power::register(),
-            _works: sys::task::TaskWorks,
+            _works: base::task::TaskWorks,
             _threads: threads,
             _rights: rights,
             _devices: sys::file::Devices::register()?,

@@ -11,11 +11,13 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::VVec;
 use kernel::sync::SetOnce;
 
-use crate::sys::misc::{self, GracePeriod};
+use crate::base::page::{self, Page};
+use crate::base::rcu::GracePeriod;
+use crate::base::{clock, cpu, random};
+use crate::sys::header::{self, HeaderPage};
 use crate::sys::modules::Owner;
-use crate::sys::page::{self, HeaderPage, Page};
 use crate::sys::percpu::{self, Chunk};
-use crate::sys::{cpu, tables};
+use crate::sys::tables;
 
 /// The values that page faults need, which are set once, when the module is loaded.
 struct MapLayout {
@@ -64,8 +66,8 @@ impl Pages {
     /// full size, so that adding an instance does not copy them. Only the list `instances` (16
     /// bytes for each instance) grows with the number of instances.
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
-        let header = HeaderPage(Page::new()?);
-        let nobody = Page::new()?;
+        let header = HeaderPage(Page::new().ok_or(Error::NoMemory)?);
+        let nobody = Page::new().ok_or(Error::NoMemory)?;
         let (heads, next) = (links(BUCKETS)?, links(abi::MAX_INSTANCES)?);
         let chunks = layout.max_chunks() as usize;
         let descs = abi::MAX_INSTANCES.div_ceil(DESCS_PER_PAGE) as usize;
@@ -85,9 +87,9 @@ impl Pages {
             desc_size: core::mem::size_of::<Desc>() as u32,
             possible_offset: abi::POSSIBLE_OFFSET,
             online_offset: abi::ONLINE_OFFSET,
-            tsc_khz: misc::tsc_khz(),
-            boot_id: misc::random(),
-            loaded_ns: misc::realtime_ns(),
+            tsc_khz: clock::tsc_khz(),
+            boot_id: random::bytes(),
+            loaded_ns: clock::realtime_ns(),
             ..Header::default()
         });
         for cpu in cpu::possible() {
@@ -138,7 +140,7 @@ impl Pages {
     fn grow_descs(&mut self, slots: u32) -> Result<(), Error> {
         let pages = slots.div_ceil(DESCS_PER_PAGE) as usize;
         while self.descs.len() < pages {
-            let page = Page::new()?;
+            let page = Page::new().ok_or(Error::NoMemory)?;
             let address = page.address();
             let lives = (self.descs.len() + 1) * DESCS_PER_PAGE as usize;
             let unborn = InstanceState {
@@ -213,14 +215,14 @@ impl Store for Pages {
 
     fn desc(&self, instance: u32) -> Desc {
         match self.descs.get((instance / DESCS_PER_PAGE) as usize) {
-            Some(page) => page.desc(instance),
+            Some(page) => header::desc(page, instance),
             None => Desc::FREE,
         }
     }
 
     fn set_desc(&mut self, instance: u32, desc: &Desc) {
         if let Some(page) = self.descs.get((instance / DESCS_PER_PAGE) as usize) {
-            page.put_desc(instance, desc);
+            header::put_desc(page, instance, desc);
         }
     }
 
@@ -258,7 +260,7 @@ impl Store for Pages {
     }
 
     fn now_ns(&self) -> u64 {
-        misc::realtime_ns()
+        clock::realtime_ns()
     }
 }
 

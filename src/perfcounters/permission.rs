@@ -25,9 +25,9 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use protocols::ring::EXEC;
 
+use crate::base::access::{self, AccessSnapshot, Process};
+use crate::base::{clock, task};
 use crate::contexts::{Context, State};
-use crate::sys::access::{self, AccessSnapshot, Process};
-use crate::sys::{nmi, sched};
 use crate::target::Target;
 
 /// A permission to watch a thread that can be lost, and the credentials for which the permission
@@ -57,7 +57,7 @@ impl Permission {
         // later.
         let seen = AccessSnapshot::of(task)?;
         access::check_access(task, blocks)?;
-        if sched::is_of_caller(task) {
+        if task::is_of_caller(task) {
             return Ok(None);
         }
         Ok(Some(Self {
@@ -109,7 +109,7 @@ impl Context {
         let mut state = self.state.lock();
         if state.target == target {
             if state.started {
-                self.write_ring_record(&mut state, EXEC, nmi::now());
+                self.write_ring_record(&mut state, EXEC, clock::now());
             }
             self.recheck_if_changed(&mut state);
         }
@@ -156,7 +156,7 @@ impl Context {
         if may && !seen.is_unchanged(&task) {
             return Ok(());
         }
-        let target = Target::Thread(sched::address(&task));
+        let target = Target::Thread(task::address(&task));
         // Another process may have attached the context during the check.
         let is_that = |state: &State| {
             let watch = state.permission.as_ref();

@@ -9,8 +9,6 @@ use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
-use kernel::seq_file::SeqFile;
-use kernel::seq_print;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use kernel::task::Task;
@@ -19,18 +17,19 @@ use perfmon_rules::register_map::{
     kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS,
 };
 
+use crate::base::module::request_module;
+use crate::base::{cpu, cpuid};
 use crate::cpu_kinds::{self, CpuKind};
 use crate::description::RawPmu;
 use crate::sys::lock::PMUS;
 use crate::sys::msr::{self, ReservedMsrs};
-use crate::sys::pmu::{request_module, Calls, DebugfsTree, Description, Pinned};
+use crate::sys::pmu::{Calls, DebugfsTree, Description, Pinned};
 use crate::sys::sched;
-use crate::sys::{cpu, cpuid};
 
 /// The registered descriptions, protected by the lock `PMUS`.
 pub(crate) struct Pmus {
     /// The descriptions, sorted by their first register numbers.
-    all: KVec<Description>,
+    pub(crate) all: KVec<Description>,
     /// The registers that new contexts share. `None` until a context needs the registers, and after
     /// the descriptions or the kinds of CPUs have changed.
     shared: Option<Arc<Registers>>,
@@ -340,7 +339,7 @@ fn set_this_cpu_kind(kind: CpuKind, last: &mut u32) {
         *last = last.wrapping_add(1);
         *last
     });
-    sched::set_cpu_kind(sched::this_cpu(), &CpuKind { id, ..kind });
+    sched::set_cpu_kind(cpu::this_cpu(), &CpuKind { id, ..kind });
 }
 
 /// Logs each CPU that has none of the registers, and a message if the CPUs are of different kinds.
@@ -428,7 +427,7 @@ pub(crate) fn register(new: Description) -> Result {
     let place = before.count();
     DebugfsTree::add(&new);
     let told = &new;
-    sched::call_on_all(&|| told.cpu(sched::this_cpu(), true));
+    cpu::call_on_all(&|| told.cpu(cpu::this_cpu(), true));
     *shared = None;
     all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
 }
@@ -506,142 +505,11 @@ pub(crate) fn request_modules() {
     }
 }
 
-/// Prints `/proc/perfmon_map`, with a line for each register.
-pub(crate) fn show(seq: &SeqFile) {
-    for pmu in &PMUS.lock().all {
-        seq_print!(seq, "# {}\n", text(pmu.name()));
-        if pmu.first() == 0 {
-            show_cores(seq);
-        }
-        for (n, (name, r)) in pmu
-            .named_pmcs()
-            .enumerate()
-            .filter(|(_, (_, r))| r.exists())
-        {
-            seq_print!(
-                seq,
-                "PMC{} {} address={:#x} reset={:#x} reserved={:#x}{}",
-                usize::from(pmu.first()).wrapping_add(n),
-                text(name),
-                r.address,
-                r.reset,
-                r.reserved | r.interrupt,
-                scope(r)
-            );
-            show_cpus(seq, &|kind| pmu.first() != 0 || kind.has_pmc(n as u32));
-        }
-        for (n, (name, r)) in pmu
-            .named_pmds()
-            .enumerate()
-            .filter(|(_, (_, r))| r.exists())
-        {
-            let n = usize::from(pmu.first()).wrapping_add(n);
-            if !r.is(kind::VIRTUAL) {
-                seq_print!(
-                    seq,
-                    "PMD{} {} address={:#x} width={} pmcs={:#x} rdpmc={:#x}{}",
-                    n,
-                    text(name),
-                    r.address,
-                    r.width,
-                    r.pmcs,
-                    r.rdpmc,
-                    scope(r)
-                );
-                show_cpus(seq, &|kind| kind.has_pmd(n as u32));
-            } else {
-                let what = match r.is(kind::COUNTER) {
-                    true => "counter",
-                    false => "value",
-                };
-                seq_print!(
-                    seq,
-                    "PMD{} {} virtual {} width={} pmcs={:#x}{}\n",
-                    n,
-                    text(name),
-                    what,
-                    r.mask().count_ones(),
-                    r.pmcs,
-                    scope(r)
-                );
-            }
-        }
-    }
-}
-
-/// Prints the end of a register's line. If some CPUs lack the register, first lists the CPUs that
-/// have the register.
-fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
-    let known = || cpu_kinds::iter().filter(|(_, kind)| !kind.is_empty());
-    if !known().all(|(_, kind)| has(&kind)) {
-        show_list(
-            seq,
-            &mut known().filter(|(_, kind)| has(kind)).map(|(cpu, _)| cpu),
-        );
-    }
-    seq_print!(seq, "\n");
-}
-
-/// Prints a line for each core type of a hybrid processor, with the CPUs of that type.
-fn show_cores(seq: &SeqFile) {
-    let mut last = None;
-    while let Some(core) = cpu_kinds::iter()
-        .map(|(_, kind)| kind.core)
-        .filter(|core| *core != 0 && last.is_none_or(|last| *core > last))
-        .min()
-    {
-        last = Some(core);
-        seq_print!(seq, "CORE {:#x}", core);
-        let of = |kind: &CpuKind| kind.core == core;
-        show_list(
-            seq,
-            &mut cpu_kinds::iter()
-                .filter(|(_, kind)| of(kind))
-                .map(|(cpu, _)| cpu),
-        );
-        seq_print!(seq, "\n");
-    }
-}
-
-/// Prints a list of CPUs, for example ` cpus=0,2-3`.
-fn show_list(seq: &SeqFile, cpus: &mut dyn Iterator<Item = u32>) {
-    let mut range: Option<(u32, u32)> = None;
-    let mut before = " cpus=";
-    let mut end = |(first, last): (u32, u32)| {
-        match first == last {
-            true => seq_print!(seq, "{}{}", before, first),
-            false => seq_print!(seq, "{}{}-{}", before, first, last),
-        }
-        before = ",";
-    };
-    for cpu in cpus {
-        range = match range {
-            Some((first, last)) if last.wrapping_add(1) == cpu => Some((first, cpu)),
-            Some(whole) => {
-                end(whole);
-                Some((cpu, cpu))
-            }
-            None => Some((cpu, cpu)),
-        };
-    }
-    if let Some(whole) = range {
-        end(whole);
-    }
-}
-
-fn text(name: &CStr) -> &str {
-    name.to_str().unwrap_or("?")
-}
-
-fn scope(register: Register) -> &'static str {
-    match register.kind & (kind::SYSTEM | kind::THREAD) {
-        kind::SYSTEM => " system-wide",
-        kind::THREAD => " thread",
-        _ => "",
-    }
-}
-
 /// Converts an error of the rules to an error of the kernel.
 pub(crate) fn to_kernel_error(error: Error) -> kernel::error::Error {
     kernel::error::Error::from_errno(error.errno().wrapping_neg())
+}
+
+pub(crate) fn text(name: &CStr) -> &str {
+    name.to_str().unwrap_or("?")
 }

@@ -12,10 +12,11 @@ use kernel::fmt;
 use kernel::error::Result;
 use kernel::str::CString;
 
+pub use crate::base::key::{Key, Text};
+pub use crate::base::tracepoint::{self as probe, Handler, ListeningProbes, Probes};
+pub use crate::base::{block, net};
 pub use crate::driver::{Counter, Group, Instance, Kind, Spec, Unit};
-pub use crate::sys::keyed_counters::{Key, KeyedCounters, Text};
-pub use crate::sys::probe::{self, Handler, ListeningProbes, Probes};
-pub use crate::sys::{block, net};
+pub use crate::sys::keyed_counters::KeyedCounters;
 
 /// The description of a provider's instance, without its name.
 pub struct InstanceSpec {

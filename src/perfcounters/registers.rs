@@ -11,13 +11,14 @@ use perfmon_rules::period::{is_virtual, Attr};
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::SHORT;
 
+use crate::base::preempt;
 use crate::contexts::{Context, State};
 use crate::cpu_kinds;
+use crate::event_set::RegisterRequest;
 use crate::pmu::to_kernel_error;
 use crate::session::Session;
-use crate::sets::RegisterRequest;
 use crate::sys::lock::SESSION;
-use crate::sys::{msr, sched};
+use crate::sys::msr;
 use crate::target::Target;
 
 impl Context {
@@ -141,7 +142,7 @@ impl Context {
         session.claim(self.scope(), &self.registers, &old, &counted)?;
         // For a CPU's context preemption is off here, so that try_with_state() cannot fail after
         // other contexts were evicted.
-        let stays = (self.scope() == Scope::System).then(sched::NoPreempt::new);
+        let stays = (self.scope() == Scope::System).then(preempt::NoPreempt::new);
         let here = self.check_callable();
         if here.is_ok() {
             session.evict(self.scope(), &counted);
@@ -217,7 +218,7 @@ impl Context {
         if any {
             for pmd in pmds.iter_mut() {
                 if let Some(register) = value_of(pmd.reg_num) {
-                    let _preempt = sched::NoPreempt::new();
+                    let _preempt = preempt::NoPreempt::new();
                     let (address, control) = (register.address, pmd.reg_value);
                     pmd.reg_value = self.registers.read(
                         pmd.reg_num,

@@ -16,12 +16,12 @@ use kernel::sync::Arc;
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::register_map::Scope;
 
+use crate::base::tracepoint::{Handler, Probes};
+use crate::base::tracepoint::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
+use crate::base::{access, clock, cpu, preempt, task};
 use crate::contexts::Context;
 use crate::costs::SelfStat;
 use crate::pmu;
-use crate::provider::probe::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
-use crate::provider::{Handler, Probes};
-use crate::sys::access;
 use crate::sys::costs::CostTimer;
 use crate::sys::lock::{RESERVED_PMU, SESSION};
 use crate::sys::msr::{self, ReservedMsrs};
@@ -304,7 +304,7 @@ impl Drop for PmuReservation {
     /// context that uses hardware registers is attached any more.
     fn drop(&mut self) {
         let taken = RESERVATIONS.load(Relaxed);
-        sched::call_on_selected(&|cpu| sched::pmu_reset_for_of(cpu) == taken, &|| {
+        cpu::call_on_selected(&|cpu| sched::pmu_reset_for_of(cpu) == taken, &|| {
             reset_pmu(&self.registers);
         });
         *RESERVED_PMU.lock() = None;
@@ -369,7 +369,7 @@ fn clear_overflow_status(global: &NmiRegisters) {
         // that this CPU lacks would fault.
         let over = msr::read(global.status) & global.bits;
         if global.may_be_stale != 0 && over != 0 {
-            nmi::expect_stale_nmi(msr::time_stamp());
+            nmi::expect_stale_nmi(clock::time_stamp());
         }
         msr::write(global.clear, over);
     }
@@ -411,9 +411,9 @@ impl Handler<SchedExit<'_>> for SchedProbes {
     #[inline]
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
-            if let Some(context) = context_of(sched::current()) {
+            if let Some(context) = context_of(task::current()) {
                 let _span = CostTimer::begin(SelfStat::SchedIn, SelfStat::SchedInTime);
-                context.sched_in(Target::Thread(sched::current()));
+                context.sched_in(Target::Thread(task::current()));
             }
         }
     }
@@ -422,8 +422,8 @@ impl Handler<SchedExit<'_>> for SchedProbes {
 impl Handler<ProcessExit<'_>> for SchedProbes {
     /// Ends the context of the current thread, which is exiting.
     fn on(&self, _: ProcessExit<'_>) {
-        let task = sched::current();
-        let _preempt = sched::NoPreempt::new();
+        let task = task::current();
+        let _preempt = preempt::NoPreempt::new();
         if let Some(context) = context_of(task) {
             context.end(Target::Thread(task));
         }
@@ -435,8 +435,8 @@ impl Handler<ProcessExec<'_>> for SchedProbes {
     /// program has more privileges than the user who executed it, or may not be read by that user.
     /// For other programs, calls `Context::executed()`.
     fn on(&self, event: ProcessExec<'_>) {
-        let task = sched::current();
-        let _preempt = sched::NoPreempt::new();
+        let task = task::current();
+        let _preempt = preempt::NoPreempt::new();
         if let Some(context) = context_of(task) {
             match event.secret {
                 true => context.end(Target::Thread(task)),
@@ -448,7 +448,7 @@ impl Handler<ProcessExec<'_>> for SchedProbes {
 
 /// Reads the counters of the loaded contexts on every CPU, so that no counter wraps unnoticed.
 pub(crate) fn sync_all_cpus() {
-    sched::call_on_all(&|| {
+    cpu::call_on_all(&|| {
         for scope in [Scope::Thread, Scope::System] {
             if let Some(context) = sched::loaded(scope) {
                 context.sync_if_local();
@@ -466,9 +466,9 @@ pub(crate) fn cpu_online() {
 
 /// Ends the context of a CPU that goes offline. Runs on that CPU.
 pub(crate) fn cpu_offline() {
-    let _preempt = sched::NoPreempt::new();
+    let _preempt = preempt::NoPreempt::new();
     if let Some(context) = sched::loaded(Scope::System) {
-        context.end(Target::Cpu(sched::this_cpu()));
+        context.end(Target::Cpu(cpu::this_cpu()));
     }
 }
 
@@ -484,7 +484,7 @@ pub(crate) fn suspend_or_resume(suspend: bool) {
         }
         return;
     }
-    let thread = context_of(sched::current());
+    let thread = context_of(task::current());
     // Firmware may have changed the registers. Tasks are frozen, so no task holds `RESERVED_PMU`.
     if let Some(held) = RESERVED_PMU.try_lock() {
         if let Some(registers) = held.as_ref() {
@@ -492,9 +492,9 @@ pub(crate) fn suspend_or_resume(suspend: bool) {
         }
     }
     if let Some(context) = system {
-        context.sched_in(Target::Cpu(sched::this_cpu()));
+        context.sched_in(Target::Cpu(cpu::this_cpu()));
     }
     if let Some(context) = thread {
-        context.sched_in(Target::Thread(sched::current()));
+        context.sched_in(Target::Thread(task::current()));
     }
 }

@@ -4,9 +4,9 @@
 
 use perfmon_rules::abi::{status, Status};
 
+use crate::base::clock;
 use crate::contexts::Context;
-use crate::sampling::ThrottleStats;
-use crate::sys::nmi;
+use crate::sampling_state::ThrottleStats;
 use crate::target::Target;
 
 impl Context {
@@ -24,7 +24,7 @@ impl Context {
                 ..Status::default()
             };
             if let Some((since, until)) = state.sampling.throttled {
-                let now = nmi::now();
+                let now = clock::now();
                 let lasts = now < until || state.cpu.is_some();
                 let ended = if lasts { now } else { until };
                 told.throttled = time.wrapping_add(ended.saturating_sub(since));

@@ -12,16 +12,17 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
+use crate::base::access::{self, Process};
+use crate::base::raw_lock::Guard;
+use crate::base::{cpu, preempt, task};
 use crate::contexts::{Context, State};
 use crate::cpu_kinds;
 use crate::permission::Permission;
 use crate::pmu::to_kernel_error;
 use crate::session::{ListSlot, Session};
-use crate::sys::access::Process;
 use crate::sys::lock::SESSION;
-use crate::sys::rawlock::Guard;
 use crate::sys::threads::{ThreadEntry, UnlinkedEntry};
-use crate::sys::{access, msr, sched};
+use crate::sys::{msr, sched};
 
 /// The target that a context is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +90,7 @@ impl Context {
             // Errors must be found before another context is evicted. attach_cpu() checks the CPU
             // again, because the caller may be preempted before that call.
             match &task {
-                Some((task, _))
-                    if self.notify_block && sched::address(task) == sched::current() =>
-                {
+                Some((task, _)) if self.notify_block && task::address(task) == task::current() => {
                     return Err(EINVAL)
                 }
                 Some(_) => {}
@@ -156,10 +155,10 @@ impl Context {
         place: UnlinkedEntry,
         claims: RegisterMask,
     ) -> Result {
-        let address = sched::address(&task);
+        let address = task::address(&task);
         let again = task.clone();
         let loader = Process::of_caller()?;
-        if sched::has_ended(&task) {
+        if task::has_ended(&task) {
             return Err(ESRCH);
         }
         if !self.may_still_watch(&task) {
@@ -175,10 +174,10 @@ impl Context {
                 core::mem::replace(&mut state.permission, watch),
             );
             state.claims = claims;
-            state.sampling.self_monitoring = address == sched::current();
+            state.sampling.self_monitoring = address == task::current();
             // The thread may have exited since the first check. If `target` was not set at that
             // time, the exit probe has ignored the context.
-            let ended = sched::has_ended(&task);
+            let ended = task::has_ended(&task);
             if ended {
                 self.detach_state(&mut state);
                 state.claims = RegisterMask::NONE;
@@ -234,7 +233,7 @@ impl Context {
     /// Returns `EINVAL` if the caller is not on the CPU with this number, `EBUSY` if a context is
     /// attached to this CPU. Called with preemption off.
     fn check_cpu_free(number: u32) -> Result {
-        if sched::this_cpu() != number {
+        if cpu::this_cpu() != number {
             return Err(EINVAL);
         }
         match sched::loaded(Scope::System) {
@@ -247,7 +246,7 @@ impl Context {
     /// threads are evicted only after the check that no context is attached to this CPU. No other
     /// context can be attached to this CPU during the call, because the caller holds `SESSION`.
     fn attach_cpu(&self, session: &mut Session, number: u32, claims: &RegisterMask) -> Result {
-        let _stays = sched::NoPreempt::new();
+        let _stays = preempt::NoPreempt::new();
         Self::check_cpu_free(number)?;
         session.evict(Scope::System, claims);
         let mut state = self.state.lock();
@@ -264,15 +263,15 @@ impl Context {
     /// started. If the thread leaves that CPU before the IPI arrives, the thread is switched out,
     /// and the probe finds the context started when the thread is switched in again.
     pub(crate) fn load_where_running(&self, task: usize) {
-        if task == sched::current() {
+        if task == task::current() {
             return self.sched_in(Target::Thread(task));
         }
         let Some(thread) = self.state.lock().thread.clone() else {
             return;
         };
-        if let Some(cpu) = sched::running_cpu(&thread) {
-            sched::call_on(cpu, &mut || {
-                if sched::current() == task {
+        if let Some(cpu) = task::running_cpu(&thread) {
+            cpu::call_on(cpu, &mut || {
+                if task::current() == task {
                     self.sched_in(Target::Thread(task));
                 }
             });
@@ -363,8 +362,8 @@ impl Context {
     /// `ESRCH` if the thread does not exist, `EPERM` without permission and for kernel threads;
     /// `EINTR`, `ENOMEM`.
     fn find_permitted(&self, number: u32) -> Result<(ARef<Task>, Option<Permission>)> {
-        let task = sched::find(number).ok_or(ESRCH)?;
-        if sched::is_kernel_thread(&task) {
+        let task = task::find(number).ok_or(ESRCH)?;
+        if task::is_kernel_thread(&task) {
             return Err(EPERM);
         }
         let watch = Permission::check(&task, self.notify_block)?;

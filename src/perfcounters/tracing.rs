@@ -8,8 +8,10 @@
 //! are assigned in rotation, so that a slot is unused for a long time before another trace gets it.
 
 pub(crate) mod attached;
+mod buffer_set;
 mod calls;
 pub(crate) mod children;
+pub(crate) mod clock;
 pub(crate) mod detach;
 mod ends;
 mod glob_cache;
@@ -17,36 +19,36 @@ mod kernel_events;
 mod marker;
 mod membership;
 mod process;
+mod process_memory;
 mod signal;
+mod sorted;
 mod trace;
 
-use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
-use kernel::alloc::{KBox, KVVec, KVec};
+use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
-use protocols::filter;
-use trace_rules::abi::{flag, Create, Describe, Info, KEY_KERNEL, NR_TRACES};
+use trace_rules::abi::{flag, Describe, Info, NR_TRACES};
 
 pub(crate) use self::calls::{
-    any_process, describe, end, free_all, has_ended, info, may_read, next, next_marker, next_trace,
-    open, pause, process,
+    any_process, create, describe, end, free_all, has_ended, info, may_read, next, next_marker,
+    next_trace, open, pause, process,
 };
 use self::ends::free_trace;
 use self::kernel_events::KernelEvents;
-use self::membership::add_processes;
-use self::process::{LiveProcess, Process};
+use self::process::Process;
+use self::process_memory::LiveProcess;
 use self::signal::Signal;
-use self::trace::{move_to, reserve_beyond, search, Trace};
-use crate::provider::Probes;
-use crate::sys::access::{self, AccessSnapshot};
-use crate::sys::account::{Resource, ResourceCharge};
+use self::sorted::search;
+use self::trace::Trace;
+use crate::base::access::{self, AccessSnapshot};
+use crate::base::account::{Resource, ResourceCharge};
+use crate::base::clock::realtime_ns;
+use crate::base::credentials::{uid_of, Identity};
+use crate::base::tracepoint::Probes;
 use crate::sys::buffers::Page;
 use crate::sys::lock::TRACING;
-use crate::sys::misc;
-use crate::sys::ppa::Clock;
-use crate::sys::process::{uid_of, Identity, ModuleRef};
 
 /// Maximum number of active traces of one user without `CAP_PERFMON`.
 const MAX_TRACES_PER_USER: usize = 8;
@@ -489,7 +491,7 @@ impl Tracing {
 
     /// Returns the data of `PERFTRACE_INFO`.
     fn info(&self, trace: &Trace) -> Info {
-        let clock = Clock::of_traces();
+        let clock = clock::of_traces();
         let info = trace.info();
         let unstable = if clock.is_unstable() {
             flag::UNSTABLE
@@ -503,101 +505,8 @@ impl Tracing {
             clock: clock.is_monotonic().into(),
             khz: clock.khz,
             ticks: clock.ticks(),
-            realtime: misc::realtime_ns(),
+            realtime: realtime_ns(),
             ..info
         }
     }
-}
-
-/// Creates and begins a trace. Returns a file's reference to the trace, and the slot of the trace.
-/// May sleep.
-///
-/// # Errors
-///
-/// `EINVAL` for invalid arguments, `EEXIST` if the user has a trace with this name, `EBUSY` if a
-/// limit is reached, `EPERM` without `CAP_PERFMON` for kernel events or all users, `ENODEV` if the
-/// module is about to be unloaded, `EDQUOT`, `ENOMEM`.
-pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, usize)> {
-    let page = match filter.is_empty() {
-        true => None,
-        false => {
-            let mut page = Page::new()?;
-            page.fill(&filter);
-            Some(page)
-        }
-    };
-    let id = TRACING.lock().id();
-    let trace = Trace::new(id, create, page, Clock::of_traces().ticks())?;
-    let mut trace = KBox::new(trace, GFP_KERNEL_ACCOUNT)?;
-    let globs = filter::text(&create.markers).unwrap_or(b"");
-    // Kernel events are selected only by globs that start with `kernel:`, not by `*`.
-    let kernels = || {
-        globs
-            .split(|byte| *byte == b' ')
-            .filter(|g| g.starts_with(b"kernel:"))
-    };
-    let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
-    // `going` is declared before `TRACING` is taken, so that the probes are dropped after `TRACING`
-    // is released: detaching probes waits for running probes.
-    let mut going = None;
-    if kernels().next().is_some() {
-        // Require the capability as well: perf's sysctl allows users to monitor the kernel for
-        // their own threads, but kernel events come from all tasks.
-        let may = access::is_perfmon_capable() && access::may_monitor_kernel();
-        may.then_some(()).ok_or(EPERM)?;
-        trace.add_kernel()?;
-        going = Some(attach_kernel(&trace, filter, &wants)?);
-    }
-    if let Some(probes) = &going {
-        probes.state().pause(true);
-    }
-    let signal = trace.signal.clone();
-    let mut room = KVVec::new();
-    let mut all = loop {
-        let mut all = TRACING.lock();
-        let nr = all.traces.len();
-        if all.traces.capacity() > nr {
-            break all;
-        }
-        if room.capacity() > nr {
-            move_to(&mut all.traces, room);
-            break all;
-        }
-        drop(all);
-        room = reserve_beyond(nr)?;
-    };
-    all.check_open()?;
-    let name = filter::text(&create.name).ok_or(EINVAL)?;
-    let same = |t: &KBox<Trace>| t.slot.is_some() && t.owner == trace.owner && t.has_name(name);
-    if all.traces.iter().any(same) {
-        return Err(EEXIST);
-    }
-    let (slot, shares) = all.free_slot()?;
-    trace.quota = Some(shares);
-    let paused = trace.has_flag(flag::PAUSED);
-    trace.module_ref = trace.has_flag(flag::KEEP).then(ModuleRef::new);
-    trace.kernel = going.take();
-    all.begin(trace, slot)?;
-    if let Some(probes) = &all.trace(id)?.kernel {
-        probes.state().pause(paused);
-    }
-    let held = all.new_ref(id, signal);
-    drop(all);
-    add_processes(id);
-    Ok((held, slot))
-}
-
-/// Attaches the probes of the kernel events that `wants` selects. The probes write to the trace's
-/// buffers for kernel events.
-fn attach_kernel(
-    trace: &Trace,
-    filter: KVVec<u8>,
-    wants: &dyn Fn(&[u8]) -> bool,
-) -> Result<Probes<KernelEvents>> {
-    let set = trace.set(KEY_KERNEL).ok_or(EINVAL)?;
-    let mut buffers = KVec::with_capacity(set.buffers.len(), GFP_KERNEL)?;
-    for buffer in &set.buffers {
-        buffers.push(buffer.clone(), GFP_KERNEL)?;
-    }
-    KernelEvents::attach(buffers, filter, trace.signal.clone(), wants)
 }

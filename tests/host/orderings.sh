@@ -14,11 +14,11 @@ ordering='load_acquire\(\)|store_release\(|fence_(acquire|release)\(\)|[(, ](Acq
 
 cd "$TOP" || exit 1
 # list_orderings: prints the lines with memory orderings. The files protocols/sync.rs and
-# sys/release.rs, which define the orderings, are left out. rcu_barrier(), smp_processor_id() and
+# base/kernel_version.rs, which define the orderings, are left out. rcu_barrier(), smp_processor_id() and
 # smp_call_function() are not orderings.
 list_orderings() {
 	grep -rnE --include='*.rs' --include='*.c' --include='*.h' "$ordering" src include |
-		grep -vE '^src/protocols/sync.rs:|^src/perfcounters/sys/release.rs:|^[^:]*:[0-9]+:\s*(//|\*|/\*)|smp_(processor_id|call_function)|raw_smp|fn fence|bindings::rcu_barrier'
+		grep -vE '^src/protocols/sync.rs:|^src/base/kernel_version.rs:|^[^:]*:[0-9]+:\s*(//|\*|/\*)|smp_(processor_id|call_function)|raw_smp|fn fence|bindings::rcu_barrier'
 }
 count_orderings() { list_orderings | cut -d: -f1 | sort | uniq -c | awk '{ print $2, $1 }'; }
 documented_counts() { sed -nE 's/^\| `((src|include)\/[^`]*)` \| ([0-9]+) \|.*/\1 \3/p' Documentation/barriers.md | sort; }
@@ -47,9 +47,9 @@ plan 4
 nothing "memory orderings: each has a comment about its partner" "$(print_uncommented)"
 nothing "barriers.md: the number of memory orderings of each file" "$(diff <(documented_counts) <(count_orderings) | sed -n 's/^</only there:/p; s/^>/in the code:/p')"
 nothing "barriers.md: the partners of each file's memory orderings exist" "$(print_unknown_partners)"
-# code_lines GLOB: prints the lines of the files that are not comments. sys/rawlock.rs, which
+# code_lines GLOB: prints the lines of the files that are not comments. base/raw_lock.rs, which
 # implements the raw locks, is left out.
-code_lines() { grep -rhvE --include="$1" --exclude=rawlock.rs '^\s*(//|\*|/\*)' src include; }
+code_lines() { grep -rhvE --include="$1" --exclude=raw_lock.rs '^\s*(//|\*|/\*)' src include; }
 # list_locks: prints the names of all locks: statics, fields, and variables that are initialised as
 # locks.
 list_locks() {

@@ -40,7 +40,6 @@
  *
  * tests/bench/run boots a guest that loads this module.
  */
-#include <linux/hrtimer.h>
 #include <linux/irqflags.h>
 #include <linux/module.h>
 #include <linux/percpu_counter.h>
@@ -53,6 +52,7 @@
 #include <asm/irq_vectors.h>
 #include <asm/msr.h>
 #include "../../include/uapi/linux/perfmon_ring.h"
+#include "bench.h"
 
 #define WARM_UPS	5
 #define WINDOWS		41
@@ -178,11 +178,6 @@ static void ring_backward_many(void)
 	bench_rust_ring_many(ring, PERFMON_RING_OVERWRITE | PERFMON_RING_BACKWARD);
 }
 
-struct min_ticks {
-	u64 ticks;
-	unsigned int agree;
-};
-
 static const struct {
 	const char *name;
 	void (*few)(void);
@@ -204,14 +199,6 @@ static const struct {
 	ENTRY(percpu_counter_add),
 	ENTRY(atomic64_add),
 };
-
-static void update_min(struct min_ticks *shortest, u64 ticks)
-{
-	if (!shortest->agree || ticks < shortest->ticks)
-		*shortest = (struct min_ticks){ .ticks = ticks, .agree = 1 };
-	else if (ticks == shortest->ticks)
-		shortest->agree++;
-}
 
 static struct min_ticks measure(void (*run)(void))
 {
@@ -262,88 +249,6 @@ static int bench_nmi_show(struct seq_file *m, void *unused)
 {
 	seq_printf(m, "%llu %u\n", nmi_handlers.ticks, nmi_handlers.agree);
 	nmi_handlers = (struct min_ticks){};
-	return 0;
-}
-
-/* Measurements of one timer function. Accessed by CPU 0 only, with interrupts off. */
-struct callback {
-	void *function;
-	struct min_ticks shortest;
-	unsigned int calls;
-};
-
-static struct callback callbacks[16], copies[ARRAY_SIZE(callbacks)];
-/* The callback that runs now, or NULL if another callback has run inside it. */
-static struct callback *running;
-static u64 running_start;
-
-static void on_timer_entry(void *data, struct hrtimer *timer, ktime_t now)
-{
-	void *function = ACCESS_PRIVATE(timer, function);
-
-	if (raw_smp_processor_id())
-		return;
-	for (int i = 0; i < ARRAY_SIZE(callbacks); i++) {
-		struct callback *callback = &callbacks[i];
-
-		if (callback->function && callback->function != function)
-			continue;
-		callback->function = function;
-		running = callback;
-		running_start = rdtsc();
-		return;
-	}
-}
-
-static void on_timer_exit(void *data, struct hrtimer *timer)
-{
-	u64 end = rdtsc();
-
-	if (raw_smp_processor_id() || !running)
-		return;
-	update_min(&running->shortest, end - running_start);
-	running->calls++;
-	running = NULL;
-}
-
-static struct {
-	const char *name;
-	void *probe;
-	struct tracepoint *point;
-} timer_probes[] = {
-	{ "hrtimer_expire_entry", on_timer_entry },
-	{ "hrtimer_expire_exit", on_timer_exit },
-};
-
-static void attach_timer_probe(struct tracepoint *point, void *data)
-{
-	for (int i = 0; i < ARRAY_SIZE(timer_probes); i++)
-		if (!strcmp(point->name, timer_probes[i].name) &&
-		    !tracepoint_probe_register(point, timer_probes[i].probe, NULL))
-			timer_probes[i].point = point;
-}
-
-static void detach_timer_probes(void)
-{
-	for (int i = 0; i < ARRAY_SIZE(timer_probes); i++)
-		if (timer_probes[i].point)
-			tracepoint_probe_unregister(timer_probes[i].point, timer_probes[i].probe,
-						    NULL);
-	tracepoint_synchronize_unregister();
-}
-
-static int bench_timers_show(struct seq_file *m, void *unused)
-{
-	unsigned long flags;
-
-	local_irq_save(flags);
-	memcpy(copies, callbacks, sizeof(copies));
-	memset(callbacks, 0, sizeof(callbacks));
-	running = NULL;
-	local_irq_restore(flags);
-	for (int i = 0; i < ARRAY_SIZE(copies) && copies[i].function; i++)
-		seq_printf(m, "%llu %u %u %ps\n", copies[i].shortest.ticks,
-			   copies[i].shortest.agree, copies[i].calls, copies[i].function);
 	return 0;
 }
 
@@ -569,7 +474,7 @@ static int __init bench_init(void)
 	for_each_kernel_tracepoint(find_nmi_handler, NULL);
 	if (nmi_handler && tracepoint_probe_register(nmi_handler, on_nmi, NULL))
 		nmi_handler = NULL;
-	for_each_kernel_tracepoint(attach_timer_probe, NULL);
+	bench_timers_attach();
 	return 0;
 undo_interrupt:
 	remove_proc_entry("bench_interrupt", NULL);
@@ -591,7 +496,7 @@ static void __exit bench_exit(void)
 		tracepoint_probe_unregister(nmi_handler, on_nmi, NULL);
 		tracepoint_synchronize_unregister();
 	}
-	detach_timer_probes();
+	bench_timers_detach();
 	/* When the tracepoints are NULL, a later write to the parameter attaches no probe. */
 	kernel_param_lock(THIS_MODULE);
 	attach_probes(0);

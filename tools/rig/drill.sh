@@ -11,19 +11,19 @@
 . "$(dirname "$0")/lib.sh"
 
 # prototype TREE TRACEPOINT: prints the TP_PROTO of a tracepoint in a kernel tree. The compiler does
-# not compare TP_PROTO with the arguments of the probe in probe.rs.
+# not compare TP_PROTO with the arguments of the probe in tracepoint.rs.
 prototype() {
 	grep -rhA8 -E "^(TRACE_EVENT|DEFINE_EVENT|DECLARE_TRACE|DECLARE_EVENT_CLASS)[A-Z_]*\(.*\b$2\b|^TRACE_EVENT[A-Z_]*\($2,|^DEFINE_EVENT\([a-z_]*, $2," \
 		"$1/include/trace/events" "$1/arch/x86/include/asm/trace" | sed -n '/TP_PROTO/,/)/p'
 }
-# prototypes TREE TREE: fails if a tracepoint that probe.rs names has different arguments in the two
+# prototypes TREE TREE: fails if a tracepoint that tracepoint.rs names has different arguments in the two
 # kernel trees.
 prototypes() {
 	local name changed=
 	while read -r name; do
 		diff <(prototype "$1" "${name%_tp}") <(prototype "$2" "${name%_tp}") || changed+=" $name"
-	done < <(grep -oE 'c"[a-z_]+"' "$TOP/src/perfcounters/sys/probe.rs" | sed 's,c",,; s,",,' | sort -u)
-	[ -z "$changed" ] || die "these tracepoints have other arguments now:$changed; change their prototypes in src/perfcounters/sys/probe.rs"
+	done < <(grep -oE 'c"[a-z_]+"' "$TOP/src/base/tracepoint.rs" | sed 's,c",,; s,",,' | sort -u)
+	[ -z "$changed" ] || die "these tracepoints have other arguments now:$changed; change their prototypes in src/base/tracepoint.rs"
 	say "    prototypes of tracepoints: unchanged"
 }
 

@@ -13,8 +13,8 @@ use kernel::prelude::*;
 use protocols::sync::Word;
 use protocols::trace_buffer::{self, BufferRange, Counts};
 
-use super::ppa::Clock;
 use super::shim;
+use crate::tracing::clock::of_traces;
 
 /// Size of a page in bytes.
 pub(crate) const PAGE: usize = protocols::PAGE_SIZE;
@@ -147,7 +147,7 @@ impl Buffer {
             awaited_since: Word::new(0),
             reported_lost: Word::new(0),
             plausible_lost: Word::new(0),
-            plausible_at: Word::new(Clock::of_traces().ticks()),
+            plausible_at: Word::new(of_traces().ticks()),
             implausible: Word::new(0),
             cut: Word::new(0),
             alloc_failures: Word::new(0),
@@ -247,7 +247,7 @@ impl Buffer {
         if self.implausible.load_relaxed() != 0 {
             return plausible;
         }
-        let now = Clock::of_traces().ticks();
+        let now = of_traces().ticks();
         if claimed == plausible {
             // No event was lost since the last check. Release: pairs with the acquire above.
             self.plausible_at.store_release(now);

@@ -7,7 +7,8 @@ use core::arch::asm;
 
 use kernel::ffi::{c_char, CStr};
 
-use super::{msr, shim};
+use super::shim;
+use crate::base::clock;
 use crate::costs::{SelfStat, NR_STATS};
 use crate::driver::Counter;
 
@@ -89,7 +90,7 @@ pub(crate) fn add(cost: SelfStat, delta: u64) {
 /// have been off since `began`, and less than 2^32 ticks have passed.
 #[inline(always)]
 pub(crate) fn add_elapsed(cost: SelfStat, began: u32) {
-    let ticks = msr::time_stamp_low().wrapping_sub(began);
+    let ticks = clock::time_stamp_low().wrapping_sub(began);
     // SAFETY: The scale is written before any cost can be counted, and constant afterwards.
     let scale = unsafe { shim::pfc_costs_scale };
     add(cost, u64::from(ticks).wrapping_mul(u64::from(scale)) >> 24);
@@ -109,7 +110,7 @@ impl CostTimer {
         count(nr);
         Self {
             time,
-            began: msr::time_stamp(),
+            began: clock::time_stamp(),
         }
     }
 }
@@ -117,7 +118,7 @@ impl CostTimer {
 impl Drop for CostTimer {
     #[inline(always)]
     fn drop(&mut self) {
-        let ticks = msr::time_stamp().saturating_sub(self.began);
+        let ticks = clock::time_stamp().saturating_sub(self.began);
         // SAFETY: The scale is written before any cost can be counted, and constant afterwards.
         let scale = unsafe { shim::pfc_costs_scale };
         add(

@@ -13,10 +13,10 @@ use kernel::prelude::*;
 use kernel::task::Task;
 
 use super::buffers::PAGE;
-use super::process::Mm;
 use super::shim;
 use super::trace::{opened, Role, OPS};
 use super::trace_vma::VM_OPS;
+use crate::base::address_space::Mm;
 use crate::tracing::attached::PROCESS_SHIFT;
 use crate::tracing::detach;
 

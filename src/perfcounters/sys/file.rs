@@ -1,42 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registration of misc devices, and the two devices of the counter pages: `/dev/perfcounters` for
-//! mmap() and `/dev/perfcounters_names` for read().
-//!
-//! The kernel crate's `MiscDevice` sets no owner, so a module could be removed while a file is
-//! open. The file operations of this module therefore set an owner.
+//! The two devices of the counter pages: `/dev/perfcounters` for mmap() and
+//! `/dev/perfcounters_names` for read().
 
-use core::cell::UnsafeCell;
-use core::pin::Pin;
-
-use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, VVec};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
-use kernel::ffi::{c_char, c_int, c_void, CStr};
+use kernel::ffi::{c_char, c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 
 use super::costs::CostTimer;
-use super::{misc, shim};
+use super::log;
+use crate::base::device::{Device, Ops};
+use crate::base::{helpers, task};
 use crate::costs::SelfStat;
 use crate::{names, pages};
 
-/// A structure of function pointers that is passed to C.
-#[repr(transparent)]
-pub(crate) struct Ops<T>(pub(crate) T);
-// SAFETY: Each `Ops` is a static that is never written.
-unsafe impl<T> Sync for Ops<T> {}
-
 static COUNTERS_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::sys::release::module(),
+    owner: crate::base::module::module(),
     open: Some(counters_open),
     mmap: Some(counters_mmap),
     ..pin_init::zeroed()
 });
 
 static NAMES_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::sys::release::module(),
+    owner: crate::base::module::module(),
     open: Some(names_open),
     read: Some(names_read),
     llseek: Some(bindings::default_llseek),
@@ -105,14 +95,14 @@ unsafe extern "C" fn counters_mmap(
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
     from_result(|| {
-        if misc::is_32bit() {
-            if misc::may_log(misc::LogKind::Reader) {
+        if task::is_32bit() {
+            if log::may_log(log::LogKind::Reader) {
                 pr_notice!("32-bit programs cannot map the counters, as they cannot read 64 bits at once; use a 64-bit program\n");
             }
             return Err(EOPNOTSUPP);
         }
         // SAFETY: The area is being set up; the operations are static.
-        to_result(unsafe { shim::pfc_vma_readonly(vma, &VM_OPS.0) }).map(|()| 0)
+        to_result(unsafe { helpers::pfc_vma_readonly(vma, &VM_OPS.0) }).map(|()| 0)
     })
 }
 
@@ -188,48 +178,6 @@ unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings:
     // SAFETY: The pointer is from `into_raw` in `names_open`, and the file is no longer used.
     drop(unsafe { KBox::from_raw((*file).private_data.cast::<VVec<u8>>()) });
     0
-}
-
-/// A registered misc device. Dropping this value removes the device.
-///
-/// # Invariants
-///
-/// The miscdevice structure is pinned and registered.
-pub(crate) struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
-
-impl Device {
-    /// Registers a device with a dynamic minor. `name` and `ops` are static, because the kernel
-    /// keeps pointers to both.
-    pub(crate) fn register(
-        name: &'static CStr,
-        ops: &'static Ops<bindings::file_operations>,
-        mode: u16,
-    ) -> Result<Self> {
-        let device = bindings::miscdevice {
-            minor: bindings::MISC_DYNAMIC_MINOR as c_int,
-            name: name.as_char_ptr(),
-            fops: &ops.0,
-            mode,
-            ..pin_init::zeroed()
-        };
-        let device = KBox::pin(UnsafeCell::new(device), GFP_KERNEL)?;
-        // SAFETY: The structure is pinned until drop, and its name and operations are static.
-        to_result(unsafe { bindings::misc_register(device.get()) })?;
-        // INVARIANT: The structure was just registered.
-        Ok(Self(device))
-    }
-}
-
-// SAFETY: A device may be removed by any thread; `misc_deregister()` does its own locking.
-unsafe impl Send for Device {}
-// SAFETY: A shared reference to a `Device` gives no access to the miscdevice structure.
-unsafe impl Sync for Device {}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        // SAFETY: The device is registered, by the type's invariant.
-        unsafe { bindings::misc_deregister(self.0.get()) }
-    }
 }
 
 /// The two registered devices of the counter pages.

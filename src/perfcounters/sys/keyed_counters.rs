@@ -26,11 +26,11 @@ use kernel::alloc::{KBox, KVec};
 use kernel::bindings;
 use kernel::error::code::{ENOMEM, ENOSPC};
 use kernel::error::Result;
-use kernel::fmt;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::types::Opaque;
 
-use super::shim;
+use crate::base::helpers;
+use crate::base::key::Key;
 
 /// The maximum number of entries in a table.
 const MAX_ENTRIES: usize = 1024;
@@ -61,91 +61,6 @@ fn now_ns() -> u64 {
     // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
     // read.
     (unsafe { bindings::ktime_get() }) as u64
-}
-
-/// The key of a thing: a short text and a number.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Key {
-    hash: u64,
-    text: [u8; 32],
-    number: u32,
-}
-
-impl Key {
-    const NONE: Self = Self {
-        hash: 0,
-        text: [0; 32],
-        number: 0,
-    };
-
-    /// Creates a key. The text ends at its first NUL.
-    #[inline]
-    pub fn new(text: &[u8; 32], number: u32) -> Self {
-        let mut key = Self {
-            hash: 0xcbf2_9ce4_8422_2325,
-            text: [0; 32],
-            number,
-        };
-        for (to, from) in key.text.iter_mut().zip(text) {
-            if *from == 0 {
-                break;
-            }
-            *to = *from;
-            key.hash = (key.hash ^ u64::from(*from)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        key.hash = (key.hash ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        key.hash ^= key.hash >> 29;
-        // The values 0 to 3 are states of a bucket or a request, so a hash must not be one of these
-        // values.
-        key.hash |= 4;
-        key
-    }
-
-    /// Creates a key that has a number only.
-    #[inline]
-    pub fn number_only(number: u32) -> Self {
-        Self::new(&[0; 32], number)
-    }
-
-    /// Returns the text of the key, in a form that is valid in an instance's name.
-    #[inline]
-    pub fn text(&self) -> Text<'_> {
-        Text(self.text.split(|b| *b == 0).next().unwrap_or(&[]))
-    }
-
-    /// Returns the number of the key.
-    #[inline]
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-}
-
-/// Formats bytes from the kernel as UTF-8 without control characters. Invalid bytes, control
-/// characters and backslashes are written as `\xNN`, so that different texts stay different.
-#[derive(Clone, Copy)]
-pub struct Text<'a>(pub(super) &'a [u8]);
-
-impl fmt::Display for Text<'_> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use fmt::Write;
-
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                if c.is_control() || c == '\\' {
-                    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-                        f.write_fmt(kernel::prelude::fmt!("\\x{byte:02x}"))?;
-                    }
-                } else {
-                    f.write_char(c)?;
-                }
-            }
-            for byte in chunk.invalid() {
-                f.write_fmt(kernel::prelude::fmt!("\\x{byte:02x}"))?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A bucket of the table. `hash` is 0 (free), `DELETED`, `REMOVING`, `REMOVED`, or the hash of the
@@ -185,7 +100,7 @@ impl RtnlLock {
     fn lock() -> Self {
         // SAFETY: The caller is in process context and does not hold the mutex. Drop releases the
         // mutex.
-        unsafe { shim::pfc_rtnl_lock() };
+        unsafe { helpers::pfc_rtnl_lock() };
         Self(())
     }
 }
@@ -194,7 +109,7 @@ impl Drop for RtnlLock {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: `lock` has taken the mutex, which is released once.
-        unsafe { shim::pfc_rtnl_unlock() };
+        unsafe { helpers::pfc_rtnl_unlock() };
     }
 }
 
@@ -284,7 +199,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             },
         ));
         // SAFETY: The table is pinned and `work` is its first field; drop cancels the work.
-        unsafe { shim::pfc_work_init(this.work.get(), Self::run) };
+        unsafe { helpers::pfc_work_init(this.work.get(), Self::run) };
         Ok(this)
     }
 
@@ -343,7 +258,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
     fn note_full(&self) {
         if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_DUE, Relaxed).is_ok() {
             // SAFETY: `new` has initialised the work.
-            unsafe { shim::pfc_work_queue(self.work.get()) };
+            unsafe { helpers::pfc_work_queue(self.work.get()) };
         }
     }
 
@@ -372,7 +287,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
                     // Pairs with the worker's acquire in `run`.
                     pending.state.store(key.hash, Release);
                     // SAFETY: `new` has initialised the work.
-                    unsafe { shim::pfc_work_queue(self.work.get()) };
+                    unsafe { helpers::pfc_work_queue(self.work.get()) };
                     return;
                 }
                 _ => {}
@@ -409,7 +324,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         // The work is queued here as well as in `remove`, because the worker may have dropped the
         // removed entries before the new entry was added to `deferred`.
         // SAFETY: `new` has initialised the work.
-        unsafe { shim::pfc_work_queue(self.work.get()) };
+        unsafe { helpers::pfc_work_queue(self.work.get()) };
         Ok(())
     }
 
@@ -522,7 +437,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             self.nr_removing.add(1, Relaxed);
             bucket.hash.store(REMOVING, Relaxed);
             // SAFETY: `new` has initialised the work.
-            unsafe { shim::pfc_work_queue(self.work.get()) };
+            unsafe { helpers::pfc_work_queue(self.work.get()) };
             return;
         }
     }
@@ -538,7 +453,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             let _ = bucket.hash.cmpxchg(REMOVING, REMOVED, Relaxed);
         }
         // SAFETY: The worker is in process context and holds no lock that a probe could need.
-        unsafe { shim::pfc_tracepoint_sync() };
+        unsafe { helpers::pfc_tracepoint_sync() };
         let is_removed = |bucket: &&Bucket<R>| bucket.hash.load(Relaxed) == REMOVED;
         for bucket in self.buckets.iter().filter(is_removed) {
             // SAFETY: In state `REMOVED` only the worker accesses the entry.

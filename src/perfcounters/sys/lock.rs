@@ -17,10 +17,10 @@ use counters_rules::registry::Registry;
 use kernel::sync::Arc;
 
 use crate::accounting::Accounting;
+use crate::base::tracepoint::Probes;
 use crate::formats::Formats;
 use crate::pages::Pages;
 use crate::pmu::{self, Pmus};
-use crate::provider::Probes;
 use crate::session::Session;
 use crate::tracing::children::SharedMemoryProbe;
 use crate::tracing::Tracing;

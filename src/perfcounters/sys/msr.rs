@@ -114,22 +114,6 @@ pub(crate) fn log_lacking(cpu: Option<u32>) {
     unsafe { shim::pfm_log_lacking(cpu.unwrap_or(-1)) }
 }
 
-/// Returns the lower half of the time stamp counter.
-#[inline]
-pub(crate) fn time_stamp_low() -> u32 {
-    let low;
-    // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
-    unsafe { asm!("rdtsc", out("eax") low, out("edx") _, options(nostack, nomem, preserves_flags)) }
-    low
-}
-
-/// Returns the time stamp counter.
-#[inline]
-pub(crate) fn time_stamp() -> u64 {
-    // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
 /// Returns whether user code on this CPU may execute RDPMC (CR4.PCE). Called with preemption off.
 #[inline]
 pub(crate) fn is_rdpmc_enabled() -> bool {

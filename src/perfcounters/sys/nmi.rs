@@ -9,15 +9,14 @@ use kernel::error::{to_result, Result};
 use kernel::pid_namespace::PidNamespace;
 
 use super::shim;
+pub(crate) use super::shim::NmiRegisters;
 use crate::description::Overflow;
-use crate::sampling;
 
 /// Registers of the interrupted code, valid until the interrupt handler returns.
 #[derive(Clone, Copy)]
-pub(crate) struct IrqRegs(*const bindings::pt_regs);
+pub(crate) struct IrqRegs(pub(crate) *const bindings::pt_regs);
 
 /// The PMU's global registers that the NMI handler uses.
-pub(crate) use super::shim::NmiRegisters;
 
 /// Fills in the instruction address, the time, and the thread of an overflow.
 ///
@@ -44,20 +43,8 @@ pub(crate) fn fill_overflow(
     }
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context.
-pub(crate) fn now() -> u64 {
-    // SAFETY: The callee has no requirements.
-    unsafe { shim::pfm_now() }
-}
-
-/// Returns the resolution of high-resolution timers in nanoseconds.
-pub(crate) fn resolution() -> u64 {
-    // SAFETY: The callee has no requirements.
-    unsafe { shim::pfm_resolution() }
-}
-
 /// Defers the handling of an overflow whose context the interrupted code has locked:
-/// [`sampling::handle_deferred_nmi`] is called as soon as interrupts are on.
+/// [`crate::interrupt::handle_deferred_nmi`] is called as soon as interrupts are on.
 pub(crate) fn defer(interrupted: IrqRegs) {
     // SAFETY: The function is called in an NMI.
     unsafe { shim::pfm_defer_nmi(interrupted.0) }
@@ -167,24 +154,6 @@ impl Drop for Handler {
         // SAFETY: The handler is registered, and unregistering waits for handlers that run.
         unsafe { shim::pfm_nmi_unregister() }
     }
-}
-
-/// # Safety
-///
-/// Called by the shim in an NMI; `regs` and `global` are valid until the function returns.
-#[no_mangle]
-unsafe extern "C" fn pfm_handle_nmi(
-    regs: *const bindings::pt_regs,
-    global: *const NmiRegisters,
-) -> u32 {
-    // SAFETY: `pfm_nmi_set_registers` changes `global` only while no handler uses it.
-    sampling::handle_nmi(IrqRegs(regs), unsafe { &*global })
-}
-
-/// Handles deferred overflows. Called by the shim after [`defer`], with interrupts off.
-#[no_mangle]
-extern "C" fn pfm_handle_deferred_nmi() {
-    sampling::handle_deferred_nmi();
 }
 
 /// Returns the registers of the code that the current hard interrupt interrupted.

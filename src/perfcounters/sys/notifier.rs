@@ -11,12 +11,13 @@ use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::access::Process;
-use super::{sched, shim};
+use super::shim;
+use crate::base::access::Process;
+use crate::base::{preempt, task};
 use crate::contexts::Context;
 use crate::target::Target;
 
-/// A `struct pfm_notifier` (`sys/shim/sampling.c`), which belongs to a context or to a trace. A
+/// A `struct pfm_notifier` (`sys/shim/notifier.c`), which belongs to a context or to a trace. A
 /// trace uses only the functions that wake threads and that wait.
 ///
 /// # Invariants
@@ -215,7 +216,7 @@ impl Drop for Notifier {
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/sampling.c`, in a worker, once for each call of
+/// Called only by `sys/shim/notifier.c`, in a worker, once for each call of
 /// [`Notifier::free_context`].
 #[no_mangle]
 unsafe extern "C" fn pfm_context_put(context: *const c_void) {
@@ -229,22 +230,22 @@ unsafe extern "C" fn pfm_context_put(context: *const c_void) {
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/sampling.c`, in the sleeping thread, inside an RCU read-side critical
+/// Called only by `sys/shim/notifier.c`, in the sleeping thread, inside an RCU read-side critical
 /// section, with the context that is attached to the notifier.
 #[no_mangle]
 unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
-    let _preempt = sched::NoPreempt::new();
+    let _preempt = preempt::NoPreempt::new();
     // SAFETY: [`Notifier::free_context`] clears the pointer before it starts the grace period after
     // which the context is freed. The caller read the pointer inside an RCU read-side critical
     // section.
-    unsafe { (*context.cast::<Context>()).end(Target::Thread(sched::current())) };
+    unsafe { (*context.cast::<Context>()).end(Target::Thread(task::current())) };
 }
 
 /// Checks again whether the user of a context may monitor the context's thread.
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/sampling.c`, in a worker, with the context that is attached to the
+/// Called only by `sys/shim/notifier.c`, in a worker, with the context that is attached to the
 /// notifier.
 #[no_mangle]
 unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
@@ -257,7 +258,7 @@ unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/sampling.c`, with interrupts off, with the context that is attached to
+/// Called only by `sys/shim/notifier.c`, with interrupts off, with the context that is attached to
 /// the notifier.
 #[no_mangle]
 unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {

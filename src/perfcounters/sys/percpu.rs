@@ -9,7 +9,8 @@ use kernel::bindings;
 use kernel::ffi::c_void;
 use protocols::PAGE_SIZE;
 
-use super::{cpu, shim};
+use super::shim;
+use crate::base::cpu;
 
 /// `__GFP_NORETRY`, for which the bindings have no constant.
 const NO_RETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;

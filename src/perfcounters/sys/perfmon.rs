@@ -21,16 +21,17 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::{check_pmc, SHORT};
 
-use super::file::{is_ready, Device, Ops};
+use super::file::is_ready;
 use super::format::{self, Buffer, SamplingMemory};
-use super::user::{read, read_all, write, write_all, FromBytes};
-use super::{access, misc, nmi};
+use crate::base::device::{Device, Ops};
+use crate::base::user_memory::{read, read_all, write, write_all, FromBytes};
+use crate::base::{access, clock, random};
 use crate::contexts::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
 use crate::pmu::{self, to_kernel_error};
 
 static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::sys::release::module(),
+    owner: crate::base::module::module(),
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
@@ -390,7 +391,7 @@ fn write_pmds(context: &Context, vector: Vector) -> Result {
     let mut given = pmds(context, &vector, Pmd::check)?;
     for pmd in &mut given {
         if pmd.reg_random_seed == 0 {
-            pmd.reg_random_seed = u32::from_ne_bytes(misc::random());
+            pmd.reg_random_seed = u32::from_ne_bytes(random::bytes());
         }
         let counts = |number: u16| map.pmd(number).is_some_and(|r| r.is(kind::COUNTER));
         let usable = |number: u16| {
@@ -441,7 +442,7 @@ fn create_sets(context: &Context, vector: Vector) -> Result {
     let mut wanted = KVec::with_capacity(given.len(), GFP_KERNEL)?;
     for set in &mut given {
         let terms = set
-            .switch_policy(nmi::resolution())
+            .switch_policy(clock::resolution())
             .map_err(to_kernel_error)?;
         set.set_timeout = terms.timeout();
         wanted.push((set.set_id, terms), GFP_KERNEL)?;

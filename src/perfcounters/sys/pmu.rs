@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! PMU descriptions that modules register (`include/linux/perfmon.h`), the debugfs tree of the
-//! descriptions, and /proc/perfmon_map.
+//! PMU descriptions that modules register (`include/linux/perfmon.h`), and the debugfs tree of the
+//! descriptions.
 
 use core::slice;
 
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
-use kernel::ffi::{c_char, c_int, c_void, CStr};
+use kernel::ffi::{c_char, c_int, CStr};
 use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
-use kernel::seq_file::SeqFile;
 use kernel::task::Task;
 use perfmon_rules::register_map::{kind, Register};
 
@@ -321,17 +320,6 @@ pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
     pmu::unregister(raw);
 }
 
-/// Shows /proc/perfmon_map.
-///
-/// # Safety
-///
-/// Only seq_file calls this function.
-unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
-    // SAFETY: seq_file passes its structure, which is valid during the call.
-    pmu::show(unsafe { SeqFile::from_raw(seq) });
-    0
-}
-
 /// The debugfs directories of the PMU descriptions. Dropping this value removes the directories.
 pub(crate) struct DebugfsTree(());
 
@@ -362,32 +350,5 @@ impl Drop for DebugfsTree {
     fn drop(&mut self) {
         // SAFETY: `create` has created the tree, which is removed once.
         unsafe { shim::pfm_tree_remove() }
-    }
-}
-
-/// Requests that user space loads the module with this alias, and waits until modprobe ends. Errors
-/// are ignored. May sleep.
-pub(crate) fn request_module(alias: &CStr) {
-    // SAFETY: The format string takes one C string, which is passed.
-    let _ = unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) };
-}
-
-/// The file /proc/perfmon_map. Dropping this value removes the file.
-pub(crate) struct MapFile(());
-
-impl MapFile {
-    /// Creates the file /proc/perfmon_map.
-    pub(crate) fn create() -> Result<Self> {
-        // SAFETY: The callee is called once. `show` is a function of this module, and drop removes
-        // the file.
-        to_result(unsafe { shim::pfm_map_create(show) })?;
-        Ok(Self(()))
-    }
-}
-
-impl Drop for MapFile {
-    fn drop(&mut self) {
-        // SAFETY: `create` has created the file. The callee waits for readers.
-        unsafe { shim::pfm_map_remove() }
     }
 }

@@ -13,13 +13,14 @@ use perfmon_rules::program::self_page_counters;
 use protocols::ring::TAIL_OFFSET;
 use protocols::self_page::{SelfPage, OFFSET};
 
-use super::account::Charge;
 use super::costs::CostTimer;
-use super::file::Ops;
 use super::perfmon::context_of;
 use super::shim;
+use crate::base::account::Charge;
+use crate::base::device::Ops;
+use crate::base::helpers;
 use crate::costs::SelfStat;
-use crate::sets::Set;
+use crate::event_set::Set;
 
 /// The self page of a context (`struct perfmon_self`).
 ///
@@ -65,7 +66,7 @@ impl Page {
     /// Returns the page frame number of the self page.
     pub(crate) fn frame(&self) -> usize {
         // SAFETY: The page is in the direct map, by the type's invariant.
-        unsafe { shim::pfc_virt_pfn(self.address.as_ptr().cast()) }
+        unsafe { helpers::pfc_virt_pfn(self.address.as_ptr().cast()) }
     }
 
     /// Writes the state of a context to the page. Caller holds the context's lock.

@@ -22,19 +22,23 @@ use trace_rules::abi::{self, call, Attach, Create, Describe, Info, Marker, Marke
 use trace_rules::abi::{Control, Process, Read, Release, Room};
 use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 
-use super::access;
 use super::buffers::Buffer;
 use super::detach::WakeFile;
-use super::file::{is_ready, Device, Ops};
-use super::ppa::Clock;
-use super::process::{is_dying, is_limit, log_refused, Mapping, Mm};
+use super::file::is_ready;
 use super::trace_vma;
-use super::user::{bytes_of, read, read_all, write, write_all, FromBytes};
+use super::traced::log_refused;
+use crate::base::access;
+use crate::base::account::is_limit;
+use crate::base::address_space::{Mapping, Mm};
+use crate::base::device::{Device, Ops};
+use crate::base::task::is_dying;
+use crate::base::user_memory::{bytes_of, read, read_all, write, write_all, FromBytes};
 use crate::tracing::attached::PlaceholderPage;
+use crate::tracing::clock::of_traces;
 use crate::tracing::{self, children, TraceRef};
 
 pub(super) static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::sys::release::module(),
+    owner: crate::base::module::module(),
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
@@ -393,7 +397,7 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
         }))
     };
     opened.set_role(make, |_| ())?;
-    attach.nr_cpus = super::cpu::nr_cpu_ids();
+    attach.nr_cpus = crate::base::cpu::nr_cpu_ids();
     attach.stride = abi::STRIDE;
     attach.bytes = tracing::attached::mapped_bytes();
     write(arg, &attach)
@@ -512,7 +516,7 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
             continue;
         };
         (given.lost, given.position) = (buffer.lost(), span.position);
-        given.ticks = Clock::of_traces().ticks();
+        given.ticks = of_traces().ticks();
         given.bytes = span.bytes;
         if !tracing::may_read(held, key)? {
             continue;

@@ -14,10 +14,10 @@ use trace_rules::abi::map;
 
 use super::buffers::PAGE;
 use super::costs::CostTimer;
-use super::file::Ops;
-use super::process::Mm;
 use super::shim;
 use super::trace::{opened, Role};
+use crate::base::address_space::Mm;
+use crate::base::device::Ops;
 use crate::costs::SelfStat;
 use crate::tracing::{self, children};
 

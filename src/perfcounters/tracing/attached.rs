@@ -9,18 +9,23 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use trace_rules::abi::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 
+use crate::base::account::is_limit;
+use crate::base::address_space::{Mapping, Mm};
+use crate::base::credentials::Identity;
+use crate::base::{clock, cpu};
 use crate::sys::buffers::{Page, PAGE};
-use crate::sys::cpu;
 use crate::sys::lock::TRACING;
-use crate::sys::misc;
-use crate::sys::process::{is_limit, log_refused, max_traced, set_traced, Identity, Mapping, Mm};
+use crate::sys::traced::{log_refused, max_traced, set_traced};
+use crate::tracing::buffer_set::Prealloc;
 use crate::tracing::children;
 use crate::tracing::marker::RegisteredMarker;
 use crate::tracing::membership::{join_traces, set_marker_bits};
-pub(crate) use crate::tracing::process::PlaceholderPage;
+use crate::tracing::process::Process;
 pub(crate) use crate::tracing::process::{base, offset_within, PROCESS_SHIFT};
-use crate::tracing::process::{MarkerMemory, Process};
-use crate::tracing::trace::{move_to, reserve_beyond, search, Prealloc, Trace};
+use crate::tracing::process_memory::MarkerMemory;
+pub(crate) use crate::tracing::process_memory::PlaceholderPage;
+use crate::tracing::sorted::{move_to, reserve_beyond, search};
+use crate::tracing::trace::Trace;
 use crate::tracing::Tracing;
 
 /// Maximum number of files by which one process is attached. Each copy of the library in the
@@ -321,7 +326,7 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
         let buffer = set.buffers.get(cpu as usize).and_then(Option::as_ref);
         let buffer = buffer.ok_or(ENOENT)?.clone();
         trace.signal.notify();
-        let since = buffer.awaited_since(tail, misc::monotonic_ns());
+        let since = buffer.awaited_since(tail, clock::monotonic_ns());
         let end = match trace.wait_ms {
             u32::MAX => u64::MAX,
             ms => since.saturating_add(u64::from(ms).wrapping_mul(1_000_000)),
@@ -333,7 +338,7 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
     }
     may_stop(key, id, false)?;
     loop {
-        let left = end.saturating_sub(misc::monotonic_ns());
+        let left = end.saturating_sub(clock::monotonic_ns());
         let some = left.min(RECHECK_NS);
         if signal.wait_for_room(|| buffer.read_position() != tail, some)? {
             return Ok(());

@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! System calls on files of `/dev/perftrace` that open, end, pause, list and read traces.
+//! System calls on files of `/dev/perftrace` that create, open, end, pause, list and read traces.
 
-use kernel::alloc::KBox;
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::task::Task;
-use trace_rules::abi::{self as abi, flag, Describe, Info, Zero, NR_TRACES};
-use trace_rules::abi::{KEY_KERNEL, KEY_SHARED};
+use protocols::filter;
+use trace_rules::abi::{
+    self as abi, flag, Create, Describe, Info, Zero, KEY_KERNEL, KEY_SHARED, NR_TRACES,
+};
 
 use super::ends::{each_member, Member};
-use super::kernel_events::MARKERS;
-use super::marker;
-use super::membership::set_all_marker_bits;
+use super::kernel_events::{KernelEvents, MARKERS};
+use super::membership::{add_processes, set_all_marker_bits};
 use super::process::Process;
+use super::sorted::{move_to, reserve_beyond};
 use super::trace::Trace;
-use super::{Caller, TraceRef, Tracing};
-use crate::sys;
-use crate::sys::access::{self, AccessSnapshot};
-use crate::sys::account::{Resource, ResourceCharge};
-use crate::sys::buffers::Buffer;
+use super::{clock, marker, Caller, TraceRef, Tracing};
+use crate::base::access::{self, AccessSnapshot};
+use crate::base::account::{Resource, ResourceCharge};
+use crate::base::credentials::uid_of;
+use crate::base::module::ModuleRef;
+use crate::base::task::is_dying;
+use crate::base::tracepoint::Probes;
+use crate::sys::buffers::{Buffer, Page};
 use crate::sys::lock::TRACING;
-use crate::sys::process::uid_of;
 
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
 const MAX_PERMISSION_CHECKS: usize = 8;
@@ -108,7 +113,7 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         return Ok(());
     }
     let mut from = 0u64;
-    while !sys::process::is_dying() {
+    while !is_dying() {
         let next = TRACING.lock().next_member(from, slot);
         from = match next {
             Member::Found(key) => {
@@ -182,7 +187,7 @@ pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
         let Some((changed, leader)) = changed else {
             break;
         };
-        if sys::process::is_dying() {
+        if is_dying() {
             return Err(EINTR);
         }
         recheck_permission(changed, &leader)?;
@@ -305,7 +310,7 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
     loop {
-        if sys::process::is_dying() {
+        if is_dying() {
             return Err(EINTR);
         }
         let (found, leader) = TRACING.lock().marker_from(key, number).ok_or(ENOENT)?;
@@ -324,4 +329,97 @@ pub(crate) fn free_all() {
     let was = core::mem::replace(&mut *all, Tracing::NONE);
     drop(all);
     drop(was);
+}
+
+/// Creates and begins a trace. Returns a file's reference to the trace, and the slot of the trace.
+/// May sleep.
+///
+/// # Errors
+///
+/// `EINVAL` for invalid arguments, `EEXIST` if the user has a trace with this name, `EBUSY` if a
+/// limit is reached, `EPERM` without `CAP_PERFMON` for kernel events or all users, `ENODEV` if the
+/// module is about to be unloaded, `EDQUOT`, `ENOMEM`.
+pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, usize)> {
+    let page = match filter.is_empty() {
+        true => None,
+        false => {
+            let mut page = Page::new()?;
+            page.fill(&filter);
+            Some(page)
+        }
+    };
+    let id = TRACING.lock().id();
+    let trace = Trace::new(id, create, page, clock::of_traces().ticks())?;
+    let mut trace = KBox::new(trace, GFP_KERNEL_ACCOUNT)?;
+    let globs = filter::text(&create.markers).unwrap_or(b"");
+    // Kernel events are selected only by globs that start with `kernel:`, not by `*`.
+    let kernels = || {
+        globs
+            .split(|byte| *byte == b' ')
+            .filter(|g| g.starts_with(b"kernel:"))
+    };
+    let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
+    // `going` is declared before `TRACING` is taken, so that the probes are dropped after `TRACING`
+    // is released: detaching probes waits for running probes.
+    let mut going = None;
+    if kernels().next().is_some() {
+        // Require the capability as well: perf's sysctl allows users to monitor the kernel for
+        // their own threads, but kernel events come from all tasks.
+        let may = access::is_perfmon_capable() && access::may_monitor_kernel();
+        may.then_some(()).ok_or(EPERM)?;
+        trace.add_kernel()?;
+        going = Some(attach_kernel(&trace, filter, &wants)?);
+    }
+    if let Some(probes) = &going {
+        probes.state().pause(true);
+    }
+    let signal = trace.signal.clone();
+    let mut room = KVVec::new();
+    let mut all = loop {
+        let mut all = TRACING.lock();
+        let nr = all.traces.len();
+        if all.traces.capacity() > nr {
+            break all;
+        }
+        if room.capacity() > nr {
+            move_to(&mut all.traces, room);
+            break all;
+        }
+        drop(all);
+        room = reserve_beyond(nr)?;
+    };
+    all.check_open()?;
+    let name = filter::text(&create.name).ok_or(EINVAL)?;
+    let same = |t: &KBox<Trace>| t.slot.is_some() && t.owner == trace.owner && t.has_name(name);
+    if all.traces.iter().any(same) {
+        return Err(EEXIST);
+    }
+    let (slot, shares) = all.free_slot()?;
+    trace.quota = Some(shares);
+    let paused = trace.has_flag(flag::PAUSED);
+    trace.module_ref = trace.has_flag(flag::KEEP).then(ModuleRef::new);
+    trace.kernel = going.take();
+    all.begin(trace, slot)?;
+    if let Some(probes) = &all.trace(id)?.kernel {
+        probes.state().pause(paused);
+    }
+    let held = all.new_ref(id, signal);
+    drop(all);
+    add_processes(id);
+    Ok((held, slot))
+}
+
+/// Attaches the probes of the kernel events that `wants` selects. The probes write to the trace's
+/// buffers for kernel events.
+fn attach_kernel(
+    trace: &Trace,
+    filter: KVVec<u8>,
+    wants: &dyn Fn(&[u8]) -> bool,
+) -> Result<Probes<KernelEvents>> {
+    let set = trace.set(KEY_KERNEL).ok_or(EINVAL)?;
+    let mut buffers = KVec::with_capacity(set.buffers.len(), GFP_KERNEL)?;
+    for buffer in &set.buffers {
+        buffers.push(buffer.clone(), GFP_KERNEL)?;
+    }
+    KernelEvents::attach(buffers, filter, trace.signal.clone(), wants)
 }

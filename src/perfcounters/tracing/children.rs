@@ -16,15 +16,17 @@ use kernel::alloc::KBox;
 use kernel::prelude::*;
 use trace_rules::abi::THREAD_SHARED;
 
-use crate::provider::{Handler, Probes};
+use crate::base::address_space::Mm;
+use crate::base::task::TaskRef;
+use crate::base::tracepoint::TaskNew;
+use crate::base::tracepoint::{Handler, Probes};
 use crate::sys::lock::{SHARED_MEMORY_PROBE, TRACING};
-use crate::sys::ppa::Clock;
-use crate::sys::probe::TaskNew;
-use crate::sys::process::{replace_thread_words, Mm};
-use crate::sys::task::TaskRef;
+use crate::sys::traced::{queue_shared_work, replace_thread_words};
 use crate::tracing::attached::{add, end_process, may_attach, with_capacity};
+use crate::tracing::clock::of_traces;
 use crate::tracing::membership::join_traces;
-use crate::tracing::process::{ChildMemory, ChildPages, Process};
+use crate::tracing::process::{ChildMemory, Process};
+use crate::tracing::process_memory::ChildPages;
 
 /// The probe that finds new processes that share another process's memory. The probe is attached
 /// when the first process is traced.
@@ -33,7 +35,7 @@ pub(crate) struct SharedMemoryProbe;
 impl Handler<TaskNew<'_>> for SharedMemoryProbe {
     fn on(&self, event: TaskNew<'_>) {
         if event.shares {
-            event.task.queue_shared_work();
+            queue_shared_work(event.task);
         }
     }
 }
@@ -155,7 +157,7 @@ pub(crate) fn attach_child(key: u64) -> Result<bool> {
     if TaskRef::of(current!()).is_kernel() {
         return Err(EFAULT);
     }
-    let awake = ChildPages::new(key, Some(markers), Clock::of_traces())?;
+    let awake = ChildPages::new(key, Some(markers), of_traces())?;
     Ok(TRACING.lock().live_process(key)?.attach_child(awake))
 }
 

@@ -10,9 +10,10 @@
 
 use kernel::prelude::*;
 
+use crate::base::address_space::Mm;
+use crate::base::task::is_dying;
 use crate::sys::detach::{detach_later, WakeFile};
 use crate::sys::lock::TRACING;
-use crate::sys::process::{is_dying, Mm};
 
 /// Prevents further processes from attaching, and asks all attached processes to detach. Returns
 /// the number of processes that are still attached. May sleep.

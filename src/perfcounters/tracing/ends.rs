@@ -8,7 +8,8 @@
 use kernel::alloc::KBox;
 
 use super::process::Process;
-use super::trace::{search, Trace};
+use super::sorted::search;
+use super::trace::Trace;
 use super::{DropAfterUnlock, Tracing};
 use crate::sys::lock::TRACING;
 

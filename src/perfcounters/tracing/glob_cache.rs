@@ -12,7 +12,7 @@ use kernel::prelude::*;
 use protocols::filter;
 use trace_rules::abi::{flag, FIELDS_MAX, NAME_MAX, NR_MARKERS};
 
-use crate::sys::account::Charge;
+use crate::base::account::Charge;
 use crate::tracing::trace::Trace;
 
 /// A copy of a trace's globs, for matching without `TRACING`.

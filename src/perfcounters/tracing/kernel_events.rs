@@ -9,13 +9,15 @@ use kernel::sync::Arc;
 use protocols::filter::{Event, Filter};
 use protocols::trace_buffer::{Record, Writer};
 
+use crate::base::clock::Clock;
+use crate::base::preempt::NoPreempt;
+use crate::base::tracepoint::{Abi, SchedSwitch, SysEnter, SysExit};
+use crate::base::tracepoint::{Handler, Probes};
+use crate::base::{cpu, task};
 use crate::costs::SelfStat;
-use crate::provider::probe::{Abi, SchedSwitch, SysEnter, SysExit};
-use crate::provider::{Handler, Probes};
 use crate::sys::buffers::Buffer;
 use crate::sys::costs;
-use crate::sys::ppa::{self, Clock};
-use crate::sys::sched::{self, NoPreempt};
+use crate::tracing::clock::of_traces;
 use crate::tracing::signal::Signal;
 use protocols::sync::Word;
 
@@ -55,7 +57,7 @@ impl KernelEvents {
         let mut probes = Probes::new(Self {
             buffers,
             filter,
-            clock: Clock::of_traces(),
+            clock: of_traces(),
             signal,
             paused: Word::new(0),
         })?;
@@ -85,11 +87,11 @@ impl KernelEvents {
         if self.paused.load_relaxed() != 0 {
             return;
         }
-        let cpu = sched::this_cpu() as usize;
+        let cpu = cpu::this_cpu() as usize;
         let Some(Some(buffer)) = self.buffers.get(cpu) else {
             return;
         };
-        let task = ppa::running();
+        let task = task::running();
         if !self.filter.is_empty() {
             let Some((name, kinds)) = MARKERS.get(usize::from(marker)) else {
                 return;

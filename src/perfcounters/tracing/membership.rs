@@ -14,11 +14,12 @@ use super::ends::MAX_PER_HOLD;
 use super::glob_cache::{GlobCache, TraceGlobs};
 use super::marker::RegisteredMarker;
 use super::process::Process;
-use super::trace::{search, PermissionCheck, Trace};
+use super::sorted::search;
+use super::trace::{PermissionCheck, Trace};
 use super::Tracing;
-use crate::sys::account::Charge;
+use crate::base::account::Charge;
+use crate::base::task::is_dying;
 use crate::sys::lock::TRACING;
-use crate::sys::process::is_dying;
 
 /// The result of [`Tracing::set_cached_bits`]: the marker to continue from, the marker whose name
 /// must be matched, or the end.

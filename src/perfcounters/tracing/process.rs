@@ -13,20 +13,21 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 
-use crate::sys::access::AccessSnapshot;
-use crate::sys::account::{Charge, Resource, ResourceCharge};
+use crate::base::access::AccessSnapshot;
+use crate::base::account::{Charge, Resource, ResourceCharge};
+use crate::base::address_space::{Mapping, Mm};
+use crate::base::cpu;
+use crate::base::credentials::Identity;
+use crate::base::process_id::{self, Pid};
 use crate::sys::buffers::{Page, PAGE};
-use crate::sys::cpu;
-use crate::sys::ppa::Clock;
-use crate::sys::process::{self, max_traced, Identity, Mapping, Mm, Pid};
-use crate::sys::user::bytes_of;
+use crate::sys::traced::max_traced;
+use crate::tracing::clock::of_traces;
 use crate::tracing::marker::RegisteredMarker;
-use crate::tracing::trace::{move_to, reserve_beyond};
+use crate::tracing::process_memory::{
+    ChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
+};
+use crate::tracing::sorted::move_to;
 
-/// Number of 32-bit words in a page.
-const WORDS: usize = PAGE / 4;
-/// Number of pages of marker words in a process's mapping.
-const PAGES: usize = NR_MARKERS / WORDS;
 /// Index of the first slot's first word in the control page, and number of words per slot.
 const SLOTS_OFFSET: usize = size_of::<Control>() / 4;
 const SLOT_WORDS: usize = 4;
@@ -64,116 +65,6 @@ const MAX_COPIES: usize = 4;
 /// The offset from the thread pointer to the `struct perftrace_thread` of each copy of the library;
 /// 0 for an unused element.
 pub(crate) type Threads = [i64; MAX_COPIES];
-
-/// The placeholder page to which a process writes where no trace has a buffer. The page is charged
-/// to the user for as long as a file or the process refers to it.
-pub(crate) struct PlaceholderPage {
-    page: Page,
-    _charge: Charge,
-}
-
-impl PlaceholderPage {
-    /// Creates the placeholder page for the calling process, or returns `EDQUOT` or `ENOMEM`. May
-    /// sleep.
-    fn new() -> Result<Arc<Self>> {
-        let nobodys = Self {
-            _charge: Charge::of_caller(PAGE.wrapping_add(size_of::<Self>()))?,
-            page: Page::new()?,
-        };
-        Ok(Arc::new(nobodys, GFP_KERNEL_ACCOUNT)?)
-    }
-
-    /// Returns the address of the placeholder page.
-    pub(crate) fn address(&self) -> usize {
-        self.page.address()
-    }
-}
-
-/// The leader of a process that has not ended, and the credentials and dumpability of the process
-/// when the permission to trace it was last checked.
-pub(crate) struct LiveProcess {
-    pub(crate) leader: ARef<Task>,
-    pub(crate) seen: AccessSnapshot,
-}
-
-impl LiveProcess {
-    /// Returns the leader of the calling process and its present state.
-    fn new() -> Result<Self> {
-        let leader = process::leader();
-        let seen = AccessSnapshot::of(&leader)?;
-        Ok(Self { leader, seen })
-    }
-}
-
-/// The identity and the pages of a process that accesses its mappings for the first time.
-pub(crate) struct ChildPages {
-    who: Identity,
-    pid: Pid,
-    live: LiveProcess,
-    began: u64,
-    control: Page,
-    words: [Option<Page>; PAGES],
-    placeholder: Arc<PlaceholderPage>,
-}
-
-impl ChildPages {
-    /// Creates the pages for the calling process. If `child` is not `None`, the process is a child
-    /// of fork(), and gets pages for `child` markers. May sleep.
-    pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
-        let markers = child.unwrap_or(0);
-        let alive = LiveProcess::new()?;
-        let mut control = Page::new()?;
-        let pid = Pid::of(&alive.leader).ok_or(ESRCH)?;
-        let first = Control {
-            version: abi::VERSION,
-            nr_cpus: cpu::nr_cpu_ids(),
-            stride: abi::STRIDE,
-            clock: clock.is_monotonic().into(),
-            key,
-            offset: process::time_offset() as u64,
-            pid: pid.own_number(),
-            reserved: 0,
-            reserved2: 0,
-        };
-        control.fill(bytes_of(core::slice::from_ref(&first)));
-        let mut words = [const { None }; PAGES];
-        // Most processes need the first page of words only. Further pages are added when markers
-        // are registered, and replace a page of zeros that may be mapped.
-        for place in words.iter_mut().take(markers.div_ceil(WORDS).max(1)) {
-            *place = Some(Page::new()?);
-        }
-        Ok(Self {
-            who: Identity::of(&alive.leader),
-            pid,
-            live: alive,
-            began: clock.ticks(),
-            control,
-            words,
-            placeholder: PlaceholderPage::new()?,
-        })
-    }
-}
-
-/// Memory that registering a marker may need, allocated without `TRACING`.
-#[derive(Default)]
-pub(crate) struct MarkerMemory {
-    markers: KVVec<Arc<RegisteredMarker>>,
-    refs: KVVec<u32>,
-    order: KVVec<u16>,
-    page: Option<Page>,
-}
-
-impl MarkerMemory {
-    /// Allocates room for more than `nr` markers. May sleep.
-    pub(crate) fn more_than(nr: usize) -> Result<Self> {
-        Ok(Self {
-            markers: reserve_beyond(nr)?,
-            refs: reserve_beyond(nr)?,
-            order: reserve_beyond(nr)?,
-            page: Some(Page::new()?),
-        })
-    }
-}
 
 /// Memory for a child of fork(), allocated before the child exists and charged to the parent's
 /// user.
@@ -299,7 +190,7 @@ impl Process {
     /// `ENOMEM`. May sleep.
     pub(crate) fn new(key: u64, mm: &Mm, mapping: Mapping, shared: bool) -> Result<Self> {
         let share = share_of_caller()?;
-        let awake = ChildPages::new(key, None, Clock::of_traces())?;
+        let awake = ChildPages::new(key, None, of_traces())?;
         let charge = Charge::of_caller(Self::BYTES.wrapping_add(awake.pid.bytes()))?;
         Ok(Self {
             key,
@@ -357,7 +248,7 @@ impl Process {
             // If the parent has not cleared its inherited structure yet, the child inherits the
             // number in this structure.
             forked_by: match self.forked_by {
-                0 => process::thread_number(),
+                0 => process_id::thread_number(),
                 inherited => inherited,
             },
             live: Some(room.live),

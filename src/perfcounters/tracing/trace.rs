@@ -3,7 +3,7 @@
 //! A trace: the processes that can be in it, the events that it wants, and its buffers.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::{KVVec, KVec};
+use kernel::alloc::KVVec;
 use kernel::cred::Credential;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -12,16 +12,19 @@ use kernel::task::Task;
 use protocols::filter;
 use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 
-use crate::provider::Probes;
-use crate::sys::access;
-use crate::sys::account::Charge;
+use crate::base::account::Charge;
+use crate::base::credentials::Identity;
+use crate::base::module::ModuleRef;
+use crate::base::tracepoint::Probes;
+use crate::base::{access, cpu};
 use crate::sys::buffers::{Buffer, Page, PAGE};
-use crate::sys::cpu;
-use crate::sys::process::{Identity, ModuleRef};
+use crate::tracing::buffer_set::{Allocation, BufferParams, BufferSet, LostStats, Prealloc};
 use crate::tracing::glob_cache::{GlobCache, TraceGlobs};
 use crate::tracing::kernel_events::KernelEvents;
-use crate::tracing::process::{LiveProcess, Process, Slot};
+use crate::tracing::process::{Process, Slot};
+use crate::tracing::process_memory::LiveProcess;
 use crate::tracing::signal::Signal;
+use crate::tracing::sorted::{move_to, search};
 use crate::tracing::TraceQuota;
 
 /// Limits for the ended processes of a trace whose events were not read, in bytes and in processes.
@@ -38,171 +41,6 @@ const WAIT_MS: u32 = 10_000;
 
 /// Flags that cannot be combined: different users must not write into one buffer.
 const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
-
-/// Searches a list that is sorted by key. Returns the index of the element, or the index at which
-/// to insert it. Page faults call `search`, which has no panic path, unlike `binary_search`.
-pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Result<usize, usize> {
-    let (mut from, mut to) = (0usize, all.len());
-    while from < to {
-        let middle = from.wrapping_add(to.wrapping_sub(from) / 2);
-        match all.get(middle).map(&key_of) {
-            Some(found) if found == key => return Ok(middle),
-            Some(found) if found < key => from = middle.wrapping_add(1),
-            _ => to = middle,
-        }
-    }
-    Err(from)
-}
-
-/// The buffers of a process in a trace, by CPU. The first write to a buffer creates the buffer.
-pub(crate) struct BufferSet {
-    /// The key of the process, [`KEY_KERNEL`] or [`KEY_SHARED`].
-    pub(crate) key: u64,
-    /// The size of the process without its buffers in bytes, if the process has ended. The size of
-    /// an ended process and the size of its buffers do not change.
-    ended: Option<u64>,
-    /// The buffer of each CPU.
-    pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
-}
-
-impl BufferSet {
-    /// Returns the size of a set without buffers, in bytes.
-    fn empty_bytes(nr: u32) -> usize {
-        (nr as usize)
-            .wrapping_mul(size_of::<Option<Arc<Buffer>>>())
-            .wrapping_add(size_of::<Self>())
-    }
-
-    /// Creates a set without buffers, for `nr` CPUs.
-    fn new(key: u64, nr: u32) -> Result<Self> {
-        let mut buffers = KVec::with_capacity(nr as usize, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..nr {
-            buffers.push(None, GFP_KERNEL_ACCOUNT)?;
-        }
-        Ok(Self {
-            key,
-            ended: None,
-            buffers,
-        })
-    }
-
-    /// Iterates over the buffers that exist.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Buffer>> {
-        self.buffers.iter().flatten()
-    }
-
-    /// Returns the size of the set and its buffers, in bytes.
-    fn memory(&self) -> u64 {
-        let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
-        self.iter()
-            .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
-    }
-
-    /// Returns the size in bytes of the buffers and the process; `None` before the process ends.
-    fn ended(&self) -> Option<u64> {
-        Some(self.memory().wrapping_add(self.ended?))
-    }
-}
-
-/// Moves a list into the larger memory `room`, which was allocated without the list's lock.
-pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
-    let before = core::mem::replace(all, room);
-    for one in before {
-        let _ = all.push_within_capacity(one);
-    }
-}
-
-/// Allocates a list with room for more than `nr` elements, or returns `ENOMEM`.
-pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
-    let capacity = nr.wrapping_add(nr / 2).wrapping_add(8);
-    Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
-}
-
-/// Memory that a page fault lacks, which is allocated without `TRACING` before a retry.
-#[derive(Clone, Copy)]
-pub(crate) enum Allocation {
-    /// A list with room for more than this number of sets.
-    SetList(usize),
-    /// A [`BufferSet`] without buffers.
-    BufferSet,
-    /// A buffer with its first page.
-    Buffer,
-    /// A page of a buffer.
-    Page,
-}
-
-/// The memory that was allocated for a page fault, charged to the trace's user.
-#[derive(Default)]
-pub(crate) struct Prealloc {
-    sets: KVVec<BufferSet>,
-    set: Option<(BufferSet, Charge)>,
-    buffer: Option<(Arc<Buffer>, Charge)>,
-    page: Option<Page>,
-    page_charge: Option<Charge>,
-    /// The id of the trace that may use the memory; 0 before anything is allocated.
-    trace: u64,
-}
-
-/// The parameters for allocating a trace's buffers.
-pub(crate) struct BufferParams {
-    trace: u64,
-    bytes: u32,
-    flight: bool,
-    payer: Charge,
-}
-
-impl Prealloc {
-    /// Returns whether the memory can be used for this trace.
-    pub(crate) fn is_for(&self, trace: u64) -> bool {
-        self.trace == 0 || self.trace == trace
-    }
-
-    /// Allocates the memory `need`, or returns `EDQUOT` or `ENOMEM`. May sleep.
-    pub(crate) fn make(&mut self, need: Allocation, terms: &BufferParams) -> Result {
-        self.trace = terms.trace;
-        match need {
-            Allocation::SetList(nr) => self.sets = reserve_beyond(nr)?,
-            Allocation::BufferSet => {
-                let nr = cpu::nr_cpu_ids();
-                let charge = terms.payer.charge(BufferSet::empty_bytes(nr))?;
-                self.set = Some((BufferSet::new(0, nr)?, charge));
-            }
-            Allocation::Buffer => {
-                let charge = terms.payer.charge(Buffer::empty_bytes(terms.bytes))?;
-                let buffer = Buffer::new(terms.bytes, terms.flight)?;
-                self.buffer = Some((Arc::new(buffer, GFP_KERNEL_ACCOUNT)?, charge));
-            }
-            Allocation::Page => {
-                self.page_charge = Some(terms.payer.charge(PAGE)?);
-                self.page = Some(Page::new()?);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Counts of lost data, in buffers that exist or have been freed.
-#[derive(Clone, Copy, Default)]
-struct LostStats {
-    /// Number of events that were lost because a buffer had no room.
-    lost: u64,
-    /// Number of bytes that were skipped because the counts of a buffer were corrupt.
-    cut: u64,
-    /// Number of page faults that could not allocate memory.
-    no_memory: u64,
-}
-
-impl LostStats {
-    /// Adds the losses of a set's buffers.
-    fn add(&mut self, set: &BufferSet) {
-        for buffer in set.iter() {
-            let (cut, refused) = buffer.loss_counts();
-            self.lost = self.lost.wrapping_add(buffer.lost());
-            self.cut = self.cut.wrapping_add(cut);
-            self.no_memory = self.no_memory.wrapping_add(refused);
-        }
-    }
-}
 
 /// A check whether the maker of a trace may trace a process.
 pub(crate) struct PermissionCheck {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Monitoring contexts: model-specific registers and their reservation, raw spinlocks, work queues,
- * suspend, permission for RDPMC, and the files /proc/perfmon_map and debugfs perfmon.
+ * Monitoring contexts: model-specific registers and their reservation, work queues, suspend,
+ * permission for RDPMC, and the files /proc/perfmon_map and debugfs perfmon.
  */
 #include <linux/debugfs.h>
 #include <linux/export.h>
@@ -12,20 +12,20 @@
 #include <linux/preempt.h>
 #include <linux/proc_fs.h>
 #include <linux/sched.h>
-#include <linux/sched/coredump.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/spinlock.h>
+#include <linux/seq_file.h>
 #include <linux/syscore_ops.h>
 #include <linux/workqueue.h>
-#include <asm/fsgsbase.h>
 #include <asm/msr.h>
 #include <asm/nmi.h>
 #include <linux/perfmon.h>
 #include "../../../../include/uapi/linux/perfmon.h"
+#include "../../../base/helpers/account.h"
+#include "../../../base/helpers/helpers.h"
 #include "costs.h"
 #include "pmu.h"
-#include "shim.h"
+#include "ppa.h"
 
 /* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_register) == 72);
@@ -62,12 +62,6 @@ void pfm_kind_set(u32 cpu, const struct pfm_kind *kind)
 		per_cpu(pfm_kind, cpu) = *kind;
 }
 
-/* Returns the CPU time of a task in nanoseconds, as of its last tick or context switch. */
-u64 pfm_run_time(const struct task_struct *task)
-{
-	return READ_ONCE(task->se.sum_exec_runtime);
-}
-
 /*
  * The number of the PMU reservation for which a CPU's registers were last reset. See RESERVATIONS
  * in src/perfcounters/session.rs.
@@ -77,11 +71,6 @@ DEFINE_PER_CPU(u64, pfm_reset_for);
 u64 pfm_reset_for_of(u32 cpu)
 {
 	return READ_ONCE(per_cpu(pfm_reset_for, cpu));
-}
-
-void pfm_lock_init(raw_spinlock_t *lock)
-{
-	raw_spin_lock_init(lock);
 }
 
 /*
@@ -164,46 +153,22 @@ void pfm_map_remove(void)
 }
 
 /*
- * Returns the CPU on which @task runs, or -1.
- *
- * Either this function finds the thread on a CPU, or the probe of the thread's next sched_exit_tp
- * sees the stores that the caller made before the call. The scheduler sets on_cpu, then the probe
- * takes the lock of the context, which is a full barrier.
- */
-int pfm_running_cpu(const struct task_struct *task)
-{
-	/* Pairs with the lock of the context in the probe of sched_exit_tp. */
-	smp_mb();
-	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
-}
-
-/*
- * Returns the FS base of the current thread in user mode. Called with interrupts or preemption off.
- */
-u64 pfm_thread_pointer(void)
-{
-	return x86_fsbase_read_cpu();
-}
-
-void pfm_preempt_disable(void)
-{
-	preempt_disable();
-}
-
-void pfm_preempt_enable(void)
-{
-	preempt_enable();
-}
-
-/*
  * The debugfs files perfmon/NAME/pmcN and pmdN show the registers of the PMU descriptions. A file
  * refers to the table row of its register. The row must exist until pfm_tree_remove_pmu().
  */
 static struct dentry *tree;
 
+static int records_show(struct seq_file *seq, void *unused)
+{
+	seq_puts(seq, "uid\tbytes\n");
+	return ppa_show_users(seq);
+}
+DEFINE_SHOW_ATTRIBUTE(records);
+
 void pfm_tree_create(void)
 {
 	tree = debugfs_create_dir("perfmon", NULL);
+	debugfs_create_file("records", 0400, tree, NULL, &records_fops);
 	pfm_account_show(tree);
 }
 

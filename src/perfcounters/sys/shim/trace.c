@@ -1,33 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User tracing: mapped pages, the identity of processes and threads, and task work in traced
- * processes.
+ * User tracing: mapped pages, words of traced threads, and task work in traced processes.
  */
-#include <linux/cred.h>
 #include <linux/gfp.h>
 #include <linux/hash.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
-#include <linux/nsproxy.h>
-#include <linux/overflow.h>
 #include <linux/pid.h>
 #include <linux/sched.h>
-#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/sched/task.h>
 #include <linux/slab.h>
-#include <linux/string.h>
 #include <linux/stringify.h>
-#include <linux/time_namespace.h>
 #include <linux/uaccess.h>
-#include <linux/uidgid.h>
 #include <linux/workqueue.h>
 #include <asm/fsgsbase.h>
 #include "../../../../include/uapi/linux/perftrace.h"
-#include "shim.h"
+#include "../../../base/helpers/helpers.h"
+#include "../../../base/helpers/work.h"
 #include "trace.h"
-#include "work.h"
 
 /* The structures in src/trace/rules/abi.rs have the layout of the C structures. */
 static_assert(sizeof(struct perftrace_control) == 48 + 16 * sizeof(struct perftrace_slot));
@@ -118,73 +109,6 @@ vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
 	 * inserted first stays mapped.
 	 */
 	return vmf_insert_page_mkwrite(vmf, virt_to_page((void *)page), false);
-}
-
-/*
- * Returns the caller's mm with a reference, or NULL. The mm is only compared with other mms; the
- * reference prevents the reuse of the mm's address.
- */
-struct mm_struct *pt_mm_get(void)
-{
-	if (current->mm)
-		mmgrab(current->mm);
-	return current->mm;
-}
-
-void pt_mm_put(struct mm_struct *mm)
-{
-	mmdrop(mm);
-}
-
-/*
- * Returns the leader of the process that owns the caller's address space, with a reference. In a
- * child of vfork() the owner is the parent, whose address space the child shares.
- */
-struct task_struct *pt_leader_get(void)
-{
-	struct task_struct *leader = current->group_leader;
-#ifdef CONFIG_MEMCG
-	struct task_struct *owner;
-
-	guard(rcu)();
-	owner = current->mm ? rcu_dereference(current->mm->owner) : NULL;
-	if (owner && owner->mm == current->mm)
-		leader = owner->group_leader;
-#endif
-	return get_task_struct(leader);
-}
-
-struct pid *pt_pid_get(struct task_struct *leader)
-{
-	return get_task_pid(leader, PIDTYPE_TGID);
-}
-
-/*
- * Returns the number of @pid in the caller's pid namespace; 0 if @pid has no number in that
- * namespace.
- */
-u32 pt_pid_nr(struct pid *pid)
-{
-	return pid_vnr(pid);
-}
-
-size_t pt_pid_bytes(struct pid *pid)
-{
-	return struct_size(pid, numbers, pid->level + 1);
-}
-
-/* Returns the number of @pid in its own pid namespace, which getpid() returns in the process. */
-u32 pt_pid_own_nr(struct pid *pid)
-{
-	return pid_nr_ns(pid, ns_of_pid(pid));
-}
-
-/* Returns the number of the calling thread in its own pid namespace. */
-u32 pt_thread_nr(void)
-{
-	struct pid *pid = task_pid(current);
-
-	return pid_nr_ns(pid, ns_of_pid(pid));
 }
 
 /*
@@ -331,35 +255,4 @@ void pt_queue_shared_thread(struct task_struct *child)
 	if (mm && atomic_read(traced_of(mm)) &&
 	    queue_thread_work(child, pt_thread_nr(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
 		add_unreported(mm);
-}
-
-void pt_identity(struct pt_identity *identity, struct task_struct *task)
-{
-	identity->uid = from_kuid(&init_user_ns, task_cred_xxx(task, euid));
-	get_task_comm(identity->comm, task);
-}
-
-/* Returns true if the caller has a pending fatal signal. */
-bool pt_is_dying(void)
-{
-	return fatal_signal_pending(current);
-}
-
-/*
- * Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
- * namespace, in nanoseconds.
- */
-s64 pt_time_offset(void)
-{
-#ifdef CONFIG_TIME_NS
-	return timespec64_to_ns(&current->nsproxy->time_ns->offsets.monotonic);
-#else
-	return 0;
-#endif
-}
-
-/* Converts a uid of the initial user namespace to a uid of the caller's user namespace. */
-u32 pt_uid(u32 uid)
-{
-	return from_kuid_munged(current_user_ns(), KUIDT_INIT(uid));
 }
