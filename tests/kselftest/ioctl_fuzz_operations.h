@@ -31,15 +31,12 @@ static void step(void)
 
 static int make_call(int row, int fd, unsigned long request, unsigned long arg)
 {
-	struct timespec from, to;
+	__u64 begin = now_ns();
 	int ret, error;
 
-	clock_gettime(CLOCK_MONOTONIC, &from);
 	ret = ioctl(fd, request, arg);
 	error = errno;
-	clock_gettime(CLOCK_MONOTONIC, &to);
-	__atomic_fetch_add(&shared->ns[row], (to.tv_sec - from.tv_sec) * 1000000000LL +
-			   to.tv_nsec - from.tv_nsec, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&shared->ns[row], now_ns() - begin, __ATOMIC_RELAXED);
 	errno = error;
 	return ret;
 }

@@ -266,15 +266,12 @@ static void test_get_status(void)
 	pfm_get_status(fd, &s);
 	is(s.flags, 0, "9.6 pfm_get_status: flags are 0 after pfm_stop");
 	close(fd);
-	child = fork();
-	if (!child)
-		pause();
+	child = fork_sleeper();
 	load.load_pid = child;
 	fd = create_context();
 	if (pfm_load_context(fd, &load))
 		bail("a context of a child");
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
+	kill_child(child);
 	pfm_get_status(fd, &s);
 	is(s.flags, PERFMON_STATUS_ENDED,
 	   "9.6 pfm_get_status: flags are ENDED after the thread was killed");

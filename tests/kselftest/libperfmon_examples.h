@@ -20,7 +20,6 @@ static int run_example(const char *command)
 	size_t len;
 	int status;
 
-	fflush(stdout);
 	f = popen(command, "r");
 	if (!f)
 		bail(command);

@@ -406,7 +406,6 @@ static void test_until_exit(void)
 
 	if (pipe(start))
 		bail("pipe");
-	fflush(stdout);
 	child = fork();
 	if (!child) {
 		if (read(start[0], &byte, 1) == 1)

@@ -130,7 +130,6 @@ static int start_worker(void)
 	struct timespec pause = { .tv_nsec = 1000000 };
 	int pid, cpu, i;
 
-	fflush(stdout);
 	pid = fork();
 	if (pid)
 		return pid;

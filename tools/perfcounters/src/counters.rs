@@ -148,18 +148,12 @@ impl Counters {
         self.retry(pattern, Self::fill)
     }
 
-    /// Copies values like [`Self::snapshot`], but without the check of the seqflag. The copy
-    /// therefore succeeds even if a CPU updates counters without a pause.
-    pub fn snapshot_each(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
-        self.retry(pattern, Self::fill_each)
-    }
-
-    /// Calls [`Self::snapshot`] or, if `snapshot` fails with [`Error::Busy`],
-    /// [`Self::snapshot_each`]. [`Stamp::consistent`] shows which of the two functions made the
-    /// copy.
+    /// Calls [`Self::snapshot`]. If `snapshot` fails with [`Error::Busy`], copies the values
+    /// without the check of the seqflag, which succeeds even if a CPU updates counters without a
+    /// pause. [`Stamp::consistent`] shows which of the two copies was made.
     pub fn snapshot_any(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         match self.snapshot(pattern) {
-            Err(Error::Busy(_)) => self.snapshot_each(pattern),
+            Err(Error::Busy(_)) => self.retry(pattern, Self::fill_each),
             other => other,
         }
     }

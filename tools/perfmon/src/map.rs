@@ -126,11 +126,6 @@ impl Map {
         Ok(Self::parse(&read_text()?))
     }
 
-    /// Removes the registers that some CPUs lack, so that a thread can be counted on every CPU.
-    pub fn common_to_all_cpus(self) -> Self {
-        self.common_to_cpus(|cpus| cpus.is_empty())
-    }
-
     /// Removes the registers for whose list of CPUs `is_common` returns false. The list is empty
     /// for a register that all CPUs have.
     pub fn common_to_cpus(mut self, is_common: impl Fn(&str) -> bool) -> Self {
@@ -292,7 +287,7 @@ PMD1 D address=0xc2 width=48 pmcs=0x2 rdpmc=0x1 cpus=0,2-3
             .clone()
             .common_to_cpus(|cpus| cpus.is_empty() || cpus == "0,2-3");
         assert!(common.pmc(1).is_some() && common.pmd(1).is_some());
-        let map = map.common_to_all_cpus();
+        let map = map.common_to_cpus(str::is_empty);
         assert!(map.pmc(0).is_some() && map.pmd(0).is_some());
         assert!(map.pmc(1).is_none() && map.pmd(1).is_none());
     }
