@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Cursor;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -17,17 +17,27 @@ use linux_perf_event_reader::{
 };
 
 use super::address_space::{Processes, Region};
-use super::check::check;
+use super::check::{check, MAGIC};
 use super::files::Identity;
+#[cfg(test)]
+use super::kernel::KernelSymbols;
+use super::kernel::KERNEL_OBJECT;
+use super::pipe;
 use super::symbolizer::Symbolizer;
-use super::{kernel, pipe, Frame, Profile, Sample};
+use super::{Frame, Profile, Sample};
 use crate::data::{CONTEXT_MAX, KERNEL_START, OFFLINE_ID};
 use crate::error::Failure;
+use crate::input_file;
 
 /// Context markers in call chains, PERF_CONTEXT_*: the frames that follow are of the kernel or of
 /// user space.
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
+
+/// The maximum number of frames of a sample that are kept, with those of inlined functions. A call
+/// chain of pfc or perf has at most 127 addresses by default, but a record has room for 8,190, each
+/// in any number of inlined functions.
+const MAX_STACK_DEPTH: usize = 1024;
 
 /// The object name of code that ran in a KVM guest.
 const GUEST_OBJECT: &str = "[guest]";
@@ -50,13 +60,13 @@ pub fn input_name(path: &Path) -> Cow<'_, str> {
     }
 }
 
-/// Returns the profile of a file, and messages about missing names. The path [`STDIN`] stands for
-/// standard input. If `inlined` is true, call stacks have frames of inlined functions.
+/// Returns the profile of a file, and messages about missing names and functions. The path [`STDIN`]
+/// stands for standard input. If `inlined` is true, call stacks have frames of inlined functions.
 pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>), Failure> {
     let error = |e: &dyn std::fmt::Display| cannot_read(path, e);
     let bytes = match path == Path::new(STDIN) {
         true => pipe::read_stdin()?,
-        false => std::fs::read(path).map_err(|e| match e.kind() {
+        false => input_file::read(path, MAGIC).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => Failure::Refused(format!(
                 "there is no {}; make it: pfc record COMMAND",
                 visible::escape_path(path)
@@ -67,8 +77,14 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
     let mut reader = Reader::default();
     reader.symbolizer.finds_inlined = inlined;
     reader.add_file(bytes).map_err(|e| error(&e))?;
-    let missing_names = reader.symbolizer.missing_names(&reader.profile.frames);
-    Ok((reader.profile, missing_names))
+    let mut messages = reader.symbolizer.missing_names(&reader.profile.frames);
+    if reader.profile.cut_stacks > 0 {
+        messages.push(format!(
+            "{} call stacks have more than {MAX_STACK_DEPTH} functions: the outermost are not shown",
+            reader.profile.cut_stacks
+        ));
+    }
+    Ok((reader.profile, messages))
 }
 
 /// Returns the bytes of a record's name or path up to the first NUL.
@@ -126,6 +142,16 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// Makes a reader that finds inlined functions, and that takes the kernel's functions from a
+    /// text in the format of /proc/kallsyms.
+    #[cfg(test)]
+    pub(super) fn with_kernel_symbols(text: &str) -> Self {
+        let mut reader = Self::default();
+        reader.symbolizer.finds_inlined = true;
+        reader.symbolizer.kernel = Some(KernelSymbols::parse(text.to_owned()));
+        reader
+    }
+
     /// Adds the samples of a complete file or stream to the profile. The names of the events and
     /// the command line of the profile become those of the added file.
     pub fn add_file(&mut self, bytes: Vec<u8>) -> Result<(), String> {
@@ -239,7 +265,9 @@ impl Reader {
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
-            EventRecord::Lost(r) => self.profile.lost += r.count,
+            EventRecord::Lost(r) => {
+                self.profile.lost = self.profile.lost.saturating_add(r.count);
+            }
             EventRecord::Throttle(_) => self.profile.throttled += 1,
             EventRecord::Sample(r) => {
                 let period = periods.get(event).copied().unwrap_or(1);
@@ -318,6 +346,11 @@ impl Reader {
                 let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXT_MAX);
                 let frames = self.frames_at(pid, address, in_kernel, u64::from(is_return));
                 stack.extend_from_slice(&frames);
+                if stack.len() > MAX_STACK_DEPTH {
+                    stack.truncate(MAX_STACK_DEPTH);
+                    self.profile.cut_stacks += 1;
+                    break;
+                }
             }
         }
         self.profile.samples.push(Sample {
@@ -396,16 +429,11 @@ fn mapping_identity(file: &Mmap2FileId) -> Identity {
 /// Returns the name that /proc/kallsyms uses for a mapping of the kernel or of a module.
 fn kernel_object_name(path: &str) -> String {
     if path.starts_with("[kernel.kallsyms]") {
-        return kernel::KERNEL_OBJECT.to_owned();
+        return KERNEL_OBJECT.to_owned();
     }
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
     match name.split_once(".ko") {
         Some((stem, _)) => format!("[{}]", stem.replace('-', "_")),
         None => name.to_owned(),
     }
-}
-
-/// Returns the path of a mapped file as the text that a frame has.
-fn shown_object(path: &OsStr) -> Rc<str> {
-    visible::decode(path.as_bytes()).into()
 }

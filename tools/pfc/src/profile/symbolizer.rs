@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The names of functions: symbols of mapped files, perf maps, the vDSO and the running kernel.
+//! Finds the functions of addresses, in the files of a process, in perf maps, in the vDSO and in the
+//! running kernel.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
 use super::address_space::Processes;
-use super::demangle::demangle;
+use super::demangle::{demangle, MAX_LENGTH};
 use super::files::{Identity, ANOTHER_BUILD};
 use super::kernel::{self, KernelSymbols};
 use super::symbols::{Symbols, UNKNOWN};
@@ -28,26 +30,28 @@ const JIT_PREFIXES: [&str; 6] = [
 
 /// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
 #[derive(Default)]
-pub(super) struct Symbolizer {
-    pub(super) symbols: HashMap<(Rc<OsStr>, Identity), Result<Symbols, &'static str>>,
+pub struct Symbolizer {
+    symbols: HashMap<(Rc<OsStr>, Identity), Result<Symbols, &'static str>>,
     /// The lookups of a file by way of a process that have been tried. A lookup is not repeated.
-    pub(super) tried_lookups: HashSet<(i32, Rc<OsStr>, Identity)>,
+    tried_lookups: HashSet<(i32, Rc<OsStr>, Identity)>,
     /// The list of build IDs in the file's header, by path.
-    pub(super) build_ids: HashMap<OsString, Vec<u8>>,
-    pub(super) perf_maps: HashMap<i32, Option<Symbols>>,
-    pub(super) vdso: Option<Option<Symbols>>,
-    pub(super) demangled: HashMap<Rc<str>, Rc<str>>,
+    pub build_ids: HashMap<OsString, Vec<u8>>,
+    pub perf_maps: HashMap<i32, Option<Symbols>>,
+    vdso: Option<Option<Symbols>>,
+    demangled: HashMap<Rc<str>, Rc<str>>,
+    /// The paths of mapped files as the texts that frames have. The frames of a file share its text.
+    shown_objects: HashMap<Rc<OsStr>, Rc<str>>,
     /// Inlined functions are searched for.
-    pub(super) finds_inlined: bool,
+    pub finds_inlined: bool,
     /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
-    pub(super) kernel: Option<Option<KernelSymbols>>,
+    pub kernel: Option<Option<KernelSymbols>>,
     /// The first address of the kernel's text when the file was written.
-    pub(super) recorded_text_start: Option<u64>,
-    pub(super) kernel_release: String,
+    pub recorded_text_start: Option<u64>,
+    pub kernel_release: String,
 }
 
 impl Symbolizer {
-    pub(super) fn unknown_frame(address: u64, is_kernel: bool, object: Rc<str>) -> Frame {
+    pub fn unknown_frame(address: u64, is_kernel: bool, object: Rc<str>) -> Frame {
         Frame {
             address,
             is_kernel,
@@ -58,22 +62,20 @@ impl Symbolizer {
         }
     }
 
-    pub(super) fn is_this_kernel(&self) -> bool {
+    fn is_this_kernel(&self) -> bool {
         let running = rustix::system::uname();
         self.kernel_release.is_empty()
             || running.release().to_bytes() == self.kernel_release.as_bytes()
     }
 
-    pub(super) fn symbolize_kernel(
+    pub fn symbolize_kernel(
         &mut self,
         processes: &Processes,
         address: u64,
         lookback: u64,
     ) -> Frame {
-        let region = processes
-            .kernel
-            .find(address)
-            .map(|(r, _)| shown_object(&r.object));
+        let region = processes.kernel.find(address);
+        let region = region.map(|(r, _)| self.shown_object(&r.object));
         let is_text = region.as_deref().is_none_or(|o| o == kernel::KERNEL_OBJECT);
         let object = region.unwrap_or_else(|| kernel::KERNEL_OBJECT.into());
         let unknown = Self::unknown_frame(address, true, object);
@@ -99,7 +101,7 @@ impl Symbolizer {
                 is_kernel: true,
                 object: function.object.into(),
                 symbol: function.name.into(),
-                offset: offset + lookback,
+                offset: offset.saturating_add(lookback),
                 is_inlined: false,
             },
             None => unknown,
@@ -108,7 +110,7 @@ impl Symbolizer {
 
     /// Returns the frame of an address in user space, and the names of the functions that are
     /// inlined at this address, with the innermost function first.
-    pub(super) fn symbolize_user(
+    pub fn symbolize_user(
         &mut self,
         processes: &Processes,
         pid: i32,
@@ -121,7 +123,7 @@ impl Symbolizer {
             return (unknown, inlined);
         };
         let path = region.object.clone();
-        let object = shown_object(&path);
+        let object = self.shown_object(&path);
         let identity = region.identity.clone();
         let owned = |(name, offset): (&Rc<str>, u64)| (name.clone(), offset);
         let mut found = None;
@@ -154,7 +156,7 @@ impl Symbolizer {
                 is_kernel: false,
                 object,
                 symbol: self.demangle(name),
-                offset: offset + lookback,
+                offset: offset.saturating_add(lookback),
                 is_inlined: false,
             },
             None => Self::unknown_frame(address, false, object),
@@ -163,15 +165,32 @@ impl Symbolizer {
         (frame, inlined.collect())
     }
 
-    pub(super) fn demangle(&mut self, name: Rc<str>) -> Rc<str> {
+    /// Returns the path of a mapped file as the text that a frame has.
+    fn shown_object(&mut self, path: &Rc<OsStr>) -> Rc<str> {
+        let known = self.shown_objects.entry(path.clone());
+        let shown = || visible::decode(path.as_bytes()).into();
+        known.or_insert_with(shown).clone()
+    }
+
+    fn demangle(&mut self, name: Rc<str>) -> Rc<str> {
         let known = self.demangled.entry(name);
-        let demangled = |name: &Rc<str>| demangle(name).map_or(name.clone(), Rc::from);
+        let demangled = |name: &Rc<str>| -> Rc<str> {
+            match demangle(name) {
+                Some(demangled) => demangled.into(),
+                // A table has the width of its longest cell.
+                None if name.len() > MAX_LENGTH => {
+                    let end = (0..=MAX_LENGTH).rev().find(|at| name.is_char_boundary(*at));
+                    format!("{}...", &name[..end.unwrap_or(0)]).into()
+                }
+                None => name.clone(),
+            }
+        };
         known.or_insert_with_key(demangled).clone()
     }
 
     /// Returns the symbols of the vDSO. `None` is returned for a 32-bit process, or if the file was
     /// written on a kernel other than the running kernel.
-    pub(super) fn vdso(&mut self, address: u64) -> Option<&Symbols> {
+    fn vdso(&mut self, address: u64) -> Option<&Symbols> {
         if address <= u32::MAX.into() || !self.is_this_kernel() {
             return None;
         }
@@ -182,7 +201,7 @@ impl Symbolizer {
     /// Returns the symbols of a file that a process has mapped. If the file was not found by way of
     /// one process, the file is searched for again by way of the next process, which may have
     /// another root directory.
-    pub(super) fn file_symbols(
+    fn file_symbols(
         &mut self,
         pid: i32,
         path: &Rc<OsStr>,
@@ -205,7 +224,7 @@ impl Symbolizer {
     }
 
     /// Returns messages for the user: which functions have no names, and what the user can do.
-    pub(super) fn missing_names(&self, frames: &[Frame]) -> Vec<String> {
+    pub fn missing_names(&self, frames: &[Frame]) -> Vec<String> {
         let mut lines = Vec::new();
         let unknown = |is_kernel: bool| {
             frames

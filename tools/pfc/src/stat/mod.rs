@@ -29,6 +29,8 @@ pub mod estimate;
 pub mod event_loop;
 pub mod events;
 mod failure;
+#[cfg(test)]
+mod fuzz;
 mod groups;
 mod interval;
 mod process;
@@ -52,6 +54,7 @@ use event_loop::{EventLoop, LiveThreads, WakeReason};
 use events::{Event, Machine};
 use interval::IntervalTimer;
 use perfmon::Scope;
+pub use process::is_ignored;
 use report::Report;
 use rustix::thread::gettid;
 use target::title;
@@ -486,7 +489,10 @@ mod tests {
     fn r1_6_lists_of_cpus() {
         assert_eq!(parse_cpu_list("0,2-3"), Some(vec![0, 2, 3]));
         assert_eq!(parse_cpu_list("3-4,4,1"), Some(vec![1, 3, 4]));
-        for wrong in ["", "a", "3-2", "1-", "-1", "0,,1", "0-99999"] {
+        // A list may repeat a range.
+        let long = vec!["0-65535"; 5000].join(",");
+        assert_eq!(parse_cpu_list(&long).map(|cpus| cpus.len()), Some(65_536));
+        for wrong in ["", "a", "3-2", "1-", "-1", "0,,1", "0-99999", "+1-65536"] {
             assert_eq!(parse_cpu_list(wrong), None, "{wrong}");
         }
     }

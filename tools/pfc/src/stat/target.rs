@@ -85,16 +85,17 @@ pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result
 /// Parses a list of CPUs such as `0,2-3` into ascending numbers without duplicates. Returns `None`
 /// if the text is not a list of CPUs, or has a number above 65,535.
 pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
-    let mut all = std::collections::BTreeSet::new();
+    let mut is_listed = vec![false; usize::from(u16::MAX) + 1];
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last > 65_535 {
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last {
             return None;
         }
-        all.extend(first..=last);
+        is_listed[usize::from(first)..=usize::from(last)].fill(true);
     }
-    Some(all.into_iter().collect())
+    let listed = (0..).zip(is_listed).filter(|(_, is_listed)| *is_listed);
+    Some(listed.map(|(cpu, _)| cpu).collect())
 }
 
 /// Returns the counted target in perf's words, for the title of the output.
