@@ -7,8 +7,8 @@
 set -u
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
-# list_files: lists the files of the tree. The files that cannot have an SPDX line are left out: the
-# licence, Cargo.lock, three files in formats of Debian, and objects.
+# list_files: lists the files of the tree. Leaves out files that cannot have an SPDX line: the
+# licence, Cargo.lock, three files in formats of Debian, and object files.
 list_files() {
 	cd "$TOP" && find . \( -name .git -o -name target \) -prune -o -type f ! -name LICENSE ! -name Cargo.lock ! -name '*.o' \
 		! -path './tools/deb/debian/changelog.in' ! -path './tools/deb/debian/copyright' ! -path './tools/deb/debian/source/format' -print | sort

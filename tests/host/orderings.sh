@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks the comments and pages about memory orderings and locks. Each ordering in the code of the
-# modules names its partner in a comment. The table in Documentation/barriers.md has the number of
-# orderings in each file and their partners. The table must be reviewed when an ordering is added or
-# removed. Each lock is in the table of Documentation/architecture.md.
+# Checks the comments and pages about memory orderings and locks. Next to each memory ordering in
+# the code of the modules, a comment must name the ordering that it pairs with. The table in
+# Documentation/barriers.md must have the number of orderings in each file, and their partners. It
+# must therefore be reviewed when an ordering is added or removed. Each lock must be in the table of
+# Documentation/architecture.md.
 
 # shellcheck disable=SC2016
 set -u
@@ -32,8 +33,9 @@ print_uncommented() {
 	done
 }
 
-# print_unknown_partners: prints the rows of the table that name no partner. Also prints the
-# partners in the table that are neither the name of a file nor a word in the file of their row.
+# print_unknown_partners: prints the rows of the table in barriers.md that name no partner. Also
+# prints partners that do not exist: neither the name of a file, nor a word in the file that the row
+# describes.
 print_unknown_partners() {
 	sed -nE 's/^\| `((src|include)\/[^`]*)` \| [0-9]+ \|(.*)\|$/\1 \3/p' Documentation/barriers.md | while read -r file partner; do
 		[[ $partner == *\`*\`* ]] || echo "$file: no partner"

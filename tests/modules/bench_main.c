@@ -3,30 +3,31 @@
  * bench: measures the cost of the calls of the driver interface, in instructions.
  *
  * The module adds 1,000 counters for readers to read, from bench/c00000 on. Reading /proc/bench
- * runs every operation and prints a line for each:
+ * runs every operation and prints a line for each operation:
  *
  *	OPERATION FEW MANY TICKS_FEW TICKS_MANY AGREE_FEW AGREE_MANY
  *
- * FEW and MANY are the numbers of copies of the operation in a row, without a
- * loop around them. TICKS is the smallest difference of two RDTSC over 41 windows with interrupts
- * off. AGREE is the number of windows with exactly this difference. If a tick is an instruction
- * (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY - FEW) is the exact cost of the operation.
+ * FEW and MANY are the numbers of copies of the operation in a row, without a loop around them. A
+ * window is the time between two RDTSC instructions around these copies, with interrupts off. TICKS
+ * is the length of the shortest of 41 windows. AGREE is the number of windows of exactly this
+ * length. If a tick is an instruction (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY - FEW) is
+ * the exact cost of the operation.
  *
  * Reading /proc/bench_add prints the cost of single calls of perf_add(), for the instances from the
- * 10th on and for as many from the 60,000th on. A line holds the number of the first instance and
- * the ticks of each call.
+ * 10th on and for as many from the 60,000th on. Each line holds the number of the first instance
+ * and then the ticks of each call.
  *
- * Reading /proc/bench_nmi prints the cost of the NMIs since the last read, in handlers that claimed
- * the NMI, without entry and exit. The line holds the shortest time and the number of NMIs that
- * took exactly this time.
+ * Reading /proc/bench_nmi prints the cost of the NMIs since the last read: the time in handlers
+ * that claimed the NMI, without the entry and exit of the NMI. The line holds the shortest time and
+ * the number of NMIs that took exactly this time.
  *
  * Reading /proc/bench_interrupt prints a line in the format of /proc/bench for an interrupt that
- * this CPU sends to itself, from sending to the return. The vector of the interrupt is that of the
- * platform, which is unused otherwise.
+ * this CPU sends to itself, from sending to the return. The interrupt has the vector
+ * X86_PLATFORM_IPI_VECTOR, which is otherwise unused.
  *
  * Reading /proc/bench_timers prints the cost of the callbacks of high-resolution timers on CPU 0
- * since the last read. The file /proc/bench_timers must be read on CPU 0. Each callback function
- * has a line:
+ * since the last read. The file /proc/bench_timers must be read on CPU 0. The output has one line
+ * for each callback function:
  *
  *	TICKS AGREE CALLS FUNCTION [MODULE]
  *
@@ -34,9 +35,9 @@
  * the number of calls that took exactly this time.
  *
  * The parameter "probes" attaches empty probes, so that the kernel's cost of calling a probe can be
- * subtracted from the cost of the modules' probes. The value of the parameter is the sum of: 1
- * sched_switch, 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 the exit and
- * the entry of the platform interrupt.
+ * subtracted from the cost of the modules' probes. The value of the parameter is a mask of
+ * tracepoints: 1 is sched_switch, 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 the
+ * exit of the platform interrupt, and 64 its entry.
  *
  * tests/bench/run boots a guest that loads this module.
  */
@@ -134,7 +135,7 @@ OPERATION(group_1, GROUP(ADD(a)))
 OPERATION(group_2, GROUP(ADD(a); ADD(b)))
 OPERATION(group_4, GROUP(ADD(a); ADD(b); ADD(c); ADD(d)))
 OPERATION(group_8, GROUP(ADD(a); ADD(b); ADD(c); ADD(d); ADD(e); ADD(f); ADD(g); ADD(h)))
-/* Updates of the kernel's own kinds of counters, which user space cannot read. */
+/* Updates of the kernel's percpu_counter and atomic64_t, which user space cannot read. */
 OPERATION(percpu_counter_add, percpu_counter_add(&percpu_ctr, r.delta))
 OPERATION(atomic64_add, atomic64_add(r.delta, &atomic_ctr))
 
@@ -253,8 +254,8 @@ static int bench_nmi_show(struct seq_file *m, void *unused)
 }
 
 /*
- * Makes this CPU send itself one interrupt, whose vector is otherwise unused, and take it.
- * Interrupts are off before and after this function.
+ * Makes this CPU send one interrupt to itself and take the interrupt, whose vector is otherwise
+ * unused. Interrupts are off before and after this function.
  */
 static __always_inline void interrupt(void)
 {
@@ -293,7 +294,7 @@ static void count_vector(void *data, int vector)
 	++*(unsigned int *)data;
 }
 
-/* The tracepoints and their empty probes. Probe i has bit i of the parameter "probes". */
+/* The tracepoints and their empty probes. Bit i of the parameter "probes" attaches probe i. */
 static struct {
 	const char *name;
 	void *probe;
@@ -309,7 +310,7 @@ static struct {
 	{ "x86_platform_ipi_entry", empty_vector },
 };
 
-/* Mask of the attached probes. */
+/* Bit mask of the empty probes that are attached. */
 static unsigned int probes;
 
 static void find_tracepoint(struct tracepoint *point, void *data)

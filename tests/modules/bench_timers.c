@@ -9,7 +9,7 @@
 #include <asm/msr.h>
 #include "bench.h"
 
-/* Measurements of one timer function. Accessed by CPU 0 only, with interrupts off. */
+/* Measurements of one timer's callback function. Only CPU 0 accesses them, with interrupts off. */
 struct callback {
 	void *function;
 	struct min_ticks shortest;
@@ -17,7 +17,7 @@ struct callback {
 };
 
 static struct callback callbacks[16], copies[ARRAY_SIZE(callbacks)];
-/* The callback that runs now, or NULL if another callback has run inside it. */
+/* The callback that runs now on CPU 0, or NULL if another callback has interrupted it. */
 static struct callback *running;
 static u64 running_start;
 

@@ -14,9 +14,9 @@ use crate::register_map::{kind, Map, RegisterBitmap, Scope, MAX_ROWS};
 /// A set of hardware registers, as bit masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisterMask {
-    /// The PMCs (control registers) in the set, a bit each.
+    /// The PMCs (control registers) in the set, one bit for each PMC.
     pub pmcs: u64,
-    /// The PMDs (data registers) of hardware counters in the set, a bit each.
+    /// The PMDs (data registers) of hardware counters in the set, one bit for each PMD.
     pub pmds: u64,
 }
 
@@ -48,7 +48,7 @@ impl RegisterMask {
     }
 }
 
-/// Number of contexts of one scope that claim each register.
+/// Use counts of registers: the number of contexts of one scope that claim each register.
 #[derive(Clone, Debug)]
 struct UserCounts {
     pmcs: [u32; MAX_ROWS],

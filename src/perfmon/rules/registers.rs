@@ -18,7 +18,8 @@ use crate::register_map::{
     kind, Map, PmdSet, Register, RegisterBitmap, Scope, FIRST_SOFT, MAX_ROWS,
 };
 
-/// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC.
+/// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC: the PMDs that the PMC controls have the width of
+/// their counters instead of 64 bits.
 pub const NO_EMUL64: u32 = 0x04;
 
 /// `PERFMON_REGFL_SHORT`, in `reg_flags` of a PMD: the value of the PMD is incomplete.
@@ -39,8 +40,8 @@ pub fn check_pmc(
     if flags & !NO_EMUL64 != 0 {
         return Err(Error::Flags);
     }
-    // Ignore the interrupt-enable bit of the caller: `build_program()` enables overflow interrupts
-    // for counters that sample.
+    // Ignore the interrupt-enable bit in the caller's value, because `build_program()` enables
+    // overflow interrupts for exactly the counters that sample.
     let value = register.with_reserved_bits(value) & !register.interrupt;
     if value & register.kernel != 0 && !privileged {
         return Err(Error::Kernel);
@@ -71,14 +72,14 @@ pub struct Registers<M: Allocator> {
     dirty: PmdSet,
     /// PMDs whose values are incomplete, because their counters could not be read or did not count.
     incomplete: PmdSet,
-    /// Set if a PMD has the width of its counter instead of 64 bits.
+    /// True if at least one PMD has the width of its counter instead of 64 bits.
     has_no_emul64: bool,
     /// Number of armed hardware counters that have wrapped since the last [`Self::take_wrapped`].
     /// Each counter that wraps raises an interrupt.
     wrapped: u32,
-    /// Values of the PMCs: of hardware registers, and of soft registers.
+    /// Values of the hardware PMCs, and of the soft PMCs.
     pmc: [M::Slice<u64>; 2],
-    /// Values of the PMDs: of hardware registers, and of soft registers.
+    /// Values of the hardware PMDs, and of the soft PMDs.
     pmd: [M::Slice<u64>; 2],
     /// The program that [`Self::build_program`] has computed from the values.
     pub program: Program<M>,
@@ -240,8 +241,8 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Begins a new sampling period of a PMD at `value`. `beyond` is the number of counts since the
-    /// end of the old period. The new period includes these counts, modulo the length of the new
-    /// period.
+    /// end of the old period. The new period includes the counts since the end of the old period,
+    /// modulo the length of the new period.
     #[inline]
     pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -251,8 +252,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. The value of a
-    /// 64-bit PMD is the number of counts since the end of the old period.
+    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. After its overflow,
+    /// the value of a 64-bit PMD is the number of counts since the end of the old period.
     #[inline]
     pub fn reset_64bit(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -427,8 +428,8 @@ impl<M: Allocator> Registers<M> {
                     }
                     if spare.wrapping_shr(pmd) & 1 != 0 {
                         // The written PMC value enables this counter, but the counter is not
-                        // programmed. Mark its PMD as incomplete, because the user may read the
-                        // PMD.
+                        // programmed. The user may read the counter's PMD, so mark the PMD as
+                        // incomplete.
                         if value & counter.enable & register.enable != 0 {
                             self.incomplete.set(pmd as u16);
                         }
@@ -498,8 +499,8 @@ impl<M: Allocator> Registers<M> {
         all
     }
 
-    /// Adds the increments of virtual counters to their PMDs. Reads only the counters whose
-    /// `follows_thread` is `carried`. `now` reads a counter.
+    /// Adds the increments of virtual counters to their PMDs. Reads only the counters whose field
+    /// `follows_thread` equals `carried`. `now` reads a counter.
     #[inline(always)]
     pub fn sync_virtual(&mut self, carried: bool, now: impl FnMut(&VirtualCounter) -> u64) {
         if self.program.nr_virtual_counters != 0 {
@@ -524,7 +525,7 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Takes the present values of virtual counters as their start values, for the counters whose
-    /// `follows_thread` is `carried`.
+    /// field `follows_thread` equals `carried`.
     #[inline]
     pub fn start_virtual(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
         for growth in self.program.virtual_counters_mut(carried) {
@@ -534,7 +535,8 @@ impl<M: Allocator> Registers<M> {
 
     /// Sets the start values of the hardware counters when a context is loaded. A counter that is
     /// not armed starts at 0, which is the value of unused hardware counters, so it needs no write.
-    /// An armed counter starts near its overflow; `write` writes its start value to the hardware.
+    /// An armed counter starts near its overflow; `write` writes the start value of an armed
+    /// counter to the hardware.
     #[inline]
     pub fn start_hardware(&mut self, mut write: impl FnMut(&Counter)) {
         for counter in self.program.counters_mut() {
@@ -563,8 +565,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Returns the nanoseconds until the next overflow of an armed clock; `None` if no clock is
-    /// armed or sampling is throttled.
+    /// Returns the nanoseconds until the next overflow of an armed clock. Returns `None` if no
+    /// clock is armed, or if sampling is throttled.
     #[inline]
     pub fn clock_left(&mut self) -> Option<u64> {
         let mut least = None;

@@ -342,7 +342,7 @@ fn r1_3_reserved_fields_are_zero() {
     );
 }
 
-/// A step of the test of a context on a machine with narrow counters.
+/// A random step of the test r1_5_narrow_counters_add_up_to_64_bits().
 #[derive(Clone, Debug)]
 enum Step {
     /// Counter 0 is incremented by less than its full range.
@@ -395,7 +395,8 @@ proptest! {
                 }
                 Step::Switch => {
                     r.fold(|_| Some(hardware));
-                    // The thread is switched in again, and its hardware counter starts at 0.
+                    // The thread is switched out and in again, so its hardware counter restarts at
+                    // 0.
                     hardware = 0;
                     unseen = 0;
                     r.start_hardware(|_| ());
@@ -546,7 +547,8 @@ fn r1_6_both_kinds_of_contexts_share_by_registers() {
     assert!(shares.is_available(Scope::System, &a) && !shares.is_empty());
     shares.remove(Scope::System, &b);
     assert!(shares.is_empty());
-    // Two counters of the same PMC conflict, because the PMC is shared.
+    // Two counters that one PMC (control register) controls conflict, because the PMC cannot be
+    // claimed in both scopes.
     shares.add(Scope::System, &RegisterMask { pmcs: 4, pmds: 8 });
     assert!(!shares.is_available(Scope::Thread, &RegisterMask { pmcs: 4, pmds: 16 }));
 }

@@ -92,7 +92,7 @@ impl PmuDescription {
 /// All registers of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
-    /// The processor's registers, if a description for it is loaded.
+    /// The registers of the processor, if a PMU description for the processor is loaded.
     pub hardware: Option<PmuDescription>,
     /// The registers that the kernel provides.
     pub soft: Vec<PmuDescription>,
@@ -119,7 +119,7 @@ impl Map {
         // The kernel loads descriptions when the first context is created, even if the creation
         // fails later.
         match Context::create(Scope::Thread) {
-            // Without a context, the descriptions were not loaded.
+            // If no file could be opened, the kernel has not loaded the descriptions.
             Err(e) if is_out_of_files(&e) => return Err(e),
             _ => {}
         }

@@ -17,7 +17,8 @@ use protocols::filter::{
 };
 use protocols::sync::Word;
 
-/// Builds a filter from steps. In `steps`, fields and patterns are indices of `texts`.
+/// Builds a filter from steps. In `steps`, each field and each pattern is given by its index in
+/// `texts`.
 fn build_filter(steps: &[Step], texts: &[&str]) -> Vec<u8> {
     let mut offsets = Vec::new();
     let mut text_bytes = Vec::new();
@@ -196,7 +197,7 @@ fn r3_10_a_bad_filter_is_refused_with_its_step() {
     let texts = HEADER + 3 * STEP;
     let none = u32::MAX;
     // Each case has an offset in the filter, the bytes to write at this offset, and the number of
-    // the step that is refused.
+    // the step that check() must refuse.
     let cases: &[(usize, &[u8], u32)] = &[
         (0, &[good.len() as u8 - 1], none),
         (0, &[good.len() as u8 + 1], none),
@@ -228,7 +229,7 @@ fn r3_10_a_bad_filter_is_refused_with_its_step() {
         (HEADER + 2, &[texts as u8 + 6], 0),
         (texts, b"$", 0),
         (texts, b"a-b", 0),
-        // Steps of the following cases jump to the step itself, backwards, and beyond the end.
+        // In the following cases a step jumps to itself, backwards, or beyond the last step.
         (HEADER + 4, &[0, 0], 0),
         (HEADER + STEP + 4, &[1, 0], 1),
         (HEADER + STEP + 4, &[0, 0], 1),

@@ -109,7 +109,7 @@ fn r2_7_every_record_arrives_while_it_is_written() {
                 let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) else {
                     panic!("a record is not there");
                 };
-                // Missing numbers are reported as lost.
+                // If numbers of records are missing, a `LOST` record must have their count.
                 last += match kind {
                     LOST => to[1],
                     _ => {

@@ -12,7 +12,6 @@
 //! | `address_space.rs` | the mappings of each process and of the kernel |
 //! | `files.rs` | finds and identifies the file of a mapping |
 //! | `debug_files.rs` | finds the debug file of a stripped file |
-//! | `symbolizer.rs` | the name of the function at an address |
 //! | `symbols.rs` | names of functions in ELF files |
 //! | `inlined.rs` | names of inlined functions in debugging information |
 //! | `demangle` | names of functions as in their source code |
