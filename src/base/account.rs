@@ -3,9 +3,9 @@
 //! Limits per user: for the kernel memory of contexts, traces and records of accounted tasks, and
 //! for the numbers of contexts, traces and traced processes. `helpers/account.c` keeps the sums.
 //!
-//! An amount is added to the account of the user and to the accounts of the owners of the user's
-//! user namespaces. Sample buffers are charged to `RLIMIT_MEMLOCK` as well, and all memory is
-//! charged to the control group of the task that allocates it.
+//! Each amount is added to the account of the user, and to the accounts of the owners of the user
+//! namespaces in which the user is. Sample buffers are also charged to `RLIMIT_MEMLOCK`. All memory
+//! is also charged to the control group of the task that allocates it.
 
 use kernel::bindings;
 use kernel::cred::Credential;
@@ -17,26 +17,28 @@ pub(crate) use super::helpers::Resource;
 use super::helpers::{self, Amount};
 use super::task::TaskRef;
 
-/// Maximum number of contexts of a user without `CAP_SYS_RESOURCE`. The number is limited because
-/// `PERFMON_LOAD` of an administrator, which may evict other contexts, searches all attached
-/// contexts.
+/// Maximum number of contexts of a user without `CAP_SYS_RESOURCE`. If an administrator calls
+/// `PERFMON_LOAD`, all attached contexts are searched for contexts to evict: the limit keeps this
+/// search short.
 const MAX_CONTEXTS: usize = 16_384;
 
 /// Bytes that are charged to a user until the charge is dropped.
 ///
-/// Context: drop in any context but NMI, without a run-queue lock.
+/// Context: may be dropped in any context except an NMI, and not under a run-queue lock.
 pub(crate) struct Charge {
     user: ARef<Credential>,
-    /// The count of the context for which the bytes are charged; `None` for other bytes.
+    /// If the bytes are charged for a monitoring context, the count of this context. `None` for
+    /// other bytes.
     _context: Option<ResourceCharge>,
-    /// The user had `CAP_SYS_RESOURCE` in the initial user namespace: the amount is not limited.
+    /// The amount is not limited, because the user had `CAP_SYS_RESOURCE` in the initial user
+    /// namespace when the charge was created.
     unlimited: bool,
     bytes: u64,
 }
 
 impl Charge {
-    /// Charges `bytes` to the caller. [`charge`](Self::charge) of the result charges the same user.
-    /// Called in process context.
+    /// Charges `bytes` to the caller. Calls of [`charge`](Self::charge) on the result charge the
+    /// same user. Called in process context.
     ///
     /// # Errors
     ///
@@ -71,8 +73,8 @@ impl Charge {
         nothing.charge(bytes)
     }
 
-    /// Charges the `bytes` of a new context to the caller, and counts the context. Called in
-    /// process context.
+    /// Charges the `bytes` of a new monitoring context to the caller, and counts the context for
+    /// the caller. Called in process context.
     ///
     /// # Errors
     ///
@@ -94,7 +96,7 @@ impl Charge {
         Ok(charge)
     }
 
-    /// Returns an empty charge of the same user.
+    /// Returns a charge of 0 bytes for the same user.
     pub(crate) fn empty(&self) -> Self {
         Self {
             user: self.user.clone(),
@@ -104,7 +106,7 @@ impl Charge {
         }
     }
 
-    /// Returns the credentials of the user.
+    /// Returns the credentials of the charged user.
     pub(crate) fn user(&self) -> &ARef<Credential> {
         &self.user
     }
@@ -132,14 +134,14 @@ impl Charge {
         self.bytes as usize
     }
 
-    /// Moves the bytes of `other`, which must be of the user of `self`, to `self`. Callable in any
+    /// Moves the bytes of `other` to `self`. Both charges must be of the same user. Callable in any
     /// context.
     pub(crate) fn absorb(&mut self, other: &mut Self) {
         self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
     }
 
-    /// Subtracts up to `bytes` from the charge and from the user's account. Called in process
-    /// context.
+    /// Subtracts `bytes`, or all bytes if the charge has fewer, from the charge and from the user's
+    /// account. Called in process context.
     pub(crate) fn uncharge(&mut self, bytes: usize) {
         let mut less = self.empty();
         less.bytes = self.bytes.min(bytes as u64);
@@ -153,10 +155,10 @@ impl Drop for Charge {
     }
 }
 
-/// An object (a trace, a traced process, a call) that is counted in the account of a user until the
-/// charge is dropped.
+/// One object (for example a trace, a traced process or a concurrent call) that is counted in the
+/// account of a user until this value is dropped.
 ///
-/// Context: drop in process context.
+/// Context: dropped in process context.
 pub(crate) struct ResourceCharge {
     user: ARef<Credential>,
     resource: Resource,
@@ -164,13 +166,13 @@ pub(crate) struct ResourceCharge {
 
 impl ResourceCharge {
     /// Counts one more object in the account of the caller. Returns `error` if the caller would
-    /// have more than `most`, or `ENOMEM`. Called in process context.
+    /// have more than `most` such objects, or `ENOMEM`. Called in process context.
     pub(crate) fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
         Self::of(&access::of_caller(), thing, most, error)
     }
 
     /// Counts one more object in the account of a user. Returns `error` if the user would have more
-    /// than `most`, or `ENOMEM`. Called in process context.
+    /// than `most` such objects, or `ENOMEM`. Called in process context.
     pub(crate) fn of(
         user: &ARef<Credential>,
         thing: Resource,
@@ -194,9 +196,9 @@ impl Drop for ResourceCharge {
     }
 }
 
-/// Adds `nr` to the user's account and to the accounts of the owners of the user's user namespaces.
-/// Returns `EDQUOT` if an account would exceed `most`, or `ENOMEM`. After an error no account is
-/// changed.
+/// Adds `nr` of a resource to the user's account, and to the accounts of the owners of the user
+/// namespaces in which the user is. Returns `EDQUOT` if one of these accounts would exceed `most`,
+/// or `ENOMEM`. After an error no account has changed.
 fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
     to_result(unsafe {
@@ -225,8 +227,8 @@ fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
     }
 }
 
-/// Returns whether an error is `ENOSPC`, `EDQUOT` or `ENOMEM`: a limit was reached or memory is
-/// short.
+/// Returns whether an error (`ENOSPC`, `EDQUOT` or `ENOMEM`) means that a limit was reached or
+/// memory is short.
 pub(crate) fn is_limit(error: Error) -> bool {
     let errno = error.to_errno().unsigned_abs();
     [bindings::ENOSPC, bindings::EDQUOT, bindings::ENOMEM].contains(&errno)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Address spaces of processes, and mappings of a device.
+//! Address spaces of processes (`mm_struct`), and mappings of a device file (`address_space`).
 
 use core::ptr::NonNull;
 
@@ -10,11 +10,13 @@ use kernel::task::Task;
 
 use super::helpers;
 
-/// A reference to an address space. The reference is used only to compare address spaces.
+/// A reference to an address space (`struct mm_struct`). The reference is used only to compare
+/// address spaces.
 ///
 /// # Invariants
 ///
-/// `self` holds a reference (`mm_count`), so that no other address space gets this address.
+/// `self` holds a reference (`mm_count`) to the `mm_struct`, so that no other `mm_struct` gets its
+/// address.
 pub(crate) struct Mm(NonNull<bindings::mm_struct>);
 
 // SAFETY: Only the address of the `mm_struct` is used, and any thread may drop the reference.
@@ -23,7 +25,7 @@ unsafe impl Send for Mm {}
 unsafe impl Sync for Mm {}
 
 impl Mm {
-    /// Returns the address space of the current task; `None` for a kernel thread.
+    /// Returns the address space of the current task, or `None` for a kernel thread.
     pub(crate) fn of_current() -> Option<Self> {
         // SAFETY: The caller is in process context, as the callee requires.
         // INVARIANT: The callee has returned a reference, which the new value owns.
@@ -54,12 +56,12 @@ impl Drop for Mm {
     }
 }
 
-/// All mappings of a device through one inode. Most processes open the same device node, and so
-/// share one `Mapping`.
+/// All mappings of a device through one inode (`struct address_space`). Most processes open the
+/// same device node, and therefore share one `Mapping`.
 ///
 /// # Invariants
 ///
-/// Code that uses the value holds an open file of the inode.
+/// Code that uses a `Mapping` holds an open file of the inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mapping(NonNull<bindings::address_space>);
 
@@ -84,7 +86,8 @@ impl Mapping {
     /// to the range fault again. May sleep.
     pub(crate) fn unmap(&self, from: u64, bytes: u64) {
         let even_copies: c_int = 1;
-        // SAFETY: The structure is valid, by the type's invariant.
+        // SAFETY: By the type's invariant a file of the inode is open, so that the `address_space`
+        // is valid.
         unsafe {
             bindings::unmap_mapping_range(
                 self.0.as_ptr(),

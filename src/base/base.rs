@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Wrappers of the kernel that name no subject of this project: with `sys`, the place of `unsafe`
-//! code.
+//! Wrappers of kernel functions that do not depend on what this project does with them. Nearly all
+//! `unsafe` code of the module is in this directory and in `sys`.
 //!
 //! | file | contents |
 //! |---|---|

@@ -2,8 +2,9 @@
 
 //! Requests and block devices, for the probes of block providers.
 //!
-//! The block layer changes a request or a block device while a probe reads it. Therefore no Rust
-//! reference to a request or a device is made, and each field is read once, by a volatile read.
+//! The block layer may change a request or a block device while a probe reads it. Therefore this
+//! file makes no Rust reference to `struct request` or `struct block_device`, and reads each field
+//! once, by a volatile read.
 
 use core::marker::PhantomData;
 
@@ -40,10 +41,11 @@ macro_rules! field {
 }
 
 impl Request {
-    /// Returns whether the request has this flag of the block layer (`RQF_*`).
+    /// Returns whether a flag of the block layer (`RQF_*`), given by its bit number, is set in the
+    /// request.
     #[inline(always)]
     fn flag(&self, bit: u32) -> bool {
-        // SAFETY: A request is alive while a probe of its completion runs.
+        // SAFETY: The request is alive, because the probe of its completion runs.
         let flags = unsafe { field!(self.0.get(), rq_flags) };
         flags & (1 << bit) != 0
     }
@@ -54,8 +56,8 @@ impl Request {
         self.flag(bindings::rqf_flags___RQF_IO_STAT)
     }
 
-    /// Returns whether the request is a step of a flush sequence. Completions of flush steps are
-    /// not counted.
+    /// Returns whether the request is a step of a flush sequence. Block providers do not count the
+    /// completion of such a step.
     #[inline]
     pub fn is_flush_step(&self) -> bool {
         self.flag(bindings::rqf_flags___RQF_FLUSH_SEQ)
@@ -64,7 +66,7 @@ impl Request {
     /// Returns the operation of the request.
     #[inline]
     pub fn operation(&self) -> Operation {
-        // SAFETY: A request is alive while a probe of its completion runs.
+        // SAFETY: The request is alive, because the probe of its completion runs.
         match unsafe { field!(self.0.get(), cmd_flags) } & 0xff {
             bindings::req_op_REQ_OP_DISCARD => Operation::Discard,
             bindings::req_op_REQ_OP_FLUSH => Operation::Flush,
@@ -79,7 +81,7 @@ impl Request {
         // SAFETY: `ktime_get()` can be called in any context but NMI, and no request is completed
         // in an NMI.
         let now = unsafe { bindings::ktime_get() };
-        // SAFETY: A request is alive while a probe of its completion runs.
+        // SAFETY: The request is alive, because the probe of its completion runs.
         let made = unsafe { field!(self.0.get(), start_time_ns) };
         now.wrapping_sub(made as i64)
     }
@@ -87,15 +89,15 @@ impl Request {
     /// Returns the device that the request was sent to: a whole disk or a partition.
     #[inline]
     pub fn device(&self) -> Option<Device<'_>> {
-        // SAFETY: A request is alive while a probe of its completion runs.
+        // SAFETY: The request is alive, because the probe of its completion runs.
         let part = unsafe { field!(self.0.get(), part) };
-        // INVARIANT: A request keeps its device alive, and the request is alive for the lifetime of
-        // `self`.
+        // INVARIANT: A request keeps its block device alive, and the request is alive for the
+        // lifetime of `self`.
         (!part.is_null()).then_some(Device(part, PhantomData))
     }
 }
 
-/// A whole disk or a partition.
+/// A block device: a whole disk or a partition.
 ///
 /// # Invariants
 ///
@@ -109,11 +111,13 @@ impl Device<'_> {
     pub fn partition(self) -> u32 {
         // SAFETY: The device is alive, by the type's invariant.
         let flags = unsafe { field!(self.0, __bd_flags.counter) };
-        // BD_PARTNO, the low byte, is constant; other flags may change at any time.
+        // The low byte, BD_PARTNO, is constant. The other bits are flags that may change at any
+        // time.
         (flags & 0xff) as u32
     }
 
-    /// Returns the key of the device: the name of the whole disk, and the number of the partition.
+    /// Returns the key of the device, which consists of the name of the whole disk and the number
+    /// of the partition.
     #[inline]
     pub fn key(self) -> Option<Key> {
         self.of_disk(self.partition())

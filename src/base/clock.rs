@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Clocks: the time of day, monotonic time, the time stamp counter, and the clock of records.
+//! Clocks: CLOCK_REALTIME, CLOCK_MONOTONIC, the time stamp counter (TSC), and [`Clock`], the clock
+//! of time stamps in records.
 
 use core::arch::asm;
 
@@ -10,8 +11,8 @@ use super::helpers;
 
 /// Returns CLOCK_MONOTONIC in nanoseconds. May be called in any context except an NMI.
 pub(crate) fn monotonic_ns() -> u64 {
-    // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
-    // read.
+    // SAFETY: This function is not called in an NMI. In an NMI, ktime_get() could spin for ever on
+    // the seqcount of the clock.
     (unsafe { bindings::ktime_get() }) as u64
 }
 
@@ -28,8 +29,8 @@ pub(crate) fn realtime_ns() -> u64 {
         .wrapping_add(ts.tv_nsec as u64)
 }
 
-/// Returns the ticks of the TSC per millisecond; 0 if the TSC is not constant or stops in idle
-/// states.
+/// Returns the ticks of the TSC per millisecond, or 0 if the rate of the TSC is not constant or the
+/// TSC stops in idle states.
 pub(crate) fn tsc_khz() -> u32 {
     // SAFETY: The callee only reads properties of the processor, without requirements.
     unsafe { helpers::pfc_tsc_khz() }
@@ -70,7 +71,7 @@ pub(crate) fn time_stamp() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// A clock of records: the TSC, or a clock of the kernel in nanoseconds.
+/// A clock for the time stamps of records: the TSC, or a clock of the kernel in nanoseconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     /// Ticks per millisecond.
@@ -80,8 +81,8 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Chooses the TSC if the kernel considers it stable, otherwise the scheduler's clock, in
-    /// nanoseconds.
+    /// Chooses a clock: the TSC if the kernel considers the TSC stable, otherwise the scheduler's
+    /// clock, in nanoseconds.
     pub(crate) fn choose() -> Self {
         // SAFETY: The callee only reads properties of the processor, without requirements.
         match unsafe { helpers::ppa_tsc_khz() } {
@@ -93,15 +94,15 @@ impl Clock {
         }
     }
 
-    /// Returns whether this clock is the TSC, and the kernel has marked the TSC unstable since the
-    /// choice.
+    /// Returns whether this clock is the TSC and the kernel has marked the TSC unstable since the
+    /// clock was chosen.
     pub(crate) fn is_unstable(&self) -> bool {
         // SAFETY: The callee only reads properties of the processor, without requirements.
         self.tsc && unsafe { helpers::ppa_tsc_khz() } == 0
     }
 
-    /// Returns ticks of a clock that user space can read as well: the TSC, or CLOCK_MONOTONIC in
-    /// nanoseconds.
+    /// Returns the time in ticks of a clock that user space can read too: the TSC, or
+    /// CLOCK_MONOTONIC in nanoseconds if this clock is not the TSC.
     pub(crate) fn ticks(&self) -> u64 {
         match self.tsc {
             true => self.now_ordered(),
@@ -124,8 +125,8 @@ impl Clock {
         ms.wrapping_mul(1_000_000).wrapping_add(rest)
     }
 
-    /// Returns the time in ticks, read after all earlier loads and before all later loads. Callable
-    /// in any context.
+    /// Returns the time in ticks. The clock is read after all earlier loads and before all later
+    /// loads. Callable in any context.
     pub(crate) fn now_ordered(&self) -> u64 {
         // SAFETY: `lfence` has no operands. Without `lfence` the TSC could be read before earlier
         // loads have completed.
@@ -137,8 +138,8 @@ impl Clock {
         now
     }
 
-    /// Returns the time in ticks if the clock is the TSC, which can be read without a function
-    /// call. Callable in any context.
+    /// Returns the time in ticks if the clock is the TSC, which is read without a function call.
+    /// Returns `None` for the scheduler's clock. Callable in any context.
     #[inline(always)]
     pub(crate) fn now_fast(&self) -> Option<u64> {
         // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.

@@ -10,14 +10,14 @@ use kernel::ffi::{c_int, c_void};
 use super::helpers;
 use super::kernel_version::WAIT;
 
-/// Returns one more than the highest number of a possible CPU. A chunk of counters has a block for
-/// each CPU number below the result.
+/// Returns `nr_cpu_ids`: the highest number of a possible CPU, plus 1. A chunk of counters has a
+/// block for each CPU number below `nr_cpu_ids`.
 pub(crate) fn nr_cpu_ids() -> u32 {
     // SAFETY: `nr_cpu_ids` is constant after boot.
     unsafe { bindings::nr_cpu_ids }
 }
 
-/// Returns whether a CPU is possible: it is online or may come online.
+/// Returns whether a CPU is possible: it is online, or it can come online later.
 pub(crate) fn is_possible(cpu: u32) -> bool {
     if cpu >= nr_cpu_ids() {
         return false;
@@ -40,7 +40,7 @@ pub(crate) fn is_online(cpu: u32) -> bool {
     unsafe { helpers::ppa_cpu_online(cpu) }
 }
 
-/// Returns the number of CPUs that are online.
+/// Returns how many CPUs are online.
 pub(crate) fn nr_online() -> u32 {
     (0..nr_cpu_ids()).fold(0, |n: u32, cpu| n.wrapping_add(is_online(cpu).into()))
 }
@@ -51,7 +51,8 @@ pub(crate) fn idle_ns(cpu: u32) -> u64 {
     unsafe { helpers::ppa_idle_ns(cpu) }
 }
 
-/// Returns the number of this CPU. The CPU number remains valid only while preemption is off.
+/// Returns the number of the CPU on which the caller runs. The result stays true only while
+/// preemption is off.
 #[inline]
 pub(crate) fn this_cpu() -> u32 {
     let cpu;
@@ -64,8 +65,9 @@ pub(crate) fn this_cpu() -> u32 {
     cpu
 }
 
-/// Guard of the CPU hotplug lock, held for reading: no CPU comes online or goes offline. Hotplug
-/// callbacks must not take a lock that a thread holds while it waits for the CPU hotplug lock.
+/// Guard of the CPU hotplug lock, held for reading: while the guard exists, no CPU comes online or
+/// goes offline. To avoid deadlocks, hotplug callbacks must not take a lock that another thread
+/// holds while that thread waits for the CPU hotplug lock.
 pub(crate) struct CpusReadGuard(());
 
 impl CpusReadGuard {
@@ -103,8 +105,8 @@ pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     }
 }
 
-/// Calls `function` on every online CPU, with interrupts off, and waits for all calls. Called in
-/// process context.
+/// Calls `function` on every online CPU, with interrupts off, and waits until all calls have
+/// returned. Called in process context.
 pub(crate) fn call_on_all(mut function: &dyn Fn()) {
     /// # Safety
     ///
@@ -127,8 +129,9 @@ pub(crate) fn call_on_all(mut function: &dyn Fn()) {
     }
 }
 
-/// Calls `function` on every online CPU that `which` selects, with interrupts off, and waits for
-/// all calls. CPUs that are not selected are not interrupted. Called in process context.
+/// Calls `function`, with interrupts off, on every online CPU for which `which` returns true, and
+/// waits until all calls have returned. CPUs that are not selected are not interrupted. Called in
+/// process context.
 pub(crate) fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
     struct Call<'a> {
         which: &'a dyn Fn(u32) -> bool,
@@ -138,14 +141,14 @@ pub(crate) fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn())
     ///
     /// `call` is a `&Call`.
     unsafe extern "C" fn which_of(cpu: c_int, call: *mut c_void) -> bool {
-        // SAFETY: By the function's requirement `call` points to a `Call`.
+        // SAFETY: By this function's requirement `call` points to a `Call`.
         (unsafe { &*call.cast::<Call<'_>>() }.which)(cpu as u32)
     }
     /// # Safety
     ///
     /// `call` is a `&Call`.
     unsafe extern "C" fn function_of(call: *mut c_void) {
-        // SAFETY: By the function's requirement `call` points to a `Call`.
+        // SAFETY: By this function's requirement `call` points to a `Call`.
         (unsafe { &*call.cast::<Call<'_>>() }.function)()
     }
     let mut call = Call { which, function };

@@ -9,11 +9,11 @@ use kernel::ffi::{c_int, c_void};
 
 use super::kernel_version::WAIT;
 
-/// Returns a leaf of CPUID, or zeros if the processor has no leaf of that number.
+/// Returns the registers of a CPUID leaf, or zeros if the processor does not have this leaf.
 #[inline]
 pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
-    // SAFETY: Every 64-bit x86 processor has the CPUID instruction. The undefined values of a leaf
-    // beyond the last one are dropped below.
+    // SAFETY: Every 64-bit x86 processor has the CPUID instruction. If the leaf is beyond the
+    // processor's last leaf, its undefined values are replaced by zeros below.
     let (last, result) = unsafe {
         (
             __cpuid_count(leaf & 0x8000_0000, 0),
@@ -31,15 +31,15 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
     }
 }
 
-/// Returns whether the processor is hybrid, which each CPU of a hybrid processor reports in CPUID
-/// leaf 7.
+/// Returns whether the processor is hybrid (has CPUs of different core types). Each CPU of a hybrid
+/// processor reports this in CPUID leaf 7.
 #[inline]
 pub fn is_hybrid() -> bool {
     vendor() == *b"GenuineIntel" && cpuid(7, 0).edx >> 15 & 1 != 0
 }
 
-/// Returns the core type of this CPU, such as 0x20 (Atom) or 0x40 (Core), or 0 if the processor is
-/// not hybrid or has no CPUID leaf 0x1a.
+/// Returns the core type of this CPU, such as 0x20 (Atom) or 0x40 (Core). Returns 0 if the
+/// processor is not hybrid or has no CPUID leaf 0x1a.
 #[inline]
 pub fn core_type() -> u32 {
     match is_hybrid() {
@@ -64,16 +64,16 @@ pub fn on_each_cpu(mut function: &mut dyn FnMut()) {
     let nr = unsafe { bindings::nr_cpu_ids };
     for cpu in 0..nr {
         let function: *mut &mut dyn FnMut() = &mut function;
-        // SAFETY: With `WAIT` smp_call_function_single() returns after `call` has run, so
-        // `function` outlives its use. For a CPU that is not online it returns an error and calls
-        // nothing.
+        // SAFETY: Because of `WAIT`, smp_call_function_single() returns after `call` has run, so
+        // `function` outlives its use. If the CPU is not online, smp_call_function_single() returns
+        // an error and does not call `call`.
         unsafe {
             bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT);
         }
     }
 }
 
-/// Returns the twelve letters of the processor vendor's name, such as "GenuineIntel".
+/// Returns the vendor string of the processor, which has twelve letters, such as "GenuineIntel".
 #[inline]
 pub fn vendor() -> [u8; 12] {
     let leaf = cpuid(0, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The user and the name of a task.
+//! The identity of a task: its user and its name.
 
 use kernel::current;
 use kernel::task::Task;
@@ -17,14 +17,14 @@ impl Identity {
     /// Returns the user and the name of a task.
     pub(crate) fn of(task: &Task) -> Self {
         let mut who = Self::default();
-        // SAFETY: The reference keeps the task alive, and the callee fills in the structure.
+        // SAFETY: The reference keeps the task alive, and the callee fills in `who`.
         unsafe { helpers::pt_identity(&mut who, task.as_ptr()) };
         who
     }
 }
 
 /// Converts a user id of the initial user namespace to a user id of the caller's user namespace.
-/// Returns the overflow id if the id is not mapped.
+/// Returns the overflow uid if the user id has no mapping in the caller's namespace.
 pub(crate) fn uid_of(uid: u32) -> u32 {
     // SAFETY: The callee only reads the current task's user namespace.
     unsafe { helpers::pt_uid(uid) }

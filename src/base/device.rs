@@ -2,8 +2,9 @@
 
 //! Registration of misc devices.
 //!
-//! The kernel crate's `MiscDevice` sets no owner, so a module could be removed while a file is
-//! open. The file operations of this module therefore set an owner.
+//! The kernel crate's `MiscDevice` does not set the owner of its file operations, so that a module
+//! could be removed while a file of the device is open. This module therefore uses file operations
+//! of its own, which set the owner.
 
 use core::cell::UnsafeCell;
 use core::pin::Pin;
@@ -15,13 +16,13 @@ use kernel::error::{to_result, Result};
 use kernel::ffi::{c_int, CStr};
 use kernel::prelude::*;
 
-/// A structure of function pointers that is passed to C.
+/// A structure of function pointers (such as `file_operations`) that is passed to C.
 #[repr(transparent)]
 pub(crate) struct Ops<T>(pub(crate) T);
 // SAFETY: Each `Ops` is a static that is never written.
 unsafe impl<T> Sync for Ops<T> {}
 
-/// A registered misc device. Dropping this value removes the device.
+/// A registered misc device. Dropping this value deregisters the device.
 ///
 /// # Invariants
 ///
@@ -29,8 +30,8 @@ unsafe impl<T> Sync for Ops<T> {}
 pub(crate) struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
 
 impl Device {
-    /// Registers a device with a dynamic minor. `name` and `ops` are static, because the kernel
-    /// keeps pointers to both.
+    /// Registers a misc device with a dynamic minor number. `name` and `ops` are static, because
+    /// the kernel keeps pointers to both.
     pub(crate) fn register(
         name: &'static CStr,
         ops: &'static Ops<bindings::file_operations>,
@@ -46,7 +47,7 @@ impl Device {
         let device = KBox::pin(UnsafeCell::new(device), GFP_KERNEL)?;
         // SAFETY: The structure is pinned until drop, and its name and operations are static.
         to_result(unsafe { bindings::misc_register(device.get()) })?;
-        // INVARIANT: The structure was just registered.
+        // INVARIANT: The miscdevice structure is pinned, and was just registered.
         Ok(Self(device))
     }
 }

@@ -7,8 +7,8 @@
 use kernel::bindings;
 use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
-/// Bits that [`pfc_netdev_change`] returns: the interface is removed, or the interface is added. A
-/// rename sets both bits.
+/// Bits that [`pfc_netdev_change`] returns for a notification: the interface was removed, or the
+/// interface was added. For a rename both bits are set.
 pub(crate) const PFC_NETDEV_REMOVED: c_uint = 1;
 pub(crate) const PFC_NETDEV_ADDED: c_uint = 2;
 
@@ -20,21 +20,21 @@ pub(crate) struct AccessSnapshot {
     pub(crate) dumpable: u32,
 }
 
-/// `enum pfm_resource`: the resources that are counted per user.
+/// `enum pfm_resource`: the resources that are counted and limited for each user.
 #[repr(u32)]
 #[derive(Clone, Copy)]
 pub(crate) enum Resource {
     Bytes,
-    /// Processes that are traced or whose trace was not read completely.
+    /// Processes that are traced, or that have ended and are still in a trace.
     Processes,
     /// Traces that have not ended.
     Traces,
-    /// All traces, including traces that have ended and that an open file still holds.
+    /// All traces, including ended traces to which an open file still refers.
     HeldTraces,
     /// Contexts that exist.
     Contexts,
-    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules, each with a kernel
-    /// thread.
+    /// Concurrent calls of `PERFTRACE_OPEN` that check permission with the security modules. Each
+    /// such call creates a kernel thread.
     PermissionChecks,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Amount {
     pub(crate) nr: u64,
 }
 
-/// `struct ppa_task_ids`: the ids of a task.
+/// `struct ppa_task_ids`: the user, thread and process ids of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct TaskIds {
@@ -58,7 +58,8 @@ pub struct TaskIds {
     pub tgid: u32,
     /// The id of the task's parent process.
     pub ppid: u32,
-    /// Nonzero if the task was reaped. A reaped task has no ids, and soon runs for the last time.
+    /// Nonzero if the task was reaped. A reaped task has no thread id any more, and its last
+    /// context switch follows soon or is over.
     pub reaped: u32,
 }
 

@@ -13,14 +13,14 @@ use super::key::Key;
 pub struct Action(Opaque<bindings::irqaction>);
 
 impl Action {
-    /// Returns whether this handler is the first of its interrupt line. An interrupt of a shared
-    /// line calls all handlers of the line, but is counted once.
+    /// Returns whether this handler is the first one of the interrupt line `irq`. An interrupt of a
+    /// shared line calls all handlers of the line, and must be counted only once.
     #[inline]
     pub fn is_first(&self, irq: u32) -> bool {
-        // SAFETY: The handler is installed while a probe of it runs.
+        // SAFETY: A handler stays installed while a probe of the handler's tracepoint runs.
         let shared = unsafe { (*self.0.get()).flags } & bindings::IRQF_SHARED != 0;
-        // SAFETY: The function is called in a hard interrupt of line `irq`, so that the descriptor
-        // of the line exists.
+        // SAFETY: This function is called in a hard interrupt of line `irq`, so that the line's
+        // interrupt descriptor exists.
         !shared || unsafe { helpers::pfc_irq_is_first(irq, self.0.get()) }
     }
 
@@ -28,12 +28,13 @@ impl Action {
     #[inline]
     pub fn key(&self, irq: u32) -> Key {
         let mut text = [0; 32];
-        // SAFETY: The name is a C string while the handler is installed. The name is read byte by
+        // SAFETY: While the handler is installed, its name is a C string. The name is read byte by
         // byte up to its NUL.
         let mut from = unsafe { (*self.0.get()).name }.cast::<u8>();
         if !from.is_null() {
             for to in text.iter_mut().take(31) {
-                // SAFETY: No byte before this byte was the NUL, so this byte belongs to the string.
+                // SAFETY: No byte before this byte of the name was the NUL, so this byte belongs to
+                // the name.
                 *to = unsafe { from.read() };
                 if *to == 0 {
                     break;

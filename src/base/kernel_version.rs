@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Differences between the kernel versions for which this module is built. Only this file depends
-//! on the kernel version, by the cfg `since_7_3` that Kbuild sets; the C code does not.
+//! Differences between the kernel versions for which this module can be built. Only this file
+//! depends on the kernel version, by the cfg `since_7_3` that Kbuild sets. The C code of the module
+//! does not depend on the kernel version.
 
 use kernel::module_param::ModuleParamAccess;
 
-/// Write barrier: other CPUs see all stores before the barrier earlier than any store after the
-/// barrier. Each caller names the read side with which the barrier pairs.
+/// A write barrier: other CPUs see all stores before the barrier earlier than any store after the
+/// barrier. A comment at each call names the read side with which the barrier pairs.
 #[inline(always)]
 pub(crate) fn smp_wmb() {
     #[cfg(not(since_7_3))]
@@ -15,10 +16,12 @@ pub(crate) fn smp_wmb() {
     kernel::sync::barrier::smp_mb(kernel::sync::barrier::Write);
 }
 
-/// The last argument of `smp_call_function_single()`: wait for the call on the other CPU.
+/// The value of the last argument of `smp_call_function_single()`, `wait`, with which that function
+/// waits until the other CPU has made the call.
 #[cfg(not(since_7_3))]
 pub(crate) const WAIT: i32 = 1;
-/// The last argument of `smp_call_function_single()`: wait for the call on the other CPU.
+/// The value of the last argument of `smp_call_function_single()`, `wait`, with which that function
+/// waits until the other CPU has made the call.
 #[cfg(since_7_3)]
 pub(crate) const WAIT: bool = true;
 

@@ -4,7 +4,7 @@
 
 use kernel::fmt;
 
-/// The key of a thing: a short text and a number.
+/// A key: a short text and a number that name an object of the kernel, such as a block device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     pub(crate) hash: u64,
@@ -19,7 +19,7 @@ impl Key {
         number: 0,
     };
 
-    /// Creates a key. The text ends at its first NUL.
+    /// Creates a key. The text of the key ends at the first NUL in `text`.
     #[inline]
     pub fn new(text: &[u8; 32], number: u32) -> Self {
         let mut key = Self {
@@ -36,19 +36,20 @@ impl Key {
         }
         key.hash = (key.hash ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         key.hash ^= key.hash >> 29;
-        // The values 0 to 3 are states of a bucket or a request, so a hash must not be one of these
-        // values.
+        // Set bit 2: a hash must not be one of the values 0 to 3, which stand for states of a
+        // hash-table bucket or of a request.
         key.hash |= 4;
         key
     }
 
-    /// Creates a key that has a number only.
+    /// Creates a key whose text is empty.
     #[inline]
     pub fn number_only(number: u32) -> Self {
         Self::new(&[0; 32], number)
     }
 
-    /// Returns the text of the key, in a form that is valid in an instance's name.
+    /// Returns the text of the key. The result is formatted so that it is valid in the name of a
+    /// counter instance.
     #[inline]
     pub fn text(&self) -> Text<'_> {
         Text(self.text.split(|b| *b == 0).next().unwrap_or(&[]))
@@ -61,8 +62,9 @@ impl Key {
     }
 }
 
-/// Formats bytes from the kernel as UTF-8 without control characters. Invalid bytes, control
-/// characters and backslashes are written as `\xNN`, so that different texts stay different.
+/// Bytes from the kernel that are formatted as UTF-8 text without control characters. Invalid
+/// bytes, control characters and backslashes are written as `\xNN`, so that different texts stay
+/// different.
 #[derive(Clone, Copy)]
 pub struct Text<'a>(pub(crate) &'a [u8]);
 

@@ -9,27 +9,31 @@ use kernel::types::Opaque;
 
 #[allow(improper_ctypes, reason = "kernel structures hold empty lock classes")]
 extern "C" {
-    /// The `struct module` of the module that this code is linked into: `THIS_MODULE` in C.
+    /// The `struct module` of the module into which this code is linked. C code calls it
+    /// `THIS_MODULE`.
     static __this_module: Opaque<bindings::module>;
 }
 
-/// Returns this module, as the owner of file operations.
+/// Returns the `struct module` of this module, to be set as the owner of file operations.
 pub(crate) const fn module() -> *mut bindings::module {
     (&raw const __this_module).cast_mut().cast()
 }
 
-/// A reference to this module, for a trace that is kept without an open file.
+/// A reference to this module, held by a trace with `flag::KEEP`, so that the module stays loaded
+/// while no file of the trace is open.
 ///
 /// # Invariants
 ///
-/// `self` holds a reference to the module, and is dropped in a call that holds another reference.
+/// `self` holds a reference to this module. When `self` is dropped, the caller holds another
+/// reference to the module, so that the module's code stays loaded.
 pub(crate) struct ModuleRef(());
 
 impl ModuleRef {
-    /// Takes a reference to this module. Called in a system call on an open file of the module.
+    /// Takes a reference to this module. Called in a system call on an open file of this module.
     pub(crate) fn new() -> Self {
-        // SAFETY: The open file holds a reference to the module already.
-        // INVARIANT: The reference was just taken.
+        // SAFETY: The open file on which the system call was made holds a reference to the module
+        // already.
+        // INVARIANT: The reference to the module was just taken.
         unsafe { bindings::__module_get(module()) };
         Self(())
     }
@@ -42,9 +46,9 @@ impl Drop for ModuleRef {
     }
 }
 
-/// Requests that user space loads the module with this alias, and waits until modprobe ends. Errors
-/// are ignored. May sleep.
+/// Requests that user space loads the module with the alias `alias`, and waits until modprobe has
+/// ended. Errors are ignored. May sleep.
 pub(crate) fn request_module(alias: &CStr) {
-    // SAFETY: The format string takes one C string, which is passed.
+    // SAFETY: The format string takes one argument, a C string, and `alias` is a C string.
     let _ = unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) };
 }

@@ -19,9 +19,9 @@ use super::key::Key;
 pub struct Interface(Opaque<bindings::net_device>);
 
 impl Interface {
-    /// Returns the name and, as a key, the index of an interface in the initial network namespace.
-    /// Returns `None` for an interface in another namespace, because names are not unique across
-    /// namespaces.
+    /// Returns the name of an interface and, as a key, the interface's index. The interface must be
+    /// in the initial network namespace. Returns `None` for an interface in another namespace,
+    /// because names are not unique across namespaces.
     #[inline]
     pub fn name(&self) -> Option<([u8; 32], Key)> {
         let mut name = [0; 32];
@@ -31,8 +31,8 @@ impl Interface {
         (index != 0).then(|| (name, Key::number_only(index)))
     }
 
-    /// Returns the index of the interface as a key, for lookups. For an interface outside the
-    /// initial network namespace the index is 0, which is the key of no entry.
+    /// Returns the index of the interface as a key, for lookups. If the interface is outside the
+    /// initial network namespace, the key is 0, for which a lookup finds nothing.
     #[inline]
     pub fn key(&self) -> Key {
         // SAFETY: The interface is alive during the probe or notification.
@@ -45,7 +45,7 @@ impl Interface {
 pub struct Packet(Opaque<bindings::sk_buff>);
 
 impl Packet {
-    /// Returns the number of bytes on the wire, including the link-layer header.
+    /// Returns the size of the packet on the wire in bytes, including the link-layer header.
     #[inline]
     pub fn wire_bytes(&self) -> u32 {
         // SAFETY: The packet is alive during the probe.
@@ -53,20 +53,21 @@ impl Packet {
     }
 }
 
-/// Returns the interface of a packet that is at a device. At other times the field of `sk_buff`
-/// holds something else.
+/// Returns the interface of a packet that is owned by a device or its receive path. In other parts
+/// of the network stack, `skb->dev` may hold other data.
 ///
 /// # Safety
 ///
-/// `skb` is alive, and is at a device: `skb->dev` is valid.
+/// `skb` is alive, and `skb->dev` is valid: the packet is owned by a device or its receive path.
 #[inline]
 pub(crate) unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
-    // SAFETY: By the function's requirement `skb` has a device, which lives as long as the probe
-    // runs.
+    // SAFETY: By this function's requirement `skb->dev` is valid. The device stays alive while the
+    // probe runs.
     unsafe { helpers::pfc_skb_dev(skb).cast::<Interface>().as_ref() }
 }
 
-/// Returns whether the interface counts drops for this reason in its `rx_dropped`.
+/// Returns whether an interface counts packets that are dropped for this reason in its `rx_dropped`
+/// statistic.
 #[inline]
 pub(crate) fn is_dropped_at_device(reason: u32) -> bool {
     matches!(
@@ -76,8 +77,8 @@ pub(crate) fn is_dropped_at_device(reason: u32) -> bool {
     )
 }
 
-/// A receiver of changes of network interfaces. The functions of the receiver are called with the
-/// RTNL mutex held: first for each interface that exists, then for each change.
+/// A listener for changes of network interfaces. The functions of the listener are called with the
+/// RTNL mutex held. At registration, `interface_added` is called for each interface that exists.
 pub trait InterfaceListener: Sync {
     /// Called after an interface was added or renamed.
     fn interface_added(&self, interface: &Interface);
@@ -87,8 +88,8 @@ pub trait InterfaceListener: Sync {
 
 #[repr(C)]
 struct NetdevNotifier<T> {
-    // `block` is the first field, because the callback gets the address of `block` and casts it to
-    // this structure.
+    // `block` is the first field, because the notifier callback gets the address of `block`, and
+    // casts this address to a pointer to `NetdevNotifier`.
     block: Opaque<bindings::notifier_block>,
     state: *const T,
 }
@@ -107,26 +108,27 @@ unsafe impl<T: InterfaceListener> Send for RegisteredListener<T> {}
 unsafe impl<T: InterfaceListener> Sync for RegisteredListener<T> {}
 
 impl<T: InterfaceListener> RegisteredListener<T> {
-    /// Registers a notifier for `state`. The provider that owns `state` drops the result before
-    /// `state`: see [`super::tracepoint::Probes::listen`].
+    /// Registers a notifier for `state`. The provider that owns `state` drops the result of this
+    /// function before it drops `state`: see [`super::tracepoint::Probes::listen`].
     #[inline]
     pub(crate) fn register(state: *const T) -> Result<Self> {
         /// # Safety
         ///
-        /// Called only by the kernel, with the block that `register` has registered.
+        /// Called only by the kernel, with the notifier block that `register` has registered.
         unsafe extern "C" fn notice<T: InterfaceListener>(
             block: *mut bindings::notifier_block,
             event: c_ulong,
             info: *mut c_void,
         ) -> c_int {
-            // SAFETY: The block is the first field of a `NetdevNotifier`, whose state is alive by
-            // the invariant of [`RegisteredListener`].
+            // SAFETY: The notifier block is the first field of a `NetdevNotifier`, whose `state` is
+            // alive by the invariant of [`RegisteredListener`].
             let state = unsafe { &*(*block.cast::<NetdevNotifier<T>>()).state };
             // SAFETY: `info` is the argument of a notification about a network device.
             let dev = unsafe { helpers::pfc_notifier_dev(info) }.cast::<Interface>();
             // SAFETY: The device is alive during the notification.
             if let Some(interface) = unsafe { dev.as_ref() } {
-                // SAFETY: `pfc_netdev_change()` only compares the number; no requirements.
+                // SAFETY: `pfc_netdev_change()` has no requirements: it only compares the number of
+                // the event.
                 let change = unsafe { helpers::pfc_netdev_change(event) };
                 if change & helpers::PFC_NETDEV_REMOVED != 0 {
                     state.interface_removed(interface);
@@ -149,7 +151,7 @@ impl<T: InterfaceListener> RegisteredListener<T> {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: The block is pinned until drop has unregistered it.
+        // SAFETY: The notifier block is pinned until drop has unregistered it.
         to_result(unsafe { helpers::register_netdevice_notifier(this.block.get()) })?;
         // INVARIANT: The notifier was just registered.
         Ok(Self(this))
@@ -159,8 +161,9 @@ impl<T: InterfaceListener> RegisteredListener<T> {
 impl<T: InterfaceListener> Drop for RegisteredListener<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: The notifier is registered, by the type's invariant. Unregistering first calls
-        // the notifier for the removal of each interface.
+        // SAFETY: The notifier is registered, by the type's invariant.
+        // unregister_netdevice_notifier() first calls the notifier as if each interface were
+        // removed.
         unsafe { helpers::unregister_netdevice_notifier(self.0.block.get()) };
     }
 }

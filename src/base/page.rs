@@ -14,17 +14,18 @@ use super::helpers;
 ///
 /// # Invariants
 ///
-/// `address` is that of a whole page in the direct map, zeroed when allocated, owned until drop.
-/// The page is dropped only at module exit, when no mapping of the page can be left.
+/// `address` is the address of a whole page in the direct map. The page was zeroed when it was
+/// allocated, and is owned until drop. The page is dropped only at module exit, when no mapping of
+/// the page can be left.
 pub(crate) struct Page {
     address: NonNull<u8>,
 }
 
-// SAFETY: All accesses to the page are volatile accesses of aligned words; the registry's lock
-// serialises writers.
+// SAFETY: All accesses to the page are volatile accesses to aligned words. The lock of the registry
+// of instances serialises writers.
 unsafe impl Send for Page {}
-// SAFETY: All accesses to the page are volatile accesses of aligned words; the registry's lock
-// serialises writers.
+// SAFETY: All accesses to the page are volatile accesses to aligned words. The lock of the registry
+// of instances serialises writers.
 unsafe impl Sync for Page {}
 
 impl Page {
@@ -34,7 +35,7 @@ impl Page {
         let address = unsafe {
             bindings::get_free_pages_noprof(bindings::GFP_KERNEL | bindings::__GFP_ZERO, 0)
         };
-        // INVARIANT: The page was just allocated, zeroed.
+        // INVARIANT: The page was just allocated, and the allocator has zeroed it.
         Some(Self {
             address: NonNull::new(address as *mut u8)?,
         })
@@ -45,7 +46,7 @@ impl Page {
         self.address.as_ptr()
     }
 
-    /// Returns the page's address, for the tables.
+    /// Returns the page's address, which the tables of pages store.
     pub(crate) fn address(&self) -> usize {
         self.address.as_ptr() as usize
     }
@@ -72,8 +73,8 @@ impl Drop for Page {
     }
 }
 
-/// Returns the page frame of a [`Page`], given its address from the tables. Callable in any
-/// context.
+/// Returns the page frame number of a [`Page`], given the page's address from a table of pages.
+/// Callable in any context.
 pub(crate) fn frame(address: usize) -> usize {
     // SAFETY: The address is that of a `Page`, which is in the direct map.
     unsafe { helpers::pfc_virt_pfn(address as *const _) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The context of execution, and a guard that disables preemption.
+//! Functions that tell the execution context of the caller, and a guard that disables preemption.
 
 use core::arch::asm;
 
@@ -11,8 +11,8 @@ use super::helpers;
 mod instructions;
 use instructions::{preempt_count, PREEMPT_INLINE};
 
-/// Returns whether the caller may sleep. Without `CONFIG_PREEMPT_COUNT` only interrupt context and
-/// disabled interrupts are detected.
+/// Returns whether the caller may sleep. In a kernel without `CONFIG_PREEMPT_COUNT`, only interrupt
+/// context and disabled interrupts are detected; disabled preemption is not.
 pub(crate) fn may_sleep() -> bool {
     // SAFETY: The callee only reads the preemption count and the interrupt flag.
     unsafe { helpers::pfc_may_sleep() }
@@ -33,8 +33,8 @@ impl NoPreempt {
     #[inline(always)]
     pub(crate) fn new() -> Self {
         if PREEMPT_INLINE {
-            // SAFETY: The instruction increments the per-CPU preemption count, which drop
-            // decrements.
+            // SAFETY: The instruction increments the per-CPU preemption count. The drop of the
+            // guard decrements it.
             unsafe { asm!(preempt_count!(inc), options(att_syntax, nostack)) };
         } else {
             // SAFETY: The drop of the guard turns preemption on again.
@@ -49,8 +49,8 @@ impl Drop for NoPreempt {
     fn drop(&mut self) {
         if PREEMPT_INLINE {
             // SAFETY: The instruction decrements the preemption count that `new` has incremented.
-            // As in the drop of `driver::Group`, the scheduler is called if a reschedule is due,
-            // through an entry that preserves all registers.
+            // If a reschedule is due, the scheduler is called through an entry that preserves all
+            // registers, as in the drop of `driver::Group`.
             unsafe {
                 asm!(
                     preempt_count!(dec),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ids of processes and threads, in PID namespaces.
+//! Ids of processes and threads, and their numbers in PID namespaces.
 
 use core::ptr::NonNull;
 
@@ -17,9 +17,9 @@ use super::helpers;
 /// `self` holds a reference to the `struct pid`.
 pub(crate) struct Pid(NonNull<bindings::pid>);
 
-// SAFETY: A `struct pid` is reference counted, and can be used by any thread.
+// SAFETY: `Pid` holds a reference to the `struct pid`, which any thread may use and drop.
 unsafe impl Send for Pid {}
-// SAFETY: A `struct pid` is reference counted, and can be used by any thread.
+// SAFETY: `Pid` holds a reference to the `struct pid`, which any thread may use and drop.
 unsafe impl Sync for Pid {}
 
 impl Pid {
@@ -36,7 +36,7 @@ impl Pid {
         unsafe { helpers::pt_pid_own_nr(self.0.as_ptr()) }
     }
 
-    /// Returns the number of the process in the caller's PID namespace; 0 if the process is not
+    /// Returns the number of the process in the caller's PID namespace, or 0 if the process is not
     /// visible in that namespace.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: The id is valid, by the type's invariant.
@@ -51,7 +51,7 @@ pub(crate) fn thread_number() -> u32 {
 }
 
 impl Pid {
-    /// Returns the size in bytes of the `struct pid`, whose memory the reference keeps.
+    /// Returns the size in bytes of the `struct pid`, which the reference keeps allocated.
     pub(crate) fn bytes(&self) -> usize {
         // SAFETY: The id is valid, by the type's invariant.
         unsafe { helpers::pt_pid_bytes(self.0.as_ptr()) }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A raw spinlock that is taken with interrupts off, so that the scheduler's probes can take the
-//! lock as well. No holder of the lock wakes a task, allocates or accesses user memory.
+//! A raw spinlock that is taken with interrupts off, so that the probes of scheduler tracepoints
+//! can take it too. Code that holds such a lock does not wake tasks, allocate memory or access user
+//! memory.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -24,24 +25,24 @@ pub(crate) struct RawLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: The value is accessed only with the lock held.
+// SAFETY: Threads access `value` only while they hold `lock`.
 unsafe impl<T: Send> Send for RawLock<T> {}
-// SAFETY: The value is accessed only with the lock held.
+// SAFETY: Threads access `value` only while they hold `lock`.
 unsafe impl<T: Send> Sync for RawLock<T> {}
 
 impl<T> RawLock<T> {
-    /// Creates a lock around the value that `value` initialises.
+    /// Creates a `RawLock` that contains the value that `value` initialises.
     pub(crate) fn new(value: impl Init<T>) -> impl PinInit<Self> {
         pin_init!(Self {
             lock <- Opaque::ffi_init(|lock| {
-                // SAFETY: The lock is being initialised, and `RawLock` pins it.
+                // SAFETY: The spinlock is being initialised in place, and `RawLock` pins it.
                 unsafe { helpers::pfm_lock_init(lock) }
             }),
             value <- init::cell(value),
         })
     }
 
-    /// Takes the lock, with interrupts off until the guard is dropped.
+    /// Takes the lock, and turns interrupts off until the guard is dropped.
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         // SAFETY: The lock is initialised, by the type's invariant.
@@ -52,8 +53,8 @@ impl<T> RawLock<T> {
 }
 
 impl<T> RawLock<T> {
-    /// Takes the lock if no CPU holds it. Called in an NMI or with interrupts off. Interrupts stay
-    /// off when the guard is dropped.
+    /// Takes the lock, or returns `None` if a CPU holds it. Called in an NMI or with interrupts
+    /// off. Interrupts stay off when the guard is dropped.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         // SAFETY: The lock is initialised, by the type's invariant.
@@ -66,8 +67,8 @@ impl<T> RawLock<T> {
     }
 }
 
-/// Sentinel: the interrupt flags were not saved. Saved flags are never 0, because bit 1 of EFLAGS
-/// is always set.
+/// The value of [`Guard`]'s `flags` if the interrupt flags were not saved. Saved flags are never 0,
+/// because bit 1 of EFLAGS is always set.
 const FLAGS_NOT_SAVED: usize = 0;
 
 /// Guard of a [`RawLock`] that is held.
@@ -120,8 +121,8 @@ mod init {
     /// Returns an initialiser of a cell that initialises `value` in place, because some values are
     /// too large for the stack.
     pub(crate) fn cell<T>(value: impl Init<T>) -> impl Init<UnsafeCell<T>> {
-        // SAFETY: A cell has the layout of its content, and the content is initialised if and only
-        // if the closure returns success.
+        // SAFETY: An `UnsafeCell` has the layout of its content. The content is initialised if and
+        // only if the closure returns success.
         unsafe {
             pin_init::init_from_closure(move |slot: *mut UnsafeCell<T>| {
                 value.__init(slot.cast::<T>())

@@ -4,32 +4,33 @@
 
 use kernel::bindings;
 
-/// A point in time from which an RCU grace period is measured. Sections with preemption off that
-/// run at that time have ended after the grace period.
+/// A point in time from which an RCU grace period is measured. After the grace period, all sections
+/// with preemption off that ran at that point in time have ended.
 #[derive(Clone, Copy)]
 pub(crate) struct GracePeriod(usize);
 
 impl GracePeriod {
-    /// Returns a cookie of RCU for the current time.
+    /// Returns the current point in time, as a cookie of RCU.
     pub(crate) fn now() -> Self {
         // SAFETY: The callee reads the state of RCU, which is allowed in any context.
         Self(unsafe { bindings::get_state_synchronize_rcu() })
     }
 
-    /// Returns a cookie of RCU for which a grace period has always elapsed.
+    /// Returns a point in time since which a grace period has always elapsed, as a cookie of RCU.
     pub(crate) fn over() -> Self {
         // SAFETY: The callee returns a constant of RCU, without requirements.
         Self(unsafe { bindings::get_completed_synchronize_rcu() })
     }
 
-    /// Returns whether a grace period has elapsed since the point in time. Callable in any context.
+    /// Returns whether a grace period has elapsed since the point in time `self`. Callable in any
+    /// context.
     pub(crate) fn is_over(self) -> bool {
-        // SAFETY: `now` and `over` alone create a `GracePeriod`, so the value is one that RCU has
-        // returned.
+        // SAFETY: Only `now` and `over` create a `GracePeriod`, so the value is a cookie that RCU
+        // has returned.
         unsafe { bindings::poll_state_synchronize_rcu(self.0) }
     }
 
-    /// Waits until a grace period has elapsed since the point in time. May sleep.
+    /// Waits until a grace period has elapsed since the point in time `self`. May sleep.
     pub(crate) fn wait(self) {
         // SAFETY: The only caller, perf_add(), is in process context and outside RCU read-side
         // critical sections.
@@ -37,8 +38,8 @@ impl GracePeriod {
     }
 }
 
-/// Waits until all sections with preemption off, and RCU read-side critical sections, that run now
-/// have ended.
+/// Waits until all RCU read-side critical sections, and all sections with preemption off, that run
+/// at the time of the call have ended.
 pub(crate) fn synchronize() {
     // SAFETY: The caller is in process context, outside RCU read-side critical sections.
     unsafe { bindings::synchronize_rcu() }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tasks: their fields as probes read them, their state, and lookup by id. The kernel may write the
-//! fields of a task at any time, so each field is read once.
+//! Tasks: fields that probes read, states of tasks, and lookup of tasks by id. The kernel may write
+//! the fields of a task at any time, so each field is read once.
 
 use core::arch::asm;
 use core::marker::PhantomData;
@@ -38,15 +38,15 @@ impl TaskRef<'_> {
     /// `task` is a task that is not freed while the result is used.
     #[inline(always)]
     pub(crate) unsafe fn new(task: *mut bindings::task_struct) -> Self {
-        // SAFETY: By the function's requirement the pointer is to a task, so it is not null.
+        // SAFETY: By the function's requirement `task` points to a task, so it is not null.
         // INVARIANT: By the function's requirement the task is not freed while the result is used.
         Self(unsafe { NonNull::new_unchecked(task) }, PhantomData)
     }
 
     /// Creates a `TaskRef` to a task to which the caller holds a reference.
     pub(crate) fn of(task: &Task) -> TaskRef<'_> {
-        // SAFETY: The task is not freed while the caller holds it, which is as long as the result
-        // lives.
+        // SAFETY: The caller's reference keeps the task from being freed, and the result does not
+        // outlive this reference.
         unsafe { TaskRef::new(task.as_ptr()) }
     }
 
@@ -56,12 +56,12 @@ impl TaskRef<'_> {
         self.0.as_ptr() as usize
     }
 
-    /// Returns the pointer to the `task_struct`, for C.
+    /// Returns the pointer to the `task_struct`, for calls of C functions.
     pub(crate) fn as_ptr(&self) -> *mut bindings::task_struct {
         self.0.as_ptr()
     }
 
-    /// Returns the id of the thread in the initial PID namespace; 0 for an idle task.
+    /// Returns the id of the thread in the initial PID namespace, or 0 for an idle task.
     #[inline(always)]
     pub fn pid(&self) -> u32 {
         field!(self, pid) as u32
@@ -73,21 +73,23 @@ impl TaskRef<'_> {
         field!(self, tgid) as u32
     }
 
-    /// Returns the scheduler's priority of the task. Among values below 100 a task with a lower
-    /// value runs first; values from 100 on represent nice levels.
+    /// Returns the scheduler's priority of the task. Among tasks with values below 100 (deadline
+    /// and real-time tasks), a task with a lower value runs first. Values from 100 on represent
+    /// nice levels.
     #[inline(always)]
     pub fn prio(&self) -> i32 {
         field!(self, prio)
     }
 
-    /// Returns the urgency of the task: a lower value is more urgent. All nice levels are equally
-    /// urgent, because a nice level only sets a share of CPU time.
+    /// Returns the urgency of the task, where a lower value means a more urgent task. Tasks of all
+    /// nice levels are equally urgent, because a nice level only determines a task's share of CPU
+    /// time.
     #[inline(always)]
     pub fn urgency(&self) -> i32 {
         self.prio().min(bindings::MAX_RT_PRIO as i32)
     }
 
-    /// Returns whether this is a kernel thread.
+    /// Returns whether the task is a kernel thread.
     #[inline(always)]
     pub fn is_kernel(&self) -> bool {
         field!(self, flags) & bindings::PF_KTHREAD != 0
@@ -101,13 +103,14 @@ impl TaskRef<'_> {
         had >= field!(self, se.slice)
     }
 
-    /// Returns the CLOCK_BOOTTIME at which the task was created, in nanoseconds.
+    /// Returns the time at which the task was created, in nanoseconds of CLOCK_BOOTTIME.
     #[inline]
     pub fn start_time(&self) -> u64 {
         field!(self, start_boottime)
     }
 
-    /// Returns the name of the task. The result may be inconsistent if the name is being changed.
+    /// Returns the name of the task. If the name is changed during the call, the result may mix the
+    /// old and the new name.
     #[inline]
     pub fn name(&self) -> [u8; 16] {
         // SAFETY: The task is valid by the type's invariant, and its name has 16 bytes.
@@ -119,42 +122,42 @@ impl TaskRef<'_> {
         name.map(|c| c as u8)
     }
 
-    /// Returns whether this is a ksoftirqd thread.
+    /// Returns whether the task is a ksoftirqd thread.
     #[inline]
     pub fn is_softirqd(&self) -> bool {
         self.is_kernel() && self.name().starts_with(b"ksoftirqd/")
     }
 
-    /// Returns whether the task is in a system call. The result is always false for a task that is
-    /// running, and for a kernel thread.
+    /// Returns whether a task that is not running is in a system call. The result is always false
+    /// for a running task and for a kernel thread.
     pub(crate) fn is_in_syscall(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { helpers::ppa_in_syscall(self.0.as_ptr()) }
     }
 
-    /// Returns whether the task is a zombie or dead (`exit_state`): its last switch follows soon,
-    /// or is over.
+    /// Returns whether the task is a zombie or dead (`exit_state`), so that its last context switch
+    /// follows soon or is over.
     pub(crate) fn has_ended(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { helpers::ppa_has_ended(self.0.as_ptr()) }
     }
 
-    /// Returns whether the task has turned preemption off for its last switch (`TASK_DEAD`), or
-    /// that switch is over.
+    /// Returns whether the task's state is `TASK_DEAD`: the task has turned preemption off for its
+    /// last context switch, or this switch is over.
     pub(crate) fn is_dead(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { helpers::ppa_is_dead(self.0.as_ptr()) }
     }
 
-    /// Returns whether the current task is in a call of sched_yield().
+    /// Returns whether the task, which is the current task, is in the system call sched_yield().
     #[inline]
     pub(crate) fn yields(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { helpers::ppa_yields(self.0.as_ptr()) }
     }
 
-    /// Returns the ids of the task, in the initial namespaces if `initial` is set, otherwise in the
-    /// caller's namespaces.
+    /// Returns the ids of the task. If `initial` is set, the ids are those in the initial user and
+    /// PID namespaces; otherwise, those in the caller's namespaces.
     pub(crate) fn ids(&self, initial: bool) -> TaskIds {
         let mut who = TaskIds::default();
         // SAFETY: The task is valid by the type's invariant; the callee fills in a local structure.
@@ -163,8 +166,8 @@ impl TaskRef<'_> {
     }
 }
 
-/// The task work of this module, which threads do on their return to user mode (`helpers/work.c`).
-/// Dropping this value waits until the last task work has returned.
+/// The task works of this module: functions that threads run before they return to user mode
+/// (`helpers/work.c`). The drop of this value waits until the last task work has returned.
 pub(crate) struct TaskWorks;
 
 impl Drop for TaskWorks {
@@ -179,8 +182,8 @@ impl Drop for TaskWorks {
 #[inline]
 pub(crate) fn current() -> usize {
     let task;
-    // SAFETY: The instruction reads the kernel's per-CPU pointer to the current task, which has the
-    // same value on each CPU on which this task runs.
+    // SAFETY: The instruction reads the kernel's per-CPU pointer to the current task. If the task
+    // migrates, the pointer of the new CPU has the same value.
     unsafe {
         asm!("movq %gs:current_task(%rip), {t}", t = out(reg) task,
             options(att_syntax, nostack, pure, nomem, preserves_flags))
@@ -188,18 +191,19 @@ pub(crate) fn current() -> usize {
     task
 }
 
-/// Returns the thread pointer that the current task has in user mode. Called with interrupts or
+/// Returns the user-mode thread pointer (FS base) of the current task. Called with interrupts or
 /// preemption off.
 #[inline]
 pub(crate) fn thread_pointer() -> u64 {
-    // SAFETY: The caller stays on this CPU, whose FS base is that of the current task.
+    // SAFETY: The caller stays on this CPU, and the FS base of this CPU is that of the current
+    // task.
     unsafe { helpers::pfm_thread_pointer() }
 }
 
 /// Finds a thread by its id in the caller's PID namespace.
 pub(crate) fn find(number: u32) -> Option<ARef<Task>> {
     // SAFETY: `find_get_pid()` and `get_pid_task()` return references or null. The reference to the
-    // pid is dropped here; the result owns the reference to the task.
+    // `struct pid` is dropped here, and the result owns the reference to the task.
     unsafe {
         let pid = bindings::find_get_pid(c_int::try_from(number).ok()?);
         let task = bindings::get_pid_task(pid, bindings::pid_type_PIDTYPE_PID);
@@ -216,8 +220,9 @@ pub(crate) fn address(task: &Task) -> usize {
 
 /// Returns whether the task is a thread of the caller's process.
 pub(crate) fn is_of_caller(task: &Task) -> bool {
-    // SAFETY: The reference keeps the task, and the current task is valid. The `signal` pointers
-    // are only compared, and a task keeps its `signal` until the task is released.
+    // SAFETY: The reference keeps `task` alive, and the current task is valid. The `signal`
+    // pointers of both tasks are only compared; a task keeps its `signal` until the task is
+    // released.
     unsafe { (&raw const (*task.as_ptr()).signal).read_volatile() == (*Task::current_raw()).signal }
 }
 
@@ -234,7 +239,7 @@ pub(crate) fn has_ended(task: &Task) -> bool {
     unsafe { helpers::pfm_is_exiting(task.as_ptr()) }
 }
 
-/// Returns the CPU on which a thread runs or from which it is just being switched out; `None` if
+/// Returns the CPU on which a thread runs or from which it is just being switched out, or `None` if
 /// the thread does not run.
 pub(crate) fn running_cpu(task: &Task) -> Option<u32> {
     // SAFETY: The reference keeps the task alive.
@@ -242,7 +247,7 @@ pub(crate) fn running_cpu(task: &Task) -> Option<u32> {
     u32::try_from(cpu).ok()
 }
 
-/// Returns the time that a thread has run, in nanoseconds, as of the thread's last tick or context
+/// Returns the CPU time of a thread, in nanoseconds, as of the thread's last timer tick or context
 /// switch.
 pub(crate) fn run_time(task: &Task) -> u64 {
     // SAFETY: The reference keeps the task alive.
@@ -256,7 +261,7 @@ pub(crate) fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
     /// `function` is a `&mut &mut dyn FnMut(TaskRef)`, and `task` is a task that is valid during
     /// the call.
     unsafe extern "C" fn each(task: *mut bindings::task_struct, function: *mut c_void) {
-        // SAFETY: By the function's requirements both pointers are valid.
+        // SAFETY: By the requirements of `each`, both pointers are valid.
         unsafe { (*function.cast::<&mut dyn FnMut(TaskRef<'_>)>())(TaskRef::new(task)) }
     }
     let function: *mut &mut dyn FnMut(TaskRef<'_>) = &mut function;
@@ -267,8 +272,8 @@ pub(crate) fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
 /// Returns the current task. Called in a probe, or with preemption off.
 #[inline(always)]
 pub(crate) fn running<'a>() -> TaskRef<'a> {
-    // SAFETY: The current task is not freed while it runs, which is longer than the caller uses the
-    // result.
+    // SAFETY: The current task is not freed while it runs, and the caller uses the result only
+    // while this task runs.
     unsafe { TaskRef::new(kernel::task::Task::current_raw()) }
 }
 
@@ -282,9 +287,9 @@ pub(crate) fn find_initial(pid: u32) -> Option<ARef<Task>> {
     }
 }
 
-/// Returns the first thread of the process that owns the current address space. In a child of
-/// vfork() the owner is the parent, whose address space the child uses. Kernels without
-/// `CONFIG_MEMCG` record no owner; on such a kernel the result is the first thread of the current
+/// Returns the leader of the process that owns the current address space. If the current process is
+/// a child of vfork(), the owner is the parent, whose address space the child uses. A kernel
+/// without `CONFIG_MEMCG` does not record the owner: then the result is the leader of the current
 /// process.
 pub(crate) fn leader() -> ARef<Task> {
     // SAFETY: The caller is in process context. The callee returns a reference, which the result
@@ -292,13 +297,14 @@ pub(crate) fn leader() -> ARef<Task> {
     unsafe { ARef::from_raw(NonNull::new_unchecked(helpers::pt_leader_get()).cast()) }
 }
 
-/// Returns whether the current thread has a pending fatal signal, so that a long loop should end.
+/// Returns whether the current thread has a pending fatal signal. A long loop should end early if
+/// such a signal is pending.
 pub(crate) fn is_dying() -> bool {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { helpers::pt_is_dying() }
 }
 
-/// Returns whether the current system call is a 32-bit system call. Called in process context.
+/// Returns whether the current system call uses the i386 ABI. Called in process context.
 pub(crate) fn is_32bit() -> bool {
     // SAFETY: The callee only reads the state of the current task.
     unsafe { helpers::pfc_is_32bit() }

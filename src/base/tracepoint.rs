@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Attaching of providers' handlers to kernel tracepoints.
+//! Tracepoint types, and the attaching of the handlers of counter providers to kernel tracepoints.
 //!
-//! Each tracepoint is a type that carries its arguments. A provider's state implements [`Handler`]
-//! for the events that it uses, and is given to [`Probes`], which attaches the handlers. When a
-//! [`Probes`] is dropped, it detaches the handlers, waits until no probe runs, and then drops the
-//! state.
+//! Each kernel tracepoint that is used has a type, an [`Event`], whose fields are the arguments of
+//! the tracepoint. The state of a provider implements [`Handler`] for the events that the provider
+//! uses. The provider gives its state to [`Probes`], which attaches the handlers. When a [`Probes`]
+//! is dropped, it detaches the handlers, waits until no probe runs, and then drops the state.
 //!
 //! Every handler runs in the context of its tracepoint, which is often a hard interrupt. Handlers
 //! of scheduler events run under the run-queue lock. A handler must not sleep, take locks, allocate
-//! or panic. Preemption may be on, so counters are updated by single instructions or in a
-//! [`crate::driver::Group`].
+//! or panic. In a handler preemption may be on. Therefore handlers update counters by single
+//! instructions or in a [`crate::driver::Group`].
 
 use core::ffi::CStr;
 use core::marker::PhantomData;
@@ -28,7 +28,7 @@ use super::irq::Action;
 use super::net::{self, Interface, InterfaceListener, Packet, RegisteredListener};
 use super::task::TaskRef;
 
-/// A tracepoint, and the arguments of one call of the tracepoint.
+/// A kernel tracepoint. A value has the arguments of one call of the tracepoint.
 ///
 /// # Safety
 ///
@@ -36,14 +36,14 @@ use super::task::TaskRef;
 pub unsafe trait Event {
     /// The tracepoint's name in the kernel.
     const NAME: &'static CStr;
-    /// The event type, with the lifetime of the arguments.
+    /// The event type with a given lifetime of the arguments.
     type Of<'a>;
-    /// Returns the probe function for a state of type `T`.
+    /// Returns the probe function that calls the handler of a state of type `T`.
     fn trampoline<T: for<'a> Handler<Self::Of<'a>>>() -> *mut c_void;
 }
 
-/// The handler of an event, implemented by a provider's state. The documentation of this file
-/// describes the context of handlers.
+/// The handler of an event, implemented by the state of a provider. The documentation of this
+/// module describes the context in which handlers run.
 pub trait Handler<E>: Sync {
     /// Handles one event.
     fn on(&self, event: E);
@@ -60,7 +60,7 @@ macro_rules! event {
             of: PhantomData<&'a ()>,
         }
 
-        // SAFETY: The function has the prototype of the tracepoint in Linux 7.2.
+        // SAFETY: The probe function `hit` has the prototype of the tracepoint in Linux 7.2.
         unsafe impl Event for $event<'_> {
             const NAME: &'static CStr = $name;
             type Of<'a> = $event<'a>;
@@ -76,8 +76,8 @@ macro_rules! event {
                     $($arg: $raw,)*
                 ) {
                     $(let _ = $arg;)*
-                    // SAFETY: `Probes` has registered this pointer with the function, and keeps the
-                    // state until no probe runs.
+                    // SAFETY: `Probes::attach` has registered this pointer together with this
+                    // function, and `Probes` keeps the state until no probe runs.
                     let state = unsafe { &*state.cast::<T>() };
                     let event: $event<'a> = $event { $($field: $value,)* of: PhantomData };
                     state.on(event);
@@ -92,7 +92,8 @@ event! {
     /// A CPU switches from one task to another, with the run-queue lock held.
     SchedSwitch(c"sched_switch", preempt: bool, prev: *mut bindings::task_struct,
                 next: *mut bindings::task_struct, prev_state: c_uint) {
-        /// Whether the previous task is still runnable. False for the idle task.
+        /// Whether the previous task is still runnable. Always false if the previous task is the
+        /// idle task.
         // SAFETY: The task is valid during the call.
         preempted: bool = (preempt || prev_state == 0) && unsafe { (*prev).pid } != 0,
         /// The task from which the CPU switches.
@@ -108,14 +109,16 @@ event! {
     }
 }
 event! {
-    /// The scheduler function returns with preemption off, and the current task continues.
+    /// The function __schedule() is about to return, with preemption off, and the current task
+    /// continues.
     SchedExit(c"sched_exit_tp", switched: bool) {
-        /// Whether the scheduler has switched to another task.
+        /// Whether this call of the scheduler has switched to another task.
         is_switch: bool = switched,
     }
 }
 event! {
-    /// A task is about to be woken. The event runs in the waker's context with interrupts off.
+    /// A task is about to be woken. The tracepoint is called in the waker's context, with
+    /// interrupts off.
     SchedWaking(c"sched_waking", task: *mut bindings::task_struct) {
         /// The task that is woken.
         // SAFETY: The task is valid during the call.
@@ -131,7 +134,7 @@ event! {
     }
 }
 event! {
-    /// A new task was woken for the first time.
+    /// A newly created task was woken for the first time.
     SchedWakeupNew(c"sched_wakeup_new", task: *mut bindings::task_struct) {
         /// The new task.
         // SAFETY: The task is valid during the call.
@@ -161,16 +164,17 @@ event! {
 event! {
     /// The current task executes another program.
     ProcessExec(c"sched_process_exec", task: *mut c_void, old_pid: c_int, bprm: *mut c_void) {
-        /// Whether the program runs with more privileges than its user has (`secureexec`, as for
-        /// set-user-ID), or the user cannot read the program's file.
-        // SAFETY: The structure is valid during the call.
+        /// Whether the program is secret: it runs with more privileges than its user has
+        /// (`secureexec`, for example a set-user-ID program), or its user may not read the
+        /// program's file.
+        // SAFETY: `bprm` points to a `struct linux_binprm` that is valid during the call.
         secret: bool = unsafe { helpers::pfm_exec_is_secret(bprm) },
     }
 }
 event! {
     /// A system call begins.
     SysEnter(c"sys_enter", regs: *mut c_void, id: c_long) {
-        /// The number of the system call, as the caller has passed it.
+        /// The number of the system call that the caller has passed, including [`X32_BIT`].
         number: i64 = id as i64,
     }
 }
@@ -178,25 +182,27 @@ event! {
 /// The ABI of a system call. The same number means different calls in different ABIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abi {
-    /// The calls of 64-bit programs.
+    /// The system calls of 64-bit programs.
     X86_64,
-    /// The calls of 32-bit programs. Any program can make i386 calls by `int 0x80`.
+    /// The system calls of 32-bit programs. 64-bit programs can make i386 system calls too, by `int
+    /// 0x80`.
     I386,
-    /// The calls of 64-bit programs with 32-bit pointers. The numbers of x32 calls have
-    /// [`X32_BIT`].
+    /// The system calls of the x32 ABI: 64-bit programs with 32-bit pointers. [`X32_BIT`] is set in
+    /// the number of each x32 system call.
     X32,
 }
 
-/// `__X32_SYSCALL_BIT`: the bit that marks the number of an x32 call. The other bits are the index
-/// in the table of calls.
+/// `__X32_SYSCALL_BIT`: the bit that marks the number of an x32 system call. The other bits are the
+/// index in the system-call table.
 const X32_BIT: i64 = 1 << 30;
 
 impl SysEnter<'_> {
-    /// Returns the ABI of the call. The result does not depend on whether the kernel supports x32:
-    /// a kernel without x32 fails calls whose numbers have [`X32_BIT`].
+    /// Returns the ABI of the system call. The result does not depend on whether the kernel
+    /// supports x32. A kernel without x32 fails system calls in whose number [`X32_BIT`] is set.
     #[inline]
     pub fn abi(&self) -> Abi {
-        // SAFETY: Reads the state of the current task, which is the caller; no requirements.
+        // SAFETY: `pfc_is_32bit()` has no requirements: it reads the state of the current task,
+        // which makes the system call.
         match (unsafe { helpers::pfc_is_32bit() }, self.number) {
             (true, _) => Abi::I386,
             (false, X32_BIT..=0x7fff_ffff) => Abi::X32,
@@ -204,8 +210,8 @@ impl SysEnter<'_> {
         }
     }
 
-    /// Returns the index of the call in the table of the ABI `abi`. The index may be beyond the end
-    /// of the table. Returns `None` for a negative number.
+    /// Returns the index of the system call in the system-call table of `abi`. The index may be
+    /// beyond the end of the table. Returns `None` if the number of the system call is negative.
     #[inline]
     pub fn index(&self, abi: Abi) -> Option<usize> {
         usize::try_from(match abi {
@@ -239,12 +245,12 @@ event! {
     PageFaultKernel(c"page_fault_kernel", address: c_ulong, regs: *mut c_void, code: c_ulong) {}
 }
 event! {
-    /// A handler of a hard interrupt begins.
+    /// A handler of a hard interrupt is about to be called.
     IrqEntry(c"irq_handler_entry", irq: c_int, handler: *const bindings::irqaction) {
         /// The number of the interrupt line.
         irq: u32 = irq as u32,
-        /// The interrupt handler that begins.
-        // SAFETY: The handler is installed while it runs.
+        /// The interrupt handler that is about to be called.
+        // SAFETY: The handler stays installed while its interrupt is handled.
         action: &'a Action = unsafe { &*handler.cast::<Action>() },
     }
 }
@@ -259,12 +265,12 @@ event! {
 event! {
     /// A softirq begins.
     SoftirqEntry(c"softirq_entry", vec: c_uint) {
-        /// The number of the softirq.
+        /// The vector number of the softirq.
         vector: u32 = vec,
     }
 }
 event! {
-    /// A request was completed, partly or as a whole.
+    /// A block request was completed, partly or as a whole.
     BlockComplete(c"block_rq_complete", rq: *mut bindings::request, error: u8, done: c_uint) {
         /// The request.
         // SAFETY: The request is alive during the call.
@@ -274,7 +280,7 @@ event! {
     }
 }
 event! {
-    /// A request was completed as a whole.
+    /// A block request was completed as a whole.
     BlockDone(c"block_io_done", rq: *mut bindings::request) {
         /// The request.
         // SAFETY: The request is alive during the call.
@@ -282,38 +288,39 @@ event! {
     }
 }
 event! {
-    /// A packet was passed to a driver.
+    /// A packet was passed to the driver of a network interface.
     NetXmit(c"net_dev_xmit", skb: *mut c_void, rc: c_int, dev: *mut bindings::net_device,
             len: c_uint) {
-        /// The driver's return value: 0 if the driver has taken the packet.
+        /// The return value of the driver: 0 if the driver has accepted the packet.
         result: i32 = rc,
         /// The interface that sends the packet.
         // SAFETY: The interface is alive during the call.
         interface: &'a Interface = unsafe { &*dev.cast::<Interface>() },
-        /// The number of bytes on the wire.
+        /// The size of the packet on the wire, in bytes.
         bytes: u32 = len,
     }
 }
 event! {
-    /// A packet was received from a driver.
+    /// A packet was received from the driver of a network interface.
     NetReceive(c"netif_receive_skb", skb: *mut bindings::sk_buff) {
         /// The packet.
         // SAFETY: The packet is alive during the call.
         packet: &'a Packet = unsafe { &*skb.cast::<Packet>() },
         /// The interface that has received the packet.
-        // SAFETY: The packet is alive during the call, and a received packet is at a device.
+        // SAFETY: The packet is alive during the call. `skb->dev` of a packet that was just
+        // received is valid.
         interface: Option<&'a Interface> = unsafe { net::interface(skb) },
     }
 }
 event! {
-    /// A packet was dropped, anywhere between driver and socket.
+    /// A packet was dropped, anywhere between the network driver and the socket.
     NetDrop(c"kfree_skb", skb: *mut bindings::sk_buff, location: *mut c_void, why: c_uint,
             socket: *const c_void) {
-        /// The interface whose own statistics count the drop; `None` if no interface counts the
-        /// drop.
+        /// The interface that counts the drop in its own statistics, or `None` if no interface
+        /// counts it.
         interface: Option<&'a Interface> = if net::is_dropped_at_device(why) {
-            // SAFETY: The packet is alive during the call, and is at a device if
-            // `is_dropped_at_device` accepts the reason.
+            // SAFETY: The packet is alive during the call. If `is_dropped_at_device` accepts the
+            // reason, `skb->dev` is valid.
             unsafe { net::interface(skb) }
         } else {
             None
@@ -379,11 +386,12 @@ vector_events! {
     DeferredErrorApicExit(c"deferred_error_apic_exit");
 }
 
-/// A provider's state, and the probes that call the handlers of the state.
+/// The state of a provider, and the tracepoint probes that call the handlers of this state.
 ///
 /// # Invariants
 ///
-/// Each probe in `attached` is registered with the address of `state`, which is fixed until drop.
+/// Each probe in `attached` is registered with the address of `state`, which does not change until
+/// drop.
 pub struct Probes<T> {
     attached: KVec<(*mut bindings::tracepoint, *mut c_void)>,
     state: KBox<T>,
@@ -391,7 +399,8 @@ pub struct Probes<T> {
 
 // SAFETY: Tracepoints of the kernel are never freed, and `T` may be sent to another thread.
 unsafe impl<T: Send + Sync> Send for Probes<T> {}
-// SAFETY: Tracepoints of the kernel are never freed; a shared reference gives only `&T`.
+// SAFETY: Tracepoints of the kernel are never freed. A shared reference to `Probes` gives only
+// `&T`.
 unsafe impl<T: Send + Sync> Sync for Probes<T> {}
 
 impl<T> Probes<T> {
@@ -415,8 +424,8 @@ impl<T> Probes<T> {
     ///
     /// # Errors
     ///
-    /// `ENOENT`, with a line in the log, if this kernel has no such tracepoint, or the error of the
-    /// registration.
+    /// `ENOENT`, with a line in the kernel log, if this kernel has no such tracepoint. Otherwise
+    /// the error of the allocation or of the registration.
     #[inline]
     pub fn attach<E: Event>(&mut self) -> Result
     where
@@ -435,18 +444,20 @@ impl<T> Probes<T> {
         let probe = E::trampoline::<T>();
         let state: *const T = &*self.state;
         // SAFETY: The probe has the tracepoint's prototype by the requirement of `Event`. The state
-        // outlives the probe, because drop detaches it first.
+        // outlives the probe, because the drop of `Probes` detaches the probe first.
         to_result(unsafe {
             bindings::tracepoint_probe_register(tracepoint, probe, state.cast_mut().cast())
         })?;
-        // INVARIANT: The probe was just registered. The push cannot fail, as the vector has room.
+        // INVARIANT: The probe was just registered. The push cannot fail, because the vector has
+        // capacity for one more element.
         let _ = self.attached.push((tracepoint, probe), GFP_KERNEL);
         Ok(())
     }
 }
 
 impl<T: InterfaceListener> Probes<T> {
-    /// Registers the state for changes of network interfaces as well. Called in process context.
+    /// Registers the state of the provider as a listener for changes of network interfaces. Called
+    /// in process context.
     #[inline]
     pub fn listen(self) -> Result<ListeningProbes<T>> {
         let state: *const T = &*self.state;
@@ -457,7 +468,7 @@ impl<T: InterfaceListener> Probes<T> {
     }
 }
 
-/// [`Probes`] whose state is also notified of changes of network interfaces.
+/// A [`Probes`] whose state is also notified of changes of network interfaces.
 pub struct ListeningProbes<T: InterfaceListener> {
     // `_listener` is dropped before `_probes`, because the listener uses the state in `_probes`.
     _listener: RegisteredListener<T>,

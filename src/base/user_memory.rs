@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Structures that are copied from and to user space.
+//! Copying of structures from and to user space.
 
 use core::mem::{size_of, size_of_val, MaybeUninit};
 
@@ -9,7 +9,7 @@ use kernel::alloc::KVVec;
 use kernel::error::Result;
 use kernel::uaccess::{UserPtr, UserSlice};
 
-/// A structure of integers, of which any bytes are a valid value.
+/// A type that consists of integers, so that any bytes are a valid value of the type.
 ///
 /// # Safety
 ///
@@ -22,10 +22,11 @@ unsafe impl FromBytes for u32 {}
 unsafe impl FromBytes for u64 {}
 // SAFETY: All bit patterns of an integer are valid, and an integer has no padding.
 unsafe impl FromBytes for u8 {}
-// SAFETY: An array has no padding between its elements, for which the trait is implemented.
+// SAFETY: The trait is implemented for the elements, and an array has no padding between its
+// elements.
 unsafe impl<T: FromBytes, const N: usize> FromBytes for [T; N] {}
 
-/// Returns the bytes of values.
+/// Returns the memory of values as a slice of bytes.
 pub(crate) fn bytes_of<T: FromBytes>(all: &[T]) -> &[u8] {
     // SAFETY: By the trait's requirement the values have no padding, so that all bytes are
     // initialised.
@@ -35,7 +36,8 @@ pub(crate) fn bytes_of<T: FromBytes>(all: &[T]) -> &[u8] {
 /// Copies a value from user space. Returns `EFAULT` if the memory is not accessible. May sleep.
 pub(crate) fn read<T: FromBytes>(at: UserPtr) -> Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: The slice covers the value, whose bytes are initialised with zeros.
+    // SAFETY: The slice covers exactly the value, and all bytes of the value are initialised with
+    // zeros.
     let bytes =
         unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
     UserSlice::new(at, size_of::<T>())
@@ -46,8 +48,8 @@ pub(crate) fn read<T: FromBytes>(at: UserPtr) -> Result<T> {
     Ok(unsafe { value.assume_init() })
 }
 
-/// Copies `nr` values from user space, in one copy. Returns `EFAULT` or `ENOMEM`. May sleep. The
-/// caller has checked that `nr` is not too large.
+/// Copies an array of `nr` values from user space, in one copy. Returns `EFAULT` or `ENOMEM`. May
+/// sleep. The caller has checked that `nr` is not too large.
 pub(crate) fn read_all<T: FromBytes>(address: u64, nr: usize) -> Result<KVVec<T>> {
     let mut all = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
     let place = all.spare_capacity_mut().as_mut_ptr();
@@ -56,8 +58,8 @@ pub(crate) fn read_all<T: FromBytes>(address: u64, nr: usize) -> Result<KVVec<T>
     let bytes = unsafe { core::slice::from_raw_parts_mut(place.cast::<MaybeUninit<u8>>(), size) };
     let at = UserPtr::from_addr(usize::try_from(address)?);
     UserSlice::new(at, size).reader().read_raw(bytes)?;
-    // SAFETY: `nr` values are initialised, as any bytes are a valid value, and the vector has
-    // capacity for `nr` values.
+    // SAFETY: The vector has capacity for `nr` values. The copy has initialised all of them,
+    // because any bytes are a valid value.
     unsafe { all.inc_len(nr) };
     Ok(all)
 }
@@ -67,8 +69,8 @@ pub(crate) fn write<T: FromBytes>(at: UserPtr, value: &T) -> Result {
     write_all(at, core::slice::from_ref(value))
 }
 
-/// Copies values to user space, in one copy. Returns `EFAULT` if the memory is not accessible. May
-/// sleep.
+/// Copies an array of values to user space, in one copy. Returns `EFAULT` if the memory is not
+/// accessible. May sleep.
 pub(crate) fn write_all<T: FromBytes>(at: UserPtr, all: &[T]) -> Result {
     let bytes = bytes_of(all);
     UserSlice::new(at, bytes.len()).writer().write_slice(bytes)

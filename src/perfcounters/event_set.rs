@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An event set: the registers, the periods and the runs of a context while the set is active.
+//! Event sets: register values, sampling attributes and run statistics. A context counts with one
+//! event set at a time, the active set.
 
 use core::cmp::Ordering;
 
@@ -15,7 +16,7 @@ use perfmon_rules::register_map::{PmdSet, RegisterBitmap};
 
 use crate::base::account::Charge;
 
-/// The allocator for the register memory of event sets, which allocates slices with kmalloc().
+/// Allocates the register memory of event sets with kmalloc().
 #[derive(Default)]
 pub(crate) struct Heap;
 
@@ -26,15 +27,15 @@ impl Allocator for Heap {
 /// The registers of an event set, in memory from [`Heap`].
 pub(crate) type Registers = perfmon_rules::registers::Registers<Heap>;
 
-/// The registers of one set that a call is about to write.
+/// The registers for which a system call needs memory in one event set.
 #[derive(Default)]
 pub(crate) struct RegisterRequest {
-    /// PMCs (control registers) that are written.
+    /// PMCs (control registers) that the system call writes.
     pub(crate) pmcs: RegisterBitmap,
-    /// PMDs (data registers) that are written, recorded in samples of another PMD, or reset with
-    /// another PMD.
+    /// PMDs (data registers) that the system call writes, and PMDs that are recorded in the samples
+    /// of a written PMD or reset together with a written PMD.
     pub(crate) pmds: RegisterBitmap,
-    /// PMDs that are written.
+    /// PMDs that the system call writes, without the recorded and the linked PMDs in `pmds`.
     pub(crate) written: RegisterBitmap,
 }
 
@@ -65,17 +66,18 @@ pub(crate) fn alloc_register_memory(needs: &MemorySize) -> Result<RegisterMemory
     })
 }
 
-/// An event set: values of registers, a program for the PMU, and statistics of its runs.
+/// An event set: register values, the program that is written to the PMU, and statistics of its
+/// runs.
 pub(crate) struct Set {
-    /// The number of the set.
+    /// The number by which user space selects the event set.
     pub(crate) id: u16,
     /// The values of the registers, and the program for the PMU.
     pub(crate) registers: Registers,
-    /// The conditions that end a run of the set, and the number and duration of its runs.
+    /// The conditions under which a run of the set ends, and the number and duration of its runs.
     pub(crate) runs: SetRuns,
-    /// The attributes of PMDs that sample, in ascending order of the PMDs.
+    /// The sampling attributes of the PMDs that sample, sorted by PMD number.
     pub(crate) attrs: KVec<Attr>,
-    /// Statistics over the runs for each PMD that counts.
+    /// The run statistics of the PMDs that count (do not sample).
     pub(crate) moments: KVec<RunningMoments>,
     /// The bytes that are charged for this set.
     pub(crate) charge: Charge,
@@ -85,8 +87,8 @@ impl Set {
     /// Number of bytes that are charged for a set without registers.
     pub(crate) const BYTES: usize = size_of::<Self>().saturating_add(size_of::<Slot>());
 
-    /// Creates an empty set, which is charged to the same user as `charge`. May sleep. Returns
-    /// `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
+    /// Creates an event set without registers. The memory of the event set is charged to the same
+    /// user as `charge`. May sleep. Returns `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
     pub(crate) fn new(id: u16, charge: &Charge) -> Result<KBox<Self>> {
         let charge = charge.charge(Self::BYTES)?;
         let new = Self {
@@ -100,12 +102,12 @@ impl Set {
         Ok(KBox::new(new, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Returns the sampling attributes of a PMD; `None` if the PMD does not sample.
+    /// Returns the sampling attributes of a PMD, or `None` if the PMD does not sample.
     pub(crate) fn attr(&self, pmd: u16) -> Option<&Attr> {
         self.attrs.iter().find(|attr| attr.pmd == pmd)
     }
 
-    /// Configures a PMD as sampling. The caller has allocated memory for the PMD's attributes with
+    /// Configures a PMD to sample. The caller has allocated memory for its sampling attributes with
     /// `grow_set()`.
     pub(crate) fn set_sampling(&mut self, new: Attr) {
         let mut at = 0usize;
@@ -131,8 +133,8 @@ impl Set {
         }
     }
 
-    /// Configures a PMD as counting, after the PMD was written. The caller has allocated memory for
-    /// the PMD's statistics with `grow_set()`.
+    /// Configures a PMD to count, with the value that was written to it as the start value. The
+    /// caller has allocated memory for its run statistics with `grow_set()`.
     pub(crate) fn set_counting(&mut self, pmd: u16) {
         let value = self.registers.value(pmd);
         match self.moments.iter_mut().find(|m| m.pmd == pmd) {
@@ -145,7 +147,7 @@ impl Set {
         }
     }
 
-    /// Resets a PMD because another PMD, to which it is linked (`reg_reset_pmds`), has overflowed.
+    /// Resets a PMD because a PMD whose `reg_reset_pmds` contains it has overflowed.
     pub(crate) fn reset_linked_pmd(&mut self, pmd: u16, long: bool) {
         let attr = self.attrs.iter_mut().find(|attr| attr.pmd == pmd);
         let value = attr.map_or(0, |attr| attr.next_value(long));
@@ -157,7 +159,8 @@ impl Set {
     }
 
     /// Records that the set is about to be programmed into a PMU. If a run of the set begins, also
-    /// restarts the countdowns of overflows after which the next set becomes active.
+    /// restarts the countdown of overflows of each PMD. The switch to the next set is due at the
+    /// end of a countdown.
     #[inline]
     pub(crate) fn load(&mut self, now: u64) {
         if self.runs.load(now) {
@@ -168,8 +171,8 @@ impl Set {
         }
     }
 
-    /// Ends the run of the set and adds the run to the statistics. The set is in no PMU, and its
-    /// values are up to date.
+    /// Ends the run of the set and adds the run to the statistics. The set is not programmed into a
+    /// PMU, and the register values in memory are up to date.
     pub(crate) fn end_run(&mut self) {
         let time = self.runs.end_run();
         for moments in &mut self.moments {
@@ -178,31 +181,31 @@ impl Set {
     }
 }
 
-/// The slot of a set in the list of all sets.
+/// An element of the list of a context's event sets.
 pub(crate) struct Slot {
-    /// The number of the set.
+    /// The number by which user space selects the event set.
     pub(crate) id: u16,
-    /// The index of the slot of the set that follows this set, computed when the context is
-    /// attached.
+    /// The slot index of the event set that becomes active after this set. Computed when the
+    /// context is attached.
     pub(crate) next: usize,
-    /// The set; `None` if it is the active set, which is in [`State::set`].
+    /// The event set, or `None` for the active set, which is in [`State::set`].
     pub(crate) set: Option<KBox<Set>>,
 }
 
 /// All event sets of a context, sorted by number.
 pub(crate) struct Sets {
-    /// A slot for each event set.
+    /// One slot for each event set, sorted by the number of the set.
     pub(crate) slots: KVec<Slot>,
-    /// The index of the active set's slot.
+    /// The slot index of the active event set.
     pub(crate) active: usize,
-    /// A switch to the next set is due.
+    /// True if a switch to the next event set is due.
     pub(crate) due: bool,
-    /// The timer does not end a run before this time, in nanoseconds of [`clock::now`].
+    /// The timer does not end a run of a set before this time, in nanoseconds of [`clock::now`].
     pub(crate) earliest_switch: u64,
 }
 
 impl Sets {
-    /// Creates the list with only set 0, which is active. May sleep.
+    /// Creates a list with only event set 0, which is active. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let mut slots = KVec::new();
         slots.push(
@@ -221,10 +224,9 @@ impl Sets {
         })
     }
 
-    /// Returns the index of the slot of the set with this number.
+    /// Returns the slot index of the event set with the number `id`.
     pub(crate) fn index_of(&self, id: u16) -> Option<usize> {
-        // This code does not call the binary search of `core`, because that function has a panic
-        // path.
+        // Do not call binary_search_by() of `core`, because that function can panic.
         let (mut low, mut high) = (0usize, self.slots.len());
         while low < high {
             let middle = low.wrapping_add(high.wrapping_sub(low) / 2);
@@ -237,8 +239,8 @@ impl Sets {
         None
     }
 
-    /// Makes the set of the slot `place` active. On entry `set` is the set that was active. This
-    /// set is moved to its slot, and `set` becomes the new active set.
+    /// Makes the event set in the slot `place` active. On entry, `set` is the old active set, which
+    /// is moved to its slot. On return, `set` is the new active set.
     #[inline]
     pub(crate) fn activate(&mut self, set: &mut KBox<Set>, place: usize) {
         let Some(slot) = self.slots.get_mut(place) else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Interrupts of a context: NMIs, NMIs that were deferred, and the timer.
+//! Interrupts of contexts: overflow NMIs, the irq_work of NMIs that found a context's lock held,
+//! and the contexts' timers.
 
 use perfmon_rules::register_map::Scope;
 
@@ -32,7 +33,7 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
             *busy = told != 0;
         }
     }
-    // If the PMU has a global status, only the global status shows which counters interrupted.
+    // If the PMU has a global status register, take the number of overflows from this register.
     if global.status != 0 {
         handled = over.count_ones();
         if over != 0 {
@@ -43,10 +44,10 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
         0 => costs::count(SelfStat::NmiSpurious),
         _ => costs::count(SelfStat::NmiHandled),
     }
-    // Without a status register, one NMI may handle the overflows of two NMIs. On AMD one overflow
-    // may cause two NMIs even with a status register; the first NMI clears the status. A later NMI
-    // that finds no overflow, because an earlier NMI has handled the overflow, must be recognized
-    // as stale.
+    // An NMI that finds no overflow, because an earlier NMI has handled its overflow, must be
+    // recognized as stale. Without a global status register, one NMI can handle the overflows of
+    // two NMIs. On AMD, one overflow can cause two NMIs even with a global status register: the
+    // first NMI clears the status, so the second NMI finds no overflow.
     if global.may_be_stale != 0 || global.status == 0 {
         if handled == 0 && nmi::take_stale_nmi() {
             handled = 1;
@@ -57,9 +58,9 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     if busy != [false; 2] {
         limit_sample_rate(&loaded, busy, began, Some(interrupted));
     }
-    // The processor masks the LVTPC entry when it delivers the NMI. Unmask the entry after the
-    // overflow is cleared, because the NMI would be repeated otherwise. Unmask the entry before a
-    // counter is enabled.
+    // The processor has masked the LVTPC entry when it delivered the NMI. Unmask the entry only
+    // after the overflow was cleared; otherwise the NMI would be repeated. Unmask the entry before
+    // counters are enabled.
     nmi::unmask_lvtpc();
     if global.control != 0 {
         msr::write(global.control, counting_bits());
@@ -68,8 +69,8 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     handled
 }
 
-/// Reads the counters in an irq_work, after an NMI found a context's lock held. Called with
-/// interrupts off.
+/// Reads the counters in an irq_work, because an NMI found a context's lock held and could not read
+/// them. Called with interrupts off.
 pub(crate) fn handle_deferred_nmi() {
     costs::count(SelfStat::NmiDeferred);
     let began = nmi::deferred_since();
@@ -78,18 +79,18 @@ pub(crate) fn handle_deferred_nmi() {
     for (context, busy) in loaded.iter().zip(&mut busy) {
         *busy = context.is_some_and(|context| context.sync_if_local() != 0);
     }
-    // If no sample was taken, because each NMI found the locks held, NMIs may still be too
-    // frequent: account the time to both contexts.
+    // If neither context had an overflow to deliver, NMIs may still be too frequent: account the
+    // time to both contexts.
     if busy == [false; 2] {
         busy = [true; 2];
     }
     limit_sample_rate(&loaded, busy, began, None);
 }
 
-/// Accounts the time since the time stamp `began` as a sample of the contexts in `busy`, and
-/// throttles these contexts if samples are too frequent. `code` has the registers of the code that
-/// an NMI has interrupted; `None` outside NMIs. If both contexts took samples, the samples count as
-/// one, because their times are not measured separately.
+/// Accounts the time since the time stamp `began` as sampling time, and throttles the contexts that
+/// are marked in `busy` if sampling takes too much time. `code` has the registers of the code that
+/// an NMI has interrupted, or `None` outside NMIs. Samples of both contexts count as one sample,
+/// because their times are not measured separately.
 fn limit_sample_rate(
     loaded: &[Option<&Context>; 2],
     busy: [bool; 2],
@@ -107,15 +108,16 @@ fn limit_sample_rate(
 }
 
 impl Context {
-    /// Handles the context's timer if `timer` is true, otherwise the context's irq_work. The timer
-    /// expires for sampling clocks, for the end of an event set's run and for the end of
-    /// throttling. The irq_work does what an NMI cannot do. Called with interrupts off.
+    /// Called when the context's timer has expired (`timer` is true), or by the context's irq_work.
+    /// The timer expires when a sampling clock overflows, when the run of an event set ends, and
+    /// when throttling ends. The irq_work starts and cancels the timer, queues workers and ends
+    /// broken contexts, all of which an NMI cannot do. Called with interrupts off.
     pub(crate) fn deferred_work(&self, timer: bool) {
         let _span = timer.then(|| CostTimer::begin(SelfStat::Timers, SelfStat::TimerTime));
         let mut state = self.state.lock();
         if core::mem::take(&mut state.recheck_pending) {
-            // Release the context's lock: queueing work may take a run-queue lock, and the probes
-            // take the context's lock under a run-queue lock.
+            // Release the context's lock, because queueing work can take a run-queue lock. The
+            // scheduler probes take the context's lock under a run-queue lock.
             drop(state);
             self.notifier.queue_permission_check();
             state = self.state.lock();
@@ -127,7 +129,7 @@ impl Context {
             return;
         }
         if !timer {
-            // The timer may have been started for an event set that is not active any more.
+            // Cancel the timer if it was started for an event set that is not active any more.
             if !state.needs_timer() {
                 self.notifier.cancel_timer();
             }
@@ -148,7 +150,8 @@ impl Context {
         let pause = nmi::throttle_time(began, None);
         match pause {
             0 => {}
-            // Runs of sets end too often, and no sample was taken: delay the next set switch.
+            // If no sample was taken, the runs of event sets end too often: delay the next set
+            // switch.
             _ if told == 0 && !samples => self.delay_set_switch(pause),
             _ => self.throttle(pause),
         }

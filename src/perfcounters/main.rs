@@ -3,10 +3,11 @@
 //! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`), PMU monitoring (`/dev/perfmon`),
 //! process accounting (`/dev/ppa`) and user tracing.
 //!
-//! The counter pages: drivers call [`counters`] through `sys::export` to add instances. The registry
-//! (`counters_rules`) assigns numbers to the instances, and stores descriptors and counters in the
-//! memory of [`pages`]. `sys::file` maps this memory into user space. [`names`] prints the
-//! instances as text. Drivers in Rust use [`driver`]; providers use [`provider`].
+//! The counter pages: drivers call [`counters`] through `sys::export` to add counter instances. The
+//! registry of instances (`counters_rules`) assigns numbers to the instances, and stores their
+//! descriptors and counters in the memory that [`pages`] allocates. `sys::file` maps this memory
+//! into user space. [`names`] prints the instances as text. Drivers in Rust use the module
+//! [`driver`]; provider modules in Rust use [`provider`].
 
 #![deny(missing_docs)]
 
@@ -65,11 +66,11 @@ module! {
     },
 }
 
-/// The state of the module while it is loaded. The fields are dropped in the order of their
-/// declaration. The devices are removed first, so that no device can be opened. After the devices
-/// the CPU hotplug callbacks are unregistered, and later the counter pages are freed. No file is
-/// open and no driver is loaded when the fields are dropped, because each file and driver holds a
-/// reference to this module.
+/// The state of perfcounters.ko while the module is loaded. When the module is unloaded, the fields
+/// are dropped in the order of their declaration: first the devices, so that no device can be
+/// opened, then the CPU hotplug callbacks, and later the counter pages. When the fields are
+/// dropped, no file of the module is open and no driver that uses the module is loaded, because
+/// each of them holds a reference to the module.
 struct PerfCounters {
     _trace: sys::trace::TraceDevice,
     _perfmon: base::device::Device,
@@ -97,14 +98,14 @@ impl kernel::Module for PerfCounters {
         ))?;
         let modules = sys::modules::UnloadNotifier::register()?;
         let costs = costs::SelfStats::new()?;
-        // The debugfs tree is created before `Hotplug`, whose callbacks create a directory in the
-        // tree for each CPU.
+        // Create the debugfs tree before `Hotplug`, because the callbacks of `Hotplug` create a
+        // directory in the tree for each CPU.
         let tree = sys::pmu::DebugfsTree::create();
         let rights = base::access::ProcfsMount::mount()?;
         let threads = sys::threads::ThreadTable::create()?;
         let hotplug = sys::hotplug::Hotplug::register()?;
-        // The values are created in the order below. If one value cannot be created, the values
-        // created before it are dropped in reverse order and the module is freed at once, so most
+        // The fields are initialized in the order below. If a field cannot be initialized, the
+        // fields before it are dropped in reverse order and the module is freed at once, so most
         // devices are registered last.
         let this = Self {
             _registry: registry,

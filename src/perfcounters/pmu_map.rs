@@ -10,7 +10,7 @@ use crate::cpu_kinds::{self, CpuKind};
 use crate::pmu::text;
 use crate::sys::lock::PMUS;
 
-/// Prints `/proc/perfmon_map`, with a line for each register.
+/// Prints the content of `/proc/perfmon_map`: a line for each register of each PMU description.
 pub(crate) fn show(seq: &SeqFile) {
     for pmu in &PMUS.lock().all {
         seq_print!(seq, "# {}\n", text(pmu.name()));
@@ -73,8 +73,8 @@ pub(crate) fn show(seq: &SeqFile) {
     }
 }
 
-/// Prints the end of a register's line. If some CPUs lack the register, first lists the CPUs that
-/// have the register.
+/// Prints the end of a register's line. If some CPUs do not have the register, first prints the
+/// list of CPUs that have it.
 fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
     let known = || cpu_kinds::iter().filter(|(_, kind)| !kind.is_empty());
     if !known().all(|(_, kind)| has(&kind)) {
@@ -86,7 +86,7 @@ fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
     seq_print!(seq, "\n");
 }
 
-/// Prints a line for each core type of a hybrid processor, with the CPUs of that type.
+/// Prints, for a hybrid processor, a line for each core type with the CPUs of that type.
 fn show_cores(seq: &SeqFile) {
     let mut last = None;
     while let Some(core) = cpu_kinds::iter()

@@ -2,11 +2,13 @@
 
 //! Sampling: detection and delivery of counter overflows.
 //!
-//! An overflow is detected from the counter's value, by the code that reads the counter first after
-//! the overflow. This code is the NMI handler (if the context's lock is free), the timer (for
-//! sampling clocks), or the code that removes the context from the PMU. An NMI handler that finds
-//! the lock held queues an irq_work on its CPU, which reads the counters as soon as interrupts are
-//! enabled. Every overflow is therefore delivered exactly once, even if its NMI arrives late.
+//! An overflow is detected from the value of the counter, by whichever code reads the counter first
+//! after the overflow. Usually the NMI handler reads the counter first, if the context's lock is
+//! free; for sampling clocks, the timer does. Counters are also read by system calls, by the
+//! periodic worker, and by the code that removes the context from the PMU. An NMI handler that
+//! finds the lock held queues an irq_work on its CPU, which reads the counters as soon as
+//! interrupts are enabled. Every overflow is therefore detected exactly once, even if its NMI
+//! arrives late.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -31,7 +33,9 @@ use crate::sys::{costs, msr};
 use crate::target::Target;
 
 impl Context {
-    /// Handles an NMI for this context. Returns how many PMDs and how many counters overflowed.
+    /// Handles an NMI for this context. Returns the number of PMDs whose overflows were delivered,
+    /// and the number of hardware counters that wrapped. If the context's lock is held, defers the
+    /// NMI and returns one wrapped counter.
     #[inline]
     pub(crate) fn handle_overflow(&self, interrupted: IrqRegs) -> (u32, u32) {
         let Some(mut state) = self.state.try_lock() else {
@@ -48,8 +52,8 @@ impl Context {
         (told, turned)
     }
 
-    /// Throttles the context: until throttling ends, the context counts without overflow
-    /// interrupts. Called in an NMI, or with interrupts off.
+    /// Throttles the context for `nanoseconds`: during this time the context counts without
+    /// overflow interrupts. Called in an NMI, or with interrupts off.
     pub(crate) fn throttle(&self, nanoseconds: u64) {
         let Some(mut state) = self.state.try_lock() else {
             return;
@@ -70,12 +74,13 @@ impl Context {
             state.update_self_page(true);
         }
         self.write_ring_record(&mut state, THROTTLE, now);
-        // The irq_work sets the timer for the end of throttling, because an NMI cannot set a timer.
+        // The irq_work starts the timer for the end of throttling, because an NMI cannot start a
+        // timer.
         self.notifier.queue_work();
     }
 
-    /// Unthrottles the context if its throttling time is over. The caller has updated all values.
-    /// Called with interrupts off, but not in an NMI.
+    /// Unthrottles the context if its throttling time is over. The caller has updated the PMDs in
+    /// memory. Called with interrupts off, but not in an NMI.
     pub(crate) fn unthrottle(&self, state: &mut State) {
         let Some((since, until)) = state.sampling.throttled else {
             return;
@@ -85,7 +90,7 @@ impl Context {
             return;
         }
         state.sampling.throttled = None;
-        // The throttling of a context that is in no PMU ends at `until`.
+        // If the context is in no PMU, it was throttled until `until`, otherwise until now.
         let ended = match state.cpu {
             Some(_) => now,
             None => until,
@@ -102,9 +107,10 @@ impl Context {
         }
     }
 
-    /// Accounts for the overflows that occurred while the context was throttled. The samples of
-    /// these overflows are counted as lost, and each PMD (data register) continues within its
-    /// period. If the context has no sampling buffer, one overflow of each PMD is delivered.
+    /// Accounts for the overflows that occurred while the context was throttled. If the context has
+    /// a sampling buffer, these overflows are counted as lost samples, and each PMD (data register)
+    /// that overflowed starts a new period. If the context has no sampling buffer, one overflow of
+    /// each PMD is delivered, and only the further overflows are counted as lost.
     #[cold]
     pub(crate) fn account_skipped(&self, state: &mut State) {
         let skipped = state.set.registers.take_skipped();
@@ -141,8 +147,9 @@ impl Context {
         self.reset(state, skipped, false);
     }
 
-    /// Writes a record that is not a sample into the sampling ring, if the context has a ring.
-    /// Wakes readers if needed.
+    /// Writes a record other than a sample, for example about throttling, into the ring of the
+    /// sampling buffer. Does nothing if the context has no ring. Wakes the readers if the ring
+    /// requests a wakeup.
     pub(crate) fn write_ring_record(&self, state: &mut State, kind: u16, word: u64) {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
@@ -154,11 +161,12 @@ impl Context {
         }
     }
 
-    /// Delivers the pending overflows: takes samples, queues messages, masks the context or resets
-    /// the PMDs. Returns the number of PMDs that overflowed. The caller has updated all values.
+    /// Delivers the pending overflows: takes samples, queues messages, and then masks the context
+    /// or resets the PMDs that overflowed. Returns the number of PMDs that overflowed. The caller
+    /// has updated the PMDs in memory.
     pub(crate) fn deliver_overflows(&self, state: &mut State, interrupted: Option<IrqRegs>) -> u32 {
-        // The NMIs of the counters that wrapped will arrive later. Without a global status, the
-        // late NMI of a wrapped counter finds no overflow, so announce one stale NMI.
+        // The NMI of a counter that has just wrapped is still to come. Without a global status
+        // register, the NMI of such a counter finds no overflow, so announce one stale NMI.
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
             nmi::expect_stale_nmi(clock::time_stamp());
         }
@@ -182,8 +190,8 @@ impl Context {
         let Set {
             registers, attrs, ..
         } = &mut **set;
-        // The first sample after samples were lost also reports their number and the throttled
-        // time.
+        // The first sample after throttling also reports the number of lost samples and the
+        // throttled time.
         let unreported = core::mem::take(&mut sampling.unreported);
         (overflow.lost, overflow.throttled) = (unreported.lost, unreported.time);
         let Sampling { values, buffer, .. } = sampling;
@@ -234,8 +242,8 @@ impl Context {
         nr
     }
 
-    /// Takes a sample for a PMD that overflowed. Returns the actions that must follow; `NOTIFY` is
-    /// among the actions only if the PMD has the flag `NOTIFY`.
+    /// Takes a sample for a PMD that overflowed. Returns the actions (`action::*`) that the caller
+    /// must take. The actions include `NOTIFY` only if the PMD has the flag `NOTIFY`.
     #[inline]
     fn take_sample(
         &self,
@@ -282,7 +290,7 @@ impl Context {
         }
     }
 
-    /// Returns the value of a PMD that a sample records. The PMD may be virtual or narrower than 64
+    /// Returns the current value of a PMD for a sample. The PMD can be virtual or narrower than 64
     /// bits.
     #[cold]
     fn sample_value(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
@@ -296,8 +304,8 @@ impl Context {
         }
     }
 
-    /// Queues a message about the PMDs `pmds` and wakes readers. Returns `MASK` if the queue is
-    /// full, otherwise 0.
+    /// Queues a message about the overflow of the PMDs `pmds` and wakes the readers. Returns `MASK`
+    /// if the message queue is full, otherwise 0.
     #[cold]
     pub(crate) fn notify(&self, state: &mut State, overflow: &Overflow, pmds: PmdSet) -> u32 {
         let message = Message {
@@ -326,14 +334,14 @@ impl Context {
             self.save_pmu(state);
         }
         self.sync_virtual(state);
-        // Overflows that occurred after the last delivery are not delivered; the restart resets
-        // their PMDs.
+        // Do not deliver overflows that occurred after the last delivery. `PERFMON_RESTART` resets
+        // the PMDs that overflowed.
         let more = state.set.registers.take_pending();
         state.sampling.reset_pending.add(&more);
         state.sampling.masked = true;
     }
 
-    /// Starts the next period of the PMDs `pmds`, and resets the PMDs linked to them.
+    /// Starts the next period of the PMDs `pmds`, and resets the PMDs in their `reg_reset_pmds`.
     #[inline(always)]
     fn reset(&self, state: &mut State, pmds: PmdSet, long: bool) {
         costs::count(SelfStat::Resets);
@@ -364,8 +372,8 @@ impl Context {
         }
     }
 
-    /// Rearms the counters and the timer if the context is in this CPU's PMU. Switches to the next
-    /// event set if a switch is due.
+    /// If the context is in this CPU's PMU, programs the next start values of the counters and
+    /// starts the timer. Switches to the next event set if a switch is due.
     #[inline(always)]
     pub(crate) fn rearm(&self, state: &mut State) {
         if state.cpu.is_some() {
@@ -391,9 +399,9 @@ impl Context {
         }
     }
 
-    /// Starts the timer if needed. Called with interrupts off, while the context is in the PMU. In
-    /// an NMI this function does nothing: the timer is running already, or the irq_work will start
-    /// it.
+    /// Starts the timer if the context needs it. Called with interrupts off, while the context is
+    /// in this CPU's PMU. Does nothing in an NMI: the timer is running already, or the irq_work
+    /// will start it.
     #[inline]
     pub(crate) fn set_timer(&self, state: &mut State) {
         if state.needs_timer() && !preempt::in_nmi() {
@@ -409,14 +417,16 @@ impl Context {
         let (turn, storm) = (state.run_remaining(now), state.sampling.throttled);
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
-            // A shorter period would leave the CPU no time for anything but the timer.
+            // Limit the rate of the timer: with a shorter period the CPU would only handle the
+            // timer.
             self.notifier.start_timer(left.max(event_sets::MIN_RUN_NS));
         }
     }
 
     /// Implements `PERFMON_RESTART`, which unmasks the context. Returns `EBUSY` if the context is
-    /// detached or not masked (unless its format restarts active contexts) or if the caller is on
-    /// another CPU, `ESRCH` if the target has ended.
+    /// detached, if it is not masked (unless its sampling format restarts active contexts), or if
+    /// it is attached to another CPU than that of the caller. Returns `ESRCH` if the target has
+    /// ended.
     pub(crate) fn restart(&self) -> Result {
         let mut done = Ok(Target::Detached);
         self.try_with_state(&mut |state| {
@@ -466,7 +476,8 @@ impl Context {
         Ok(())
     }
 
-    /// Pauses or continues writing to the ring. Returns `EINVAL` if the context has no buffer.
+    /// Pauses or resumes writing to the ring of the sampling buffer. Returns `EINVAL` if the
+    /// context has no ring.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let state = self.state.lock();
         state.sampling.buffer.as_ref().ok_or(EINVAL)?.pause(paused)

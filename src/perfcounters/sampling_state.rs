@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state of a context that samples.
+//! The sampling state of a context: the buffer, the message queue, masking and throttling.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
@@ -13,28 +13,29 @@ use crate::sys::format::Buffer;
 
 /// The sampling state of a context.
 pub(crate) struct Sampling {
-    /// The values of the sample that is being taken. The values are in allocated memory, because an
-    /// NMI's stack is too small for them.
+    /// The register values of the sample that is being taken. The values of a sample are in
+    /// allocated memory, because the stack of an NMI is too small for them.
     pub(crate) values: KBox<[u64; MAX_VALUES]>,
-    /// The sampling buffer; `None` for a context without a sampling format.
+    /// The sampling buffer, or `None` for a context without a sampling format.
     pub(crate) buffer: Option<KBox<Buffer>>,
     pub(crate) queue: Queue,
-    /// True if the context is masked, that is, does not count until `PERFMON_RESTART`.
+    /// True if the context is masked: it does not count until `PERFMON_RESTART`.
     pub(crate) masked: bool,
-    /// PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
+    /// The PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
     pub(crate) reset_pending: PmdSet,
-    /// Begin and end of throttling, as times of [`clock::now`]. A throttled context counts, but takes
-    /// no samples. `None` if the context is not throttled.
+    /// The begin and the planned end of throttling, in nanoseconds of [`clock::now`], or `None` if
+    /// the context is not throttled. A throttled context counts, but takes no samples.
     pub(crate) throttled: Option<(u64, u64)>,
-    /// Statistics of throttling.
+    /// The statistics of throttling since the context was attached.
     pub(crate) throttle_stats: ThrottleStats,
-    /// Throttled time and lost samples that were not reported to the sampling format yet.
+    /// The throttled time and the lost samples that were not reported to the sampling format yet.
     pub(crate) unreported: ThrottleStats,
-    /// The thread attached the context to itself.
+    /// True if the monitored thread itself attached the context.
     pub(crate) self_monitoring: bool,
 }
 
-/// Statistics of throttling: how often, for how many nanoseconds, and with how many lost samples.
+/// Statistics of throttling: how often a context was throttled, for how many nanoseconds, and how
+/// many samples were lost.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ThrottleStats {
     pub(crate) nr: u32,
@@ -43,8 +44,8 @@ pub(crate) struct ThrottleStats {
 }
 
 impl Sampling {
-    /// Creates the sampling state of a new context. Without a sampling format, the message queue
-    /// has a depth of 8.
+    /// Creates the sampling state of a new context. If the context has no sampling format, its
+    /// message queue has a depth of 8.
     pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Result<Self> {
         let mut queue = Queue::default();
         queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
@@ -61,13 +62,13 @@ impl Sampling {
         })
     }
 
-    /// Returns whether the context is throttled.
+    /// Returns whether the context is throttled (counts without taking samples).
     #[inline]
     pub(crate) fn is_throttled(&self) -> bool {
         self.throttled.is_some()
     }
 
-    /// Resets the sampling state. Called when the context is detached.
+    /// Resets masking, throttling and the message queue. Called when the context is detached.
     pub(crate) fn reset(&mut self) {
         self.masked = false;
         self.throttled = None;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The event sets of a context. One of the sets is active, which means that it is programmed while
-//! the context is in a PMU. A *run* of a set lasts from the switch to the set until the switch to
+//! The event sets of a context. One of the sets is active: its registers are programmed into a PMU
+//! while the context counts. A *run* of a set lasts from the switch to the set until the switch to
 //! the next set.
 //!
-//! Sets are created and deleted while the context is detached, with `SESSION` and the context's
-//! `alloc_lock` held. The memory for new sets is allocated before `SESSION` is taken, with only
-//! `alloc_lock` held.
+//! Event sets are created and deleted only while the context is detached, with `SESSION` and the
+//! context's `alloc_lock` held. The memory for new sets is allocated with only `alloc_lock` held,
+//! before `SESSION` is taken.
 
 use core::iter::once;
 
@@ -30,7 +30,7 @@ use crate::sys::lock::SESSION;
 use crate::target::Target;
 
 impl State {
-    /// Iterates over all sets, the active set first.
+    /// Iterates over all event sets of the context, the active set first.
     pub(crate) fn each_set(&self) -> impl Iterator<Item = &Set> {
         let others = self
             .sets
@@ -40,7 +40,7 @@ impl State {
         Iterator::chain(once(&*self.set), others)
     }
 
-    /// Iterates mutably over all sets, the active set first.
+    /// Iterates over all event sets of the context by mutable reference, the active set first.
     pub(crate) fn each_set_mut(&mut self) -> impl Iterator<Item = &mut Set> {
         let slots = self.sets.slots.iter_mut();
         Iterator::chain(
@@ -49,7 +49,7 @@ impl State {
         )
     }
 
-    /// Returns the set with this number, or `None` if no set has this number.
+    /// Returns the event set with the number `id`, or `None` if no event set has this number.
     pub(crate) fn find_set(&self, id: u16) -> Option<&Set> {
         if self.set.id == id {
             return Some(&self.set);
@@ -58,7 +58,8 @@ impl State {
         self.sets.slots.get(place)?.set.as_deref()
     }
 
-    /// Returns the set with this number mutably, or `None` if no set has this number.
+    /// Returns a mutable reference to the event set with the number `id`, or `None` if no event set
+    /// has this number.
     pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut Set> {
         if self.set.id == id {
             return Some(&mut self.set);
@@ -67,8 +68,9 @@ impl State {
         self.sets.slots.get_mut(place)?.set.as_deref_mut()
     }
 
-    /// Returns the hardware registers that all sets together claim. `more` returns the registers
-    /// that will be added to the set with the given number.
+    /// Returns the hardware registers that all event sets together claim. `more` returns registers
+    /// that will be added to the event set with the given number; the result includes these
+    /// registers.
     pub(crate) fn claims_with(
         &self,
         map: &perfmon_rules::register_map::Map<'_>,
@@ -79,8 +81,9 @@ impl State {
         })
     }
 
-    /// Returns the hardware registers that a CPU must have to count all sets. `more` returns the
-    /// registers that will be added to the set with the given number.
+    /// Returns the hardware registers that a CPU needs to count all event sets. `more` returns
+    /// registers that will be added to the event set with the given number; the result includes
+    /// these registers.
     pub(crate) fn required_with(
         &self,
         map: &perfmon_rules::register_map::Map<'_>,
@@ -91,7 +94,7 @@ impl State {
         })
     }
 
-    /// Returns the error `Loaded` unless the context is detached.
+    /// Returns the error `Loaded` if the context is attached, being attached, or ended.
     fn check_detached(&self) -> Result<(), Error> {
         match self.target {
             Target::Detached if !self.loading => Ok(()),
@@ -99,8 +102,8 @@ impl State {
         }
     }
 
-    /// Computes which set follows each set. Returns `NoSet` if the next set that a user has
-    /// specified for a set does not exist.
+    /// Computes for each event set which set follows it. Returns `NoSet` if user space has
+    /// specified a next set that does not exist.
     pub(crate) fn compute_order(&mut self) -> Result<(), Error> {
         let nr = self.sets.slots.len();
         for at in 0..nr {
@@ -118,8 +121,8 @@ impl State {
 }
 
 impl Context {
-    /// Ends the run of the active set and makes the next set active. Does nothing while the context
-    /// is masked; `PERFMON_RESTART` makes the switch later.
+    /// Ends the run of the active event set and makes the next set active. Does nothing while the
+    /// context is masked: `PERFMON_RESTART` makes a switch that is due.
     #[cold]
     pub(crate) fn switch_set(&self, state: &mut State) {
         if state.sampling.masked {
@@ -131,7 +134,8 @@ impl Context {
             self.save_pmu(state);
         }
         self.sync_virtual(state);
-        // Deliver the overflows of the active set. Delivery may mask the context.
+        // Deliver the overflows of the active set before the switch. The delivery can mask the
+        // context.
         self.deliver_overflows(state, None);
         if state.sampling.masked {
             state.sets.due = true;
@@ -148,8 +152,8 @@ impl Context {
         }
     }
 
-    /// Ends the run of the active set and makes the set of the slot `place` active. The context is
-    /// in no PMU.
+    /// Ends the run of the active event set and makes the set in the slot `place` active. Called
+    /// while the context is in no PMU.
     fn switch_to(&self, state: &mut State, place: usize) {
         state.set.end_run();
         state.sets.due = false;
@@ -160,24 +164,26 @@ impl Context {
         }
     }
 
-    /// Makes the set with this number active. Runs on the CPU whose PMU holds the registers.
+    /// Makes the event set with the number `id` active. If the context is in a PMU, called on the
+    /// CPU with this PMU.
     ///
     /// # Errors
     ///
-    /// `NoSet` if the set does not exist, `Masked` if the context is masked until
+    /// `NoSet` if the event set does not exist, `Masked` if the context is masked until
     /// `PERFMON_RESTART`.
     pub(crate) fn activate_set(&self, state: &mut State, id: u16) -> Result<(), Error> {
         let place = state.sets.index_of(id).ok_or(Error::NoSet)?;
         if place == state.sets.active {
             return Ok(());
         }
-        // `PERFMON_RESTART` will reset PMDs of the active set, so the set must stay active.
+        // `PERFMON_RESTART` will reset PMDs of the active event set, so the set must stay active
+        // until then.
         if state.sampling.masked {
             return Err(Error::Masked);
         }
         let started = state.started;
         self.stop_counting(state);
-        // stop_counting() may have delivered an overflow that masked the context.
+        // stop_counting() has delivered pending overflows, which can have masked the context.
         if state.sampling.masked {
             state.started = started;
             return Err(Error::Masked);
@@ -189,13 +195,13 @@ impl Context {
         Ok(())
     }
 
-    /// Creates event sets, or changes the switch conditions of existing sets. On failure no set is
-    /// created or changed.
+    /// Creates event sets, or changes the conditions under which existing event sets are switched.
+    /// On failure, no event set is created or changed.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the context is attached, `ENOSPC` if the context would have more than
-    /// [`event_sets::MAX_SETS`] sets, `EDQUOT`, `ENOMEM`.
+    /// `EBUSY` if the context is not detached, `ENOSPC` if the context would have more than
+    /// [`event_sets::MAX_SETS`] event sets, `EDQUOT`, `ENOMEM`.
     pub(crate) fn create_sets(&self, wanted: &[(u16, SwitchPolicy)]) -> Result {
         let _growing = self.alloc_lock.lock();
         let nr = {
@@ -203,7 +209,7 @@ impl Context {
             state.check_detached().map_err(to_kernel_error)?;
             state.sets.slots.len()
         };
-        // All memory is allocated before the context's lock is taken.
+        // Allocate all memory before the context's lock is taken.
         let room = nr.saturating_add(wanted.len());
         let mut slots = KVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?;
         let mut fresh: KVec<KBox<Set>> = KVec::with_capacity(wanted.len(), GFP_KERNEL_ACCOUNT)?;
@@ -239,18 +245,18 @@ impl Context {
                 set.runs.policy = *terms;
             }
         }
-        // The old slots are freed after the context's lock is released.
+        // Free the old list of slots only after the context's lock was released.
         drop(state);
         drop(old);
         Ok(())
     }
 
-    /// Deletes event sets. On failure no set is deleted.
+    /// Deletes event sets. On failure, no event set is deleted.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for set 0 and for sets that do not exist, `EBUSY` if the context is attached,
-    /// `ENOMEM`.
+    /// `EINVAL` for event set 0 and for event sets that do not exist, `EBUSY` if the context is not
+    /// detached, `ENOMEM`.
     pub(crate) fn delete_sets(&self, ids: &[u16]) -> Result {
         let _growing = self.alloc_lock.lock();
         let mut gone = KVec::with_capacity(ids.len(), GFP_KERNEL_ACCOUNT)?;
@@ -274,14 +280,15 @@ impl Context {
             }
         }
         state.sets.active = state.sets.index_of(state.set.id).unwrap_or(0);
-        // The deleted sets are freed after the context's lock is released.
+        // Free the deleted event sets only after the context's lock was released.
         drop(state);
         drop(gone);
         Ok(())
     }
 
-    /// Fills in the data of `PERFMON_GETINFO_EVTSETS`: switch conditions, statistics of runs and
-    /// the available registers. Returns `EINVAL` if a set does not exist.
+    /// Fills in the results of `PERFMON_GETINFO_EVTSETS`: the switch conditions and the run
+    /// statistics of event sets, and the registers that contexts can claim. Returns `EINVAL` if an
+    /// event set does not exist.
     pub(crate) fn set_infos(&self, infos: &mut [SetInfo]) -> Result {
         let free = SESSION.lock().available(self.scope());
         let map = self.registers.map();
@@ -317,8 +324,9 @@ impl Context {
         })
     }
 
-    /// Fills in the data of `PERFMON_READ_RUNS`: sums and sums of squares over the runs of a set.
-    /// Returns `EINVAL` if the set does not exist or the PMD is not counting in the set.
+    /// Fills in the results of `PERFMON_READ_RUNS`: for a PMD, the sums and the sums of squares of
+    /// its values and of the times over all runs of an event set. Returns `EINVAL` if the event set
+    /// does not exist or the PMD does not count in it.
     pub(crate) fn read_runs(&self, all: &mut [Runs]) -> Result {
         self.query(all, |state, now, runs| {
             let set = state.find_set(runs.reg_set).ok_or(Error::NoSet)?;
@@ -336,8 +344,8 @@ impl Context {
         })
     }
 
-    /// Calls `answer` for each element of `all`, with the same state of the context and the same
-    /// time for all elements.
+    /// Updates the values of the context and calls `answer` for each element of `all`. All calls
+    /// see the same state of the context and the same time.
     fn query<T>(
         &self,
         all: &mut [T],
@@ -353,12 +361,12 @@ impl Context {
         .map_err(to_kernel_error)
     }
 
-    /// Allocates memory in a set for the registers that are about to be written. Caller holds
-    /// `alloc_lock`.
+    /// Allocates memory in the event set `id` for the registers `more`, which are about to be
+    /// written. Caller holds `alloc_lock`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the set does not exist, `EDQUOT`, `ENOMEM`.
+    /// `EINVAL` if the event set does not exist, `EDQUOT`, `ENOMEM`.
     pub(crate) fn grow_set(&self, id: u16, more: &RegisterRequest) -> Result {
         let (needs, attrs, moments, charged) = {
             let state = self.state.lock();
@@ -400,7 +408,7 @@ impl Context {
             core::mem::swap(&mut set.attrs, &mut attrs);
             core::mem::swap(&mut set.moments, &mut moments);
         }
-        // The old memory is freed after the context's lock is released.
+        // Free the old memory only after the context's lock was released.
         drop(state);
         drop((charge, room, attrs, moments));
         Ok(())

@@ -10,7 +10,7 @@ use crate::sampling_state::ThrottleStats;
 use crate::target::Target;
 
 impl Context {
-    /// Returns the status of the context for `PERFMON_STATUS`.
+    /// Updates the values of the context and returns its status for `PERFMON_STATUS`.
     pub(crate) fn status(&self) -> Status {
         let mut told = Status::default();
         self.with_state(&mut |state| {

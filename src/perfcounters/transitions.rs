@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Transitions of a context: into and out of the PMU of a CPU, start and stop.
+//! State transitions of a context: it is programmed into the PMU of a CPU, removed from the PMU,
+//! started and stopped.
 
 use kernel::prelude::*;
 use perfmon_rules::error::Error;
@@ -24,7 +25,8 @@ impl Context {
             self.sync_virtual(state);
         }
         self.deliver_overflows(state, None);
-        // The time of the set's run may be over although the timer has not expired yet.
+        // Switch also if the timeout of the active set is over, although the timer has not expired
+        // yet.
         if state.sets.due || state.set.runs.remaining(0) == Some(0) {
             if !state.sets.due {
                 costs::count(SelfStat::SetSwitchLate);
@@ -33,13 +35,13 @@ impl Context {
         }
     }
 
-    /// Updates the values of all PMDs (data registers). If the context is in a PMU, which must be
-    /// this CPU's PMU, delivers overflows and rearms the counters. Returns the number of PMDs that
-    /// overflowed.
+    /// Updates the PMDs (data registers) in memory to their current values. If the context is in a
+    /// PMU, which must be this CPU's PMU, also delivers overflows and rearms the counters. Returns
+    /// the number of PMDs whose overflows were delivered.
     pub(crate) fn sync_and_deliver(&self, state: &mut State) -> u32 {
         self.sync(state);
         let mut told = 0;
-        // While the context is in no PMU, overflows stay pending.
+        // If the context is in no PMU, leave overflows pending.
         if state.cpu.is_some() {
             told = self.deliver_overflows(state, None);
             self.rearm(state);
@@ -58,7 +60,8 @@ impl Context {
         }
     }
 
-    /// Stops counting. Runs on the CPU whose PMU holds the registers.
+    /// Stops the context: it does not count until it is started again. If the context is in a PMU,
+    /// called on the CPU with this PMU.
     pub(crate) fn stop_counting(&self, state: &mut State) {
         if state.cpu.is_some() {
             self.unload_pmu(state);
@@ -68,8 +71,8 @@ impl Context {
         state.started = false;
     }
 
-    /// Programs the context into this CPU's PMU if the context is started and attached to `target`,
-    /// which runs on this CPU. Called with interrupts off.
+    /// Programs the context into this CPU's PMU if the context is started and still attached to
+    /// `target`, which is this CPU or the thread that runs on it. Called with interrupts off.
     #[inline]
     pub(crate) fn sched_in(&self, target: Target) {
         let mut state = self.state.lock();
@@ -89,19 +92,21 @@ impl Context {
         }
     }
 
-    /// Starts the context: from now on the context counts whenever its target runs.
+    /// Starts the context: from now on it counts whenever its target runs.
     pub(crate) fn start_counting(&self, state: &mut State) {
-        // Discard the time that the thread has run, before the start, on CPUs that lack registers.
+        // Discard the time that the thread spent, before this start, on CPUs that lack registers of
+        // the context.
         self.sync_elsewhere(state);
         self.start_virtual(state);
         state.started = true;
         self.sync_elsewhere(state);
     }
 
-    /// Starts counting with the event set `set`, or with the active event set if `set` is `None`.
-    /// Returns `EINVAL` if the context is detached or has no such set, `ESRCH` if its target has
-    /// ended, `EBUSY` if the caller is on another CPU or the set cannot be changed before
-    /// `PERFMON_RESTART`.
+    /// Implements `PERFMON_START`: starts the context with the event set `set`, or with the active
+    /// event set if `set` is `None`. Returns `EINVAL` if the context is detached or has no such
+    /// event set, and `ESRCH` if its target has ended. Returns `EBUSY` if the context is attached
+    /// to another CPU than that of the caller, or if the context is masked and `set` is not its
+    /// active set.
     pub(crate) fn start(&self, set: Option<u16>) -> Result {
         let mut done = Ok(Target::Detached);
         self.try_with_state(&mut |state| {
@@ -129,8 +134,8 @@ impl Context {
         Ok(())
     }
 
-    /// Stops counting. Returns `EINVAL` if the context is detached, `EBUSY` if the context is
-    /// attached to another CPU.
+    /// Implements `PERFMON_STOP`. Returns `EINVAL` if the context is detached, `EBUSY` if it is
+    /// attached to another CPU than that of the caller.
     pub(crate) fn stop(&self) -> Result {
         let mut done = Ok(());
         self.try_with_state(&mut |state| {
@@ -143,13 +148,14 @@ impl Context {
         .map_err(to_kernel_error)
     }
 
-    /// Returns the frame number of the self page, which the first call allocates. Returns `EINVAL`
-    /// for a CPU's context, `EDQUOT` or `ENOMEM`.
+    /// Returns the page frame number of the self page, which is allocated at the first call.
+    /// Returns `EINVAL` for the context of a CPU, `EDQUOT` or `ENOMEM`.
     pub(crate) fn self_page(&self) -> Result<usize> {
         if self.scope() != Scope::Thread {
             return Err(EINVAL);
         }
-        // Each page fault calls this function. Do not allocate memory if the page exists.
+        // Look for an existing page before allocating memory, because each page fault calls this
+        // function.
         if let Some(page) = &self.state.lock().page {
             return Ok(page.frame());
         }
@@ -166,7 +172,8 @@ impl Context {
         Ok(frame)
     }
 
-    /// Sets whether the threads that map the self page may execute RDPMC, and updates the page.
+    /// Sets whether the threads of the process that maps the self page are allowed to execute
+    /// RDPMC, and updates the self page.
     pub(crate) fn set_rdpmc(&self, may: bool) {
         self.with_state(&mut |state| {
             state.mapped.rdpmc = may;

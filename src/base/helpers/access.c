@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Permission to monitor other tasks: ptrace's access rule, and the security modules.
+ * Checks of the permission to monitor other tasks, by ptrace's access rule and by the security
+ * modules.
  *
  * ptrace_may_access() is not exported to modules, but procfs calls it whenever a file about the
- * memory of a process is opened. The functions in this file therefore open a file about the memory
- * of a process, in a mount of procfs that no other code uses.
+ * memory of a process is opened. To have access checked, the functions here therefore open such a
+ * file, in a mount of procfs that no other code uses.
  */
 #include <linux/capability.h>
 #include <linux/completion.h>
@@ -33,8 +34,8 @@ struct mount_request {
 };
 
 /*
- * Mounts procfs in a worker, whose pid namespace is the initial one. If the task that loads the
- * module mounted procfs, the mount would show the pid namespace of that task.
+ * Mounts procfs in a kernel worker, because a kernel worker is in the initial pid namespace. If the
+ * task that loads the module mounted procfs, the mount would show the pid namespace of that task.
  */
 static void mount_proc(struct work_struct *work)
 {
@@ -60,17 +61,17 @@ int pfm_procfs_mount(void)
 
 void pfm_procfs_unmount(void)
 {
-	/* Wait for pending RCU callbacks, because free_state() is code of this module. */
+	/* Wait for pending RCU callbacks of free_state(), which is code of this module. */
 	rcu_barrier();
 	kern_unmount(proc);
 }
 
 /*
- * Implements the rule of __ptrace_may_access(PTRACE_MODE_READ_REALCREDS), including the check of
- * the capability security module, for a caller that is not a thread of the process of @task. The
- * rule is repeated here because procfs applies the rule with other flags, and because procfs cannot
- * be called in every context. @state is the state of a program that the process ran before, or NULL
- * for its present program.
+ * Returns whether the caller may read the memory of @task by the rule of __ptrace_may_access() with
+ * PTRACE_MODE_READ_REALCREDS, including the check of the capability security module. The caller is
+ * not a thread of the process of @task. The rule is repeated here because procfs applies it with
+ * other flags, and because procfs cannot be called in every context. @state is the exec_state of a
+ * program that the process ran before, or NULL for its present program.
  */
 static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *state)
 {
@@ -95,8 +96,8 @@ static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *
 }
 
 /*
- * Returns true if the caller may read the memory of @task by ptrace's rule. Security modules are
- * not asked.
+ * Returns true if the caller may read the memory of @task by ptrace's rule. The security modules
+ * are not asked.
  */
 bool pfm_may_watch(struct task_struct *task)
 {
@@ -104,10 +105,10 @@ bool pfm_may_watch(struct task_struct *task)
 }
 
 /*
- * Applies ptrace's rule at a time when the process is not in exec. During exec a process is not
- * dumpable for a moment, even if it is dumpable afterwards. Like mm_access(), this function waits
- * until exec is over. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of the module's
- * locks.
+ * Applies ptrace's rule to @task while the process is not in exec. During exec a process is not
+ * dumpable for a moment, even if it is dumpable afterwards. Like mm_access(), this function
+ * therefore waits until exec is over. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of
+ * the module's locks.
  */
 static int stable_ptrace_rule(struct task_struct *task)
 {
@@ -122,10 +123,11 @@ static int stable_ptrace_rule(struct task_struct *task)
 }
 
 /*
- * Returns a copy of the caller's credentials for an open of a file in procfs. procfs checks the ids
- * for file access and the effective capabilities, but ptrace's rule is about the real ids and the
- * permitted capabilities. In the copy, the real ids are therefore also the ids for file access, and
- * the permitted capabilities are also the effective ones.
+ * Returns a copy of the caller's credentials, with which a file in procfs is opened. When a file is
+ * opened, procfs applies ptrace's rule to the ids for file access and the effective capabilities of
+ * the opener. The rule must be applied to the real ids and the permitted capabilities. In the copy,
+ * the real ids are therefore also the ids for file access, and the permitted capabilities are also
+ * the effective ones.
  */
 static struct cred *procfs_cred(bool attach)
 {
@@ -137,7 +139,10 @@ static struct cred *procfs_cred(bool attach)
 	cred->fsgid = cred->gid;
 	cred->cap_effective = cred->cap_permitted;
 	if (attach) {
-		/* Skip the check of the mode of the file "mem": only ptrace's check is wanted. */
+		/*
+		 * Prevent a denial by the mode of the file "mem", so that only ptrace's check
+		 * decides.
+		 */
 		cap_raise(cred->cap_effective, CAP_DAC_OVERRIDE);
 		cap_raise(cred->cap_effective, CAP_DAC_READ_SEARCH);
 	}
@@ -145,8 +150,8 @@ static struct cred *procfs_cred(bool attach)
 }
 
 /*
- * Opens a file of a thread of another process in procfs, and closes the file again. Returns 0 if
- * procfs allows the open, otherwise -EPERM, -ESRCH, -EINTR or -ENOMEM.
+ * Opens the procfs file @what of @task, a thread of another process, and closes the file again.
+ * Returns 0 if procfs allows the open, otherwise -EPERM, -ESRCH, -EINTR or -ENOMEM.
  */
 static int open_file_of(struct task_struct *task, const char *what, bool attach)
 {
@@ -159,7 +164,7 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 
 	if (!cred)
 		return -ENOMEM;
-	/* The mount shows the numbers of the initial pid namespace. */
+	/* The mount of procfs shows the pid numbers of the initial pid namespace. */
 	snprintf(name, sizeof(name), "%d/%s", task_pid_nr(task), what);
 	old = override_creds(cred);
 	file = file_open_root(&root, name, O_RDONLY, 0);
@@ -193,9 +198,9 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 }
 
 /*
- * Returns a thread of the process of @task that still has its memory, with a reference, or NULL.
- * procfs does not check access to a thread that has released its memory, and the leader may have
- * exited long before the other threads.
+ * Returns, with a reference, a thread of the process of @task that has not released its memory
+ * (mm), or NULL. procfs does not check access to a thread that has released its memory, and the
+ * leader may have exited long before the other threads.
  */
 static struct task_struct *with_memory(struct task_struct *task)
 {
@@ -213,8 +218,8 @@ static struct task_struct *with_memory(struct task_struct *task)
 #define MAX_THREADS_ASKED	8
 
 /*
- * Returns the result of procfs's check for the caller, which is not a thread of the process of
- * @task, or -ESRCH if the process is exiting.
+ * Returns the result of procfs's check of access to the process of @task, or -ESRCH if the process
+ * is exiting. The caller is not a thread of this process.
  */
 static int ask_procfs(struct task_struct *task, bool attach)
 {
@@ -241,9 +246,9 @@ static int ask_procfs(struct task_struct *task, bool attach)
 }
 
 /*
- * Checks whether the caller may read the memory of @task, or with @attach whether the caller may
- * stop @task, by ptrace's rule and by the security modules. Returns 0, -EPERM, -EINTR, -ENOMEM, or
- * -ESRCH if the process is exiting. May sleep. Caller holds none of the module's locks.
+ * Checks whether the caller may read the memory of @task or, with @attach, stop @task, by ptrace's
+ * rule and by the security modules. Returns 0, -EPERM, -EINTR, -ENOMEM, or -ESRCH if the process is
+ * exiting. May sleep. Caller holds none of the module's locks.
  */
 int pfm_check_access(struct task_struct *task, bool attach)
 {
@@ -256,9 +261,9 @@ int pfm_check_access(struct task_struct *task, bool attach)
 }
 
 /*
- * Applies ptrace's rule as if the caller had the credentials @cred, and were not a thread of the
- * process of @task. The rule is applied to the program in @snapshot, if given, even if the process
- * runs another program now. Called in process context.
+ * Returns whether ptrace's rule lets a task with the credentials @cred read the memory of @task,
+ * even if the caller is a thread of the same process. With @snapshot, the rule is applied to the
+ * program in @snapshot, even if the process runs another program now. Called in process context.
  */
 bool pfm_ptrace_allows(const struct cred *cred, struct task_struct *task,
 		       const struct pfm_access_snapshot *snapshot)
@@ -288,11 +293,11 @@ static void access_check_work(struct work_struct *work)
 }
 
 /*
- * Checks whether a task with the credentials @cred may read the memory of the process of @task, or
- * with @attach stop the process, by ptrace's rule and by the security modules. The caller may be a
- * thread of the process itself. In this case a worker makes the check, because security modules
- * allow a process any access to itself. Returns the same errors as pfm_check_access(). May sleep.
- * Caller holds none of the module's locks.
+ * Checks whether a task with the credentials @cred may read the memory of the process of @task or,
+ * with @attach, stop the process. Ptrace's rule and the security modules decide. If the caller is a
+ * thread of this process, a kernel worker makes the check, because security modules allow a process
+ * any access to itself. Returns the same errors as pfm_check_access(). May sleep. Caller holds none
+ * of the module's locks.
  */
 int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool attach)
 {
@@ -343,11 +348,11 @@ static int cred_thread_fn(void *data)
 }
 
 /*
- * Checks whether the caller may access a task with the credentials @cred. procfs checks access to
- * tasks only, and a task with these credentials may not exist any more. A kernel thread therefore
- * takes the credentials for the duration of the check. The file that is opened is a link in the
- * directory "ns", because opening such a link does not require the task to have memory. Returns 0,
- * -EPERM, -EINTR or -ENOMEM. May sleep. Caller holds none of the module's locks.
+ * Checks whether the caller may read the state of a task with the credentials @cred. The check is
+ * made by procfs and needs an existing task, but the tasks that had these credentials may have
+ * exited. Therefore a kernel thread takes the credentials for the duration of the check. The check
+ * opens a link in the directory "ns" of this thread, because other files require the task to have
+ * memory. Returns 0, -EPERM, -EINTR or -ENOMEM. May sleep. Caller holds none of the module's locks.
  */
 int pfm_check_cred_access(const struct cred *cred)
 {
@@ -369,7 +374,7 @@ int pfm_check_cred_access(const struct cred *cred)
 	return error == -ESRCH ? -EPERM : error;
 }
 
-/* Returns true if the caller has all rights of the credentials @cred. */
+/* Returns true if the caller has all rights of a task with the credentials @cred. */
 bool pfm_has_rights_of(const struct cred *cred)
 {
 	const struct cred *mine = current_cred();
@@ -385,7 +390,7 @@ const struct cred *pfm_get_current_cred(void)
 }
 
 /*
- * Takes a snapshot of the properties of a thread that decide about access to the thread: its
+ * Takes a snapshot of the properties of a thread that decide who may access the thread: its
  * program, the program's dumpability, and the thread's credentials. Returns -ESRCH if the thread
  * has released its program.
  */
@@ -418,7 +423,7 @@ static void free_state(struct rcu_head *rcu)
 }
 
 /*
- * Drops the references of a snapshot. Repeats the code of put_task_exec_state(), which is not
+ * Drops the references of a snapshot. The code repeats that of put_task_exec_state(), which is not
  * exported. May be called in any context except an NMI.
  */
 void pfm_snapshot_put(struct pfm_access_snapshot *snapshot)
@@ -430,7 +435,7 @@ void pfm_snapshot_put(struct pfm_access_snapshot *snapshot)
 
 /*
  * Returns true if the thread's credentials and dumpability are those of the snapshot, even if the
- * thread runs another program.
+ * thread has executed another program since the snapshot.
  */
 bool pfm_snapshot_is_unchanged(const struct pfm_access_snapshot *snapshot, struct task_struct *task)
 {
@@ -443,9 +448,9 @@ bool pfm_snapshot_is_unchanged(const struct pfm_access_snapshot *snapshot, struc
 }
 
 /*
- * Returns true if the thread's credentials and the dumpability of the program in the snapshot are
- * unchanged. While the thread is in exec, the dumpability read here is that of the old program;
- * after exec has changed the credentials, the result is false.
+ * Returns true if neither the thread's credentials nor the dumpability of the program in the
+ * snapshot have changed since the snapshot. If the thread is in exec, the dumpability of the old
+ * program is compared. After exec has changed the credentials, the result is false.
  */
 bool pfm_snapshot_was_unchanged(const struct pfm_access_snapshot *snapshot,
 				struct task_struct *task)
@@ -455,7 +460,7 @@ bool pfm_snapshot_was_unchanged(const struct pfm_access_snapshot *snapshot,
 	       __task_cred(task) == snapshot->cred;
 }
 
-/* Returns true if the thread still runs the program of the snapshot. */
+/* Returns true if the thread still runs the program that it ran at the time of the snapshot. */
 bool pfm_snapshot_same_program(const struct pfm_access_snapshot *snapshot, struct task_struct *task)
 {
 	guard(rcu)();
@@ -463,8 +468,8 @@ bool pfm_snapshot_same_program(const struct pfm_access_snapshot *snapshot, struc
 }
 
 /*
- * Returns the process of the caller as a struct pid, with a reference. The struct pid stays the
- * same when another thread becomes the leader.
+ * Returns the struct pid of the caller's process, with a reference. The struct pid stays the same
+ * when another thread becomes the leader of the process.
  */
 struct pid *pfm_current_process(void)
 {
@@ -472,12 +477,13 @@ struct pid *pfm_current_process(void)
 }
 
 /*
- * Returns true if @process may still stop the current thread, by ptrace's rule and with the
- * credentials of the process's present leader. If another thread of the process executes a program,
- * this thread becomes the leader. With @ask_lsm, a worker also asks the security modules whether a
- * task with these credentials may read the thread's memory. The worker does not ask whether the
- * task may stop the thread, because Yama decides this by the ancestors of the asking task. Process
- * context. With @ask_lsm, caller holds none of the module's locks.
+ * Returns true if ptrace's rule still lets @process stop the current thread. The rule is applied
+ * with the credentials of the present leader of @process. If another thread of @process executes a
+ * program, that thread becomes the leader. With @ask_lsm, a kernel worker also asks the security
+ * modules whether a task with the leader's credentials may read the current thread's memory. The
+ * worker does not ask for the permission to stop the thread: Yama grants it by the ancestors of the
+ * task that asks, and that task would be the worker. Called in process context. With @ask_lsm,
+ * caller holds none of the module's locks.
  */
 bool pfm_may_stop_current(struct pid *process, bool ask_lsm)
 {
@@ -502,9 +508,9 @@ bool pfm_may_stop_current(struct pid *process, bool ask_lsm)
 }
 
 /*
- * Returns true if perf's policy and the lockdown of the kernel allow the caller to monitor the
- * kernel. The function is in C because security_locked_down() is inline in a kernel without
- * security modules.
+ * Returns true if perf's policy and the lockdown state of the kernel allow the caller to monitor
+ * the kernel. This function is written in C because security_locked_down() is inline in a kernel
+ * without security modules.
  */
 bool pfm_may_monitor_kernel(void)
 {

@@ -22,8 +22,8 @@ bool pfm_has_rights_of(const struct cred *cred);
 const struct cred *pfm_get_current_cred(void);
 
 /*
- * Snapshot of a thread's credentials and program, with references. AccessSnapshot in
- * src/base/helpers.rs has the layout of this structure.
+ * Snapshot of a thread's credentials and program (exec_state), with a reference to each.
+ * AccessSnapshot in src/base/helpers.rs has the layout of this structure.
  */
 struct pfm_access_snapshot {
 	const struct cred *cred;

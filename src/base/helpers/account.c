@@ -2,11 +2,12 @@
 /*
  * Limits per user: kernel memory, contexts, traced processes and traces (src/base/account.rs).
  *
- * The table of accounts works like the table of ucounts, which modules cannot use. An amount is
- * charged to the account of the user, and to the accounts of the owners of the user's user
- * namespace and of the parents of this namespace, except the initial namespace. A user therefore
- * cannot exceed a limit by creating user namespaces with many uids. A user namespace that root owns
- * (such as one of a container of another user) has a separate account.
+ * The hash table of accounts works like that of the kernel's ucounts, which modules cannot use. An
+ * amount is charged to the account of the user, and to the accounts of the owners of the user's
+ * user namespace and of its ancestors. The owner of the initial user namespace is not charged.
+ * Because owners are charged too, a user cannot exceed a limit by creating user namespaces with
+ * many uids. A user namespace that root owns (such as one of a container of another user) has a
+ * separate account.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -27,8 +28,8 @@
 static unsigned int user_kb;
 
 /*
- * The mode of a parameter's file lets root write the file without any capability, so this function
- * checks CAP_SYS_RESOURCE.
+ * The file mode of a module parameter lets root write the file without any capability. Therefore
+ * this function checks CAP_SYS_RESOURCE.
  */
 static int user_kb_set(const char *text, const struct kernel_param *param)
 {
@@ -76,7 +77,8 @@ static struct account account_of_user(const struct cred *cred)
 }
 
 /*
- * Returns the account that is charged for the users of @ns in addition to the users' own accounts.
+ * Returns the account of the owner of @ns. It is charged for all users in @ns, in addition to the
+ * accounts of these users.
  */
 static struct account account_of_owner(const struct user_namespace *ns)
 {
@@ -86,8 +88,9 @@ static struct account account_of_owner(const struct user_namespace *ns)
 }
 
 /*
- * Returns true if the walk over @cred's user namespaces has charged @account in a step before
- * @last. Several namespaces may have the same owner, whose account is charged once.
+ * Returns true if pfm_account_add(), which walks from @cred's user namespace to its ancestors, has
+ * charged @account before it reached @last. Several namespaces may have the same owner, whose
+ * account must be charged only once.
  */
 static bool was_charged(const struct cred *cred, const struct user_namespace *last,
 			struct account account)
@@ -140,7 +143,7 @@ static int charge_account(struct account account, struct pfm_amount more, u64 mo
 }
 
 /*
- * Subtracts @less from one account, and frees the account when it is empty. Caller holds
+ * Subtracts @less from one account, and frees the account if all its amounts are 0. Caller holds
  * users_lock.
  */
 static void uncharge_account(struct account account, struct pfm_amount less)
@@ -159,8 +162,9 @@ static void uncharge_account(struct account account, struct pfm_amount less)
 }
 
 /*
- * Subtracts @less once from each account that pfm_account_add() charges. With @last, only the steps
- * of the walk before the step of the namespace @last are undone. Caller holds users_lock.
+ * Subtracts @less once from each account that pfm_account_add() charges. With @last, only from the
+ * accounts that pfm_account_add() charges before it reaches the namespace @last. Caller holds
+ * users_lock.
  */
 static void uncharge_all(const struct cred *cred, struct pfm_amount less,
 			 const struct user_namespace *last)
@@ -177,9 +181,10 @@ static void uncharge_all(const struct cred *cred, struct pfm_amount less,
 }
 
 /*
- * Charges @more to the accounts of a user, as the top of this file describes. Returns -EDQUOT if
- * one of the accounts would exceed @most, or -ENOMEM; after an error no account is charged. Does
- * not sleep. Must not be called under a run-queue lock.
+ * Charges @more to the account of a user and to the accounts of the owners of the user's namespaces
+ * (see the top of this file). Returns -EDQUOT if one of the accounts would exceed @most, or
+ * -ENOMEM; after an error no account is charged. Does not sleep. Must not be called under a
+ * run-queue lock.
  */
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 {
@@ -202,8 +207,8 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 }
 
 /*
- * Undoes pfm_account_add() for the same credentials. Also called by RCU, in a softirq. Must not be
- * called under a run-queue lock.
+ * Undoes a call of pfm_account_add() with the same credentials and amount. Also called by RCU
+ * callbacks, in a softirq. Must not be called under a run-queue lock.
  */
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 {
@@ -214,15 +219,17 @@ void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 	spin_unlock_irqrestore(&users_lock, flags);
 }
 
-/* Returns true if the caller is exempt from the limit of memory, by CAP_SYS_RESOURCE. */
+/*
+ * Returns true if the caller is exempt from the limit of memory, because it has CAP_SYS_RESOURCE.
+ */
 bool pfm_account_is_unlimited(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 }
 
 /*
- * Returns true if a task with these credentials is exempt from the limit of memory. Security
- * modules are not asked, because they answer for the caller only.
+ * Returns true if a task with these credentials is exempt from the limit of memory. The security
+ * modules are not asked, because they answer only for the caller.
  */
 bool pfm_account_cred_is_unlimited(const struct cred *cred)
 {

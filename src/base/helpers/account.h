@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Limits per user. src/base/helpers.rs declares the same functions for Rust. */
+/* Memory and object limits per user. src/base/helpers.rs declares the same functions for Rust. */
 #ifndef _PERFCOUNTERS_ACCOUNT_H
 #define _PERFCOUNTERS_ACCOUNT_H
 
@@ -15,13 +15,16 @@ struct seq_file;
  */
 enum pfm_resource {
 	PFM_BYTES,
-	/* Processes that are traced, or that have ended and are not read yet. */
+	/* Processes that are traced, or that have ended and are still in a trace. */
 	PFM_PROCESSES,
-	/* PFM_TRACES: traces that have not ended. PFM_HELD_TRACES: all traces that exist. */
+	/*
+	 * PFM_TRACES counts the traces that have not ended. PFM_HELD_TRACES counts all traces, also
+	 * those that have ended and are not freed yet.
+	 */
 	PFM_TRACES,
 	PFM_HELD_TRACES,
 	PFM_CONTEXTS,
-	/* Concurrent calls of PERFTRACE_OPEN; not shown in debugfs. */
+	/* Concurrent calls of PERFTRACE_OPEN. This count is not shown in debugfs. */
 	PFM_PERMISSION_CHECKS,
 	PFM_NR_RESOURCES,
 };

@@ -5,8 +5,9 @@
 #include "helpers.h"
 
 /*
- * Returns the caller's mm with a reference, or NULL. The mm is only compared with other mms; the
- * reference prevents the reuse of the mm's address.
+ * Returns the caller's mm with a reference, or NULL for a kernel thread. The reference (mm_count)
+ * prevents the reuse of the mm's address, so that the address can be compared with those of other
+ * mms.
  */
 struct mm_struct *pt_mm_get(void)
 {

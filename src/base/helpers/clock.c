@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Clocks of the kernel and of the processor. */
+/* Functions that read clocks of the kernel and properties of the processor's time stamp counter. */
 #include <linux/hrtimer.h>
 #include <linux/nsproxy.h>
 #include <linux/sched.h>
@@ -28,8 +28,8 @@ u64 pfm_now(void)
 }
 
 /*
- * Returns the rate of the time stamp counter in kHz, or 0 if the counter stops or differs between
- * CPUs. With 0, accounting uses local_clock() of the scheduler.
+ * Returns the rate of the time stamp counter in kHz, or 0 if the kernel considers the counter
+ * unstable. In this case, accounting uses local_clock() of the scheduler.
  */
 u32 ppa_tsc_khz(void)
 {

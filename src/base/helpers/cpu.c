@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-/* CPUs: which CPUs are online, and their idle time. */
+/* Functions that return which CPUs are online, and the idle time of a CPU. */
 #include <linux/cpumask.h>
 #include <linux/kernel_stat.h>
 #include "helpers.h"
 
 /*
- * Returns the idle time of a CPU, including the time that the CPU waited for I/O, from the kernel's
- * own statistics. Used while accounting is off.
+ * Returns the idle time of a CPU, including its I/O wait time, from the kernel's own statistics.
+ * Used while accounting is off.
  */
 u64 ppa_idle_ns(unsigned int cpu)
 {

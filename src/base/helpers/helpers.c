@@ -11,7 +11,7 @@
 
 /*
  * Returns false if the caller certainly may not sleep. might_sleep() is not used, because the
- * caller returns an errno and logs a line.
+ * caller of this function returns an errno and logs a message itself.
  */
 bool pfc_may_sleep(void)
 {
@@ -21,8 +21,8 @@ bool pfc_may_sleep(void)
 }
 
 /*
- * Returns true in a system call of the ABI i386. Such calls come from 32-bit programs, for which
- * compilers do not emit loads of 64 bits, and from "int 0x80" in 64-bit programs.
+ * Returns true if the current system call uses the i386 ABI. Such calls come from 32-bit programs,
+ * for which compilers do not emit loads of 64 bits, and from "int 0x80" in 64-bit programs.
  */
 bool pfc_is_32bit(void)
 {
@@ -31,8 +31,8 @@ bool pfc_is_32bit(void)
 EXPORT_SYMBOL_GPL(pfc_is_32bit);
 
 /*
- * Returns true if @action is the first handler of the interrupt line @irq, or if the line is
- * unknown.
+ * Returns true if @action is the first handler of the interrupt line @irq, or if there is no such
+ * line.
  */
 bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action)
 {

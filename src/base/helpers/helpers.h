@@ -71,7 +71,9 @@ bool ppa_yields(struct task_struct *task);
 
 struct ppa_task_ids {
 	u32 uid, pid, tgid, ppid;
-	/* Not 0 if the task has been reaped. A reaped task has no pid. */
+	/*
+	 * Not 0 if the task has been reaped. A reaped task has no pid any more.
+	 */
 	u32 reaped;
 };
 
@@ -85,7 +87,7 @@ size_t pt_pid_bytes(struct pid *pid);
 u32 pt_pid_own_nr(struct pid *pid);
 u32 pt_thread_nr(void);
 
-/* Identity of a process that attaches, or that creates a trace. */
+/* Identity of a process that is traced or that creates a trace. */
 struct pt_identity {
 	/* The effective user id in the initial user namespace. */
 	u32 uid;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Raw spinlocks, preemption, and the context of execution. */
+/*
+ * Functions for raw spinlocks, for preemption, and to find out whether the caller runs in an NMI.
+ */
 #include <linux/preempt.h>
 #include <linux/spinlock.h>
 #include "helpers.h"

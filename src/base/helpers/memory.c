@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Pages, and mappings of pages into user space. */
+/* Functions for pages, and for mappings of pages into user space. */
 #include <linux/io.h>
 #include <linux/mm.h>
 #include <linux/personality.h>
@@ -13,8 +13,8 @@ unsigned long pfc_virt_pfn(const void *p)
 
 /*
  * Makes a mapping permanently non-executable. Returns -EACCES if the caller requested an executable
- * mapping. With the personality READ_IMPLIES_EXEC each readable mapping is requested as executable;
- * in this case VM_EXEC is cleared without an error.
+ * mapping. With the personality READ_IMPLIES_EXEC, the kernel makes each readable mapping
+ * executable; in this case VM_EXEC is cleared without an error.
  */
 int pfc_vma_noexec(struct vm_area_struct *vma)
 {
@@ -22,16 +22,16 @@ int pfc_vma_noexec(struct vm_area_struct *vma)
 		return -EACCES;
 	vm_flags_clear(vma, VM_EXEC | VM_MAYEXEC);
 	/*
-	 * vm_page_prot was computed from the old flags. Pages that are inserted later use the new
-	 * value.
+	 * vm_page_prot was computed from the old vm_flags. Pages that are inserted into the mapping
+	 * from now on use the new vm_page_prot.
 	 */
 	vma->vm_page_prot = vm_get_page_prot(vma->vm_flags);
 	return 0;
 }
 
 /*
- * Makes a mapping permanently read-only. With VM_PFNMAP and VM_IO get_user_pages() fails, because
- * the per-CPU allocator's pages must not be pinned.
+ * Makes a mapping permanently read-only. VM_PFNMAP and VM_IO are set so that get_user_pages()
+ * fails, because pages of the per-CPU allocator must not be pinned.
  */
 int pfc_vma_readonly(struct vm_area_struct *vma, const struct vm_operations_struct *ops)
 {

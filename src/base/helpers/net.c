@@ -8,7 +8,10 @@
 #include <net/net_namespace.h>
 #include "helpers.h"
 
-/* Takes the RTNL lock, under which notifications about network interfaces are sent. May sleep. */
+/*
+ * Takes the RTNL lock. The kernel sends notifications about network interfaces with this lock held.
+ * May sleep.
+ */
 void pfc_rtnl_lock(void)
 {
 	rtnl_lock();
@@ -66,7 +69,8 @@ struct net_device *pfc_skb_dev(const struct sk_buff *skb)
 EXPORT_SYMBOL_GPL(pfc_skb_dev);
 
 /*
- * Returns the length of a packet with the link header, which the receive path has already removed.
+ * Returns the length of a packet including its link header. The receive path has already removed
+ * this header from skb->len.
  */
 u32 pfc_skb_wire_len(const struct sk_buff *skb)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Tasks: their ids, their users and their states. */
+/* Functions that return the ids, the user and the state of a task. */
 #include <linux/binfmts.h>
 #include <linux/cred.h>
 #include <linux/export.h>
@@ -25,15 +25,15 @@ u64 pfm_run_time(const struct task_struct *task)
 }
 
 /*
- * Returns the CPU on which @task runs, or -1.
+ * Returns the CPU on which @task runs, or -1 if @task does not run.
  *
- * Either this function finds the thread on a CPU, or the probe of the thread's next sched_exit_tp
- * sees the stores that the caller made before the call. The scheduler sets on_cpu, then the probe
- * takes the lock of the context, which is a full barrier.
+ * If this function does not find the thread on a CPU, the probe of sched_exit_tp sees the stores
+ * that the caller made before the call, when the thread runs next. The scheduler sets on_cpu, then
+ * the probe takes the lock of the context, which is a full barrier.
  */
 int pfm_running_cpu(const struct task_struct *task)
 {
-	/* Pairs with the lock of the context in the probe of sched_exit_tp. */
+	/* Pairs with the lock of the monitoring context in the probe of sched_exit_tp. */
 	smp_mb();
 	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
 }
@@ -57,8 +57,8 @@ bool pfm_is_exiting(const struct task_struct *task)
 }
 
 /*
- * Returns true if the new program has more rights than its user, or if its user may not read the
- * program's file.
+ * Returns true if the program of an exec has more rights than its user, or if its user may not read
+ * the program's file.
  */
 bool pfm_exec_is_secret(const struct linux_binprm *bprm)
 {
@@ -67,8 +67,8 @@ bool pfm_exec_is_secret(const struct linux_binprm *bprm)
 EXPORT_SYMBOL_GPL(pfm_exec_is_secret);
 
 /*
- * Returns true if a task is inside a system call. For a task that runs, and for a kernel thread,
- * the result is false.
+ * Returns true if a task that is not running is inside a system call. For a running task and for a
+ * kernel thread, the result is always false.
  */
 bool ppa_in_syscall(struct task_struct *task)
 {
@@ -79,8 +79,8 @@ bool ppa_in_syscall(struct task_struct *task)
 	if (task->on_cpu || task->flags & PF_KTHREAD || !stack)
 		return false;
 	/*
-	 * @regs is the same address as task_pt_regs(). The stack may be freed during the read, so
-	 * the stack is read without faulting.
+	 * @regs has the value of task_pt_regs(). The stack of the task may be freed during the
+	 * read, so the stack is read with copy_from_kernel_nofault().
 	 */
 	regs = (struct pt_regs *)(stack + THREAD_SIZE - TOP_OF_KERNEL_STACK_PADDING) - 1;
 	if (copy_from_kernel_nofault(&number, &regs->orig_ax, sizeof(number)))
@@ -89,7 +89,8 @@ bool ppa_in_syscall(struct task_struct *task)
 }
 
 /*
- * Returns true if the task has passed exit_notify(): its last switch follows soon, or is over.
+ * Returns true if the task has passed exit_notify(), so that its last context switch follows soon
+ * or is over.
  */
 bool ppa_has_ended(struct task_struct *task)
 {
@@ -98,8 +99,8 @@ bool ppa_has_ended(struct task_struct *task)
 
 /*
  * Returns true if the task has set its last state, TASK_DEAD. A task sets TASK_DEAD with preemption
- * off, and preemption stays off until the task's last switch. A grace period that begins after
- * TASK_DEAD was set therefore waits for the last switch.
+ * off, and preemption stays off until the task's last context switch. An RCU grace period that
+ * begins after TASK_DEAD was set therefore waits for this switch.
  */
 bool ppa_is_dead(struct task_struct *task)
 {
@@ -107,7 +108,7 @@ bool ppa_is_dead(struct task_struct *task)
 }
 
 /*
- * Returns true if a running task entered the kernel by sched_yield(). The number of sched_yield()
+ * Returns true if a running task entered the kernel by the system call sched_yield(), whose number
  * depends on the ABI of the call.
  */
 bool ppa_yields(struct task_struct *task)
@@ -125,8 +126,8 @@ bool ppa_yields(struct task_struct *task)
 }
 
 /*
- * Fills in the ids of a task: with @initial the numbers of the initial namespaces, otherwise the
- * numbers of the caller's namespaces.
+ * Fills in the ids of a task: with @initial, the ids in the initial user and pid namespaces;
+ * otherwise, the ids in the caller's namespaces.
  */
 void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *ids)
 {
@@ -138,7 +139,7 @@ void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *i
 	ids->pid = task_pid_nr_ns(task, pids);
 	ids->tgid = task_tgid_nr_ns(task, pids);
 	/*
-	 * The parent's number is 0 if the task has been reaped, because its parent may have exited.
+	 * If the task has been reaped, its parent may have exited, so that ppid is 0.
 	 */
 	ids->ppid = task_ppid_nr_ns(task, pids);
 	ids->reaped = !pid_alive(task);
@@ -156,7 +157,7 @@ void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 	rcu_read_unlock();
 }
 
-/* Returns the task with this pid in the initial namespace, with a reference, or NULL. */
+/* Returns, with a reference, the thread with this number in the initial pid namespace, or NULL. */
 struct task_struct *ppa_get_task(u32 pid)
 {
 	struct task_struct *task;
@@ -170,8 +171,8 @@ struct task_struct *ppa_get_task(u32 pid)
 }
 
 /*
- * Returns the leader of the process that owns the caller's address space, with a reference. In a
- * child of vfork() the owner is the parent, whose address space the child shares.
+ * Returns, with a reference, the leader of the process that owns the caller's address space. If the
+ * caller is a child of vfork(), the owner is the parent, whose address space the child shares.
  */
 struct task_struct *pt_leader_get(void)
 {
@@ -193,7 +194,7 @@ struct pid *pt_pid_get(struct task_struct *leader)
 }
 
 /*
- * Returns the number of @pid in the caller's pid namespace; 0 if @pid has no number in that
+ * Returns the number of @pid in the caller's pid namespace, or 0 if @pid has no number in that
  * namespace.
  */
 u32 pt_pid_nr(struct pid *pid)
@@ -206,13 +207,13 @@ size_t pt_pid_bytes(struct pid *pid)
 	return struct_size(pid, numbers, pid->level + 1);
 }
 
-/* Returns the number of @pid in its own pid namespace, which getpid() returns in the process. */
+/* Returns the number of @pid in its own pid namespace: the result of getpid() in this process. */
 u32 pt_pid_own_nr(struct pid *pid)
 {
 	return pid_nr_ns(pid, ns_of_pid(pid));
 }
 
-/* Returns the number of the calling thread in its own pid namespace. */
+/* Returns the thread id of the caller in the caller's own pid namespace. */
 u32 pt_thread_nr(void)
 {
 	struct pid *pid = task_pid(current);

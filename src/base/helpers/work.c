@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Task work: functions that a thread calls before it returns to user mode. Each queued task work
- * holds a reference to the module until the task work has run.
+ * Task work of this module: functions that a thread calls before it returns to user mode. Each
+ * queued task work holds a reference to the module until the task work has run.
  */
 #include <linux/module.h>
 #include <linux/rcupdate.h>
@@ -10,8 +10,8 @@
 static bool has_worked;
 
 /*
- * Queues a task work. Returns false if the thread is exiting and runs no more task work. Callable
- * in any context.
+ * Queues a task work for @thread. Returns false if the thread is exiting and runs no task work any
+ * more. Callable in any context.
  */
 bool pfc_task_work_add(struct task_struct *thread, struct callback_head *work,
 		       enum task_work_notify_mode how)
@@ -34,8 +34,8 @@ void pfc_task_work_done(void)
 }
 
 /*
- * Waits until no thread executes code of the module after a call of pfc_task_work_done(). Called
- * when the module is unloaded. May sleep.
+ * Waits until every thread that has called pfc_task_work_done() has also left the module's code.
+ * Called when the module is unloaded. May sleep.
  */
 void pfc_task_works_wait(void)
 {

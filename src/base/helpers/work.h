@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Task work, which threads run before they return to user mode. Defined in
- * work.c.
+ * Task work: functions that a thread calls before it returns to user mode. The functions declared
+ * here are defined in work.c.
  */
 #ifndef _PERFCOUNTERS_WORK_H
 #define _PERFCOUNTERS_WORK_H

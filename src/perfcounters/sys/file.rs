@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The two devices of the counter pages: `/dev/perfcounters` for mmap() and
-//! `/dev/perfcounters_names` for read().
+//! The two character devices that give access to the counter pages: `/dev/perfcounters` for mmap()
+//! and `/dev/perfcounters_names` for read().
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, VVec};
@@ -42,8 +42,8 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
 /// Set to 1 when module init has succeeded.
 static READY: Atomic<u32> = Atomic::new(0);
 
-/// Allows the devices to be opened. Called at the end of module init, after the last step that can
-/// fail.
+/// Allows processes to open the two devices. Called at the end of module init, after the last step
+/// that can fail.
 pub(crate) fn ready() {
     // Pairs with the acquire in `is_ready`: an open that succeeds sees all that init has set up.
     READY.store(1, Release);
@@ -55,7 +55,8 @@ pub(crate) fn ready() {
 /// A module whose init fails is freed without regard to open files, so no file may be open before
 /// init has succeeded.
 pub(crate) fn is_ready() -> Result {
-    // Pairs with the release in `ready`.
+    // Pairs with the release in `ready`: a true result means that all that init has set up is
+    // visible.
     match READY.load(Acquire) {
         0 => Err(EAGAIN),
         _ => Ok(()),
@@ -101,27 +102,27 @@ unsafe extern "C" fn counters_mmap(
             }
             return Err(EOPNOTSUPP);
         }
-        // SAFETY: The area is being set up; the operations are static.
+        // SAFETY: The memory area `vma` is being set up by mmap(); the operations are static.
         to_result(unsafe { helpers::pfc_vma_readonly(vma, &VM_OPS.0) }).map(|()| 0)
     })
 }
 
 /// Handles a page fault: inserts a page of counters, the header page or a descriptor page. An
-/// access to an offset without a page causes SIGBUS.
+/// access at an offset where the device has no page causes SIGBUS.
 ///
 /// # Safety
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of `/dev/perfcounters`.
 unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
-    // SAFETY: The fault is the kernel's, and valid during the call.
+    // SAFETY: The kernel passes a `vmf` that is valid during the call.
     let (vma, address, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;
         (at.vma, at.address, at.pgoff)
     };
     match pages::frame(pgoff as u64) {
-        // SAFETY: The area has VM_PFNMAP and can have no private copies (pfc_vma_readonly), and the
-        // page lives as long as the module.
+        // SAFETY: pfc_vma_readonly() has set VM_PFNMAP and excluded private copies of pages. The
+        // inserted page lives as long as the module.
         Some(frame) => unsafe { bindings::vmf_insert_pfn(vma, address, frame) },
         None => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
     }
@@ -157,7 +158,8 @@ unsafe extern "C" fn names_read(
     // SAFETY: `names_open` has stored the box, `names_release` frees it, and nothing changes it in
     // between.
     let text = unsafe { &*(*file).private_data.cast::<VVec<u8>>() };
-    // SAFETY: The text is `len` bytes long. The callee checks the user's buffer and the position.
+    // SAFETY: The text is `len` bytes long. `simple_read_from_buffer()` checks the user's buffer
+    // and the position.
     unsafe {
         bindings::simple_read_from_buffer(
             to.cast::<c_void>(),
@@ -187,7 +189,7 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Registers both devices. The registry must be initialised.
+    /// Registers both devices. The registry of instances must be initialised.
     pub(crate) fn register() -> Result<Self> {
         Ok(Self {
             _names: Device::register(c"perfcounters_names", &NAMES_OPS, 0o440)?,

@@ -26,7 +26,7 @@ use crate::formats;
 /// The maximum size of a sampling buffer in bytes.
 const MAX_BUFFER_SIZE: u64 = 1 << 30;
 
-/// Memory of whole pages that user space can map.
+/// Memory that consists of whole pages, which user space can map.
 ///
 /// # Invariants
 ///
@@ -38,7 +38,8 @@ struct MappableMemory {
 
 impl MappableMemory {
     fn new(size: u64) -> Result<Self> {
-        // SAFETY: The callee may allocate, as the caller is in process context.
+        // SAFETY: `pfm_memory_new()` may sleep in the allocation, because the caller is in process
+        // context.
         let address = unsafe { shim::pfm_memory_new(size) };
         // INVARIANT: The memory was just allocated, zeroed.
         Ok(Self {
@@ -54,8 +55,8 @@ impl MappableMemory {
     /// `vma` is an area that is being set up, and is not longer than the memory.
     unsafe fn map(&self, vma: *mut bindings::vm_area_struct, writable: bool) -> Result {
         // SAFETY: By the function's requirement `vma` is being set up and not longer than the
-        // memory. The mapped memory is not freed before the file is closed, and every mapping holds
-        // the file.
+        // memory. The memory is not freed before the context's file is closed, and every mapping
+        // holds this file.
         to_result(unsafe { shim::pfm_memory_map(vma, self.address.as_ptr(), writable) })
     }
 }
@@ -68,7 +69,7 @@ impl Drop for MappableMemory {
     }
 }
 
-/// Locked memory that is charged to a user (`RLIMIT_MEMLOCK`).
+/// The charge of locked memory to a user (`RLIMIT_MEMLOCK`).
 ///
 /// # Invariants
 ///
@@ -80,7 +81,7 @@ struct LockedPages {
 
 impl LockedPages {
     fn new(pages: u64) -> Result<Self> {
-        // SAFETY: Called in process context, as the callee requires: it charges the current user.
+        // SAFETY: The caller is in process context, so `pfm_charge()` can charge the current user.
         let user = unsafe { shim::pfm_charge(pages) };
         // INVARIANT: `pfm_charge()` has charged the pages and returned a reference.
         Ok(Self {
@@ -104,21 +105,21 @@ pub(crate) struct SamplingMemory {
     /// The page in which the reader of a ring stores its position; `None` without a ring.
     tail: Option<MappableMemory>,
     _locked: LockedPages,
-    /// The charge for `memory`, `tail` and the format's state.
+    /// The charge to the user's limit for `memory`, `tail` and the format's state.
     _charge: Charge,
 }
 
-// SAFETY: Any thread may use and free the memory.
+// SAFETY: The memory is not bound to a thread: any thread may use and free it.
 unsafe impl Send for SamplingMemory {}
-// SAFETY: The kernel writes the memory under the context's lock only, and reads words that user
-// space writes by atomic loads.
+// SAFETY: The kernel writes the memory under the context's lock only. Words that user space writes
+// are read by atomic loads.
 unsafe impl Sync for SamplingMemory {}
 
 impl SamplingMemory {
-    /// Allocates `size` bytes, and a page for the reader of a ring. The charge includes `beside`
-    /// bytes of memory that user space does not map. Returns `ENOMEM` if `RLIMIT_MEMLOCK` does not
-    /// allow the pages or if there is no memory; returns `EDQUOT` if the user's limit does not
-    /// allow the pages.
+    /// Allocates `size` bytes, and if `ring` is set a page in which the reader of the ring stores
+    /// its position. The charge includes `beside` further bytes, which user space does not map.
+    /// Returns `ENOMEM` if memory is short or the pages exceed `RLIMIT_MEMLOCK`. Returns `EDQUOT`
+    /// if the charge exceeds the user's limit.
     fn new(size: u64, ring: bool, beside: usize) -> Result<Self> {
         let page = PAGE_SIZE as u64;
         let tail = if ring { page } else { 0 };
@@ -137,9 +138,9 @@ impl SamplingMemory {
         })
     }
 
-    /// Maps the buffer, or the reader's page of a ring if `tail` is set. Returns `EINVAL` if the
-    /// buffer has no reader's page, or if `length` is larger than the memory; `EACCES` if the
-    /// protection is not allowed.
+    /// Maps the buffer, or, if `tail` is set, the page in which the reader of a ring stores its
+    /// position. Returns `EINVAL` if the buffer has no reader's page, or if `length` is larger than
+    /// the memory. Returns `EACCES` if the requested protection of the mapping is not allowed.
     ///
     /// # Safety
     ///
@@ -164,11 +165,12 @@ impl SamplingMemory {
     }
 }
 
-/// The data words of a ring.
+/// The words of a ring in which records are stored.
 ///
 /// # Invariants
 ///
-/// `first` is the first of `mask + 1` words, a power of two, which live as long as `self`.
+/// `first` points to an array of `mask + 1` words, which lives as long as `self`. `mask + 1` is a
+/// power of two.
 struct RingData {
     first: NonNull<u64>,
     mask: usize,
@@ -194,8 +196,9 @@ impl ring::Data for RingData {
         // SAFETY: The masked index is below the number of words.
         let mut to = unsafe { self.first.add(at) };
         let mut put = |value: &u64| {
-            // SAFETY: `put` is called once for each value, and by the comparison above all values
-            // end within the words. The volatile store is one aligned access, as in `put`.
+            // SAFETY: `put` is called once for each value. The function has checked that the last
+            // value is within the ring's words. The volatile store is one aligned access, as in
+            // `RingData::put`.
             unsafe {
                 to.write_volatile(*value);
                 to = to.add(1);
@@ -212,11 +215,11 @@ impl ring::Data for RingData {
     }
 }
 
-/// The writing side of a ring.
+/// The kernel's side of a ring: it writes records, which user space reads.
 ///
 /// # Invariants
 ///
-/// The addresses are within the memory of a [`SamplingMemory`] that lives as long as `self`.
+/// `page`, `tail` and `data` point into a [`SamplingMemory`] that lives as long as `self`.
 struct Ring {
     writer: Writer,
     page: NonNull<Page>,
@@ -233,8 +236,8 @@ impl Ring {
 
     #[inline(always)]
     fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
-        // SAFETY: The page, the tail and the data are valid by the type's invariant. All three are
-        // atomic words, separate from the writer's own state.
+        // SAFETY: The page, the tail and the data are valid by the type's invariant. They consist
+        // of atomic words, separate from the writer's own state.
         let shared = unsafe {
             Shared {
                 page: self.page.as_ref(),
@@ -245,15 +248,16 @@ impl Ring {
         self.writer.write(&shared, kind, parts)
     }
 
-    /// Calls [`write`](Self::write) for records of several parts. This function is not inlined.
+    /// Writes a record like [`write`](Self::write), but is not inlined. Used for records that
+    /// consist of several parts.
     #[inline(never)]
     fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
         self.write(kind, parts)
     }
 
     fn add_lost(&mut self, nr: u64) {
-        // SAFETY: The page, the tail and the data are valid by the type's invariant. All three are
-        // atomic words, separate from the writer's own state.
+        // SAFETY: The page, the tail and the data are valid by the type's invariant. They consist
+        // of atomic words, separate from the writer's own state.
         let shared = unsafe {
             Shared {
                 page: self.page.as_ref(),
@@ -265,8 +269,8 @@ impl Ring {
     }
 }
 
-/// The sampling buffer of a context, with the format that fills it. The format's functions are
-/// called one at a time.
+/// The sampling buffer of a context, with the format that fills it. No two functions of the format
+/// run for the same buffer at the same time.
 ///
 /// # Invariants
 ///
@@ -279,11 +283,12 @@ pub(crate) struct Buffer {
     _areas: Arc<SamplingMemory>,
 }
 
-// SAFETY: The buffer owns all memory to which it points.
+// SAFETY: The buffer owns all memory to which its pointers point.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Number of bytes that are charged in addition to the pages and the format's state.
+    /// Size of the buffer's own structures in bytes, which is charged in addition to the pages and
+    /// the format's state.
     const OVERHEAD_BYTES: usize = size_of::<Self>()
         .wrapping_add(size_of::<Ring>())
         .wrapping_add(size_of::<SamplingMemory>());
@@ -293,15 +298,15 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a layout that is not valid, the errors of the format's layout() and init(), and
-    /// the errors of the allocations (`ENOMEM`, `EDQUOT`).
+    /// `EINVAL` if the format's layout() returns an invalid layout, `ENOMEM` and `EDQUOT` of the
+    /// allocations, and any error of the format's layout() and init().
     pub(crate) fn new(format: Pinned, arg: &[u64]) -> Result<(Self, Arc<SamplingMemory>)> {
         let raw_arg: *const c_void = arg.as_ptr().cast();
         let mut layout = Layout::default();
         let page = PAGE_SIZE as u64;
         let of = format.raw().layout.ok_or(EINVAL)?;
-        // SAFETY: The caller is in process context. The argument has the size that the format
-        // expects.
+        // SAFETY: The caller is in process context. The format's argument has the size that the
+        // format expects.
         to_result(unsafe { of(raw_arg, &mut layout) })?;
         let is_ring = layout.ring != 0;
         if layout.size == 0 || layout.size > MAX_BUFFER_SIZE {
@@ -337,7 +342,7 @@ impl Buffer {
         };
         let mut ring = None;
         if let Some(tail) = &areas.tail {
-            // SAFETY: The memory is one page longer than the data.
+            // SAFETY: A ring's memory is one page, the ring's header, longer than its data.
             let data = unsafe { start.byte_add(PAGE_SIZE) };
             raw.memory = data.as_ptr();
             // INVARIANT: The buffer keeps `areas`, which is dropped after the ring that points into
@@ -347,7 +352,7 @@ impl Buffer {
                     writer: Writer::new(layout.ring_flags, size, layout.watermark),
                     page: start.cast(),
                     tail: tail.address.cast(),
-                    // INVARIANT: The data has that many words, and its size is a power of two.
+                    // INVARIANT: The data is `size / 8` words long, and `size` is a power of two.
                     data: RingData {
                         first: data.cast(),
                         mask: ((size / 8) as usize).wrapping_sub(1),
@@ -360,8 +365,8 @@ impl Buffer {
             ring = Some(new);
         }
         if let Some(init) = format.raw().init {
-            // SAFETY: The structures are set up as `include/linux/perfmon.h` says, and nothing else
-            // uses them yet.
+            // SAFETY: The buffer structure and the argument are set up as `include/linux/perfmon.h`
+            // requires, and no other code uses them yet.
             to_result(unsafe { init(&mut raw, raw_arg) })?;
         }
         let buffer = Self {
@@ -379,34 +384,34 @@ impl Buffer {
         &self.format
     }
 
-    /// Passes an overflow and the values of the sampled registers to the format. Returns the
-    /// actions that the format requests (`DO_*`). Caller holds the context's lock.
+    /// Passes an overflow, with the values of the sampled registers, to the format's overflow().
+    /// Returns the actions that the format requests (`DO_*`). Caller holds the context's lock.
     #[inline]
     pub(crate) fn overflow(&mut self, overflow: &mut Overflow, values: &[u64]) -> u32 {
         overflow.values = values.as_ptr();
         overflow.nr_values = values.len() as u32;
         match self.format.raw().overflow {
-            // SAFETY: The buffer is valid, the values are valid during the call, and the context's
-            // lock is held, as the interface requires.
+            // SAFETY: As `include/linux/perfmon.h` requires, the buffer is valid, `values` is valid
+            // during the call, and the context's lock is held.
             Some(function) => unsafe { function(&mut self.raw, overflow) },
             None => 0,
         }
     }
 
     /// Calls the format's restart() after user space has read the buffer (`PERFMON_RESTART`).
-    /// Returns the actions that the format requests; with `DO_MASK` the context stays masked.
-    /// Caller holds the context's lock.
+    /// Returns the actions that the format requests (`DO_*`). If they include `DO_MASK`, the
+    /// context stays masked. Caller holds the context's lock.
     pub(crate) fn restart(&mut self) -> u32 {
         match self.format.raw().restart {
-            // SAFETY: The buffer is valid and the context's lock is held, as the interface
-            // requires.
+            // SAFETY: As `include/linux/perfmon.h` requires, the buffer is valid and the context's
+            // lock is held.
             Some(function) => unsafe { function(&mut self.raw) },
             None => 0,
         }
     }
 
     /// Writes a record other than a sample, such as `THROTTLE`, into the ring of the buffer.
-    /// Returns whether the reader has to be woken. Does nothing if the buffer has no ring.
+    /// Returns whether the ring's reader has to be woken. Does nothing if the buffer has no ring.
     pub(crate) fn write_record(&mut self, kind: u16, word: u64) -> bool {
         let ring = self.ring.as_mut();
         ring.is_some_and(|ring| match ring.write(kind, &[&[word]]) {
@@ -419,8 +424,7 @@ impl Buffer {
         })
     }
 
-    /// Counts `nr` samples that were not taken. If the buffer has a ring, the lost samples are
-    /// counted in the ring as well.
+    /// Counts `nr` lost samples in the debugfs counter, and also in the ring if the buffer has one.
     pub(crate) fn add_lost(&mut self, nr: u64) {
         costs::add(SelfStat::SamplesLost, nr);
         if let Some(ring) = &mut self.ring {
@@ -428,7 +432,8 @@ impl Buffer {
         }
     }
 
-    /// Pauses or resumes the ring of the buffer. Returns `EINVAL` if the buffer has no ring.
+    /// Pauses or resumes the writing of records to the buffer's ring. Returns `EINVAL` if the
+    /// buffer has no ring.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let ring = self.ring.as_ref().ok_or(EINVAL)?;
         ring.page().pause(paused);
@@ -441,7 +446,7 @@ impl Buffer {
 ///
 /// # Safety
 ///
-/// `raw` is NULL or a `struct perfmon_format` that stays valid until it is unregistered.
+/// `raw` is NULL or points to a `struct perfmon_format` that stays valid until it is unregistered.
 #[no_mangle]
 unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
     from_result(|| {
@@ -462,11 +467,12 @@ extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
     formats::unregister(raw);
 }
 
-/// Writes a record into a ring (`include/linux/perfmon.h`).
+/// Writes a record into the ring of a sampling buffer; described in `include/linux/perfmon.h`.
 ///
 /// # Safety
 ///
-/// Called only by a format's overflow(), with the buffer that it was given, and with `nr` parts.
+/// Only a format's overflow() may call this function. It passes the buffer that it was given, and
+/// an array `parts` of `nr` elements.
 #[no_mangle]
 unsafe extern "C" fn perfmon_ring_write(
     buffer: *mut description::Buffer,

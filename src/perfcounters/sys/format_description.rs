@@ -18,19 +18,19 @@ pub(crate) struct Format {
     pub(crate) raw: *const RawFormat,
 }
 
-// SAFETY: The structure is not written while it is registered.
+// SAFETY: The `struct perfmon_format` is not written while it is registered.
 unsafe impl Send for Format {}
-// SAFETY: The structure is not written while it is registered.
+// SAFETY: The `struct perfmon_format` is not written while it is registered.
 unsafe impl Sync for Format {}
 
 impl Format {
     pub(crate) fn raw(&self) -> &RawFormat {
-        // SAFETY: By the type's invariant the structure is registered, and its module keeps it
-        // until the module has unregistered it.
+        // SAFETY: By the type's invariant `raw` is registered. The module that registered it keeps
+        // it valid until it has unregistered it.
         unsafe { &*self.raw }
     }
 
-    /// Returns whether this format is the one at address `raw`.
+    /// Returns whether this format is described by the structure at address `raw`.
     pub(crate) fn is(&self, raw: *const RawFormat) -> bool {
         self.raw == raw
     }
@@ -40,7 +40,8 @@ impl Format {
         if self.raw().name.is_null() {
             return c"";
         }
-        // SAFETY: The pointer is to a C string, which the module keeps as long as the format.
+        // SAFETY: The name is a C string, which the format's module keeps valid while the format is
+        // registered.
         unsafe { CStr::from_char_ptr(self.raw().name) }
     }
 
@@ -60,12 +61,12 @@ impl Format {
             && raw.state_size as usize <= PAGE_SIZE
     }
 
-    /// Takes a reference to the format's module, so that the module and the format stay until the
-    /// result is dropped. Returns `None` if the module is being loaded or unloaded.
+    /// Takes a reference to the format's module: the module and the format exist until the result
+    /// is dropped. Returns `None` if the module is being loaded or unloaded.
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
-        // A module whose init has not finished is not pinned, because the format is freed if the
-        // init fails.
+        // A module whose init has not finished is not pinned, because a failing init frees the
+        // format.
         // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
         // registered.
         let lives = unsafe { owner.as_ref() }
@@ -76,7 +77,7 @@ impl Format {
     }
 }
 
-/// A format whose module is pinned.
+/// A sampling format whose module cannot be unloaded, because this value holds a reference to it.
 ///
 /// # Invariants
 ///
@@ -86,9 +87,9 @@ pub(crate) struct Pinned {
     pub(crate) raw: *const RawFormat,
 }
 
-// SAFETY: A `Pinned` is a module reference and constants, which belong to no thread.
+// SAFETY: A `Pinned` is a module reference and constants. Neither is bound to a thread.
 unsafe impl Send for Pinned {}
-// SAFETY: A `Pinned` is a module reference and constants, which are never written.
+// SAFETY: A `Pinned` is a module reference and constants. Neither is written while it is shared.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {

@@ -12,8 +12,8 @@ use protocols::PAGE_SIZE;
 
 use crate::base::page::Page;
 
-/// Writes a descriptor to a descriptor page. A reader checks the generation before and after it
-/// copies the descriptor.
+/// Writes a descriptor to a descriptor page. The caller changes the generation around this write: a
+/// reader checks the generation before and after it copies the descriptor.
 pub(crate) fn put_desc(page: &Page, instance: u32, desc: &Desc) {
     page.put(
         (instance % DESCS_PER_PAGE) as usize * size_of::<Desc>(),
@@ -40,12 +40,12 @@ impl HeaderPage {
 
     fn word(&self, offset: usize) -> &Word {
         debug_assert!(offset % 8 == 0 && offset + 8 <= PAGE_SIZE);
-        // SAFETY: The offset is that of an aligned word within the page, which lives as long as
+        // SAFETY: `offset` is that of an aligned word within the page. The page lives as long as
         // `self`. A `Word` may be shared with user space.
         unsafe { &*self.0.as_ptr().add(offset).cast::<Word>() }
     }
 
-    /// Returns the two words of the generation.
+    /// Returns the generation, which consists of two words of the header page.
     pub(crate) fn generation(&self) -> Generation<'_> {
         Generation::new(
             self.word(offset_of!(Header, gen1)),
@@ -56,26 +56,28 @@ impl HeaderPage {
     /// Returns the random id that was generated when the module was loaded.
     pub(crate) fn boot_id(&self) -> [u8; 16] {
         let at = offset_of!(Header, boot_id);
-        // SAFETY: The field is within the page, and was written once, before the page was shared.
+        // SAFETY: The field `boot_id` is within the page, and was written once, before the page was
+        // shared.
         unsafe { self.0.as_ptr().add(at).cast::<[u8; 16]>().read() }
     }
 
-    /// Publishes the number of slots in use.
+    /// Publishes in the header page the number of slots in use.
     pub(crate) fn set_nr_slots(&self, slots: u32) {
         self.0.put(offset_of!(Header, nr_slots), slots);
     }
 
-    /// Publishes the number of chunks. The pages of all `chunks` chunks are already in the tables.
+    /// Publishes in the header page the number of chunks. The caller has already entered the pages
+    /// of all these chunks in the tables of [`crate::pages`].
     pub(crate) fn set_nr_chunks(&self, chunks: u32) {
-        // Pairs with the acquire of the generation in a reader's `read_begin`: the table grows
-        // before the change that needs it, so that a reader which enters after the change sees the
-        // new chunks.
+        // Pairs with the acquire of the generation in a reader's `read_begin`: a new chunk is
+        // published before the first change that uses it, so that a reader that enters after this
+        // change sees the chunk.
         crate::base::kernel_version::smp_wmb();
         self.0.put(offset_of!(Header, nr_chunks), chunks);
     }
 
-    /// Sets or clears a CPU's bit in the bitmap at `offset`. Callers are serialised, by module init
-    /// and then by the hotplug lock.
+    /// Sets or clears a CPU's bit in the bitmap at `offset`. Callers are serialised: before module
+    /// init ends by module init itself, then by the CPU hotplug lock.
     pub(crate) fn set_cpu(&self, offset: u32, cpu: u32, on: bool) {
         let word = self.word(offset as usize + (cpu / 64) as usize * 8);
         let bit = 1u64 << (cpu % 64);

@@ -23,8 +23,8 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
     })
 }
 
-/// Hotplug callback that runs on a CPU before the CPU goes offline. Undoes [`online`] in the
-/// reverse order, except for the CPU's debugfs files, which remain.
+/// Hotplug callback that runs on a CPU before the CPU goes offline. Undoes the steps of [`online`]
+/// in reverse order. The CPU's debugfs files remain.
 ///
 /// # Safety
 ///
@@ -63,7 +63,7 @@ impl Hotplug {
     /// Registers the callbacks. [`online`] is called for each CPU that is online already. May
     /// sleep.
     pub(crate) fn register() -> Result<Self> {
-        // SAFETY: The callback is a function of this module, and drop removes the callback without
+        // SAFETY: The callback is a function of this module. Drop removes the callback without
         // calling it.
         let gone = unsafe {
             bindings::__cpuhp_setup_state(

@@ -10,16 +10,16 @@ use super::shim;
 pub(crate) enum LogKind {
     /// A line about an instance that could not be added.
     Add,
-    /// A line about a perf_del() of an instance number that is not live.
+    /// A line about a perf_del() whose argument is not the number of a live instance.
     Del,
-    /// A line about a call from atomic context of a function that may sleep.
+    /// A line about a call, from atomic context, of a function that may sleep.
     Atomic,
-    /// A line about a reader that cannot read the counter pages.
+    /// A line about a program that cannot read the counter pages.
     Reader,
 }
 
 /// Returns whether the rate limit allows one more line of this kind. Callable in any context.
 pub(crate) fn may_log(line: LogKind) -> bool {
-    // SAFETY: The enumeration has as many variants as the shim has limits.
+    // SAFETY: `LogKind` has as many variants as the shim has rate limits.
     unsafe { shim::pfc_may_log(line as u32) }
 }

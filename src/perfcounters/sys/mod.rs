@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The `unsafe` code of the subjects: memory shared with user space or C, per-CPU addresses, MSRs,
-//! and calls of C functions. The wrappers of the kernel that name no subject are in
-//! [`base`](crate::base).
+//! The module's `unsafe` code: memory shared with user space or C, per-CPU addresses, MSRs, and
+//! calls of C functions. General wrappers of kernel functions, which know nothing of counters,
+//! contexts or traces, are in [`base`](crate::base).
 //!
 //! | file | contents |
 //! |---|---|

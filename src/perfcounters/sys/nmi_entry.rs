@@ -15,11 +15,13 @@ unsafe extern "C" fn pfm_handle_nmi(
     regs: *const bindings::pt_regs,
     global: *const NmiRegisters,
 ) -> u32 {
-    // SAFETY: `pfm_nmi_set_registers` changes `global` only while no handler uses it.
+    // SAFETY: `pfm_nmi_set_registers` changes the structure at `global` only while no NMI handler
+    // uses it.
     interrupt::handle_nmi(IrqRegs(regs), unsafe { &*global })
 }
 
-/// Handles deferred overflows. Called by the shim after [`super::nmi::defer`], with interrupts off.
+/// Handles the overflows that [`super::nmi::defer`] has deferred. Called by the shim with
+/// interrupts off.
 #[no_mangle]
 extern "C" fn pfm_handle_deferred_nmi() {
     interrupt::handle_deferred_nmi();

@@ -16,8 +16,8 @@ pub(crate) struct MapFile(());
 impl MapFile {
     /// Creates the file /proc/perfmon_map.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: The callee is called once. `show` is a function of this module, and drop removes
-        // the file.
+        // SAFETY: `pfm_map_create()` is called once. `show` is a function of this module, and drop
+        // removes the file.
         to_result(unsafe { shim::pfm_map_create(show) })?;
         Ok(Self(()))
     }
@@ -25,7 +25,7 @@ impl MapFile {
 
 impl Drop for MapFile {
     fn drop(&mut self) {
-        // SAFETY: `create` has created the file. The callee waits for readers.
+        // SAFETY: `create` has created the file. `pfm_map_remove()` waits for readers of the file.
         unsafe { shim::pfm_map_remove() }
     }
 }
@@ -36,7 +36,7 @@ impl Drop for MapFile {
 ///
 /// Only seq_file calls this function.
 unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
-    // SAFETY: seq_file passes its structure, which is valid during the call.
+    // SAFETY: seq_file passes its `struct seq_file`, which is valid during the call.
     pmu_map::show(unsafe { SeqFile::from_raw(seq) });
     0
 }

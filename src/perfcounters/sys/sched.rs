@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The per-CPU words of perfmon: the loaded context and the counters in use, the kind of a CPU, and
-//! the reservation for which its registers were reset.
+//! The per-CPU words of perfmon: the loaded contexts, the counters in use, the kind of the CPU, and
+//! the PMU reservation for which the CPU's registers were last reset.
 
 use core::arch::asm;
 
@@ -26,15 +26,15 @@ pub(crate) fn cpu_kind_id() -> u32 {
 /// Returns the kind of a CPU, or the default kind if `cpu` is not a possible CPU.
 pub(crate) fn cpu_kind(cpu: u32) -> CpuKind {
     let mut kind = CpuKind::default();
-    // SAFETY: The callee checks the CPU number, and writes one `CpuKind`.
+    // SAFETY: `pfm_kind_of()` checks the CPU number, and writes one `CpuKind`.
     unsafe { shim::pfm_kind_of(cpu, &mut kind) };
     kind
 }
 
-/// Sets the kind of a CPU. Called on the CPU itself, or while no context uses the PMU. Caller holds
+/// Sets the kind of CPU `cpu`. Called on this CPU, or while no context uses the PMU. Caller holds
 /// `PMUS`.
 pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
-    // SAFETY: The callee checks the CPU number, and reads one `CpuKind`.
+    // SAFETY: `pfm_kind_set()` checks the CPU number, and reads one `CpuKind`.
     unsafe { shim::pfm_kind_set(cpu, kind) }
 }
 
@@ -51,8 +51,8 @@ pub(crate) fn pmu_reset_for() -> u64 {
     taken
 }
 
-/// Records that this CPU's registers were reset for the reservation `taken`. Called with interrupts
-/// off.
+/// Records that this CPU's registers were reset for the PMU reservation with number `taken`. Called
+/// with interrupts off.
 pub(crate) fn set_pmu_reset_for(taken: u64) {
     // SAFETY: The instruction writes a per-CPU word that only this function writes.
     unsafe {
@@ -61,7 +61,7 @@ pub(crate) fn set_pmu_reset_for(taken: u64) {
     }
 }
 
-/// Returns the result that [`pmu_reset_for`] has on CPU `cpu`.
+/// Returns the number that [`pmu_reset_for`] would return on CPU `cpu`.
 pub(crate) fn pmu_reset_for_of(cpu: u32) -> u64 {
     // SAFETY: Callers pass the number of a possible CPU.
     unsafe { shim::pfm_reset_for_of(cpu) }
@@ -72,8 +72,9 @@ pub(crate) fn pmu_reset_for_of(cpu: u32) -> u64 {
 #[inline]
 pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
     let context: usize;
-    // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed an RCU grace
-    // period after it was removed from the word, so the context is valid with preemption off.
+    // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed one RCU grace
+    // period after it was removed from the word. The context is therefore valid while preemption is
+    // off.
     unsafe {
         asm!("movq %gs:({p}), {c}", p = in(reg) scope_word(&raw const shim::pfm_loaded, scope),
             c = out(reg) context, options(att_syntax, nostack, readonly, preserves_flags));
@@ -82,7 +83,7 @@ pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
 }
 
 /// Sets the context of scope `scope` on this CPU. Called with interrupts off. A context is removed
-/// from this CPU's word before the context is closed;
+/// from the per-CPU word before it is closed;
 /// [`Notifier::free_context`](super::notifier::Notifier::free_context) frees the context after an
 /// RCU grace period.
 #[inline]
@@ -95,8 +96,8 @@ pub(crate) fn set_loaded(scope: Scope, context: Option<&Context>) {
     }
 }
 
-/// Returns the counters that the context of scope `scope` uses on this CPU, as bits of the global
-/// control. Called with interrupts off.
+/// Returns the counters that the context of scope `scope` uses on this CPU, as bits of the
+/// global-control MSR. Called with interrupts off.
 #[inline]
 pub(crate) fn counting(scope: Scope) -> u64 {
     let bits: u64;
@@ -119,7 +120,7 @@ pub(crate) fn set_counting(scope: Scope, bits: u64) {
     }
 }
 
-/// Returns the element for contexts of scope `scope` in an array of two per-CPU words.
+/// Returns the address of the element for scope `scope` in the array `two` of two per-CPU words.
 #[inline]
 fn scope_word<T>(two: *const [T; 2], scope: Scope) -> *const T {
     match scope {

@@ -12,26 +12,29 @@ use crate::base::cpu;
 use crate::sys::buffers::{Buffer, Page, PAGE};
 use crate::tracing::sorted::reserve_beyond;
 
-/// The buffers of a process in a trace, by CPU. The first write to a buffer creates the buffer.
+/// The buffers of a process in a trace, by CPU. The page fault of the first write to a buffer
+/// creates the buffer.
 pub(crate) struct BufferSet {
-    /// The key of the process, `KEY_KERNEL` or `KEY_SHARED`.
+    /// The key of the process that writes to the buffers. `KEY_KERNEL` is the key for kernel
+    /// events, and `KEY_SHARED` is the key for the buffers that all processes of a shared trace
+    /// write to.
     pub(crate) key: u64,
-    /// The size of the process without its buffers in bytes, if the process has ended. The size of
-    /// an ended process and the size of its buffers do not change.
+    /// If the process has ended, the size in bytes of its state without its buffers. After the end
+    /// of a process, the size of its state and the size of its buffers do not change.
     pub(crate) ended: Option<u64>,
     /// The buffer of each CPU.
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
 }
 
 impl BufferSet {
-    /// Returns the size of a set without buffers, in bytes.
+    /// Returns the size in bytes of a [`BufferSet`] for `nr` CPUs in which no buffer exists.
     pub(crate) fn empty_bytes(nr: u32) -> usize {
         (nr as usize)
             .wrapping_mul(size_of::<Option<Arc<Buffer>>>())
             .wrapping_add(size_of::<Self>())
     }
 
-    /// Creates a set without buffers, for `nr` CPUs.
+    /// Creates a [`BufferSet`] for `nr` CPUs in which no buffer exists.
     pub(crate) fn new(key: u64, nr: u32) -> Result<Self> {
         let mut buffers = KVec::with_capacity(nr as usize, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..nr {
@@ -44,7 +47,7 @@ impl BufferSet {
         })
     }
 
-    /// Iterates over the buffers that exist.
+    /// Iterates over the buffers of the set that exist.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Buffer>> {
         self.buffers.iter().flatten()
     }
@@ -56,16 +59,18 @@ impl BufferSet {
             .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
     }
 
-    /// Returns the size in bytes of the buffers and the process; `None` before the process ends.
+    /// Returns the size in bytes of the buffers and of the state of an ended process, or `None` if
+    /// the process has not ended.
     pub(crate) fn ended(&self) -> Option<u64> {
         Some(self.memory().wrapping_add(self.ended?))
     }
 }
 
-/// Memory that a page fault lacks, which is allocated without `TRACING` before a retry.
+/// The kind of memory that a page fault lacks. The memory is allocated while `TRACING` is not held,
+/// and the page fault is handled again.
 #[derive(Clone, Copy)]
 pub(crate) enum Allocation {
-    /// A list with room for more than this number of sets.
+    /// A list of [`BufferSet`]s with capacity for more than this number of elements.
     SetList(usize),
     /// A [`BufferSet`] without buffers.
     BufferSet,
@@ -75,7 +80,8 @@ pub(crate) enum Allocation {
     Page,
 }
 
-/// The memory that was allocated for a page fault, charged to the trace's user.
+/// The memory that was allocated for a page fault. The memory is charged to the user that created
+/// the trace.
 #[derive(Default)]
 pub(crate) struct Prealloc {
     pub(crate) sets: KVVec<BufferSet>,
@@ -125,19 +131,19 @@ impl Prealloc {
     }
 }
 
-/// Counts of lost data, in buffers that exist or have been freed.
+/// Counts of lost data in the existing and the freed buffers of a trace.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LostStats {
     /// Number of events that were lost because a buffer had no room.
     pub(crate) lost: u64,
-    /// Number of bytes that were skipped because the counts of a buffer were corrupt.
+    /// Number of bytes that the reader skipped because the counts of a buffer were corrupt.
     pub(crate) cut: u64,
     /// Number of page faults that could not allocate memory.
     pub(crate) no_memory: u64,
 }
 
 impl LostStats {
-    /// Adds the losses of a set's buffers.
+    /// Adds the counts of lost data of all buffers in a set.
     pub(crate) fn add(&mut self, set: &BufferSet) {
         for buffer in set.iter() {
             let (cut, refused) = buffer.loss_counts();

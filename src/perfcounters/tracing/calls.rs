@@ -36,8 +36,8 @@ const MAX_PERMISSION_CHECKS: usize = 8;
 /// # Errors
 ///
 /// `ENOENT` if no such trace exists; `EPERM` if the security modules do not let the caller inspect
-/// a task with the credentials of the trace's maker; `EBUSY` beyond [`MAX_PERMISSION_CHECKS`]
-/// concurrent calls.
+/// a task with the credentials of the trace's creator; `EBUSY` if the user already has
+/// [`MAX_PERMISSION_CHECKS`] concurrent calls of this function.
 pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -48,8 +48,8 @@ pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     let (id, maker) = (found.id, found.maker());
     drop(all);
     if !caller.capable {
-        // check_cred_access() creates a kernel thread for the time of the call, so the number of
-        // concurrent calls of one user is limited.
+        // Limit the concurrent calls of one user, because each call of check_cred_access() creates
+        // a kernel thread that exists until the call returns.
         let _asks =
             ResourceCharge::of_caller(Resource::PermissionChecks, MAX_PERMISSION_CHECKS, EBUSY)?;
         access::check_cred_access(&maker)?;
@@ -81,7 +81,7 @@ pub(crate) fn end(id: u64) -> Result {
     Ok(())
 }
 
-/// Pauses a trace, or resumes it. A paused trace wants no events.
+/// Pauses or resumes a trace. A paused trace records no events.
 pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
@@ -100,8 +100,8 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let slot = trace.slot.unwrap_or(NR_TRACES);
     drop(all);
     if pause {
-        // A concurrent call that resumes or ends the trace updates the processes of the trace
-        // itself.
+        // Stop if a concurrent call has resumed or ended the trace, because that call updates the
+        // marker bits of the trace's processes.
         each_member(slot, |all, key| {
             let trace = all.traces.iter().find(|trace| trace.id == id);
             let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.has_flag(flag::PAUSED));
@@ -134,8 +134,8 @@ pub(crate) fn info(id: u64) -> Result<Info> {
     Ok(all.info(trace))
 }
 
-/// Returns the data of the first trace, in the slot `slot` or a later slot, that the caller may
-/// open. Returns `ENOENT` if no such trace exists.
+/// Searches the slots from `slot` on for a trace that the caller may open, and returns its data
+/// (`PERFTRACE_INFO`). Returns `ENOENT` if no such trace exists.
 pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -148,12 +148,14 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     .ok_or(ENOENT)
 }
 
-/// Returns the next buffer with unread data after the buffer of the process `key` and the CPU
-/// `cpu`. A call with the key 0 begins a new pass over all buffers.
+/// Returns the next buffer of a trace with unread data, in order of process keys and CPUs, after
+/// the buffer of the process `key` and the CPU `cpu`. A call with the key 0 begins a new pass over
+/// all buffers of the trace.
 ///
 /// # Errors
 ///
-/// `EBUSY` if another file reads the trace, `ENOENT` if nothing is unread.
+/// `EBUSY` if another open file is the reader of the trace, `ENOENT` if no later buffer has unread
+/// data.
 pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
     let TraceRef { id, reader, .. } = *held;
     let mut all = TRACING.lock();
@@ -166,20 +168,20 @@ pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc
     }
     if key == 0 {
         trace.signal.clear_pending();
-        // Ended processes are removed from this trace only, because readers of other traces may
-        // still ask for the processes and markers of records that they have read.
+        // Remove ended processes from this trace only. The readers of other traces may still ask
+        // for the processes and markers of records that they have read.
         all.reap(id);
         all.free_unreferenced();
     }
     all.trace(id)?.next(key, cpu).ok_or(ENOENT)
 }
 
-/// Returns whether the reader of a trace may have the data of a process that the reader has just
-/// copied.
+/// Returns whether the reader of a trace is still permitted to get the data of the process `key`.
+/// Called after the data were copied from the buffer.
 ///
-/// If the process has changed since the permission was last checked, the permission is checked once
-/// more. The permission check is more recent than the copy of the data, so later changes do not
-/// matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
+/// If the credentials or the dumpability of the process have changed since the permission was last
+/// checked, the permission is checked once more. The data were copied before this check, so changes
+/// after the check do not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
 pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
     let mut after = 0u64;
     loop {
@@ -196,11 +198,13 @@ pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
     Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
 }
 
-/// Checks the permission to trace a changed process, for the makers of all traces that the process
-/// is in. Data that the process has written since the change need the new permission. The caller
-/// does not hold `TRACING`. Returns `EINTR` or `ENOMEM` if the check could not be made.
+/// Checks again, for all traces that a process is in, whether the trace's creator may trace the
+/// process. Called when the credentials or the dumpability of the process have changed: data that
+/// the process has written since the change need the new permission. The caller does not hold
+/// `TRACING`. Returns `EINTR` or `ENOMEM` if the check could not be made.
 fn recheck_permission(key: u64, leader: &Task) -> Result {
-    // The snapshot is taken before the check, so that a change during the check is noticed.
+    // Take the snapshot before the check, so that [`Tracing::changed`] notices a change during the
+    // check.
     let seen = AccessSnapshot::of(leader)?;
     let mut after = 0u64;
     loop {
@@ -225,7 +229,8 @@ pub(crate) fn has_ended(id: u64) -> bool {
     trace.is_none_or(|trace| trace.slot.is_none())
 }
 
-/// Returns the data of a process in a trace, or `ENOENT` if the process is not in the trace.
+/// Returns the `struct perftrace_process` of a process in a trace, or `ENOENT` if the process is
+/// not in the trace.
 pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     let mut all = TRACING.lock();
     let nobody = abi::Process {
@@ -246,8 +251,9 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     Ok(process_info(all.process(key).map_err(|_| ENOENT)?))
 }
 
-/// Returns the data of a live process that the caller may trace, or `ENOENT`. The process need not
-/// be in a trace.
+/// Returns the `struct perftrace_process` of a process, even if the process is in no trace. Returns
+/// `ENOENT` if no such process exists, the process has ended, or the caller may not trace the
+/// process.
 pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let (told, leader) = {
@@ -267,7 +273,7 @@ pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     }
 }
 
-/// Returns the data of a process as `struct perftrace_process`.
+/// Creates a `struct perftrace_process` from the state of a process.
 fn process_info(process: &Process) -> abi::Process {
     abi::Process {
         key: process.key,
@@ -303,9 +309,9 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
     })
 }
 
-/// Returns the first marker that the caller may trace, from marker `number` of process `key` on,
-/// continuing with processes that have higher keys. Returns `ENOENT` if no such marker exists, or
-/// `EINTR`.
+/// Returns the first marker that the caller may trace. The search starts at marker `number` of
+/// process `key`, and continues with the processes that have higher keys. Returns `ENOENT` if no
+/// such marker exists, or `EINTR` if the caller is being killed.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
@@ -317,13 +323,13 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
         if caller.may_trace(&leader) {
             return Ok(found);
         }
-        // The caller may trace none of this process's markers.
+        // The caller may not trace this process, so continue with the next process.
         (key, number) = (found.key.wrapping_add(1), 0);
     }
 }
 
-/// Frees all traces and processes. Called when the module is unloaded; then no file is open and no
-/// trace is kept.
+/// Frees all traces and processes. Called when the module is unloaded, so that no file is open and
+/// no trace with `flag::KEEP` is active.
 pub(crate) fn free_all() {
     let mut all = TRACING.lock();
     let was = core::mem::replace(&mut *all, Tracing::NONE);
@@ -336,9 +342,10 @@ pub(crate) fn free_all() {
 ///
 /// # Errors
 ///
-/// `EINVAL` for invalid arguments, `EEXIST` if the user has a trace with this name, `EBUSY` if a
-/// limit is reached, `EPERM` without `CAP_PERFMON` for kernel events or all users, `ENODEV` if the
-/// module is about to be unloaded, `EDQUOT`, `ENOMEM`.
+/// `EINVAL` for invalid arguments, `EEXIST` if the user has a trace with this name, `EBUSY` if no
+/// slot is free or a quota is exhausted, `EDQUOT`, `ENOMEM`, or `ENODEV` if the module is about to
+/// be unloaded. `EPERM` if the trace records kernel events or processes of all users and the caller
+/// has no `CAP_PERFMON`.
 pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, usize)> {
     let page = match filter.is_empty() {
         true => None,
@@ -409,8 +416,8 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
     Ok((held, slot))
 }
 
-/// Attaches the probes of the kernel events that `wants` selects. The probes write to the trace's
-/// buffers for kernel events.
+/// Attaches the probes of the kernel events for which `wants` returns true. The probes write to the
+/// trace's buffers for kernel events.
 fn attach_kernel(
     trace: &Trace,
     filter: KVVec<u8>,

@@ -6,12 +6,12 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 
 use crate::base::clock::Clock;
 
-/// Returns the clock of all traces. The clock is chosen for the first trace and does not change,
-/// because records and their readers depend on it.
+/// Returns the clock of all traces. The clock is chosen at the first call and does not change,
+/// because the time stamps in records and the readers of records depend on it.
 pub(crate) fn of_traces() -> Clock {
     const TSC: u64 = 1 << 32;
     static CHOSEN: Atomic<u64> = Atomic::new(0);
-    // Relaxed: the word does not order other memory.
+    // Relaxed: the word holds the whole choice, and no other memory depends on it.
     let chosen = match CHOSEN.load(Relaxed) {
         0 => {
             let new = Clock::choose();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory and identity of a traced process, which are created before `TRACING` is taken.
+//! The parts of a traced process's state that are created before `TRACING` is taken: pages,
+//! identity and memory for markers.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
@@ -26,8 +27,9 @@ pub(crate) const WORDS: usize = PAGE / 4;
 /// Number of pages of marker words in a process's mapping.
 pub(crate) const PAGES: usize = NR_MARKERS / WORDS;
 
-/// The placeholder page to which a process writes where no trace has a buffer. The page is charged
-/// to the user for as long as a file or the process refers to it.
+/// The placeholder page of a process. This page is mapped wherever no trace has a buffer of the
+/// process, and takes the process's writes there. The page is charged to the user of the process
+/// for as long as an open file or the process refers to it.
 pub(crate) struct PlaceholderPage {
     pub(crate) page: Page,
     _charge: Charge,
@@ -50,15 +52,16 @@ impl PlaceholderPage {
     }
 }
 
-/// The leader of a process that has not ended, and the credentials and dumpability of the process
-/// when the permission to trace it was last checked.
+/// The leader of a process that has not ended, and the process's credentials and dumpability at the
+/// last check of the permission to trace it.
 pub(crate) struct LiveProcess {
     pub(crate) leader: ARef<Task>,
     pub(crate) seen: AccessSnapshot,
 }
 
 impl LiveProcess {
-    /// Returns the leader of the calling process and its present state.
+    /// Returns the leader of the calling process, and the present credentials and dumpability of
+    /// this leader.
     pub(crate) fn new() -> Result<Self> {
         let leader = task::leader();
         let seen = AccessSnapshot::of(&leader)?;
@@ -78,8 +81,8 @@ pub(crate) struct ChildPages {
 }
 
 impl ChildPages {
-    /// Creates the pages for the calling process. If `child` is not `None`, the process is a child
-    /// of fork(), and gets pages for `child` markers. May sleep.
+    /// Creates the pages for the calling process. If `child` is a number, the process is a child of
+    /// fork() with this number of markers, and gets pages for them. May sleep.
     pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
         let markers = child.unwrap_or(0);
         let alive = LiveProcess::new()?;
@@ -98,8 +101,8 @@ impl ChildPages {
         };
         control.fill(bytes_of(core::slice::from_ref(&first)));
         let mut words = [const { None }; PAGES];
-        // Most processes need the first page of words only. Further pages are added when markers
-        // are registered, and replace a page of zeros that may be mapped.
+        // Most processes need only the first page of marker words. [`Process::register`] adds
+        // further pages. Until then a page of zeros is mapped in place of the further pages.
         for place in words.iter_mut().take(markers.div_ceil(WORDS).max(1)) {
             *place = Some(Page::new()?);
         }
@@ -115,7 +118,7 @@ impl ChildPages {
     }
 }
 
-/// Memory that registering a marker may need, allocated without `TRACING`.
+/// Memory that the registration of a marker may need, allocated before `TRACING` is taken.
 #[derive(Default)]
 pub(crate) struct MarkerMemory {
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
@@ -125,7 +128,8 @@ pub(crate) struct MarkerMemory {
 }
 
 impl MarkerMemory {
-    /// Allocates room for more than `nr` markers. May sleep.
+    /// Allocates lists with capacity for more than `nr` markers, and a page of marker words. May
+    /// sleep.
     pub(crate) fn more_than(nr: usize) -> Result<Self> {
         Ok(Self {
             markers: reserve_beyond(nr)?,

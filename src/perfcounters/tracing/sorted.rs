@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lists that are sorted by key, and whose memory is allocated without the lock of the list.
+//! Functions for lists that are sorted by key. The memory of a sorted list is allocated while the
+//! lock of the list is not held.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
 
-/// Searches a list that is sorted by key. Returns the index of the element, or the index at which
-/// to insert it. Page faults call `search`, which has no panic path, unlike `binary_search`.
+/// Searches a list that is sorted by key. Returns the index of the element with this key, or else
+/// the index at which such an element must be inserted. Page faults call this function: unlike
+/// `binary_search`, it has no panic path.
 pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Result<usize, usize> {
     let (mut from, mut to) = (0usize, all.len());
     while from < to {
@@ -21,7 +23,8 @@ pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Resu
     Err(from)
 }
 
-/// Moves a list into the larger memory `room`, which was allocated without the list's lock.
+/// Moves the elements of a list into the larger list `room`, which was allocated before the lock of
+/// the list was taken.
 pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
     let before = core::mem::replace(all, room);
     for one in before {
@@ -29,7 +32,7 @@ pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
     }
 }
 
-/// Allocates a list with room for more than `nr` elements, or returns `ENOMEM`.
+/// Allocates an empty list with capacity for more than `nr` elements, or returns `ENOMEM`.
 pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
     let capacity = nr.wrapping_add(nr / 2).wrapping_add(8);
     Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)

@@ -53,7 +53,7 @@ void perf_counter_end_slow(void)
 }
 EXPORT_SYMBOL_GPL(perf_counter_end_slow);
 
-/* Returns the page frame number of a CPU's part of a page-aligned per-CPU allocation. */
+/* Returns the page frame number of @cpu's copy of the page at the per-CPU address @p. */
 unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu)
 {
 	void *addr = per_cpu_ptr(p, cpu);
@@ -78,8 +78,8 @@ bool pfc_may_log(unsigned int kind)
 }
 
 /*
- * Handles the unload of a module. Called after the module's exit function, or after its init
- * function failed, when none of the module's code can run any more.
+ * Makes the instances of a module dormant when the module is unloaded. Called after the module's
+ * exit function, or after its init function failed. None of the module's code can run any more.
  */
 static int module_event(struct notifier_block *block, unsigned long event, void *info)
 {

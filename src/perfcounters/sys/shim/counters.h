@@ -6,7 +6,7 @@
 #include <linux/types.h>
 
 unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu);
-/* Number of kinds of log lines, which LogKind in src/perfcounters/sys/log.rs lists. */
+/* Number of kinds of log lines; LogKind in src/perfcounters/sys/log.rs lists them. */
 #define PFC_LOG_KINDS	4
 bool pfc_may_log(unsigned int kind);
 int pfc_module_notifier_register(void);

@@ -16,8 +16,8 @@
 #include "sampling.h"
 
 /*
- * The notifier of a context or of a trace. A notifier can be used in any context, NMIs included,
- * and defers work to a context in which the work is allowed:
+ * The notifier of a context or of a trace. It can be used in any context, including NMIs, and
+ * defers work to a context in which the work is allowed:
  *
  * - @wake_work wakes readers and pollers, and sends SIGIO, as soon as interrupts are on;
  * - @deferred_work calls pfm_deferred_work() on the same CPU, as soon as interrupts are on;
@@ -40,7 +40,10 @@ struct pfm_notifier {
 	struct callback_head block_work;
 	atomic_t is_blocking;
 	bool may_continue;
-	/* The process on whose behalf the thread sleeps. */
+	/*
+	 * The process on whose behalf the monitored thread sleeps (see
+	 * pfm_notifier_block_thread()).
+	 */
 	struct pid *requester;
 	/* The context, or NULL once the context is being freed. */
 	const void *live_context;
@@ -54,10 +57,10 @@ static void notifier_put(struct pfm_notifier *notifier)
 }
 
 /*
- * Task work of the monitored thread: sleeps until @may_continue is set. A signal ends the sleep, as
- * in perfmon2. The sleep also ends if the process on whose behalf the thread sleeps exits or loses
- * the permission to stop the thread. The permission is checked every second, also by the security
- * modules.
+ * Task work of the monitored thread: sleeps until @may_continue is set. As in perfmon2, a signal
+ * ends the sleep. The sleep also ends if the process on whose behalf the thread sleeps exits or
+ * loses the permission to stop the thread. This permission is checked once a second, by the
+ * security modules as well.
  */
 static void notifier_block_work(struct callback_head *head)
 {
@@ -66,14 +69,17 @@ static void notifier_block_work(struct callback_head *head)
 	bool may = pfm_may_stop_current(requester, false);
 	const void *context;
 
-	/* After this store another overflow can queue this task work again. */
+	/* After @is_blocking is 0, another overflow can queue this task work again. */
 	atomic_set(&notifier->is_blocking, 0);
 	while (may && !wait_event_interruptible_timeout(notifier->restart_waiters,
 							READ_ONCE(notifier->may_continue), HZ))
 		may = pfm_may_stop_current(requester, true);
 	put_pid(requester);
 	if (!may) {
-		/* The context is freed a grace period after @live_context was set to NULL. */
+		/*
+		 * The context is valid inside this RCU section: it is freed a grace period after
+		 * @live_context was set to NULL.
+		 */
 		rcu_read_lock();
 		context = READ_ONCE(notifier->live_context);
 		if (context)
@@ -103,7 +109,7 @@ static enum hrtimer_restart notifier_timer(struct hrtimer *timer)
 	struct pfm_notifier *notifier = container_of(timer, struct pfm_notifier, timer);
 
 	pfm_deferred_work(notifier->context, true);
-	/* pfm_deferred_work() has started the timer again if the timer is still needed. */
+	/* If the timer is still needed, pfm_deferred_work() has started it again. */
 	return HRTIMER_NORESTART;
 }
 
@@ -134,9 +140,9 @@ struct pfm_notifier *pfm_notifier_new(void)
 }
 
 /*
- * Frees the notifier. A thread that sleeps in notifier_block_work() is woken, and drops the last
- * reference. The caller makes sure that no other function of the notifier runs during or after this
- * call. May sleep.
+ * Frees the notifier. If a thread sleeps in notifier_block_work(), it is woken, and drops the last
+ * reference to the notifier. The caller makes sure that no other function of the notifier runs
+ * during or after this call. May sleep.
  */
 void pfm_notifier_free(struct pfm_notifier *notifier)
 {
@@ -158,8 +164,8 @@ static void notifier_free_work(struct work_struct *work)
 }
 
 /*
- * Frees the context in a worker, after a grace period, because code under RCU or with preemption
- * off may still use the context. Called in process context.
+ * Makes a worker drop a reference to the context after a grace period. Before this, code that runs
+ * under RCU or with preemption off may still use the context. Called in process context.
  */
 void pfm_notifier_free_context(struct pfm_notifier *notifier)
 {
@@ -182,8 +188,8 @@ void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *reques
 	if (!pfc_task_work_add(current, &notifier->block_work,
 			       in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
 		/*
-		 * The thread is exiting. Neither reference is the last reference, because the
-		 * context holds both the notifier and the pid.
+		 * The thread is exiting. The references to the notifier and to the pid that are
+		 * dropped here are not the last: the context holds one of each.
 		 */
 		refcount_dec(&notifier->refs);
 		put_pid(requester);
@@ -192,16 +198,19 @@ void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *reques
 }
 
 /*
- * Allows the blocked thread to continue when pfm_notifier_wake_blocked() wakes the thread. Callable
- * in any context. The caller holds the context's lock, as the caller of pfm_notifier_block_thread()
- * does, unless the notifier is being freed.
+ * Allows a thread that sleeps in notifier_block_work() to continue as soon as
+ * pfm_notifier_wake_blocked() wakes it. Callable in any context. Unless the notifier is being
+ * freed, the caller holds the context's lock, as the caller of pfm_notifier_block_thread() does.
  */
 void pfm_notifier_resume(struct pfm_notifier *notifier)
 {
 	WRITE_ONCE(notifier->may_continue, true);
 }
 
-/* Wakes the blocked thread, which continues if pfm_notifier_resume() has allowed it. */
+/*
+ * Wakes a thread that sleeps in notifier_block_work(). It continues if pfm_notifier_resume() has
+ * allowed it.
+ */
 void pfm_notifier_wake_blocked(struct pfm_notifier *notifier)
 {
 	wake_up(&notifier->restart_waiters);
@@ -224,15 +233,15 @@ void pfm_notifier_queue_work(struct pfm_notifier *notifier)
 }
 
 /*
- * Queues the permission check, which a worker makes. Context: not in an NMI, and without a lock of
- * the module.
+ * Makes a worker check whether the context's user may still monitor the context's thread. Context:
+ * not in an NMI, and without a lock of the module.
  */
 void pfm_notifier_queue_permission_check(struct pfm_notifier *notifier)
 {
 	queue_work(pfm_work, &notifier->permission_work);
 }
 
-/* Starts the timer of the notifier on this CPU. Called with interrupts off and not in an NMI. */
+/* Starts the notifier's timer on this CPU. Called with interrupts off and not in an NMI. */
 void pfm_notifier_start_timer(struct pfm_notifier *notifier, u64 nanoseconds)
 {
 	hrtimer_start(&notifier->timer, ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2)),
@@ -240,8 +249,8 @@ void pfm_notifier_start_timer(struct pfm_notifier *notifier, u64 nanoseconds)
 }
 
 /*
- * Cancels the timer, without waiting for the timer's callback. A callback that runs on another CPU
- * at the same time finds nothing to do. Called with interrupts off and not in an NMI.
+ * Cancels the timer. Does not wait for a timer callback that is already running on another CPU;
+ * such a callback finds nothing to do. Called with interrupts off and not in an NMI.
  */
 void pfm_notifier_cancel_timer(struct pfm_notifier *notifier)
 {
@@ -259,8 +268,8 @@ int pfm_notifier_wait(struct pfm_notifier *notifier, bool (*ready)(void *arg), v
 }
 
 /*
- * Waits as pfm_notifier_wait() does, but for at most @nanoseconds. Returns 1 if @ready returned
- * true, 0 if the time is over, or -ERESTARTSYS.
+ * Like pfm_notifier_wait(), but waits for at most @nanoseconds. Returns 1 if @ready returned true,
+ * 0 if the time has expired, or -ERESTARTSYS if a signal has arrived.
  */
 int pfm_notifier_wait_for(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg,
 			  u64 nanoseconds)

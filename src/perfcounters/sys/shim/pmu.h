@@ -19,8 +19,8 @@ struct vm_operations_struct;
 DECLARE_PER_CPU(unsigned long[2], pfm_loaded);
 DECLARE_PER_CPU(u64[2], pfm_counting);
 /*
- * Registers and core type of a CPU. CpuKind in src/perfcounters/cpu_kinds.rs has the layout of this
- * structure.
+ * The kind of a CPU: its core type and registers. CpuKind in src/perfcounters/cpu_kinds.rs has the
+ * layout of this structure.
  */
 struct pfm_kind {
 	u32 id;

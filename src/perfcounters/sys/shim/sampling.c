@@ -42,8 +42,9 @@ EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);
 
 /*
- * Returns true if the current task has user registers of its present program. During exec the
- * memory is already that of the new program, but the registers are those of the old program.
+ * Returns true if the user registers of the current task belong to the program in its memory. They
+ * do not during exec, when the memory is already that of the new program, but the registers are
+ * those of the old one. A kernel thread has no user registers.
  */
 static bool has_user_mode(void)
 {
@@ -51,9 +52,9 @@ static bool has_user_mode(void)
 }
 
 /*
- * Returns the address of the interrupted instruction, or PERFMON_IN_GUEST in a guest of KVM. KVM
- * leaves the guest before it handles the interrupt, so the registers are those of the host at the
- * VM exit.
+ * Returns the address of the interrupted instruction, or PERFMON_IN_GUEST if a guest of KVM was
+ * interrupted. In this case @regs are the registers of the host at the VM exit, because KVM leaves
+ * the guest before it handles the interrupt.
  */
 static u64 interrupted_at(struct pt_regs *regs)
 {
@@ -63,18 +64,17 @@ static u64 interrupted_at(struct pt_regs *regs)
 }
 
 /*
- * Fills in the time, the instruction address and the task of an overflow. The address is that of
- * the instruction that an interrupt with the registers @regs interrupted, or @ip, which a deferred
- * NMI has stored. Without @regs and @ip, the address is that at which the thread left user mode.
- * Unless @kernel is set, the address at which the thread left user mode also replaces an address in
- * the kernel.
+ * Fills in the time, the instruction address and the task of an overflow. If @regs is not NULL, the
+ * address is that of the interrupted instruction. Otherwise it is @ip, which a deferred NMI has
+ * stored. If @regs is NULL and @ip is 0, it is the address at which the thread left user mode.
+ * Unless @kernel is set, the latter address also replaces an address in the kernel.
  */
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 		       struct pid_namespace *ns)
 {
 	overflow->regs = regs;
 	overflow->ip = regs ? interrupted_at(regs) : ip;
-	/* In a guest of KVM, @regs are the registers of the host. */
+	/* If a guest of KVM was interrupted, @regs are the registers of the host. */
 	if (overflow->ip == PERFMON_IN_GUEST)
 		overflow->regs = NULL;
 	else if (!kernel && !(regs ? user_mode(regs) : overflow->ip < TASK_SIZE_MAX))
@@ -83,8 +83,8 @@ void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, 
 		overflow->ip = instruction_pointer(task_pt_regs(current));
 	overflow->time = ktime_get_mono_fast_ns();
 	/*
-	 * The ids of the initial namespace are in the task structure, so no lookup and no RCU
-	 * read-side section are needed.
+	 * The ids in the initial PID namespace are stored in the task structure. Reading them needs
+	 * no lookup and no RCU read-side section.
 	 */
 	if (ns == &init_pid_ns) {
 		overflow->pid = task_tgid_nr(current);
@@ -102,8 +102,8 @@ struct pt_regs *pfm_irq_regs(void)
 }
 
 /*
- * Unmasks the performance counter interrupt in the local APIC, which masks the interrupt at each
- * delivery. Called in each NMI.
+ * Unmasks the performance counter interrupt in the local APIC. The APIC masks this interrupt each
+ * time that it delivers it. Called in each NMI.
  */
 void pfm_unmask_lvtpc(void)
 {
@@ -112,8 +112,8 @@ void pfm_unmask_lvtpc(void)
 }
 
 /*
- * The registers of the PMU for the NMI handler. Written only while the PMU is not reserved, and
- * after a grace period if the registers change.
+ * The global registers of the PMU that the NMI handler uses. Written only while the PMU is not
+ * reserved. If they change, they are written after a grace period, when no handler reads them.
  */
 static struct pfm_nmi_registers global;
 static bool handles_overflows;
@@ -121,7 +121,8 @@ static bool handles_overflows;
 static int nmi_handler(unsigned int command, struct pt_regs *regs)
 {
 	/*
-	 * An NMI of an overflow that was already handled may arrive after the PMU was released.
+	 * After the PMU was released, an NMI may still arrive for an overflow that was already
+	 * handled.
 	 * Pairs with the release in pfm_nmi_set_registers().
 	 */
 	if (!smp_load_acquire(&handles_overflows))
@@ -135,8 +136,8 @@ int pfm_nmi_register(void)
 }
 
 /*
- * Makes the NMI handler process overflows of the PMU with the registers @of, or makes the handler
- * ignore overflows if @of is NULL. Caller holds SESSION. May sleep.
+ * Makes the NMI handler process the overflows of the PMU whose global registers are @of. If @of is
+ * NULL, the handler ignores overflows from now on. Caller holds SESSION. May sleep.
  */
 void pfm_nmi_set_registers(const struct pfm_nmi_registers *of)
 {
@@ -149,23 +150,26 @@ void pfm_nmi_set_registers(const struct pfm_nmi_registers *of)
 		global = *of;
 	}
 	/*
-	 * Pairs with the acquire in nmi_handler(): the registers are written before the handler
-	 * reads them.
+	 * Pairs with the acquire in nmi_handler(): a handler that sees @handles_overflows set also
+	 * sees the new registers.
 	 */
 	smp_store_release(&handles_overflows, true);
 }
 
-/* Unregisters the handler and waits for NMIs in progress. */
+/* Unregisters the NMI handler, and waits until no CPU runs it. */
 void pfm_nmi_unregister(void)
 {
 	unregister_nmi_handler(NMI_LOCAL, "perfcounters");
 }
 
-/* An NMI that found the context's lock held, and is handled as soon as interrupts are on again. */
+/*
+ * A deferred NMI of a CPU: the NMI found the context's lock held, and its overflow is handled as
+ * soon as interrupts are on again.
+ */
 struct deferred_nmi {
 	struct irq_work work;
 	u64 ip;
-	/* Time stamp counter at the first of the NMIs that are deferred now. */
+	/* Time stamp counter at the first NMI that is deferred and not handled yet. */
 	u64 since;
 };
 
@@ -177,7 +181,10 @@ static DEFINE_PER_CPU(struct deferred_nmi, deferred_nmi) = {
 static void deferred_nmi_work(struct irq_work *work)
 {
 	pfm_handle_deferred_nmi();
-	/* No overflow has used @ip. Clear @ip, because the next overflow must not use it. */
+	/*
+	 * If no overflow has used @ip, it is still set. Clear it, because later overflows must not
+	 * use it.
+	 */
 	this_cpu_write(deferred_nmi.ip, 0);
 }
 
@@ -191,21 +198,27 @@ void pfm_defer_nmi(struct pt_regs *regs)
 	irq_work_queue(&deferred->work);
 }
 
-/* Returns and clears the address that the last deferred NMI interrupted, or 0. */
+/*
+ * Returns the address that the last deferred NMI on this CPU interrupted, and clears it. Returns 0
+ * if the address was used already or no NMI was deferred.
+ */
 u64 pfm_deferred_ip(void)
 {
 	return this_cpu_xchg(deferred_nmi.ip, 0);
 }
 
-/* Returns the time stamp counter at the first of the deferred NMIs that are handled now. */
+/*
+ * Returns and clears the time stamp of the first deferred NMI on this CPU; the present time stamp
+ * if no NMI was deferred.
+ */
 u64 pfm_deferred_since(void)
 {
 	return this_cpu_xchg(deferred_nmi.since, 0) ?: rdtsc();
 }
 
 /*
- * Returns true if an NMI may arrive after its overflow was handled: AMD's processors may raise a
- * second NMI while the first NMI is handled (perf_nmi_window in arch/x86/events/amd/core.c).
+ * Returns true if an NMI may arrive after its overflow was handled: a processor of AMD or Hygon may
+ * raise a second NMI while the first is handled (perf_nmi_window in arch/x86/events/amd/core.c).
  */
 bool pfm_may_be_stale(void)
 {
@@ -214,13 +227,13 @@ bool pfm_may_be_stale(void)
 }
 
 /*
- * Within 100 ms after an overflow was handled, one late NMI of this CPU is taken for an NMI of that
- * overflow. A second late NMI is not claimed for that overflow, so at most one NMI of another
- * source is claimed by mistake.
+ * If a further NMI arrives on a CPU within STALE_NMI_MS ms after an overflow was handled, the
+ * handler takes it for a second NMI of this overflow, and claims it. The handler claims only one
+ * such NMI for each overflow: at most one NMI of another source is claimed by mistake.
  */
 #define STALE_NMI_MS	100
 
-/* Time stamp counter when the last overflow was handled; 0 if no late NMI is expected. */
+/* Time stamp counter when the last overflow was handled; 0 if no second NMI of it is expected. */
 DEFINE_PER_CPU(u64, pfm_stale_nmi_since);
 
 bool pfm_take_stale_nmi(void)
@@ -231,8 +244,8 @@ bool pfm_take_stale_nmi(void)
 }
 
 /*
- * Allocates zeroed pages for user space, charged to the caller's memory cgroup. Returns NULL if
- * memory is short, without invoking the OOM killer.
+ * Allocates zeroed pages that user space can map, charged to the caller's memory cgroup. If memory
+ * is short, returns NULL and does not invoke the OOM killer.
  */
 void *pfm_memory_new(u64 size)
 {
@@ -253,7 +266,7 @@ void *pfm_memory_new(u64 size)
 			break;
 		cond_resched();
 	}
-	/* With VM_MAP_PUT_PAGES vfree() frees the pages and the array @pages. */
+	/* Because of VM_MAP_PUT_PAGES, vfree() will free the pages and the array @pages. */
 	if (i == nr)
 		memory = vmap(pages, nr, VM_MAP | VM_MAP_PUT_PAGES, PAGE_KERNEL);
 	if (memory)
@@ -272,8 +285,8 @@ void pfm_memory_free(void *memory)
 }
 
 /*
- * Handles a page fault: maps a page again that the process has unmapped by MADV_DONTNEED. The
- * mapping is at most as long as the memory, and cannot grow.
+ * Handles a page fault in a mapped sampling buffer: maps a page again that the process has unmapped
+ * by MADV_DONTNEED. The mapping is at most as long as the buffer's memory, and cannot grow.
  */
 static vm_fault_t memory_fault(struct vm_fault *vmf)
 {
@@ -303,14 +316,17 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 			return -EACCES;
 		vm_flags_clear(vma, VM_MAYWRITE);
 	}
-	/* VM_DONTCOPY: a copy of the mapping in a child would keep the context attached. */
+	/*
+	 * VM_DONTCOPY: otherwise a child's copy of the mapping would keep the context's file open,
+	 * and the context attached.
+	 */
 	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = memory;
 	vma->vm_ops = &memory_ops;
 	/*
-	 * Map all pages now, so that readers do not wait for page faults. The mapping can be 1 GiB
-	 * long, and the mmap lock is held. Therefore give up if the process is killed, and let
-	 * other tasks run after each page.
+	 * Map all pages now, so that accesses of readers cause no page faults. This can take long,
+	 * because the mapping can be 1 GiB long. Therefore let other tasks run after each page, and
+	 * give up if the process is killed.
 	 */
 	for (at = vma->vm_start; at < vma->vm_end; at += PAGE_SIZE, memory += PAGE_SIZE) {
 		if (fatal_signal_pending(current))
@@ -324,8 +340,9 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 }
 
 /*
- * Charges locked memory to the caller's user, in the same counter as perf. Returns NULL if the user
- * would exceed RLIMIT_MEMLOCK and the caller lacks CAP_IPC_LOCK.
+ * Charges @pages of locked memory to the caller's user, in the counter that perf uses as well
+ * (@locked_vm). Returns NULL if the user would exceed RLIMIT_MEMLOCK and the caller lacks
+ * CAP_IPC_LOCK.
  */
 struct user_struct *pfm_charge(u64 pages)
 {
@@ -369,10 +386,13 @@ static u32 user_frames(struct pt_regs *regs, u64 *frames, u32 most)
 
 	if (nr < most)
 		frames[nr++] = regs->ip;
-	/* For a 32-bit program only the interrupted instruction is recorded. */
+	/* In a 32-bit program only the address of the interrupted instruction is recorded. */
 	if (!user_64bit_mode(regs))
 		return nr;
-	/* Frame addresses must increase, so that the loop ends whatever the stack contains. */
+	/*
+	 * The loop ends whatever the stack contains, because the addresses of the frames must
+	 * increase.
+	 */
 	while (nr < most && at >= last && !(at & 7)) {
 		if (copy_from_user_nmi(&frame, (const void __user *)at, sizeof(frame)))
 			break;

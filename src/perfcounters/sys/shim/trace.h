@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions of user tracing, which sys/{buffers,detach,trace,trace_vma,traced}.rs call. */
+/* C functions of user tracing that sys/{buffers,detach,trace,trace_vma,traced}.rs call. */
 #ifndef _PERFCOUNTERS_TRACE_H
 #define _PERFCOUNTERS_TRACE_H
 
