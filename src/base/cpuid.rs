@@ -2,7 +2,7 @@
 
 //! Functions that read CPUID, for PMU descriptions.
 
-use core::arch::x86_64::{__cpuid_count, CpuidResult};
+use core::arch::x86_64::{CpuidResult, __cpuid_count};
 
 use kernel::bindings;
 use kernel::ffi::{c_int, c_void};

@@ -29,8 +29,8 @@ results=$run/results
 order() { printf '%s\n' "$2" >"$orders/$1"; }
 
 # wanted_programs NAME...: prints the files of the test programs with these names, and of the
-# programs that the sources of these programs mention as /tests/NAME. The guest gets only these
-# files, because unpacking all programs would take a third of its boot time.
+# programs that the sources of these programs (NAME.c and NAME_*.h) mention as /tests/NAME. The guest
+# gets only these files, because unpacking all programs would take a third of its boot time.
 wanted_programs() {
 	local -a names=("$@")
 	local -A seen
@@ -41,7 +41,7 @@ wanted_programs() {
 		[ -z "${seen[$name]:-}" ] || continue
 		seen[$name]=1
 		[ ! -e "$programs/tests/$name" ] || (cd "$programs" && find "tests/$name" -type f)
-		mapfile -t -O ${#names[@]} names < <(cat "$TOP/tests/kselftest/"{,lib/}"$name"{,.c} 2>/dev/null | grep -oE '/tests/[A-Za-z0-9_./]+' | cut -d/ -f3-)
+		mapfile -t -O ${#names[@]} names < <(cat "$TOP/tests/kselftest/"{,lib/}"$name"{,.c,_*.h} 2>/dev/null | grep -oE '/tests/[A-Za-z0-9_./]+' | cut -d/ -f3-)
 	done
 }
 

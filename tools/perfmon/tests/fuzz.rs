@@ -20,7 +20,7 @@ fn read(bytes: &[u8]) {
     };
     let map = Map::parse(text);
     let _ = (map.pmc(0), map.pmd(257));
-    let _ = map.common_to_all_cpus();
+    let _ = map.common_to_cpus(str::is_empty);
 }
 
 #[test]

@@ -5,7 +5,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use proptest::prelude::*;
 use protocols::ring::{
     head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
 };

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use protocols::filter::{
-    text, Step, ACCEPT, ANY, EQ, FLOAT, GLOB, GT, LE, LT, NE, OP_MASK, REJECT, SIGNED,
+    Step, ACCEPT, ANY, EQ, FLOAT, GLOB, GT, LE, LT, NE, OP_MASK, REJECT, SIGNED,
 };
 
 /// The value of a field as the model represents it.
