@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 PREFIX ?= /usr/local
 rig := tools/rig
 
-# Variables that the user gives to make are passed to the scripts in the environment.
+# The scripts get the variables that the user sets on the command line of make from the environment.
 export KDIR ONLY WORLDS LOAD LIMIT WORLD GUEST PMU SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
 export DEBIAN_MIRROR KERNEL_RELEASE PERFCOUNTERS_CACHE
 
@@ -35,7 +35,8 @@ test:
 test-all:
 	@$(rig)/test.sh all
 
-# "make test-debug" runs the tests on both debug kernels: KCSAN needs a kernel of its own.
+# "make test-debug" runs the tests on both debug kernels. KCSAN needs a kernel of its own, so there
+# are two.
 test-debug:
 	@$(rig)/test.sh debug
 

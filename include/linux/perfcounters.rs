@@ -25,6 +25,10 @@ use kernel::error::{to_result, Result};
 use kernel::ffi::{c_char, c_int};
 use kernel::prelude::*;
 
+#[path = "preempt.rs"]
+mod preempt;
+use preempt::{preempt_count, PREEMPT_INLINE};
+
 /// C's `struct module`, of which only the address is used.
 #[repr(C)]
 struct Module([u8; 0]);
@@ -50,42 +54,6 @@ fn this_module() -> *const Module {
     #[cfg(not(MODULE))]
     core::ptr::null()
 }
-
-/// True if [`Group`] inlines preempt_disable() and preempt_enable(), which is possible if the two
-/// consist of a per-CPU count and a static call. In other configurations [`Group`] calls the C
-/// functions.
-pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
-    CONFIG_PREEMPT_DYNAMIC,
-    not(CONFIG_DEBUG_PREEMPT),
-    not(CONFIG_TRACE_PREEMPT_TOGGLE)
-));
-
-/// Expands to the instruction that increments or decrements the preemption count of this CPU.
-///
-/// On kernels with CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS (x86 since 7.3), the preemption count
-/// has 64 bits, and the highest bit is the inverted need-resched bit. On other kernels the
-/// preemption count has 32 bits. A decrement with the wrong width could set the zero flag although
-/// no reschedule is due.
-#[cfg(CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS)]
-macro_rules! preempt_count {
-    (inc) => {
-        "incq %gs:__preempt_count(%rip)"
-    };
-    (dec) => {
-        "decq %gs:__preempt_count(%rip)"
-    };
-}
-#[cfg(not(CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS))]
-macro_rules! preempt_count {
-    (inc) => {
-        "incl %gs:__preempt_count(%rip)"
-    };
-    (dec) => {
-        "decl %gs:__preempt_count(%rip)"
-    };
-}
-#[allow(unused_imports)]
-pub(crate) use preempt_count;
 
 /// C's `struct perf_counter_spec`.
 #[repr(C)]

@@ -9,18 +9,18 @@ use kernel::pr_warn_once;
 use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
+use crate::accounting_config::{enodata, AccountingConfig};
 use crate::accounting_state::{add_return, level, AccountingState};
+use crate::base::preempt::NoPreempt;
+use crate::base::tracepoint::Probes;
+use crate::base::{access, clock, cpu, rcu, task};
 use crate::costs::SelfStat;
 use crate::cpu_stats::{self, CpuStats};
 use crate::per_task::TaskEntries;
-use crate::provider::Probes;
-use crate::sys::access;
 use crate::sys::lock::ACCOUNTING;
-use crate::sys::ppa::{self, Info, PerCpu, TaskStats};
-use crate::sys::proc;
+use crate::sys::ppa::{Info, PerCpu, TaskStats};
 use crate::sys::records::TaskRecord;
-use crate::sys::sched::{self, NoPreempt};
-use crate::sys::{costs, cpu};
+use crate::sys::{costs, proc};
 
 /// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions belong to
 /// the records of living tasks.
@@ -39,63 +39,6 @@ const MAX_ATTACH_PASSES: u32 = 10;
 /// Maximum number of attempts to read values that are being changed, 1 ms apart. A change may take
 /// long if the virtual CPU that makes the change is preempted.
 pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
-
-/// Returns `ENODATA` (the task is not accounted). The kernel crate has no constant for this errno.
-pub(crate) fn enodata() -> Error {
-    Error::from_errno(-61)
-}
-
-/// The four values of `kernel.ppa` (for all tasks) or of a `ppactl` file (for one task). The third
-/// value, for timers, must be 0 and is not stored.
-#[derive(Clone, Copy)]
-pub(crate) struct AccountingConfig {
-    /// Accounting is switched on.
-    pub(crate) on: bool,
-    /// Wakeup latencies are also counted in a histogram.
-    pub(crate) latency_hist: bool,
-    /// Number of CPUs per group: a task has separate values for each group.
-    pub(crate) cpus_per_group: u32,
-}
-
-impl AccountingConfig {
-    /// Checks the four values of `kernel.ppa` or of a `ppactl` file. Invalid values are reported in
-    /// the kernel log.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for an invalid value, `EOPNOTSUPP` if timers are requested.
-    pub(crate) fn new(values: &[i32; 4]) -> Result<Self> {
-        let [on, latencies, timers, scaling] = *values;
-        let mut flags = [on, latencies, timers].into_iter();
-        if flags.any(|flag| !(0..=1).contains(&flag)) || scaling < 1 {
-            pr_notice!("ppa: expected \"ON LATENCIES TIMERS CPUS\", three flags of 0 or 1 and CPUs per group >= 1\n");
-            return Err(EINVAL);
-        }
-        if timers != 0 {
-            pr_notice!("ppa: timers (third value) are not supported; set it to 0\n");
-            return Err(Error::from_errno(-95));
-        }
-        if latencies > on {
-            pr_notice!("ppa: latencies (second value) require accounting on (first value 1)\n");
-            return Err(EINVAL);
-        }
-        Ok(Self {
-            on: on != 0,
-            latency_hist: latencies != 0,
-            cpus_per_group: (scaling as u32).min(cpu::nr_cpu_ids()),
-        })
-    }
-
-    /// Returns the four values of the settings.
-    pub(crate) fn values(&self) -> [i32; 4] {
-        [
-            self.on.into(),
-            self.latency_hist.into(),
-            0,
-            self.cpus_per_group as i32,
-        ]
-    }
-}
 
 /// The state of process accounting, protected by the lock `ACCOUNTING`.
 pub(crate) struct Accounting {
@@ -149,7 +92,7 @@ impl Accounting {
             totals.reset_last();
         }
         drop(probes);
-        ppa::wait_for_frees();
+        rcu::wait_for_frees();
     }
 
     /// Stops accounting if accounting is switched off for all tasks, no task is accounted
@@ -241,7 +184,7 @@ impl Accounting {
 fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result<usize> {
     let (mut missing, mut added) = (0usize, 0usize);
     *refused = 0;
-    ppa::each_task(&mut |task| {
+    task::each_task(&mut |task| {
         missing = missing.wrapping_add(usize::from(!accounts.is_tracked_or_exiting(task)));
     });
     let mut blanks = KVec::with_capacity(missing, GFP_KERNEL)?;
@@ -249,7 +192,7 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
         blanks.push(TaskRecord::alloc(accounts.cpus_per_group)?, GFP_KERNEL)?;
     }
     let latencies = accounts.latency_hist.load_relaxed() != 0;
-    ppa::each_task(&mut |task| {
+    task::each_task(&mut |task| {
         if accounts.is_tracked_or_exiting(task) {
             return;
         }
@@ -341,7 +284,7 @@ pub(crate) fn info() -> Info {
     let all = ACCOUNTING.lock();
     let clock = all
         .state()
-        .map_or_else(ppa::Clock::choose, |accounts| accounts.clock);
+        .map_or_else(clock::Clock::choose, |accounts| accounts.clock);
     let mut info = Info {
         size: size_of::<Info>() as u32,
         version: 1,
@@ -441,7 +384,7 @@ pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats
         // CPU.
         if told.is_none() && next != ENDED_POSITION && tries < MAX_READ_ATTEMPTS {
             tries = tries.wrapping_add(1);
-            ppa::pause();
+            task::pause();
             continue;
         }
         tries = 0;
@@ -515,14 +458,14 @@ pub(crate) fn free_delivered(told: &[TaskStats]) {
 /// the task is not accounted, `EAGAIN` if the values of the task changed during each attempt to
 /// read them.
 pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
-    let task = sched::find(pid).ok_or(ESRCH)?;
+    let task = task::find(pid).ok_or(ESRCH)?;
     access::may_read(&task)?;
     let all = ACCOUNTING.lock();
     let accounts = all.state().ok_or_else(enodata)?;
     for _ in 0..MAX_READ_ATTEMPTS {
         {
             let _preempt = NoPreempt::new();
-            let record = accounts.index.get(sched::address(&task));
+            let record = accounts.index.get(task::address(&task));
             let record = record.ok_or_else(enodata)?;
             if let Some(told) =
                 TaskStats::new(record, &accounts.per_cpu, false, false, accounts.clock)
@@ -530,7 +473,7 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
                 return Ok(told);
             }
         }
-        ppa::pause();
+        task::pause();
     }
     Err(EAGAIN)
 }
@@ -540,26 +483,26 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
 /// `EAGAIN` if the values of a CPU changed during each attempt to read them.
 pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     let all = ACCOUNTING.lock();
-    let khz = u64::from(ppa::Clock::choose().khz);
+    let khz = u64::from(clock::Clock::choose().khz);
     for cpu in 0..cpu::nr_cpu_ids() {
         let here = all.state().and_then(|a| Some((a, a.per_cpu.cpu(cpu)?)));
         each(match here {
             Some((accounts, here)) => {
                 let mut values = None;
                 for _ in 0..MAX_READ_ATTEMPTS {
-                    let online = ppa::is_online(cpu);
+                    let online = cpu::is_online(cpu);
                     values = here.words.values(online, || accounts.clock.now_ordered());
                     if values.is_some() {
                         break;
                     }
-                    ppa::pause();
+                    task::pause();
                 }
                 values.ok_or(EAGAIN)?
             }
             None => {
                 let mut values = [0; NR_CPU_VALUES];
                 if cpu::is_possible(cpu) {
-                    let ns = ppa::idle_ns(cpu);
+                    let ns = cpu::idle_ns(cpu);
                     let (ms, rest) = (ns / 1_000_000, ns % 1_000_000);
                     values[3] = ms
                         .wrapping_mul(khz)
@@ -603,7 +546,7 @@ pub(crate) fn shutdown() {
     all.stop();
     all.cpu_stats = None;
     // Wait until the task records were freed. stop() waits only if accounting is on.
-    ppa::wait_for_frees();
+    rcu::wait_for_frees();
 }
 
 /// Ends the last run of a CPU that is offline. Called on another CPU.

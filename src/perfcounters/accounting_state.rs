@@ -9,12 +9,14 @@ use kernel::prelude::*;
 use ppa_rules::{Cpu, LatencyBounds};
 use protocols::sync::Word;
 
+use crate::base::clock::Clock;
+use crate::base::cpu::{self, CpusReadGuard};
+use crate::base::preempt::NoPreempt;
+use crate::base::task::{self, TaskRef};
 use crate::costs::SelfStat;
 use crate::sys::costs;
-use crate::sys::ppa::{self, Clock, PerCpu, PerCpuTable};
+use crate::sys::ppa::{PerCpu, PerCpuTable};
 use crate::sys::records::{RetireList, TaskIndex, TaskRecord};
-use crate::sys::sched::{self, CpusReadGuard, NoPreempt};
-use crate::sys::task::TaskRef;
 
 /// The levels of accounting that can be measured (`PPA_LEVEL_*`).
 pub(crate) mod level {
@@ -72,7 +74,7 @@ pub(crate) struct AccountingState {
 fn retry_on_each_cpu(function: &dyn Fn() -> bool) {
     loop {
         let late = Word::new(0);
-        sched::call_on_all(&|| {
+        cpu::call_on_all(&|| {
             if !function() {
                 add_return(&late, 1);
             }
@@ -308,7 +310,7 @@ impl AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
         };
-        let found = self.record_of(ppa::running());
+        let found = self.record_of(task::running());
         let address = |record: Option<&TaskRecord>| record.map(core::ptr::from_ref);
         if address(found) == address(here.task()) {
             return true;
@@ -352,7 +354,7 @@ impl AccountingState {
         if here.words.is_updating() {
             return false;
         }
-        let (task, now) = (ppa::running(), self.clock.now());
+        let (task, now) = (task::running(), self.clock.now());
         here.words.begin(task.pid() == 0, now);
         if let Some(record) = self.record_of(task) {
             record.words.attach_running(here.cpu, now);

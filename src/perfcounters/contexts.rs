@@ -3,17 +3,19 @@
 //! Monitoring contexts: virtual PMU registers for one thread or one CPU.
 //!
 //! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While the context counts, its
-//! active event set is *in the PMU* of at most one CPU: the registers of this CPU's PMU hold the
-//! values of the set. [`State::cpu`] is the number of this CPU. `State::cpu` is written only on
-//! that CPU, with interrupts off and the context's lock held. The per-CPU words `loaded` and
-//! `counting` of [`crate::sys::sched`] are written together with `State::cpu`. Code that needs
-//! current register values takes the context's lock on the CPU whose PMU holds the registers: see
+//! active event set is programmed into the PMU of at most one CPU. A context is *in a PMU* while
+//! the registers of the PMU hold the current values of its active set. [`State::cpu`] is then the
+//! number of the CPU with this PMU. `State::cpu` is written only on that CPU, with interrupts off
+//! and the context's lock held. The per-CPU variables `loaded` and `counting` of
+//! [`crate::sys::sched`] are written together with `State::cpu`. Code that needs current register
+//! values takes the context's lock on the CPU whose PMU holds the registers: see
 //! [`Context::with_state`].
 //!
-//! A hardware counter is 0 unless a context that is in the PMU of its CPU uses the counter.
-//! Therefore RDPMC does not show a thread the count of another thread. Values that perf left in the
-//! PMU of a CPU are cleared when the first context is programmed into this PMU
-//! (`session::reset_pmu_once`). Reserving the PMU therefore interrupts no CPU.
+//! A hardware counter of a CPU is 0 unless the active event set of a context in this CPU's PMU uses
+//! the counter. Therefore RDPMC does not show a thread the count of another thread. Values that
+//! perf left in a CPU's PMU are cleared when the first context is programmed into that PMU
+//! (`session::reset_pmu_once`). The values are not cleared when the PMU is reserved, so the
+//! reservation sends no IPI.
 //!
 //! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
 //! lock. The scheduler probes take the context's lock under a run-queue lock. Code that holds the
@@ -34,95 +36,103 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 use protocols::self_page;
 
-use crate::costs::SelfStat;
+use crate::base::access::{self, Process};
+use crate::base::account::Charge;
+use crate::base::raw_lock::RawLock;
+use crate::base::{address_space, clock, cpu, preempt, task};
 use crate::cpu_kinds::Elsewhere;
+use crate::event_set::{Set, Sets};
 use crate::permission::Permission;
-use crate::pmu::{self, to_kernel_error};
-use crate::sampling::Sampling;
+use crate::pmu;
+use crate::sampling_state::Sampling;
 use crate::session;
-use crate::sets::{Set, Sets};
-use crate::sys::access::Process;
-use crate::sys::account::Charge;
-use crate::sys::costs;
 use crate::sys::format::{Buffer, SamplingMemory};
 use crate::sys::notifier::Notifier;
-use crate::sys::rawlock::RawLock;
 use crate::sys::selfpage::Page;
 use crate::sys::threads::ThreadEntry;
-use crate::sys::{access, msr, nmi, sched};
+use crate::sys::{msr, sched};
 use crate::target::Target;
 
 /// The mutable state of a [`Context`], protected by its lock.
 pub(crate) struct State {
-    /// The active event set, which is programmed while the context is in a PMU.
+    /// The active event set: the set whose registers are programmed into a PMU while the context
+    /// counts.
     pub(crate) set: KBox<Set>,
     /// The inactive event sets, the order of all sets, and whether a switch to the next set is due.
     pub(crate) sets: Sets,
-    /// The thread or CPU that the context is attached to, if it is attached and has not ended.
+    /// The thread or CPU that the context is attached to, or `Detached` or `Dead` if the context is
+    /// not attached.
     pub(crate) target: Target,
-    /// The thread of the last attach. Cleared by `PERFMON_UNLOAD`, not when the thread exits.
+    /// The thread that the context was last attached to. `PERFMON_UNLOAD` clears this field; the
+    /// exit of the thread does not.
     pub(crate) thread: Option<ARef<Task>>,
     /// Set by `PERFMON_START`. While `started` is set, the context counts whenever its target runs,
     /// unless the context is masked until `PERFMON_RESTART`.
     pub(crate) started: bool,
-    /// The CPU whose PMU holds the register values; `None` while the values are in memory only.
+    /// The CPU whose PMU the active event set is programmed into, or `None` while the register
+    /// values are in memory only.
     pub(crate) cpu: Option<u32>,
     /// The CPUs on which the context can count, and the run time of the context's thread on other
     /// CPUs.
     pub(crate) elsewhere: Elsewhere,
-    /// An access to a PMU register has failed. The notifier's irq_work ends the context.
+    /// Set when an access to a PMU register has failed, so that the notifier's irq_work ends the
+    /// context.
     pub(crate) broken: bool,
     /// The hardware registers that the context has claimed. Code that writes this field holds both
     /// `SESSION` and the context's lock.
     pub(crate) claims: RegisterMask,
     /// The self page (`struct perfmon_self`), allocated when it is first mapped.
-    page: Option<Page>,
-    /// The mappings of the self page, and whether the process that maps it may execute RDPMC.
-    mapped: Mapped,
-    /// The time stamp counter when the self page was last written.
-    tsc: u64,
+    pub(crate) page: Option<Page>,
+    /// The mappings of the self page, and whether the process that maps the self page may execute
+    /// RDPMC.
+    pub(crate) mapped: Mapped,
+    /// The value of the time stamp counter when the self page was last written.
+    pub(crate) tsc: u64,
     /// The context's entry in the table of monitored threads.
     pub(crate) thread_entry: Option<ThreadEntry>,
-    /// The process that attached the context, whose permission to stop the thread is checked.
+    /// The process that attached the context, whose permission to stop the thread is checked again
+    /// before each `PERFMON_RESTART` and while the thread is blocked.
     pub(crate) loader: Option<Process>,
-    /// The permission to watch the thread; `None` if this permission cannot be lost.
+    /// The permission to watch the thread, or `None` if the process that attached the context
+    /// cannot lose this permission.
     pub(crate) permission: Option<Permission>,
-    /// True if the permission to watch the thread must be checked again. The notifier's irq_work
-    /// then queues a worker for the check.
+    /// If true, the notifier's irq_work queues a worker, which checks the permission to watch the
+    /// thread again.
     pub(crate) recheck_pending: bool,
-    /// Set while `PERFMON_LOAD` attaches the context to a CPU and has released `SESSION`.
+    /// Set while `PERFMON_LOAD`, which attaches the context, has released the lock `SESSION`.
     pub(crate) loading: bool,
-    /// References that keep the modules of the PMU descriptions loaded.
+    /// References that keep the modules loaded whose PMU descriptions this context uses.
     pins: pmu::Pins,
     /// The mappable memory of the sampling buffer.
     sampling_memory: Option<Arc<SamplingMemory>>,
-    /// Sampling: the buffer, the message queue, and the state of masking and throttling.
+    /// The sampling buffer, the message queue, and whether the context is masked or throttled.
     pub(crate) sampling: Sampling,
 }
 
-/// Bytes charged for the file, the notifier and the sample values of a context.
+/// Number of bytes that are charged for the file, the notifier and the sample values of a context.
 const OVERHEAD_BYTES: usize = 2048;
 
 /// A monitoring context, which belongs to an open `/dev/perfmon` file.
 #[pin_data]
 pub(crate) struct Context {
-    /// Wakes readers and defers work. `notifier` is the first field, so it is dropped first. The
-    /// drop cancels the timer and the work, and waits for their callbacks, which use the other
-    /// fields.
+    /// Wakes readers and defers work. `notifier` is the first field, so it is dropped first.
+    /// Dropping `notifier` cancels the timer and the deferred work and waits for their callbacks,
+    /// because the callbacks use the other fields of the context.
     pub(crate) notifier: Notifier,
     scope: Scope,
-    /// The creator was allowed to monitor the kernel: samples may contain kernel addresses.
+    /// The creator of the context was allowed to monitor the kernel, so samples can contain kernel
+    /// addresses.
     pub(crate) privileged: bool,
-    /// `PFM_FL_OVFL_NO_MSG`: overflows queue no messages.
+    /// The flag `PFM_FL_OVFL_NO_MSG`: overflows queue no messages.
     pub(crate) no_messages: bool,
-    /// `PFM_FL_NOTIFY_BLOCK`: an overflow that masks the context blocks the thread until a restart.
+    /// The flag `PFM_FL_NOTIFY_BLOCK`: an overflow that masks the context blocks the monitored
+    /// thread until `PERFMON_RESTART`.
     pub(crate) notify_block: bool,
     /// The PMU descriptions that were registered when the context was created.
     pub(crate) registers: Arc<pmu::Registers>,
     /// The bytes that are charged to the creator of this context.
     pub(crate) charge: Charge,
-    /// The creator's PID namespace. The PIDs and TIDs in samples and messages are those of this
-    /// namespace.
+    /// The creator's PID namespace, in which the PIDs and TIDs of samples and messages are given.
     pub(crate) ns: ARef<PidNamespace>,
     /// Address of the MSR that enables all counters (global control); 0 if the PMU has no such MSR.
     global_ctrl: u64,
@@ -134,14 +144,14 @@ pub(crate) struct Context {
     pub(crate) state: RawLock<State>,
 }
 
-/// The mappings of the self page. At most one process has mappings at a time.
+/// The mappings of a context's self page. At most one process maps the page at a time.
 #[derive(Default)]
-struct Mapped {
+pub(crate) struct Mapped {
     /// The address of the `mm_struct` of the process that maps the page.
     mm: usize,
     nr: usize,
-    /// The threads of the mapping process may execute RDPMC.
-    rdpmc: bool,
+    /// Threads of the process that maps the page are allowed to execute RDPMC.
+    pub(crate) rdpmc: bool,
 }
 
 /// Arguments of [`Context::new`], checked by `PERFMON_CREATE` and `PERFMON_CREATE_FORMAT`.
@@ -152,9 +162,9 @@ pub(crate) struct ContextConfig {
     pub(crate) no_messages: bool,
     /// See [`Context::notify_block`].
     pub(crate) notify_block: bool,
-    /// The core type on which the context counts; 0 is any.
+    /// The core type (of a hybrid processor) on which the context counts; 0: any core type.
     pub(crate) core: u32,
-    /// The sampling buffer and its memory; `None` for a context without a sampling format.
+    /// The sampling buffer and its memory, or `None` for a context without a sampling format.
     pub(crate) buffer: Option<(Buffer, Arc<SamplingMemory>)>,
 }
 
@@ -165,8 +175,8 @@ pub(crate) fn counting_bits() -> u64 {
 }
 
 impl Context {
-    /// Creates a context with an empty event set 0, detached and stopped. May sleep. Returns
-    /// `EBUSY` if no PMU description is registered, `EDQUOT`, `ESRCH` or `ENOMEM`.
+    /// Creates a detached, stopped context with an empty event set 0. May sleep. Returns `EBUSY` if
+    /// no PMU description is registered, `EDQUOT`, `ESRCH` or `ENOMEM`.
     pub(crate) fn new(kind: ContextConfig) -> Result<Arc<Self>> {
         let charge = Charge::of_context(size_of::<Self>().wrapping_add(OVERHEAD_BYTES))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
@@ -224,9 +234,9 @@ sampling_memory:                    areas,
         self.state.lock().sampling_memory.clone()
     }
 
-    /// Frees a detached context whose file is closed. The buffer and the references to descriptions
-    /// are freed at once. A worker frees the context after an RCU grace period, because a probe may
-    /// still use the context.
+    /// Frees a detached context whose file is closed. The sampling buffer and the references to the
+    /// modules of PMU descriptions are released at once. A worker frees the context itself after an
+    /// RCU grace period, because a scheduler probe may still use the context.
     pub(crate) fn close(self: Arc<Self>) {
         let given = {
             let mut state = self.state.lock();
@@ -238,12 +248,13 @@ sampling_memory:                    areas,
         };
         drop(given);
         let context = Arc::into_raw(self);
-        // SAFETY: `context` is the reference that `Arc::into_raw()` gave up. The reference is valid
-        // until the worker of `free_context()` drops it. `free_context()` is called once, at close.
+        // SAFETY: `context` is the reference that `Arc::into_raw()` returned. The reference stays
+        // valid until the worker that `free_context()` queues drops the reference. `free_context()`
+        // is called once for each context, when the file of the context is closed.
         unsafe { (*context).notifier.free_context() }
     }
 
-    /// Returns whether this is a thread's context or a CPU's.
+    /// Returns whether this is the context of a thread or of a CPU.
     pub(crate) fn scope(&self) -> Scope {
         self.scope
     }
@@ -254,13 +265,14 @@ sampling_memory:                    areas,
     }
 
     /// Programs the active event set into this CPU's PMU. Called with interrupts off, while the
-    /// context is in no PMU. Start values are written first and counters are enabled last, so that
-    /// no counter counts from an old value. If a register cannot be written, the context is removed
-    /// from the PMU and ends.
+    /// context is in no PMU. The start values of counters are written first and the counters are
+    /// enabled last, so that no counter counts from an old value. If a register cannot be written,
+    /// this function removes the context from the PMU, and the notifier's irq_work ends the
+    /// context.
     #[inline]
     pub(crate) fn load_pmu(&self, state: &mut State) {
         let thread = state.thread.as_ref();
-        state.set.load(nmi::now());
+        state.set.load(clock::now());
         state
             .set
             .registers
@@ -275,7 +287,7 @@ sampling_memory:                    areas,
             .set
             .registers
             .start_hardware(|c| there &= msr::write(c.address, c.start));
-        state.cpu = Some(sched::this_cpu());
+        state.cpu = Some(cpu::this_cpu());
         self.set_timer(state);
         state.update_self_page(false);
         let program = &state.set.registers.program;
@@ -284,9 +296,10 @@ sampling_memory:                    areas,
             there &= msr::write(control.address, control.on);
         }
         sched::set_counting(self.scope, program.global);
-        // A set without hardware counters does not write the global control, which perf may be
-        // using. In an NMI the counters are disabled; the NMI handler enables them at its end.
-        if self.global_ctrl != 0 && program.global != 0 && !sched::in_nmi() {
+        // Do not write the global control for an event set without hardware counters, because perf
+        // may be using the global control. In an NMI all counters are disabled; the NMI handler
+        // enables them when it ends.
+        if self.global_ctrl != 0 && program.global != 0 && !preempt::in_nmi() {
             there &= self.enable_counters();
         }
         if !there {
@@ -296,8 +309,9 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Writes [`counting_bits`] to the global control. Repeats the write if an NMI has changed the
-    /// bits meanwhile. Returns false if the register cannot be written.
+    /// Writes [`counting_bits`] to the global control. Repeats the write if an NMI has changed
+    /// [`counting_bits`] since they were read. Returns false if the global control cannot be
+    /// written.
     #[inline]
     fn enable_counters(&self) -> bool {
         loop {
@@ -309,8 +323,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Stops a context that uses a register which this CPU lacks. The notifier's irq_work then ends
-    /// the context. May be called in an NMI.
+    /// Stops a context because a PMU register that it uses could not be accessed on this CPU, and
+    /// queues the notifier's irq_work, which ends the context. May be called in an NMI.
     #[cold]
     fn stop_broken(&self, state: &mut State) {
         state.started = false;
@@ -318,8 +332,8 @@ sampling_memory:                    areas,
         self.notifier.queue_work();
     }
 
-    /// Programs the context into this CPU's PMU if the context is started, in no PMU and not
-    /// masked, and if this CPU has the context's registers. Called with interrupts off.
+    /// Programs the context into this CPU's PMU if this CPU has the context's registers and the
+    /// context is started, not masked, and in no PMU. Called with interrupts off.
     #[inline]
     pub(crate) fn load_pmu_if_active(&self, state: &mut State) {
         if state.started && state.cpu.is_none() && !state.sampling.masked && self.fits_cpu(state) {
@@ -327,38 +341,20 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event
-    /// set if a switch is due. Called with interrupts off, while the context is in this CPU's PMU.
-    #[inline]
-    fn unload_pmu(&self, state: &mut State) {
-        self.save_pmu(state);
-        if state.set.registers.program.has_armed_thread_counter {
-            self.sync_virtual(state);
-        }
-        self.deliver_overflows(state, None);
-        // The time of the set's run may be over although the timer has not expired yet.
-        if state.sets.due || state.set.runs.remaining(0) == Some(0) {
-            if !state.sets.due {
-                costs::count(SelfStat::SetSwitchLate);
-            }
-            self.switch_set(state);
-        }
-    }
-
-    /// Stops the counters, adds their increments to the PMDs in memory, and sets the counters to 0.
-    /// Records overflows as pending; [`unload_pmu`](Self::unload_pmu) delivers pending overflows.
-    /// Called with interrupts off.
+    /// Removes the context from this CPU's PMU: stops the counters, adds their increments to the
+    /// PMDs in memory, and sets the counters to 0. Overflows are recorded as pending;
+    /// [`unload_pmu`](Self::unload_pmu) delivers them. Called with interrupts off.
     #[inline]
     pub(crate) fn save_pmu(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
         if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
-            // In an NMI the counters are disabled; the NMI handler enables them at its end.
-            if !sched::in_nmi() {
+            // In an NMI all counters are disabled; the NMI handler enables them when it ends.
+            if !preempt::in_nmi() {
                 self.enable_counters();
             }
         }
         // Disable each counter even if the PMU has a global control, because perf writes the global
-        // control when it uses PT or BTS.
+        // control when perf uses PT or BTS.
         for control in state.set.registers.program.controls() {
             msr::write(control.address, control.off);
         }
@@ -371,13 +367,14 @@ sampling_memory:                    areas,
             .set
             .registers
             .sync_virtual(false, |g| self.virtual_value(g, thread));
-        state.set.runs.unload(nmi::now());
-        if state.needs_timer() && !sched::in_nmi() {
+        state.set.runs.unload(clock::now());
+        if state.needs_timer() && !preempt::in_nmi() {
             self.notifier.cancel_timer();
         }
         state.cpu = None;
         state.update_self_page(true);
-        // The `loaded` word of a CPU's context is set for as long as the context is attached.
+        // For the context of a CPU, the per-CPU variable `loaded` stays set until the context is
+        // detached.
         if self.scope == Scope::Thread {
             sched::set_loaded(self.scope, None);
         }
@@ -386,23 +383,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Updates the values of all PMDs (data registers). If the context is in a PMU, which must be
-    /// this CPU's PMU, delivers overflows and rearms the counters. Returns the number of PMDs that
-    /// overflowed.
-    pub(crate) fn sync_and_deliver(&self, state: &mut State) -> u32 {
-        self.sync(state);
-        let mut told = 0;
-        // While the context is in no PMU, overflows stay pending.
-        if state.cpu.is_some() {
-            told = self.deliver_overflows(state, None);
-            self.rearm(state);
-        }
-        state.update_self_page(state.cpu.is_some());
-        told
-    }
-
-    /// Updates the values of all PMDs (data registers). Overflows are recorded as pending but not
-    /// delivered.
+    /// Updates the PMDs (data registers) in memory to their current values. Overflows are recorded
+    /// as pending but not delivered.
     #[inline(always)]
     pub(crate) fn sync(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -421,67 +403,26 @@ sampling_memory:                    areas,
         self.sync_virtual(state);
     }
 
-    /// Calls [`sync_and_deliver`](Self::sync_and_deliver) if the context is in this CPU's PMU.
-    /// Called with interrupts off.
-    pub(crate) fn sync_if_local(&self) -> u32 {
-        let mut state = self.state.lock();
-        match state.cpu == Some(sched::this_cpu()) {
-            true => self.sync_and_deliver(&mut state),
-            false => 0,
-        }
-    }
-
-    /// Stops counting. Runs on the CPU whose PMU holds the registers.
-    pub(crate) fn stop_counting(&self, state: &mut State) {
-        if state.cpu.is_some() {
-            self.unload_pmu(state);
-        }
-        self.sync_elsewhere(state);
-        self.sync_virtual(state);
-        state.started = false;
-    }
-
-    /// Programs the context into this CPU's PMU if the context is started and attached to `target`,
-    /// which runs on this CPU. Called with interrupts off.
-    #[inline]
-    pub(crate) fn sched_in(&self, target: Target) {
-        let mut state = self.state.lock();
-        if state.started && state.cpu.is_none() && state.target == target {
-            self.recheck_if_changed(&mut state);
-            self.unthrottle(&mut state);
-            self.load_pmu_if_active(&mut state);
-        }
-    }
-
-    /// Removes the context from this CPU's PMU before a context switch or suspend.
-    #[inline]
-    pub(crate) fn sched_out(&self) {
-        let mut state = self.state.lock();
-        if state.cpu == Some(sched::this_cpu()) {
-            self.unload_pmu(&mut state);
-        }
-    }
-
-    /// Calls a function with the locked state. The function runs on the CPU
+    /// Calls `function` with the context's lock held. `function` runs on the CPU
     /// [`State::required_cpu`], or on this CPU if `required_cpu` is `None`. Called in process
     /// context.
     pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut State)) {
         loop {
             let elsewhere = {
                 let mut state = self.state.lock();
-                match state.required_cpu().filter(|cpu| *cpu != sched::this_cpu()) {
+                match state.required_cpu().filter(|cpu| *cpu != cpu::this_cpu()) {
                     Some(cpu) => cpu,
                     None => return function(&mut state),
                 }
             };
             let mut done = false;
-            sched::call_on(elsewhere, &mut || {
+            cpu::call_on(elsewhere, &mut || {
                 let mut state = self.state.lock();
                 // The thread may have been switched out or have moved to another CPU since
-                // `elsewhere` was read.
+                // `required_cpu()` was called above.
                 if state
                     .required_cpu()
-                    .is_none_or(|cpu| cpu == sched::this_cpu())
+                    .is_none_or(|cpu| cpu == cpu::this_cpu())
                 {
                     function(&mut state);
                     done = true;
@@ -493,8 +434,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Calls a function like [`with_state`](Self::with_state), but for a CPU's context only on this
-    /// CPU. Returns `OtherCpu` if the context is attached to another CPU.
+    /// Calls `function` like [`with_state`](Self::with_state), but sends no IPI for the context of
+    /// a CPU. Returns `OtherCpu` if the context is attached to a CPU other than this one.
     pub(crate) fn try_with_state(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
         if self.scope == Scope::Thread {
             self.with_state(function);
@@ -506,106 +447,30 @@ sampling_memory:                    areas,
         Ok(())
     }
 
-    /// Calls [`check_cpu`](Self::check_cpu). The result is valid while preemption is off.
+    /// Returns the result of [`check_cpu`](Self::check_cpu), which is valid while preemption is
+    /// off.
     pub(crate) fn check_callable(&self) -> Result<(), Error> {
         self.check_cpu(&self.state.lock())
     }
 
-    /// Returns `OtherCpu` if this is a CPU's context that is attached to another CPU.
+    /// Returns `OtherCpu` if the context is attached to a CPU other than this one.
     fn check_cpu(&self, state: &State) -> Result<(), Error> {
         match state.required_cpu() {
-            Some(cpu) if self.scope == Scope::System && cpu != sched::this_cpu() => {
+            Some(cpu) if self.scope == Scope::System && cpu != cpu::this_cpu() => {
                 Err(Error::OtherCpu)
             }
             _ => Ok(()),
         }
     }
 
-    /// Starts the context: from now on the context counts whenever its target runs.
-    pub(crate) fn start_counting(&self, state: &mut State) {
-        // Discard the time that the thread has run, before the start, on CPUs that lack registers.
-        self.sync_elsewhere(state);
-        self.start_virtual(state);
-        state.started = true;
-        self.sync_elsewhere(state);
-    }
-
-    /// Starts counting with the event set `set`, or with the active event set if `set` is `None`.
-    /// Returns `EINVAL` if the context is detached or has no such set, `ESRCH` if its target has
-    /// ended, `EBUSY` if the caller is on another CPU or the set cannot be changed before
-    /// `PERFMON_RESTART`.
-    pub(crate) fn start(&self, set: Option<u16>) -> Result {
-        let mut done = Ok(Target::Detached);
-        self.try_with_state(&mut |state| {
-            done = match state.target {
-                Target::Detached => Err(Error::NotLoaded),
-                Target::Dead => Err(Error::Ended),
-                target => Ok(target),
-            };
-            if let (Ok(_), Some(set)) = (done, set) {
-                if let Err(error) = self.activate_set(state, set) {
-                    done = Err(error);
-                }
-            }
-            if done.is_ok() && !state.started {
-                self.start_counting(state);
-            }
-            if let (Ok(_), Target::Cpu(_)) = (done, state.target) {
-                self.load_pmu_if_active(state);
-            }
-        })
-        .map_err(to_kernel_error)?;
-        if let Target::Thread(task) = done.map_err(to_kernel_error)? {
-            self.load_where_running(task);
-        }
-        Ok(())
-    }
-
-    /// Stops counting. Returns `EINVAL` if the context is detached, `EBUSY` if the context is
-    /// attached to another CPU.
-    pub(crate) fn stop(&self) -> Result {
-        let mut done = Ok(());
-        self.try_with_state(&mut |state| {
-            if state.target == Target::Detached {
-                done = Err(Error::NotLoaded);
-            }
-            self.stop_counting(state);
-        })
-        .and(done)
-        .map_err(to_kernel_error)
-    }
-
-    /// Returns the frame number of the self page, which the first call allocates. Returns `EINVAL`
-    /// for a CPU's context, `EDQUOT` or `ENOMEM`.
-    pub(crate) fn self_page(&self) -> Result<usize> {
-        if self.scope != Scope::Thread {
-            return Err(EINVAL);
-        }
-        // Each page fault calls this function. Do not allocate memory if the page exists.
-        if let Some(page) = &self.state.lock().page {
-            return Ok(page.frame());
-        }
-        let mut new = Some(Page::new(&self.charge)?);
-        let mut frame = 0;
-        self.with_state(&mut |state| {
-            if state.page.is_none() {
-                state.page = new.take();
-                state.tsc = msr::time_stamp();
-                self.sync_and_deliver(state);
-            }
-            frame = state.page.as_ref().map_or(0, Page::frame);
-        });
-        Ok(frame)
-    }
-
     /// Increments the number of mappings of the self page, for a mapping by the caller's process.
-    /// Returns `EACCES` if the thread belongs to another process, `EBUSY` while another process
-    /// maps the page.
+    /// Returns `EACCES` if the context's thread belongs to another process, `EBUSY` while another
+    /// process maps the self page.
     pub(crate) fn map_self_page(&self) -> Result {
         let mut state = self.state.lock();
-        let memory = sched::current_mm();
+        let memory = address_space::current_mm();
         let thread = state.thread.as_ref();
-        if thread.is_some_and(|thread| sched::mm_of(thread) != memory) {
+        if thread.is_some_and(|thread| address_space::mm_of(thread) != memory) {
             return Err(EACCES);
         }
         if state.mapped.nr != 0 && state.mapped.mm != memory {
@@ -616,8 +481,8 @@ sampling_memory:                    areas,
         Ok(())
     }
 
-    /// Increments the number of mappings of the self page when a mapping is copied, for example
-    /// because it is moved.
+    /// Increments the number of mappings of the self page when the kernel copies a mapping, for
+    /// example to move or split it.
     pub(crate) fn copy_mapping(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_add(1);
@@ -631,18 +496,11 @@ sampling_memory:                    areas,
             state.mapped = Mapped::default();
         }
     }
-
-    /// Sets whether the threads that map the self page may execute RDPMC, and updates the page.
-    pub(crate) fn set_rdpmc(&self, may: bool) {
-        self.with_state(&mut |state| {
-            state.mapped.rdpmc = may;
-            self.sync_and_deliver(state);
-        });
-    }
 }
 
 impl State {
-    /// Returns whether a sampling clock, the active event set or throttling needs the timer.
+    /// Returns whether the context needs its timer: for a sampling clock, for the end of the active
+    /// set's run, or for the end of throttling.
     #[inline]
     pub(crate) fn needs_timer(&self) -> bool {
         self.set.registers.program.has_armed_clock
@@ -650,22 +508,24 @@ impl State {
             || self.sampling.is_throttled()
     }
 
-    /// Returns the nanoseconds until the timer ends the active set's run; `None` without timeout.
+    /// Returns the nanoseconds until the timer ends the active set's run, or `None` if the set has
+    /// no timeout.
     pub(crate) fn run_remaining(&self, now: u64) -> Option<u64> {
         let left = self.set.runs.remaining(now)?;
         Some(left.max(self.sets.earliest_switch.saturating_sub(now)))
     }
 
-    /// Returns the CPU on which the state must be accessed; `None` if any CPU may access the state.
-    fn required_cpu(&self) -> Option<u32> {
+    /// Returns the CPU on which the state must be accessed, or `None` if any CPU may access the
+    /// state.
+    pub(crate) fn required_cpu(&self) -> Option<u32> {
         match self.target {
             Target::Cpu(cpu) => Some(cpu),
             _ => self.cpu,
         }
     }
 
-    /// Updates the self page if it exists. `counted` says whether the context was in a PMU until
-    /// now.
+    /// Updates the self page if it exists. `counted` is true if the context has counted in a PMU
+    /// since the last update.
     #[inline(always)]
     pub(crate) fn update_self_page(&mut self, counted: bool) {
         if self.page.is_some() {
@@ -676,23 +536,26 @@ impl State {
     #[inline(never)]
     fn update_self_page_slow(&mut self, counted: bool) {
         let Some(page) = &self.page else { return };
-        let tsc = msr::time_stamp();
+        let tsc = clock::time_stamp();
         let ran = if counted {
             tsc.wrapping_sub(self.tsc)
         } else {
             0
         };
         self.tsc = tsc;
-        // While the context is in a PMU, the current thread is the context's thread.
+        // Only the context of a thread has a self page. While the context of a thread is in a PMU,
+        // its thread is the current thread of the CPU.
         let flags = match (
             self.cpu,
-            self.mapped.rdpmc && self.mapped.mm == sched::current_mm() && msr::is_rdpmc_enabled(),
+            self.mapped.rdpmc
+                && self.mapped.mm == address_space::current_mm()
+                && msr::is_rdpmc_enabled(),
         ) {
             (None, _) => (0, 0),
             (Some(_), false) => (self_page::COUNTING, 0),
             (Some(_), true) => {
                 let flags = self_page::COUNTING | self_page::RDPMC;
-                (flags, sched::thread_pointer())
+                (flags, task::thread_pointer())
             }
         };
         page.update(&self.set, flags, tsc, ran);

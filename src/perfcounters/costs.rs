@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about this module itself. Programs read the statistics as instances
+//! Statistics about perfcounters.ko itself. Programs read the statistics as instances
 //! `perfcounters/...` of the counter pages, or from files in debugfs. The statistics start at 0
-//! when the module is loaded.
+//! when perfcounters.ko is loaded.
 //!
-//! `sys::costs` updates the statistics. Counting an event takes a load and an add instruction.
-//! Measuring a time also takes two reads of the time stamp counter.
+//! `sys::costs` updates the statistics. To count an event takes a load and an add instruction. To
+//! measure a time also takes two reads of the time stamp counter.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
@@ -15,8 +15,8 @@ use kernel::prelude::*;
 use crate::provider::{Instance, InstanceSpec};
 use crate::sys::costs::{self, File};
 
-/// The statistics of the module. Each statistic is an instance of the counter pages. [`LIST`] has
-/// the statistics in the same order.
+/// The statistics of perfcounters.ko. Each variant is one instance of the counter pages. [`LIST`]
+/// has the statistics in the order of the variants.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub(crate) enum SelfStat {
@@ -67,8 +67,8 @@ const fn time(
     (cost, name, InstanceSpec::nanoseconds(help))
 }
 
-/// The statistics with the names (without the prefix `perfcounters/`) and the descriptions of their
-/// instances.
+/// Each statistic with the name of its instance (without the prefix `perfcounters/`) and the
+/// description of its instance.
 const LIST: [(SelfStat, &str, InstanceSpec); NR_STATS] = {
     use SelfStat::*;
     [
@@ -189,8 +189,8 @@ const LIST: [(SelfStat, &str, InstanceSpec); NR_STATS] = {
     ]
 };
 
-/// The files that perfmon2 had in debugfs, `perfmon/cpuN/NAME`. Each file shows one statistic or
-/// the sum of two statistics.
+/// The debugfs files `perfmon/cpuN/NAME`, which have the names of perfmon2's files. Each file shows
+/// one statistic or the sum of two statistics.
 static FILES: [File; 20] = {
     use SelfStat::*;
     [
@@ -198,7 +198,7 @@ static FILES: [File; 20] = {
         File::single(c"ovfl_intr_regular_count", NmiHandled),
         File::single(c"ovfl_intr_spurious_count", NmiSpurious),
         File::single(c"ovfl_intr_replay_count", NmiDeferred),
-        // This file equals ovfl_intr_all_count, because all overflow interrupts are NMIs.
+        // ovfl_intr_nmi_count equals ovfl_intr_all_count, because all overflow interrupts are NMIs.
         File::sum(c"ovfl_intr_nmi_count", NmiHandled, NmiSpurious),
         File::single(c"ovfl_intr_ns", NmiTime),
         File::single(c"ovfl_notify_count", Messages),
@@ -218,15 +218,15 @@ static FILES: [File; 20] = {
     ]
 };
 
-/// The instances of the statistics. When `SelfStats` is dropped, the instances become dormant; no
-/// code updates the statistics by then.
+/// The instances of the statistics. Dropping `SelfStats` makes the instances dormant. `SelfStats`
+/// is dropped after all code that updates the statistics has stopped.
 pub(crate) struct SelfStats {
     _instances: KVec<Instance>,
 }
 
 impl SelfStats {
-    /// Adds all instances. Called once, from module init, before any code can update the
-    /// statistics.
+    /// Adds the instances of all statistics. Called once, from module init, before any code can
+    /// update the statistics.
     pub(crate) fn new() -> Result<Self> {
         costs::init();
         let mut instances = KVec::with_capacity(NR_STATS, GFP_KERNEL)?;
@@ -241,7 +241,8 @@ impl SelfStats {
     }
 }
 
-/// Creates the debugfs files of a CPU that has come online. Called in process context.
+/// Creates the debugfs files with the statistics of a CPU that has come online. Called in process
+/// context.
 pub(crate) fn cpu_online(cpu: u32) {
     costs::show(cpu, &FILES);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The implementation of `perf_add()` and `perf_del()`, on the one registry of counter instances.
+//! The implementation of `perf_add()` and `perf_del()`, which add and delete counter instances in
+//! the registry.
 
 use counters_rules::error::Error::UpdatesInFlight;
 use counters_rules::layout::{Layout, MAX_PAGES_PER_CHUNK};
@@ -9,17 +10,18 @@ use counters_rules::spec::Spec;
 use kernel::prelude::*;
 use kernel::str::{BStr, CStr};
 
+use crate::base::{cpu, preempt, random};
 use crate::pages::Pages;
 use crate::sys::lock::{self, REGISTRY};
-use crate::sys::misc::LogKind;
+use crate::sys::log::{self, LogKind};
 use crate::sys::modules::Owner;
-use crate::sys::{cpu, misc};
 
-/// A guard for the lifetime of the registry. Dropping the guard frees the registry and its pages.
+/// A guard for the registry of counter instances. Dropping the guard frees the registry and its
+/// pages.
 pub(crate) struct RegistryGuard(());
 
 impl RegistryGuard {
-    /// Creates an empty registry. Called once, from module init.
+    /// Creates an empty registry of counter instances. Called once, from module init.
     ///
     /// # Errors
     ///
@@ -39,7 +41,7 @@ impl RegistryGuard {
             );
             return Err(ERANGE);
         }
-        let [a, b] = [misc::random::<8>(), misc::random::<8>()];
+        let [a, b] = [random::bytes::<8>(), random::bytes::<8>()];
         let key = (u64::from_ne_bytes(a), u64::from_ne_bytes(b));
         let registry = Pages::new(layout)
             .and_then(|pages| Registry::new(layout, key, pages))
@@ -59,10 +61,10 @@ fn to_errno(error: counters_rules::error::Error) -> Error {
     Error::from_errno(error.errno().wrapping_neg())
 }
 
-/// Implements `perf_add()`. Returns the instance number. On failure returns a negative errno; most
-/// errors are also reported in the kernel log.
+/// Implements `perf_add()`: adds an instance and returns its number. On failure, returns a negative
+/// errno; most errors are also reported in the kernel log.
 pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
-    if !misc::may_sleep() {
+    if !preempt::may_sleep() {
         log(
             LogKind::Atomic,
             format_args!(
@@ -86,7 +88,8 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
                 refused => break refused,
             }
         };
-        // Wait without the lock of the registry, so that other callers of perf_add() need not wait.
+        // Wait for the grace period without `REGISTRY`, so that other callers of perf_add() need
+        // not wait.
         death.wait();
     };
     match added {
@@ -106,11 +109,12 @@ pub(crate) fn log_refused(name: &[u8], error: counters_rules::error::Error) -> i
     error.errno().wrapping_neg()
 }
 
-/// Number of instances that are processed before the lock of the registry is released for other
-/// callers.
+/// Maximum number of instances that a loop processes before it releases the lock `REGISTRY` for
+/// other callers.
 pub(crate) const BATCH_SIZE: u32 = 512;
 
-/// Makes the instances dormant that a module has left live when it was unloaded.
+/// Called when a module was unloaded. Makes the instances dormant that the module has not deleted
+/// with `perf_del()`.
 pub(crate) fn del_owned(owner: Owner, name: &CStr) {
     let (mut at, mut left) = (1_u32, 0_u32);
     loop {
@@ -138,11 +142,11 @@ pub(crate) fn del_owned(owner: Owner, name: &CStr) {
 
 /// Implements `perf_del()`: makes an instance dormant.
 pub(crate) fn del(instance: i32) {
-    // A negative number is an error that perf_add() has returned, and has logged.
+    // A negative number is an error that perf_add() returned. Do not log the failure again.
     if instance < 0 {
         return;
     }
-    if !misc::may_sleep() {
+    if !preempt::may_sleep() {
         return log(
             LogKind::Atomic,
             format_args!("perf_del({instance}) called from atomic context; call it where sleeping is allowed"),
@@ -160,16 +164,16 @@ pub(crate) fn del(instance: i32) {
     }
 }
 
-/// Logs a mistake of a driver. The messages are rate-limited, because a driver may repeat the
-/// mistake for each of its devices.
+/// Logs that a driver has called `perf_add()` or `perf_del()` incorrectly. The messages about
+/// drivers are rate-limited, because a driver may repeat the error for each of its devices.
 fn log(line: LogKind, what: core::fmt::Arguments<'_>) {
-    if misc::may_log(line) {
+    if log::may_log(line) {
         pr_notice!("{what}\n");
     }
 }
 
-/// Records in the header page that a CPU has come online or goes offline. The counters of the CPU
-/// keep their values.
+/// Records in the header page whether a CPU is online. The counters of a CPU that goes offline keep
+/// their values.
 pub(crate) fn cpu_online(cpu: u32, online: bool) {
     if let Some(registry) = REGISTRY.lock().as_ref() {
         registry.store().header().set_online(cpu, online);

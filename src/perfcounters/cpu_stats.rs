@@ -17,8 +17,9 @@ use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
 use crate::accounting_state::AccountingState;
+use crate::base::cpu;
 use crate::driver::{Instance, Kind, Spec, Unit};
-use crate::sys::{cpu, percpu, ppa, tables};
+use crate::sys::{percpu, tables};
 
 /// The period of the worker, in milliseconds.
 pub(crate) const PERIOD_MS: u32 = 250;
@@ -121,7 +122,7 @@ impl CpuStats {
             let words = accounts.cpu(cpu);
             // The values of a CPU that is updating them now are read by the next call.
             let Some(mut values) =
-                words.and_then(|w| w.values(ppa::is_online(cpu), || accounts.clock.now_ordered()))
+                words.and_then(|w| w.values(cpu::is_online(cpu), || accounts.clock.now_ordered()))
             else {
                 continue;
             };

@@ -8,24 +8,24 @@ use kernel::ffi::CStr;
 use kernel::prelude::*;
 use kernel::str::CString;
 
+use crate::base::module::request_module;
 use crate::description::RawFormat;
-use crate::sys::format::{Format, Pinned};
+use crate::sys::format_description::{Format, Pinned};
 use crate::sys::lock::FORMATS;
-use crate::sys::pmu::request_module;
 
-/// The registered formats, protected by `FORMATS`.
+/// The registered sampling formats, protected by the lock `FORMATS`.
 pub(crate) struct Formats(KVec<Format>);
 
 impl Formats {
-    /// An empty list of formats.
+    /// The list without any registered sampling format.
     pub(crate) const NONE: Self = Self(KVec::new());
 }
 
-/// The name or UUID by which user space selects a format.
+/// The name or UUID by which user space selects a sampling format.
 pub(crate) enum FormatId<'a> {
-    /// Selects the format with this name.
+    /// Selects the sampling format with this name.
     Name(&'a CStr),
-    /// Selects the format with this UUID.
+    /// Selects the sampling format with this UUID.
     Uuid([u8; 16]),
 }
 
@@ -35,7 +35,7 @@ fn is_valid_name(name: &CStr) -> bool {
     !bytes.is_empty() && bytes.len() < perfmon_rules::abi::FORMAT_NAME && bytes.iter().all(letter)
 }
 
-/// Registers a format. An invalid format is reported in the kernel log.
+/// Registers a sampling format. If the format is invalid, logs what a valid format needs.
 ///
 /// # Errors
 ///
@@ -57,20 +57,20 @@ pub(crate) fn register(new: Format) -> Result {
     Ok(formats.0.push(new, GFP_KERNEL)?)
 }
 
-/// Unregisters a format.
+/// Unregisters a sampling format.
 pub(crate) fn unregister(raw: *const RawFormat) {
     let mut formats = FORMATS.lock();
     if let Some(place) = formats.0.iter().position(|f| f.is(raw)) {
         let _ = formats.0.remove(place);
-        // Free the memory of the list with the last format, because `FORMATS` is a static, which is
-        // never dropped.
+        // Free the list with the last format, because `FORMATS` is a static and is therefore never
+        // dropped.
         if formats.0.is_empty() {
             formats.0 = KVec::new();
         }
     }
 }
 
-/// Finds a registered format. The result keeps the module of the format loaded.
+/// Finds a registered sampling format. The result keeps the module of the format loaded.
 fn find_registered(wanted: &FormatId<'_>) -> Option<Pinned> {
     let formats = FORMATS.lock();
     let is = |f: &&Format| match wanted {
@@ -80,11 +80,12 @@ fn find_registered(wanted: &FormatId<'_>) -> Option<Pinned> {
     formats.0.iter().find(is).and_then(Format::pin)
 }
 
-/// Finds a format. If the format is not registered, requests its module first. May sleep.
+/// Finds a sampling format. If the format is not registered, requests its module and searches
+/// again. May sleep.
 ///
 /// # Errors
 ///
-/// `ENOENT` if the format is still not registered after the request, `EINVAL` if the name is
+/// `ENOENT` if the format is not registered after its module was requested, `EINVAL` if the name is
 /// invalid, `ENOMEM`.
 pub(crate) fn find(wanted: &FormatId<'_>) -> Result<Pinned> {
     if let Some(format) = find_registered(wanted) {

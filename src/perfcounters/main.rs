@@ -3,15 +3,19 @@
 //! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`), PMU monitoring (`/dev/perfmon`),
 //! process accounting (`/dev/ppa`) and user tracing.
 //!
-//! The counter pages: drivers call [`counters`] through `sys::export` to add instances. The registry
-//! (`counters_rules`) assigns numbers to the instances, and stores descriptors and counters in the
-//! memory of [`pages`]. `sys::file` maps this memory into user space. [`names`] prints the
-//! instances as text. Drivers in Rust use [`driver`]; providers use [`provider`].
+//! The counter pages: drivers call [`counters`] through `sys::export` to add counter instances. The
+//! registry of instances (`counters_rules`) assigns numbers to the instances, and stores their
+//! descriptors and counters in the memory that [`pages`] allocates. `sys::file` maps this memory
+//! into user space. [`names`] prints the instances as text. Drivers in Rust use the module
+//! [`driver`]; provider modules in Rust use [`provider`].
 
 #![deny(missing_docs)]
 
 mod accounting;
+mod accounting_config;
 mod accounting_state;
+#[path = "../base/base.rs"]
+pub mod base;
 mod contexts;
 mod costs;
 pub mod counters;
@@ -22,23 +26,28 @@ mod cpu_stats;
 pub mod description;
 #[path = "../../include/linux/perfcounters.rs"]
 pub mod driver;
+mod event_set;
 mod formats;
+mod interrupt;
 mod messages;
 mod names;
 mod pages;
 mod per_task;
 mod permission;
 mod pmu;
+mod pmu_map;
 mod probes;
 pub mod provider;
 mod registers;
 mod sampling;
+mod sampling_state;
 mod session;
 mod sets;
 mod status;
 pub mod sys;
 mod target;
 mod tracing;
+mod transitions;
 mod virtual_counters;
 
 use kernel::prelude::*;
@@ -57,46 +66,46 @@ module! {
     },
 }
 
-/// The state of the module while it is loaded. The fields are dropped in the order of their
-/// declaration. The devices are removed first, so that no device can be opened. After the devices
-/// the CPU hotplug callbacks are unregistered, and later the counter pages are freed. No file is
-/// open and no driver is loaded when the fields are dropped, because each file and driver holds a
-/// reference to this module.
+/// The state of perfcounters.ko while the module is loaded. When the module is unloaded, the fields
+/// are dropped in the order of their declaration: first the devices, so that no device can be
+/// opened, then the CPU hotplug callbacks, and later the counter pages. When the fields are
+/// dropped, no file of the module is open and no driver that uses the module is loaded, because
+/// each of them holds a reference to the module.
 struct PerfCounters {
     _trace: sys::trace::TraceDevice,
-    _perfmon: sys::file::Device,
+    _perfmon: base::device::Device,
     _work: sys::wrap_timer::Workqueues,
     _nmi: sys::nmi::Handler,
-    _ppa: sys::file::Device,
+    _ppa: base::device::Device,
     _ppa_files: sys::proc::Files,
-    _map: sys::pmu::MapFile,
+    _map: sys::pmu_map::MapFile,
     _sleep: sys::wrap_timer::Power,
     _devices: sys::file::Devices,
-    _hotplug: sys::cpu::Hotplug,
+    _hotplug: sys::hotplug::Hotplug,
     _tree: sys::pmu::DebugfsTree,
     _costs: costs::SelfStats,
     _modules: sys::modules::UnloadNotifier,
     _registry: counters::RegistryGuard,
-    _works: sys::task::TaskWorks,
+    _works: base::task::TaskWorks,
     _threads: sys::threads::ThreadTable,
-    _rights: sys::access::ProcfsMount,
+    _rights: base::access::ProcfsMount,
 }
 
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let registry = counters::RegistryGuard::new(sys::release::param_value(
+        let registry = counters::RegistryGuard::new(base::kernel_version::param_value(
             &module_parameters::pages_per_chunk,
         ))?;
         let modules = sys::modules::UnloadNotifier::register()?;
         let costs = costs::SelfStats::new()?;
-        // The debugfs tree is created before `Hotplug`, whose callbacks create a directory in the
-        // tree for each CPU.
+        // Create the debugfs tree before `Hotplug`, because the callbacks of `Hotplug` create a
+        // directory in the tree for each CPU.
         let tree = sys::pmu::DebugfsTree::create();
-        let rights = sys::access::ProcfsMount::mount()?;
+        let rights = base::access::ProcfsMount::mount()?;
         let threads = sys::threads::ThreadTable::create()?;
-        let hotplug = sys::cpu::Hotplug::register()?;
-        // The values are created in the order below. If one value cannot be created, the values
-        // created before it are dropped in reverse order and the module is freed at once, so most
+        let hotplug = sys::hotplug::Hotplug::register()?;
+        // The fields are initialized in the order below. If a field cannot be initialized, the
+        // fields before it are dropped in reverse order and the module is freed at once, so most
         // devices are registered last.
         let this = Self {
             _registry: registry,
@@ -104,9 +113,9 @@ impl kernel::Module for PerfCounters {
             _costs: costs,
             _tree: tree,
             _hotplug: hotplug,
-            _map: sys::pmu::MapFile::create()?,
+            _map: sys::pmu_map::MapFile::create()?,
             _sleep: sys::wrap_timer::Power::register(),
-            _works: sys::task::TaskWorks,
+            _works: base::task::TaskWorks,
             _threads: threads,
             _rights: rights,
             _devices: sys::file::Devices::register()?,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The message queue of a context: functions that queue messages other than overflow messages, and
-//! functions that read the queue.
+//! Functions that read the message queue of a context, and that queue messages other than overflow
+//! messages.
 
 use perfmon_rules::abi::{self, Message};
 
 use crate::contexts::{Context, State};
 
 impl Context {
-    /// Reports that the target of the context has ended: queues a message and wakes the readers. If
-    /// the thread attached the context to itself, only wakes the readers.
+    /// Reports to the readers that the target of the context has ended: queues an `END` message and
+    /// wakes the readers. If the thread attached the context to itself, queues no message and only
+    /// wakes the readers.
     pub(crate) fn queue_end_message(&self, state: &mut State) {
         if state.sampling.self_monitoring {
             self.notifier.wake_readers();
@@ -29,7 +30,7 @@ impl Context {
         self.notifier.wake_readers();
     }
 
-    /// Removes and returns the oldest message of the queue; `None` if the queue is empty.
+    /// Removes the oldest message from the queue and returns it, or `None` if the queue is empty.
     pub(crate) fn take_message(&self) -> Option<Message> {
         self.state.lock().sampling.queue.pop()
     }
@@ -39,7 +40,7 @@ impl Context {
         self.state.lock().sampling.queue.put_back(message);
     }
 
-    /// Returns whether the queue has a message.
+    /// Returns whether the queue contains a message.
     pub(crate) fn has_message(&self) -> bool {
         !self.state.lock().sampling.queue.is_empty()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/perfcounters_names`: numbers, states and names of the instances, as text.
+//! `/dev/perfcounters_names` lists the numbers, states and names of the counter instances as text.
 //!
 //! ```text
 //! # perfcounters generation 12 boot_id 5f0c...
@@ -8,14 +8,15 @@
 //! 2 TAB dormant TAB block/sdb/reads
 //! ```
 //!
-//! The name is the last column because it may contain blanks. The text is written at open(), so
-//! that all reads of an open file see the same generation. The memory of the text is charged to the
-//! control group of the process that opens the file.
+//! The name is the last column because it may contain blanks. The text is generated when the file
+//! is opened, so that all reads of the open file see the same generation of the registry. The
+//! memory of the text is charged to the control group of the process that opens the file.
 //!
-//! The text is written in parts of [`BATCH_SIZE`] instances, so that a driver that adds or deletes
-//! an instance waits for at most one part. If the set of instances changes between two parts, the
-//! text is started again. After [`MAX_TRIES`] attempts the whole text is written without releasing
-//! the lock.
+//! The text is generated in parts of [`BATCH_SIZE`] instances, and the lock `REGISTRY` is released
+//! after each part. A driver that adds or deletes an instance therefore waits for at most one part.
+//! If instances were added or deleted between two parts, the text is generated again from its
+//! beginning. After [`MAX_TRIES`] attempts the whole text is generated without releasing
+//! `REGISTRY`.
 
 use core::fmt::{self, Write};
 use core::ops::Range;
@@ -40,11 +41,11 @@ impl Write for Text {
     }
 }
 
-/// Maximum number of attempts to write the text in parts.
+/// Maximum number of attempts to generate the text in parts.
 const MAX_TRIES: u32 = 8;
 
-/// Returns the whole text. May sleep. Returns `ENODEV` while the registry does not exist, or
-/// `ENOMEM`.
+/// Returns the whole text of `/dev/perfcounters_names`. May sleep. Returns `ENODEV` while the
+/// registry of instances does not exist, or `ENOMEM`.
 pub(crate) fn text() -> Result<VVec<u8>> {
     for _ in 0..MAX_TRIES {
         if let Some(text) = text_in_parts()? {
@@ -59,8 +60,8 @@ pub(crate) fn text() -> Result<VVec<u8>> {
     Ok(text.0)
 }
 
-/// Writes the whole text in parts, and releases the lock of the registry after each part. Returns
-/// `None` if the set of instances changed between two parts.
+/// Generates the whole text in parts, and releases the lock `REGISTRY` after each part. Returns
+/// `None` if instances were added or deleted between two parts.
 fn text_in_parts() -> Result<Option<VVec<u8>>> {
     let mut text = Text(VVec::new());
     let (mut at, mut generation) = (1_u32, None);
@@ -84,7 +85,7 @@ fn text_in_parts() -> Result<Option<VVec<u8>>> {
 }
 
 impl Text {
-    /// Writes the first line, with the generation and the boot ID.
+    /// Writes the first line of the text, with the generation of the registry and the boot ID.
     fn head(&mut self, registry: &Registry<Pages>) -> Result {
         let header = registry.store().header();
         let generation = header.generation().read_begin();
@@ -95,7 +96,7 @@ impl Text {
         self.write_str("\n").map_err(|_| ENOMEM)
     }
 
-    /// Writes a line for each live or dormant instance in the range.
+    /// Writes a line for each live or dormant instance in the range `instances`.
     fn lines(&mut self, registry: &Registry<Pages>, instances: Range<u32>) -> Result {
         for instance in instances {
             let desc = registry.store().desc(instance);

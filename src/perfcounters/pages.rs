@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of the registry of instances: the pages that `/dev/perfcounters` maps, and tables for
-//! use in the kernel.
+//! The memory of the registry of counter instances: the pages that `/dev/perfcounters` maps, and
+//! tables that only the kernel uses.
 
 use counters_rules::abi::{self, Desc, Header};
 use counters_rules::error::Error;
@@ -11,61 +11,68 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::VVec;
 use kernel::sync::SetOnce;
 
-use crate::sys::misc::{self, GracePeriod};
+use crate::base::page::{self, Page};
+use crate::base::rcu::GracePeriod;
+use crate::base::{clock, cpu, random};
+use crate::sys::header::{self, HeaderPage};
 use crate::sys::modules::Owner;
-use crate::sys::page::{self, HeaderPage, Page};
 use crate::sys::percpu::{self, Chunk};
-use crate::sys::{cpu, tables};
+use crate::sys::tables;
 
-/// The values that page faults need, which are set once, when the module is loaded.
+/// The values that page faults of `/dev/perfcounters` need, which are set once, when the module is
+/// loaded.
 struct MapLayout {
-    /// The layout of the file `/dev/perfcounters`.
+    /// The positions of all pages in the file `/dev/perfcounters`.
     layout: Layout,
-    /// The address of the header page.
+    /// The kernel address of the header page.
     header: usize,
-    /// The address of a page of zeros, which is mapped for CPUs that are not possible.
+    /// The kernel address of a page of zeros, which user space sees in place of the counters of
+    /// CPUs that are not possible.
     zero_page: usize,
 }
 
 static MAP_LAYOUT: SetOnce<MapLayout> = SetOnce::new();
 
-/// The memory of the registry of instances.
+/// The memory of the registry of counter instances.
 pub(crate) struct Pages {
-    /// The layout of the file `/dev/perfcounters`.
+    /// The positions of all pages in the file `/dev/perfcounters`.
     layout: Layout,
-    /// Page 0 of the file, with the header.
+    /// Page 0 of `/dev/perfcounters`, which contains the header.
     header: HeaderPage,
     /// The page of zeros at [`MapLayout::zero_page`].
     _zero_page: Page,
     /// The per-CPU memory of the counters.
     chunks: VVec<Chunk>,
-    /// The pages of descriptors.
+    /// The pages with the descriptors of the instances.
     descs: VVec<Page>,
-    /// The first instance in each hash bucket; 0 if the bucket is empty.
+    /// The number of the first instance in each hash bucket of names; 0 if the bucket is empty.
     heads: VVec<u16>,
-    /// The links of the hash buckets: the instance that follows each instance in its bucket, or 0.
+    /// The links of the hash buckets. An element has the number of the instance that follows in the
+    /// same bucket, or 0 for the last instance of the bucket.
     next: VVec<u16>,
-    /// The last deletion and the owner of each instance for which `descs` has room.
+    /// The last deletion and the owner of each instance, for all instance numbers whose descriptors
+    /// fit into `descs`.
     instances: VVec<InstanceState>,
 }
 
-/// The data about an instance that its descriptor does not have.
+/// Data about an instance that user space does not see in its descriptor.
 #[derive(Clone, Copy)]
 struct InstanceState {
-    /// The grace period after the last deletion. The name cannot be added again before the grace
-    /// period is over.
+    /// The RCU grace period that began when the instance was last deleted. An instance with the
+    /// same name cannot be added before this grace period is over.
     last_deletion: GracePeriod,
     /// The module that added the instance; `Owner::NONE` unless the instance is live.
     owner: Owner,
 }
 
 impl Pages {
-    /// Allocates the header page, the hash index and the lists. The index and the lists have their
-    /// full size, so that adding an instance does not copy them. Only the list `instances` (16
-    /// bytes for each instance) grows with the number of instances.
+    /// Allocates the header page, the hash index and the lists of pages. The hash index and the
+    /// lists of pages are allocated with their full size, so that adding an instance does not copy
+    /// them. Only the list `instances` (16 bytes for each instance) grows with the number of
+    /// instances.
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
-        let header = HeaderPage(Page::new()?);
-        let nobody = Page::new()?;
+        let header = HeaderPage(Page::new().ok_or(Error::NoMemory)?);
+        let nobody = Page::new().ok_or(Error::NoMemory)?;
         let (heads, next) = (links(BUCKETS)?, links(abi::MAX_INSTANCES)?);
         let chunks = layout.max_chunks() as usize;
         let descs = abi::MAX_INSTANCES.div_ceil(DESCS_PER_PAGE) as usize;
@@ -85,9 +92,9 @@ impl Pages {
             desc_size: core::mem::size_of::<Desc>() as u32,
             possible_offset: abi::POSSIBLE_OFFSET,
             online_offset: abi::ONLINE_OFFSET,
-            tsc_khz: misc::tsc_khz(),
-            boot_id: misc::random(),
-            loaded_ns: misc::realtime_ns(),
+            tsc_khz: clock::tsc_khz(),
+            boot_id: random::bytes(),
+            loaded_ns: clock::realtime_ns(),
             ..Header::default()
         });
         for cpu in cpu::possible() {
@@ -110,35 +117,36 @@ impl Pages {
         })
     }
 
-    /// Returns the header page, page 0 of the file.
+    /// Returns the header page, which is page 0 of `/dev/perfcounters`.
     pub(crate) fn header(&self) -> &HeaderPage {
         &self.header
     }
 
-    /// Returns the grace period after the last deletion of an instance.
+    /// Returns the RCU grace period that began when an instance was last deleted.
     pub(crate) fn last_deletion(&self, instance: u32) -> GracePeriod {
         let life = self.instances.get(instance as usize);
         life.map_or_else(GracePeriod::over, |life| life.last_deletion)
     }
 
-    /// Returns the module that owns an instance.
+    /// Returns the module that added an instance; `Owner::NONE` if the instance is not live.
     pub(crate) fn owner(&self, instance: u32) -> Owner {
         let life = self.instances.get(instance as usize);
         life.map_or(Owner::NONE, |life| life.owner)
     }
 
-    /// Sets the module that owns an instance until the instance is deleted.
+    /// Records the module that added an instance. The record is cleared when the instance is
+    /// deleted.
     pub(crate) fn set_owner(&mut self, instance: u32, owner: Owner) {
         if let Some(life) = self.instances.get_mut(instance as usize) {
             life.owner = owner;
         }
     }
 
-    /// Allocates the memory for the descriptors of `slots` slots.
+    /// Extends the memory for descriptors to `slots` slots.
     fn grow_descs(&mut self, slots: u32) -> Result<(), Error> {
         let pages = slots.div_ceil(DESCS_PER_PAGE) as usize;
         while self.descs.len() < pages {
-            let page = Page::new()?;
+            let page = Page::new().ok_or(Error::NoMemory)?;
             let address = page.address();
             let lives = (self.descs.len() + 1) * DESCS_PER_PAGE as usize;
             let unborn = InstanceState {
@@ -156,14 +164,14 @@ impl Pages {
         Ok(())
     }
 
-    /// Allocates the memory for the counters of `slots` slots.
+    /// Extends the memory for counters to `slots` slots.
     fn grow_chunks(&mut self, slots: u32) -> Result<(), Error> {
         let per_chunk = self.layout.pages_per_chunk();
         while (self.chunks.len() as u32) < self.layout.chunks_for(slots) {
             let chunk = Chunk::new(per_chunk)?;
             let first = self.chunks.len() as u32 * per_chunk;
-            // The list entry is reserved before the pages are published, so that the push below
-            // cannot fail: memory that a page fault has seen must not be freed.
+            // Reserve the list entry before the pages are published, so that the push below cannot
+            // fail. A failed push would free pages that a page fault may already have mapped.
             self.chunks
                 .reserve(1, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;
@@ -213,14 +221,14 @@ impl Store for Pages {
 
     fn desc(&self, instance: u32) -> Desc {
         match self.descs.get((instance / DESCS_PER_PAGE) as usize) {
-            Some(page) => page.desc(instance),
+            Some(page) => header::desc(page, instance),
             None => Desc::FREE,
         }
     }
 
     fn set_desc(&mut self, instance: u32, desc: &Desc) {
         if let Some(page) = self.descs.get((instance / DESCS_PER_PAGE) as usize) {
-            page.put_desc(instance, desc);
+            header::put_desc(page, instance, desc);
         }
     }
 
@@ -258,11 +266,11 @@ impl Store for Pages {
     }
 
     fn now_ns(&self) -> u64 {
-        misc::realtime_ns()
+        clock::realtime_ns()
     }
 }
 
-/// Returns a list of `count` instance numbers, all 0.
+/// Returns a list with `count` elements 0, for numbers of instances.
 fn links(count: u32) -> Result<VVec<u16>, Error> {
     let mut links = VVec::new();
     links
@@ -271,8 +279,8 @@ fn links(count: u32) -> Result<VVec<u16>, Error> {
     Ok(links)
 }
 
-/// Returns the page frame number of a page of `/dev/perfcounters`; `None` if the page does not
-/// exist. Takes no lock, because page faults call this function.
+/// Returns the page frame number of a page of `/dev/perfcounters`, or `None` if the page does not
+/// exist. Called by page faults, so this function takes no lock.
 pub(crate) fn frame(pgoff: u64) -> Option<usize> {
     let fixed = MAP_LAYOUT.as_ref()?;
     match fixed.layout.page(pgoff)? {
@@ -282,8 +290,8 @@ pub(crate) fn frame(pgoff: u64) -> Option<usize> {
             address => Some(page::frame(address)),
         },
         FilePage::Slots { chunk, cpu, page } => {
-            // The layout limits the index. The operations wrap, so that a page fault has no panic
-            // path.
+            // The layout limits the index, so it does not overflow. Wrapping operations are used
+            // only because they have no panic path.
             let index = chunk
                 .wrapping_mul(fixed.layout.pages_per_chunk())
                 .wrapping_add(page);

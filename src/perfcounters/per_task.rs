@@ -16,15 +16,16 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
-use crate::accounting::{each_cpu, enodata, Accounting, AccountingConfig, MAX_READ_ATTEMPTS};
+use crate::accounting::{each_cpu, Accounting, MAX_READ_ATTEMPTS};
+use crate::accounting_config::{enodata, AccountingConfig};
 use crate::accounting_state::{add_return, AccountingState};
-use crate::sys::access;
+use crate::base::clock::Clock;
+use crate::base::preempt::NoPreempt;
+use crate::base::task::{self, TaskRef};
+use crate::base::{access, cpu};
 use crate::sys::lock::{ACCOUNTING, TASK_FILES};
-use crate::sys::ppa::{self, Clock};
 use crate::sys::proc::{self, Directory};
 use crate::sys::records::TaskRecord;
-use crate::sys::sched::{self, NoPreempt};
-use crate::sys::task::TaskRef;
 
 /// Maximum number of tasks with entries.
 const MAX_ENTRIES: usize = 4096;
@@ -59,7 +60,7 @@ impl TaskEntry {
 
     /// Returns whether the task is exiting or has exited.
     fn has_ended(&self) -> bool {
-        sched::has_ended(&self.task)
+        task::has_ended(&self.task)
     }
 }
 
@@ -161,8 +162,8 @@ impl TaskEntries {
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
     access::may_account()?;
     let wanted = AccountingConfig::new(values)?;
-    let task = proc::find(pid).ok_or(ESRCH)?;
-    if sched::has_ended(&task) {
+    let task = task::find_initial(pid).ok_or(ESRCH)?;
+    if task::has_ended(&task) {
         return Err(ESRCH);
     }
     let _others = TASK_FILES.lock();
@@ -175,11 +176,11 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
             break;
         }
         proc::queue_worker();
-        ppa::pause();
+        task::pause();
     }
     let id = {
         let mut all = ACCOUNTING.lock();
-        let same = |entry: &&TaskEntry| sched::address(&entry.task) == sched::address(&task);
+        let same = |entry: &&TaskEntry| task::address(&entry.task) == task::address(&task);
         let found = all.entries.iter().find(same);
         match found.map(|entry| (entry.id, entry.removing)) {
             Some((_, true)) => return Err(EBUSY),
@@ -260,7 +261,7 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     let before = entry.config;
     if before.cpus_per_group == wanted.cpus_per_group {
         let _preempt = NoPreempt::new();
-        if let Some(record) = accounts.index.get(sched::address(&entry.task)) {
+        if let Some(record) = accounts.index.get(task::address(&entry.task)) {
             record.words.set_latency_hist(wanted.latency_hist);
         }
     }
@@ -367,7 +368,7 @@ fn read(id: usize) -> Result<TaskValues> {
     for _ in 0..MAX_READ_ATTEMPTS {
         {
             let _preempt = NoPreempt::new();
-            let record = accounts.index.get(sched::address(&entry.task));
+            let record = accounts.index.get(task::address(&entry.task));
             let record = record.ok_or(ESRCH)?;
             let clock = || accounts.clock.now_ordered();
             let found = record.read(clock, |cpu| accounts.cpu(cpu), &mut groups);
@@ -381,7 +382,7 @@ fn read(id: usize) -> Result<TaskValues> {
                 });
             }
         }
-        ppa::pause();
+        task::pause();
     }
     Err(EAGAIN)
 }
@@ -427,7 +428,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
         seq,
         "All results in micro seconds ([v2.0]) {} cycles/usec {} CPUs active\n",
         had.clock.khz / 1000,
-        ppa::nr_online()
+        cpu::nr_online()
     );
     seq_print!(
         seq,

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The permission to watch a thread of another process. The permission is checked when a context is
-//! attached to the thread, and again when the thread's credentials or its dumpability have changed.
+//! The permission of a context's process to watch a thread of another process. The permission is
+//! checked when the context is attached to the thread, and again when the credentials or the
+//! dumpability of the thread have changed.
 //!
-//! The kernel does not notify modules when credentials or dumpability change. The module therefore
-//! looks for such a change:
+//! The kernel does not notify modules when the credentials or the dumpability of a thread change.
+//! The module therefore compares the credentials and the dumpability of the thread with a snapshot:
 //!
-//! - when the thread is switched in and when it has executed a program. The permission check may
-//!   sleep, so a worker makes the check soon afterwards.
-//! - before each `read()` of the context and each ioctl except `PERFMON_UNLOAD`. The system call
-//!   makes the check itself.
+//! - The scheduler probes compare when the thread is switched in, and when it has executed a
+//!   program. The permission check can sleep, so a worker makes the check soon afterwards.
+//! - Each `read()` of the context's file and each ioctl except `PERFMON_UNLOAD` compares first. A
+//!   system call that finds a change makes the permission check itself.
 //!
-//! The permission to stop the thread is also checked for each `PERFMON_RESTART` of the process that
-//! attached the context, and once a second while the thread is stopped
-//! (`Notifier::block_thread()`).
+//! A context with `PFM_FL_NOTIFY_BLOCK` also needs the permission to stop the thread. The
+//! permission to stop the thread is checked again at each `PERFMON_RESTART` by the process that
+//! attached the context. While the thread is blocked, the permission to stop it is checked once at
+//! the begin and then once a second (`Notifier::block_thread()`).
 //!
-//! Two kinds of callers need no permission that can be lost. The first is a caller with
-//! `CAP_PERFMON`, unless its context blocks the thread. The second is a process that monitors its
-//! own threads, even if another process has the context's file open.
+//! A permission that cannot be lost is checked only when the context is attached. A caller with
+//! `CAP_PERFMON` cannot lose the permission unless its context blocks the thread. A process that
+//! monitors its own threads cannot lose the permission, even if another process has the context's
+//! file open.
 
 use kernel::cred::Credential;
 use kernel::prelude::*;
@@ -25,25 +28,25 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use protocols::ring::EXEC;
 
+use crate::base::access::{self, AccessSnapshot, Process};
+use crate::base::{clock, task};
 use crate::contexts::{Context, State};
-use crate::sys::access::{self, AccessSnapshot, Process};
-use crate::sys::{nmi, sched};
 use crate::target::Target;
 
-/// A permission to watch a thread that can be lost, and the credentials for which the permission
-/// was granted.
+/// A permission to watch a thread, which the process that attached the context can lose.
 pub(crate) struct Permission {
     /// The credentials of the process that attached the context.
     cred: ARef<Credential>,
-    /// The credentials and the dumpability of the thread when the permission was checked.
+    /// The credentials and the dumpability that the thread had when the permission was last
+    /// checked.
     seen: AccessSnapshot,
 }
 
 impl Permission {
-    /// Checks that the caller may watch a thread and, if `blocks` is set, that the caller may stop
-    /// the thread. Returns `None` if the permission cannot be lost.
+    /// Checks that the caller is allowed to watch a thread and, if `blocks` is set, to stop the
+    /// thread. Returns `None` if the caller cannot lose the permission.
     ///
-    /// Context: may sleep; no lock of the module is held.
+    /// Context: may sleep; caller holds no lock of this module.
     ///
     /// # Errors
     ///
@@ -53,11 +56,11 @@ impl Permission {
         if !blocks && access::has_perfmon_noaudit() {
             return Ok(None);
         }
-        // The snapshot is taken before the check, so that a change during the check is noticed
-        // later.
+        // Take the snapshot before the check, so that a change of credentials during the check is
+        // noticed later.
         let seen = AccessSnapshot::of(task)?;
         access::check_access(task, blocks)?;
-        if sched::is_of_caller(task) {
+        if task::is_of_caller(task) {
             return Ok(None);
         }
         Ok(Some(Self {
@@ -68,8 +71,8 @@ impl Permission {
 }
 
 impl State {
-    /// Returns whether the thread's credentials or dumpability have changed since the permission
-    /// was checked.
+    /// Returns whether the credentials or the dumpability of the context's thread have changed
+    /// since the permission to watch the thread was checked.
     fn is_permission_stale(&self) -> bool {
         match (&self.permission, &self.thread) {
             (Some(watch), Some(thread)) => !watch.seen.is_unchanged(thread),
@@ -79,9 +82,9 @@ impl State {
 }
 
 impl Context {
-    /// Queues a worker that checks the permission again, if the credentials or the dumpability of
-    /// the current thread have changed. The current thread is the context's thread. Must not be
-    /// called in an NMI.
+    /// If the credentials or the dumpability of the context's thread have changed, queues the
+    /// irq_work, which queues a worker that checks the permission again. The current thread is the
+    /// context's thread. Must not be called in an NMI.
     #[inline]
     pub(crate) fn recheck_if_changed(&self, state: &mut State) {
         if state.permission.is_some() {
@@ -90,8 +93,8 @@ impl Context {
     }
 
     /// Implements [`recheck_if_changed`](Self::recheck_if_changed) for contexts whose permission
-    /// can be lost. Most contexts monitor threads of the process that attached them, and do not
-    /// call this function.
+    /// can be lost. Not inlined, because most contexts monitor threads of the process that attached
+    /// them and do not need the check.
     #[inline(never)]
     fn recheck_revocable(&self, state: &mut State) {
         if state.is_permission_stale() {
@@ -101,23 +104,22 @@ impl Context {
     }
 
     /// Called when the current thread, the target of the context, has executed a program. If the
-    /// context is started, writes an `EXEC` record into the context's ring: samples before this
-    /// record belong to the former program. Then calls
-    /// [`recheck_if_changed`](Self::recheck_if_changed). Does nothing if the context is not
-    /// attached to `target` any more.
+    /// context is started, writes an `EXEC` record into the sampling ring; the samples before this
+    /// record are of the old program. Then calls [`recheck_if_changed`](Self::recheck_if_changed).
+    /// Does nothing if the context is no longer attached to `target`.
     pub(crate) fn executed(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
             if state.started {
-                self.write_ring_record(&mut state, EXEC, nmi::now());
+                self.write_ring_record(&mut state, EXEC, clock::now());
             }
             self.recheck_if_changed(&mut state);
         }
     }
 
-    /// Checks the permission again if the thread's credentials or dumpability have changed. Called
-    /// before a system call uses the context. If the permission is lost, the context ends. Returns
-    /// `EINTR` or `ENOMEM` if the check could not be made.
+    /// Called by system calls before they use the context. If the credentials or the dumpability of
+    /// the context's thread have changed, checks the permission again, and ends the context if the
+    /// permission is lost. Returns `EINTR` or `ENOMEM` if the check could not be made.
     pub(crate) fn recheck_now(&self) -> Result {
         let in_doubt = self.state.lock().is_permission_stale();
         match in_doubt {
@@ -126,10 +128,10 @@ impl Context {
         }
     }
 
-    /// Checks whether the process that attached the context may still watch the context's thread,
-    /// and ends the context if not.
+    /// Checks whether the process that attached the context still has the permission to watch the
+    /// context's thread, and ends the context if not.
     ///
-    /// Context: may sleep; no lock of the module is held.
+    /// Context: may sleep; caller holds no lock of this module.
     ///
     /// # Errors
     ///
@@ -143,21 +145,21 @@ impl Context {
             }
         };
         let seen = AccessSnapshot::of(&task)?;
-        // `check_block()` checks the permission to stop the thread; so does
-        // `Notifier::block_thread()` while the thread is blocked.
+        // Check only the permission to watch the thread. `check_block()` and
+        // `Notifier::block_thread()` check the permission to stop the thread.
         let may = match access::check_access_as(&by, &task, false) {
-            // The thread is exiting, so the context will end.
+            // The thread is exiting; the exit probe ends the context.
             Err(error) if error == ESRCH => return Ok(()),
             Err(error) if error != EPERM => return Err(error),
             answer => answer.is_ok(),
         };
-        // The credentials or the dumpability changed during the check. The permission will be
-        // checked again, because the old snapshot is kept.
+        // If the credentials or the dumpability changed during the check, keep the old snapshot, so
+        // that the permission is checked again.
         if may && !seen.is_unchanged(&task) {
             return Ok(());
         }
-        let target = Target::Thread(sched::address(&task));
-        // Another process may have attached the context during the check.
+        let target = Target::Thread(task::address(&task));
+        // Another process may have attached the context to a thread again during the check.
         let is_that = |state: &State| {
             let watch = state.permission.as_ref();
             state.target == target && watch.is_some_and(|watch| core::ptr::eq(&*watch.cred, &*by))
@@ -170,7 +172,7 @@ impl Context {
                     seen = seen.map(|seen| core::mem::replace(&mut watch.seen, seen));
                 }
             }
-            // The unused `AccessSnapshot` is dropped after the context's lock is released.
+            // Drop the old or unused `AccessSnapshot` only after the context's lock was released.
             drop(state);
             drop(seen);
             return Ok(());
@@ -179,11 +181,12 @@ impl Context {
         Ok(())
     }
 
-    /// Checks before a restart whether the process that attached the context may still stop the
-    /// thread, and ends the context if not. Does nothing unless the caller is that process, because
-    /// Yama allows a process to stop its descendants only.
+    /// Checks before `PERFMON_RESTART` whether the process that attached the context still has the
+    /// permission to stop the thread, and ends the context if not. Does nothing if the caller is
+    /// another process, because the security module Yama decides by the ancestors of the calling
+    /// task.
     ///
-    /// Context: may sleep; no lock of the module is held.
+    /// Context: may sleep; caller holds no lock of this module.
     ///
     /// # Errors
     ///
@@ -211,14 +214,14 @@ impl Context {
                 self.end_if(&|state| state.target == target && is_mine(state));
                 Ok(())
             }
-            // The thread exits, and the context ends with it.
+            // The thread is exiting; the exit probe ends the context.
             Err(error) if error == ESRCH => Ok(()),
             answer => answer,
         }
     }
 
-    /// Ends the context, whose permission was lost, if `is_that` returns true for the context's
-    /// state.
+    /// Ends the context if `is_that` returns true for the state of the context. Called because the
+    /// permission to watch or stop the thread was lost.
     fn end_if(&self, is_that: &dyn Fn(&State) -> bool) {
         let mut place = None;
         self.with_state(&mut |state| {

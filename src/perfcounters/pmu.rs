@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registered PMU descriptions: at most one description of the hardware, and descriptions of
-//! virtual registers that the kernel provides. Each description has a range of register numbers. A
-//! PMC is a control register, a PMD a data register.
+//! The registered PMU descriptions: at most one description of the hardware PMU, and descriptions
+//! of virtual registers, whose values kernel code computes. Each description has its own range of
+//! register numbers. A PMC is a control register, a PMD a data register.
 
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
-use kernel::seq_file::SeqFile;
-use kernel::seq_print;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use kernel::task::Task;
@@ -19,27 +17,29 @@ use perfmon_rules::register_map::{
     kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS,
 };
 
+use crate::base::module::request_module;
+use crate::base::{cpu, cpuid};
 use crate::cpu_kinds::{self, CpuKind};
 use crate::description::RawPmu;
 use crate::sys::lock::PMUS;
 use crate::sys::msr::{self, ReservedMsrs};
-use crate::sys::pmu::{request_module, Calls, DebugfsTree, Description, Pinned};
+use crate::sys::pmu::{Calls, DebugfsTree, Description, Pinned};
 use crate::sys::sched;
-use crate::sys::{cpu, cpuid};
 
-/// The registered descriptions, protected by the lock `PMUS`.
+/// The registered PMU descriptions, protected by the lock `PMUS`.
 pub(crate) struct Pmus {
-    /// The descriptions, sorted by their first register numbers.
-    all: KVec<Description>,
-    /// The registers that new contexts share. `None` until a context needs the registers, and after
-    /// the descriptions or the kinds of CPUs have changed.
+    /// The PMU descriptions, sorted by their first register numbers.
+    pub(crate) all: KVec<Description>,
+    /// The tables of registers that all new contexts share. `None` until a context is created, and
+    /// after the descriptions or the kinds of CPUs have changed.
     shared: Option<Arc<Registers>>,
-    /// The last number that was given to a kind of CPUs ([`CpuKind::id`]). No number is used twice.
+    /// The last number that was assigned to a kind of CPUs ([`CpuKind::id`]). No number is assigned
+    /// twice.
     last_kind: u32,
 }
 
 impl Pmus {
-    /// An empty list of descriptions.
+    /// The list without any registered PMU description.
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
         shared: None,
@@ -47,39 +47,40 @@ impl Pmus {
     };
 }
 
-/// References to the modules of descriptions, which keep these modules loaded.
+/// References that keep the modules of PMU descriptions loaded.
 pub(crate) type Pins = KVec<Option<Pinned>>;
 
-/// The functions of one description, for the register numbers `first` to `end` (exclusive).
+/// The functions of the PMU description that has the register numbers `first` to `end` (exclusive).
 struct RegisterRange {
     first: u16,
     end: u16,
     calls: Calls,
 }
 
-/// The registers that contexts use: copies of the descriptions' tables, and the functions of the
-/// descriptions.
+/// The registers that contexts use: copies of the register tables of all PMU descriptions, and the
+/// functions of these descriptions.
 pub(crate) struct Registers {
-    /// The rows of the hardware PMCs, from number 0.
+    /// The rows of the hardware PMCs; the first row is of register number 0.
     pmcs: KVec<Register>,
-    /// The rows of the hardware PMDs, from number 0.
+    /// The rows of the hardware PMDs; the first row is of register number 0.
     pmds: KVec<Register>,
-    /// The rows of the soft PMCs, from number [`FIRST_SOFT`].
+    /// The rows of the soft (virtual) PMCs; the first row is of register number [`FIRST_SOFT`].
     soft_pmcs: KVec<Register>,
-    /// The rows of the soft PMDs, from number [`FIRST_SOFT`].
+    /// The rows of the soft (virtual) PMDs; the first row is of register number [`FIRST_SOFT`].
     soft_pmds: KVec<Register>,
-    /// The MSRs of the global control, of the global status, and of the register that clears the
-    /// global status; 0 if the PMU has no such register.
+    /// The MSR addresses of the global control, of the global status, and of the register that
+    /// clears the global status; 0 for each of them that the PMU does not have.
     global: [u64; 3],
-    /// The hardware PMDs that only some CPUs have: see [`Map::partial`].
+    /// A bit mask of the hardware PMDs that only some CPUs have: see [`Map::partial`].
     partial: u64,
-    /// The ranges and functions of the descriptions from which the tables were copied.
+    /// The register numbers and the functions of the descriptions from which the tables were
+    /// copied.
     ranges: KVec<RegisterRange>,
 }
 
-/// Appends the table `named` of a description to `to`. `first` is the register number of the first
-/// row of `named`, `base` the register number of the first row of `to`. Numbers between the two
-/// tables get empty rows.
+/// Appends the register table `named` of a PMU description to the table `to`. `first` is the
+/// register number of the first row of `named`, and `base` is that of the first row of `to`.
+/// Register numbers between the end of `to` and the begin of `named` get empty rows.
 fn append(
     to: &mut KVec<Register>,
     base: u16,
@@ -98,7 +99,8 @@ fn append(
 }
 
 impl Registers {
-    /// Returns the registers of all descriptions, and references to their modules.
+    /// Returns the registers of all registered PMU descriptions, and references to the modules of
+    /// the descriptions.
     ///
     /// # Errors
     ///
@@ -110,8 +112,8 @@ impl Registers {
         for pmu in &*all {
             pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
         }
-        // If a module is being unloaded, no reference to the module can be taken, so the registers
-        // of its description are not included.
+        // If the module of a description is being unloaded, the module cannot be pinned, and the
+        // registers of the description are not included in the result.
         let whole = pins.iter().all(Option::is_some);
         if let Some(shared) = shared.as_ref().filter(|_| whole) {
             return Ok((shared.clone(), pins));
@@ -124,7 +126,8 @@ impl Registers {
         Ok((registers, pins))
     }
 
-    /// Builds the tables from these descriptions. Returns `EBUSY` if there are no descriptions.
+    /// Builds the register tables from the PMU descriptions `pmus`. Returns `EBUSY` if `pmus` is
+    /// empty.
     fn build<'a>(pmus: impl Iterator<Item = &'a Description>) -> Result<Self> {
         let mut all = Self {
             pmcs: KVec::new(),
@@ -161,7 +164,7 @@ impl Registers {
         }
     }
 
-    /// Returns the tables in the form that the rules use.
+    /// Returns the register tables in the form that the crate `perfmon_rules` uses.
     pub(crate) fn map(&self) -> Map<'_> {
         Map {
             hardware: Tables {
@@ -179,25 +182,26 @@ impl Registers {
         }
     }
 
-    /// Iterates over the hardware's control registers.
+    /// Iterates over the control registers of the hardware PMU.
     pub(crate) fn controls(&self) -> impl Iterator<Item = &Register> {
         self.pmcs.iter().filter(|r| r.exists())
     }
 
-    /// Iterates over the hardware's counters.
+    /// Iterates over the counters of the hardware PMU.
     pub(crate) fn counters(&self) -> impl Iterator<Item = &Register> {
         self.pmds.iter().filter(|r| r.is(kind::COUNTER))
     }
 
-    /// Returns the range of the description that a register number belongs to.
+    /// Returns the range of register numbers that contains `number`, with the functions of its PMU
+    /// description.
     fn range(&self, number: u16) -> Option<&RegisterRange> {
         self.ranges
             .iter()
             .find(|part| (part.first..part.end).contains(&number))
     }
 
-    /// Passes the value of a PMC to the `check` function of its description. Returns the value to
-    /// write, or the error of that function. Called in process context.
+    /// Checks a value for a PMC with the `check` function of the PMU description. Returns the value
+    /// to write, which `check` can change, or the error of `check`. Called in process context.
     pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
         match self.range(number) {
             Some(part) => part.calls.check(number.wrapping_sub(part.first), value),
@@ -205,7 +209,8 @@ impl Registers {
         }
     }
 
-    /// Returns the current value of a virtual register, for a thread or for this CPU.
+    /// Returns the current value of a virtual register for the thread `task`, or for this CPU if
+    /// `task` is `None`.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -222,11 +227,12 @@ impl Registers {
     }
 }
 
-/// An invalid row of a table: "PMC" or "PMD", the register number and the name of the register.
+/// Names an invalid row of a register table: "PMC" or "PMD", the register number and the name of
+/// the register.
 type Row<'a> = (&'static str, usize, &'a CStr);
 
-/// Returns which row of a description is invalid (`None` if the fault is not in one row) and why.
-/// Returns `None` if the description is valid.
+/// Returns why a PMU description is invalid, and which row of its tables is invalid (`None` if the
+/// error is not in a single row). Returns `None` if the description is valid.
 fn description_error(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     let whole = |why| Some((None, why));
     let hardware = new.first() == 0;
@@ -283,18 +289,18 @@ fn description_error(new: &Description) -> Option<(Option<Row<'_>>, &'static str
     })
 }
 
-/// Sets the [`CpuKind`] of each CPU that is online, according to the registers of the description
-/// that the CPU has. Caller holds `PMUS`.
+/// Determines the [`CpuKind`] of each online CPU: which registers of the PMU description `new`
+/// exist on that CPU. Caller holds `PMUS`.
 ///
 /// # Errors
 ///
-/// `ENODEV` if a counter does not keep a written value, as in a virtual machine without a PMU, or
-/// if one of the registers exists on no CPU; or an error of [`ReservedMsrs::reserve`] other than
-/// `EBUSY`.
+/// Returns `ENODEV` if one of the registers exists on no CPU, or if a counter does not keep a
+/// written value, as in a virtual machine without a PMU. Returns errors of
+/// [`ReservedMsrs::reserve`] other than `EBUSY`.
 fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     let controls = new.pmc_rows().filter(Register::exists);
-    // If perf has reserved the control registers, the counters are not tested. Counters that perf
-    // uses work.
+    // If perf has reserved the control registers, do not test whether the counters keep written
+    // values: perf is using the counters, so they exist and work.
     let reserved = match ReservedMsrs::reserve(controls.map(|r| r.address)) {
         Ok(reserved) => Some(reserved),
         Err(error) if error == EBUSY => None,
@@ -332,7 +338,8 @@ fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     }
 }
 
-/// Sets the kind of this CPU. If no CPU is of this kind yet, the kind gets a new number.
+/// Records that this CPU is of the kind `kind`. If no other CPU is of this kind, assigns a new
+/// number to the kind.
 ///
 /// Context: interrupts off, or the CPU's hotplug thread. Caller holds `PMUS`.
 fn set_this_cpu_kind(kind: CpuKind, last: &mut u32) {
@@ -340,10 +347,11 @@ fn set_this_cpu_kind(kind: CpuKind, last: &mut u32) {
         *last = last.wrapping_add(1);
         *last
     });
-    sched::set_cpu_kind(sched::this_cpu(), &CpuKind { id, ..kind });
+    sched::set_cpu_kind(cpu::this_cpu(), &CpuKind { id, ..kind });
 }
 
-/// Logs each CPU that has none of the registers, and a message if the CPUs are of different kinds.
+/// Logs each CPU that has none of the PMU registers, and logs a message if the other CPUs are of
+/// different kinds.
 fn log_cpu_kinds(pmu: &Description) {
     let mut nr = 0u32;
     for (cpu, kind) in cpu_kinds::iter() {
@@ -366,21 +374,21 @@ fn log_cpu_kinds(pmu: &Description) {
     }
 }
 
-/// Clears the kinds of all CPUs. Called when the hardware's description is unregistered or cannot
-/// be registered. Caller holds `PMUS`.
+/// Clears the kinds of all CPUs. Called when the description of the hardware PMU is unregistered or
+/// cannot be registered. Caller holds `PMUS`.
 fn clear_cpu_kinds() {
     for cpu in cpu::possible() {
         sched::set_cpu_kind(cpu, &CpuKind::default());
     }
 }
 
-/// Registers a description. An invalid description is reported in the kernel log.
+/// Registers a PMU description. If the description is invalid, logs why.
 ///
 /// # Errors
 ///
 /// `EINVAL` if the description is invalid, `EEXIST` if its name or one of its register numbers is
-/// in use, `ENODEV` if the hardware lacks one of the registers, `ENOMEM`, or the error of its
-/// `probe` function.
+/// in use, `ENODEV` if one of the described registers exists on no CPU, `ENOMEM`, or the error of
+/// its `probe` function.
 pub(crate) fn register(new: Description) -> Result {
     if let Some((row, why)) = description_error(&new) {
         match row {
@@ -414,8 +422,8 @@ pub(crate) fn register(new: Description) -> Result {
     if new.first() == 0 {
         detect_cpu_kinds(&new, last_kind).inspect_err(|_| clear_cpu_kinds())?;
     }
-    // This reservation is the last step that can fail. The memory of `all` is freed only by
-    // `unregister()`, when the last description is removed.
+    // Reserve memory for the new element of `all`; this is the last step that can fail. Only
+    // `unregister()` frees the memory of `all`, when it removes the last description.
     all.reserve(1, GFP_KERNEL).inspect_err(|_| {
         if new.first() == 0 {
             clear_cpu_kinds();
@@ -428,12 +436,12 @@ pub(crate) fn register(new: Description) -> Result {
     let place = before.count();
     DebugfsTree::add(&new);
     let told = &new;
-    sched::call_on_all(&|| told.cpu(sched::this_cpu(), true));
+    cpu::call_on_all(&|| told.cpu(cpu::this_cpu(), true));
     *shared = None;
     all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
 }
 
-/// Unregisters a description.
+/// Unregisters a PMU description.
 pub(crate) fn unregister(raw: *const RawPmu) {
     let mut pmus = PMUS.lock();
     let Pmus { all, shared, .. } = &mut *pmus;
@@ -444,8 +452,8 @@ pub(crate) fn unregister(raw: *const RawPmu) {
                 clear_cpu_kinds();
             }
         }
-        // Free the memory of the list with the last description, because `PMUS` is a static, which
-        // is never dropped.
+        // Free the list with the last description, because `PMUS` is a static and is therefore
+        // never dropped.
         *shared = None;
         if all.is_empty() {
             *all = KVec::new();
@@ -453,8 +461,8 @@ pub(crate) fn unregister(raw: *const RawPmu) {
     }
 }
 
-/// Calls the `cpu` function of each description, on a CPU that has come online or goes offline.
-/// Determines the kind of a CPU that has come online.
+/// Called on each CPU that has come online or goes offline. Calls the `cpu` function of each PMU
+/// description. If the CPU has come online, also determines its kind.
 pub(crate) fn cpu(cpu: u32, online: bool) {
     let mut pmus = PMUS.lock();
     let Pmus {
@@ -468,8 +476,8 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
             let (known, before) = (*last_kind, sched::cpu_kind(cpu).id);
             set_this_cpu_kind(CpuKind::detect(pmu), last_kind);
             if sched::cpu_kind(cpu).id != before {
-                // Rebuild the registers: `Registers::partial` depends on the kinds of all known
-                // CPUs.
+                // The next context builds `Registers` again, because `Registers::partial` depends
+                // on the kinds of all known CPUs.
                 *shared = None;
             }
             if *last_kind != known {
@@ -479,9 +487,9 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
     }
 }
 
-/// Requests the module that describes this processor's PMU if no hardware description is
-/// registered. Requests the module of soft registers if no description of virtual registers is
-/// registered. Each module is requested only once, because an administrator may have unloaded the
+/// If no description of the hardware PMU is registered, requests the module for the PMU of this
+/// processor. If no description of virtual registers is registered, requests the module of the soft
+/// registers. Each module is requested only once, because an administrator may have unloaded the
 /// module after the first request. May sleep.
 pub(crate) fn request_modules() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
@@ -499,149 +507,18 @@ pub(crate) fn request_modules() {
         (&TRIED[0], true, of_vendor),
         (&TRIED[1], false, c"perfmon-soft"),
     ] {
-        // Relaxed: no other data depends on this flag.
+        // Relaxed: the flag only prevents a second request, and publishes no other data.
         if !there(hardware) && tried.xchg(1, Relaxed) == 0 {
             request_module(alias);
         }
     }
 }
 
-/// Prints `/proc/perfmon_map`, with a line for each register.
-pub(crate) fn show(seq: &SeqFile) {
-    for pmu in &PMUS.lock().all {
-        seq_print!(seq, "# {}\n", text(pmu.name()));
-        if pmu.first() == 0 {
-            show_cores(seq);
-        }
-        for (n, (name, r)) in pmu
-            .named_pmcs()
-            .enumerate()
-            .filter(|(_, (_, r))| r.exists())
-        {
-            seq_print!(
-                seq,
-                "PMC{} {} address={:#x} reset={:#x} reserved={:#x}{}",
-                usize::from(pmu.first()).wrapping_add(n),
-                text(name),
-                r.address,
-                r.reset,
-                r.reserved | r.interrupt,
-                scope(r)
-            );
-            show_cpus(seq, &|kind| pmu.first() != 0 || kind.has_pmc(n as u32));
-        }
-        for (n, (name, r)) in pmu
-            .named_pmds()
-            .enumerate()
-            .filter(|(_, (_, r))| r.exists())
-        {
-            let n = usize::from(pmu.first()).wrapping_add(n);
-            if !r.is(kind::VIRTUAL) {
-                seq_print!(
-                    seq,
-                    "PMD{} {} address={:#x} width={} pmcs={:#x} rdpmc={:#x}{}",
-                    n,
-                    text(name),
-                    r.address,
-                    r.width,
-                    r.pmcs,
-                    r.rdpmc,
-                    scope(r)
-                );
-                show_cpus(seq, &|kind| kind.has_pmd(n as u32));
-            } else {
-                let what = match r.is(kind::COUNTER) {
-                    true => "counter",
-                    false => "value",
-                };
-                seq_print!(
-                    seq,
-                    "PMD{} {} virtual {} width={} pmcs={:#x}{}\n",
-                    n,
-                    text(name),
-                    what,
-                    r.mask().count_ones(),
-                    r.pmcs,
-                    scope(r)
-                );
-            }
-        }
-    }
-}
-
-/// Prints the end of a register's line. If some CPUs lack the register, first lists the CPUs that
-/// have the register.
-fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
-    let known = || cpu_kinds::iter().filter(|(_, kind)| !kind.is_empty());
-    if !known().all(|(_, kind)| has(&kind)) {
-        show_list(
-            seq,
-            &mut known().filter(|(_, kind)| has(kind)).map(|(cpu, _)| cpu),
-        );
-    }
-    seq_print!(seq, "\n");
-}
-
-/// Prints a line for each core type of a hybrid processor, with the CPUs of that type.
-fn show_cores(seq: &SeqFile) {
-    let mut last = None;
-    while let Some(core) = cpu_kinds::iter()
-        .map(|(_, kind)| kind.core)
-        .filter(|core| *core != 0 && last.is_none_or(|last| *core > last))
-        .min()
-    {
-        last = Some(core);
-        seq_print!(seq, "CORE {:#x}", core);
-        let of = |kind: &CpuKind| kind.core == core;
-        show_list(
-            seq,
-            &mut cpu_kinds::iter()
-                .filter(|(_, kind)| of(kind))
-                .map(|(cpu, _)| cpu),
-        );
-        seq_print!(seq, "\n");
-    }
-}
-
-/// Prints a list of CPUs, for example ` cpus=0,2-3`.
-fn show_list(seq: &SeqFile, cpus: &mut dyn Iterator<Item = u32>) {
-    let mut range: Option<(u32, u32)> = None;
-    let mut before = " cpus=";
-    let mut end = |(first, last): (u32, u32)| {
-        match first == last {
-            true => seq_print!(seq, "{}{}", before, first),
-            false => seq_print!(seq, "{}{}-{}", before, first, last),
-        }
-        before = ",";
-    };
-    for cpu in cpus {
-        range = match range {
-            Some((first, last)) if last.wrapping_add(1) == cpu => Some((first, cpu)),
-            Some(whole) => {
-                end(whole);
-                Some((cpu, cpu))
-            }
-            None => Some((cpu, cpu)),
-        };
-    }
-    if let Some(whole) = range {
-        end(whole);
-    }
-}
-
-fn text(name: &CStr) -> &str {
-    name.to_str().unwrap_or("?")
-}
-
-fn scope(register: Register) -> &'static str {
-    match register.kind & (kind::SYSTEM | kind::THREAD) {
-        kind::SYSTEM => " system-wide",
-        kind::THREAD => " thread",
-        _ => "",
-    }
-}
-
-/// Converts an error of the rules to an error of the kernel.
+/// Converts an error of the crate `perfmon_rules` to a kernel error.
 pub(crate) fn to_kernel_error(error: Error) -> kernel::error::Error {
     kernel::error::Error::from_errno(error.errno().wrapping_neg())
+}
+
+pub(crate) fn text(name: &CStr) -> &str {
+    name.to_str().unwrap_or("?")
 }

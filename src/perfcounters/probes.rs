@@ -21,13 +21,13 @@ use kernel::prelude::*;
 use ppa_rules::SwitchReason;
 
 use crate::accounting_state::{level, AccountingState};
-use crate::provider::probe::{self, *};
-use crate::provider::{Handler, Probes};
-use crate::sys::ppa::{self, PerCpu};
+use crate::base::preempt::NoPreempt;
+use crate::base::task::{self, TaskRef};
+use crate::base::tracepoint::{self, *};
+use crate::base::tracepoint::{Handler, Probes};
+use crate::sys::ppa::PerCpu;
 use crate::sys::proc;
 use crate::sys::records::TaskRecord;
-use crate::sys::sched::NoPreempt;
-use crate::sys::task::TaskRef;
 
 impl AccountingState {
     /// Attaches the probes of the selected levels (`PPA_LEVEL_*`), and the probes that all levels
@@ -140,7 +140,7 @@ impl AccountingState {
         dies: bool,
     ) {
         // At the sched_switch tracepoint the previous task is still the current task.
-        let (before, now) = (ppa::running(), self.clock.now());
+        let (before, now) = (task::running(), self.clock.now());
         let leave = if blocks {
             SwitchReason::Blocked
         } else if after.urgency() < before.urgency() {
@@ -212,7 +212,7 @@ impl Handler<ProcessExit<'_>> for AccountingState {
     fn on(&self, _: ProcessExit<'_>) {
         let _preempt = NoPreempt::new();
         if let Some(record) = PerCpu::this_cpu().and_then(PerCpu::task) {
-            record.save_ids(ppa::running());
+            record.save_ids(task::running());
             if record.individually_accounted {
                 proc::queue_worker();
             }
@@ -323,8 +323,8 @@ macro_rules! vectors {
 
         fn attach_vectors(probes: &mut Probes<AccountingState>) -> Result {
             $(
-                probes.attach::<probe::$exit<'_>>()?;
-                probes.attach::<probe::$entry<'_>>()?;
+                probes.attach::<tracepoint::$exit<'_>>()?;
+                probes.attach::<tracepoint::$entry<'_>>()?;
             )*
             Ok(())
         }

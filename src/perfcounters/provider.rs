@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The interface for providers in Rust: instances, probes, keyed counters.
+//! The interface for providers that are written in Rust: counter instances, probes and keyed
+//! counters.
 //!
-//! A provider is a small module that counts events of one part of the kernel. A provider has a
-//! state whose fields are [`Instance`]s, a [`Handler`] for each event that it counts, and a
-//! [`Probes`] that holds the state and the attached probes. `src/provider/sched.rs` is the smallest
-//! provider.
+//! A provider is a small kernel module that counts events of one subsystem. A provider consists of
+//! a structure of [`Instance`]s, a [`Handler`] for each tracepoint whose events it counts, and a
+//! [`Probes`], which holds the structure and the attached probes. `src/provider/sched.rs` is the
+//! smallest provider.
 
 use kernel::fmt;
 
 use kernel::error::Result;
 use kernel::str::CString;
 
+pub use crate::base::key::{Key, Text};
+pub use crate::base::tracepoint::{self as probe, Handler, ListeningProbes, Probes};
+pub use crate::base::{block, net};
 pub use crate::driver::{Counter, Group, Instance, Kind, Spec, Unit};
-pub use crate::sys::keyed_counters::{Key, KeyedCounters, Text};
-pub use crate::sys::probe::{self, Handler, ListeningProbes, Probes};
-pub use crate::sys::{block, net};
+pub use crate::sys::keyed_counters::KeyedCounters;
 
-/// The description of a provider's instance, without its name.
+/// The description of a counter instance, without the name of the instance.
 pub struct InstanceSpec {
-    /// The kind of the instance, which determines how the values of all CPUs are combined.
+    /// The kind of the instance. The kind determines how a reader combines the values of all CPUs.
     pub kind: Kind,
-    /// The unit of the values.
+    /// The unit in which the counter values are given.
     pub unit: Unit,
-    /// A value `v` stands for `v * 10^exponent` units.
+    /// The scale of the counter values: a value `v` stands for `v * 10^exponent` units.
     pub exponent: i8,
     /// The number of buckets of a histogram; 1 for other kinds.
     pub nr_slots: u16,
@@ -32,13 +34,13 @@ pub struct InstanceSpec {
 }
 
 impl InstanceSpec {
-    /// Describes a counter of events.
+    /// Describes a counter instance that counts events.
     #[inline]
     pub const fn events(help: &'static core::ffi::CStr) -> Self {
         Self::counter(Unit::Events, help)
     }
 
-    /// Describes a counter of the unit `unit`.
+    /// Describes a counter instance whose values have the unit `unit`.
     #[inline]
     pub const fn counter(unit: Unit, help: &'static core::ffi::CStr) -> Self {
         Self {
@@ -50,7 +52,7 @@ impl InstanceSpec {
         }
     }
 
-    /// Describes a time in nanoseconds.
+    /// Describes a counter instance that sums up nanoseconds.
     #[inline]
     pub const fn nanoseconds(help: &'static core::ffi::CStr) -> Self {
         Self {
@@ -62,7 +64,7 @@ impl InstanceSpec {
         }
     }
 
-    /// Describes a histogram of nanoseconds with logarithmic (log2) buckets.
+    /// Describes a histogram of times in nanoseconds, with logarithmic (log2) buckets.
     #[inline]
     pub const fn latency(nr_slots: u16, help: &'static core::ffi::CStr) -> Self {
         Self {
@@ -74,7 +76,8 @@ impl InstanceSpec {
         }
     }
 
-    /// Adds an instance with this description under the name `name`. Called in process context.
+    /// Adds a counter instance with this description and the name `name`. Called in process
+    /// context.
     ///
     /// # Errors
     ///

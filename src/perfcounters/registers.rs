@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Functions that write and read the registers of event sets, for `PERFMON_WRITE_PMCS`,
-//! `PERFMON_WRITE_PMDS` and `PERFMON_READ_PMDS`. A PMC is a control register, a PMD a data
-//! register.
+//! Writes and reads the registers of event sets, for `PERFMON_WRITE_PMCS`, `PERFMON_WRITE_PMDS` and
+//! `PERFMON_READ_PMDS`. A PMC is a control register, a PMD a data register.
 
 use kernel::prelude::*;
 use perfmon_rules::abi::{Pmc, Pmd};
@@ -11,18 +10,19 @@ use perfmon_rules::period::{is_virtual, Attr};
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::SHORT;
 
+use crate::base::preempt;
 use crate::contexts::{Context, State};
 use crate::cpu_kinds;
+use crate::event_set::RegisterRequest;
 use crate::pmu::to_kernel_error;
 use crate::session::Session;
-use crate::sets::RegisterRequest;
 use crate::sys::lock::SESSION;
-use crate::sys::{msr, sched};
+use crate::sys::msr;
 use crate::target::Target;
 
 impl Context {
-    /// Writes PMCs. The caller has checked the values with `check_pmc`. See [`write`](Self::write)
-    /// for errors.
+    /// Writes PMCs. The caller has checked the PMC values with `check_pmc`. See
+    /// [`write`](Self::write) for errors.
     pub(crate) fn write_pmcs(&self, values: &[Pmc]) -> Result {
         let more = |id| {
             let mut more = RegisterRequest::default();
@@ -45,8 +45,8 @@ impl Context {
         })
     }
 
-    /// Writes PMDs. The caller has checked that the PMDs exist. See [`write`](Self::write) for
-    /// errors.
+    /// Writes PMDs. The caller has checked that the PMDs in `values` exist. See
+    /// [`write`](Self::write) for errors.
     pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
         let map = self.registers.map();
         let more = |id| {
@@ -87,8 +87,9 @@ impl Context {
         })
     }
 
-    /// Allocates memory in each event set of `sets` for the registers that `more` returns for the
-    /// set. Caller holds `alloc_lock`.
+    /// Allocates memory for registers in event sets. `sets` has the numbers of the event sets, and
+    /// `more` returns the registers that need memory in the event set with the given number. Caller
+    /// holds `alloc_lock`.
     fn grow_sets(
         &self,
         sets: &mut dyn Iterator<Item = u16>,
@@ -103,9 +104,10 @@ impl Context {
         Ok(())
     }
 
-    /// Stops the context, changes registers with `function`, and starts and programs the context
-    /// again. `touches` returns whether a set is changed. `more` returns the registers that are
-    /// added to a set.
+    /// Stops the context, writes registers by calling `function`, and starts the context again if
+    /// it was started. `touches` returns whether `function` changes the event set with the given
+    /// number. `more` returns the registers that `function` adds to the event set with the given
+    /// number.
     ///
     /// # Errors
     ///
@@ -126,7 +128,7 @@ impl Context {
                 return Err(EBUSY);
             }
             let new = state.claims_with(&map, |id| more(id).claims());
-            // A context whose target has ended claims no further registers, because the context
+            // Claim no further registers for a context whose target has ended, because the context
             // does not count until it is attached again.
             let attached = !matches!(state.target, Target::Detached | Target::Dead);
             let uses = state.required_with(&map, |id| more(id).claims());
@@ -139,9 +141,9 @@ impl Context {
         }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        // For a CPU's context preemption is off here, so that try_with_state() cannot fail after
+        // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
         // other contexts were evicted.
-        let stays = (self.scope() == Scope::System).then(sched::NoPreempt::new);
+        let stays = (self.scope() == Scope::System).then(preempt::NoPreempt::new);
         let here = self.check_callable();
         if here.is_ok() {
             session.evict(self.scope(), &counted);
@@ -168,19 +170,19 @@ impl Context {
         drop(stays);
         written
             .inspect_err(|_| {
-                // Claiming the old registers again cannot fail.
+                // This call cannot fail, because `counted` contains all registers of `old`.
                 let _ = session.claim(self.scope(), &self.registers, &counted, &old);
             })
             .map_err(to_kernel_error)
     }
 
-    /// Reads PMDs into `reg_value`, `reg_flags` and `reg_last_reset_val`. The caller has checked
-    /// that the PMDs exist.
+    /// Reads the PMDs in `pmds` and stores the results in `reg_value`, `reg_flags` and
+    /// `reg_last_reset_val`. The caller has checked that the PMDs exist.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if a set does not exist, `EBUSY` if the caller is not on the CPU that the context
-    /// is attached to.
+    /// `EINVAL` if an event set does not exist, `EBUSY` if the context is attached to another CPU
+    /// than that of the caller.
     pub(crate) fn read_pmds(&self, pmds: &mut [Pmd]) -> Result {
         let map = self.registers.map();
         let value_of = |number| map.pmd(number).filter(|row| is_virtual(row));
@@ -204,9 +206,10 @@ impl Context {
                     pmd.reg_last_reset_val = attr.last_reset;
                 }
                 pmd.reg_value = match value_of(pmd.reg_num) {
-                    // The description's read() may take long, so read() is called below, without
-                    // the context's lock. Until that call `reg_value` holds the value of the PMC
-                    // that controls the register.
+                    // Virtual registers are read below, without the context's lock, because the
+                    // read() function of their PMU description can take long. Until a virtual
+                    // register is read, `reg_value` holds the value of the PMC that controls the
+                    // virtual register.
                     Some(register) => set.registers.control_of(&map, register),
                     None => set.registers.pmd(&map, pmd.reg_num),
                 };
@@ -217,7 +220,7 @@ impl Context {
         if any {
             for pmd in pmds.iter_mut() {
                 if let Some(register) = value_of(pmd.reg_num) {
-                    let _preempt = sched::NoPreempt::new();
+                    let _preempt = preempt::NoPreempt::new();
                     let (address, control) = (register.address, pmd.reg_value);
                     pmd.reg_value = self.registers.read(
                         pmd.reg_num,

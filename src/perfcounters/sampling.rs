@@ -2,207 +2,47 @@
 
 //! Sampling: detection and delivery of counter overflows.
 //!
-//! An overflow is detected from the counter's value, by the code that reads the counter first after
-//! the overflow. This code is the NMI handler (if the context's lock is free), the timer (for
-//! sampling clocks), or the code that removes the context from the PMU. An NMI handler that finds
-//! the lock held queues an irq_work on its CPU, which reads the counters as soon as interrupts are
-//! enabled. Every overflow is therefore delivered exactly once, even if its NMI arrives late.
+//! An overflow is detected from the value of the counter, by whichever code reads the counter first
+//! after the overflow. Usually the NMI handler reads the counter first, if the context's lock is
+//! free; for sampling clocks, the timer does. Counters are also read by system calls, by the
+//! periodic worker, and by the code that removes the context from the PMU. An NMI handler that
+//! finds the lock held queues an irq_work on its CPU, which reads the counters as soon as
+//! interrupts are enabled. Every overflow is therefore detected exactly once, even if its NMI
+//! arrives late.
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KBox;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
-use perfmon_rules::abi::{self, action, Message, MAX_VALUES};
+use perfmon_rules::abi::{self, action, Message};
 use perfmon_rules::error::Error;
 use perfmon_rules::event_sets;
-use perfmon_rules::messages::Queue;
 use perfmon_rules::period::{is_virtual, Attr};
-use perfmon_rules::register_map::{PmdSet, Scope};
+use perfmon_rules::register_map::PmdSet;
 use protocols::ring::{THROTTLE, UNTHROTTLE};
 
-use crate::contexts::{counting_bits, Context, State};
+use crate::base::{clock, cpu, preempt, task};
+use crate::contexts::{Context, State};
 use crate::costs::SelfStat;
 use crate::description::{self, Overflow};
+use crate::event_set::{Registers, Set};
 use crate::pmu::to_kernel_error;
-use crate::sets::{Registers, Set};
-use crate::sys::costs::{self, CostTimer};
+use crate::sampling_state::Sampling;
 use crate::sys::format::Buffer;
-use crate::sys::nmi::{self, IrqRegs, NmiRegisters};
-use crate::sys::{msr, sched};
+use crate::sys::nmi::{self, IrqRegs};
+use crate::sys::{costs, msr};
 use crate::target::Target;
 
-/// The sampling state of a context.
-pub(crate) struct Sampling {
-    /// The values of the sample that is being taken. The values are in allocated memory, because an
-    /// NMI's stack is too small for them.
-    values: KBox<[u64; MAX_VALUES]>,
-    /// The sampling buffer; `None` for a context without a sampling format.
-    pub(crate) buffer: Option<KBox<Buffer>>,
-    pub(crate) queue: Queue,
-    /// True if the context is masked, that is, does not count until `PERFMON_RESTART`.
-    pub(crate) masked: bool,
-    /// PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
-    pub(crate) reset_pending: PmdSet,
-    /// Begin and end of throttling, as times of [`nmi::now`]. A throttled context counts, but takes
-    /// no samples. `None` if the context is not throttled.
-    pub(crate) throttled: Option<(u64, u64)>,
-    /// Statistics of throttling.
-    pub(crate) throttle_stats: ThrottleStats,
-    /// Throttled time and lost samples that were not reported to the sampling format yet.
-    unreported: ThrottleStats,
-    /// The thread attached the context to itself.
-    pub(crate) self_monitoring: bool,
-}
-
-/// Statistics of throttling: how often, for how many nanoseconds, and with how many lost samples.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ThrottleStats {
-    pub(crate) nr: u32,
-    pub(crate) time: u64,
-    pub(crate) lost: u64,
-}
-
-impl Sampling {
-    /// Creates the sampling state of a new context. Without a sampling format, the message queue
-    /// has a depth of 8.
-    pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Result<Self> {
-        let mut queue = Queue::default();
-        queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
-        Ok(Self {
-            values: KBox::new([0; MAX_VALUES], GFP_KERNEL_ACCOUNT)?,
-            buffer,
-            queue,
-            masked: false,
-            reset_pending: PmdSet::default(),
-            throttled: None,
-            throttle_stats: ThrottleStats::default(),
-            unreported: ThrottleStats::default(),
-            self_monitoring: false,
-        })
-    }
-
-    /// Returns whether the context is throttled.
-    #[inline]
-    pub(crate) fn is_throttled(&self) -> bool {
-        self.throttled.is_some()
-    }
-
-    /// Resets the sampling state. Called when the context is detached.
-    pub(crate) fn reset(&mut self) {
-        self.masked = false;
-        self.throttled = None;
-        self.throttle_stats = ThrottleStats::default();
-        self.unreported = ThrottleStats::default();
-        self.reset_pending = PmdSet::default();
-        self.queue.clear();
-    }
-}
-
-/// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
-/// module caused it.
-pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
-    let began = msr::time_stamp();
-    if global.control != 0 {
-        msr::write(global.control, 0);
-    }
-    let over = match global.status {
-        0 => 0,
-        status => msr::read(status) & global.bits,
-    };
-    let mut handled = 0u32;
-    let loaded = [sched::loaded(Scope::Thread), sched::loaded(Scope::System)];
-    let mut busy = [false; 2];
-    for (context, busy) in loaded.iter().zip(&mut busy) {
-        if let Some(context) = context {
-            let (told, interrupts) = context.handle_overflow(interrupted);
-            handled = handled.wrapping_add(interrupts);
-            *busy = told != 0;
-        }
-    }
-    // If the PMU has a global status, only the global status shows which counters interrupted.
-    if global.status != 0 {
-        handled = over.count_ones();
-        if over != 0 {
-            msr::write(global.clear, over);
-        }
-    }
-    match handled {
-        0 => costs::count(SelfStat::NmiSpurious),
-        _ => costs::count(SelfStat::NmiHandled),
-    }
-    // Without a status register, one NMI may handle the overflows of two NMIs. On AMD one overflow
-    // may cause two NMIs even with a status register; the first NMI clears the status. A later NMI
-    // that finds no overflow, because an earlier NMI has handled the overflow, must be recognized
-    // as stale.
-    if global.may_be_stale != 0 || global.status == 0 {
-        if handled == 0 && nmi::take_stale_nmi() {
-            handled = 1;
-        } else if handled > u32::from(global.may_be_stale == 0) {
-            nmi::expect_stale_nmi(began);
-        }
-    }
-    if busy != [false; 2] {
-        limit_sample_rate(&loaded, busy, began, Some(interrupted));
-    }
-    // The processor masks the LVTPC entry when it delivers the NMI. Unmask the entry after the
-    // overflow is cleared, because the NMI would be repeated otherwise. Unmask the entry before a
-    // counter is enabled.
-    nmi::unmask_lvtpc();
-    if global.control != 0 {
-        msr::write(global.control, counting_bits());
-    }
-    costs::add_elapsed(SelfStat::NmiTime, began as u32);
-    handled
-}
-
-/// Reads the counters in an irq_work, after an NMI found a context's lock held. Called with
-/// interrupts off.
-pub(crate) fn handle_deferred_nmi() {
-    costs::count(SelfStat::NmiDeferred);
-    let began = nmi::deferred_since();
-    let loaded = [sched::loaded(Scope::Thread), sched::loaded(Scope::System)];
-    let mut busy = [false; 2];
-    for (context, busy) in loaded.iter().zip(&mut busy) {
-        *busy = context.is_some_and(|context| context.sync_if_local() != 0);
-    }
-    // If no sample was taken, because each NMI found the locks held, NMIs may still be too
-    // frequent: account the time to both contexts.
-    if busy == [false; 2] {
-        busy = [true; 2];
-    }
-    limit_sample_rate(&loaded, busy, began, None);
-}
-
-/// Accounts the time since the time stamp `began` as a sample of the contexts in `busy`, and
-/// throttles these contexts if samples are too frequent. `code` has the registers of the code that
-/// an NMI has interrupted; `None` outside NMIs. If both contexts took samples, the samples count as
-/// one, because their times are not measured separately.
-fn limit_sample_rate(
-    loaded: &[Option<&Context>; 2],
-    busy: [bool; 2],
-    began: u64,
-    code: Option<IrqRegs>,
-) {
-    let pause = nmi::throttle_time(began, code);
-    if pause != 0 {
-        for (context, busy) in loaded.iter().zip(busy) {
-            if let Some(context) = context.filter(|_| busy) {
-                context.throttle(pause);
-            }
-        }
-    }
-}
-
 impl Context {
-    /// Handles an NMI for this context. Returns how many PMDs and how many counters overflowed.
+    /// Handles an NMI for this context. Returns the number of PMDs whose overflows were delivered,
+    /// and the number of hardware counters that wrapped. If the context's lock is held, defers the
+    /// NMI and returns one wrapped counter.
     #[inline]
-    fn handle_overflow(&self, interrupted: IrqRegs) -> (u32, u32) {
+    pub(crate) fn handle_overflow(&self, interrupted: IrqRegs) -> (u32, u32) {
         let Some(mut state) = self.state.try_lock() else {
             nmi::defer(interrupted);
             return (0, 1);
         };
-        if state.cpu != Some(sched::this_cpu()) {
+        if state.cpu != Some(cpu::this_cpu()) {
             return (0, 0);
         }
         self.sync(&mut state);
@@ -212,19 +52,19 @@ impl Context {
         (told, turned)
     }
 
-    /// Throttles the context: until throttling ends, the context counts without overflow
-    /// interrupts. Called in an NMI, or with interrupts off.
-    fn throttle(&self, nanoseconds: u64) {
+    /// Throttles the context for `nanoseconds`: during this time the context counts without
+    /// overflow interrupts. Called in an NMI, or with interrupts off.
+    pub(crate) fn throttle(&self, nanoseconds: u64) {
         let Some(mut state) = self.state.try_lock() else {
             return;
         };
-        if state.cpu != Some(sched::this_cpu()) || state.sampling.is_throttled() {
+        if state.cpu != Some(cpu::this_cpu()) || state.sampling.is_throttled() {
             return;
         }
         costs::count(SelfStat::Throttles);
         self.sync(&mut state);
         self.deliver_overflows(&mut state, None);
-        let now = nmi::now();
+        let now = clock::now();
         state.sampling.throttled = Some((now, now.wrapping_add(nanoseconds)));
         state.sampling.throttle_stats.nr = state.sampling.throttle_stats.nr.wrapping_add(1);
         if state.cpu.is_some() {
@@ -234,22 +74,23 @@ impl Context {
             state.update_self_page(true);
         }
         self.write_ring_record(&mut state, THROTTLE, now);
-        // The irq_work sets the timer for the end of throttling, because an NMI cannot set a timer.
+        // The irq_work starts the timer for the end of throttling, because an NMI cannot start a
+        // timer.
         self.notifier.queue_work();
     }
 
-    /// Unthrottles the context if its throttling time is over. The caller has updated all values.
-    /// Called with interrupts off, but not in an NMI.
+    /// Unthrottles the context if its throttling time is over. The caller has updated the PMDs in
+    /// memory. Called with interrupts off, but not in an NMI.
     pub(crate) fn unthrottle(&self, state: &mut State) {
         let Some((since, until)) = state.sampling.throttled else {
             return;
         };
-        let now = nmi::now();
+        let now = clock::now();
         if now < until {
             return;
         }
         state.sampling.throttled = None;
-        // The throttling of a context that is in no PMU ends at `until`.
+        // If the context is in no PMU, it was throttled until `until`, otherwise until now.
         let ended = match state.cpu {
             Some(_) => now,
             None => until,
@@ -266,11 +107,12 @@ impl Context {
         }
     }
 
-    /// Accounts for the overflows that occurred while the context was throttled. The samples of
-    /// these overflows are counted as lost, and each PMD (data register) continues within its
-    /// period. If the context has no sampling buffer, one overflow of each PMD is delivered.
+    /// Accounts for the overflows that occurred while the context was throttled. If the context has
+    /// a sampling buffer, these overflows are counted as lost samples, and each PMD (data register)
+    /// that overflowed starts a new period. If the context has no sampling buffer, one overflow of
+    /// each PMD is delivered, and only the further overflows are counted as lost.
     #[cold]
-    fn account_skipped(&self, state: &mut State) {
+    pub(crate) fn account_skipped(&self, state: &mut State) {
         let skipped = state.set.registers.take_skipped();
         if skipped.is_empty() {
             return;
@@ -305,8 +147,9 @@ impl Context {
         self.reset(state, skipped, false);
     }
 
-    /// Writes a record that is not a sample into the sampling ring, if the context has a ring.
-    /// Wakes readers if needed.
+    /// Writes a record other than a sample, for example about throttling, into the ring of the
+    /// sampling buffer. Does nothing if the context has no ring. Wakes the readers if the ring
+    /// requests a wakeup.
     pub(crate) fn write_ring_record(&self, state: &mut State, kind: u16, word: u64) {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
@@ -318,71 +161,14 @@ impl Context {
         }
     }
 
-    /// Handles the context's timer if `timer` is true, otherwise the context's irq_work. The timer
-    /// expires for sampling clocks, for the end of an event set's run and for the end of
-    /// throttling. The irq_work does what an NMI cannot do. Called with interrupts off.
-    pub(crate) fn deferred_work(&self, timer: bool) {
-        let _span = timer.then(|| CostTimer::begin(SelfStat::Timers, SelfStat::TimerTime));
-        let mut state = self.state.lock();
-        if core::mem::take(&mut state.recheck_pending) {
-            // Release the context's lock: queueing work may take a run-queue lock, and the probes
-            // take the context's lock under a run-queue lock.
-            drop(state);
-            self.notifier.queue_permission_check();
-            state = self.state.lock();
-        }
-        if state.broken {
-            return self.end_broken(state);
-        }
-        if state.cpu != Some(sched::this_cpu()) {
-            return;
-        }
-        if !timer {
-            // The timer may have been started for an event set that is not active any more.
-            if !state.needs_timer() {
-                self.notifier.cancel_timer();
-            }
-            return self.set_timer(&mut state);
-        }
-        let began = msr::time_stamp();
-        self.sync(&mut state);
-        self.unthrottle(&mut state);
-        let ends = state.run_remaining(nmi::now()) == Some(0);
-        state.sets.due |= ends;
-        let samples = state.set.registers.program.has_armed_clock;
-        let told = self.deliver_overflows(&mut state, nmi::irq_regs());
-        self.rearm(&mut state);
-        drop(state);
-        if told == 0 && !samples && !ends {
-            return;
-        }
-        let pause = nmi::throttle_time(began, None);
-        match pause {
-            0 => {}
-            // Runs of sets end too often, and no sample was taken: delay the next set switch.
-            _ if told == 0 && !samples => self.delay_set_switch(pause),
-            _ => self.throttle(pause),
-        }
-    }
-
-    /// Prevents the timer from ending the active set's run for `nanoseconds`. Called with
-    /// interrupts off.
-    fn delay_set_switch(&self, nanoseconds: u64) {
-        let mut state = self.state.lock();
-        if state.cpu == Some(sched::this_cpu()) {
-            costs::count(SelfStat::SetSwitchLate);
-            state.sets.earliest_switch = nmi::now().wrapping_add(nanoseconds);
-            self.set_timer(&mut state);
-        }
-    }
-
-    /// Delivers the pending overflows: takes samples, queues messages, masks the context or resets
-    /// the PMDs. Returns the number of PMDs that overflowed. The caller has updated all values.
+    /// Delivers the pending overflows: takes samples, queues messages, and then masks the context
+    /// or resets the PMDs that overflowed. Returns the number of PMDs that overflowed. The caller
+    /// has updated the PMDs in memory.
     pub(crate) fn deliver_overflows(&self, state: &mut State, interrupted: Option<IrqRegs>) -> u32 {
-        // The NMIs of the counters that wrapped will arrive later. Without a global status, the
-        // late NMI of a wrapped counter finds no overflow, so announce one stale NMI.
+        // The NMI of a counter that has just wrapped is still to come. Without a global status
+        // register, the NMI of such a counter finds no overflow, so announce one stale NMI.
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
-            nmi::expect_stale_nmi(msr::time_stamp());
+            nmi::expect_stale_nmi(clock::time_stamp());
         }
         if state.set.registers.has_skipped() {
             self.account_skipped(state);
@@ -404,8 +190,8 @@ impl Context {
         let Set {
             registers, attrs, ..
         } = &mut **set;
-        // The first sample after samples were lost also reports their number and the throttled
-        // time.
+        // The first sample after throttling also reports the number of lost samples and the
+        // throttled time.
         let unreported = core::mem::take(&mut sampling.unreported);
         (overflow.lost, overflow.throttled) = (unreported.lost, unreported.time);
         let Sampling { values, buffer, .. } = sampling;
@@ -443,7 +229,7 @@ impl Context {
         if todo & action::MASK != 0 {
             state.sampling.reset_pending.add(&pending);
             self.mask(state);
-            let own = state.target == Target::Thread(sched::current());
+            let own = state.target == Target::Thread(task::current());
             if self.notify_block && own && todo & action::NOTIFY != 0 {
                 costs::count(SelfStat::Waits);
                 if let Some(loader) = &state.loader {
@@ -456,8 +242,8 @@ impl Context {
         nr
     }
 
-    /// Takes a sample for a PMD that overflowed. Returns the actions that must follow; `NOTIFY` is
-    /// among the actions only if the PMD has the flag `NOTIFY`.
+    /// Takes a sample for a PMD that overflowed. Returns the actions (`action::*`) that the caller
+    /// must take. The actions include `NOTIFY` only if the PMD has the flag `NOTIFY`.
     #[inline]
     fn take_sample(
         &self,
@@ -495,7 +281,7 @@ impl Context {
             overflow.flags |= description::OVERFLOW_KERNEL;
         }
         costs::count(SelfStat::Samples);
-        let began = msr::time_stamp_low();
+        let began = clock::time_stamp_low();
         let wants = buffer.overflow(overflow, values);
         costs::add_elapsed(SelfStat::SampleTime, began);
         match notify {
@@ -504,7 +290,7 @@ impl Context {
         }
     }
 
-    /// Returns the value of a PMD that a sample records. The PMD may be virtual or narrower than 64
+    /// Returns the current value of a PMD for a sample. The PMD can be virtual or narrower than 64
     /// bits.
     #[cold]
     fn sample_value(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
@@ -518,10 +304,10 @@ impl Context {
         }
     }
 
-    /// Queues a message about the PMDs `pmds` and wakes readers. Returns `MASK` if the queue is
-    /// full, otherwise 0.
+    /// Queues a message about the overflow of the PMDs `pmds` and wakes the readers. Returns `MASK`
+    /// if the message queue is full, otherwise 0.
     #[cold]
-    fn notify(&self, state: &mut State, overflow: &Overflow, pmds: PmdSet) -> u32 {
+    pub(crate) fn notify(&self, state: &mut State, overflow: &Overflow, pmds: PmdSet) -> u32 {
         let message = Message {
             msg_type: abi::OVFL,
             msg_ovfl_pid: overflow.pid,
@@ -548,14 +334,14 @@ impl Context {
             self.save_pmu(state);
         }
         self.sync_virtual(state);
-        // Overflows that occurred after the last delivery are not delivered; the restart resets
-        // their PMDs.
+        // Do not deliver overflows that occurred after the last delivery. `PERFMON_RESTART` resets
+        // the PMDs that overflowed.
         let more = state.set.registers.take_pending();
         state.sampling.reset_pending.add(&more);
         state.sampling.masked = true;
     }
 
-    /// Starts the next period of the PMDs `pmds`, and resets the PMDs linked to them.
+    /// Starts the next period of the PMDs `pmds`, and resets the PMDs in their `reg_reset_pmds`.
     #[inline(always)]
     fn reset(&self, state: &mut State, pmds: PmdSet, long: bool) {
         costs::count(SelfStat::Resets);
@@ -586,8 +372,8 @@ impl Context {
         }
     }
 
-    /// Rearms the counters and the timer if the context is in this CPU's PMU. Switches to the next
-    /// event set if a switch is due.
+    /// If the context is in this CPU's PMU, programs the next start values of the counters and
+    /// starts the timer. Switches to the next event set if a switch is due.
     #[inline(always)]
     pub(crate) fn rearm(&self, state: &mut State) {
         if state.cpu.is_some() {
@@ -604,41 +390,43 @@ impl Context {
 
     /// Switches to the next event set. May be called in an NMI.
     #[inline(never)]
-    fn switch_set_now(&self, state: &mut State) {
+    pub(crate) fn switch_set_now(&self, state: &mut State) {
         let timed = state.needs_timer();
         self.switch_set(state);
         // The irq_work starts or cancels the timer, which an NMI cannot do.
-        if (timed || state.needs_timer()) && sched::in_nmi() {
+        if (timed || state.needs_timer()) && preempt::in_nmi() {
             self.notifier.queue_work();
         }
     }
 
-    /// Starts the timer if needed. Called with interrupts off, while the context is in the PMU. In
-    /// an NMI this function does nothing: the timer is running already, or the irq_work will start
-    /// it.
+    /// Starts the timer if the context needs it. Called with interrupts off, while the context is
+    /// in this CPU's PMU. Does nothing in an NMI: the timer is running already, or the irq_work
+    /// will start it.
     #[inline]
     pub(crate) fn set_timer(&self, state: &mut State) {
-        if state.needs_timer() && !sched::in_nmi() {
+        if state.needs_timer() && !preempt::in_nmi() {
             self.start_timer(state);
         }
     }
 
     /// Starts the timer for the first of these events: the next overflow of a sampling clock, the
     /// end of the event set's run, or the end of throttling.
-    fn start_timer(&self, state: &mut State) {
+    pub(crate) fn start_timer(&self, state: &mut State) {
         let clock = state.set.registers.clock_left();
-        let now = nmi::now();
+        let now = clock::now();
         let (turn, storm) = (state.run_remaining(now), state.sampling.throttled);
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
-            // A shorter period would leave the CPU no time for anything but the timer.
+            // Limit the rate of the timer: with a shorter period the CPU would only handle the
+            // timer.
             self.notifier.start_timer(left.max(event_sets::MIN_RUN_NS));
         }
     }
 
     /// Implements `PERFMON_RESTART`, which unmasks the context. Returns `EBUSY` if the context is
-    /// detached or not masked (unless its format restarts active contexts) or if the caller is on
-    /// another CPU, `ESRCH` if the target has ended.
+    /// detached, if it is not masked (unless its sampling format restarts active contexts), or if
+    /// it is attached to another CPU than that of the caller. Returns `ESRCH` if the target has
+    /// ended.
     pub(crate) fn restart(&self) -> Result {
         let mut done = Ok(Target::Detached);
         self.try_with_state(&mut |state| {
@@ -688,7 +476,8 @@ impl Context {
         Ok(())
     }
 
-    /// Pauses or continues writing to the ring. Returns `EINVAL` if the context has no buffer.
+    /// Pauses or resumes writing to the ring of the sampling buffer. Returns `EINVAL` if the
+    /// context has no ring.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let state = self.state.lock();
         state.sampling.buffer.as_ref().ok_or(EINVAL)?.pause(paused)

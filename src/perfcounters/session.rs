@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State shared by all contexts: the reserved PMU, the claims on the registers of the PMU, the
-//! scheduler probes, the periodic worker that reads counters before they wrap, and the handlers of
-//! CPU hotplug and suspend. An *administrator's* context is the context of a caller with
-//! `CAP_SYS_ADMIN`; a *user's* context was attached without `CAP_PERFMON`.
+//! State shared by all attached contexts: the reservation of the PMU, the registers that contexts
+//! claim, and the scheduler probes. This file also has the periodic worker that reads counters
+//! before they wrap, and the handlers of CPU hotplug and suspend. An *administrator's* context
+//! belongs to a caller with `CAP_SYS_ADMIN`. A *user's* context was attached by a caller without
+//! `CAP_PERFMON`.
 
 use core::cell::Cell;
 
@@ -16,12 +17,12 @@ use kernel::sync::Arc;
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::register_map::Scope;
 
+use crate::base::tracepoint::{Handler, Probes};
+use crate::base::tracepoint::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
+use crate::base::{access, clock, cpu, preempt, task};
 use crate::contexts::Context;
 use crate::costs::SelfStat;
 use crate::pmu;
-use crate::provider::probe::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
-use crate::provider::{Handler, Probes};
-use crate::sys::access;
 use crate::sys::costs::CostTimer;
 use crate::sys::lock::{RESERVED_PMU, SESSION};
 use crate::sys::msr::{self, ReservedMsrs};
@@ -31,36 +32,38 @@ use crate::sys::threads::context_of;
 use crate::sys::wrap_timer::{self, WrapTimer};
 use crate::target::Target;
 
-/// An attached context. `evictable`: the context was attached without `CAP_PERFMON`, so the context
-/// is ended if an administrator's context needs its registers or its thread.
+/// An attached context. `evictable` is true if the context was attached without `CAP_PERFMON`. An
+/// evictable context is ended if an administrator's context needs its registers or its thread.
 struct Attached {
     context: *const Context,
     evictable: bool,
 }
 
-// SAFETY: The pointer is only used for shared access, and `Context` is `Sync`. The pointer is valid
-// while it is in the list of `Session`: `remove_context()` removes a context before it is freed.
+// SAFETY: The pointer `context` is only used for shared access, and `Context` is `Sync`. The
+// pointer is valid while it is in the list of `Session`, because `remove_context()` removes a
+// context from the list before the context is freed.
 unsafe impl Send for Attached {}
 
 /// The state that is shared by all attached contexts, protected by the lock `SESSION`.
 pub(crate) struct Session {
-    /// Number of attached contexts of threads. While the number is not 0, the scheduler probes are
-    /// attached.
+    /// The number of contexts that are attached to threads. While contexts are attached to threads,
+    /// the scheduler probes are attached.
     threads: usize,
-    /// The hardware registers that attached contexts have claimed.
+    /// The hardware registers that attached contexts have claimed, with the number of contexts that
+    /// use each register.
     register_users: RegisterUsers,
-    /// The reservation of the PMU; `None` while no attached context uses hardware registers.
+    /// The reservation of the PMU, or `None` while no attached context uses hardware registers.
     reservation: Option<PmuReservation>,
-    /// The attached contexts, in a tree that is sorted by their addresses, so that a context is
-    /// found fast even if many are attached. `None` until the first context is attached.
+    /// The attached contexts, in a tree that is sorted by the address of the context, so that the
+    /// search for a context is fast. `None` until the first context is attached.
     attached: Option<RBTree<usize, Attached>>,
-    /// The scheduler probes. The probes stay attached for [`IDLE_MS`] milliseconds after the last
-    /// thread's context is detached.
+    /// The scheduler probes, which stay attached for [`IDLE_MS`] milliseconds after the last
+    /// context of a thread is detached.
     probes: Option<Probes<SchedProbes>>,
 }
 
 impl Session {
-    /// The state while no context is attached.
+    /// The state of `Session` while no context is attached.
     pub(crate) const IDLE: Self = Self {
         threads: 0,
         register_users: RegisterUsers::NONE,
@@ -69,8 +72,8 @@ impl Session {
         probes: None,
     };
 
-    /// Adds a context to the list of attached contexts. The caller calls this function before the
-    /// context claims registers, and attaches the context afterwards.
+    /// Adds a context to the list of attached contexts. Called before the context claims registers.
+    /// The caller attaches the context afterwards.
     pub(crate) fn add_context(&mut self, slot: ListSlot, context: &Context) {
         let yields = !access::has_perfmon_noaudit();
         let context = core::ptr::from_ref(context);
@@ -82,7 +85,8 @@ impl Session {
         attached.insert(slot.0.into_node(context as usize, one));
     }
 
-    /// Removes a context from the list of attached contexts, if the list contains the context.
+    /// Removes a context from the list of attached contexts. Does nothing if the context is not in
+    /// the list.
     pub(crate) fn remove_context(&mut self, context: &Context) {
         let key = core::ptr::from_ref(context) as usize;
         if let Some(attached) = &mut self.attached {
@@ -90,9 +94,9 @@ impl Session {
         }
     }
 
-    /// Returns whether the registers `claims` would be available if all users' contexts of the
-    /// other scope ended. The registers would not be available if a context of the other scope that
-    /// was attached with `CAP_PERFMON` has claimed one of them.
+    /// Returns whether a context of the scope `scope` could claim the registers `claims` if all
+    /// users' contexts of the other scope ended. Returns false if a context of the other scope that
+    /// cannot be evicted has claimed one of the registers.
     fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
         attached_contexts(&self.attached).all(|one| {
             // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
@@ -104,9 +108,9 @@ impl Session {
         })
     }
 
-    /// Ends the users' contexts of the other scope that have claimed one of the registers `claims`.
-    /// The caller's context has claimed these registers before, and the caller must not fail after
-    /// this call. Preemption may be off.
+    /// Ends the users' contexts of the scope other than `scope` that have claimed one of the
+    /// registers `claims`. The caller's context has claimed these registers with
+    /// [`claim`](Self::claim). The caller must not fail after this call. Preemption may be off.
     pub(crate) fn evict(&mut self, scope: Scope, claims: &RegisterMask) {
         if self.register_users.is_available(scope, claims) {
             return;
@@ -127,11 +131,12 @@ impl Session {
         }
     }
 
-    /// Ends the context of a thread if it was attached without `CAP_PERFMON`, because an
-    /// administrator's context replaces it. Returns whether a context was ended. May sleep.
+    /// Ends the context that is attached to the thread `task` if it was attached without
+    /// `CAP_PERFMON`, because an administrator's context replaces it. Returns whether a context was
+    /// ended. May sleep.
     ///
-    /// The caller's context has claimed its registers before this call. If no context claims a
-    /// register any more, the PMU is released to perf.
+    /// The caller's context has claimed its registers before this call. If no context has claimed a
+    /// register after this call, the PMU is released to perf.
     pub(crate) fn evict_thread(&mut self, task: usize) -> bool {
         let Self {
             attached,
@@ -156,12 +161,13 @@ impl Session {
         ended.get()
     }
 
-    /// Changes the registers that a context claims from `old` to `new`, and reserves or releases
-    /// the PMU if needed.
+    /// Claims the registers `new` for a context and releases the registers `old`, which the context
+    /// had claimed. Reserves the PMU for the first claim, and releases the PMU after the last.
     ///
-    /// An administrator's context may also claim registers of users' contexts. The users' contexts
-    /// keep counting until [`evict`](Self::evict) ends them. The caller calls `evict()` when it
-    /// cannot fail any more, and before its context uses the registers.
+    /// An administrator's context can also claim registers that users' contexts of the other scope
+    /// have claimed. The users' contexts keep counting until [`evict`](Self::evict) ends them. The
+    /// caller calls `evict()` when the caller cannot fail any more, and before its context uses the
+    /// registers.
     ///
     /// # Errors
     ///
@@ -190,14 +196,14 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the registers that contexts of this scope can claim, provided that the PMU can be
-    /// reserved.
+    /// Returns the registers that a context of the scope `scope` can claim, provided that perf and
+    /// the NMI watchdog do not use the PMU.
     pub(crate) fn available(&self, scope: Scope) -> RegisterMask {
         self.register_users.available(scope)
     }
 
-    /// Increments the number of attached contexts of threads. Called before a context is attached
-    /// to a thread. Attaches the scheduler probes if they are not attached.
+    /// Increments the number of contexts that are attached to threads, and attaches the scheduler
+    /// probes if they are not attached. Called before a context is attached to a thread.
     pub(crate) fn add_thread(&mut self) -> Result {
         if self.probes.is_none() {
             let mut probes = Probes::new(SchedProbes)?;
@@ -211,9 +217,9 @@ impl Session {
         Ok(())
     }
 
-    /// Decrements the number of attached contexts of threads. The scheduler probes are detached
-    /// only when no thread's context was attached for [`IDLE_MS`] milliseconds, because attaching
-    /// the probes again is costly for all CPUs.
+    /// Decrements the number of contexts that are attached to threads. After the last context of a
+    /// thread is detached, the scheduler probes stay attached for [`IDLE_MS`] milliseconds, because
+    /// attaching them again is costly for all CPUs.
     pub(crate) fn remove_thread(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
         if self.threads == 0 {
@@ -222,28 +228,29 @@ impl Session {
     }
 }
 
-/// Returns the contexts of the list of attached contexts.
+/// Iterates over the list of attached contexts.
 fn attached_contexts(list: &Option<RBTree<usize, Attached>>) -> impl Iterator<Item = &Attached> {
     list.iter().flat_map(|attached| attached.values())
 }
 
-/// Memory for one context in the list of attached contexts.
+/// Memory for one element of the list of attached contexts.
 pub(crate) struct ListSlot(RBTreeNodeReservation<usize, Attached>);
 
 impl ListSlot {
-    /// Allocates the memory, charged to the caller's control group. Returns `ENOMEM`. The
-    /// allocation may wait for free memory, so the caller holds no lock of this module.
+    /// Allocates memory for one element, which is charged to the caller's control group. Returns
+    /// `ENOMEM`. The allocation can wait for free memory, so the caller holds no lock of this
+    /// module.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
     }
 }
 
-/// Milliseconds for which the scheduler probes stay attached after the last thread's context is
+/// Milliseconds for which the scheduler probes stay attached after the last context of a thread is
 /// detached.
 const IDLE_MS: u32 = 10_000;
 
-/// Detaches the scheduler probes if no thread's context is attached. Called by a delayed work, and
-/// when the module is unloaded.
+/// Detaches the scheduler probes if no context is attached to a thread. Called by a delayed work,
+/// and when the module is unloaded.
 pub(crate) fn detach_idle_probes() {
     let mut session = SESSION.lock();
     let unneeded = match session.threads {
@@ -251,26 +258,27 @@ pub(crate) fn detach_idle_probes() {
         _ => None,
     };
     drop(session);
-    // The probes are dropped after `SESSION` is released, because dropping the probes waits for
-    // probes that run.
+    // Drop the probes only after `SESSION` was released, because the drop waits for running probes.
     drop(unneeded);
 }
 
-/// The reservation of the PMU. While the reservation exists, perf and the NMI watchdog cannot use
-/// the PMU.
+/// The reservation of the hardware PMU. While the reservation exists, perf and the NMI watchdog
+/// cannot use the PMU.
 struct PmuReservation {
-    /// The PMU registers, which are reset when the reservation ends.
+    /// The tables of the PMU registers, whose hardware registers are reset when the reservation
+    /// ends.
     registers: Arc<pmu::Registers>,
     /// The periodic worker that reads counters before they wrap.
     _wrap_timer: WrapTimer,
-    /// The handling of overflow NMIs.
+    /// A guard: overflow NMIs are handled while this value exists.
     _overflows: nmi::OverflowHandling,
     /// The reserved control registers.
     _reserved: ReservedMsrs,
 }
 
 impl PmuReservation {
-    /// Reserves all control registers, and starts the periodic worker and the handling of NMIs.
+    /// Reserves all control registers of the PMU, and starts the periodic worker and the handling
+    /// of overflow NMIs.
     ///
     /// # Errors
     ///
@@ -287,7 +295,8 @@ impl PmuReservation {
         })?;
         let overflows = nmi::OverflowHandling::new(&nmi_registers(&registers));
         *RESERVED_PMU.lock() = Some(registers.clone());
-        // Relaxed: the lock of a context orders this increment before the context is loaded.
+        // Relaxed: the lock of a context orders this increment before the load of `RESERVATIONS` in
+        // reset_pmu_once().
         RESERVATIONS.fetch_add(1, Relaxed);
         let widths = registers.counters().map(|r| u32::from(r.width));
         Ok(Self {
@@ -300,27 +309,28 @@ impl PmuReservation {
 }
 
 impl Drop for PmuReservation {
-    /// Resets the PMU of each CPU on which a context was programmed since the PMU was reserved. No
-    /// context that uses hardware registers is attached any more.
+    /// Resets the PMU of each CPU on which a context was programmed since the PMU was reserved.
+    /// Called when no context that uses hardware registers is attached any more.
     fn drop(&mut self) {
         let taken = RESERVATIONS.load(Relaxed);
-        sched::call_on_selected(&|cpu| sched::pmu_reset_for_of(cpu) == taken, &|| {
+        cpu::call_on_selected(&|cpu| sched::pmu_reset_for_of(cpu) == taken, &|| {
             reset_pmu(&self.registers);
         });
         *RESERVED_PMU.lock() = None;
     }
 }
 
-/// Number of times that the PMU was reserved. If the per-CPU word `pfm_reset_for` of a CPU has
-/// another value, the PMU of this CPU was not reset since the last reservation.
+/// Number of times that the PMU was reserved. The per-CPU variable `pfm_reset_for` has the value
+/// that `RESERVATIONS` had when the CPU's PMU was last reset. If `pfm_reset_for` differs from
+/// `RESERVATIONS`, the CPU's PMU was not reset since the last reservation.
 static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 
-/// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called before a context
-/// that uses hardware registers is programmed. Called with interrupts off.
+/// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called with interrupts
+/// off, before a context that uses hardware registers is programmed.
 #[inline]
 pub(crate) fn reset_pmu_once(registers: &pmu::Registers) {
-    // Relaxed: the PMU was reserved before the context was loaded, and the context's lock, which
-    // the caller holds, orders the reservation before this load.
+    // Relaxed: the PMU was reserved before the context was started. The context's lock, which the
+    // caller holds, orders the increment in reserve() before this load.
     let taken = RESERVATIONS.load(Relaxed);
     if sched::pmu_reset_for() != taken {
         reset_pmu_for(registers, taken);
@@ -333,9 +343,10 @@ fn reset_pmu_for(registers: &pmu::Registers, taken: u64) {
     sched::set_pmu_reset_for(taken);
 }
 
-/// Returns the milliseconds in which a counter of this width advances by half its range at 2^34
-/// events a second. The result is limited to the range from 100 ms to one hour. For widths below 35
-/// bits the result is 100 ms.
+/// Returns the period of the worker that reads counters of `width` bits before they wrap, in
+/// milliseconds. Within one period, a counter advances by half its range at 2^34 events per second.
+/// The period is limited to the range from 100 ms to one hour, and is 100 ms for widths below 35
+/// bits.
 fn wrap_period_ms(width: u32) -> u32 {
     let turn = 1000u64
         .checked_shl(width.saturating_sub(35))
@@ -347,7 +358,7 @@ fn wrap_period_ms(width: u32) -> u32 {
     turn.clamp(100, 3_600_000) as u32
 }
 
-/// Returns the description of the global registers that the NMI handler needs.
+/// Returns the addresses and the bits of the global registers, which the NMI handler needs.
 fn nmi_registers(registers: &pmu::Registers) -> NmiRegisters {
     let map = registers.map();
     NmiRegisters {
@@ -364,12 +375,12 @@ fn nmi_registers(registers: &pmu::Registers) -> NmiRegisters {
 /// Clears the overflow status of this CPU, and unmasks the overflow interrupt (LVTPC).
 fn clear_overflow_status(global: &NmiRegisters) {
     if global.clear != 0 {
-        // The NMI of an overflow that is cleared here may still arrive; expect_stale_nmi()
-        // announces such an NMI. Only set bits are written, because writing the bit of a counter
-        // that this CPU lacks would fault.
+        // The NMI of an overflow that is cleared here can still arrive, so announce a stale NMI.
+        // Write only the bits that are set, because writing the bit of a counter that this CPU
+        // lacks would fault.
         let over = msr::read(global.status) & global.bits;
         if global.may_be_stale != 0 && over != 0 {
-            nmi::expect_stale_nmi(msr::time_stamp());
+            nmi::expect_stale_nmi(clock::time_stamp());
         }
         msr::write(global.clear, over);
     }
@@ -394,8 +405,8 @@ pub(crate) fn reset_pmu(registers: &pmu::Registers) {
 struct SchedProbes;
 
 impl Handler<SchedSwitch<'_>> for SchedProbes {
-    /// Removes the context of the current thread, which is being switched out, from the PMU. Called
-    /// with interrupts off and the run-queue lock held.
+    /// Removes the context of the current thread from this CPU's PMU, because the thread is being
+    /// switched out. Called with interrupts off and the run-queue lock held.
     #[inline]
     fn on(&self, _: SchedSwitch<'_>) {
         if let Some(context) = sched::loaded(Scope::Thread) {
@@ -406,14 +417,14 @@ impl Handler<SchedSwitch<'_>> for SchedProbes {
 }
 
 impl Handler<SchedExit<'_>> for SchedProbes {
-    /// Programs the context of the current thread, which was switched in. Called with preemption
-    /// off.
+    /// Programs the context of the current thread, which was switched in, into this CPU's PMU.
+    /// Called with preemption off.
     #[inline]
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
-            if let Some(context) = context_of(sched::current()) {
+            if let Some(context) = context_of(task::current()) {
                 let _span = CostTimer::begin(SelfStat::SchedIn, SelfStat::SchedInTime);
-                context.sched_in(Target::Thread(sched::current()));
+                context.sched_in(Target::Thread(task::current()));
             }
         }
     }
@@ -422,8 +433,8 @@ impl Handler<SchedExit<'_>> for SchedProbes {
 impl Handler<ProcessExit<'_>> for SchedProbes {
     /// Ends the context of the current thread, which is exiting.
     fn on(&self, _: ProcessExit<'_>) {
-        let task = sched::current();
-        let _preempt = sched::NoPreempt::new();
+        let task = task::current();
+        let _preempt = preempt::NoPreempt::new();
         if let Some(context) = context_of(task) {
             context.end(Target::Thread(task));
         }
@@ -431,12 +442,12 @@ impl Handler<ProcessExit<'_>> for SchedProbes {
 }
 
 impl Handler<ProcessExec<'_>> for SchedProbes {
-    /// Called when the current thread has executed a program. Ends the thread's context if the
-    /// program has more privileges than the user who executed it, or may not be read by that user.
-    /// For other programs, calls `Context::executed()`.
+    /// Called when the current thread has executed a program. Ends the context of the thread if the
+    /// program has more privileges than the user who executed it, or if that user may not read the
+    /// program. Otherwise calls `Context::executed()`.
     fn on(&self, event: ProcessExec<'_>) {
-        let task = sched::current();
-        let _preempt = sched::NoPreempt::new();
+        let task = task::current();
+        let _preempt = preempt::NoPreempt::new();
         if let Some(context) = context_of(task) {
             match event.secret {
                 true => context.end(Target::Thread(task)),
@@ -446,9 +457,10 @@ impl Handler<ProcessExec<'_>> for SchedProbes {
     }
 }
 
-/// Reads the counters of the loaded contexts on every CPU, so that no counter wraps unnoticed.
+/// Reads the counters of all contexts that are in a PMU, on every CPU, so that no counter wraps
+/// unnoticed.
 pub(crate) fn sync_all_cpus() {
-    sched::call_on_all(&|| {
+    cpu::call_on_all(&|| {
         for scope in [Scope::Thread, Scope::System] {
             if let Some(context) = sched::loaded(scope) {
                 context.sync_if_local();
@@ -457,23 +469,23 @@ pub(crate) fn sync_all_cpus() {
     });
 }
 
-/// Resets the PMU of a CPU that comes online, if the PMU is reserved. Runs on that CPU.
+/// Resets the PMU of a CPU that comes online, if the PMU is reserved. Called on that CPU.
 pub(crate) fn cpu_online() {
     if let Some(registers) = RESERVED_PMU.lock().as_ref() {
         reset_pmu(registers);
     }
 }
 
-/// Ends the context of a CPU that goes offline. Runs on that CPU.
+/// Ends the context that is attached to a CPU which goes offline. Called on that CPU.
 pub(crate) fn cpu_offline() {
-    let _preempt = sched::NoPreempt::new();
+    let _preempt = preempt::NoPreempt::new();
     if let Some(context) = sched::loaded(Scope::System) {
-        context.end(Target::Cpu(sched::this_cpu()));
+        context.end(Target::Cpu(cpu::this_cpu()));
     }
 }
 
-/// Removes the contexts of this CPU from the PMU before the machine suspends, and programs the
-/// contexts into the PMU again when the machine resumes.
+/// If `suspend` is true, removes the contexts from this CPU's PMU before the machine suspends. If
+/// `suspend` is false, programs the contexts into this CPU's PMU again when the machine resumes.
 ///
 /// Context: on the only CPU that is online, interrupts off.
 pub(crate) fn suspend_or_resume(suspend: bool) {
@@ -484,17 +496,18 @@ pub(crate) fn suspend_or_resume(suspend: bool) {
         }
         return;
     }
-    let thread = context_of(sched::current());
-    // Firmware may have changed the registers. Tasks are frozen, so no task holds `RESERVED_PMU`.
+    let thread = context_of(task::current());
+    // Reset the PMU, because firmware may have changed its registers. All tasks are frozen, so
+    // try_lock() succeeds: no task holds `RESERVED_PMU`.
     if let Some(held) = RESERVED_PMU.try_lock() {
         if let Some(registers) = held.as_ref() {
             reset_pmu(registers);
         }
     }
     if let Some(context) = system {
-        context.sched_in(Target::Cpu(sched::this_cpu()));
+        context.sched_in(Target::Cpu(cpu::this_cpu()));
     }
     if let Some(context) = thread {
-        context.sched_in(Target::Thread(sched::current()));
+        context.sched_in(Target::Thread(task::current()));
     }
 }

@@ -4,13 +4,13 @@
 
 use perfmon_rules::abi::{status, Status};
 
+use crate::base::clock;
 use crate::contexts::Context;
-use crate::sampling::ThrottleStats;
-use crate::sys::nmi;
+use crate::sampling_state::ThrottleStats;
 use crate::target::Target;
 
 impl Context {
-    /// Returns the status of the context for `PERFMON_STATUS`.
+    /// Updates the values of the context and returns its status for `PERFMON_STATUS`.
     pub(crate) fn status(&self) -> Status {
         let mut told = Status::default();
         self.with_state(&mut |state| {
@@ -24,7 +24,7 @@ impl Context {
                 ..Status::default()
             };
             if let Some((since, until)) = state.sampling.throttled {
-                let now = nmi::now();
+                let now = clock::now();
                 let lasts = now < until || state.cpu.is_some();
                 let ended = if lasts { now } else { until };
                 told.throttled = time.wrapping_add(ended.saturating_sub(since));

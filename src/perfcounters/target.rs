@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Attaching and detaching contexts: the targets (threads and CPUs), the permissions that attaching
-//! needs, and the end of a context when its target ends. [`crate::contexts`] documents the lock
-//! order.
+//! Attaches contexts to targets (threads or CPUs) and detaches them, checks the permissions for the
+//! attach, and ends a context when its target ends. [`crate::contexts`] documents the lock order.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -12,33 +11,34 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
+use crate::base::access::{self, Process};
+use crate::base::raw_lock::Guard;
+use crate::base::{cpu, preempt, task};
 use crate::contexts::{Context, State};
 use crate::cpu_kinds;
 use crate::permission::Permission;
 use crate::pmu::to_kernel_error;
 use crate::session::{ListSlot, Session};
-use crate::sys::access::Process;
 use crate::sys::lock::SESSION;
-use crate::sys::rawlock::Guard;
 use crate::sys::threads::{ThreadEntry, UnlinkedEntry};
-use crate::sys::{access, msr, sched};
+use crate::sys::{msr, sched};
 
-/// The target that a context is attached to.
+/// The target of a context: the thread or the CPU that it is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// No target: the context is detached.
+    /// The context is detached: it has no target.
     Detached,
-    /// A thread, identified by the address of its `task_struct`.
+    /// The context is attached to a thread, given by the address of its `task_struct`.
     Thread(usize),
-    /// A CPU.
+    /// The context is attached to the CPU with this number.
     Cpu(u32),
-    /// The target has ended: the thread has exited or the CPU is offline. `Dead` is also set if the
-    /// context was ended for another reason, for example because the permission was lost.
+    /// The context has ended but is not detached yet: the thread has exited, the CPU is offline, or
+    /// another reason has ended the context, such as a lost permission.
     Dead,
 }
 
 impl Target {
-    /// Returns the number of the CPU if the target is a CPU, otherwise `None`.
+    /// Returns the CPU number if the target is a CPU, otherwise `None`.
     pub(crate) fn cpu(self) -> Option<u32> {
         match self {
             Self::Cpu(cpu) => Some(cpu),
@@ -48,9 +48,9 @@ impl Target {
 }
 
 impl Context {
-    /// Attaches the context to the thread with this number or, for a CPU's context, to the CPU with
-    /// this number, on which the caller must be. The context is stopped, and `set` becomes its
-    /// active event set.
+    /// Attaches the context to the thread with the TID `number` or, for the context of a CPU, to
+    /// the CPU `number`, on which the caller must run. After the attach, the context is stopped and
+    /// `set` is its active event set.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Context {
     /// exist, or if a thread would block itself; `ENODEV` if no CPU that the context may use has
     /// all its registers; `EINTR`, `ENOMEM`.
     pub(crate) fn load(&self, number: u32, set: u16) -> Result {
-        // The permission check may sleep, so the check is made without a lock.
+        // Check the permission before any lock is taken, because the check can sleep.
         let task = match self.scope() {
             Scope::Thread => Some(self.find_permitted(number)?),
             Scope::System if access::is_perfmon_capable() => None,
@@ -72,8 +72,8 @@ impl Context {
         };
         let slot = ListSlot::new()?;
         let mut session = SESSION.lock();
-        // Code that writes registers takes `SESSION`, which is held here, so `uses` stays valid
-        // until the call of set_required() below.
+        // `uses` stays valid until set_required() is called below, because code that changes the
+        // required registers also takes `SESSION`.
         let (uses, core) = {
             let state = self.state.lock();
             let uses = state.required_with(&self.registers.map(), |_| RegisterMask::NONE);
@@ -86,12 +86,10 @@ impl Context {
             if state.target != Target::Detached || state.loading {
                 return Err(to_kernel_error(Error::Loaded));
             }
-            // Errors must be found before another context is evicted. attach_cpu() checks the CPU
-            // again, because the caller may be preempted before that call.
+            // Find errors before another context is evicted. attach_cpu() checks the CPU again,
+            // because the caller can be preempted before that call.
             match &task {
-                Some((task, _))
-                    if self.notify_block && sched::address(task) == sched::current() =>
-                {
+                Some((task, _)) if self.notify_block && task::address(task) == task::current() => {
                     return Err(EINVAL)
                 }
                 Some(_) => {}
@@ -118,9 +116,9 @@ impl Context {
                     .inspect_err(|_| session.remove_thread())
             }),
             None => {
-                // flush_perf_dirty_counters() may take 100 ms, so `SESSION` is released during the
-                // call. While `SESSION` is released, `loading` makes `unload()` and writes of
-                // registers fail. The claims are stored in the state before `SESSION` is released,
+                // flush_perf_dirty_counters() can take 100 ms, so release `SESSION` during the
+                // call. While `SESSION` is released, `loading` makes unload() and writes of
+                // registers fail. Store the claims in the state before `SESSION` is released,
                 // because is_available_after_evict() must see them when another context claims
                 // registers.
                 {
@@ -145,9 +143,10 @@ impl Context {
         })
     }
 
-    /// Attaches the context to a thread. If the caller is an administrator (`CAP_SYS_ADMIN`),
-    /// contexts of users are evicted after all checks. The two checks that are repeated after the
-    /// eviction fail only if the thread has exited or executed a program since the first checks.
+    /// Attaches the context to the thread `task`. If the caller is an administrator
+    /// (`CAP_SYS_ADMIN`), users' contexts that have claimed the same registers, or that monitor the
+    /// same thread, are evicted after all checks. Two of the checks are repeated after the
+    /// eviction; they fail only if the thread has exited or executed a program in the meantime.
     fn attach_thread(
         &self,
         session: &mut Session,
@@ -156,10 +155,10 @@ impl Context {
         place: UnlinkedEntry,
         claims: RegisterMask,
     ) -> Result {
-        let address = sched::address(&task);
+        let address = task::address(&task);
         let again = task.clone();
         let loader = Process::of_caller()?;
-        if sched::has_ended(&task) {
+        if task::has_ended(&task) {
             return Err(ESRCH);
         }
         if !self.may_still_watch(&task) {
@@ -175,24 +174,24 @@ impl Context {
                 core::mem::replace(&mut state.permission, watch),
             );
             state.claims = claims;
-            state.sampling.self_monitoring = address == sched::current();
-            // The thread may have exited since the first check. If `target` was not set at that
-            // time, the exit probe has ignored the context.
-            let ended = sched::has_ended(&task);
+            state.sampling.self_monitoring = address == task::current();
+            // Check again whether the thread has exited. If the thread exited before `target` was
+            // set above, the exit probe has ignored the context.
+            let ended = task::has_ended(&task);
             if ended {
                 self.detach_state(&mut state);
                 state.claims = RegisterMask::NONE;
             } else {
                 state.thread_entry = Some(place);
             }
-            // The replaced values are dropped after the context's lock is released.
+            // Return the replaced values, which are dropped after the context's lock was released.
             (ended, state.thread.replace(task), old)
         };
         if ended.0 {
             return Err(ESRCH);
         }
-        // The thread may have executed a program since the first check. If `target` was not set at
-        // that time, the exec probe has ignored the context.
+        // Check the permission again. If the thread executed a program before `target` was set
+        // above, the exec probe has ignored the context.
         if !self.may_still_watch(&again) {
             let mut state = self.state.lock();
             if state.target == Target::Thread(address) {
@@ -207,12 +206,12 @@ impl Context {
         Ok(())
     }
 
-    /// Inserts the context into the table of monitored threads. Probes ignore an entry whose
-    /// context has no `target` yet.
+    /// Inserts the context into the table of monitored threads, as the context of the thread
+    /// `task`. Scheduler probes ignore an entry whose context has no `target` yet.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if the thread has a context already. If the caller is an administrator
+    /// `EEXIST` if a context is attached to the thread already. If the caller is an administrator
     /// (`CAP_SYS_ADMIN`) and the old context was attached without `CAP_PERFMON`, the old context is
     /// ended and replaced instead.
     fn insert_entry(
@@ -231,10 +230,11 @@ impl Context {
         ThreadEntry::new(new, task, self).map_err(|(error, _)| error)
     }
 
-    /// Returns `EINVAL` if the caller is not on the CPU with this number, `EBUSY` if a context is
-    /// attached to this CPU. Called with preemption off.
+    /// Checks whether a context can be attached to the CPU `number`. Returns `EINVAL` if the caller
+    /// is on another CPU, `EBUSY` if a context is attached to the CPU already. Called with
+    /// preemption off.
     fn check_cpu_free(number: u32) -> Result {
-        if sched::this_cpu() != number {
+        if cpu::this_cpu() != number {
             return Err(EINVAL);
         }
         match sched::loaded(Scope::System) {
@@ -243,11 +243,11 @@ impl Context {
         }
     }
 
-    /// Attaches the context to the CPU with this number, on which the caller must be. Contexts of
-    /// threads are evicted only after the check that no context is attached to this CPU. No other
-    /// context can be attached to this CPU during the call, because the caller holds `SESSION`.
+    /// Attaches the context to the CPU `number`, on which the caller must run. Contexts of threads
+    /// are evicted only after the check that no context is attached to the CPU. After this check no
+    /// other context can be attached to the CPU, because the caller holds `SESSION`.
     fn attach_cpu(&self, session: &mut Session, number: u32, claims: &RegisterMask) -> Result {
-        let _stays = sched::NoPreempt::new();
+        let _stays = preempt::NoPreempt::new();
         Self::check_cpu_free(number)?;
         session.evict(Scope::System, claims);
         let mut state = self.state.lock();
@@ -256,35 +256,37 @@ impl Context {
         Ok(())
     }
 
-    /// Programs the context into the PMU of the CPU on which its thread is running. If the thread
-    /// is not running, the scheduler probe programs the context when the thread is switched in.
+    /// If the context's thread is running, programs the context into the PMU of the CPU on which
+    /// the thread is running. If the thread is not running, the scheduler probe programs the
+    /// context when the thread is switched in.
     ///
-    /// One attempt is enough, however often the thread changes CPUs, so the thread cannot prolong
-    /// the call. `running_cpu()` has a barrier and reads the thread's CPU after the context was
-    /// started. If the thread leaves that CPU before the IPI arrives, the thread is switched out,
-    /// and the probe finds the context started when the thread is switched in again.
+    /// One IPI is enough, so a thread that changes CPUs often cannot prolong the call.
+    /// `running_cpu()` has a barrier and reads the thread's CPU after the context was started. If
+    /// the thread is switched out before the IPI arrives at that CPU, the probe finds the context
+    /// started when the thread is switched in again.
     pub(crate) fn load_where_running(&self, task: usize) {
-        if task == sched::current() {
+        if task == task::current() {
             return self.sched_in(Target::Thread(task));
         }
         let Some(thread) = self.state.lock().thread.clone() else {
             return;
         };
-        if let Some(cpu) = sched::running_cpu(&thread) {
-            sched::call_on(cpu, &mut || {
-                if sched::current() == task {
+        if let Some(cpu) = task::running_cpu(&thread) {
+            cpu::call_on(cpu, &mut || {
+                if task::current() == task {
                     self.sched_in(Target::Thread(task));
                 }
             });
         }
     }
 
-    /// Detaches the context. The values of its PMDs (data registers) do not change.
+    /// Stops and detaches the context. The PMDs (data registers) of the context keep their values.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while another thread attaches the context: `load()` has released `SESSION` during
-    /// that time, and would later attach a context that is not in the list of attached contexts.
+    /// `EBUSY` while [`load`](Self::load) attaches the context and has released `SESSION`. If
+    /// `unload` continued, `load` would attach a context that is no longer in the list of attached
+    /// contexts.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
         if self.state.lock().loading {
@@ -320,18 +322,19 @@ impl Context {
         Ok(())
     }
 
-    /// Ends the context if the context is attached to this target.
+    /// Ends the context if it is attached to `target`.
     ///
-    /// Context: on the CPU that is going offline, or in the target thread. The thread calls this
-    /// function when it exits, when it has executed a program with other privileges, or when the
+    /// Context: on the CPU that is going offline, or in the target thread. A thread calls this
+    /// function when it exits, and when it has executed a program that is more privileged or not
+    /// readable. A thread that `Notifier::block_thread()` blocks also calls this function, if the
     /// process that attached the context has lost the permission to stop the thread.
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
             self.end_state(&mut state);
         }
-        // Remove the entry from the table of threads even if the context was ended before: the
-        // address of the thread's task_struct may be reused for another thread.
+        // Remove the context from the table of monitored threads even if the context was ended
+        // before, because the address of the thread's task_struct can be reused for another thread.
         let place = state
             .thread_entry
             .take_if(|place| Target::Thread(place.task()) == target);
@@ -340,12 +343,12 @@ impl Context {
         self.notifier.wake_blocked();
     }
 
-    /// Ends a context: stops counting, sets the target to `Dead`, and queues a message for the
-    /// reader. Called when the thread or CPU ends, or when the permission to watch the thread is
-    /// lost.
+    /// Ends the context: stops counting, sets the target to `Dead`, and queues an `END` message for
+    /// the reader. Called when the thread exits, when the CPU goes offline, or when a permission
+    /// for the thread is lost.
     ///
-    /// Runs on the CPU whose PMU holds the registers. The caller then calls
-    /// `Notifier::wake_blocked()`, which wakes the thread if it is blocked after a notification.
+    /// If the context is in a PMU, called on the CPU with this PMU. The caller then calls
+    /// `Notifier::wake_blocked()`, because the thread can be blocked after a notification.
     pub(crate) fn end_state(&self, state: &mut State) {
         self.stop_counting(state);
         self.detach_state(state);
@@ -354,34 +357,35 @@ impl Context {
         self.notifier.resume();
     }
 
-    /// Finds the thread with this number and checks that the caller may monitor the thread. A
-    /// context that blocks its thread needs the permission to trace the thread (ptrace); for other
-    /// contexts `CAP_PERFMON` is enough.
+    /// Finds the thread with the TID `number` and checks that the caller is allowed to monitor the
+    /// thread. A context that blocks its thread needs the permission to stop the thread (ptrace
+    /// attach); for other contexts `CAP_PERFMON` is enough.
     ///
     /// # Errors
     ///
     /// `ESRCH` if the thread does not exist, `EPERM` without permission and for kernel threads;
     /// `EINTR`, `ENOMEM`.
     fn find_permitted(&self, number: u32) -> Result<(ARef<Task>, Option<Permission>)> {
-        let task = sched::find(number).ok_or(ESRCH)?;
-        if sched::is_kernel_thread(&task) {
+        let task = task::find(number).ok_or(ESRCH)?;
+        if task::is_kernel_thread(&task) {
             return Err(EPERM);
         }
         let watch = Permission::check(&task, self.notify_block)?;
         Ok((task, watch))
     }
 
-    /// Repeats the part of the permission check of [`Permission::check`] that does not sleep.
+    /// Repeats that part of [`Permission::check`] which does not sleep, and returns its result.
     fn may_still_watch(&self, task: &Task) -> bool {
         access::may_watch(task) || (!self.notify_block && access::has_perfmon_noaudit())
     }
 
-    /// Ends this context if `has` returns true for its state, because an administrator's context
-    /// needs its registers or its thread. Queues a message for the reader. Returns the registers
-    /// that the context had claimed, or no registers if the context was not ended.
+    /// Evicts this context if `has` returns true for its state: ends the context, because an
+    /// administrator's context needs its registers or its thread, and queues an `EVICTED` message
+    /// for the reader. Returns the registers that the context had claimed, or no registers if the
+    /// context was not ended.
     pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> RegisterMask {
         let (mut claims, mut place) = (RegisterMask::NONE, None);
-        // Check `has` first without an IPI, which with_state() may send.
+        // Call `has` before with_state(), which can send an IPI.
         if !has(&self.state.lock()) {
             return claims;
         }
@@ -391,8 +395,8 @@ impl Context {
                 self.queue_message(state, abi::EVICTED);
                 self.notifier.resume();
                 claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
-                // Remove the entry from the table of threads, so that another context can be
-                // attached.
+                // Remove the context from the table of monitored threads, so that another context
+                // can be attached to the thread.
                 place = state.thread_entry.take();
             }
         });
@@ -401,23 +405,23 @@ impl Context {
         claims
     }
 
-    /// Ends a context that uses a register which this CPU does not have, and queues a message for
-    /// the reader. Called by the notifier's irq_work.
+    /// Ends a context because a PMU register that it uses could not be accessed, and queues a
+    /// `FAULT` message for the reader. Called by the notifier's irq_work.
     pub(crate) fn end_broken(&self, mut state: Guard<'_, State>) {
         self.end_early(&mut state);
         self.queue_message(&mut state, abi::FAULT);
         self.notifier.resume();
-        // Release the lock: printk() may wake a thread, which takes a run-queue lock, and the
-        // probes take the context's lock under a run-queue lock.
+        // Release the context's lock, because printk() can wake a thread and so take a run-queue
+        // lock. The scheduler probes take the context's lock under a run-queue lock.
         drop(state);
         msr::log_fault();
-        // Interrupts are off, so a blocked thread cannot be woken here. The irq_work queued by
-        // wake_readers() wakes blocked threads as well as readers.
+        // Do not call wake_blocked(), because interrupts are off. wake_readers() queues an
+        // irq_work, which wakes the blocked thread as well as the readers.
         self.notifier.wake_readers();
     }
 
-    /// Ends the context although its target continues to run. If the context was started, all its
-    /// values are marked as short (incomplete). Updates the self page.
+    /// Ends the context although its target continues to run. If the context was started, marks all
+    /// its values as short (incomplete). Updates the self page.
     fn end_early(&self, state: &mut State) {
         let counts = state.started || state.broken;
         self.stop_counting(state);
@@ -432,8 +436,8 @@ impl Context {
         state.update_self_page(false);
     }
 
-    /// Sets the target to `Detached`. If the target was a CPU, clears the CPU's `loaded` word; the
-    /// caller is on that CPU.
+    /// Sets the target to `Detached`. If the target was a CPU, on which the caller must run, also
+    /// clears the variable `loaded` of that CPU.
     fn detach_state(&self, state: &mut State) {
         match state.target {
             Target::Cpu(_) => sched::set_loaded(Scope::System, None),

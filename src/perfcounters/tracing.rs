@@ -4,12 +4,14 @@
 //! of the buffers, and how a process writes to the buffers without a system call.
 //!
 //! The lock `TRACING` protects all state of user tracing. Page faults of traced processes also take
-//! this lock. Writing an event takes no lock. An active trace has one of [`NR_TRACES`] slots. Slots
-//! are assigned in rotation, so that a slot is unused for a long time before another trace gets it.
+//! `TRACING`. Writing an event takes no lock. Each active trace occupies one of [`NR_TRACES`] trace
+//! slots. New traces get the slots in rotation, so that a freed slot stays unused for a long time.
 
 pub(crate) mod attached;
+mod buffer_set;
 mod calls;
 pub(crate) mod children;
+pub(crate) mod clock;
 pub(crate) mod detach;
 mod ends;
 mod glob_cache;
@@ -17,36 +19,36 @@ mod kernel_events;
 mod marker;
 mod membership;
 mod process;
+mod process_memory;
 mod signal;
+mod sorted;
 mod trace;
 
-use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
-use kernel::alloc::{KBox, KVVec, KVec};
+use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
-use protocols::filter;
-use trace_rules::abi::{flag, Create, Describe, Info, KEY_KERNEL, NR_TRACES};
+use trace_rules::abi::{flag, Describe, Info, NR_TRACES};
 
 pub(crate) use self::calls::{
-    any_process, describe, end, free_all, has_ended, info, may_read, next, next_marker, next_trace,
-    open, pause, process,
+    any_process, create, describe, end, free_all, has_ended, info, may_read, next, next_marker,
+    next_trace, open, pause, process,
 };
 use self::ends::free_trace;
 use self::kernel_events::KernelEvents;
-use self::membership::add_processes;
-use self::process::{LiveProcess, Process};
+use self::process::Process;
+use self::process_memory::LiveProcess;
 use self::signal::Signal;
-use self::trace::{move_to, reserve_beyond, search, Trace};
-use crate::provider::Probes;
-use crate::sys::access::{self, AccessSnapshot};
-use crate::sys::account::{Resource, ResourceCharge};
+use self::sorted::search;
+use self::trace::Trace;
+use crate::base::access::{self, AccessSnapshot};
+use crate::base::account::{Resource, ResourceCharge};
+use crate::base::clock::realtime_ns;
+use crate::base::credentials::{uid_of, Identity};
+use crate::base::tracepoint::Probes;
 use crate::sys::buffers::Page;
 use crate::sys::lock::TRACING;
-use crate::sys::misc;
-use crate::sys::ppa::Clock;
-use crate::sys::process::{uid_of, Identity, ModuleRef};
 
 /// Maximum number of active traces of one user without `CAP_PERFMON`.
 const MAX_TRACES_PER_USER: usize = 8;
@@ -75,10 +77,10 @@ pub(crate) struct Tracing {
     next_slot: usize,
     /// The last id that was given to a trace or to a file that refers to a trace.
     next_id: u64,
-    /// The key for the next process.
+    /// The key (unique number) that the next traced process gets.
     pub(crate) next_key: u64,
-    /// A page of zeros, which is mapped where a process reads a page of the device that does not
-    /// exist.
+    /// A page of zeros. If a process reads an offset of the device file at which no page exists,
+    /// the page of zeros is mapped there.
     pub(crate) zeroes: Option<Page>,
     /// The module is about to be unloaded: no process can attach and no trace can begin.
     pub(crate) closed: bool,
@@ -131,7 +133,8 @@ impl Caller {
 pub(crate) struct TraceRef {
     /// The id of the trace.
     pub(crate) id: u64,
-    /// The number of this file as a reader of the trace.
+    /// The unique number of this file. [`Trace::reader`] is the number of the file that reads the
+    /// trace.
     reader: u64,
     /// Wakes the readers of the trace.
     pub(crate) signal: Arc<Signal>,
@@ -161,7 +164,7 @@ impl Drop for TraceRef {
 type DropAfterUnlock = Option<Probes<KernelEvents>>;
 
 impl Tracing {
-    /// The state without traces and processes.
+    /// The initial state, in which no traces and no processes exist.
     pub(crate) const NONE: Self = Self {
         traces: KVVec::new(),
         processes: KVVec::new(),
@@ -190,7 +193,7 @@ impl Tracing {
         Ok(found)
     }
 
-    /// Returns the trace in a slot; `None` if the slot is free.
+    /// Returns the trace in a slot, or `None` if the slot is free.
     pub(crate) fn in_slot(&mut self, slot: usize) -> Option<&mut Trace> {
         match *self.slots.get(slot)? {
             0 => None,
@@ -204,8 +207,8 @@ impl Tracing {
         index_of(&self.processes, key)
     }
 
-    /// Returns the key of the process with this address space; `None` if no such process is traced
-    /// or the process has ended.
+    /// Returns the key of the traced process that has this address space, or `None` if there is no
+    /// such process or the process has ended.
     pub(crate) fn key_of_mm(&self, mm: usize) -> Option<u64> {
         let at = search(&self.address_spaces, mm as u64, |(mm, _)| *mm as u64).ok()?;
         self.address_spaces.get(at).map(|(_, key)| *key)
@@ -264,7 +267,8 @@ impl Tracing {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if a limit is reached, `ENOMEM`.
+    /// `EBUSY` if no slot is free or a quota of the caller is exhausted, `ENOMEM` if memory is
+    /// short.
     fn free_slot(&self) -> Result<(usize, TraceQuota)> {
         let capable = access::is_perfmon_capable();
         let most = |limit: usize| if capable { usize::MAX } else { limit };
@@ -282,8 +286,8 @@ impl Tracing {
         Ok((free.ok_or(EBUSY)?, shares))
     }
 
-    /// Puts a new trace into its slot and into the list of traces. The caller has reserved room in
-    /// the list.
+    /// Puts a new trace into its slot and into the list of traces. The caller has reserved capacity
+    /// for one more trace in the list.
     fn begin(&mut self, mut trace: KBox<Trace>, slot: usize) -> Result {
         trace.slot = Some(slot);
         let id = trace.id;
@@ -298,15 +302,16 @@ impl Tracing {
         Ok(())
     }
 
-    /// Removes the processes that have ended and are in no trace. Does nothing if no process was
-    /// removed from a trace since the last call.
+    /// Removes ended processes that are in no trace from the list of processes. Does nothing if no
+    /// trace has lost a process since the last call of this function.
     fn free_unreferenced(&mut self) {
         let mut news = false;
         for trace in &mut self.traces {
             news |= core::mem::take(&mut trace.sets_removed);
         }
         if !news {
-            // No process was removed from a trace, so each process is still needed.
+            // No trace has lost a process since the last call, so every ended process is still in a
+            // trace.
             return;
         }
         let Self {
@@ -317,15 +322,15 @@ impl Tracing {
         });
     }
 
-    /// Removes, from the trace with this id, the ended processes whose events were read.
+    /// Removes from a trace the ended processes whose events were all read.
     fn reap(&mut self, id: u64) {
         for trace in self.traces.iter_mut().filter(|trace| trace.id == id) {
             trace.reap();
         }
     }
 
-    /// Counts an ended process in each trace that contains the process, and removes the oldest
-    /// ended processes of these traces if a limit is exceeded.
+    /// Counts an ended process in each trace that contains the process. If the ended processes of a
+    /// trace then exceed a limit (count or memory), removes the oldest of them from the trace.
     pub(crate) fn limit_ended(&mut self, key: u64) {
         let memory = self.process(key).map_or(0, |process| process.memory());
         for at in 0..self.traces.len() {
@@ -365,9 +370,9 @@ impl Tracing {
     /// Records the credentials and the dumpability that a process had when the permissions to trace
     /// the process were checked.
     ///
-    /// If the process has executed another program since the last check, the results of the present
-    /// check are for the new program. Permission for the old program is then checked by the rule of
-    /// ptrace alone, with the credentials that the process had (see
+    /// If the process has executed another program since the previous check, the permissions were
+    /// checked for the new program only. In this case, permission for the old program is checked by
+    /// the ptrace rule alone, with the credentials that the process had (see
     /// [`trace::PermissionCheck::may_still_allow`]).
     fn set_seen(&mut self, key: u64, seen: AccessSnapshot) {
         if self
@@ -387,9 +392,9 @@ impl Tracing {
         }
     }
 
-    /// Returns the first registered marker with a number of at least `number` of the process `key`,
-    /// or else the first registered marker of a process with a higher key. Returns the marker
-    /// together with the leader of its process.
+    /// Returns the first registered marker of the process `key` whose number is `number` or higher.
+    /// If this process has no such marker, returns the first registered marker of a process with a
+    /// higher key. The leader of the marker's process is returned too.
     fn marker_from(&self, key: u64, number: usize) -> Option<(Describe, ARef<Task>)> {
         let alive = |process: &&KBox<Process>| process.key >= key && !process.has_ended();
         self.processes.iter().filter(alive).find_map(|process| {
@@ -407,9 +412,9 @@ impl Tracing {
     }
 
     /// Returns a process whose credentials or dumpability have changed since the permission to
-    /// trace it was checked; `None` if there is no such process. In a shared trace, the result is
-    /// the first such process of the trace with a key above `after`. In other traces, only the
-    /// process with this key is checked.
+    /// trace it was checked, or `None` if there is no such process. If the trace is shared, the
+    /// result is the trace's first such process with a key above `after`. If the trace is not
+    /// shared, only the process `key` can be the result.
     fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
         let has_changed = |key: u64| {
             let process = self.processes.get(self.index_of(key)?)?;
@@ -438,11 +443,11 @@ impl Tracing {
         if let Some(slot) = trace.slot {
             process.clear_wanted(slot);
             process.set_in(slot, false);
-            // The pages of the buffers are not charged to the trace any more, so they must be
-            // unmapped.
+            // The pages of the buffers are no longer charged to the trace, so the process must not
+            // keep them mapped.
             process.unmap_slot(slot);
         }
-        // If the process has ended and was in no other trace, remove it.
+        // If the process has ended and was in no other trace, remove the process from the list.
         self.take_unreferenced(key);
     }
 
@@ -489,7 +494,7 @@ impl Tracing {
 
     /// Returns the data of `PERFTRACE_INFO`.
     fn info(&self, trace: &Trace) -> Info {
-        let clock = Clock::of_traces();
+        let clock = clock::of_traces();
         let info = trace.info();
         let unstable = if clock.is_unstable() {
             flag::UNSTABLE
@@ -503,101 +508,8 @@ impl Tracing {
             clock: clock.is_monotonic().into(),
             khz: clock.khz,
             ticks: clock.ticks(),
-            realtime: misc::realtime_ns(),
+            realtime: realtime_ns(),
             ..info
         }
     }
-}
-
-/// Creates and begins a trace. Returns a file's reference to the trace, and the slot of the trace.
-/// May sleep.
-///
-/// # Errors
-///
-/// `EINVAL` for invalid arguments, `EEXIST` if the user has a trace with this name, `EBUSY` if a
-/// limit is reached, `EPERM` without `CAP_PERFMON` for kernel events or all users, `ENODEV` if the
-/// module is about to be unloaded, `EDQUOT`, `ENOMEM`.
-pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, usize)> {
-    let page = match filter.is_empty() {
-        true => None,
-        false => {
-            let mut page = Page::new()?;
-            page.fill(&filter);
-            Some(page)
-        }
-    };
-    let id = TRACING.lock().id();
-    let trace = Trace::new(id, create, page, Clock::of_traces().ticks())?;
-    let mut trace = KBox::new(trace, GFP_KERNEL_ACCOUNT)?;
-    let globs = filter::text(&create.markers).unwrap_or(b"");
-    // Kernel events are selected only by globs that start with `kernel:`, not by `*`.
-    let kernels = || {
-        globs
-            .split(|byte| *byte == b' ')
-            .filter(|g| g.starts_with(b"kernel:"))
-    };
-    let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
-    // `going` is declared before `TRACING` is taken, so that the probes are dropped after `TRACING`
-    // is released: detaching probes waits for running probes.
-    let mut going = None;
-    if kernels().next().is_some() {
-        // Require the capability as well: perf's sysctl allows users to monitor the kernel for
-        // their own threads, but kernel events come from all tasks.
-        let may = access::is_perfmon_capable() && access::may_monitor_kernel();
-        may.then_some(()).ok_or(EPERM)?;
-        trace.add_kernel()?;
-        going = Some(attach_kernel(&trace, filter, &wants)?);
-    }
-    if let Some(probes) = &going {
-        probes.state().pause(true);
-    }
-    let signal = trace.signal.clone();
-    let mut room = KVVec::new();
-    let mut all = loop {
-        let mut all = TRACING.lock();
-        let nr = all.traces.len();
-        if all.traces.capacity() > nr {
-            break all;
-        }
-        if room.capacity() > nr {
-            move_to(&mut all.traces, room);
-            break all;
-        }
-        drop(all);
-        room = reserve_beyond(nr)?;
-    };
-    all.check_open()?;
-    let name = filter::text(&create.name).ok_or(EINVAL)?;
-    let same = |t: &KBox<Trace>| t.slot.is_some() && t.owner == trace.owner && t.has_name(name);
-    if all.traces.iter().any(same) {
-        return Err(EEXIST);
-    }
-    let (slot, shares) = all.free_slot()?;
-    trace.quota = Some(shares);
-    let paused = trace.has_flag(flag::PAUSED);
-    trace.module_ref = trace.has_flag(flag::KEEP).then(ModuleRef::new);
-    trace.kernel = going.take();
-    all.begin(trace, slot)?;
-    if let Some(probes) = &all.trace(id)?.kernel {
-        probes.state().pause(paused);
-    }
-    let held = all.new_ref(id, signal);
-    drop(all);
-    add_processes(id);
-    Ok((held, slot))
-}
-
-/// Attaches the probes of the kernel events that `wants` selects. The probes write to the trace's
-/// buffers for kernel events.
-fn attach_kernel(
-    trace: &Trace,
-    filter: KVVec<u8>,
-    wants: &dyn Fn(&[u8]) -> bool,
-) -> Result<Probes<KernelEvents>> {
-    let set = trace.set(KEY_KERNEL).ok_or(EINVAL)?;
-    let mut buffers = KVec::with_capacity(set.buffers.len(), GFP_KERNEL)?;
-    for buffer in &set.buffers {
-        buffers.push(buffer.clone(), GFP_KERNEL)?;
-    }
-    KernelEvents::attach(buffers, filter, trace.signal.clone(), wants)
 }

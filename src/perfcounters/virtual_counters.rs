@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reads the virtual counters of a context: counters of software, which have no register in the
-//! PMU.
+//! Reads the virtual counters of a context: counters whose values kernel code computes, and which
+//! have no register in the PMU.
 
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
@@ -11,7 +11,7 @@ use perfmon_rules::register_map::Scope;
 use crate::contexts::{Context, State};
 
 impl Context {
-    /// Returns the current value of a virtual counter that the context uses.
+    /// Returns the current value of the virtual counter `growth`, which the context uses.
     #[inline]
     pub(crate) fn virtual_value(
         &self,
@@ -21,8 +21,8 @@ impl Context {
         self.read_virtual(growth.pmd, growth.address, growth.control, thread)
     }
 
-    /// Reads a virtual register with the function of its description, for the context's thread or
-    /// for this CPU.
+    /// Reads a virtual register by calling the read function of its PMU description, for the
+    /// context's thread or, if this is the context of a CPU, for this CPU.
     #[inline]
     pub(crate) fn read_virtual(
         &self,
@@ -36,8 +36,8 @@ impl Context {
             .read(pmd, address, control, thread.map(|t| &**t), &self.ns)
     }
 
-    /// Updates the virtual counters that follow the thread (`PERFMON_REG_TASK`), whether the
-    /// context is in a PMU or not.
+    /// If the context is started and not masked, updates the virtual counters with
+    /// `PERFMON_REG_TASK`, which count for the thread even while the context is in no PMU.
     #[inline]
     pub(crate) fn sync_virtual(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -49,8 +49,7 @@ impl Context {
         }
     }
 
-    /// Sets the start values of the virtual counters that follow the thread to their current
-    /// values.
+    /// Makes the virtual counters with `PERFMON_REG_TASK` count from their current values.
     pub(crate) fn start_virtual(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         state

@@ -7,8 +7,8 @@
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
 use kernel::prelude::*;
+use perfcounters::base::cpuid::{self, cpuid, vendor};
 use perfcounters::description::{Pmu, Register, Registered};
-use perfcounters::sys::cpuid::{self, cpuid, vendor};
 
 module! {
     type: Amd,

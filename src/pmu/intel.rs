@@ -9,8 +9,8 @@
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
 use kernel::prelude::*;
+use perfcounters::base::cpuid::{self, core_type, cpuid, is_hybrid, vendor};
 use perfcounters::description::{Pmu, Register, Registered};
-use perfcounters::sys::cpuid::{self, core_type, cpuid, is_hybrid, vendor};
 
 module! {
     type: Intel,

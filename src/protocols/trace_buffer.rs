@@ -24,7 +24,6 @@ pub const LOST: u16 = 0xfffe;
 pub mod count {
     #![allow(missing_docs, reason = "documented in the C header")]
     pub const HEAD: usize = 0;
-    pub const LIMIT: usize = 1;
     pub const LOST: usize = 3;
     /// Number of words in the first page up to and including the last count.
     pub const NR: usize = 9;

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Checks the headers in include/uapi. Each header compiles alone, in C and C++, and no structure has
-# padding. 32-bit and 64-bit programs see the same structures and constants, and C++ programs see
-# the same constants. The kernel's list assigns no ioctl number of the headers to another driver.
-# The headers are not compared with an earlier version, because no version has been released: see
-# Documentation/versions.md.
+# padding. The structures and constants are the same for 32-bit and 64-bit programs, and the
+# constants are the same for C++ programs. The kernel's list assigns no ioctl number of the headers
+# to another driver. The headers are not compared with an earlier version, because no version has
+# been released: see Documentation/versions.md.
 
 set -u
 work=$(mktemp -d)
@@ -36,15 +36,15 @@ constants() {
 	includes | gcc-14 -I "$uapi" -E -P -x c - | tr '\n' ' ' | grep -oE 'enum [a-z_]* *[{][^}]*' | grep -oE '\bP[A-Z0-9]+_[A-Z0-9_]+'
 }
 # values OPTION...: prints the name and the value of each constant, as a line of assembly. Each
-# OPTION is an option of gcc. One of the options selects the language.
+# OPTION is an option of gcc; one of them selects the language (-x).
 values() {
 	{
 		includes
 		constants | sort -u | sed 's/.*/unsigned int value_&[] = { (unsigned int)(&), (unsigned int)((long long)(&) >> 32) };/'
 	} | gcc-14 "$@" -I "$uapi" -fno-zero-initialized-in-bss -S -o - - | grep -E '^value_|^[[:space:]]\.(long|zero)'
 }
-# fewest NUMBER FILE: prints an error if FILE has fewer than NUMBER lines. Without this check, a
-# compiler that fails would produce nothing to compare, and the test would pass.
+# fewest NUMBER FILE: prints an error if FILE has fewer than NUMBER lines. If gcc failed without
+# this check, both lists of a comparison would be empty and the test would pass.
 fewest() { [ "$(wc -l <"$work/$2")" -ge "$1" ] || echo "only $(wc -l <"$work/$2") lines were found, at least $1 are expected"; }
 
 # compiled OPTION...: compiles each header alone, as C and as C++. Prints the messages of gcc.
@@ -69,8 +69,8 @@ for options in "-m32 -x c" "-x c++"; do
 	values $options >"$work/other"
 	nothing "versions: constants have the same values with $options" "$(diff "$work/64" "$work/other"; fewest 550 64)"
 done
-# Path of the kernel's list of ioctl numbers. The list is in the complete source of the kernel,
-# which exists only on machines that have built a debug kernel.
+# Path of the kernel's list of ioctl numbers. The list is only in the complete kernel source, which
+# exists on machines that have built a debug kernel.
 others=${KTREE%/*}/source/Documentation/userspace-api/ioctl/ioctl-number.rst
 # taken: prints the ioctl numbers of this project that the kernel's list assigns to other drivers.
 taken() {

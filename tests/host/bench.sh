@@ -18,7 +18,7 @@ n=0
 
 # cost_of OPERATION: prints the number of instructions of an operation, from the operation's line in
 # the output of tests/modules/bench_main.c. Prints nothing if fewer than 10 of the 41 measurements
-# have the shortest time.
+# took the shortest time.
 cost_of() {
 	awk -v name="$1" '$1 == name && $6 >= 10 && $7 >= 10 { print ($5 - $4) / ($3 - $2) }' "$work/lines"
 }

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Checks which files of src depend on which others. The test fails if files depend on each other in
-# a cycle, or if a file uses a component that tests/host/components does not allow. Exceptions are
-# listed in tests/host/components as well, and have to be deleted when they are not needed any more.
-# This command prints the dependencies of all files:
+# a cycle, or if a file uses a component that tests/host/components does not allow. The file
+# tests/host/components also lists exceptions; an exception that is no longer needed must be
+# deleted. This command prints the dependencies of all files:
 #
 #	python3 tests/host/lib/dependencies.py . tests/host/components list
 
@@ -14,7 +14,8 @@ set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# errors TREE TABLE KIND: prints the errors of a kind; prints an error if the search fails.
+# errors TREE TABLE KIND: prints the dependency errors of the kind KIND, or an error if
+# dependencies.py fails.
 errors() {
 	python3 "$TOP/tests/host/lib/dependencies.py" "$@" 2>&1 || echo "dependencies.py failed"
 }
@@ -31,7 +32,7 @@ done
 nr=$(errors "$TOP" "$TOP/tests/host/components" list | grep -c ' ')
 result "$([ "$nr" -ge 500 ]; echo $?)" "src: at least 500 dependencies are found ($nr)"
 
-# A small tree with one error of each kind.
+# Make a small source tree that has one dependency error of each kind.
 mkdir -p "$work/src/low/inner" "$work/src/high" "$work/include/linux"
 cat >"$work/src/low/main.rs" <<'END'
 //! use crate::inner::Comment;

@@ -44,8 +44,8 @@ commands() { sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$blocks/$1.$2" | gre
 kinds_are_known() {
 	! blocks_of . | grep -vE "^[^ ]+ [0-9]+ (text|sh host|(sh|console) guest|sh not-run \"[^\"]+\"|[a-z]+ (from|file)=[^ ]+)$"
 }
-# has_pieces FILE BLOCK: checks that FILE contains each part of the block. Lines "..." separate the
-# parts. White space at the beginning of lines is ignored.
+# has_pieces FILE BLOCK: checks that FILE contains each part of the block. In the block, lines "..."
+# separate the parts. White space at the beginning of lines is ignored.
 has_pieces() {
 	awk '{ sub(/^[ \t]+/, "") } NR == FNR { text = text "\n" $0; next }
 		function look() { if (part != "" && index(text "\n", part "\n") == 0) { print "not in the file:" part; bad = 1 } part = "" }
@@ -64,15 +64,15 @@ prepare() {
 	done < <(grep "^$1 " "$blocks/index")
 }
 # run_command DIRECTORY COMMAND: runs a command. A command whose comment contains "until" is
-# interrupted after it has printed something on its standard output. The output is in the files said
-# and errors.
+# interrupted after it has printed something on its standard output. The standard output is in
+# $work/said, and the error messages are in $work/errors.
 run_command() {
 	local rc=0 pid
 	rm -f "$work/said"
 	: >"$work/said"
-	# The variables name the kernel tree, modules and tools that are built already, so that they
-	# are not built again. Without --default-signal, a background command of a script ignores
-	# SIGINT.
+	# KDIR, BUILT and CARGO_TARGET_DIR name the kernel tree, modules and tools that are built
+	# already, so that the command does not build them again. Without --default-signal, a
+	# background command of a script ignores SIGINT.
 	(cd "$1" && exec env --default-signal=INT DOCUMENTATION_TEST=$$ "KDIR=$KTREE" "BUILT=$KBUILD_OUT" "CARGO_TARGET_DIR=$TARGET" \
 		timeout -k 10 -s INT $((600 * PATIENCE)) sh -c "$2" >"$work/said" 2>"$work/errors" </dev/null) &
 	pid=$!
@@ -124,8 +124,8 @@ not_of_pfc() {
 		esac
 	done
 }
-# is_package NAME: true if a name or a glob matches a package of this project, or is one of the
-# packages of Debian that the pages name.
+# is_package NAME: true if NAME, which may be a glob, matches a package of this project, or if it is
+# a Debian package that the pages name.
 is_package() {
 	local package
 	case $1 in linux-headers-@RELEASE@ | linux-headers-amd64 | linux-source-[0-9].[0-9]* | mokutil) return ;; esac
@@ -136,7 +136,7 @@ is_package() {
 	return 1
 }
 # print_missing COMMAND: prints the programs, options, targets, packages and paths in a command that
-# do not exist. Text of several words in single quotes is not checked.
+# do not exist. Does not check text in single quotes that consists of several words.
 print_missing() {
 	local words word
 	sed -E 's/ +#.*//; s/\b[A-Z_]+="[^"]*" //g; s/[$][(]uname -r[)]/@RELEASE@/g; s/'"'[^']* [^']*'/TEXT/g; s/['\"]|\[|\]//g; s/ (&&|[|]) /\n/g" <<<"$1" | while read -ra words; do

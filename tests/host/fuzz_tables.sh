@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Checks that the fuzzers of tests/kselftest cover all ioctls of include/uapi/linux. Each ioctl
-# number of the three headers must be in the table of a fuzzer. Each byte of each structure must
-# belong to a field that the fuzzer describes. With the argument "tables" a fuzzer prints its calls,
-# and the bytes that it does not describe.
+# number of perfmon.h, perftrace.h and ppa.h must be in the table of a fuzzer. Each byte of each
+# ioctl's structure must belong to a field that the fuzzer describes. With the argument "tables" a
+# fuzzer prints its calls, and the bytes that it does not describe.
 
 set -u
 work=$(mktemp -d)
@@ -25,8 +25,8 @@ header_numbers() {
 	} | gcc-14 -I "$uapi" -x c -o "$work/numbers" - && "$work/numbers"
 }
 
-# print_tables DEVICE: writes the calls of the fuzzer of a device to $work/DEVICE. Prints the errors
-# of the compiler and of the fuzzer.
+# print_tables DEVICE: compiles the fuzzer of a device, and writes the calls of the fuzzer to
+# $work/DEVICE. Prints the errors of the compiler and of the fuzzer.
 print_tables() {
 	gcc-14 -std=gnu11 -O1 -Wall -Wextra -pthread -I "$uapi" -I "$TOP/include" -o "$work/fuzz_$1" \
 		"$TOP/tests/kselftest/fuzz_$1.c" 2>&1 || return

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 600
 #
-# Checks that the documentation in the sources of the modules builds without warnings. rustdoc reads
-# each crate with the flags that Kbuild compiled the crate with, and kernel-doc reads the headers
-# for drivers and programs. rustdoc compiles each crate once more, so it runs only with LONG=1, as
-# in make test-all and in make check.
+# Checks that the documentation in the sources of the modules builds without warnings. The script
+# runs rustdoc on each crate, with the flags with which Kbuild compiled the crate. It runs
+# kernel-doc on the headers for drivers and programs. As rustdoc compiles each crate once more, it
+# runs only with LONG=1, as in make test-all and in make check.
 
 set -u
 out=$(mktemp -d)
@@ -14,8 +14,8 @@ trap 'rm -rf "$out"' EXIT
 . "$TOP/tests/host/lib/ktap.sh"
 
 cd "$KBUILD_OUT" || exit 1
-# Kbuild stores the command that compiled each object in a file (.cmd). Options of the command about
-# generated code are removed below, as rustdoc does not support them.
+# Kbuild stores the command that compiled each object in a file (.cmd). The compiler options about
+# generated code are removed from the command below, because rustdoc does not support these options.
 crates=()
 [ -z "${LONG:-}" ] || mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd src/*/rules/.*.o.cmd | sort)
 headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)

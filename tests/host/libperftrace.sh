@@ -5,8 +5,8 @@
 # Tests the installed libperftrace: the header compiles alone, the libraries have exactly the
 # promised symbols, and programs in C and C++ find them by pkg-config. The test also checks the
 # events that programs write, among them events of libraries that the programs load and unload by
-# dlopen(). For the checks of events, libperftrace is built to use plain files in place of the
-# kernel.
+# dlopen(). To check events, the test uses a libperftrace that is built to write plain files in
+# place of the kernel's buffers.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
@@ -54,8 +54,8 @@ as_wanted "3.8 libperftrace.a defines exactly the functions of perftrace.h" "$go
 got=$(readelf -d "$out/libperftrace.so" | sed -nE 's/.*\((NEEDED|SONAME)\).*\[(.*)\]/\1 \2/p; s/.*(NODELETE).*/\1/p' | sort | xargs)
 as_wanted "3.8 libperftrace.so.1 needs the C library only, and has the flag NODELETE" "$got" "NEEDED libc.so.6 NODELETE SONAME libperftrace.so.1"
 
-# Events that must not compile: an unknown type, a value of another type than its field, a duplicate
-# field name, an invalid field name, too many fields, a field name that is too long.
+# Check that events with errors do not compile. The errors are: an unknown type, a value of another
+# type than its field, a duplicate, invalid or too long field name, and too many fields.
 bad=0
 while read -r event; do
 	echo "#include <perftrace/perftrace.h>
@@ -113,8 +113,8 @@ requests:begin \x01\x00\x00\x00here\x00\x00\x00\x00\x00\x00\x00\x00
 requests:end \x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00
 requests:begin \x02\x00\x00\x00there\x00\x00\x00\x00\x00\x00\x00
 requests:end \x02\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00'
-# sort_markers: prints the lines of markers first and sorts them, as their order depends on the
-# linker.
+# sort_markers: prints the lines of markers first, and sorts these lines, because the order of
+# markers depends on the linker.
 sort_markers() { awk '/^marker/ { print | "sort"; next } { close("sort") } 1'; }
 as_wanted "3.1 shared library: all events of a program with their fields" "$(run_traced "$work/requests" 3 2>&1 | sort_markers)" "$wanted"
 said=$(gcc-14 -std=gnu11 -O2 -static -I "$work/usr/include" -o "$work/static" "$example" "$target/library/libperftrace.a" 2>&1 && run_traced "$work/static" 3 2>&1 | sort_markers)
@@ -122,8 +122,8 @@ as_wanted "3.1 static library: all events of a program with their fields" "$said
 said=$(GLIBC_TUNABLES=glibc.pthread.rseq=0 run_traced "$work/requests" 3 2>&1 | sort_markers)
 as_wanted "3.4 without restartable sequences: all events of a program with their fields" "$said" "$wanted"
 
-# Case: a library is loaded twice. The library has one marker that only the library defines, and one
-# that the program defines as well.
+# Case: a library is loaded twice. The library has one marker of its own, and one marker that the
+# program defines as well.
 cat >"$work/plugin.c" <<'END'
 #include <perftrace/perftrace.h>
 void work(int n);

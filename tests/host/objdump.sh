@@ -12,8 +12,8 @@ out=${KBUILD_OUT:?}
 . "$TOP/tests/host/lib/ktap.sh"
 
 # code OBJECT FUNCTION: prints the instructions of a function, one instruction a line, with the
-# symbol of a relocation after "@". The patchable call of ftrace at the beginning and the padding at
-# the end are left out.
+# symbol of a relocation after "@". Leaves out the patchable call of ftrace at the beginning of the
+# function and the padding at its end.
 code() {
 	objdump -dr --no-show-raw-insn --no-addresses --disassemble="$2" "$1" |
 		awk -v start="^<$2>:" '
@@ -62,9 +62,9 @@ result "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//'
 	"0.8 perf_adjust: flag, value, flag, one instruction each" "$c"
 result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust: no locked instruction and no fence" "$c"
 
-# The sample driver in Rust must have these per-CPU accesses: a group of two updates between changes
-# of the preempt count, an update of a histogram's bucket, then stores to gauges and updates of
-# peaks.
+# The sample driver in Rust must have the following per-CPU accesses, in this order. First comes a
+# group of two updates, between two changes of the preempt count. Then come an update of a
+# histogram's bucket, stores to gauges and updates of peaks.
 rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
 grep -qE '^inc[lq] incq add add addq dec[lq] add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
 result $? "0.8 Rust interface: the same single instructions as in C" "$rust"
@@ -78,8 +78,9 @@ panicking() {
 	done | sort -u
 }
 
-# The functions of the crates protocols and *_rules are in their objects, and in each module that
-# has copies of them. The first crate in a mangled name is the crate of the function.
+# The functions of the crates protocols and *_rules are in the objects of these crates, and modules
+# contain copies of some of the functions. The first crate in a mangled name is the crate of the
+# function.
 pure='(protocols|(counters|perfmon|ppa|trace)_rules)'
 mapfile -t objects < <(find "$out/src" "$out/tests/modules" -name '*.ko' -o -path '*/rules/rules.o')
 panics=$(nm "$out"/src/*/rules/rules.o "$out/src/protocols/protocols.o" | grep -iE 'panic|unwrap_failed|bounds')
@@ -89,11 +90,10 @@ nr=$(nm "${objects[@]}" | grep -ciE " t .*Cs[0-9A-Za-z]*_[0-9]+$pure")
 result $? "rig protocols and rules: their code refers to no function that panics ($nr functions)" "$panics"
 
 # Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions that
-# run outside the fast paths may contain calls of panic(): functions that load, attach, add or
-# allocate, and calls that copy lists. Functions that access PMU registers must not contain calls of
-# panic().
+# run outside the fast paths may call panic(): functions that load, attach, add or allocate, and
+# functions that copy lists. Functions that access PMU registers must not call panic().
 panics=$(panicking "$out"/src/*/*.ko)
-found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|8counters3add|3sys3pmu|3sys7perfmon|7Session5claim|7Session10add_thread|7Context4load|3pmu(6append|13log_cpu_kinds|16detect_cpu_kinds)|3pmu17description_error|7formats15find_registered|10Accounting(7restart|5start)|10accounting(13collect_tasks|13bytes_by_user)|8per_task(3add|4read)|3sys7records5words|3sys3ppa(5ioctl|4read|10read_tasks)|7Tracing(5begin|17free_unreferenced)|5Trace(10ensure_set|6remove|10remove_all)|13attach_kernel|17InterfaceListener15interface_added|3sys5trace(8dispatch|8register|9read_next)|9grow_sets|7Session11add_context|8attached3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pt_identity|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
+found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|8counters3add|3sys3pmu|7pmu_map|3sys7perfmon|7Session5claim|7Session10add_thread|7Context4load|3pmu(6append|13log_cpu_kinds|16detect_cpu_kinds)|3pmu17description_error|7formats15find_registered|10Accounting(7restart|5start)|10accounting(13collect_tasks|13bytes_by_user)|8per_task(3add|4read)|3sys7records5words|3sys3ppa(5ioctl|4read|10read_tasks)|7Tracing(5begin|17free_unreferenced)|5Trace(10ensure_set|6remove|10remove_all)|13attach_kernel|17InterfaceListener15interface_added|3sys5trace(8dispatch|8register|9read_next)|9grow_sets|7Session11add_context|8attached3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pt_identity|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
 [ -n "$panics" ] && [ -z "$found" ]
 result $? "0.12 probes, updates and page faults: their code calls no function that panics" "$found"
 

@@ -77,7 +77,7 @@ check "pfc export --listen: the Prometheus parser reads it" test_served
 test_ended() { kill -TERM "$server" && wait "$server"; }
 check "pfc export --listen: exits with status 0 at SIGTERM" test_ended
 
-# Stops the simulated device: its values do not change after this.
+# Stop the simulated device, so that its values no longer change.
 kill -9 "$fake"
 wait "$fake" 2>/dev/null
 test_idle() { read_json_to "$work/json" && export_to "$work/i.prom" && parse "$work/i.prom" --json "$work/json"; }
@@ -85,7 +85,7 @@ check "pfc export: every value of pfc read --per-cpu" test_idle
 test_idle_sums() { export_to "$work/j.prom" --sum && parse "$work/j.prom" --json "$work/json"; }
 check "pfc export --sum: every total of pfc read" test_idle_sums
 
-# Each check below puts one fault into the output. The checker must report the fault.
+# Each check below puts one fault into the output of pfc export, which the checker must report.
 sed '/^# EOF/d' "$work/i.prom" >"$work/bad"
 check "pfc export: the checker reports a missing end" parser_finds "does not end with # EOF" parse "$work/bad"
 sed '0,/_seconds_total{/s/\(_seconds_total{.* \)/\19/' "$work/i.prom" >"$work/bad"

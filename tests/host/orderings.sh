@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks the comments and pages about memory orderings and locks. Each ordering in the code of the
-# modules names its partner in a comment. The table in Documentation/barriers.md has the number of
-# orderings in each file and their partners. The table must be reviewed when an ordering is added or
-# removed. Each lock is in the table of Documentation/architecture.md.
+# Checks the comments and pages about memory orderings and locks. Next to each memory ordering in
+# the code of the modules, a comment must name the ordering that it pairs with. The table in
+# Documentation/barriers.md must have the number of orderings in each file, and their partners. It
+# must therefore be reviewed when an ordering is added or removed. Each lock must be in the table of
+# Documentation/architecture.md.
 
 # shellcheck disable=SC2016
 set -u
@@ -14,11 +15,11 @@ ordering='load_acquire\(\)|store_release\(|fence_(acquire|release)\(\)|[(, ](Acq
 
 cd "$TOP" || exit 1
 # list_orderings: prints the lines with memory orderings. The files protocols/sync.rs and
-# sys/release.rs, which define the orderings, are left out. rcu_barrier(), smp_processor_id() and
+# base/kernel_version.rs, which define the orderings, are left out. rcu_barrier(), smp_processor_id() and
 # smp_call_function() are not orderings.
 list_orderings() {
 	grep -rnE --include='*.rs' --include='*.c' --include='*.h' "$ordering" src include |
-		grep -vE '^src/protocols/sync.rs:|^src/perfcounters/sys/release.rs:|^[^:]*:[0-9]+:\s*(//|\*|/\*)|smp_(processor_id|call_function)|raw_smp|fn fence|bindings::rcu_barrier'
+		grep -vE '^src/protocols/sync.rs:|^src/base/kernel_version.rs:|^[^:]*:[0-9]+:\s*(//|\*|/\*)|smp_(processor_id|call_function)|raw_smp|fn fence|bindings::rcu_barrier'
 }
 count_orderings() { list_orderings | cut -d: -f1 | sort | uniq -c | awk '{ print $2, $1 }'; }
 documented_counts() { sed -nE 's/^\| `((src|include)\/[^`]*)` \| ([0-9]+) \|.*/\1 \3/p' Documentation/barriers.md | sort; }
@@ -32,8 +33,9 @@ print_uncommented() {
 	done
 }
 
-# print_unknown_partners: prints the rows of the table that name no partner. Also prints the
-# partners in the table that are neither the name of a file nor a word in the file of their row.
+# print_unknown_partners: prints the rows of the table in barriers.md that name no partner. Also
+# prints partners that do not exist: neither the name of a file, nor a word in the file that the row
+# describes.
 print_unknown_partners() {
 	sed -nE 's/^\| `((src|include)\/[^`]*)` \| [0-9]+ \|(.*)\|$/\1 \3/p' Documentation/barriers.md | while read -r file partner; do
 		[[ $partner == *\`*\`* ]] || echo "$file: no partner"
@@ -47,9 +49,9 @@ plan 4
 nothing "memory orderings: each has a comment about its partner" "$(print_uncommented)"
 nothing "barriers.md: the number of memory orderings of each file" "$(diff <(documented_counts) <(count_orderings) | sed -n 's/^</only there:/p; s/^>/in the code:/p')"
 nothing "barriers.md: the partners of each file's memory orderings exist" "$(print_unknown_partners)"
-# code_lines GLOB: prints the lines of the files that are not comments. sys/rawlock.rs, which
+# code_lines GLOB: prints the lines of the files that are not comments. base/raw_lock.rs, which
 # implements the raw locks, is left out.
-code_lines() { grep -rhvE --include="$1" --exclude=rawlock.rs '^\s*(//|\*|/\*)' src include; }
+code_lines() { grep -rhvE --include="$1" --exclude=raw_lock.rs '^\s*(//|\*|/\*)' src include; }
 # list_locks: prints the names of all locks: statics, fields, and variables that are initialised as
 # locks.
 list_locks() {

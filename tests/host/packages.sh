@@ -4,9 +4,10 @@
 # prepare: tools/deb/dkms-test.sh
 # target: test-all
 #
-# Tests the Debian packages of make deb: lintian finds no error, DKMS has built the modules in a
-# fresh Debian, modules that tools/deb/sign signs can be verified, and make uninstall removes the
-# files of make install. tests/kselftest/install.sh tests the packages in a running guest.
+# Tests the Debian packages of make deb: lintian must find no error, DKMS must have built the
+# modules in a new Debian, modules that tools/deb/sign signs must be verifiable, and make uninstall
+# must remove the files of make install. Another test, tests/kselftest/install.sh, tests the
+# packages in a running guest.
 
 set -u
 top=${TOP:?} packages=${CLONE:?}/deb/packages dkms=${PREPARED:?} release=${RELEASE:?}
@@ -33,9 +34,9 @@ modules=$(package_files "perfcounters-modules-$release" | sed -nE 's#.*/updates/
 got=$(cd "$KBUILD_OUT/src" && find . -name '*.ko' | sed 's#.*/##; s#\.ko$##' | sort)
 as_wanted "packages perfcounters-modules has every module" "$modules" "$got"
 
-# The results of DKMS are those that dkms-test.sh recorded when it built from these packages.
-# dkms_results SECTION: prints the lines of a section. Prints an error if the section is missing, so
-# that a missing section is not taken for an empty one.
+# dkms_results SECTION: prints the lines of a section of the results that dkms-test.sh recorded when
+# it built the modules from these packages. Prints an error if the section is missing, because for
+# some sections an empty section is the expected result.
 dkms_results() {
 	sed -n "/^== $1\$/,/^== /{/^== /!p}" "$dkms/results"
 	grep -qx "== $1" "$dkms/results" || echo "section $1 is missing in the results of dkms-test.sh"

@@ -3,9 +3,9 @@
 # timeout: 300
 # cargo: debug
 #
-# Checks that babeltrace2 reads the CTF 2 that pfc trace writes. The traces are synthetic.
-# babeltrace2 must print each event with the fields and the time that it was written with.
-# babeltrace2 must not warn, except about lost events.
+# Checks that babeltrace2 reads the CTF 2 that pfc trace writes. The traces are synthetic. Each
+# event must be printed with the fields and the time that were written to the trace. The only
+# allowed warnings are those about lost events.
 
 # shellcheck disable=SC2317,SC2329 # checks are functions that check() calls
 set -u
@@ -38,8 +38,8 @@ read_trace() {
 count_discarded() {
 	sed -nE 's/^WARNING: Tracer discarded ([0-9]+) events? between (\[[^]]*\]) and (\[[^]]*\]) .*/\1 \2 \3/p' "$work/words"
 }
-# is_same CASE: passes if babeltrace2 reads the trace's events and losses as expected, and prints no
-# other message.
+# is_same CASE: passes if babeltrace2 reads the events and losses of the trace as expected, and
+# prints no message except warnings about losses.
 is_same() {
 	read_trace "$1" >"$work/events" || { cat "$work/words"; return 1; }
 	diff "$work/traces/$1.expected" "$work/events" || return 1

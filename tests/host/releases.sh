@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Tests the choice of a kernel (tools/rig/releases.sh) from archives in which some packages are
-# missing. A stand-in for apt-cache lists the packages of an archive. Pages that name the supported
-# kernel series must name those of tools/rig/kernels, which rig, packages and `pfc doctor` use.
+# missing. A stand-in for apt-cache lists the packages of an archive. Pages of the documentation
+# must name the same supported kernel series as tools/rig/kernels, which the scripts of tools/rig,
+# the packages and `pfc doctor` use.
 
 set -u
 work=$(mktemp -d)
@@ -27,8 +28,8 @@ chmod +x "$work/apt-cache"
 printf '# supported\n7.3\n7.2 # with a word\n' >"$work/table"
 export ARCHIVE=$work/archive
 
-# print_packages RELEASE VERSION [WITHOUT]: prints the packages of a kernel release, without the
-# package of the kind WITHOUT.
+# print_packages RELEASE VERSION [WITHOUT]: prints the packages of a kernel release except the
+# package of the kind WITHOUT (binary, modules, headers or source).
 print_packages() {
 	local kind
 	for kind in binary modules headers; do

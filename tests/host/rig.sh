@@ -3,8 +3,8 @@
 #
 # Tests the scripts of tools/rig, which build and run the tests. Clones of the repository that share
 # a cache do not disturb each other. A script that waits for another process prints which process it
-# is. The output names failed parts of a plan and failed jobs. make rows uses the last run of each
-# world (host, stock, debug, kcsan), in whatever order the worlds were run.
+# is. The output names failed parts of a plan and failed jobs. The target `rows` of make uses the
+# last run of each world (host, stock, debug, kcsan), in whatever order the worlds were run.
 
 # shellcheck disable=SC2016,SC2030,SC2031,SC2034,SC2154,SC2269,SC2317,SC2329
 set -u
@@ -89,8 +89,8 @@ as_wanted "rig rows: the order of the runs does not matter" "$(run_rows | head -
 # function_of FILE NAME: prints the text of a function in a script of the rig.
 function_of() { sed -n "/^$2() {/,/^}/p" "$rig/$1"; }
 
-# A run of three jobs: one has finished, one died after its first program, and one was never
-# started.
+# Case: a run has three jobs, of which one has finished, one died after its first program, and one
+# was never started.
 mkdir "$work/run"
 printf '3\tgood\t\tx\n2\tdied\t\tx\n1\tnever\t\tx\n' >"$work/run/jobs"
 printf '# stock good\nok - 0.1 one\n' >"$work/run/good.tap"
@@ -114,7 +114,7 @@ said=$(
 as_wanted "rig a job that died or never ran: the run fails" "$(tail -n 2 <<<"$said" | xargs)" "2 passed, 2 failed status 1"
 result "$(grep -q 'the job died ran to its end' <<<"$said" && grep -q 'the job never ran to its end' <<<"$said"; echo $?)" "rig a job that died or never ran: the job is named" "$said"
 
-# A run of test.sh with stub jobs, all of which pass.
+# Case: test.sh runs stub jobs, all of which pass.
 mkdir -p "$work/b/project/tests"/{vm,host,kselftest}
 cp "$TOP/tests/vm/guests" "$work/b/project/tests/vm/"
 cp "$rig/kernels" "$work/b/project/tools/rig/"
@@ -131,7 +131,8 @@ END
 said=$(env -u work -u RUN_DIR -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
 as_wanted "rig a run in which all tests pass: status 0, the last line has the totals" "$? $(tail -n 1 <<<"$said")" "0 3 passed, 0 failed"
 
-# warning_with MEGABYTES: prints what a run says at its start if this room is free on the disk.
+# warning_with MEGABYTES: prints the warning of a test run that starts with MEGABYTES free on the
+# disk.
 mkdir "$work/bin"
 printf '#!/bin/sh\necho Filesystem 1000000-blocks Used Available\necho disk 90000 80000 $FREE\n' >"$work/bin/df"
 chmod +x "$work/bin/df"
@@ -143,8 +144,8 @@ as_wanted "rig a run with less than 5 GB free names the file system of the cache
 	"$(warning_with 5000; warning_with 4999)" "only 4999 MB are free in the file system of $work/cache
 run make clean"
 
-# test_follow STARTS: prints the records about the boots of a guest. The guest hangs at each start
-# before start number STARTS, at which it runs its program.
+# test_follow STARTS: boots a guest that hangs at each boot before boot number STARTS, in which it
+# runs its program. Prints the results that are recorded about the boots.
 test_follow() {
 	(
 		export PATIENCE=1 work=$work tap=/dev/null
@@ -186,8 +187,9 @@ print_left_out() {
 as_wanted "rig testing.md names what make test leaves to make test-all" \
 	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(print_left_out)"
 
-# forget_results: prints the stored results that remain after a run. The run removes the old results
-# of its own worlds, except those of tests that it left out, and keeps the results of other worlds.
+# forget_results: prints the stored results that remain after a test run. The run must remove the
+# old results of its own worlds, except the results of tests that it left out. It must keep the
+# results of other worlds.
 forget_results() {
 	local LOGS=$work/run work=$work/run WORLDS="host stock"
 	mkdir -p "$LOGS/results"
@@ -210,7 +212,7 @@ as_wanted "rig image: the names of test programs do not depend on the path of th
 	"$(TOP=$work/readme bash "$rig/image.sh" sources | sed -n '/ tests\/kselftest\/\(faults\|readme\/.*\).c$/p' | sort)" \
 	"$(cd "$TOP/tests/kselftest" && printf '%s\n' faults.c readme/*.c | sed 's,^\(.*\)\.c$,\1 tests/kselftest/&,; s,^readme,examples,' | sort)"
 
-# A new clone copies the builds of registry packages that cargo has made in another clone.
+# Case: a new clone copies the results of registry packages that cargo has built in another clone.
 target=$work/cache/clones/other/target
 mkdir -p "$target"/debug/{deps,.fingerprint/{pfc-12,libc-34},examples} "$target/x86_64-unknown-linux-gnu/release/deps"
 touch "$target"/debug/deps/{pfc-12,libpfc-12.rlib,libperfcounters-9.rlib,liblibc-34.rlib} "$target"/debug/{pfc,.cargo-lock} \
@@ -234,7 +236,8 @@ touch "$work/mine/own"
 )
 as_wanted "rig target: an existing target directory is kept" "$(ls "$work/mine")" own
 
-# A project that is cloned again at the same path: the file "old" has the contents of the last build.
+# Case: a project is cloned again at the same path. The file "old" has the contents that it had at
+# the last build.
 git_in() { git -C "$work/project" -c user.name=x -c user.email=x@localhost "$@" >/dev/null 2>&1; }
 mkdir -p "$work/project" "$work/clone"
 git_in init

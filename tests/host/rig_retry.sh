@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Tests how tools/rig/test.sh repeats failed tests and ends a run after LIMIT= seconds. Also tests
-# the files `runs` (a line for each whole run) and `proved` (committed trees that passed a whole
-# run). In this test, test.sh runs in a separate repository with stub jobs. A stub of a test is a
-# shell script that prints KTAP.
+# the files `runs` (a line for each test run that ran all tests) and `proved` (committed trees that
+# passed such a run). In this test, test.sh runs in a separate repository with stub jobs. A stub of
+# a test is a shell script that prints KTAP.
 
 set -u
 work=$(mktemp -d)
@@ -19,7 +19,7 @@ cp "$TOP/tests/vm/guests" "$clone/tests/vm/"
 # shellcheck disable=SC2016 # the page's own quotes
 printf 'Skipped in `make test`:\n\n```text\nlisted *\n```\n' >"$clone/Documentation/testing.md"
 
-# A stub of plan.sh: runs the jobs one after the other and continues after a failure, as make -k
+# This stub of plan.sh runs the jobs one after the other and continues after a failure, as make -k
 # does.
 cat >"$clone/tools/rig/plan.sh" <<'E2'
 #!/bin/bash
@@ -27,8 +27,9 @@ cat >"$clone/tools/rig/plan.sh" <<'E2'
 while IFS=$'\t' read -r _ _ _ command; do eval "tools/rig/job.sh $command"; done <"$work/jobs"
 E2
 
-# A stub of job.sh. A program of a guest is a shell script in tests/kselftest. Exit status 77 of the
-# program means that the guest hangs, and SPLAT in its output stands for a report of the kernel.
+# In this stub of job.sh, the program of a guest is a shell script in tests/kselftest. Exit status
+# 77 of the script means that the guest hangs, and SPLAT in the script's output stands for a report
+# of the kernel.
 cat >"$clone/tools/rig/job.sh" <<'E2'
 #!/bin/bash
 kind=$1 name=$2 rc=0
@@ -71,8 +72,8 @@ esac
 : >"$work/$name.done"
 E2
 
-# test_is PATH SCRIPT: makes a stub of a test. The tests that the next lines make pass, and are part
-# of each run of test.sh below.
+# test_is PATH SCRIPT: makes a stub of a test. The seven stubs that are made below pass, and are
+# part of each run of test.sh in this file.
 good='echo 1..1; echo ok 1 a result'
 test_is() { printf '# SPDX\n# worlds: stock\n%s\n' "$2" >"$clone/tests/$1"; }
 for name in a b c; do
@@ -114,7 +115,8 @@ as_wanted "rig a whole run of a committed tree without a failure is in proved" \
 	"$(sed -E 's/ [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z / TIME /' "$cache/proved")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') TIME test 11/0/0"
 as_wanted "rig a whole run without a failure is in runs, with no second attempts" "$(cut -d' ' -f1,3-5,8 "$cache/runs")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') test 11/0/0 0 -"
 
-# The short form runs with the first of these variables, and calls is_whole (history.sh) with each.
+# The short form of this test runs test.sh with the first variable only, but calls is_whole
+# (history.sh) with each variable.
 is_not_whole() { ! (cd "$clone" && env -i PATH="$PATH" TOP="$clone" CACHE="$cache" "$1" bash -c '. tools/rig/history.sh; is_whole'); }
 wrong=""
 for name in ONLY=a WORLDS=host KERNEL_RELEASE=7 GUEST=plain PMU=arch SMP=2 MEM=1G APPEND=quiet; do
@@ -153,8 +155,8 @@ says "a test that fails twice is shown with its diagnostics" "^ +what it said$"
 as_wanted "rig a run with a failure is in runs, with its second attempt, not in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "1 11/1/0 host:bad.sh"
 remove host/bad.sh
 
-# Case: tests fail in the first attempt. The tests are a script, a program of a guest and a cargo
-# test.
+# Case: tests fail in the first attempt. The failing tests are a script, a program of a guest and a
+# cargo test.
 test_is host/moody.sh "$(every_other_time moody)"
 commit
 said=$(run)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Compares the names of system calls that pfc shows (tools/perftrace-reader/src/syscalls.txt) with
-# the tables of the kernel. A kernel of an older series may lack calls that pfc has.
+# the tables of the kernel. A kernel of an older series may lack system calls that pfc names.
 
 set -u
 # shellcheck source=tests/host/lib/ktap.sh

@@ -209,8 +209,8 @@ static void test_read_implies_exec(void)
 	test_mapping_not_executable("buffers of a trace", trace, attach.bytes,
 				    PROT_READ | PROT_WRITE, PERFTRACE_BUFFERS);
 	personality(before);
-	is(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, counters, 0) == MAP_FAILED ?
-	   errno : 0, EACCES, "0.1 /dev/perfcounters: mmap with PROT_EXEC is EACCES");
+	is(map_error(counters, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, 0), -EACCES,
+	   "0.1 /dev/perfcounters: mmap with PROT_EXEC is EACCES");
 	close(trace);
 	close(ring);
 	close(recorder);

@@ -198,8 +198,7 @@ static void test_messages(void)
 	   "cost sampling/restarts: 4 after 4 restarts");
 	is(cost_total("sampling/waits") - waits, 5,
 	   "cost sampling/waits: 5, the child waited after each message");
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
+	kill_child(child);
 	close(fd);
 
 	fd = pfm_create_format(0, "n-way", &arg, sizeof(arg));

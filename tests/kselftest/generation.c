@@ -88,8 +88,7 @@ static void test_protocol(void)
 		broken += !good;
 	}
 	changes = pc.h->gen2 - start;
-	kill(writer, SIGKILL);
-	waitpid(writer, NULL, 0);
+	kill_child(writer);
 	note("%llu accepted, %llu discarded (%llu of those were half-made), %llu changes",
 	     (unsigned long long)accepted, (unsigned long long)discarded,
 	     (unsigned long long)unchecked, (unsigned long long)changes);

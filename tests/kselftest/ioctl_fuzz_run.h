@@ -13,7 +13,7 @@
 #ifndef IOCTL_FUZZ_RUN_H
 #define IOCTL_FUZZ_RUN_H
 
-#include "ioctl_fuzz_calls.h"
+#include "ioctl_fuzz_operations.h"
 #include <grp.h>
 #include <linux/capability.h>
 #include <sys/prctl.h>

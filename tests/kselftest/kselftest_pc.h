@@ -39,6 +39,7 @@ static int ksft_planned, ksft_done, ksft_failed;
 
 static void plan(int tests)
 {
+	/* Each line is written at once: a child of fork() would print buffered lines again. */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	ksft_planned = tests;
 	printf("TAP version 13\n1..%d\n", tests);
@@ -286,15 +287,6 @@ static __u64 pc_seq(const struct pc *pc, __u32 cpu)
 	return __atomic_load_n((const __u64 *)pc_slot(pc, cpu, 0), __ATOMIC_ACQUIRE);
 }
 
-static __u64 pc_completed(const struct pc *pc)
-{
-	__u64 sum = 0;
-
-	for (__u32 cpu = 0; cpu < pc->geometry.nr_cpus; cpu++)
-		sum += pc_seq(pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT;
-	return sum;
-}
-
 static bool pc_name_is(const struct pc *pc, __u32 n, const char *name)
 {
 	return !strcmp((const char *)pc->desc[n].name, name);
@@ -310,6 +302,17 @@ static __u32 pc_find(const struct pc *pc, const char *name)
 }
 
 /* Other helpers */
+
+/* Maps a file and unmaps it again. Returns 0, or a negative errno if mmap() is refused. */
+static int map_error(int fd, size_t size, int prot, int flags, off_t offset)
+{
+	void *mem = mmap(NULL, size, prot, flags, fd, offset);
+
+	if (mem == MAP_FAILED)
+		return -errno;
+	munmap(mem, size);
+	return 0;
+}
 
 static void pin_to_cpu(int cpu)
 {
@@ -359,9 +362,10 @@ static __u64 scale_min(__u64 n)
 	return scale_down(1000) == 1000 ? n : (n + 24) / 25;
 }
 
+/* Returns the time of a clock in nanoseconds; 0 if there is no such clock. */
 static inline __u64 clock_ns(clockid_t clock)
 {
-	struct timespec t;
+	struct timespec t = { 0 };
 
 	clock_gettime(clock, &t);
 	return t.tv_sec * 1000000000ULL + t.tv_nsec;
@@ -370,6 +374,12 @@ static inline __u64 clock_ns(clockid_t clock)
 static inline __u64 now_ns(void)
 {
 	return clock_ns(CLOCK_MONOTONIC);
+}
+
+/* Returns the CPU time of the calling thread. */
+static inline __u64 thread_ns(void)
+{
+	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static void sleep_ms(long ms)
@@ -406,6 +416,16 @@ static char task_state(pid_t pid)
 	/* The task's name is in brackets and may itself contain brackets and blanks. */
 	comm_end = strrchr(text, ')');
 	return comm_end ? comm_end[2] : '?';
+}
+
+/* Starts a child that sleeps until it is killed. */
+static inline pid_t fork_sleeper(void)
+{
+	pid_t pid = fork();
+
+	while (!pid)
+		pause();
+	return pid;
 }
 
 /* Kills a child and reaps it. */
@@ -449,15 +469,15 @@ static bool set_cpu_online(int cpu, bool on)
 }
 
 /*
- * Runs body in a child process. The value of in_child() is the exit status of the child, or -signal
- * if a signal ended it.
+ * Runs statements in a child process. The value of in_child() is the exit status of the child, or
+ * -signal if a signal ended it.
  */
-#define in_child(body) ({						\
+#define in_child(...) ({						\
 	int status_;							\
 	pid_t pid_ = fork();						\
 									\
 	if (!pid_) {							\
-		body;							\
+		__VA_ARGS__;						\
 		_exit(0);						\
 	}								\
 	waitpid(pid_, &status_, 0);					\

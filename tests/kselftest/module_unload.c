@@ -35,16 +35,11 @@ static void test_busy(void)
 	munmap((char *)h + 4096, 4096);
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
 	   "0.1 rmmod perfcounters: EWOULDBLOCK while a part of a mapping is left");
-	child = fork();
-	if (!child) {
-		for (;;)
-			pause();
-	}
+	child = fork_sleeper();
 	munmap(h, 3 * 4096);
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
 	   "0.1 rmmod perfcounters: EWOULDBLOCK while a forked child has the mapping");
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
+	kill_child(child);
 	names = open("/dev/perfcounters_names", O_RDONLY | O_CLOEXEC);
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
 	   "0.2 rmmod perfcounters: EWOULDBLOCK while /dev/perfcounters_names is open");

@@ -77,7 +77,6 @@ static int load_by_user(pid_t target)
 	pid_t child;
 
 	shared->step = 0;
-	fflush(stdout);
 	child = fork();
 	if (!child) {
 		int fd, rc;

@@ -95,20 +95,13 @@ static int passed_checks(int status)
  */
 static int call_as_user(int (*try)(pid_t target), pid_t target)
 {
-	int status;
-	pid_t child;
-
-	fflush(stdout);
-	child = fork();
-	if (!child) {
+	return -in_child({
 		int rc;
 
 		switch_user(1000, -1);
 		rc = try(target);
 		_exit(rc < 0 ? -rc : 0);
-	}
-	waitpid(child, &status, 0);
-	return WIFEXITED(status) ? -WEXITSTATUS(status) : -999;
+	});
 }
 
 static int load_counting(pid_t target)
@@ -123,12 +116,9 @@ static int load_counting(pid_t target)
 
 static int load_blocking_child(pid_t unused)
 {
-	pid_t child = fork();
+	pid_t child = fork_sleeper();
 	int fd;
 
-	if (!child)
-		for (;;)
-			pause();
 	fd = load_blocking(child);
 	kill_child(child);
 	return fd;
@@ -355,8 +345,7 @@ static void test_capability_lost_by_exec(void)
 	ok(still, "9.3 a tool with CAP_SYS_PTRACE blocks another user's process, before an exec");
 	ok(on,
 	   "9.3 the blocked process continues after a thread of the tool lost CAP_SYS_PTRACE by exec");
-	kill(tool, SIGKILL);
-	waitpid(tool, NULL, 0);
+	kill_child(tool);
 	shared[2] = 0;
 	kill_child(child);
 }

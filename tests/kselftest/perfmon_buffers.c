@@ -20,7 +20,6 @@
 #define CGROUPS	"/tmp/cgroups"
 #define CGROUP	CGROUPS "/buffers"
 #define USER	1000
-#define FIRST_SUB_UID	100000
 #define SIZE	(1 << 20)
 #define NR_CONTEXTS	8
 
@@ -75,8 +74,7 @@ static void test_cgroup(void)
 	pid_t child;
 
 	report->go = 0;
-	child = fork();
-	if (!child) {
+	in_child({
 		long long before;
 
 		write_file(CGROUP "/cgroup.procs", "0");
@@ -85,9 +83,7 @@ static void test_cgroup(void)
 			if (pfm_create_ring(0, "ring", SIZE, 0) < 0)
 				_exit(1);
 		report->bytes = cgroup_value("memory.stat", "kernel") - before;
-		_exit(0);
-	}
-	waitpid(child, NULL, 0);
+	});
 	note("%d rings of 1 MiB: %lld kB of kernel memory charged to the control group",
 	     NR_CONTEXTS, report->bytes / 1024);
 	ok(report->bytes >= (long long)NR_CONTEXTS * SIZE &&
@@ -186,8 +182,7 @@ static void test_sub_uids(void)
 	ok(contexts && contexts < 8,
 	   "9.1 four users of a user namespace have fewer than 8 buffers together, user_kb is 2 MiB");
 	ok(full >= 2, "9.1 user namespace: at least two of its four users get EDQUOT");
-	kill(owner, SIGKILL);
-	waitpid(owner, NULL, 0);
+	kill_child(owner);
 	for (int i = 0; i < 4; i++) {
 		report[i].go = 2;
 		waitpid(child[i], NULL, 0);

@@ -145,27 +145,20 @@ static int test_as_user(pid_t foreign_pid)
 
 static void test_permissions(void)
 {
-	pid_t foreign_pid = getpid(), child;
+	pid_t foreign_pid = getpid();
 	int status;
 
-	fflush(stdout);
 	/* Only root may open the device, until the administrator changes its mode. */
-	child = fork();
-	if (!child)
-		_exit(setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534) ||
-		      open("/dev/perfmon", O_RDWR) >= 0 || errno != EACCES);
-	waitpid(child, &status, 0);
-	is(status, 0, "1.2 open of /dev/perfmon by another user is EACCES");
+	is(in_child(_exit(setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534) ||
+			  open("/dev/perfmon", O_RDWR) >= 0 || errno != EACCES)), 0,
+	   "1.2 open of /dev/perfmon by another user is EACCES");
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod");
-	child = fork();
-	if (!child) {
+	status = in_child({
 		int rc = test_as_user(foreign_pid);
 
-		fflush(stdout);
 		_exit(rc);
-	}
-	waitpid(child, &status, 0);
+	});
 	ksft_done += 9;
 	is(status, 0, "1.6 unprivileged: all tests of the child succeed");
 }
@@ -211,13 +204,8 @@ static void test_lifetimes(void)
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
-	child = fork();
-	if (!child) {
-		spin(30000000);
-		_exit(pfm_stop(fd) != 0);
-	}
-	waitpid(child, &status, 0);
-	is(status, 0, "1.2 fork: the child stops the parent's context by the descriptor");
+	is(in_child(spin(30000000); _exit(pfm_stop(fd) != 0)), 0,
+	   "1.2 fork: the child stops the parent's context by the descriptor");
 	got = pfm_read_pmd(fd, 0);
 	if (!ok(got < 30000000, "1.2 fork: the child is not counted in the parent's context"))
 		note("%llu", got);
@@ -259,7 +247,7 @@ static void test_lifetimes(void)
  */
 static void test_killed_programs(void)
 {
-	int status, counts[2], i;
+	int counts[2], i;
 	char byte;
 
 	if (pipe(counts))
@@ -281,8 +269,7 @@ static void test_killed_programs(void)
 		if (i % 2 && read(counts[0], &byte, 1) != 1)
 			bail("a child");
 		usleep(i % 2 ? 300 * i : 2000 + 300 * i);
-		kill(child, SIGKILL);
-		waitpid(child, &status, 0);
+		kill_child(child);
 	}
 	close(counts[0]);
 	close(counts[1]);

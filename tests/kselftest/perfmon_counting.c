@@ -177,20 +177,14 @@ static void test_threads(int nr)
 static void test_system_wide(void)
 {
 	__u64 got, idle, rounds = 20000000;
-	int fd = pfm_create(PFM_FL_SYSTEM_WIDE), status;
-	pid_t child;
+	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pin_to_cpu(1);
 	is(pfm_load(fd, 0), -EINVAL, "1.6 load: CPU 0 from CPU 1 is EINVAL");
 	is(pfm_load(fd, 1), 0, "1.6 load: succeeds on CPU 1 from CPU 1");
 	is(pfm_start(fd), 0, "1.6 start: succeeds for a context on CPU 1");
-	child = fork();
-	if (!child) {
-		spin(rounds);
-		_exit(0);
-	}
-	waitpid(child, &status, 0);
+	in_child(spin(rounds));
 	got = pfm_read_pmd(fd, 0);
 	if (!ok(got >= 2 * rounds && got < 2 * rounds + 10000000,
 		"1.6 a context on CPU 1 counts a child that runs there"))
@@ -199,12 +193,7 @@ static void test_system_wide(void)
 	is(pfm_stop(fd), -EBUSY, "1.6 stop: a context on CPU 1 from CPU 0 is EBUSY");
 	is(pfm_write_pmd(fd, 0, 0), -EBUSY,
 	   "1.6 write PMDs: a context on CPU 1 from CPU 0 is EBUSY");
-	child = fork();
-	if (!child) {
-		spin(rounds);
-		_exit(0);
-	}
-	waitpid(child, &status, 0);
+	in_child(spin(rounds));
 	pin_to_cpu(1);
 	idle = pfm_read_pmd(fd, 0) - got;
 	if (!ok(idle < rounds, "1.6 a context on CPU 1 does not count a child on CPU 0"))

@@ -18,15 +18,10 @@
 
 static void burn(__u64 ms)
 {
-	struct timespec t;
-	__u64 end;
+	__u64 end = thread_ns() + ms * MS;
 
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	end = t.tv_sec * 1000000000ULL + t.tv_nsec + ms * MS;
-	do {
+	while (thread_ns() < end)
 		spin(10000);
-		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	} while (t.tv_sec * 1000000000ULL + t.tv_nsec < end);
 }
 
 /*

@@ -147,7 +147,6 @@ static void test_in_child(void (*what)(void), const char *name)
 	int status = -1, waits = 0;
 	pid_t pid;
 
-	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		pin_to_cpu(0);
@@ -262,7 +261,6 @@ static void test_failed_load_evicts_none(void)
 	int status = -1;
 	pid_t child;
 
-	fflush(stdout);
 	child = fork();
 	if (!child) {
 		struct pfarg_ovfl_msg msg;

@@ -42,12 +42,9 @@ static __u64 nr_interrupts(const char *kind)
 static void test_sleeping_target(void)
 {
 	int fd = pfm_create(0), i, rc = 0;
-	pid_t child = fork();
+	pid_t child = fork_sleeper();
 	__u64 before;
 
-	if (!child)
-		for (;;)
-			pause();
 	wait_until(task_state(child) == 'S');
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	is(pfm_load(fd, child), 0, "1.6 sleeping thread: load succeeds");
@@ -58,8 +55,7 @@ static void test_sleeping_target(void)
 	is(rc, 0, "1.6 sleeping thread: its context is started and stopped %d times", NR_STARTS);
 	if (!ok(before < NR_STARTS / 2, "1.6 sleeping thread: start and stop send no IPIs"))
 		note("%llu IPIs", before);
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
+	kill_child(child);
 	close(fd);
 }
 
@@ -90,8 +86,7 @@ static void test_running_target(void)
 		pfm_stop(fd);
 	}
 	is(uncounted, 0, "1.6 thread that runs on another CPU: counted after each start");
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
+	kill_child(child);
 	close(fd);
 }
 

@@ -238,8 +238,7 @@ static void test_root_namespaces(void)
 		waitpid(child[i], NULL, 0);
 	}
 	for (int i = 0; i < 2; i++) {
-		kill(owners[i], SIGKILL);
-		waitpid(owners[i], NULL, 0);
+		kill_child(owners[i]);
 	}
 	wait_until(nothing_charged());
 	ok(nothing_charged(), "9.1 containers: no memory is charged at the end");

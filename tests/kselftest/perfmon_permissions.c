@@ -73,17 +73,7 @@ static void set_credentials(enum credentials cred)
 /* Calls @try in a child with these credentials. Returns the result: 0 or a negative errno. */
 static int call_as(enum credentials cred, int (*try)(pid_t target), pid_t target)
 {
-	int status;
-	pid_t child;
-
-	fflush(stdout);
-	child = fork();
-	if (!child) {
-		set_credentials(cred);
-		_exit(-try(target));
-	}
-	waitpid(child, &status, 0);
-	return WIFEXITED(status) ? -WEXITSTATUS(status) : -999;
+	return -in_child(set_credentials(cred); _exit(-try(target)));
 }
 
 /* Forks a process of @user that sleeps. The process has no capabilities, unless @user is 0. */
@@ -451,22 +441,13 @@ static int monitor_execs(void)
 	while (!poll(&poll_fd, 1, 0))
 		ioctl(fd, PERFMON_STATUS, &status);
 	rc = pfm_start(fd);
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
+	kill_child(child);
 	return rc ? 3 : 0;
 }
 
 static void test_change(enum change change, bool calls, int want, const char *what)
 {
-	int status = -1;
-	pid_t child;
-
-	fflush(stdout);
-	child = fork();
-	if (!child)
-		_exit(monitor_change(change, calls));
-	waitpid(child, &status, 0);
-	is(WIFEXITED(status) ? WEXITSTATUS(status) : -999, want, "9.3 monitored process %s%s", what,
+	is(in_child(_exit(monitor_change(change, calls))), want, "9.3 monitored process %s%s", what,
 	   calls ? ", with a call in between" : "");
 }
 

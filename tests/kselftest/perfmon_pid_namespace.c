@@ -94,8 +94,7 @@ int main(void)
 			for (;;)
 				spin(1000);
 		report_ids(&ids[2], inner);
-		kill(inner, SIGKILL);
-		waitpid(inner, &status, 0);
+		kill_child(inner);
 		ids[2].mine = inner;
 		_exit(0);
 	}

@@ -11,7 +11,7 @@
  * The tested description is the module tests/modules/scripted_pmu.c, whose parameters select its
  * behaviour.
  */
-#include "scripted.h"
+#include "scripted_counters.h"
 #define main ticks
 #include "readme/ticks.c"
 #undef main
@@ -157,14 +157,6 @@ static void test_listing(void)
 
 /* Calls */
 
-static int write_pmc_flags(int fd, __u16 number, __u32 flags, __u64 value)
-{
-	struct pfarg_pmc pmc = { .reg_num = number, .reg_flags = flags, .reg_value = value };
-	struct perfmon_vector v = { (__u64)&pmc, 1, sizeof(pmc) };
-
-	return pfm_call(fd, PERFMON_WRITE_PMCS, &v);
-}
-
 static int read_pmds(int fd, void *items, __u32 nr, __u32 size)
 {
 	struct perfmon_vector v = { (__u64)items, nr, size };
@@ -270,120 +262,6 @@ static void test_control_words(void)
 	is(in_child(child_check_sets_kernel_bit(fd)), 0,
 	   "1.14 unprivileged: the kernel-mode bit set by check() is EPERM");
 	set_param("set_bits", 0);
-	close(fd);
-}
-
-/* Counters, compared with a model of them */
-
-static const struct {
-	__u16 pmd, width;
-	bool no_64;
-} counters[] = {
-	{ WIDE, 64, false }, { BYTE, 8, false }, { TWELVE, 12, false }, { NARROW, 12, true },
-	{ CARRIED, 12, false }, { OF_THREADS, 12, false },
-};
-
-#define NR_COUNTERS	((int)(sizeof(counters) / sizeof(*counters)))
-
-static __u64 model[NR_COUNTERS], counter_now;
-
-static __u64 width_mask(int width)
-{
-	return width == 64 ? ~0ULL : (1ULL << width) - 1;
-}
-
-static void set_counter(__u64 value)
-{
-	set_param("now", counter_now = value);
-}
-
-/*
- * Moves the counters to @value, and adds the same difference to the model of each counter, modulo
- * the counter's width. The caller must have read the counters since their last move.
- */
-static void move_counter(__u64 value)
-{
-	for (int i = 0; i < NR_COUNTERS; i++)
-		model[i] += (value - counter_now) & width_mask(counters[i].width);
-	set_counter(value);
-}
-
-static int count_mismatches(int fd)
-{
-	int wrong = 0;
-
-	for (int i = 0; i < NR_COUNTERS; i++) {
-		__u64 want = model[i] & (counters[i].no_64 ? width_mask(counters[i].width) : ~0ULL);
-		__u64 got = pfm_read_pmd(fd, counters[i].pmd);
-
-		if (got != want)
-			note("PMD %u: %#llx, not %#llx", counters[i].pmd, got, want);
-		wrong += got != want;
-	}
-	return wrong;
-}
-
-static void write_all(int fd)
-{
-	for (int i = 0; i < NR_COUNTERS; i++) {
-		model[i] = (__u64)random() << 40 ^ (__u64)random() << 20 ^ random();
-		if (pfm_write_pmd(fd, counters[i].pmd, model[i]))
-			bail("write of a PMD");
-	}
-}
-
-static void test_emulation(void)
-{
-	int fd = pfm_create(0), wrong = 0, rounds = scale_down(300);
-	__u64 before, narrow;
-
-	set_counter(0x1234567890abcdefULL);
-	write_all(fd);
-	pfm_load(fd, this_thread());
-	is(count_mismatches(fd), 0, "1.5 64 bits of a narrow counter are written and read back");
-	set_counter(~0ULL - 100);
-	pfm_start(fd);
-	is(count_mismatches(fd), 0,
-	   "1.5 start: the counter's value before the start does not count");
-	for (int i = 0; i < rounds; i++) {
-		move_counter(counter_now + random() % 256);
-		wrong += count_mismatches(fd);
-	}
-	is(wrong, 0, "1.5 steps below the counter's range: all widths are exact over many wraps");
-	before = model[1] - model[0];
-	ok(before == model[2] - model[0] + (model[1] - model[2]) &&
-	   pfm_read_pmd(fd, BYTE) - pfm_read_pmd(fd, WIDE) == before,
-	   "1.5 an 8-bit counter counted as much as a 64-bit one");
-	for (int i = 0; i < rounds; i++) {
-		move_counter((__u64)random() << 40 ^ (__u64)random() << 20 ^ random());
-		wrong += count_mismatches(fd);
-	}
-	is(wrong, 0, "1.5 jumps forward and back: increments are taken modulo the width");
-	move_counter(counter_now - 1);
-	is(count_mismatches(fd), 0, "1.5 one step back counts as 2^width - 1");
-	write_all(fd);
-	is(count_mismatches(fd), 0, "1.5 write PMDs: values written while counting are read back");
-	move_counter(counter_now + 77);
-	is(count_mismatches(fd), 0, "1.5 write PMDs: counting continues from the written values");
-	pfm_stop(fd);
-	set_counter(counter_now + 1000);
-	is(count_mismatches(fd), 0, "1.5 stop: nothing is counted after the stop");
-	pfm_start(fd);
-	move_counter(counter_now + 50);
-	is(count_mismatches(fd), 0,
-	   "1.5 start again: increments between stop and start do not count");
-	narrow = model[1] & 0xff;
-	is(write_pmc_flags(fd, SCALE, PFM_REGFL_NO_EMUL64, 0), 0,
-	   "1.5 write PMCs: PFM_REGFL_NO_EMUL64 is accepted");
-	is(pfm_read_pmd(fd, BYTE), narrow, "1.5 NO_EMUL64: an 8-bit counter shows the low 8 bits");
-	move_counter(counter_now + 200);
-	is(pfm_read_pmd(fd, BYTE), (narrow + 200) & 0xff,
-	   "1.5 NO_EMUL64: an 8-bit counter wraps at 2^8");
-	write_pmc_flags(fd, SCALE, 0, 0);
-	is(count_mismatches(fd), 0, "1.5 NO_EMUL64 cleared: all 64 bits are shown again");
-	pfm_unload(fd);
-	move_counter(counter_now);
-	is(count_mismatches(fd), 0, "1.5 unload: values stay");
 	close(fd);
 }
 
@@ -519,9 +397,8 @@ static void test_cpu_context(void)
 static void test_misbehaving_read(void)
 {
 	int fd = pfm_create(0), backwards = 0;
-	__u64 last = 0, got;
+	__u64 last = 0, got, begin;
 	long long reads;
-	struct timespec before, after;
 
 	pfm_write_pmd(fd, BYTE, 0);
 	pfm_load(fd, this_thread());
@@ -547,10 +424,9 @@ static void test_misbehaving_read(void)
 	set_param("junk", 0);
 	pfm_read_pmd(fd, BYTE);
 	set_param("slow_us", 3000);
-	clock_gettime(CLOCK_MONOTONIC, &before);
+	begin = now_ns();
 	pfm_read_pmd(fd, BYTE);
-	clock_gettime(CLOCK_MONOTONIC, &after);
-	ok((after.tv_sec - before.tv_sec) * 1000000000L + after.tv_nsec - before.tv_nsec > 3000000,
+	ok(now_ns() - begin > 3000000,
 	   "1.5 a read() of 3 ms: PERFMON_READ_PMDS waits for it");
 	sched_yield();
 	set_param("slow_us", 0);

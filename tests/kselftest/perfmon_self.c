@@ -17,6 +17,7 @@
 static const struct pmu_model *model;
 
 #define MAP_SELF_PAGE(fd) mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET)
+#define SELF_PAGE_ERROR(fd) map_error(fd, 4096, PROT_READ, MAP_SHARED, PERFMON_SELF_OFFSET)
 
 static __u64 rdpmc(__u32 counter)
 {
@@ -88,21 +89,20 @@ static bool self_read(const volatile struct perfmon_self *page, __u16 pmd, __u64
 static void test_mapping(void)
 {
 	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC), cpus;
-	void *page = MAP_SELF_PAGE(fd);
+	void *page;
 
-	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: a file without a context is EINVAL");
+	is(SELF_PAGE_ERROR(fd), -EINVAL, "1.18 map: a file without a context is EINVAL");
 	close(fd);
 	cpus = pfm_create(PFM_FL_SYSTEM_WIDE);
-	page = MAP_SELF_PAGE(cpus);
-	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: a CPU's context is EINVAL");
+	is(SELF_PAGE_ERROR(cpus), -EINVAL, "1.18 map: a CPU's context is EINVAL");
 	close(cpus);
 	fd = pfm_create(0);
-	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
-	ok(page == MAP_FAILED && errno == EACCES, "1.18 map: a writable page is EACCES");
-	page = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
-	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: two pages is EINVAL");
-	page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET + 4096);
-	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: another offset is EINVAL");
+	is(map_error(fd, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, PERFMON_SELF_OFFSET), -EACCES,
+	   "1.18 map: a writable page is EACCES");
+	is(map_error(fd, 8192, PROT_READ, MAP_SHARED, PERFMON_SELF_OFFSET), -EINVAL,
+	   "1.18 map: two pages is EINVAL");
+	is(map_error(fd, 4096, PROT_READ, MAP_SHARED, PERFMON_SELF_OFFSET + 4096), -EINVAL,
+	   "1.18 map: another offset is EINVAL");
 	page = MAP_SELF_PAGE(fd);
 	ok(page != MAP_FAILED, "1.18 map: the page of a thread's context succeeds");
 	is(mprotect(page, 4096, PROT_READ | PROT_WRITE) ? -errno : 0, -EACCES,
@@ -231,8 +231,6 @@ static void test_isolation(void)
 	int fd = pfm_create(0), loaded = 1, i, nr_visible = 0;
 	pthread_t thread;
 	void *page;
-	pid_t child;
-	int status;
 
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	page = MAP_SELF_PAGE(fd);
@@ -248,22 +246,16 @@ static void test_isolation(void)
 	pthread_join(thread, NULL);
 	is(loaded, 0, "1.18 RDPMC: another thread loads a context on this CPU");
 	is(nr_visible, 0, "1.18 RDPMC: the counter is always 0 beside the other thread's context");
-	child = fork();
-	if (!child)
-		_exit(try_rdpmc(0) + 1 > 1);
-	waitpid(child, &status, 0);
 	/* fork() copies the permission to use RDPMC, as with perf events. */
-	is(status, 0, "1.18 RDPMC: the counter is 0 in a child, or RDPMC faults");
+	is(in_child(_exit(try_rdpmc(0) + 1 > 1)), 0,
+	   "1.18 RDPMC: the counter is 0 in a child, or RDPMC faults");
 	page = mremap(page, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)0x7000000);
 	ok(page == (void *)0x7000000 && try_rdpmc(0) != -1ULL,
 	   "1.18 RDPMC: still allowed after mremap() of the page");
 	munmap(page, 4096);
 	close(fd);
 	/* After munmap() of the page, the next switch from another address space forbids RDPMC. */
-	child = fork();
-	if (!child)
-		_exit(0);
-	waitpid(child, &status, 0);
+	in_child(_exit(0));
 	for (i = 0; i < 20000 && try_rdpmc(0) != -1ULL; i++)
 		usleep(5000);
 	if (!ok(i < 20000, "1.18 RDPMC: forbidden after munmap() of the page"))
@@ -386,12 +378,9 @@ static void test_unused(void)
  */
 static void test_firmware_pmc(void)
 {
-	pid_t child = fork();
+	pid_t child = fork_sleeper();
 	int fd;
 
-	if (!child)
-		for (;;)
-			pause();
 	wait_until(task_state(child) == 'S');
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
@@ -405,8 +394,7 @@ static void test_firmware_pmc(void)
 		is(msr_raw("rd 0x187"), 0, "1.6 suspend: a stray PMC value is cleared at resume");
 	}
 	close(fd);
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
+	kill_child(child);
 }
 
 /*
@@ -492,7 +480,6 @@ static void test_other_threads(void)
 	__u64 a, b;
 	pthread_t thread;
 	int status;
-	pid_t child;
 
 	/* The main thread stays on CPU 0 while the other thread reads on CPU 1. */
 	pin_to_cpu(0);
@@ -516,19 +503,15 @@ static void test_other_threads(void)
 	   "1.18 owner: another thread cannot read a counting PMD from the page");
 	ok(other.slow > a && other.slow < b,
 	   "1.18 owner: another thread reads the value with PERFMON_READ_PMDS");
-	child = fork();
-	if (!child) {
-		const volatile struct perfmon_self *page = MAP_SELF_PAGE(other.fd);
-		int good = page == MAP_FAILED && errno == EACCES;
+	status = in_child({
+		int good = SELF_PAGE_ERROR(other.fd) == -EACCES;
 
 		good |= (pfm_read_pmd(other.fd, 0) >= b) << 1;
 		close(other.fd);
 		other.fd = pfm_create(0);
-		good |= (MAP_SELF_PAGE(other.fd) != MAP_FAILED) << 2;
+		good |= !SELF_PAGE_ERROR(other.fd) << 2;
 		_exit(good);
-	}
-	waitpid(child, &status, 0);
-	status = WEXITSTATUS(status);
+	});
 	ok(status & 1, "1.18 owner: map by another process is EACCES");
 	ok(status & 2, "1.18 owner: another process reads the value with PERFMON_READ_PMDS");
 	ok(status & 4, "1.18 owner: another process maps the page of its own context");
@@ -544,17 +527,11 @@ static void test_other_threads(void)
 	 */
 	other.fd = pfm_create(0);
 	other.page = MAP_SELF_PAGE(other.fd);
-	child = fork();
-	if (!child)
-		_exit(MAP_SELF_PAGE(other.fd) == MAP_FAILED ? errno : 0);
-	waitpid(child, &status, 0);
-	is(WEXITSTATUS(status), EBUSY, "1.18 map: a page that another process has mapped is EBUSY");
+	is(in_child(_exit(-SELF_PAGE_ERROR(other.fd))), EBUSY,
+	   "1.18 map: a page that another process has mapped is EBUSY");
 	munmap((void *)other.page, 4096);
-	child = fork();
-	if (!child)
-		_exit(MAP_SELF_PAGE(other.fd) == MAP_FAILED ? errno : 0);
-	waitpid(child, &status, 0);
-	is(WEXITSTATUS(status), 0, "1.18 map: another process succeeds after munmap()");
+	is(in_child(_exit(-SELF_PAGE_ERROR(other.fd))), 0,
+	   "1.18 map: another process succeeds after munmap()");
 	close(other.fd);
 }
 

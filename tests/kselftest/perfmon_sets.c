@@ -13,37 +13,7 @@
  *  - sets of a sleeping thread, of another process until it exits, and of a CPU that goes offline;
  *  - a sampling set and a counting set in one context, and a masked set until its restart.
  */
-#include "sampling.h"
-#include "sets.h"
-
-#define MS	1000000ULL
-
-static const struct pmu_model *model;
-static int slow = 1;
-
-/* Counts instructions in set @set, on counter 0 for even sets and on counter 1 for odd sets. */
-static void count_in(int fd, __u16 set)
-{
-	if (set_pmc(fd, set, set % 2, pfm_instructions(model)) ||
-	    set_pmd(fd, set, set % 2, 0, 0))
-		bail("registers of a set");
-}
-
-static __u64 counted_in(int fd, __u16 set)
-{
-	return set_value(fd, set, set % 2);
-}
-
-/*
- * Executes 2 * rounds instructions between start and stop. noinline keeps the number of
- * instructions in the two calls constant, see run_overhead().
- */
-static __attribute__((noinline)) void run(int fd, __u64 rounds)
-{
-	pfm_start(fd);
-	spin(rounds);
-	pfm_stop(fd);
-}
+#include "sets_masked.h"
 
 /*
  * Returns how many instructions run() executes in addition to its loop, whose ten rounds are 20
@@ -421,121 +391,6 @@ static void test_sampling_and_counting(void)
 	close(fd);
 }
 
-/* A masked set blocks the switch to another set (EBUSY) until PERFMON_RESTART. */
-static void test_masked(void)
-{
-	struct pfarg_pmd pmd = { .reg_flags = PFM_REGFL_OVFL_NOTIFY, .reg_value = -1000ULL,
-				 .reg_long_reset = -1000ULL, .reg_short_reset = -1000ULL };
-	struct pfarg_setdesc desc = { .set_id = 1 };
-	struct pfarg_ovfl_msg msg;
-	int fd = pfm_create(0);
-
-	set_create(fd, &desc);
-	set_pmc(fd, 0, 0, pfm_instructions(model));
-	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
-	count_in(fd, 1);
-	set_load(fd, 0);
-	run(fd, 2000);
-	ok(pfm_read_message(fd, &msg, 1000) && !msg.msg_active_set,
-	   "1.12 masked: the message has set 0");
-	is(set_start(fd, 1), -EBUSY, "1.12 masked: start with set 1 is EBUSY before the restart");
-	is(pfm_restart(fd), 0, "1.12 masked: PERFMON_RESTART succeeds");
-	is(set_start(fd, 1), 0, "1.12 masked: switch to set 1 after the restart");
-	spin(1000);
-	is(set_start(fd, 0), 0, "1.12 masked: switch back to set 0");
-	spin(2000);
-	pfm_stop(fd);
-	ok(pfm_read_message(fd, &msg, 1000),
-	   "1.12 masked: set 0 queues another message after the restart");
-	ok(counted_in(fd, 1) > 2000 && counted_in(fd, 1) < 200000,
-	   "1.12 masked: set 1 has counted between the switches");
-	close(fd);
-}
-
-/*
- * If PERFMON_START itself detects an overflow when it switches the set, PERFMON_START must mask the
- * context and return EBUSY.
- */
-static void test_masked_by_switch(void)
-{
-	struct pfarg_pmd pmd = { .reg_num = PERFMON_PAGE_FAULTS, .reg_flags = PFM_REGFL_OVFL_NOTIFY,
-				 .reg_value = -5ULL, .reg_long_reset = -7ULL };
-	struct pfarg_setdesc desc = { .set_id = 1 };
-	int fd = pfm_create(0), i;
-	struct pfarg_ovfl_msg msg;
-	volatile char *pages;
-
-	set_create(fd, &desc);
-	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
-	count_in(fd, 1);
-	set_load(fd, 0);
-	pages = mmap(NULL, 20 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	pfm_start(fd);
-	for (i = 0; i < 20; i++)
-		pages[i * 4096] = 1;
-	is(set_start(fd, 1), -EBUSY, "1.12 masked by the switch: start with set 1 is EBUSY");
-	ok(pfm_read_message(fd, &msg, 1000) && !msg.msg_active_set,
-	   "1.12 masked by the switch: a message has set 0");
-	is(set_info(fd, 1).set_runs, 0, "1.12 masked by the switch: set 1 has 0 runs");
-	is(pfm_restart(fd), 0, "1.12 masked by the switch: PERFMON_RESTART succeeds");
-	ok((__s64)set_value(fd, 0, PERFMON_PAGE_FAULTS) < 0,
-	   "1.12 masked by the switch: the restart resets the PMD");
-	is(set_start(fd, 1), 0, "1.12 masked by the switch: start with set 1 after the restart");
-	spin(1000);
-	pfm_stop(fd);
-	ok(counted_in(fd, 1) > 2000, "1.12 masked by the switch: set 1 counts");
-	munmap((void *)pages, 20 * 4096);
-	close(fd);
-}
-
-/*
- * Masks a set among sets that are switched by time. Until PERFMON_RESTART, the time of the masked
- * set does not advance, and no set is switched. On a slow machine the calls of this loop take most
- * of a set's time, so the test counts switches from the first restart on.
- */
-static void test_masked_time_switch(void)
-{
-	struct pfarg_pmd pmd = { .reg_flags = PFM_REGFL_OVFL_NOTIFY, .reg_value = -20000ULL,
-				 .reg_long_reset = -20000ULL, .reg_short_reset = -20000ULL };
-	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
-	int fd = pfm_create(0), messages = 0, i;
-	__u64 runs, run_time, restarted = 0;
-	struct pfarg_setinfo waits;
-	struct pfarg_ovfl_msg msg;
-
-	set_create(fd, &desc);
-	set_create_timed(fd, 1, MS);
-	set_pmc(fd, 0, 0, pfm_instructions(model));
-	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
-	count_in(fd, 1);
-	set_load(fd, 0);
-	pfm_start(fd);
-	for (i = 0; i < 1000000 && (!messages || set_info(fd, 1).set_runs < restarted + 3); i++) {
-		spin(1000);
-		if (!pfm_read_message(fd, &msg, 0))
-			continue;
-		waits = set_info(fd, 0);
-		runs = set_info(fd, 1).set_runs;
-		spin(100000);
-		run_time = set_info(fd, 0).set_act_duration - waits.set_act_duration;
-		if (run_time || set_info(fd, 0).set_runs != waits.set_runs ||
-		    set_info(fd, 1).set_runs != runs || pfm_restart(fd)) {
-			messages = -1;
-			break;
-		}
-		if (!messages++)
-			restarted = runs;
-	}
-	pfm_stop(fd);
-	if (!ok(messages > 0 && set_info(fd, 1).set_runs >= restarted + 3,
-		"1.12 masked and by time: sets are switched after restarts only"))
-		note("%d messages, %llu turns, %llu of them before the first restart", messages,
-		     set_info(fd, 1).set_runs, restarted);
-	is(set_info(fd, 0).set_runs - set_info(fd, 1).set_runs <= 1, true,
-	   "1.12 masked and by time: both sets ran equally often, within one run");
-	close(fd);
-}
-
 /*
  * Uses event sets on another process until it exits: each instruction must be counted in one of the
  * sets.
@@ -551,7 +406,6 @@ static void test_until_exit(void)
 
 	if (pipe(start))
 		bail("pipe");
-	fflush(stdout);
 	child = fork();
 	if (!child) {
 		if (read(start[0], &byte, 1) == 1)

@@ -13,15 +13,6 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* Returns the CPU time of the calling thread, in nanoseconds. */
-static __u64 thread_time(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
-
 static void burn(__u64 ns)
 {
 	__u64 end = now_ns() + ns;
@@ -84,11 +75,11 @@ static void test_self(void)
 	if (!ok(task >= clock && task <= wall + 2000000,
 		"1.13 TASK_CLOCK runs while the thread does"))
 		note("%llu", task);
-	cpu = thread_time();
+	cpu = thread_ns();
 	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
 	usleep(300000);
 	task = pfm_read_pmd(fd, PERFMON_CPU_CLOCK) - clock;
-	cpu = thread_time() - cpu;
+	cpu = thread_ns() - cpu;
 	if (!ok(task < cpu + 150000000, "1.13 CPU_CLOCK does not run while the thread sleeps"))
 		note("%llu, it ran for %llu", task, cpu);
 	/*
@@ -222,10 +213,10 @@ static void *burn_thread(void *arg)
 	pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
-	cpu = thread_time();
+	cpu = thread_ns();
 	touch(50);
 	burn(30000000);
-	got[2] = thread_time() - cpu;
+	got[2] = thread_ns() - cpu;
 	pfm_stop(fd);
 	got[0] = pfm_read_pmd(fd, PERFMON_TASK_CLOCK);
 	got[1] = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);

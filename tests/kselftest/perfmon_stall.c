@@ -79,7 +79,6 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 	if (!try_attach())
 		bail("a context of oneself");
 	memset((void *)caller, 0, sizeof(*caller));
-	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		int fd = pfm_create(0), rc;

@@ -96,7 +96,6 @@ static void test_progress(const struct pmu_model *m, const struct nmi_load *load
 
 	pin_to_cpu(1);
 	*rounds = 0;
-	fflush(stdout);
 	child = fork();
 	if (!child)
 		sample_self_forever(m, load->period);

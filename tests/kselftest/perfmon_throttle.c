@@ -249,8 +249,7 @@ static void test_sleep(void)
 	   "9.6 stopped thread: throttling ends while it is stopped");
 	ok(s.throttled <= stopped - began + MAX_THROTTLE,
 	   "9.6 stopped thread: throttled time is at most the run time plus 40 ms");
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
+	kill_child(child);
 	close(fd);
 }
 

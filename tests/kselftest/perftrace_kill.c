@@ -126,8 +126,7 @@ static bool round_is_good(bool flight, int n)
 			drain(fd);
 		usleep(us > 1000 ? 1000 : us);
 	}
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	kill_child(pid);
 	(flight ? read_flight_recorder : drain)(fd);
 	for (int i = 0; i < THREADS; i++) {
 		__u64 done = shared->done[i], last = got.nr[i] ? got.last[i] + 1 : 0;

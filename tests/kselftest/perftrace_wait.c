@@ -160,8 +160,7 @@ static long long measure_wait_ms(void)
 	shared->go = 1;
 	while (now_ns() / 1000000 < end && !shared->done)
 		sleep_ms(1);
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
+	kill_child(child);
 	close(fd);
 	return shared->ms;
 }

@@ -42,14 +42,6 @@ __asm__(".text\n"
 	"jnz bare_hot\n"
 	"ret\n");
 
-static __u64 thread_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
-
 static void spin_in(void (*hot)(__u64), __u64 ms)
 {
 	__u64 end = thread_ns() + ms * 1000000;

@@ -156,8 +156,7 @@ static void test_killed(void)
 	is(run("for i in $(seq 600); do pfc trace snapshot box --format text 2>words >some.txt\n"
 	       "[ $(grep -c app:step some.txt) -gt 20 ] && break; sleep 0.1; done"), 0,
 	   "3.11 flight recorder: a snapshot has more than 20 events");
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	kill_child(pid);
 	is(run("pfc trace list | grep -q '^box .*flight,keep'"), 0,
 	   "3.11 flight recorder: the trace exists after its program was killed");
 	is(run("pfc trace snapshot box --format text >box.txt"), 0,
@@ -177,8 +176,7 @@ static void test_killed(void)
 	   "3.11 recorder killed: its trace ends");
 	is(run("head -c 20 dead.json | grep -q '^{' && tail -n 1 dead.json | grep -qx ']}' &&\n"
 	       "grep -q app:step dead.json"), 0, "3.11 recorder killed: the JSON file is complete");
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	kill_child(pid);
 }
 
 static void test_other_cases(void)
@@ -197,8 +195,7 @@ static void test_other_cases(void)
 	       "3.2 shared buffer: a trace with a command ends with its status");
 	is(number_from("grep -c 'app:step: ' both.txt") > 200, true,
 	   "3.2 shared buffer: events of both programs");
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	kill_child(pid);
 	is(run("pfc trace start x -e 'app:x*' -- true 2>words; grep -q ' yet; ' words"), 0,
 	   "3.8 pfc trace start without a program that has markers: it says so");
 	is(run("pfc trace start x -f 'n >' 2>words; [ $? = 2 ] &&\n"
@@ -221,8 +218,7 @@ int main(int argc, char **argv)
 	run("for i in $(seq 600); do pfc trace list --markers | grep -q app:step && break; "
 	    "sleep 0.1; done");
 	test_stream();
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	kill_child(pid);
 	test_command();
 	test_killed();
 	test_other_cases();

@@ -113,7 +113,6 @@ static void start_work(struct known_child *k)
 
 	if (pipe(k->start_pipe) || pipe(k->done_pipe))
 		bail("pipe");
-	fflush(stdout);
 	/*
 	 * Starts another task on the same CPU, so that sched_yield() of the child switches to that
 	 * task.
@@ -134,8 +133,7 @@ static void start_work(struct known_child *k)
 	if (write(k->start_pipe[1], &byte, 1) != 1 || read(k->done_pipe[0], &byte, 1) != 1)
 		bail("a child");
 	wait_until(task_state(k->pid) == 'S');
-	kill(other, SIGKILL);
-	waitpid(other, NULL, 0);
+	kill_child(other);
 	k->work = ppa_task(dev, k->pid);
 	k->blocked = voluntary_switches(k->pid) - k->blocked;
 	k->cpu = clock_ns(clock) - k->cpu;
@@ -283,7 +281,6 @@ static void test_exec_by_thread(void)
 
 	if (pipe(start))
 		bail("pipe");
-	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		pthread_t thread;
@@ -325,21 +322,15 @@ static void test_exec_by_thread(void)
 static void test_permissions(void)
 {
 	int status, own_child;
-	pid_t child, parent = getpid();
+	pid_t parent = getpid();
 
-	fflush(stdout);
-	child = fork();
-	if (!child) {
+	status = in_child({
 		struct ppa_task t;
 
 		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
-		own_child = fork();
-		if (!own_child) {
-			pause();
-			_exit(0);
-		}
+		own_child = fork_sleeper();
 		status = (ppa_get_task(dev, parent, &t) == -EPERM) |
 			 (ppa_get_task(dev, getpid(), &t) == 0) << 1 |
 			 (ppa_get_task(dev, 2, &t) == -EPERM) << 2 |
@@ -347,9 +338,7 @@ static void test_permissions(void)
 			 (ppa_get_task(dev, 0x7fffffff, &t) == -ESRCH) << 4;
 		kill(own_child, SIGKILL);
 		_exit(status);
-	}
-	waitpid(child, &status, 0);
-	status = WEXITSTATUS(status);
+	});
 	ok(status & 1, "4.4 unprivileged: PPA_GETTASK of another user's task is EPERM");
 	ok(status & 2, "4.4 unprivileged: PPA_GETTASK of the caller's own task succeeds");
 	ok(status & 4, "4.4 unprivileged: PPA_GETTASK of a kernel thread is EPERM");

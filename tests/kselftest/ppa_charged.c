@@ -51,12 +51,10 @@ static long long kernel_bytes(void)
 static long long bytes_per_thread(void)
 {
 	static volatile long long *bytes;
-	pid_t child;
 
 	if (!bytes)
 		bytes = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	child = fork();
-	if (!child) {
+	in_child({
 		static pthread_t threads[TASKS];
 		pthread_attr_t attr;
 		long long before;
@@ -70,9 +68,7 @@ static long long bytes_per_thread(void)
 				bail("pthread_create");
 		wait_until(__atomic_load_n(&nr_started, __ATOMIC_ACQUIRE) == TASKS);
 		*bytes = (kernel_bytes() - before) / TASKS;
-		_exit(0);
-	}
-	waitpid(child, NULL, 0);
+	});
 	return *bytes;
 }
 
@@ -110,8 +106,7 @@ static void test_user_charge(void)
 	note("user %d has %llu bytes of records, %llu before", USER, alive, before);
 	ok(!before && alive >= 512 * USER_TASKS && alive < 4096 * USER_TASKS,
 	   "9.1 records of a user: 512 to 4,095 bytes are shown for each thread");
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
+	kill_child(child);
 	ok(charged_bytes_in(RECORDS, USER) >= alive * 9 / 10,
 	   "9.1 records of a user: still shown when the threads have ended");
 	ppa_write(SETTINGS, "0 0 0 1");

@@ -54,7 +54,6 @@ static pid_t start_process(int user)
 {
 	pid_t child;
 
-	fflush(stdout);
 	memset(shared, 0, sizeof(*shared));
 	child = fork();
 	if (!child)

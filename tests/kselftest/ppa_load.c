@@ -266,7 +266,6 @@ static void one_reader(void)
 
 static void start_worker(int worker)
 {
-	fflush(stdout);
 	pids[worker] = fork();
 	if (pids[worker])
 		return;

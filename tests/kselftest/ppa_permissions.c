@@ -115,20 +115,15 @@ static const struct {
 static void try_all(const char *caller_name, int user, int capability, int caller)
 {
 	int *results = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pid_t child;
 
-	fflush(stdout);
-	child = fork();
-	if (!child) {
+	in_child({
 		if (user)
 			switch_user(user, capability);
 		else
 			drop_capabilities_except(capability);
 		for (unsigned int i = 0; i < ARRAY_SIZE(operations); i++)
 			results[i] = operations[i].run();
-		_exit(0);
-	}
-	waitpid(child, NULL, 0);
+	});
 	for (unsigned int i = 0; i < ARRAY_SIZE(operations); i++) {
 		int want = operations[i].want[caller];
 
@@ -143,18 +138,13 @@ int main(void)
 	plan(3 * ARRAY_SIZE(operations));
 	unload_modules();
 	insmod("perfcounters", "");
-	fflush(stdout);
-	target = fork();
-	if (!target)
-		for (;;)
-			pause();
+	target = fork_sleeper();
 	if (ppa_write(SETTINGS, "1 0 0 1") || write_ppactl())
 		bail("accounting");
 	try_all("user without capabilities", USER, -1, 0);
 	try_all("root without capabilities", 0, -1, 1);
 	try_all("user with CAP_PERFMON", USER, CAP_PERFMON, 2);
-	kill(target, SIGKILL);
-	waitpid(target, NULL, 0);
+	kill_child(target);
 	ppa_write(SETTINGS, "0 0 0 1");
 	rmmod("perfcounters");
 	return finish();

@@ -176,7 +176,6 @@ static void test_on_and_off(int times)
 
 	if (pipe(ready))
 		bail("pipe");
-	fflush(stdout);
 	for (i = 0; i < WORKERS; i++) {
 		pids[i] = fork();
 		if (!pids[i])
@@ -208,8 +207,7 @@ static void test_on_and_off(int times)
 		max_off = begin > max_off ? begin : max_off;
 	}
 	for (i = 0; i < WORKERS; i++) {
-		kill(pids[i], SIGKILL);
-		waitpid(pids[i], NULL, 0);
+		kill_child(pids[i]);
 	}
 	note("on %.1f ms, at most %.0f; off %.1f ms, at most %.0f; %d tasks or more",
 	     on / 1e6 / times, max_on / 1e6, off / 1e6 / times, max_off / 1e6, min);

@@ -46,8 +46,7 @@ static pid_t start_hog(int nice, bool real_time, int milliseconds)
 
 static void kill_and_wait(pid_t pid)
 {
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	kill_child(pid);
 }
 
 /*

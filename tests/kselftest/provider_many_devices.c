@@ -39,12 +39,10 @@ static void shell(const char *command)
 /* Unloads a provider. Returns the time of the unload. */
 static __u64 unload_time(const char *provider)
 {
-	struct timespec from, to;
+	__u64 begin = now_ns();
 
-	clock_gettime(CLOCK_MONOTONIC, &from);
 	is(rmmod(provider), 0, "9.4 %s: rmmod succeeds", provider);
-	clock_gettime(CLOCK_MONOTONIC, &to);
-	return (to.tv_sec - from.tv_sec) * 1000000000LL + to.tv_nsec - from.tv_nsec;
+	return now_ns() - begin;
 }
 
 static void run_and_close(const char *driver)

@@ -13,12 +13,7 @@ static __u32 n;
 
 static int mmap_errno(int prot, int flags)
 {
-	void *p = mmap(NULL, page, prot, flags, pc.fd, 0);
-
-	if (p == MAP_FAILED)
-		return errno;
-	munmap(p, page);
-	return 0;
+	return -map_error(pc.fd, page, prot, flags, 0);
 }
 
 static int open_errno(const char *path, int flags)
@@ -123,34 +118,28 @@ static void test_forced_writes(void)
 	char x = 1;
 	struct iovec local = { &x, 1 }, remote = { (void *)pc.base, 1 };
 	int mem, child, status;
-	long word;
 
 	mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-	ok(mem >= 0 && pwrite(mem, &x, 1, (off_t)pc.base) < 0,
+	is(pwrite(mem, &x, 1, (off_t)pc.base) < 0 ? errno : 0, EIO,
 	   "0.1 pwrite to /proc/self/mem at the counter pages fails");
 	close(mem);
-	ok(process_vm_writev(getpid(), &local, 1, &remote, 1, 0) < 0,
+	is(process_vm_writev(getpid(), &local, 1, &remote, 1, 0) < 0 ? errno : 0, EFAULT,
 	   "0.1 process_vm_writev to the counter pages fails");
 
-	child = fork();
-	if (!child) {
-		for (;;)
-			pause();
-	}
+	child = fork_sleeper();
 	ptrace(PTRACE_ATTACH, child, 0, 0);
 	waitpid(child, &status, 0);
-	word = ptrace(PTRACE_POKEDATA, child, pc.base, 1L);
-	ok(word < 0, "0.1 PTRACE_POKEDATA into a child's counter pages fails");
+	is(ptrace(PTRACE_POKEDATA, child, pc.base, 1L) < 0 ? errno : 0, EIO,
+	   "0.1 PTRACE_POKEDATA into a child's counter pages fails");
 	snprintf(target, sizeof(target), "/proc/%d/mem", child);
 	mem = open(target, O_RDWR | O_CLOEXEC);
-	ok(mem >= 0 && pwrite(mem, &x, 1, (off_t)pc.base) < 0,
+	is(pwrite(mem, &x, 1, (off_t)pc.base) < 0 ? errno : 0, EIO,
 	   "0.1 pwrite to a child's /proc/PID/mem at the counter pages fails");
 	close(mem);
-	kill(child, SIGKILL);
-	waitpid(child, &status, 0);
+	kill_child(child);
 	/* read() into the counter pages makes the kernel write to them on behalf of the process. */
 	mem = open("/dev/zero", O_RDONLY | O_CLOEXEC);
-	ok(read(mem, (void *)pc.base, 8) < 0 && errno == EFAULT,
+	is(read(mem, (void *)pc.base, 8) < 0 ? errno : 0, EFAULT,
 	   "0.1 read() into the counter pages: EFAULT");
 	close(mem);
 }

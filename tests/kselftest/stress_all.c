@@ -106,8 +106,7 @@ static void stop_roles(pid_t pid[NR_ROLES])
 		if (ended == pid[i] && !status)
 			continue;
 		note("role %s: %s %#x", roles[i].name, ended ? "ended with" : "hangs", status);
-		kill(pid[i], SIGKILL);
-		waitpid(pid[i], NULL, 0);
+		kill_child(pid[i]);
 		role_failed++;
 	}
 }

@@ -153,7 +153,7 @@ int main(void)
 	static struct count count[TASKS + READERS];
 	__u64 rounds = 0, completed = 0, sum = 0;
 	struct count total = { 0 };
-	struct timespec since, now;
+	__u64 begin;
 	int i;
 
 	plan(13);
@@ -179,11 +179,11 @@ int main(void)
 		pthread_create(&thread[i], NULL, i < TASKS ? update_in_task : read_snapshots,
 			       &count[i]);
 
-	clock_gettime(CLOCK_MONOTONIC, &since);
+	begin = now_ns();
 	do {
 		sleep_ms(200);
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while (!enough(&count[TASKS]) && now.tv_sec - since.tv_sec < scale_timeout(TIMEOUT));
+	} while (!enough(&count[TASKS]) &&
+		 now_ns() - begin < scale_timeout(TIMEOUT) * 1000000000ULL);
 	stop = 1;
 	for (i = 0; i < TASKS + READERS; i++) {
 		pthread_join(thread[i], NULL);
@@ -196,7 +196,7 @@ int main(void)
 	is(driver_cmd("nesting_stop"), 0, "0.12 nested updates: stopped in the end");
 
 	note("%lld s; updates, two at a time: %llu by tasks, %llu by timers, %llu by NMIs, %llu by kprobes (%llu not run)",
-	     (long long)(now.tv_sec - since.tv_sec), (unsigned long long)driver_count(BY_TASK),
+	     (long long)(now_ns() - begin) / 1000000000, (unsigned long long)driver_count(BY_TASK),
 	     (unsigned long long)driver_count(BY_TIMER), (unsigned long long)driver_count(BY_NMI),
 	     (unsigned long long)driver_count(BY_KPROBE),
 	     (unsigned long long)driver_count(KPROBES_MISSED));

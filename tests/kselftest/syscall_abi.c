@@ -140,7 +140,6 @@ static void test_yields(void)
 	ppa_write(SETTINGS, "1 1 0 1");
 	dev = ppa_open();
 	pin_to_cpu(0);
-	fflush(stdout);
 	/* Starts another task on the same CPU, to which this task yields. */
 	other = fork();
 	if (!other)
@@ -162,8 +161,7 @@ static void test_yields(void)
 		   "4.4 sched_yield() of %s: its switches are not counted as preemptions",
 		   abis[abi].name);
 	}
-	kill(other, SIGKILL);
-	waitpid(other, NULL, 0);
+	kill_child(other);
 	close(dev);
 	ppa_write(SETTINGS, "0 0 0 1");
 }

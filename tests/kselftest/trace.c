@@ -8,6 +8,7 @@
  * writing and reading. A simple writer replaces libperftrace, so only the kernel part is tested.
  */
 #include "trace.h"
+#include "refusals.h"
 
 #define FIELDS	"number:u64"
 
@@ -33,10 +34,9 @@ static void test_attach(void)
 	struct perftrace_create create = make_trace("other", "", 0, 0);
 	const volatile struct perftrace_slot *slots;
 	int other = open_trace_device(), used = 0;
-	void *p;
 
-	p = mmap(NULL, PERFTRACE_READ_BYTES, PROT_READ, MAP_SHARED, other, PERFTRACE_CONTROL);
-	ok(p == MAP_FAILED, "3.1 mmap: a file that has not attached cannot be mapped");
+	is(map_error(other, PERFTRACE_READ_BYTES, PROT_READ, MAP_SHARED, PERFTRACE_CONTROL),
+	   -EINVAL, "3.1 mmap: a file that has not attached cannot be mapped");
 	traced_open(&self, PERFTRACE_SHARED);
 	slots = self.control->slots;
 	ok(self.attach.nr_cpus >= (__u32)sysconf(_SC_NPROCESSORS_CONF),
@@ -69,26 +69,23 @@ static void test_attach(void)
 
 static void test_protection(void)
 {
+	const int rw = PROT_READ | PROT_WRITE;
 	size_t bytes = self.attach.bytes;
-	void *p;
 
-	p = mmap(NULL, PERFTRACE_READ_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, self.fd,
-		 PERFTRACE_CONTROL);
-	ok(p == MAP_FAILED, "3.7 control page: a writable mapping is refused");
-	ok(mprotect((void *)self.control, PERFTRACE_READ_BYTES, PROT_READ | PROT_WRITE),
+	is(map_error(self.fd, PERFTRACE_READ_BYTES, rw, MAP_SHARED, PERFTRACE_CONTROL), -EACCES,
+	   "3.7 control page: a writable mapping is refused");
+	is(mprotect((void *)self.control, PERFTRACE_READ_BYTES, rw) ? -errno : 0, -EACCES,
 	   "3.7 control page: mprotect() to writable is refused");
 	is(in_child(*(__u32 *)(unsigned long)&self.words[0] = 1), -SIGSEGV,
 	   "3.7 control page: writing to it is SIGSEGV");
-	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED, self.fd,
-		 PERFTRACE_BUFFERS);
-	ok(p == MAP_FAILED, "3.7 buffers: an executable mapping is refused");
-	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, self.fd, PERFTRACE_BUFFERS);
-	ok(p == MAP_FAILED, "3.1 buffers: a private mapping is refused");
-	p = mmap(NULL, bytes + getpagesize(), PROT_READ | PROT_WRITE, MAP_SHARED, self.fd,
-		 PERFTRACE_BUFFERS);
-	ok(p == MAP_FAILED, "3.7 buffers: a mapping beyond their end is refused");
-	p = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, self.fd, 1ULL << 40);
-	ok(p == MAP_FAILED, "3.7 mmap: an unknown offset is refused");
+	is(map_error(self.fd, bytes, rw | PROT_EXEC, MAP_SHARED, PERFTRACE_BUFFERS), -EACCES,
+	   "3.7 buffers: an executable mapping is refused");
+	is(map_error(self.fd, bytes, rw, MAP_PRIVATE, PERFTRACE_BUFFERS), -EACCES,
+	   "3.1 buffers: a private mapping is refused");
+	is(map_error(self.fd, bytes + getpagesize(), rw, MAP_SHARED, PERFTRACE_BUFFERS), -EINVAL,
+	   "3.7 buffers: a mapping beyond their end is refused");
+	is(map_error(self.fd, getpagesize(), PROT_READ, MAP_SHARED, 1ULL << 40), -EINVAL,
+	   "3.7 mmap: an unknown offset is refused");
 }
 
 static void test_markers(void)
@@ -133,7 +130,7 @@ static void test_markers(void)
 	   "3.8 unregister: succeeds with the last reference");
 	ok(!is_wanted(&self, unregistered, slot),
 	   "3.8 unregister: a marker without references is not wanted");
-	ok(marker_unregister(&self, "shop:sold", "", unregistered) < 0,
+	is(marker_unregister(&self, "shop:sold", "", unregistered), -EINVAL,
 	   "3.8 unregister: fails without a reference");
 	close(fd);
 }
@@ -317,8 +314,10 @@ static void test_poll(void)
 	in_child(attach_write_and_exit(slot));
 	ok(trace_poll(fd, 1000) & POLLIN,
 	   "3.9 poll: POLLIN when a process has attached and ended");
-	ok(notify(&self, PERFTRACE_NR_TRACES, 0) < 0 && notify(&self, slot, 1 << 20) < 0 &&
-	   notify(&self, (slot + 1) % PERFTRACE_NR_TRACES, 0) < 0 && notify(&self, -1, -1) < 0,
+	ok(refused(REFUSAL(ENOENT, notify(&self, PERFTRACE_NR_TRACES, 0)),
+		   REFUSAL(EINVAL, notify(&self, slot, 1 << 20)),
+		   REFUSAL(ENOENT, notify(&self, (slot + 1) % PERFTRACE_NR_TRACES, 0)),
+		   REFUSAL(EINVAL, notify(&self, -1, -1))),
 	   "3.7 notify: fails for a buffer that does not exist");
 	close(fd);
 }
@@ -345,8 +344,8 @@ static void test_process_info(void)
 	is(d.refs, 0, "3.8 describe: an unregistered marker has 0 references");
 	d.number = PERFTRACE_NR_MARKERS;
 	p.key = 1ULL << 60;
-	ok(trace_ioctl(fd, PERFTRACE_DESCRIBE, &d) == -ENOENT &&
-	   trace_ioctl(fd, PERFTRACE_PROCESS, &p) == -ENOENT,
+	ok(refused(REFUSAL(ENOENT, trace_ioctl(fd, PERFTRACE_DESCRIBE, &d)),
+		   REFUSAL(ENOENT, trace_ioctl(fd, PERFTRACE_PROCESS, &p))),
 	   "3.7 process, describe: an unknown key or number is ENOENT");
 	close(fd);
 }

@@ -30,7 +30,6 @@ static pid_t start_child(void (*body)(void))
 
 	shared->ready = 0;
 	shared->go = 0;
-	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		switch_user(USER, -1);

@@ -127,7 +127,6 @@ static pid_t start_target(enum kind kind)
 
 	memset(target, 0, sizeof(*target));
 	target->nr = 1;
-	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -149,25 +148,17 @@ static void run_step(enum step step)
 	wait_until(target->step == STEP_DONE);
 }
 
-static time_t seconds_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec;
-}
-
 /* Returns the wait status of a child that exits within @seconds, or -1. */
 static int wait_status(pid_t pid, long seconds)
 {
-	time_t end = seconds_now() + seconds;
+	__u64 end = now_ns() + seconds * 1000000000ULL;
 	int status;
 
 	do {
 		if (waitpid(pid, &status, WNOHANG) == pid)
 			return status;
 		sleep_ms(1);
-	} while (seconds_now() <= end);
+	} while (now_ns() <= end);
 	return -1;
 }
 
@@ -176,7 +167,6 @@ static int wait_status(pid_t pid, long seconds)
 #define fork_reader_with(capability, ...) ({				\
 	pid_t pid_;							\
 									\
-	fflush(stdout);							\
 	pid_ = fork();							\
 	if (!pid_) {							\
 		switch_user(USER, capability);				\
@@ -547,7 +537,7 @@ static void test_attach_right(void)
 static void test_waiting_thread(void)
 {
 	pid_t pid = start_target(WAITING), other;
-	time_t last;
+	__u64 last;
 
 	other = fork_reader({
 		int fd = create_waiting_trace(PERFTRACE_WAIT);
@@ -561,8 +551,8 @@ static void test_waiting_thread(void)
 		pause();
 		_exit(fd);
 	});
-	last = seconds_now() + scale_timeout(20);
-	while (seconds_now() <= last && !target->ended)
+	last = now_ns() + scale_timeout(20) * 1000000000ULL;
+	while (now_ns() <= last && !target->ended)
 		sleep_ms(1);
 	ok(target->ended && !target->nr,
 	   "9.3 undumpable process: its thread does not wait for room any longer");

@@ -236,8 +236,7 @@ int main(void)
 	   "3.7 fuzz: another process makes random calls meanwhile (%llu times)",
 	   shared->calls);
 	for (int i = 0; i < 3; i++) {
-		kill(pids[i], SIGKILL);
-		waitpid(pids[i], NULL, 0);
+		kill_child(pids[i]);
 	}
 	trace_drain(well_behaved_fd, 0, &(struct event_stats) { 0 });
 	ok(good.events > 100 && !good.broken && !good.gaps && !good.lost_records && !good.first,

@@ -81,8 +81,7 @@ static void test_killed(void)
 		usleep(random() % 3000);
 		if (!i)
 			wait_until(shared->committed > 100);
-		kill(pid, SIGKILL);
-		waitpid(pid, &status, 0);
+		kill_child(pid);
 		committed = shared->committed;
 		trace_drain(fd, shared->key, &stats);
 		/* One more event may have been committed than was stored in shared->committed. */

@@ -38,7 +38,6 @@ static pid_t start_traced(int user)
 	pid_t pid;
 
 	shared->ready = 0;
-	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		struct perftrace_attach attach;

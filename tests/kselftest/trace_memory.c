@@ -67,15 +67,13 @@ static void test_dead_processes(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT;
 	int slot, fd = trace_create("dead", "memory:*", flags, 4096, &slot);
-	int nr = scale_down(gate_or_long(70, 120)), status, bad = 0;
+	int nr = scale_down(gate_or_long(70, 120)), bad = 0;
 	struct perftrace_info info;
 	long long before, used;
 
 	before = settled_meminfo_kb().free;
 	for (int i = 0; i < nr; i++) {
-		pid_t child = fork();
-
-		if (!child) {
+		bad += !!in_child({
 			struct traced_process t;
 			struct perftrace_marker marker = make_marker("memory:x", "number:u64");
 
@@ -86,10 +84,7 @@ static void test_dead_processes(void)
 			if (!wait_wanted(&t, marker.number, slot, true))
 				_exit(1);
 			write_number(&t, slot, 0, marker.number, i);
-			_exit(0);
-		}
-		waitpid(child, &status, 0);
-		bad += status != 0;
+		});
 	}
 	is(bad, 0, "9.1 ended processes: %d ran with %d markers each", nr, MARKERS);
 	used = (before - settled_meminfo_kb().free) * 1024LL;

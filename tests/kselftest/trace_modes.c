@@ -129,8 +129,7 @@ static void test_read_while_written(void)
 	is(good, rounds, "3.11 live flight recorder: each event is whole, and none is missing");
 	ok(grown > 0,
 	   "3.11 live flight recorder: often more than 100 events are read (%d times)", grown);
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	kill_child(pid);
 	r = first_buffer;
 	trace_read_next(fd, &r);
 	count_records(&left, read_buffer, r.bytes, -1, 0);

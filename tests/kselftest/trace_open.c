@@ -115,7 +115,7 @@ static int open_twice(void)
 
 int main(void)
 {
-	int max = 0, status, without_others;
+	int max = 0, without_others;
 	pid_t maker;
 
 	plan(6);
@@ -160,7 +160,6 @@ int main(void)
 	});
 	is(without_others, 0,
 	   "9.4 open: two threads with one file, 100 times: one of them succeeds each time");
-	kill(maker, SIGKILL);
-	waitpid(maker, &status, 0);
+	kill_child(maker);
 	return finish();
 }

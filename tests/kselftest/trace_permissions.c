@@ -122,7 +122,6 @@ static pid_t start_target(struct target *target, enum credentials cred)
 	pid_t pid;
 
 	memset(target, 0, sizeof(*target));
-	fflush(stdout);
 	pid = fork();
 	if (!pid)
 		run_target(target, cred);
@@ -197,13 +196,8 @@ static void test_matrix(unsigned char (*answers)[NR_CREDENTIALS])
 	for (unsigned int t = 0; t < sizeof(tracers) / sizeof(*tracers); t++) {
 		enum credentials who = tracers[t];
 		int wrong = 0, events = 0, status;
-		pid_t pid;
 
-		fflush(stdout);
-		pid = fork();
-		if (!pid)
-			try_targets(who, pids, answers[who]);
-		waitpid(pid, &status, 0);
+		status = in_child(try_targets(who, pids, answers[who]));
 		for (int i = 0; i < NR_CREDENTIALS; i++) {
 			unsigned char a = answers[who][i];
 			/* Processes of other users can only be traced with PERFTRACE_ALL_USERS. */
@@ -233,12 +227,10 @@ static void test_target_undumpable(__u32 flags)
 	struct target *target = &targets[0];
 	struct event_stats stats = { 0 };
 	int status;
-	pid_t pid, reader;
+	pid_t pid;
 
 	pid = start_target(target, USER);
-	fflush(stdout);
-	reader = fork();
-	if (!reader) {
+	status = in_child({
 		int slot, fd, good = 0;
 
 		set_credentials(USER);
@@ -254,9 +246,7 @@ static void test_target_undumpable(__u32 flags)
 		request_write(target);
 		good |= (trace_drain(fd, target->key, &stats) <= 0) << 3;
 		_exit(good);
-	}
-	waitpid(reader, &status, 0);
-	status = WEXITSTATUS(status);
+	});
 	ok(status & 1, "9.3 %s: has the process at first", kind);
 	ok(status & 2, "9.3 %s: does not have the events of an undumpable process", kind);
 	ok(status & 4, "9.6 %s: counts an undumpable process as denied", kind);
@@ -272,7 +262,6 @@ static void test_undumpable_and_ended(void)
 	pid_t pid, reader;
 
 	pid = start_target(target, USER);
-	fflush(stdout);
 	reader = fork();
 	if (!reader) {
 		struct event_stats stats = { 0 };

@@ -108,8 +108,7 @@ int main(void)
 		if (trace_ioctl(fd, PERFTRACE_RELEASE, &resume))
 			bail("PERFTRACE_RESUME");
 		close(fd);
-		kill(pid, SIGKILL);
-		waitpid(pid, NULL, 0);
+		kill_child(pid);
 	}
 	ok(shared->moves,
 	   "3.8 release: a thread moves the mapping meanwhile (%lu times)", shared->moves);

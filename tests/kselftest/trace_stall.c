@@ -234,8 +234,7 @@ static void test_many_processes(void)
 	ok(min[1] < MAX_WAITED,
 	   "9.2 large trace: others wait for only a part of the time of its end (%lu %%)",
 	   min[1]);
-	kill(first, SIGKILL);
-	waitpid(first, NULL, 0);
+	kill_child(first);
 }
 
 /*
@@ -311,8 +310,7 @@ int main(void)
 	shared->stop = true;
 	waitpid(pids[NR_OTHERS], &status, 0);
 	for (int i = 0; i < NR_OTHERS; i++) {
-		kill(pids[i], SIGKILL);
-		waitpid(pids[i], NULL, 0);
+		kill_child(pids[i]);
 	}
 	ok(WIFEXITED(status) && !WEXITSTATUS(status),
 	   "9.2 slow globs: none of the traces is refused");

@@ -80,7 +80,6 @@ static pid_t start_child_as(int user, bool in_namespace, int (*body)(int number)
 	pid_t pid;
 
 	shared->ready = 0;
-	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		if (in_namespace)

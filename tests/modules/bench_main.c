@@ -3,30 +3,31 @@
  * bench: measures the cost of the calls of the driver interface, in instructions.
  *
  * The module adds 1,000 counters for readers to read, from bench/c00000 on. Reading /proc/bench
- * runs every operation and prints a line for each:
+ * runs every operation and prints a line for each operation:
  *
  *	OPERATION FEW MANY TICKS_FEW TICKS_MANY AGREE_FEW AGREE_MANY
  *
- * FEW and MANY are the numbers of copies of the operation in a row, without a
- * loop around them. TICKS is the smallest difference of two RDTSC over 41 windows with interrupts
- * off. AGREE is the number of windows with exactly this difference. If a tick is an instruction
- * (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY - FEW) is the exact cost of the operation.
+ * FEW and MANY are the numbers of copies of the operation in a row, without a loop around them. A
+ * window is the time between two RDTSC instructions around these copies, with interrupts off. TICKS
+ * is the length of the shortest of 41 windows. AGREE is the number of windows of exactly this
+ * length. If a tick is an instruction (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY - FEW) is
+ * the exact cost of the operation.
  *
  * Reading /proc/bench_add prints the cost of single calls of perf_add(), for the instances from the
- * 10th on and for as many from the 60,000th on. A line holds the number of the first instance and
- * the ticks of each call.
+ * 10th on and for as many from the 60,000th on. Each line holds the number of the first instance
+ * and then the ticks of each call.
  *
- * Reading /proc/bench_nmi prints the cost of the NMIs since the last read, in handlers that claimed
- * the NMI, without entry and exit. The line holds the shortest time and the number of NMIs that
- * took exactly this time.
+ * Reading /proc/bench_nmi prints the cost of the NMIs since the last read: the time in handlers
+ * that claimed the NMI, without the entry and exit of the NMI. The line holds the shortest time and
+ * the number of NMIs that took exactly this time.
  *
  * Reading /proc/bench_interrupt prints a line in the format of /proc/bench for an interrupt that
- * this CPU sends to itself, from sending to the return. The vector of the interrupt is that of the
- * platform, which is unused otherwise.
+ * this CPU sends to itself, from sending to the return. The interrupt has the vector
+ * X86_PLATFORM_IPI_VECTOR, which is otherwise unused.
  *
  * Reading /proc/bench_timers prints the cost of the callbacks of high-resolution timers on CPU 0
- * since the last read. The file /proc/bench_timers must be read on CPU 0. Each callback function
- * has a line:
+ * since the last read. The file /proc/bench_timers must be read on CPU 0. The output has one line
+ * for each callback function:
  *
  *	TICKS AGREE CALLS FUNCTION [MODULE]
  *
@@ -34,13 +35,12 @@
  * the number of calls that took exactly this time.
  *
  * The parameter "probes" attaches empty probes, so that the kernel's cost of calling a probe can be
- * subtracted from the cost of the modules' probes. The value of the parameter is the sum of: 1
- * sched_switch, 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 the exit and
- * the entry of the platform interrupt.
+ * subtracted from the cost of the modules' probes. The value of the parameter is a mask of
+ * tracepoints: 1 is sched_switch, 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 the
+ * exit of the platform interrupt, and 64 its entry.
  *
  * tests/bench/run boots a guest that loads this module.
  */
-#include <linux/hrtimer.h>
 #include <linux/irqflags.h>
 #include <linux/module.h>
 #include <linux/percpu_counter.h>
@@ -53,6 +53,7 @@
 #include <asm/irq_vectors.h>
 #include <asm/msr.h>
 #include "../../include/uapi/linux/perfmon_ring.h"
+#include "bench.h"
 
 #define WARM_UPS	5
 #define WINDOWS		41
@@ -134,7 +135,7 @@ OPERATION(group_1, GROUP(ADD(a)))
 OPERATION(group_2, GROUP(ADD(a); ADD(b)))
 OPERATION(group_4, GROUP(ADD(a); ADD(b); ADD(c); ADD(d)))
 OPERATION(group_8, GROUP(ADD(a); ADD(b); ADD(c); ADD(d); ADD(e); ADD(f); ADD(g); ADD(h)))
-/* Updates of the kernel's own kinds of counters, which user space cannot read. */
+/* Updates of the kernel's percpu_counter and atomic64_t, which user space cannot read. */
 OPERATION(percpu_counter_add, percpu_counter_add(&percpu_ctr, r.delta))
 OPERATION(atomic64_add, atomic64_add(r.delta, &atomic_ctr))
 
@@ -178,11 +179,6 @@ static void ring_backward_many(void)
 	bench_rust_ring_many(ring, PERFMON_RING_OVERWRITE | PERFMON_RING_BACKWARD);
 }
 
-struct min_ticks {
-	u64 ticks;
-	unsigned int agree;
-};
-
 static const struct {
 	const char *name;
 	void (*few)(void);
@@ -204,14 +200,6 @@ static const struct {
 	ENTRY(percpu_counter_add),
 	ENTRY(atomic64_add),
 };
-
-static void update_min(struct min_ticks *shortest, u64 ticks)
-{
-	if (!shortest->agree || ticks < shortest->ticks)
-		*shortest = (struct min_ticks){ .ticks = ticks, .agree = 1 };
-	else if (ticks == shortest->ticks)
-		shortest->agree++;
-}
 
 static struct min_ticks measure(void (*run)(void))
 {
@@ -265,91 +253,9 @@ static int bench_nmi_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
-/* Measurements of one timer function. Accessed by CPU 0 only, with interrupts off. */
-struct callback {
-	void *function;
-	struct min_ticks shortest;
-	unsigned int calls;
-};
-
-static struct callback callbacks[16], copies[ARRAY_SIZE(callbacks)];
-/* The callback that runs now, or NULL if another callback has run inside it. */
-static struct callback *running;
-static u64 running_start;
-
-static void on_timer_entry(void *data, struct hrtimer *timer, ktime_t now)
-{
-	void *function = ACCESS_PRIVATE(timer, function);
-
-	if (raw_smp_processor_id())
-		return;
-	for (int i = 0; i < ARRAY_SIZE(callbacks); i++) {
-		struct callback *callback = &callbacks[i];
-
-		if (callback->function && callback->function != function)
-			continue;
-		callback->function = function;
-		running = callback;
-		running_start = rdtsc();
-		return;
-	}
-}
-
-static void on_timer_exit(void *data, struct hrtimer *timer)
-{
-	u64 end = rdtsc();
-
-	if (raw_smp_processor_id() || !running)
-		return;
-	update_min(&running->shortest, end - running_start);
-	running->calls++;
-	running = NULL;
-}
-
-static struct {
-	const char *name;
-	void *probe;
-	struct tracepoint *point;
-} timer_probes[] = {
-	{ "hrtimer_expire_entry", on_timer_entry },
-	{ "hrtimer_expire_exit", on_timer_exit },
-};
-
-static void attach_timer_probe(struct tracepoint *point, void *data)
-{
-	for (int i = 0; i < ARRAY_SIZE(timer_probes); i++)
-		if (!strcmp(point->name, timer_probes[i].name) &&
-		    !tracepoint_probe_register(point, timer_probes[i].probe, NULL))
-			timer_probes[i].point = point;
-}
-
-static void detach_timer_probes(void)
-{
-	for (int i = 0; i < ARRAY_SIZE(timer_probes); i++)
-		if (timer_probes[i].point)
-			tracepoint_probe_unregister(timer_probes[i].point, timer_probes[i].probe,
-						    NULL);
-	tracepoint_synchronize_unregister();
-}
-
-static int bench_timers_show(struct seq_file *m, void *unused)
-{
-	unsigned long flags;
-
-	local_irq_save(flags);
-	memcpy(copies, callbacks, sizeof(copies));
-	memset(callbacks, 0, sizeof(callbacks));
-	running = NULL;
-	local_irq_restore(flags);
-	for (int i = 0; i < ARRAY_SIZE(copies) && copies[i].function; i++)
-		seq_printf(m, "%llu %u %u %ps\n", copies[i].shortest.ticks,
-			   copies[i].shortest.agree, copies[i].calls, copies[i].function);
-	return 0;
-}
-
 /*
- * Makes this CPU send itself one interrupt, whose vector is otherwise unused, and take it.
- * Interrupts are off before and after this function.
+ * Makes this CPU send one interrupt to itself and take the interrupt, whose vector is otherwise
+ * unused. Interrupts are off before and after this function.
  */
 static __always_inline void interrupt(void)
 {
@@ -388,7 +294,7 @@ static void count_vector(void *data, int vector)
 	++*(unsigned int *)data;
 }
 
-/* The tracepoints and their empty probes. Probe i has bit i of the parameter "probes". */
+/* The tracepoints and their empty probes. Bit i of the parameter "probes" attaches probe i. */
 static struct {
 	const char *name;
 	void *probe;
@@ -404,7 +310,7 @@ static struct {
 	{ "x86_platform_ipi_entry", empty_vector },
 };
 
-/* Mask of the attached probes. */
+/* Bit mask of the empty probes that are attached. */
 static unsigned int probes;
 
 static void find_tracepoint(struct tracepoint *point, void *data)
@@ -569,7 +475,7 @@ static int __init bench_init(void)
 	for_each_kernel_tracepoint(find_nmi_handler, NULL);
 	if (nmi_handler && tracepoint_probe_register(nmi_handler, on_nmi, NULL))
 		nmi_handler = NULL;
-	for_each_kernel_tracepoint(attach_timer_probe, NULL);
+	bench_timers_attach();
 	return 0;
 undo_interrupt:
 	remove_proc_entry("bench_interrupt", NULL);
@@ -591,7 +497,7 @@ static void __exit bench_exit(void)
 		tracepoint_probe_unregister(nmi_handler, on_nmi, NULL);
 		tracepoint_synchronize_unregister();
 	}
-	detach_timer_probes();
+	bench_timers_detach();
 	/* When the tracepoints are NULL, a later write to the parameter attaches no probe. */
 	kernel_param_lock(THIS_MODULE);
 	attach_probes(0);

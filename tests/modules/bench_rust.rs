@@ -45,18 +45,18 @@ operation!(
     }
 );
 
-/// Size of the data of a ring, in bytes.
+/// Size of a ring's data area in bytes.
 const RING: usize = 8192;
-/// Index of the first word of the data in `ring` of bench_main.c.
+/// Index of the first word of a ring's data area in the array `ring` of bench_main.c.
 const DATA: usize = 64;
 
-/// Writes a record of the size of a sample, as pfm_ring does.
+/// Writes a record that is as large as a sample of pfm_ring.
 #[inline(never)]
 fn write(writer: &mut Writer, ring: &Shared<'_>) {
     writer.write(ring, 1, &[&[0x1234; 7]]);
 }
 
-/// Returns a writer of an empty ring in `memory`, and the ring.
+/// Makes an empty ring in `memory`, and returns a writer for this ring and the ring itself.
 ///
 /// # Safety
 ///

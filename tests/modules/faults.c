@@ -91,13 +91,13 @@ static bool called_by_project(void)
 }
 
 /*
- * The allocator that slow_alloc() calls, and NULL outside of slow_alloc(). Only the process "slow",
- * which has one thread, uses this variable.
+ * The allocator that slow_alloc() calls; NULL while slow_alloc() does not run. Only the process
+ * "slow", which has one thread, uses this variable.
  */
 static void *(*delayed)(const void *old, size_t size, unsigned long align, gfp_t flags, int node);
 
 /*
- * Runs instead of an allocator: sleeps, as a caller does whose control group is full, and then
+ * Runs instead of an allocator: sleeps, as if the control group of the caller were full, and then
  * calls the allocator. A kprobe's handler itself must not sleep, and a busy loop there would keep
  * interrupts off.
  */
@@ -117,7 +117,7 @@ static int fail_call(struct kprobe *kp, struct pt_regs *regs)
 {
 	struct point *point = container_of(kp, struct point, kp);
 
-	/* The fourth argument of the allocators with a size holds the flags. */
+	/* In each allocator that has a size as an argument, the fourth argument holds the flags. */
 	if (current->tgid == READ_ONCE(slow) && point->sized && regs->si && !delayed &&
 	    (regs->cx & (__GFP_ACCOUNT | __GFP_DIRECT_RECLAIM)) ==
 	    (__GFP_ACCOUNT | __GFP_DIRECT_RECLAIM)) {
@@ -131,7 +131,10 @@ static int fail_call(struct kprobe *kp, struct pt_regs *regs)
 	if (atomic_dec_if_positive(&nth) != 0)
 		return 0;
 	last_failed = kp->symbol_name;
-	/* Continue in faults_return(), which only returns. */
+	/*
+	 * When this handler returns, the CPU continues in faults_return(), which returns to the
+	 * caller.
+	 */
 	regs->ax = point->result;
 	regs->ip = (unsigned long)faults_return;
 	return 1;

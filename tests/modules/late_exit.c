@@ -3,7 +3,7 @@
  * late_exit: runs a kernel thread on CPU 1 that exits while accounting, on CPU 0, adds the
  * thread's record.
  *
- * The order of events, which kprobes enforce:
+ * The kprobes of this module enforce the following order of events:
  *
  *	CPU 0: the record of the thread is in the index; accounting asks whether the thread is dead
  *	CPU 1: the thread is switched in with this record, and exits up to its last switch
@@ -32,7 +32,7 @@ static struct task_struct *thread;
 static DECLARE_COMPLETION(go);
 static bool asked, answered, at_end, next_pass;
 
-/* Waits for @flag for 15 s at most, with interrupts off as in any handler of a kprobe. */
+/* Waits up to 15 s until @flag is set. Context: kprobe handler, interrupts off. */
 static bool spin_for(bool *flag)
 {
 	/* Pairs with the smp_store_release() calls that set the flags. */
@@ -62,7 +62,10 @@ static int on_pass(struct kprobe *probe, struct pt_regs *regs)
 	return 0;
 }
 
-/* do_exit() calls this function after exit_notify(), with preemption on. */
+/*
+ * Runs at the entry of exit_task_stack_account(), which do_exit() calls after exit_notify() with
+ * preemption on.
+ */
 static int on_exit(struct kprobe *probe, struct pt_regs *regs)
 {
 	if (current != thread || !asked)

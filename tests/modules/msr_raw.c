@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Access to raw model-specific registers, for tests of the emulated PMU. A write to /proc/msr_raw
- * is a list of steps, which are executed one after the other on this CPU with interrupts off.
+ * is a list of steps. The writing CPU executes the steps one after the other with interrupts off.
  * Reading /proc/msr_raw returns a line "ERRNO VALUE" for each step:
  *
  *   rd MSR           wr MSR VALUE     (-5 is #GP)

@@ -66,7 +66,10 @@ static int number[NR_COUNTERS];
 static perf_counter_t counter[NR_COUNTERS];
 static struct hrtimer timer;
 
-/* Called in a hard interrupt. Each call of the interface below is allowed in any context. */
+/*
+ * Context: hard interrupt. All calls of the counter interface in this function are allowed in any
+ * context.
+ */
 static enum hrtimer_restart tick(struct hrtimer *t)
 {
 	s64 late_ns = ktime_to_ns(ktime_sub(ktime_get(), hrtimer_get_expires(t)));
@@ -108,7 +111,7 @@ static void __exit sample_exit(void)
 {
 	int i;
 
-	/* No update may follow perf_del(): stop the timer first. */
+	/* Stop the timer first: after perf_del() an instance must not be updated. */
 	hrtimer_cancel(&timer);
 	for (i = 0; i < NR_COUNTERS; i++)
 		perf_del(number[i]);

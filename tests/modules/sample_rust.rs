@@ -96,8 +96,8 @@ impl Counters {
             .counter()
             .hist(LATENCY_BUCKETS.into(), latency.as_nanos());
 
-        // Sets a gauge and raises a peak, per CPU, with the size of the data and then with the size
-        // of the status.
+        // On this CPU, set a gauge and raise a peak, first with the size of the data and then with
+        // the size of the status.
         for size in [bytes, STATUS_BYTES] {
             self.last.counter().set(size);
             self.largest.counter().peak(size);

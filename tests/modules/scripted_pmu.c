@@ -34,7 +34,10 @@ module_param(junk, bool, 0600);
 static unsigned int slow_us;
 module_param(slow_us, uint, 0600);
 
-/* Parameters of the callback check(): its errno; the bits that it sets and clears in a value. */
+/*
+ * Parameters of the callback check(): the errno that it returns; the bits that it sets and clears
+ * in a value.
+ */
 static int refuse;
 module_param(refuse, int, 0600);
 static unsigned long long set_bits;
@@ -64,14 +67,14 @@ module_param_cb(unsound, &atomic_ops, &nr_preemptible_reads, 0400);
 module_param_cb(probes, &atomic_ops, &nr_probes, 0400);
 
 /*
- * Calls of the callback cpu(), one word for each call. "+1" means CPU 1 online. A "!" before the
- * word means that the callback was called on another CPU.
+ * The calls of the callback cpu(), one word for each call. The word "+1" means that CPU 1 came
+ * online. A "!" before the word means that the callback was called on another CPU.
  */
 static char cpu_calls[200];
 module_param_string(cpus, cpu_calls, sizeof(cpu_calls), 0400);
 static DEFINE_RAW_SPINLOCK(cpu_lock);
 
-/* Values of the field address of a register, which is passed to read(). */
+/* Values of the field @address of a register, which the callback read() gets as an argument. */
 enum { COUNTER_NOW, COUNTER_SCALED, VALUE_CONTROL, VALUE_PID, VALUE_CPU };
 
 #define COUNTER(title, what, bits, kinds) {				\

@@ -6,10 +6,10 @@
  *
  *	[@CONTEXT] VERB NUMBER... [TEXT]
  *
- * TEXT is the rest of the write after one blank, byte for byte. Each open file has a separate
- * result, so that a thread does not read the result of another thread. The table verbs[] below
- * names the verbs, test_driver_contexts.c the contexts. Instances that were added and not deleted
- * are deleted at unload.
+ * TEXT is all bytes of the write that follow one blank after the last number. Each open file has a
+ * separate result, so that a thread does not read the result of another thread. The verbs are those
+ * of the table verbs[] below; the contexts are those of test_driver_contexts.c. Instances that were
+ * added and not deleted are deleted at unload.
  */
 #include <linux/bitmap.h>
 #include <linux/delay.h>
@@ -64,8 +64,9 @@ static s64 do_addnull(const struct command *c)
 }
 
 /*
- * desc SIZE KIND UNIT EXPONENT SLOTS RESERVED HELPLEN TEXT: calls perf_add_desc(). TEXT is the help
- * of HELPLEN bytes and the name, without a blank between them. A negative HELPLEN means no help.
+ * desc SIZE KIND UNIT EXPONENT SLOTS RESERVED HELPLEN TEXT: calls perf_add_desc(). TEXT consists of
+ * the help text, which has HELPLEN bytes, and the name, without a blank in between. A negative
+ * HELPLEN means no help.
  */
 static s64 do_desc(const struct command *c)
 {
@@ -130,7 +131,7 @@ static s64 do_handle(const struct command *c)
 	return perf_counter_handle(c->arg[0]) != perf_counter_nowhere;
 }
 
-/* tests/host/objdump.sh checks the machine code of these three functions. */
+/* tests/host/objdump.sh checks the machine code of the functions test_driver_inline_*(). */
 static noinline void test_driver_inline_add(perf_counter_t counter, s64 delta)
 {
 	perf_counter_add(counter, delta);
@@ -251,7 +252,10 @@ static const struct verb verbs[] = {
 	{ "vcpu", 1, do_vcpu },
 };
 
-/* Cuts the next word off *rest. The remaining text begins after exactly one blank. */
+/*
+ * Cuts the next word off *rest. Only one blank is skipped: further blanks belong to the remaining
+ * text.
+ */
 static char *next_word(char **rest)
 {
 	char *w = strsep(rest, " ");

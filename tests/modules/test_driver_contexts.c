@@ -84,14 +84,17 @@ static int run_in_hardirq(struct command *c)
 		.command = c,
 	};
 
-	/* Raises an interrupt on this CPU, and waits for the interrupt without sleeping. */
+	/*
+	 * Raise an interrupt on this CPU, and wait without sleeping until the interrupt has been
+	 * handled.
+	 */
 	irq_work_queue(&cmd.work);
 	while (irq_work_is_busy(&cmd.work))
 		cpu_relax();
 	return 0;
 }
 
-/* Executes the command in a hard interrupt in the middle of a group. */
+/* Executes the command in a hard interrupt that interrupts an open group of updates. */
 static int run_nested(struct command *c)
 {
 	perf_counter_begin();
@@ -105,7 +108,7 @@ static bool have_nmi;
 
 #include "test_driver_nesting.c"
 
-/* Microseconds by which each NMI is lengthened, as by a hypervisor or by other NMI handlers. */
+/* Microseconds by which each NMI is lengthened, to simulate a hypervisor or other NMI handlers. */
 static unsigned int nmi_us;
 module_param(nmi_us, uint, 0600);
 MODULE_PARM_DESC(nmi_us, "Microseconds that each NMI takes besides");
@@ -138,9 +141,9 @@ static int run_in_nmi(struct command *c)
 }
 
 /*
- * Executes the command in the task and compares the time of the command with the time of REFERENCE
- * updates after it. The result is the ratio of both times in thousandths, which does not depend on
- * how busy the machine is.
+ * Executes the command in the task, and then REFERENCE updates for comparison. The result is the
+ * time of the command divided by the time of these updates, in thousandths. This ratio does not
+ * depend on how busy the machine is.
  */
 #define REFERENCE	500
 

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Makes nested updates by tasks, by a timer interrupt, by NMIs and by a kprobe, on every CPU at the
- * same time. Each source updates in the middle of updates of the other sources. test_driver.c
- * includes this file.
+ * same time. Each of these four sources of updates also updates counters while an update of another
+ * source is in progress. test_driver.c includes this file.
  *
  *	task           begin . a . PROBE_POINT . NMI to this CPU . b . end
  *	timer (hard)   begin . a . PROBE_POINT . NMI to this CPU . b . end, NMI to another CPU
  *	NMI            begin . a . PROBE_POINT . b . end
  *	kprobe         at PROBE_POINT: begin . a . b . end
  *
- * Each source also counts its updates in a per-CPU word that does not use perfcounters.ko. The
- * counters must have the values of these words. An NMI records the number of updates that are in
- * flight on its CPU.
+ * Each source also counts its updates in a per-CPU word without perfcounters.ko. After the test
+ * each counter must have the value of its source's word. An NMI records the number of updates that
+ * are in flight on its CPU.
  */
 #include <linux/kprobes.h>
 
-/* Sources of updates. Each source has three instances: one that is updated alone, and a pair. */
+/*
+ * Sources of updates. Each source has three instances (named counters): one that is updated alone,
+ * and a pair.
+ */
 enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 #define NR_DEPTHS	4
 
 struct nesting_counts {
 	u64 updates[NR_SOURCES];
 	/*
-	 * NMIs by the number of updates in flight. The last element counts NMIs with 3 or more
-	 * updates.
+	 * Numbers of NMIs, by the number of updates in flight on the CPU that received the NMI. The
+	 * last element counts NMIs that found 3 or more updates in flight.
 	 */
 	u64 nmi_depths[NR_DEPTHS];
 	u64 kprobes_in_nmi;
@@ -35,7 +38,7 @@ static struct {
 	int single;
 	perf_counter_t a, b;
 } updates[NR_SOURCES];
-/* A counter that every group of every source updates. */
+/* The counter that the groups of all sources update. */
 static perf_counter_t common;
 
 static void nesting_update(int source, void (*middle)(void))
@@ -130,8 +133,9 @@ static DEFINE_MUTEX(nesting_lock);
 static bool nesting_runs;
 
 /*
- * nesting_start FIRST MICROSECONDS: starts the timers. Uses instances from number FIRST on: three
- * for each source, and one for all sources. No CPU may go offline or online until "nesting_stop".
+ * nesting_start FIRST MICROSECONDS: starts the timers. Uses the instances from number FIRST on:
+ * three for each of the four sources of updates (task, timer, NMI, kprobe), and one that all
+ * sources update. No CPU may go offline or online until "nesting_stop".
  */
 static s64 do_nesting_start(const struct command *c)
 {

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Builds Debian packages for the stock kernel, in deb/packages of this clone's cache (make deb).
-# debhelper packs the files that `make install` installs. The packages contain the tools, libraries
-# and modules that the tests run, after stripping.
+# debhelper packs the files that `make install` installs. The packages contain the same tools,
+# libraries and modules that the tests use, but stripped.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
@@ -33,7 +33,7 @@ inputs() {
 # all @NAMES@ replaced, the built files, and the sources for the package perfcounters-dkms.
 stage_source() {
 	local version series sources kernels
-	# The series of the stock kernel comes first, then the other supported series.
+	# List the kernel series of the stock kernel first, then the other supported kernel series.
 	series=$({ cut -d. -f1,2 <<<"$RELEASE"; sed 's/#.*//' "$TOP/tools/rig/kernels" | xargs -n 1; } | awk '!seen[$0]++')
 	sources=$(sed 's/^/linux-source-/' <<<"$series" | paste -sd'|' | sed 's/|/ | /g')
 	# shellcheck disable=SC1003 # a backslash for the regular expression
@@ -54,7 +54,7 @@ stage_source() {
 	cp "$here/modules" "$here/sign" "$source/"
 	DESTDIR=$source/built PREFIX=/usr LIBDIR=lib/x86_64-linux-gnu MODULES_DIR=usr/lib/modules "$TOP/tools/rig/install.sh" >>"$log" 2>&1
 	cp -r "$TOP"/{Kbuild,src,include,LICENSE,tools/rig/tree.sh} "$here/dkms/build" "$source/dkms/"
-	# Make the list of modules that DKMS installs, with their directories, from the list of
+	# Write the list of the modules that DKMS installs, with their directories, from the list of
 	# built modules.
 	{
 		KERNELS=$kernels awk '{ at = index($0, "#KERNELS#") }

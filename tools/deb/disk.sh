@@ -4,8 +4,8 @@
 # Makes the disk of the guest `deb`, a file system image, and prints its path. The disk has a Debian
 # with systemd and the packages in tests/vm/deb.packages. On this Debian apt has installed the
 # packages of perfcounters, and programs were compiled with these packages. The disk is made in two
-# steps, and a step is repeated when its inputs change. The first step installs Debian, for all
-# clones. The second step installs the packages of perfcounters.
+# steps, each of which is repeated when its inputs change. The first step installs Debian; all
+# clones share the result. The second step installs the packages of perfcounters.
 # Usage: disk.sh [base]    base: does only the first step
 
 # shellcheck source=tools/rig/lib.sh

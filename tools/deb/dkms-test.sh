@@ -3,11 +3,11 @@
 #
 # Tests the package perfcounters-dkms in a separate Debian, for tests/host/packages.sh: apt installs
 # the package with its dependencies and the stock kernel's headers, DKMS builds the modules, and apt
-# purges the package. Prints the path of the directory with the results: results, modules, make.log.
-# If the inputs have not changed since the last test, the script uses the results of that test
-# again. The dependencies of the package stay installed between two tests. The directory
-# /var/cache/perfcounters stays as well: dkms/build decides whether it can use a kernel tree in the
-# directory.
+# purges the package. Prints the path of the directory that contains the files results and make.log
+# and the directory modules. If the inputs have not changed since the last test, the script uses the
+# results of that test again. The dependencies of the package stay installed between two tests. The
+# directory /var/cache/perfcounters is kept as well; dkms/build decides whether a kernel tree in
+# this directory can be used again.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
@@ -41,8 +41,8 @@ look() {
 		: >"$root/.whole"
 		outdated "$root"
 	}
-	# list: prints all files of the separate Debian, without files that Debian itself creates,
-	# in /var/cache and elsewhere.
+	# list: prints all files of the separate Debian, without the files that Debian itself
+	# creates at run time, such as those in /var/cache.
 	list() { (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./packages -o -path ./tmp -o -path ./var/log -o -path './var/cache/*' \( -name apt -o -name debconf -o -name ldconfig -o -name man \) -o -path ./var/lib/dpkg -o -path ./var/lib/apt \) -prune -o -print | LC_ALL=C sort); }
 	# A test that was killed may have left the package installed.
 	stage "purge what was left" in_debian "$root" "" "

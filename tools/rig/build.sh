@@ -9,9 +9,9 @@
 #   tests    the programs of cargo test
 #   image    the guest's initramfs, for which modules and tools must be built already
 #
-# With WORLD=debug or WORLD=kcsan, modules and image are built for that debug kernel, which is
-# built first if it does not exist. With KDIR=DIR, the tool chain of the host builds the modules
-# for the kernel tree in DIR, and the user tools.
+# With WORLD=debug or WORLD=kcsan, modules and image are built for that debug kernel. If this kernel
+# does not exist, it is built first. With KDIR=DIR, modules (for the kernel tree in DIR) and user
+# tools are built with the tool chain of the host.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -19,8 +19,8 @@
 . "$TOP/tools/rig/file_times.sh"
 world=${WORLD:-stock}
 
-# errors LOG: prints the compiler errors in a log, each with the lines that follow it. If the log
-# has no compiler error, prints the last 25 lines of the log.
+# errors LOG: prints the compiler errors in a log, each with up to 12 lines that follow it. If the
+# log has no compiler error, prints the last 25 lines of the log.
 errors() {
 	local log=$1 shown
 	shown=$(grep -nE -A 12 '(^| )(fatal )?error(\[E[0-9]+\])?:|^ERROR: |modpost:.*(ERROR|error)|undefined reference|: No such file' "$log" | sed -E 's/^[0-9]+[:-]//' | head -n 60)
@@ -63,8 +63,8 @@ modules() {
 
 # Fills cargo's target directory of a new clone with a copy of another clone's target directory,
 # because packages of the registry compile to the same results in every clone. Deletes the results
-# of this project's own packages from the copy: cargo compares only file times, and would use
-# results that were built from the other clone's sources.
+# of this project's own packages from the copy. Otherwise cargo, which compares only file times,
+# would use results that were built from the sources of the other clone.
 begin_target() {
 	local other name lock
 	[ ! -e "$TARGET" ] || return 0
@@ -105,7 +105,7 @@ tools() {
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace --target x86_64-unknown-linux-gnu
 }
 
-# Builds what cargo test runs, with the flags of job.sh.
+# Builds the test programs that cargo test runs, with the compiler flags that job.sh uses.
 tests() {
 	set_up base
 	lock "$TARGET.lock" "the tools"

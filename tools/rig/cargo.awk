@@ -33,8 +33,8 @@ function title(crate, path,    n, parts, i, out, last) {
 	gsub(/.*\/|-[0-9a-f]+\)$|\)$/, "", crate)
 }
 /^ +Doc-tests / { crate = $2 }
-# If a test hangs until cargo is killed, the line "has been running for over 60 seconds" is the only
-# line about the test.
+# If a test hangs until cargo is killed, the output has only the line "has been running for over 60
+# seconds" about this test.
 /^test .* has been running for over 60 seconds$/ {
 	path = $2
 	slow[crate SUBSEP path] = title(crate, path)

@@ -35,8 +35,8 @@ kernel_rustfmt() {
 	inside rustfmt --check --color never --edition 2021 --config-path "$TOP" $(in_tree -name '*.rs' ! -path './tools/*')
 }
 
-# Runs clippy by Kbuild, and fails if clippy warns; Kbuild itself does not fail on warnings. clippy
-# does not inline the code that it compiles, so modpost may find undefined symbols. With
+# Runs clippy by Kbuild, and fails if clippy warns; Kbuild itself does not fail on warnings. The
+# code that clippy compiles is not inlined, so modpost can find undefined symbols. With
 # KBUILD_MODPOST_WARN=1 modpost warns about undefined symbols instead of failing.
 clippy_kernel() {
 	local out=$CLONE/build/clippy.$$ rc=0
@@ -51,16 +51,16 @@ clippy_kernel() {
 # checkpatch EXPRESSION...: runs the kernel's checkpatch on the C files that find's expression
 # selects, as files and not as patches. An expression that begins with "(" selects user programs.
 # Some types of messages are ignored: this source tree has no MAINTAINERS, Rust functions are
-# exported from C, and uapi headers cannot use BIT(). If $tables is set, types of messages about
-# macros are ignored as well, and if $writable is set, the type about files that everyone may write.
+# exported from C, and uapi headers cannot use BIT(). If $tables is set, messages about macros are
+# ignored as well. If $writable is set, messages about files that everyone may write are ignored.
 checkpatch() {
 	local ignore=FILE_PATH_CHANGES,SPDX_LICENSE_TAG,AVOID_EXTERNS,EXPORT_SYMBOL,BIT_MACRO files
 	local -a command=(inside "$KTREE/scripts/checkpatch.pl" --no-tree --strict --terse --no-summary --show-types)
 	files=$(in_tree \( -name '*.c' -o -name '*.h' \) "$@")
 	[ -n "$files" ] || return 0
 	# User programs use libc instead of the kernel's types and macros, and have long strings as
-	# test names. perfmon2 defines types, <inttypes.h> has mixed-case macros, and some tests
-	# expect ENOSYS.
+	# test names. They use types of perfmon2 and mixed-case macros of <inttypes.h>, and some
+	# tests expect ENOSYS.
 	[ "$1" != "(" ] || ignore+=,PREFER_KERNEL_TYPES,LONG_LINE_STRING,EMBEDDED_FUNCTION_NAME,STRING_FRAGMENTS,VOLATILE,PREFER_DEFINED_ATTRIBUTE_MACRO,STRCPY,NEW_TYPEDEFS,ENOSYS,CAMELCASE
 	ignore+=${tables:+,COMPLEX_MACRO,MACRO_ARG_REUSE,MACRO_ARG_PRECEDENCE}${writable:+,EXPORTED_WORLD_WRITABLE}
 	local rc=0
@@ -104,10 +104,11 @@ checker "documented orderings and locks" host_script orderings
 checker "stable interfaces" host_script abi
 checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*' \
 	! -path './src/perfcounters/sys/shim/proc.c'
-# The mode of ppactl, as of the kernel's ns_last_pid, lets everyone write: a capability decides.
+# The file mode of ppactl lets everyone write, like that of the kernel's ns_last_pid: the kernel
+# checks a capability instead.
 writable=1 checker "checkpatch, files of /proc" checkpatch -path './src/perfcounters/sys/shim/proc.c'
-# Files in which the preprocessor splits fields, and files with C++, are left out, because
-# checkpatch does not know them.
+# Leave out files in which the preprocessor splits fields, and files with C++, because checkpatch
+# does not understand their syntax.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \
 	! -path './tools/libperftrace/include/perftrace/macro.h' ! -path './tools/libperftrace/bench/lttng_tp.h' \
 	! -path './tests/kselftest/ioctl_fuzz.h' ! -path './tests/kselftest/fuzz_perf*.c'

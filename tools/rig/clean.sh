@@ -9,8 +9,8 @@
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# locks_of DIRECTORY: lists the lock files in a directory. The lock of a subdirectory NAME is the
-# file NAME.lock in the same directory.
+# locks_of DIRECTORY: lists the lock files in a directory. The lock file of a subdirectory NAME is
+# NAME.lock, beside the subdirectory.
 locks_of() {
 	find "$1" -xdev -maxdepth 4 \( -name '*.lock' -o -path "$CACHE/locks/*" -o -path "$CACHE/qemu-pmu/lock" \) -type f \
 		-not -path "$ROOTFS/*" -not -path "$CARGO_CACHE/*" 2>/dev/null
@@ -41,7 +41,7 @@ idle() {
 	done
 }
 
-# gone PATH: removes a file or a directory.
+# gone PATH: removes a file or a directory, if it exists, and prints its path.
 gone() {
 	[ -e "$1" ] || return 0
 	# Do not cross mounts: directories of the host may still be mounted in a chroot.
@@ -51,8 +51,8 @@ gone() {
 
 # is_gone DIRECTORY: true if the clone that a directory of the cache belongs to no longer exists.
 # The path of the clone must be absent, nothing in the directory may have changed for a day, and all
-# locks in the directory must be free. An absent path alone is not enough: this process may not see
-# every file system.
+# locks in the directory must be free. The first condition alone is not enough, because the clone
+# may be in a file system that this process cannot see.
 is_gone() {
 	local path
 	path=$(cat "$1/path" 2>/dev/null)
@@ -60,7 +60,7 @@ is_gone() {
 }
 
 # left_by_dead DIRECTORY: removes the directories that killed scripts have left. The name of such a
-# directory ends in the id of the process.
+# directory ends in the process id of the script.
 left_by_dead() {
 	local d
 	for d in "$1"/run.* "$1"/logs/run.*; do

@@ -3,7 +3,7 @@
 #
 # Makes the disk of the guest `debian`: a file system image of a small Debian with the packages of
 # tests/vm/debian.packages. Prints the path of the image. The image is made when a test first needs
-# the guest `debian`, and again when a list of packages or RECIPE changes.
+# the guest `debian`, and made again when a list of packages or RECIPE changes.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -12,8 +12,8 @@ LOG=$CACHE/logs/full.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Increase RECIPE when the commands of this script make a different image. The number is an input of
-# the hash in the name of the image's directory.
+# Increase RECIPE when a change of this script makes a different image. The name of the image's
+# directory contains a hash, of which RECIPE is an input.
 RECIPE=1
 list=$TOP/tests/vm/debian.packages
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
-# The part of inside() (lib.sh) that runs in the private mount namespace. The script mounts the
-# directories that the tool chain needs in $ROOTFS, and runs COMMAND with $ROOTFS as its root.
+# inside() (lib.sh) runs this script in a private mount namespace. The script mounts the directories
+# that the tool chain needs in $ROOTFS, and runs COMMAND with $ROOTFS as its root directory.
 # Arguments: VAR=value... COMMAND...
 set -euo pipefail
 # into DIRECTORY: mounts a directory of the host at the same path in $ROOTFS.

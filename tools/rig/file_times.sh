@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Keeps what was built when a clone is removed and cloned again at the same path, as continuous
-# integration does. All files of the new clone have new times, and make and cargo compare only
-# times. test.sh and build.sh source this file.
+# Makes build results usable after a clone was removed and the repository was cloned again at the
+# same path, as continuous integration does. All files of the new clone have new times, and make and
+# cargo, which compare only times, would build everything again. test.sh and build.sh source this
+# file.
 #
-# $CLONE/times has the id of the clone, and then a line "BLOB SECONDS PATH" for each file: the hash of
-# its contents in git, and the time of the first build from these contents. The list is written
-# before each build, so that it has the contents of the last one, and removed before a build of
-# files that are not committed.
+# $CLONE/times has the id of the clone, and then a line "BLOB SECONDS PATH" for each file: the hash
+# of its contents in git, and the time of the first build from these contents. The list is written
+# before each build, so that it describes the files of the last build. Before a build of files that
+# are not committed, the list is removed.
 
 : "${TOP:?}" "${CLONE:?}"
 
@@ -18,12 +19,12 @@ is_committed() {
 	changes=$(git -C "$TOP" status --porcelain 2>/dev/null) && [ -z "$changes" ]
 }
 
-# restore_times: if the clone is a new one, gives each file that has the contents of the last build
-# the time in the list. Then writes the list.
+# restore_times: if the clone is new, sets the time of each file whose contents have not changed
+# since the last build to the time in the list. Then writes the list.
 restore_times() {
 	local list=$CLONE/times id seconds
 	is_committed || { rm -f "$list"; return; }
-	# Inode and time of birth differ if .git was created again.
+	# If .git was created again, its inode number and its time of birth differ.
 	id=$(stat -c '%i %W' "$TOP/.git")
 	git -C "$TOP" ls-files -s | awk -v now="$EPOCHSECONDS" -v id="$id" '
 		FILENAME != "-" { if (FNR > 1) time[$1 " " $3] = $2; next }

@@ -3,17 +3,17 @@
 # shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
 #
 # Functions for tests in guests (virtual machines). A *world* is the host or a kernel (stock, debug,
-# kcsan) on which tests run. test.sh uses these functions to list the programs of a world, and
-# job.sh uses them to run one boot of a guest. A boot has a directory with its list of programs, its
-# results and its console: $work/WORLD.GUEST, or $work/WORLD.GUEST.N if the programs of a guest are
-# split over several boots.
+# kcsan) on which tests run. The functions are used in test.sh to list the programs of a world, and
+# in job.sh to run one boot of a guest. Each boot has a directory for its list of programs, its
+# results and its console output. The directory is $work/WORLD.GUEST, or $work/WORLD.GUEST.N if the
+# programs of a guest are split over several boots.
 
 # shellcheck source=tests/vm/guests
 . "$TOP/tests/vm/guests"
 : "${work:?} ${tap:?}"
 
-# Pattern of kernel messages that make a test run fail. The messages of the debug kernels' detectors
-# are at the beginning.
+# Pattern of kernel messages that make a test run fail. The messages of the detectors that only
+# debug kernels have (such as KASAN) come first.
 splat='BUG:|WARNING:|KASAN:|KCSAN:|UBSAN:|KFENCE:|ODEBUG:|DEBUG_LOCKS_WARN_ON'
 splat+='|possible (circular locking|recursive locking|irq lock inversion|deadlock)|inconsistent lock state|[a-zA-Z]+-safe -> [a-zA-Z]+-unsafe lock order'
 splat+='|suspicious RCU usage|held lock freed|locks? (still )?held (when|at)|bad unlock balance|bad contention detected|invalid wait context|Nested lock was not taken|MAX_LOCK'
@@ -21,9 +21,9 @@ splat+='|sleeping function called|scheduling while atomic|bad: scheduling|in pre
 splat+='|Oops|Kernel panic|general protection fault|Call Trace:|unchecked MSR access|NMI received for unknown|cut here|unable to handle|refcount_t:|list_(add|del) corruption|kernel tried to execute'
 splat+='|soft lockup|hard LOCKUP|self-detected stall|detected stalls|detected expedited stalls|blocked for more than|blocked in I/O wait for more'
 
-# head_of FILE KEY DEFAULT: prints the value of a line "KEY: VALUE" of the comment with which a source
-# file begins, which is read up to line 40, or DEFAULT if there is no such line. The function starts
-# no program and reads no code, because a test run calls it some 1,000 times before the first job.
+# head_of FILE KEY DEFAULT: prints VALUE of the line "KEY: VALUE" in the comment at the beginning of
+# a source file, or DEFAULT if there is no such line. The function reads at most 40 lines and starts
+# no program, because a test run calls it some 1,000 times before the first job.
 head_of() {
 	local line n pattern="^(/\\*|//| \\*|#) *$2: *([^*]*[^* ])"
 	for ((n = 0; n < 40; n++)); do
@@ -43,8 +43,8 @@ limit_of() {
 	echo "${limit%%[!0-9]*}"
 }
 
-# need_of GUEST WORLD NAME: prints the value that the function of a guest (in tests/vm/guests)
-# assigns to the variable NAME, for example the memory size.
+# need_of GUEST WORLD NAME: prints the value that the function of a guest in tests/vm/guests assigns
+# to the variable NAME, such as mem (the memory size).
 need_of() {
 	# shellcheck disable=SC2034 # the guest's function changes them
 	local smp="" mem="" append="" disk="" boot_timeout=240 world=$2
@@ -55,9 +55,9 @@ need_of() {
 	be_guest "$1" && printf '%s' "${!3}"
 }
 
-# left_out FILE [GUEST WORLD]: true if only `make test-all` runs a test. The test run leaves out a
-# test if $ALL is empty and one of three conditions is met: the line "target:" of the test says
-# test-all, its line "gate:" does not name this guest, or the guest has its user programs on a disk.
+# left_out FILE [GUEST WORLD]: true if only `make test-all` runs a test. If $ALL is empty, a test
+# run leaves out a test in three cases: the test has the line "target: test-all", it has a line
+# "gate:" that does not name this guest, or the guest has its user programs on a disk.
 left_out() {
 	[ -z "${ALL:-}" ] || return 1
 	[ "$(head_of "$1" target test)" = test-all ] || [[ " $(head_of "$1" gate "${2:-}") " != *" ${2:-} "* ]] ||
@@ -65,8 +65,8 @@ left_out() {
 }
 
 # programs_of WORLD: prints a line "GUEST PROGRAM SECONDS" for each selected program and guest.
-# SECONDS is the time limit of the program. Adds programs that are left out to $work/left-out
-# instead.
+# SECONDS is the time limit of the program. For a program that this test run leaves out, adds a line
+# to $work/left-out instead.
 programs_of() {
 	local world=$1 f guest limit name slow
 	slow=$(slowness "$world")
@@ -85,8 +85,8 @@ programs_of() {
 	done
 }
 
-# slowness WORLD: prints the factor by which the time limits in a world exceed the time limits of
-# the stock kernel on an idle machine.
+# slowness WORLD: prints the factor by which time limits in a world are longer than those of the
+# stock kernel on an idle machine.
 slowness() {
 	local slow=1
 	[ "$1" = stock ] || [ "$1" = host ] || slow=3
@@ -126,30 +126,32 @@ begin_guest() {
 }
 
 # follow PID WORLD GUEST DIR TIMEOUT: records the results of each program when the program ends.
-# Kills a guest that stops reporting. Boots a guest once more if it has reported nothing after
-# TIMEOUT seconds, because none of the modules under test was loaded at that time.
+# Kills a guest that stops reporting. If a guest has reported nothing after TIMEOUT seconds, boots
+# it once more: no module under test was loaded yet, so the modules cannot be the reason.
 follow() {
 	local pid=$1 world=$2 dir=$4 again="" ended=0 prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
 	local results=$dir/results label=$2/$3 clocks="" part="" line news reopen="" nap
 	label=${label%/plain}
 	exec {news}<"$results" {nap}<> <(:)
 	# wait_for SECONDS: moves the deadline to SECONDS from now, unless the deadline is later
-	# already. The deadline is later if the next program has begun before this script reads the
-	# end of a program.
+	# already. The deadline can be later, because the next program may have begun before this
+	# script reads the end of a program.
 	wait_for() { deadline=$((deadline > SECONDS + $1 ? deadline : SECONDS + $1)); }
 	while :; do
 		local alive=1
 		[ -z "$reopen" ] || exec {news}<&- {news}<"$results"
 		reopen=""
 		kill -0 "$pid" 2>/dev/null || alive=
-		# Reads the lines that are new. The guest writes byte by byte, so the last line may
-		# be incomplete; its end is read later. The shell reads by itself, since starting
-		# programs several times a second would cost each guest a part of a CPU.
+		# Read the lines that the guest has written since the last pass. The guest writes
+		# byte by byte, so the last line may be incomplete; its end is read in a later pass.
+		# No program is started to read the lines: several programs per second for each
+		# guest would take a part of a CPU.
 		while IFS= read -r -u "$news" line || { part+=$line; false; }; do
 			line=$part$line part=""
 			line=${line%$'\r'}
 			case $line in
-			# vm.sh boots such a guest once more, and QEMU then empties the file.
+			# After the line "# again", vm.sh boots the guest once more, and QEMU then
+			# truncates the file.
 			"# again"*) reopen=1 ;;
 			"# up "*) clocks+=" ${line#\# up } $SECONDS" ;;
 			"# begin "*)
@@ -161,8 +163,8 @@ follow() {
 				read -r _ _ prog rc seconds <<<"$line"
 				limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$dir/list")
 				block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
-				# On a debug kernel the scans for memory leaks, which follow the
-				# last program, take long.
+				# After the last program, a debug kernel scans for memory leaks,
+				# which takes long.
 				[ "$world" = stock ] || wait_for $((100 * $(slowness "$world")))
 				;;
 			esac
@@ -186,8 +188,7 @@ $(tail -n 5 "$dir/console")"
 	done
 	exec {news}<&- {nap}<&-
 	if grep -aq '^# ' "$results"; then
-		# The file results.again has a line for each boot that vm.sh repeated, before any
-		# module under test was loaded.
+		# The file results.again has a line for each boot that vm.sh has repeated.
 		one "$label" "rig the guest boots" ok "$(cat "$results.again" 2>/dev/null || :)$again"
 	else
 		one "$label" "rig the guest boots" "not ok" "$(cat "$dir/vm.log"; tail -n 40 "$dir/console")"
@@ -212,7 +213,7 @@ $(tail -n 40 "$dir/console")"
 clock_goes_right() {
 	local up at end_up end_at
 	read -r up at end_up end_at <<<"$2"
-	# Do not check a guest that did not run to its end: such a guest has reported its uptime
+	# Do not check a guest that did not run to its end, because it has reported its uptime only
 	# once.
 	[ -n "${end_at:-}" ] || return 0
 	up=$((end_up - up)) at=$((end_at - at))
@@ -223,11 +224,11 @@ clock_goes_right() {
 	fi
 }
 
-# block DIR PROGRAM: prints the output of a program.
+# block DIR PROGRAM: prints the output of a program, from the results of a boot.
 block() { awk -v p="$2" '/^# (begin|end) / { on = $2 == "begin" && $3 == p; next } on' "$1/results"; }
 
 # without_foreign_races CONSOLE: prints a kernel log without the KCSAN reports in which no module of
-# this project occurs. Data races within the kernel itself are not under test.
+# this project occurs. Data races within the kernel itself do not make a test run fail.
 without_foreign_races() {
 	awk '/BUG: KCSAN:/ { race = ""; lines = 120 }
 		!lines { print; next }
@@ -241,9 +242,9 @@ without_foreign_races() {
 		END { printf "%s", race }' "$1"
 }
 
-# reports CONSOLE: prints the reports in a kernel log that match $splat, up to 25 lines of each,
-# with the name of the program that was running. Skips the stack traces that the kernel's fault
-# injection prints for each failure that it injects.
+# reports CONSOLE: prints the kernel's reports of faults (lines that match $splat) in a kernel log,
+# up to 25 lines of each report, with the name of the program that was running. Skips the stack
+# traces that the kernel's fault injection prints for each failure that it injects.
 reports() {
 	awk -v splat="$splat" '{ sub(/\r$/, "") }
 		/\] ### / { prog = $0; sub(/.*\] ### /, "", prog); left = 0 }
@@ -254,7 +255,8 @@ reports() {
 		left { print; left-- }' <(without_foreign_races "$1")
 }
 
-# kernel_log LABEL DIR: records as a test result whether the kernel log is free of reports.
+# kernel_log LABEL DIR: records a test result, which fails if the kernel log of a boot has a report
+# of a fault.
 kernel_log() {
 	local found races label=${1%/plain} splat=$splat
 	# The PMU of the guest pmu-spurious raises spurious NMIs, which the kernel reports.
@@ -268,9 +270,9 @@ kernel_log() {
 	fi
 }
 
-# leaks LABEL DIR: records as a test result whether the guest's last scans found leaked memory, or
-# found that kmemleak or lockdep had switched itself off. If the guest made no scan, records a
-# failure in the world debug, and nothing in other worlds.
+# leaks LABEL DIR: records a test result, which fails if the guest's last scans found leaked memory,
+# or if kmemleak or lockdep had switched itself off. If the guest made no scan, records a failure in
+# the world debug, and nothing in other worlds.
 leaks() {
 	local found label=${1%/plain}
 	grep -aq '^# leaks begin' "$2/results" || {

@@ -9,8 +9,8 @@
 
 : "${TOP:?}" "${CACHE:?}"
 
-# is_whole: true if the test run is whole. Call this function before scripts set some of the
-# variables that it checks.
+# is_whole: true if the test run is whole. Call this function before a script of the rig itself sets
+# WORLDS, KERNEL_RELEASE or another of these variables.
 is_whole() {
 	[ -z "${ONLY:-}${WORLDS:-}${KERNEL_RELEASE:-}${GUEST:-}${PMU:-}${SMP:-}${MEM:-}${APPEND:-}" ]
 }
@@ -24,8 +24,8 @@ committed_tree() {
 }
 
 # remember TREE TARGET PASSED FAILED SKIPPED SECONDS IDLE: adds a whole test run to the lists. TREE
-# is the committed tree at the beginning of the run. If the committed tree has changed since the
-# beginning, lists the run without a tree ("-").
+# is the committed tree at the beginning of the run. If the tree has changed since then, the lists
+# have "-" in place of the tree.
 remember() {
 	local line tree=$1
 	[ "$tree" = "$(committed_tree)" ] || tree=-

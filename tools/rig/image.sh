@@ -3,17 +3,17 @@
 #
 # Builds the guest's initramfs, IMAGE/base.cpio. The initramfs has busybox, this project's modules
 # and tools, the tests' scripts, and the stock modules of devices that tests use. The compiled test
-# programs are most of the bytes, so they are separate, in IMAGE/programs: vm.sh adds the programs
-# that a boot runs to the initramfs. A test program that does not compile is left out of the image
-# and named in the log; a test run reports this as a failure. build.sh runs this script in the tool
-# chain's root file system.
+# programs, which are most of the bytes, are kept separately in IMAGE/programs. vm.sh adds only the
+# programs that a boot runs to the initramfs. If a test program does not compile, the log names it
+# and the image does not contain it, which a test run reports as a failure. This script runs in the
+# tool chain's root file system (see build.sh).
 # Usage: image.sh RELEASE STOCK KBUILD_OUT TOOLS_OUT LIB_OUT IMAGE
 #        image.sh sources    lists "PROGRAM SOURCE" for each test program
 
 set -euo pipefail
 
-# sources: lists the test programs. Paths are relative to the root of the source tree, so that the
-# patterns below do not match a directory above the source tree.
+# sources: lists the test programs. The paths are relative to the root of the source tree. Otherwise
+# the patterns below could match a directory above the source tree.
 sources() {
 	cd "$TOP"
 	for c in tests/kselftest/{,readme/}*.c tests/kselftest/names/*.{c,cc,rs} tools/libperf{mon,trace}/examples/*.c; do
@@ -28,8 +28,8 @@ sources() {
 [ "$1" != sources ] || { sources; exit; }
 
 release=$1 stock=$2 kbuild_out=$3 tools_out=$4 lib_out=$5 image=$6
-# Stock modules of devices that tests add and remove. The modules on which these modules depend, by
-# modules.dep, are added as well.
+# Stock modules that tests load, most of them for devices that tests add and remove. The image also
+# gets the modules on which these depend.
 stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk ext4 overlay"
 
 root=$image/root.new
@@ -44,7 +44,7 @@ install -m 755 "$TOP/tests/vm/init" "$root/init"
 printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n' >"$root/etc/passwd"
 printf 'root:x:0:\nperfcounters:x:100:\nnogroup:x:65534:\n' >"$root/etc/group"
 
-# The stock modules are copied, with the modules on which they depend according to modules.dep.
+# Copy the stock modules, and the modules on which they depend according to modules.dep.
 lib=$root/lib/modules/$release
 from=$stock/usr/lib/modules/$release
 mkdir -p "$lib/updates"
@@ -70,9 +70,9 @@ done | sort -u | while read -r ko; do
 	esac
 done
 
-# Copy all modules of this project to one directory, with links in /modules, the documented path.
-# The file /modules/order lists the modules that the demo and the shell load: all modules but those
-# of tests/, perfcounters.ko first and the other modules by name.
+# Copy all modules of this project to one directory, and make links to them in /modules, the path
+# that the documentation names. The file /modules/order lists the modules that the demo and the
+# shell load: all modules but those of tests/, perfcounters.ko first and the other modules by name.
 : >"$root/modules/order"
 if [ -e "$kbuild_out/modules.order" ]; then
 	while read -r o; do
@@ -94,13 +94,13 @@ if [ -d "$tools_out" ]; then
 fi
 
 # Compile two kinds of programs: test programs, and the examples of the libraries and of the
-# documentation, in examples/. If several images are built at the same time, their builds wait for
-# each other here.
+# documentation, in examples/. If several images are built at the same time, only one build at a
+# time executes this part.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 # compile SOURCE PROGRAM: compiles a static program, unless the program is newer than its source,
 # all headers and its library. A line "symbols: kept" in the source keeps the symbol table, and
-# "symbols: debug" the debugging information as well. Programs are kept in the cache under the hash
-# of everything that they are made from, so that a new clone compiles only what has changed.
+# "symbols: debug" the debugging information as well. The cache keeps each program under a name that
+# is the hash of all inputs of the program, so that a new clone compiles only what has changed.
 compile() {
 	local c=$1 prog=$2 archive="" failed=$2.failed kept
 	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$libperfmon/include" -I "$libperftrace/include")
@@ -139,7 +139,7 @@ exec 9>"$programs.lock"
 flock -n 9 || { echo "waiting for the test programs, which the build of another image compiles" >&2; flock 9; }
 : >"$programs/.stamp.new"
 newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
-# Inputs of all programs: the compilers with their libraries, and all headers.
+# The inputs that all programs have in common: the compilers with their libraries, and all headers.
 store=$CACHE/programs
 mkdir -p "$store"
 inputs=$(cd "$TOP" && {
@@ -160,7 +160,7 @@ wait
 # shellcheck disable=SC2012 # one name a line
 (cd "$store" && ls -t | tail -n +1001 | xargs -r rm -f)
 mv "$programs/.stamp.new" "$programs/.stamp"
-# A program that did not compile does not exist, so ls does not list it.
+# ls omits programs that did not compile, because their files do not exist.
 rm -rf "$image/programs.new"
 mkdir -p "$image/programs.new/tests"
 (cd "$programs" && { ls -d "${wanted[@]}" 2>/dev/null || :; } | cpio -p -d --quiet "$image/programs.new/tests")

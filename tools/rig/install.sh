@@ -5,8 +5,8 @@
 # completions, libperfmon, libperftrace, the files for fleets, and the headers for programs
 # (linux/perfcounters.h) and for drivers. make install runs this script; make deb packs the
 # installed files. The variables LIBDIR (default: lib) and MODULES_DIR (default: lib/modules) name
-# the directories for libraries and modules, which differ between distributions. install.sh
-# --uninstall removes the files that install.sh would install.
+# the directories for libraries and modules, which differ between distributions. With the option
+# --uninstall, the script removes the files that it would install otherwise.
 
 if [ "${1:-}" = --uninstall ]; then
 	copy=$(mktemp -d)
@@ -19,7 +19,8 @@ if [ "${1:-}" = --uninstall ]; then
 			printf '    removed %s\n' "$there" >&2
 		fi
 	done
-	# Also remove empty directories whose name shows that only this project uses them.
+	# Also remove empty directories that only this project uses, which have "perf" in their
+	# path.
 	(cd "$copy" && find . -depth -type d -path '*perf*' -printf '%P\n') | while read -r d; do
 		rmdir "${DESTDIR:-}/$d" 2>/dev/null || :
 	done
@@ -49,9 +50,8 @@ else
 	library=$LIB_OUT
 fi
 
-# This script copies the modules itself instead of running Kbuild. Modules that were built in the
-# chroot and modules that were built for the user's own kernel tree (KDIR=) are thus installed in
-# the same way.
+# The script copies the modules itself instead of running Kbuild. It can therefore install modules
+# that were built in the chroot in the same way as modules for the user's own kernel tree (KDIR=).
 where=$dest/${MODULES_DIR:-lib/modules}/$release
 if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
 	mkdir -p "$where/updates/perfcounters" || die "cannot write to $where; run make install as root, or with DESTDIR="

@@ -25,9 +25,8 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 	limit=$((1500 * $(slowness host)))
 	set_up base
 	# Each set of compiler flags has a target directory of its own, because in a shared
-	# directory cargo would compile everything again whenever the flags change. No lock is
-	# needed here: cargo locks its target directory. Only begin_target() (build.sh), which fills
-	# the directory, takes a lock.
+	# directory cargo would compile everything again whenever the flags change. This function
+	# takes no lock, because cargo locks its target directory itself.
 	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$RUST_LINK${flags:+ $flags}" ${CI:+CARGO_INCREMENTAL=0} "PROPTEST_CASES=$([ -n "${LONG:-}" ] && echo 256 || echo 64)" timeout -s KILL "$limit" cargo test \
 		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast ${EXACT:+-- --exact "$EXACT"} >"$log" 2>&1 </dev/null || rc=$?
 	if ! grep -qE '^test (result:|.* has been running)' "$log"; then
@@ -35,20 +34,20 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 		printf '%-18s %-26s FAIL, does not compile\n' host "$label"
 		return
 	fi
-	# cargo exits with status 101 if tests failed. The status 101 is not an error of the job,
-	# because the results name the failed tests.
+	# cargo exits with status 101 if tests failed. The job itself has then not failed, and its
+	# results name the failed tests.
 	[ "$rc" != 101 ] || ! grep -q '\.\.\. FAILED' "$log" || rc=0
-	# cargo.awk also writes the paths of failed tests to a file, from which a second attempt
-	# reads which tests to run.
+	# cargo.awk also writes the paths of failed tests to a file, which tells a second attempt
+	# which tests to run.
 	awk -v paths="$work/$label.paths" -f "$TOP/tools/rig/cargo.awk" "$log" | collect host "$label" "$rc" "$limit" $((SECONDS - start))
 }
 
 script() {
 	local s=$TOP/tests/host/$1 rc=0 start=$SECONDS limit log=$work/$1.host.log
 	limit=$(($(limit_of "$s") * $(slowness host)))
-	# A line "emulator:" in the head of the test script names an emulator; the script gets its
-	# path in EMULATOR. A line "prepare:" has a command; the script gets the output of the
-	# command in PREPARED.
+	# If the comment at the beginning of the test script has a line "emulator: NAME", the script
+	# gets the path of this emulator in EMULATOR. If it has a line "prepare: COMMAND", the
+	# script gets the output of this command in PREPARED.
 	local emulator prepare prepared=""
 	emulator=$(head_of "$s" emulator "")
 	prepare=$(head_of "$s" prepare "")

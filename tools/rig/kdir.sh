@@ -6,8 +6,8 @@
 # Usage: kdir.sh [base|all] [--say]
 #   base   makes the tool chain, the Python packages and the stock kernel, but no prepared tree
 #   --say  prints a message with the path of the tree instead of "RELEASE TREE"
-# Prints "RELEASE TREE", the release of the kernel and the path of the prepared tree. Skips steps
-# that are done already.
+# Without --say, prints "RELEASE TREE": the release of the kernel and the path of the prepared tree.
+# Skips steps whose results exist already.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -15,15 +15,15 @@ LOG=$CACHE/logs/kdir.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Increase TREE_RECIPE when tree.sh makes a different tree. The number is an input of the hash in
-# the name of the tree's directory.
+# Increase TREE_RECIPE when a change of tree.sh makes a different tree. The name of the tree's
+# directory contains a hash, of which TREE_RECIPE is an input.
 TREE_RECIPE=1
 
 tree_packages() { sed '/^# What follows is for tests/,$d; s/#.*//' "$TOP/tools/rig/packages" | xargs; }
 python_packages() { sed 's/#.*//' "$TOP/tools/rig/python-packages" | xargs; }
 
 # mirror: prints the address of the Debian archive: DEBIAN_MIRROR or, if that variable is not set,
-# the archive that the host's apt uses. The scripts contain no address of an archive.
+# the archive that the host's apt uses. No script contains the address of an archive.
 mirror() {
 	local uri=${DEBIAN_MIRROR:-}
 	# shellcheck disable=SC2016 # apt's own variables
@@ -57,8 +57,8 @@ base_system() {
 	stamp base "$SUITE"
 }
 
-# tool_chain "PACKAGE...": installs packages. No package is ever removed, so that clones with
-# different lists of packages can share the root file system.
+# tool_chain "PACKAGE...": installs packages. Packages that are no longer listed stay installed, so
+# that clones with different lists of packages can share the root file system.
 tool_chain() {
 	local want=$1
 	if direct; then
@@ -93,7 +93,8 @@ base() {
 	local packages_stamp python_want
 	packages_stamp=packages-$(short_hash <<<"$mode $want")
 	python_want=$(python_packages)
-	# Write the file mode before another script calls direct() (lib.sh), which reads the file.
+	# Write the file $CLONE/mode before another script calls direct() (lib.sh), which reads this
+	# file.
 	[ "$(cat "$CLONE/mode" 2>/dev/null)" = "$mode" ] || echo "$mode" >"$CLONE/mode"
 	made() { stamped "$packages_stamp" "$want" && { [ -e "$ROOTFS" ] || [ "$mode" = direct ]; }; }
 	have_python() { stamped python "$python_want" && [ -x "$CACHE/python/bin/python" ]; }
@@ -115,16 +116,16 @@ is_here() { [ -e "$CACHE/kernel/$1/stock/.whole" ]; }
 # is_supported RELEASE: true if tools/rig/kernels lists the series of a kernel release.
 is_supported() { [[ " $(words "$TOP/tools/rig/kernels") " == *" $(cut -d. -f1,2 <<<"$1") "* ]]; }
 
-# known_release: prints the kernel release of this test run, if a release is recorded. If no release
-# is recorded, prints the newest unpacked release that matches KERNEL_RELEASE (a pattern) or, if
-# KERNEL_RELEASE is not set, the usual release of the cache. Prints nothing if the release must be
-# chosen from the archive.
+# known_release: prints the kernel release that is recorded for this test run. If none is recorded,
+# prints the newest unpacked release that matches the pattern KERNEL_RELEASE or, if KERNEL_RELEASE
+# is not set, the usual release of the cache. Prints nothing if the release must be chosen from the
+# archive.
 known_release() {
 	local dir wish=${KERNEL_RELEASE:-$(cat "$CACHE/release" 2>/dev/null)}
 	[ ! -s "${RUN_DIR:-/nonexistent}/release" ] || { cat "$RUN_DIR/release"; return; }
 	[ -n "$wish" ] || return 0
-	# Another clone, whose tools/rig/kernels lists other series, may have set the usual release
-	# of the cache.
+	# Do not use the usual release if it is not supported here: a clone whose tools/rig/kernels
+	# lists other series may have set it.
 	[ -n "${KERNEL_RELEASE:-}" ] || is_supported "$wish" || return 0
 	# shellcheck disable=SC2086 # a pattern
 	for dir in $(cd "$CACHE/kernel" 2>/dev/null && printf '%s\n' $wish | sort -rV); do
@@ -140,8 +141,8 @@ download() { # RELEASE VERSION
 }
 
 # take RELEASE VERSION: downloads and unpacks the packages of a stock kernel. Does not install the
-# packages, because an installation would run triggers and set up a boot loader. The status is 1 if
-# the kernel was built without Rust according to its configuration, and 2 if the download failed.
+# packages, because an installation would run triggers and set up a boot loader. Returns 1 if the
+# configuration of the kernel has no Rust, and 2 if the download failed.
 take() {
 	local dir=$CACHE/kernel/$1
 	! is_here "$1" || return 0
@@ -162,17 +163,17 @@ take() {
 }
 
 # stock_kernel: takes the first complete kernel in the archive that was built with Rust, and sets
-# $found to its release. apt's lists of packages may be out of date. If a download fails or no
-# supported kernel is listed, the function therefore updates the lists once and repeats the search.
-# A download that fails with updated lists is an error: the function does not take an older kernel
-# instead.
+# $found to its release. The lists of packages that apt has may be out of date. If a download fails,
+# or if the lists have no supported kernel, the function therefore updates the lists once and
+# repeats the search. If a download still fails, the set-up ends with an error; an older kernel is
+# not taken instead.
 stock_kernel() {
 	local rel version word rc fresh=
 	step "stock kernel"
 	while :; do
 		while read -r rel version word <&3; do
-			# Skip untested kernels before the update of apt's lists: a supported kernel
-			# may be listed after the update.
+			# Skip untested kernels until apt's lists have been updated, because the
+			# updated lists may have a supported kernel.
 			[ "$word" = supported ] || [ -n "$fresh" ] || continue
 			rc=0
 			take "$rel" "$version" || rc=$?

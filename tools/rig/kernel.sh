@@ -5,8 +5,9 @@
 # tests/vm/base.config and tests/vm/VARIANT.config. A kernel is built once, and again when its
 # inputs change.
 # Usage: kernel.sh VARIANT    (debug or kcsan)
-# Prints the path of the kernel's directory, which has build (the tree for building modules), root
-# (the kernel's image and modules), and release (a file with the release).
+# Prints the path of the kernel's directory. The directory contains build (the tree for building
+# modules), root (the image and modules of the kernel), and the file release (the release of the
+# kernel).
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,8 +17,8 @@ LOG=$CACHE/logs/kernel-$variant.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Increase KERNEL_RECIPE when the commands of this script make a different kernel. The number is an
-# input of the hash in the name of the kernel's directory.
+# Increase KERNEL_RECIPE when a change of this script makes a different kernel. The name of the
+# kernel's directory contains a hash, of which KERNEL_RECIPE is an input.
 KERNEL_RECIPE=2
 set_up base
 source=$CACHE/kernel/$RELEASE/source
@@ -32,8 +33,8 @@ build=$dir/build
 kmake() { inside make -C "$source" "O=$build" LLVM=1 -j"$JOBS" "$@"; }
 
 # lost: prints the lines of the configuration fragments that are not in .config. Kconfig silently
-# drops options that it does not know or whose dependencies are missing. For a line "A # or B" it is
-# enough if .config has A or B.
+# drops options that it does not know or whose dependencies are missing. A line "A # or B" is not
+# printed if .config has A or B.
 lost() {
 	local line name
 	grep -hE '^(CONFIG_[A-Z0-9_a-z]+=|# CONFIG_[A-Z0-9_a-z]+ is not set$)' "${fragments[@]}" | while read -r line; do
@@ -81,8 +82,8 @@ $missing"
 	cp "$build/.config" "$out/config"
 	cp "$build/System.map" "$out/System.map"
 	printf '%s' "$krel" >"$dir/release"
-	# Keep the tree for builds of modules, but delete its object files, which are not linked
-	# again.
+	# Keep the tree, in which modules are built, but delete its object files, because the kernel
+	# is not linked again.
 	find "$build" -name '*.[oa]' ! -path '*/scripts/*' ! -path '*/tools/*' -delete
 	rm -f "$build"/vmlinux* "$build"/.tmp_vmlinux*
 	mv "$dir/root.new" "$dir/root"

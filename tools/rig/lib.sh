@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Functions and variables that all scripts in tools/rig use: paths, messages, locks, and commands in
-# the tool chain's root file system. The scripts source this file.
+# Functions and variables that all scripts in tools/rig use: for paths, messages, locks, and running
+# commands in the tool chain's root file system. The scripts source this file.
 
 set -euo pipefail
 umask 022
@@ -15,13 +15,14 @@ CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/perfcounters
 mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another directory with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
 CACHE=$(cd "$CACHE" && pwd -P)
 # Clones share the cache: each clone has a directory in the cache for the results of its builds.
-# Everything else in the cache is made once for all clones. The name of such a thing or its stamp
-# contains a hash of the inputs, or the stamp lists the inputs.
+# Everything else in the cache is made once for all clones, and made again if its inputs change. To
+# detect a change, its name or the name of its stamp contains a hash of the inputs, or the stamp
+# lists the inputs.
 CLONE=$CACHE/clones/$(basename "$TOP")-$(sha256sum <<<"$TOP" | cut -c1-8)
 LOGS=$CLONE/logs
 mkdir -p "$LOGS" "$CACHE/logs" "$CACHE/locks"
-# Write the file path under another name and then rename it, because other processes may read the
-# file at any time.
+# Write the file $CLONE/path under another name and then rename it, because other processes may read
+# the file at any time.
 [ "$(cat "$CLONE/path" 2>/dev/null)" = "$TOP" ] || {
 	printf '%s\n' "$TOP" >"$CLONE/path.$$"
 	mv "$CLONE/path.$$" "$CLONE/path"
@@ -38,8 +39,8 @@ say()  { printf '%s%s\n' "$clear_line" "$*" >&2; }
 step() { say "==> $*"; }
 die()  { say "perfcounters: $*"; exit 1; }
 
-# PATIENCE is the factor by which all time limits are longer than on an idle machine. By default it
-# is 1 + LOAD.
+# PATIENCE is the factor by which all time limits are longer than on an idle machine. The default of
+# PATIENCE is 1 + LOAD.
 [[ ${LOAD:-} =~ ^[0-9]*$ ]] || die "LOAD=$LOAD is not a number; give the number of busy loops"
 export PATIENCE=${PATIENCE:-$((1 + ${LOAD:-0}))}
 
@@ -47,8 +48,8 @@ export PATIENCE=${PATIENCE:-$((1 + ${LOAD:-0}))}
 short_hash() { sha256sum | cut -c1-12; }
 
 # kill_tree PID: ends a process and all of its descendants, in any process group. Stops each process
-# before it ends the children of the process: otherwise make would start another job when a job
-# ends.
+# (SIGSTOP) before it ends the children of the process. Otherwise make would start another job when
+# one of its jobs ends.
 kill_tree() {
 	local child
 	kill -STOP "$1" 2>/dev/null || return 0
@@ -59,15 +60,15 @@ kill_tree() {
 }
 
 # "${ALONE[@]}" COMMAND...: runs a command in a network namespace and a PID namespace of its own,
-# which needs root. The ports that the command uses cannot conflict with the ports of other jobs,
-# and its background processes end with the command. In the chroot of inside() the mounts are
-# private already, and / is not a mount point.
+# which needs root. The command therefore cannot use the same network ports as another job, and its
+# background processes end when the command ends. In the chroot of inside() the mounts are private
+# already, and / is not a mount point.
 # shellcheck disable=SC2016,SC2034 # the inner shell expands the variables; job.sh uses ALONE
 ALONE=(unshare --net --pid --mount --propagation unchanged --fork --kill-child sh -c 'm=$(command -v mount || echo busybox mount); $m --make-rprivate / 2>/dev/null; $m -t proc proc /proc && "$@"' sh)
 
 # lock FILE WHAT: takes an exclusive lock on a file, in order to make WHAT. The lock is held until
-# this script and all processes that inherited the lock have ended. Such a lock protects the making
-# of a thing, not its use.
+# this script and all processes that inherited the lock have ended. The lock must be held while WHAT
+# is made; users of WHAT do not take it.
 lock() {
 	local fd
 	mkdir -p "${1%/*}"
@@ -79,8 +80,9 @@ lock() {
 	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$1"
 }
 
-# wait_for HOW FILE WHAT: takes a shared (-s) or exclusive (-x) lock on a file, and prints a message
-# if another process holds the lock. The lock is held until the descriptor $locked is closed.
+# wait_for HOW FILE WHAT: takes a lock on a file, which is shared if HOW is -s and exclusive if HOW
+# is -x. Prints a message if another process holds the lock. The lock is held until the descriptor
+# $locked is closed.
 wait_for() {
 	exec {locked}<>"$2"
 	flock -n "$1" "$locked" || {
@@ -89,8 +91,8 @@ wait_for() {
 	}
 }
 
-# in_use: takes a shared lock on this clone's build directory. While this script, or a process that
-# it started, holds the lock, make clean waits and does not remove the results of builds.
+# in_use: takes a shared lock on this clone's build directory. While this script or a process that
+# it started holds the lock, make clean waits before it removes the results of builds.
 in_use() {
 	local locked
 	wait_for -s "$CLONE/running-tests.lock" "this clone's build directory"
@@ -117,7 +119,7 @@ quietly() {
 	done
 	wait "$pid" || rc=$?
 	trap - INT TERM HUP
-	# A command that takes less than 2 seconds is not reported.
+	# Do not report the duration of a command that took less than 2 seconds.
 	[ $rc != 0 ] || [ $((SECONDS - start)) -lt 2 ] || say "    $what: $((SECONDS - start))s"
 	return $rc
 }
@@ -131,10 +133,10 @@ CARGO_CACHE=$CACHE/cargo
 # linker takes.
 RUST_LINK="-C link-arg=-fuse-ld=lld"
 
-# inside COMMAND...: runs a command with the tool chain's root file system as its root. The project
-# and the cache have the same paths there as on the host, so that paths in messages are valid on the
-# host. The mounts are in a private namespace and end with the command. In direct mode (see
-# direct()) the function runs the command without a chroot.
+# inside COMMAND...: runs a command with the tool chain's root file system as its root. In that root
+# file system, the project and the cache have the same paths as on the host, so that paths in
+# messages are valid on the host. The mounts are in a private namespace, and disappear when the
+# command ends. In direct mode (see direct()) the function runs the command without a chroot.
 inside() {
 	mkdir -p "$CARGO_CACHE"
 	local -a keep=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "TERM=${TERM:-dumb}" LC_ALL=C.UTF-8
@@ -154,14 +156,14 @@ inside() {
 		bash "$TOP/tools/rig/enter.sh" "${keep[@]}" "$@"
 }
 
-# set_up [base]: runs the set-up (kdir.sh) and sets the variables in its last block: the kernel's
+# set_up [base]: runs the set-up (kdir.sh). Sets the variables that are assigned below: the kernel's
 # release, its prepared tree, and the directories in which modules and programs are built. With the
 # argument "base" the prepared tree need not exist.
 set_up() {
 	local found
 	found=$("$TOP/tools/rig/kdir.sh" "${1:-all}") || exit
 	read -r RELEASE KTREE <<<"$found"
-	# Scripts that this script starts must use the same kernel.
+	# Export the release, so that scripts that this script starts use the same kernel.
 	export KERNEL_RELEASE=$RELEASE
 	# shellcheck disable=SC2034 # for the scripts that source this
 	{
@@ -178,7 +180,7 @@ set_up() {
 	}
 }
 
-# enter_world WORLD: runs set_up, and changes the variables of set_up to the kernel of a world
+# enter_world WORLD: runs set_up, and then sets the variables of set_up for the kernel of a world
 # (stock, debug or kcsan). Builds the kernel if it does not exist.
 enter_world() {
 	local dir
@@ -195,8 +197,8 @@ enter_world() {
 		STOCK=$dir/root
 		KMAKE=(make -C "${dir%/*}/source" "O=$KTREE" LLVM=1)
 		RELEASE=$(cat "$dir/release")
-		# The names contain the hash of the kernel, because kernels of one release can
-		# differ in configuration.
+		# The names of these directories contain the hash of the kernel's inputs, because
+		# kernels of one release can differ in configuration.
 		KBUILD_OUT=$CLONE/build/${dir##*/}
 		IMAGE=$CLONE/image/${dir##*/}
 		SLOWNESS=3

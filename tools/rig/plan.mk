@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The steps of the set-up and of builds, with the prerequisites of each step; make runs steps in
-# parallel if neither is a prerequisite of the other. Each target runs a script that makes a thing,
-# for example a kernel, if the thing does not exist. A script also makes its own prerequisites, so a
-# prerequisite that is missing in this file costs time but breaks nothing. plan.sh runs make on this
-# file. test.sh adds the jobs of a test run in a makefile of its own.
+# The steps of the set-up and of builds, with the prerequisites of each step. make runs two steps in
+# parallel if neither is a prerequisite of the other. The script of a target makes its result, for
+# example a kernel, only if the result does not exist. It also makes its own prerequisites, so a
+# prerequisite that is missing in this file costs time but breaks nothing. The script plan.sh runs
+# make on this file. The script test.sh writes a makefile that includes this file and adds the jobs
+# of a test run.
 
 timed = @tools/rig/timed.sh
 kdir := tools/rig/kdir.sh
@@ -29,8 +30,7 @@ deb-base: base
 kernel-stock: base
 	$(timed) set-up tree $(kdir) >/dev/null
 # The builds of debug kernels run with niceness 10, so that they mostly use CPU time that other jobs
-# do not need. The niceness is not higher, because the builds must also finish while busy loops run
-# (LOAD=).
+# do not need. With a higher niceness, the builds would take too long while busy loops run (LOAD=).
 kernel-debug kernel-kcsan: kernel-%: base
 	$(timed) set-up kernel-$* nice -n 10 tools/rig/kernel.sh $* >/dev/null
 modules-stock modules-debug modules-kcsan: modules-%: kernel-%

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Makes targets of a makefile (plan.mk) with GNU make, at most SLOTS of them at a time. By default
-# SLOTS is the number of CPUs plus one, since guests and downloads leave some CPU time unused. On a
-# terminal a progress line shows the targets that are being made.
+# Makes targets of a makefile (plan.mk) with GNU make, at most SLOTS targets at a time. By default
+# SLOTS is the number of CPUs plus one, because guests and downloads leave some CPU time unused. On
+# a terminal a progress line shows the targets that are being made.
 # Usage: plan.sh [-f MAKEFILE] [TARGET...]    (without -f: plan.mk)
 
 # shellcheck source=tools/rig/lib.sh

@@ -8,8 +8,8 @@
 ONLY=${ONLY:-}
 
 # collect LABEL PROGRAM STATUS LIMIT SECONDS <KTAP: records the results of a program and prints a
-# line about the program. STATUS is the exit status of the program, empty if the program did not
-# end.
+# line about the program. STATUS is the exit status of the program; it is empty if the program did
+# not end.
 collect() {
 	local out counts p f s word=ok
 	out=$(awk -v prog="$2" -v rc="$3" -v limit="$4" -v only="$ONLY" -f "$TOP/tools/rig/ktap.awk")
@@ -26,8 +26,9 @@ collect() {
 		"$([ "$f" = 0 ] || echo ", $f failed")" "$([ "$s" = 0 ] || echo ", $s skipped")" "${5:+  (${5}s)}"
 }
 
-# one LABEL NAME ok|"not ok"|skip [DIAGNOSTICS]: records a result of these scripts themselves. With
-# ONLY=, records a passed or skipped result only if its name matches ONLY.
+# one LABEL NAME ok|"not ok"|skip [DIAGNOSTICS]: records a result that does not come from a test
+# program but from a script of the rig. With ONLY=, records a passed or skipped result only if its
+# name matches ONLY.
 one() {
 	[ "$3" = "not ok" ] || [ -z "$ONLY" ] || grep -qE -e "$ONLY" <<<"$2" || return 0
 	{

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash disable=SC2015 # in "A && B || C" here, C is meant for both
 #
-# Second attempts: at the end of a test run each unit that failed runs once more, while no other job
-# runs. test.sh sources this file.
+# Runs each unit that failed once more at the end of a test run, while no other job runs (the second
+# attempt). test.sh sources this file.
 #
 # A unit is a program in one guest, a script of tests/host, or one named cargo test. If a guest hung
-# or died, the guest is one unit, and each program that the guest did not finish is run again in a
-# boot of its own. A report of the kernel (an oops, a warning, lockdep, KASAN, a leak, a lockup) is
-# final: no unit of a boot with a report gets a second attempt. If a job as a whole failed, the
-# failures of its units are final, too.
+# or died, the guest counts as one failed unit, and each program that had not ended is run again in
+# a boot of its own. If the kernel reports a fault (an oops, a warning, lockdep, KASAN, a leak, a
+# lockup), no unit of that boot gets a second attempt. If a job failed as a whole, none of its units
+# gets a second attempt.
 
 : "${work:?}" "${TOP:?}" "${CACHE:?}"
 
@@ -73,8 +73,8 @@ attempt() {
 		ln "$work/$world.cpio" "$dir/" 2>/dev/null || :
 		[ ! -e "$work/$world.programs" ] || ln -s "$work/$world.programs" "$dir/"
 		mkdir "$dir/$job"
-		# For the unit "guest" the list of programs is empty: the guest passes if it boots
-		# and ends.
+		# If the unit is "guest", this list of programs is empty, and the unit passes if the
+		# guest boots and runs to its end.
 		awk -v p="$program" '$1 == p' "$work/$job/list" >"$dir/$job/list"
 	elif [ "$kind" = cargo ]; then
 		path=$(awk -F '\t' -v p="$program" '$1 == p { print $2; exit }' "$work/$job.paths")
@@ -85,7 +85,8 @@ attempt() {
 }
 
 # passed DIR JOB LABEL PROGRAM: true if the second attempt ran to its end without a failure, and
-# each result that failed at the first attempt has passed. A skipped result has not passed.
+# each result that failed at the first attempt has passed. A result that the second attempt skips
+# has not passed.
 passed() {
 	local tap=$1/$2.tap name
 	[ -e "$1/$2.done" ] && grep -q '^ok - ' "$tap" && ! grep -q '^not ok ' "$tap" || return 1
@@ -94,12 +95,13 @@ passed() {
 	done < <(failures_of "$2" "$3" "$4" | without_figures | sed -n 's/^not ok - //p' | grep -v "^rig ")
 }
 
-# without_figures: removes the parentheses at the end of results from standard input, because the
+# without_figures: copies standard input without the parentheses at the end of results, because the
 # measured values in these parentheses differ from run to run.
 without_figures() { sed -E '/ # SKIP /!s/ \([^()]*\)$//'; }
 
 # forgive DIR JOB LABEL PROGRAM: replaces the results of a unit by the results of its second
-# attempt. Keeps the failures of the first attempt in the file second.tap.
+# attempt. Appends the failures of the first attempt to second.tap, from which the report shows what
+# a second attempt has corrected.
 forgive() {
 	local tap=$work/$2.tap
 	{
@@ -118,7 +120,7 @@ forgive() {
 }
 
 # forgive_boot JOB LABEL: turns the failures of a boot itself into passed results. Call this
-# function only if each program that the boot did not finish has passed at its second attempt.
+# function only if each program that had not ended in this boot has passed at its second attempt.
 forgive_boot() {
 	local tap=$work/$1.tap
 	{
@@ -132,14 +134,14 @@ forgive_boot() {
 }
 
 # second_attempts: runs failed units again, and replaces the results of each unit that passes. If
-# too many units have failed, runs no unit again and records a failure that says so.
+# too many units have failed, runs no unit again and records one failure with their number.
 second_attempts() {
 	local job command state kind label program n=0 units wanted guests
 	while IFS=$'\t' read -r _ job _ command; do
 		[ ! -e "$work/$job.tap" ] || units_of "$job" "${command%% *}"
 	done <"$work/jobs" >"$work/units"
-	# Make no second attempts if LIMIT= has ended the test run: a job that was killed has not
-	# failed by itself.
+	# Make no second attempts if LIMIT= has ended the test run, because a job that was killed
+	# for this reason has not failed by itself.
 	[ -z "$ended" ] || return 0
 	grep -E $'^(failed|unfinished|guest)\t' "$work/units" >"$work/wanted" || return 0
 	units=$(grep -cvE $'^guest\t' "$work/units") wanted=$(grep -cvE $'^unfinished\t' "$work/wanted") guests=$(grep -cE $'^guest\t' "$work/wanted") || :

@@ -3,10 +3,10 @@
 #
 # Prints for each row of Documentation/rows.md whether the tests prove it (make rows):
 #   ID ok|FAIL|MISSING|decided (tests)
-# The script uses the results of each program's last run in each world, not counting runs with
-# ONLY=. A row is ok if a test whose name begins with the id of the row passed, and no test with
-# such a name failed in any world. A skipped test does not make a row ok. A row is decided if
-# rows.md says that other means than a test prove it.
+# For each program and world, the script uses the results of the last run without ONLY=. A row is ok
+# if at least one test whose name begins with the row's id passed, and no such test failed in any
+# world. A skipped test does not make a row ok. A row is decided if, according to rows.md, it is
+# proved by other means than a test.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -3,9 +3,9 @@
 #
 # Functions for the scripts of the set-up (kdir.sh, kernel.sh and others). The scripts put a result
 # into a directory whose name contains a hash of the inputs, or write a stamp that lists the inputs.
-# A result is complete if its last file exists. Therefore the set-up can continue after an
-# interruption, a changed recipe causes a new build, and clones with different recipes do not
-# disturb each other. Source this file after lib.sh, with LOG set.
+# A result is complete if the file that is written last exists, so the set-up can continue after an
+# interruption. A changed recipe gives a new name, so it causes a new build, and clones with
+# different recipes do not disturb each other. Source this file after lib.sh, with LOG set.
 
 STAMPS=$CACHE/stamps
 mkdir -p "$STAMPS"
@@ -14,12 +14,12 @@ stamped()  { [ "$(cat "$STAMPS/$1" 2>/dev/null)" = "$2" ]; }
 stamp()    { printf '%s' "$2" >"$STAMPS/$1.new" && mv "$STAMPS/$1.new" "$STAMPS/$1"; }
 packages() { sed 's/#.*//' "$TOP/tools/rig/packages" | xargs; }
 
-# remove PATH...: removes files and directories. Does not cross mounts: an interrupted build of a
-# base system may have left some.
+# remove PATH...: removes files and directories. Does not cross mount points, because an interrupted
+# build of a base system may have left mounts.
 remove() { rm -rf --one-file-system "$@"; }
 
-# outdated DIRECTORY: removes the directories NAME-HASH with the NAME of DIRECTORY but another HASH,
-# if they were not used for a week. Such directories were made from other inputs.
+# outdated DIRECTORY: DIRECTORY is NAME-HASH. Removes the directories with the same NAME and another
+# HASH, which were made from other inputs, if they were not used for a week.
 outdated() {
 	local other
 	for other in "${1%-*}"-*; do
@@ -29,8 +29,8 @@ outdated() {
 	done
 }
 
-# stage WHAT COMMAND...: runs a command by quietly(). If the command fails, ends the set-up with the
-# reason.
+# stage WHAT COMMAND...: runs a command by quietly(). If the command fails, prints the reason and
+# ends the set-up.
 stage() {
 	local what=$1
 	quietly "$what" "$LOG" "${@:2}" && return
@@ -60,8 +60,8 @@ unpack_source() {
 words() { sed 's/#.*//' "$@" | xargs; }
 
 # debian WHAT ROOT "PACKAGE..." OPTIONS...: installs a Debian in the directory ROOT, from the
-# archive that the tool chain's apt uses, without recommended packages. mmdebstrap prevents packages
-# from starting services (policy-rc.d).
+# archive that the tool chain's apt uses, without recommended packages. Packages cannot start
+# services meanwhile, because mmdebstrap prevents this (policy-rc.d).
 debian() {
 	local uri options=$CACHE/apt.options.$$ include=${3// /,}
 	# shellcheck disable=SC2016 # apt's own variables
@@ -77,10 +77,10 @@ debian() {
 }
 
 # in_debian ROOT "SOURCE:TARGET ..." SCRIPT: runs a bash script as root in the Debian in the
-# directory ROOT. /proc, /dev and the resolver's configuration are mounted, and each SOURCE is
-# mounted at its TARGET. The function uses the mount of busybox, because the tool chain has no other
-# mount. Inside the chroot the mounts are private already, so the function leaves propagation
-# unchanged.
+# directory ROOT. Mounts /proc, /dev and the resolver's configuration there, and each SOURCE at its
+# TARGET. The function uses the mount of busybox, because the tool chain has no other mount. In the
+# tool chain's chroot all mounts are private already, so the function does not change the
+# propagation of mounts there.
 in_debian() {
 	local propagation=unchanged
 	! direct || propagation=private

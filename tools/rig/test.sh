@@ -64,7 +64,7 @@ mentions() {
 	grep -rqE --include='*.rs' --include='*.c' --include='*.sh' -e "$pattern" "$@" || grep -qE -e "$pattern" <<<"$*"
 }
 
-# The seconds that each program took in its last run, in any clone that uses the cache.
+# For each program, the seconds of its last run in any clone that uses the cache.
 declare -A took
 while read -r label program seconds; do took["$label $program"]=$seconds; done < <(cat "$CACHE/seconds" 2>/dev/null)
 # expected LABEL PROGRAM LIMIT: prints the seconds that a program took when it was last run. For a
@@ -73,17 +73,17 @@ expected() {
 	echo "${took["$1 $2"]:-$((3 + $3 / 20))}"
 }
 
-# job SECONDS NAME NEEDS COMMAND...: appends a job to $work/jobs. SECONDS is its expected duration,
-# NEEDS its prerequisites in plan.mk, COMMAND the arguments of job.sh.
+# job SECONDS NAME NEEDS COMMAND...: appends a job to $work/jobs. SECONDS is the expected duration
+# of the job, NEEDS are its prerequisites in plan.mk, and COMMAND are the arguments of job.sh.
 job() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${*:4}" >>"$work/jobs"; }
 
 # host_jobs: appends the jobs of the world host.
 host_jobs() {
 	local s name needs tests=""
 	if mentions "$TOP/tools" "$TOP/src/protocols" "$TOP"/src/*/rules; then
-		# cargo builds in the same target directory wait for each other. The tools are
-		# therefore built before the tests, and the tests before each job that uses cargo's
-		# debug builds.
+		# If two cargo builds use the same target directory, one waits for the other.
+		# Therefore build the tools before the tests, and the tests before each job that
+		# uses cargo's debug builds.
 		tests=test-binaries
 		job "$(expected host cargo_test 1500)" "cargo test" "tools test-binaries" cargo "'cargo test' '' --workspace"
 		if [ -z "$ALL" ]; then echo loom >>"$work/left-out"; else job "$(expected host loom 1500)" loom tools cargo "loom '--cfg loom' -p protocols --test loom --test loom_ring --test self_page --release"; fi
@@ -100,9 +100,9 @@ host_jobs() {
 	done
 }
 
-# boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. The programs of
-# a guest are split over several boots if they need 200 s or more (300 s in make test-all, 600 s on
-# debug kernels), so that no single boot delays the end of the test run.
+# boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. If the programs
+# of a guest take 200 s or more (300 s in make test-all, 600 s on debug kernels), they are split
+# over several boots. Otherwise a single long boot could delay the end of the test run.
 boots_of() {
 	local world=$1 most guest name limit label
 	if [ -n "$ALL" ]; then most=300; else most=200; fi
@@ -137,8 +137,8 @@ guest_jobs() {
 		printf '%s %s\n' "$name" "$limit" >>"$dir/list"
 		echo "$seconds" >>"$dir/seconds"
 	done < <(boots_of "$world")
-	# Without ONLY=, boot the guest plain even if it has no programs, because a successful boot
-	# is a result as well.
+	# Without ONLY=, boot the guest `plain` even if it has no programs, because the boot itself
+	# is a test.
 	[ -n "$ONLY" ] || compgen -G "$work/$world.plain*" >/dev/null || { mkdir -p "$work/$world.plain"; : >"$work/$world.plain/list"; }
 	for dir in "$work/$world".*/; do
 		[ -e "$dir/list" ] || continue
@@ -156,9 +156,9 @@ guest_jobs() {
 }
 
 # make_plan: writes the makefile of the test run. The order of targets matters, because make starts
-# the first target that is ready. The prerequisites come first, those of most jobs at the beginning;
-# then come the jobs, the longest jobs at the beginning. Guests do not need the target
-# test-binaries, so they do not wait for it.
+# the first target that is ready. First come the prerequisites, beginning with those that most jobs
+# need, and then the jobs, beginning with the longest. Guests do not need the target test-binaries,
+# so they do not wait for it.
 make_plan() {
 	local name needs command seconds target
 	{
@@ -179,9 +179,9 @@ make_plan() {
 # have.
 needs() { cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk 'NF == 2 && $2 != "test-binaries" { print $2 }'; }
 
-# until_limit COMMAND...: runs a command. When the time of the test run is over (LIMIT=), kills the
-# command and sets $ended. The command runs in the background, because bash delays traps while a
-# foreground child runs.
+# until_limit COMMAND...: runs a command. If LIMIT= seconds have passed since the test run began,
+# kills the command and sets $ended. The command runs in the background, because bash delays traps
+# while a foreground child runs.
 until_limit() {
 	local timer="" status=0 left
 	[ -z "$ended" ] || return 1
@@ -189,8 +189,8 @@ until_limit() {
 	local command=$!
 	if [ "$LIMIT" != 0 ]; then
 		left=$((begin + LIMIT - EPOCHSECONDS))
-		# The subshell waits with the builtin read instead of sleep: a child process could
-		# outlive the subshell.
+		# The subshell waits with the builtin read, because a sleep process could outlive
+		# the subshell.
 		(trap - EXIT INT TERM HUP
 			read -rt $((left > 0 ? left : 1)) <>"$work/nothing" || :
 			: >"$work/ended"
@@ -209,9 +209,9 @@ plan() {
 	SLOTS=$SLOTS until_limit "$TOP/tools/rig/plan.sh" -f "$work/plan.mk" "$@"
 }
 
-# run_jobs: runs all jobs. A first pass makes all prerequisites, unless a debug kernel has to be
-# built. Without this pass make would start short jobs first, because a job starts when its
-# prerequisites are made and the longest jobs have the most prerequisites.
+# run_jobs: runs all jobs. Unless a debug kernel has to be built, a first pass of make makes all
+# prerequisites. In a single pass, make would start short jobs first, because the longest jobs have
+# the most prerequisites.
 run_jobs() {
 	local -a made=()
 	if [ "$kernels" = 0 ] && plan needs; then
@@ -241,8 +241,8 @@ report_not_run() {
 	done < <(sort -k2 "$work/jobs")
 }
 
-# report_skips: records a failure if a whole run of make test skipped a test that no shell pattern
-# in the list in testing.md matches.
+# report_skips: testing.md lists the tests that make test may skip, as shell patterns. Records a
+# failure if a whole run of make test skipped another test.
 report_skips() {
 	local name wrong=""
 	[ -n "$whole" ] && [ -z "$ALL" ] || return 0
@@ -259,8 +259,8 @@ report_skips() {
 	[ -z "$wrong" ] || one host "rig only tests that testing.md lists are skipped" "not ok" "${wrong%$'\n'}"
 }
 
-# report_left_out: prints the tests and worlds that this test run left out and that make test-all
-# and make test-debug run.
+# report_left_out: prints the tests and worlds that this test run left out, and whether make
+# test-all or make test-debug runs them.
 report_left_out() {
 	local world
 	[ -z "$ONLY" ] || return 0
@@ -270,7 +270,8 @@ report_left_out() {
 	[[ " $WORLDS " == *" kcsan "* ]] || printf '\nLeft to make test-debug: the world kcsan\n'
 }
 
-# show_failures TAP: prints the failed results of a file, each with up to 45 lines of diagnostics.
+# show_failures TAP: prints the failed results in the file TAP, each with up to 45 lines of
+# diagnostics.
 show_failures() {
 	awk '/^# [^ ]+ / { world = $2 }
 		/^not ok / { on = 1; sub(/^not ok ([0-9]+|-) /, ""); print "  " world ": " $0; next }
@@ -352,7 +353,7 @@ warn_of_full_disk() {
 }
 
 # forget_results: removes, in the worlds of this test run, the stored results of programs that no
-# longer exist or did not run. Keeps the stored results of tests that only make test-all runs.
+# longer exist or did not run. Keeps the results of tests that this test run left to make test-all.
 forget_results() {
 	local f label program name
 	for f in "$LOGS"/results/*; do
@@ -364,15 +365,16 @@ forget_results() {
 	done
 }
 
-# keep_results: stores the results, in a file for each world, guest and program. Also stores the
-# durations of the programs.
+# keep_results: stores the results of this test run, in one file for each world, guest and program.
+# Also stores the durations of the programs.
 keep_results() {
 	mkdir -p "$LOGS/results"
 	awk -v dir="$LOGS/results" '/^# [^ ]+ / { file = $0; sub(/^# /, "", file); gsub(/[ \/]/, ".", file); file = dir "/" file
 			if (!(file in seen)) print >file; seen[file] = 1 }
 		/^(not )?ok / && file != "" { print >>file }' <(cat "$tap")
 	forget_results
-	# Do not store durations that were measured while busy loops ran (LOAD=): they are too long.
+	# Do not store durations that were measured while busy loops ran (LOAD=), because these
+	# durations are too long.
 	[ -z "$LOAD" ] || return 0
 	{
 		cat "$CACHE/seconds" 2>/dev/null || :
@@ -418,8 +420,9 @@ trap '[ $BASHPID != $$ ] || { trap "" INT TERM HUP; for job in $(jobs -p); do ki
 trap 'exit 130' INT TERM HUP
 load
 # SLOTS, the number of jobs that run in parallel, is the number of CPUs plus one, as guests and
-# downloads leave some CPU time unused. If two debug kernels have to be built, it is the number of
-# CPUs plus two. With LOAD=, half of LOAD is added, because the test run would take hours otherwise.
+# downloads leave some CPU time unused. If two debug kernels have to be built, SLOTS is the number
+# of CPUs plus two. With LOAD=, half of LOAD is added to SLOTS, because the test run would take
+# hours otherwise.
 kernels=0
 for world in $WORLDS; do
 	case $world in debug | kcsan) compgen -G "$CACHE/kernel/*/$world-*/root" >/dev/null || kernels=$((kernels + 1)) ;; esac

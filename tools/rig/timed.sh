@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Runs the command of a target of plan.mk, and appends a line "part GROUP NAME BEGIN END SECONDS" to
-# $TIMES. BEGIN and END are seconds since 1970, SECONDS is the CPU time that the command used. While
+# $TIMES. BEGIN and END are seconds since 1970; SECONDS is the CPU time that the command used. While
 # the command is running, a file NAME exists in $RUNNING, from which plan.sh prints its progress
 # line.
 # Usage: timed.sh GROUP NAME COMMAND...

@@ -59,8 +59,8 @@ END {
 		compare()
 }
 
-# Prints, for each world, the seconds that its programs took and the seconds that they took in their
-# previous runs, and then the five programs whose time has grown most.
+# Prints, for each world, the total seconds of its programs in this test run and in their previous
+# runs. Then prints the five programs whose time has grown most.
 function compare(  i, k, world, most, n, sum, old, shown, names) {
 	for (i = 1; i <= programs; i++) {
 		world = program[i]

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Prepares a kernel tree in which Rust modules for a stock Debian kernel can be built. Debian's
-# packages of kernel headers have no Rust metadata, so this script generates the metadata from the
-# source of the stock kernel, with the configuration and the compiler of the stock kernel. Then the
-# script looks up each Rust symbol in the stock kernel's Module.symvers. kdir.sh runs this script,
-# and so does the package perfcounters-dkms on users' machines.
+# packages of kernel headers have no Rust metadata, so this script generates the metadata. It uses
+# the source, the configuration and the compiler of the stock kernel. Then the script looks up each
+# Rust symbol in the stock kernel's Module.symvers. kdir.sh runs this script, and so does the
+# package perfcounters-dkms on users' machines.
 # Usage: tree.sh RELEASE SOURCE.tar.xz CONFIG MODULE.SYMVERS TREE
 
 set -euo pipefail
@@ -16,9 +16,10 @@ die() { printf 'perfcounters: %s\n' "$*" >&2; exit 1; }
 
 config_of() { sed -nE "s/^CONFIG_$1=\"?([^\"]*)\"?\$/\1/p" "$config"; }
 
-# Checks the versions of the compilers. rustc must have the version that compiled the kernel,
-# because only that version can read the Rust metadata it wrote. gcc must have the major version
-# that compiled the kernel, because of gcc's plugins and the layout of structures.
+# Checks the versions of the compilers. The version of rustc must be that which compiled the kernel,
+# because no other version can read the kernel's Rust metadata. The major version of gcc must be
+# that which compiled the kernel, because gcc's plugins and the layout of structures can differ
+# between major versions.
 compilers() {
 	local wanted got
 	[ "$(config_of RUST)" = y ] || die "the kernel $release has no Rust support (CONFIG_RUST); use a Debian kernel from 7.2 on"
@@ -33,9 +34,9 @@ compilers() {
 
 # Unpacks the kernel source without the files that no build of a module reads. Only a third of the
 # source (640 MB) is unpacked, which saves time on a slow disk. A build of a module needs the
-# Kconfig files and Makefiles of all directories. Each pattern of tar begins with the name of the
-# top directory, because a star in a pattern also matches slashes: without the name, net/ would also
-# match rust/helpers/net/.
+# Kconfig files and Makefiles of all directories. Each exclude pattern of tar begins with the name
+# of the top directory. A star in a pattern also matches slashes, so without this name, net/ would
+# also match rust/helpers/net/.
 unpack() {
 	local version top
 	top=linux-source-$(cut -d. -f1,2 <<<"$release")
@@ -60,7 +61,8 @@ prepare() {
 }
 
 # Checks that the stock kernel exports each Rust symbol that a module may import, under the same
-# mangled name. Otherwise modules that are built for the tree would not load into the stock kernel.
+# mangled name. If a symbol is missing, modules that are built for the tree would not load into the
+# stock kernel.
 self_check() {
 	local listed missing
 	listed=$(sed -nE 's/^EXPORT_SYMBOL_RUST_GPL\(([^)]*)\);$/\1/p' "$tree"/rust/exports_*_generated.h | LC_ALL=C sort -u)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Prints the frequency of this machine's time stamp counter (TSC) in kHz, which is also the
- * frequency of the TSC that QEMU emulates. vm.sh passes the frequency to guests. Without the
- * frequency, a guest would measure it with timers that QEMU emulates. On a busy host a guest has
- * measured a tenth of the frequency, so that its clock ran ten times too fast.
+ * frequency of the TSC that QEMU emulates. The script vm.sh passes the frequency to guests. A guest
+ * that does not get the frequency measures it with timers that QEMU emulates. On a busy host a
+ * guest has measured a tenth of the frequency, so that its clock ran ten times too fast.
  */
 #include <stdio.h>
 #include <time.h>
@@ -15,8 +15,8 @@ struct moment {
 };
 
 /*
- * Reads both clocks, CLOCK_MONOTONIC_RAW and the TSC, at the same time. Returns the result of
- * the shortest of many attempts, which nothing has interrupted.
+ * Reads both clocks, CLOCK_MONOTONIC_RAW and the TSC, at the same time. Returns the result of the
+ * shortest of many attempts, because an attempt that was interrupted takes longer.
  */
 static struct moment look(void)
 {

@@ -21,16 +21,16 @@ DEMO_SECONDS=${DEMO_SECONDS:-10}
 [ "$world" != host ] || die "the world host has no guest; use WORLD=stock, debug or kcsan"
 declare -F "guest_${guest%%-*}" >/dev/null || die "unknown guest '$guest'; tests/vm/guests has the guests"
 
-# The guest's initramfs consists of the image, the test programs, and the orders of this boot, which
-# are files that control tests/vm/init.
+# The guest's initramfs consists of three parts: the image, the test programs, and the orders, which
+# are files that tell tests/vm/init what to do in this boot.
 run=$CLONE/run.$$
 orders=$run/orders
 results=$run/results
 order() { printf '%s\n' "$2" >"$orders/$1"; }
 
 # wanted_programs NAME...: prints the files of the test programs with these names, and of the
-# programs that their sources mention as /tests/NAME. Leaves out all other programs, because
-# unpacking all programs would take a third of a guest's boot time.
+# programs that the sources of these programs (NAME.c and NAME_*.h) mention as /tests/NAME. The guest
+# gets only these files, because unpacking all programs would take a third of its boot time.
 wanted_programs() {
 	local -a names=("$@")
 	local -A seen
@@ -41,7 +41,7 @@ wanted_programs() {
 		[ -z "${seen[$name]:-}" ] || continue
 		seen[$name]=1
 		[ ! -e "$programs/tests/$name" ] || (cd "$programs" && find "tests/$name" -type f)
-		mapfile -t -O ${#names[@]} names < <(cat "$TOP/tests/kselftest/"{,lib/}"$name"{,.c} 2>/dev/null | grep -oE '/tests/[A-Za-z0-9_./]+' | cut -d/ -f3-)
+		mapfile -t -O ${#names[@]} names < <(cat "$TOP/tests/kselftest/"{,lib/}"$name"{,.c,_*.h} 2>/dev/null | grep -oE '/tests/[A-Za-z0-9_./]+' | cut -d/ -f3-)
 	done
 }
 
@@ -50,8 +50,8 @@ finish() {
 	rm -rf "$run"
 }
 
-# tsc_khz: prints the frequency of the time stamp counter in kHz. A guest on a busy host would
-# measure a wrong frequency (tsc.c).
+# tsc_khz: prints the frequency of the time stamp counter in kHz. A guest that measures the
+# frequency itself would get a wrong value on a busy host (see tsc.c).
 tsc_khz() {
 	local program=$CLONE/tsc
 	if [ ! "$program" -nt "$TOP/tools/rig/tsc.c" ]; then
@@ -61,16 +61,16 @@ tsc_khz() {
 	inside "$program"
 }
 
-# uncompressed KERNEL: prints the path of the ELF file that the compressed kernel contains. QEMU enters
-# this file at its PVH entry, and the guest has no kernel to decompress, which would take a fifth of
-# the CPU time of a boot. Prints KERNEL if it contains no ELF file with such an entry.
+# uncompressed KERNEL: prints the path of the ELF file that the compressed kernel contains. QEMU
+# enters this file at its PVH entry, so the guest need not decompress the kernel, which would take a
+# fifth of the CPU time of a boot. Prints KERNEL if it contains no ELF file with such an entry.
 uncompressed() {
 	local elf=$CACHE/kernel/$RELEASE/vmlinux
 	# The lock is held until the subshell ends.
 	[ "$elf" -nt "$1" ] || (
 		lock "$elf.lock" "the uncompressed kernel"
 		[ ! "$elf" -nt "$1" ] || exit 0
-		# The note of type 0x12 has the PVH entry.
+		# The ELF note of type 0x12 has the address of the PVH entry.
 		{ inside "$KTREE/scripts/extract-vmlinux" "$1" >"$elf.new" && inside readelf -nW "$elf.new" | grep -A 1 Xen | grep -c 0x00000012 && mv "$elf.new" "$elf"; } >/dev/null 2>&1 || rm -f "$elf.new"
 	)
 	if [ -e "$elf" ]; then echo "$elf"; else echo "$1"; fi
@@ -84,25 +84,25 @@ boot() {
 	local -a qemu=()
 	# A busy host can stop QEMU for a long time. Without no_timer_check, the kernel's test of
 	# the timer at boot could then fail. Without tsc=nowatchdog, the clocksource watchdog could
-	# find a difference between two clocks and mark the TSC unstable.
+	# then find a difference between two clocks and mark the TSC unstable.
 	append="console=ttyS0 panic=-1 no_timer_check tsc=nowatchdog loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
 	append+=" tsc_early_khz=$(tsc_khz)"
 	# Three options for debug kernels. watchdog_thresh: a debug kernel in an emulator may
 	# compute for a long time without a break. kasan_multi_shot: KASAN must report every error,
 	# not only the first one. no5lvl: KASAN gets the number of page table levels from the CPU's
-	# features; with five levels, an interrupt while the boot CPU's features are cleared and
-	# read again would cause many false reports.
+	# features. With five levels, an interrupt that occurs while the boot CPU's features are
+	# cleared and read again would cause many false reports.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
-	# Short test runs (make test) disable what takes time in the emulator and is not under test:
-	# the mitigations of CPU bugs, which cost a tenth of the time, the kernel's tests of its
-	# cryptographic algorithms at boot, its parsing of built-in certificates, and its
-	# decompression.
+	# Short test runs (make test) disable features of the kernel that take time in the emulator
+	# and are not under test. These are the mitigations of CPU bugs, which take a tenth of the
+	# time, the tests of cryptographic algorithms at boot, the parsing of built-in certificates,
+	# and the decompression of the kernel.
 	[ "$mode" != test ] || [ -n "${LONG:-}" ] || {
 		append+=" mitigations=off cryptomgr.notests initcall_blacklist=load_system_certificate_list"
 		[ "$world" != stock ] || kernel=$(uncompressed "$kernel")
 	}
-	# While busy loops run (LOAD=), the time limits of the guest's kernel are longer, too. 300
-	# seconds is the maximum of the time limit for RCU stalls.
+	# While busy loops run (LOAD=), the time limits of the guest's kernel are longer, too. The
+	# kernel allows at most 300 seconds as the time limit for RCU stalls.
 	[ "$PATIENCE" = 1 ] || append+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=$((PATIENCE < 14 ? 21 * PATIENCE : 300)) sysctl.kernel.hung_task_timeout_secs=$((120 * PATIENCE))"
 	# Run tests in the emulator of tests/qemu-pmu: after a modification of kernel code, Debian's
 	# QEMU may execute a stale copy of the code, which ends the guest.
@@ -114,8 +114,9 @@ boot() {
 	}
 	order world "$world"
 	[ -z "$pmu" ] || order pmu "$pmu"
-	# slowness is the factor by which this kernel is slower than the stock kernel. patience is
-	# the factor by which tests on this kernel may wait longer, which includes LOAD.
+	# The order `slowness` is the factor by which this kernel is slower than the stock kernel.
+	# The order `patience` is the factor by which time limits of tests on this kernel are
+	# longer, which also depends on LOAD.
 	order slowness "$SLOWNESS"
 	order patience $((SLOWNESS * PATIENCE))
 	# The order `long` is 1 if tests run their long forms, otherwise empty.
@@ -151,7 +152,7 @@ boot() {
 }
 
 # builds: true if another make is building the tools, the modules or the image. Prints the
-# description of that process in its lock file.
+# description of the process that holds the lock, from the lock file.
 builds() {
 	local f
 	for f in "$TARGET" "$KBUILD_OUT" "$IMAGE"; do
@@ -162,7 +163,8 @@ builds() {
 	return 1
 }
 
-# image: builds the guest's image. If another make is building, uses the existing image.
+# image: builds the guest's image. If another make is building the tools, the modules or the image,
+# uses the existing image.
 image() {
 	local by
 	"$TOP/tools/rig/plan.sh" "kernel-$world"
@@ -184,8 +186,8 @@ terminal() {
 	[ ! -t 0 ] || [ ! -t 1 ] || order size "$(stty size)"
 }
 
-# watchdog SECONDS: ends QEMU after that many seconds. Without the watchdog, the user would wait
-# forever for a guest that does not boot or does not end.
+# watchdog SECONDS: ends QEMU after SECONDS. Without the watchdog, the user would wait forever for a
+# guest that does not boot or does not end.
 watchdog() {
 	local until=$((SECONDS + $1))
 	trap - EXIT INT TERM HUP

@@ -54,7 +54,7 @@ pub enum Page {
 }
 
 impl Layout {
-    /// Creates a layout. Returns `None` if one of the numbers is 0 or `pages_per_chunk` is above
+    /// Creates a layout. Returns `None` if an argument is 0, or `pages_per_chunk` is above
     /// [`MAX_PAGES_PER_CHUNK`].
     pub fn new(nr_cpus: u32, pages_per_chunk: u32) -> Option<Self> {
         if pages_per_chunk > MAX_PAGES_PER_CHUNK {
@@ -83,7 +83,7 @@ impl Layout {
     }
 
     fn per_chunk(&self) -> NonZeroU32 {
-        // The product is at most 8 * 512, by the invariant of [`Layout`].
+        // The number of slots is at most 8 * 512, by the invariant of [`Layout`].
         self.pages_per_chunk.saturating_mul(SLOTS_PER_PAGE_NZ)
     }
 
@@ -140,8 +140,8 @@ impl Layout {
     }
 
     /// Finds `count` consecutive slots, at `next` or later, that lie within one chunk and are
-    /// therefore contiguous in the file for each CPU. Returns the first of these slots; `None` if
-    /// no such slots are left.
+    /// therefore contiguous in the file for each CPU. Returns the first of these slots, or `None`
+    /// if the layout has no such slots.
     pub fn find_run(&self, next: u32, count: u32) -> Option<u32> {
         if count == 0 || count > self.slots_per_chunk() {
             return None;

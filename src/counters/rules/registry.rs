@@ -12,11 +12,11 @@
 //!                             same number, next incarnation, values zero
 //! ```
 //!
-//! If a name is added again with more slots than there is room for at its old number, the name gets
-//! another number, and the old number stays without an instance. A number is never given to another
-//! name. This module implements the rules for names and numbers. A [`Store`] holds the descriptors,
-//! zeroes counters and allocates memory. The kernel implements `Store` with pages, and the tests
-//! with vectors.
+//! If a name is added again and its slots do not fit at its old number, the name gets another
+//! number. The old number then has no instance. A number is never given to another name. This
+//! module implements the rules for names and numbers. A [`Store`] holds the descriptors, zeroes
+//! counters and allocates memory. The kernel implements `Store` with pages, and the tests with
+//! vectors.
 //!
 //! All functions of the registry are called in process context, with the lock of the registry held.
 //! Readers take no lock; they detect changes by `protocols::generation`.
@@ -33,9 +33,9 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::spec::Spec;
 
-/// Number of hash chains, which is the maximum number of names. Even if all names are in use, a
-/// chain has one name on average, so adding the 60,000th name takes no longer than adding the 10th.
-/// The hash has a secret key, so that users cannot choose names that share a chain.
+/// Number of hash chains, which is the maximum number of names. If all names are in use, a chain
+/// has one name on average, so adding the 60,000th name takes no longer than adding the 10th. The
+/// hash has a secret key, so that users cannot choose names that share a chain.
 /// `tools/counters-rules/tests/probes.rs` counts the steps of a search.
 pub const BUCKETS: u32 = MAX_INSTANCES;
 
@@ -62,7 +62,7 @@ pub trait Store {
     /// Writes the descriptor of an instance. Readers may be reading the descriptor at the same
     /// time.
     fn set_desc(&mut self, instance: u32, desc: &Desc);
-    /// Allows (`live`) or rejects updates of an instance by its number.
+    /// Allows updates of an instance by its number if `live` is true, otherwise rejects them.
     fn set_live(&mut self, instance: u32, nr_slots: u16, live: bool);
     /// Returns true if all updates by number that began before the last `set_live(.., false)` of
     /// this instance have ended.
@@ -113,8 +113,8 @@ impl<S: Store> Registry<S> {
         &self.store
     }
 
-    /// Returns the store for changes of data that the registry does not use. The caller holds the
-    /// lock of the registry.
+    /// Returns the store, in which the caller may change data that the registry does not use. The
+    /// caller holds the lock of the registry.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }
@@ -130,8 +130,9 @@ impl<S: Store> Registry<S> {
     /// # Errors
     ///
     /// [`Error::UpdatesInFlight`] if updates of the dormant instance may still be running. The
-    /// caller may release the lock while it waits for these updates. Other errors are those of
-    /// [`Spec::check`] and of [`Store::grow`], [`Error::Exists`] and [`Error::Full`].
+    /// caller may release the registry's lock while it waits until the updates have ended. Other
+    /// errors are [`Error::Exists`], [`Error::Full`], and those of [`Spec::check`] and
+    /// [`Store::grow`].
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         let wanted = spec.check()?;
         let bucket = self.bucket(wanted.name());
@@ -178,7 +179,7 @@ impl<S: Store> Registry<S> {
     }
 
     /// Returns true if there is room for `nr_slots` slots at the number `instance`: no other
-    /// instance has one of these slots, and they are contiguous for each CPU.
+    /// instance has one of these slots, and each CPU's slots are contiguous.
     fn has_room(&self, instance: u32, old: &Desc, nr_slots: u16) -> bool {
         let end = instance.wrapping_add(u32::from(nr_slots));
         let mut more = instance.wrapping_add(u32::from(old.nr_slots))..end;
@@ -201,7 +202,7 @@ impl<S: Store> Registry<S> {
         instance
     }
 
-    /// Revives an instance under a new number, because its old number has too few slots.
+    /// Revives an instance under a new number, because its slots do not fit at the old number.
     fn relocate(
         &mut self,
         bucket: u32,

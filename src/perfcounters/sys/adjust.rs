@@ -8,12 +8,12 @@ use kernel::ffi::c_int;
 use super::tables::{is_live, slot_address};
 use crate::driver::{Counter, Group};
 
-/// Adds `delta` to this CPU's value of an instance, as one update of the CPU's sequence word
-/// (seqflag). May be called in any context, including NMIs. Does nothing if `instance` is negative,
-/// out of range or not the number of a live instance.
+/// Adds `delta` to this CPU's value of an instance, between a begin and an end in the CPU's
+/// sequence word (seqflag). May be called in any context, including NMIs. Does nothing if
+/// `instance` is negative, out of range or not the number of a live instance.
 ///
-/// Liveness is checked with preemption off, so that perf_add() can wait, by an RCU grace period,
-/// for updates that began before the instance was deleted.
+/// Liveness is checked with preemption off. perf_add() can therefore wait for one RCU grace period,
+/// after which no update that began before the instance was deleted is still running.
 #[no_mangle]
 pub(crate) extern "C" fn perf_adjust(instance: c_int, delta: i64) {
     let slot = instance as u32;
@@ -22,8 +22,8 @@ pub(crate) extern "C" fn perf_adjust(instance: c_int, delta: i64) {
     }
     let _group = Group::begin();
     if is_live(slot) {
-        // SAFETY: A live slot's page exists and stays until the module is unloaded, which a caller
-        // of this function prevents.
+        // SAFETY: The page of a live slot stays allocated until the module is unloaded, and the
+        // caller's module holds a reference to this module.
         unsafe { Counter::from_raw(slot_address(slot) as *mut i64) }.add(delta);
     }
 }

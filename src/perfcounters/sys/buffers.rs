@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of user tracing: single pages that traced processes map, and trace buffers. The pages of
-//! a trace buffer are allocated when they are first touched.
+//! The memory of user tracing: trace buffers, and single pages that traced processes map. The pages
+//! of a trace buffer are allocated when they are first touched.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -13,8 +13,8 @@ use kernel::prelude::*;
 use protocols::sync::Word;
 use protocols::trace_buffer::{self, BufferRange, Counts};
 
-use super::ppa::Clock;
 use super::shim;
+use crate::tracing::clock::of_traces;
 
 /// Size of a page in bytes.
 pub(crate) const PAGE: usize = protocols::PAGE_SIZE;
@@ -23,22 +23,23 @@ pub(crate) const PAGE: usize = protocols::PAGE_SIZE;
 ///
 /// # Invariants
 ///
-/// The address is that of a whole page in the direct map, and `self` holds a reference to the page.
-/// Each mapping of the page holds a separate reference.
+/// The pointer is the address of a whole page in the direct map, and `self` holds a reference to
+/// the page. Each mapping of the page holds a separate reference.
 pub(crate) struct Page(NonNull<u8>);
 
-// SAFETY: The memory is accessed by aligned atomic words only, or through `&mut self`.
+// SAFETY: The page's memory is accessed by aligned atomic words only, or through `&mut self`.
 unsafe impl Send for Page {}
-// SAFETY: The memory is accessed by aligned atomic words only, or through `&mut self`.
+// SAFETY: The page's memory is accessed by aligned atomic words only, or through `&mut self`.
 unsafe impl Sync for Page {}
 
 impl Page {
     /// Allocates a zeroed page, charged to the caller's control group. Returns `ENOMEM` if memory
     /// is short. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: The callee may allocate, as the caller is in process context.
+        // SAFETY: `pt_page_new()` may sleep in the allocation, because the caller is in process
+        // context.
         let address = unsafe { shim::pt_page_new() };
-        // INVARIANT: The page was just allocated, with one reference.
+        // INVARIANT: The page was just allocated, with one reference, which `self` takes over.
         Ok(Self(NonNull::new(address as *mut u8).ok_or(ENOMEM)?))
     }
 
@@ -55,8 +56,8 @@ impl Page {
             // SAFETY: The word is within the page and aligned, and shared words are accessed
             // atomically only.
             let word = unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast::<u32>().add(word)) };
-            // Release: pairs with the ordered loads in a traced process, which loads first the word
-            // that is stored last.
+            // Release: pairs with the ordered loads in a traced process. The process loads the
+            // words in the reverse order of the stores: first the word that is stored last.
             word.store(value, Ordering::Release);
         }
     }
@@ -72,9 +73,9 @@ impl Page {
         word.load(Ordering::Relaxed)
     }
 
-    /// Copies bytes to the beginning of the page, which is not mapped yet.
+    /// Copies `bytes` to the beginning of the page. The page must not be mapped yet.
     pub(crate) fn fill(&mut self, bytes: &[u8]) {
-        // SAFETY: At most a page is copied, and `&mut self` excludes other accesses of the kernel;
+        // SAFETY: At most a page is copied. `&mut self` excludes other accesses by the kernel, and
         // the page is not mapped yet.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_ptr(), bytes.len().min(PAGE))
@@ -95,33 +96,34 @@ impl Drop for Page {
 ///
 /// # Invariants
 ///
-/// A word of `pages` is 0 or the address of a page as in [`Page`]. A word that is set does not
-/// change until drop. The first word of `pages` is set.
+/// Each word of `pages` is 0 or the address of a page to which the buffer holds a reference, as a
+/// [`Page`] does. A nonzero word does not change until drop. The first word of `pages` is nonzero.
 pub(crate) struct Buffer {
     pages: KVVec<Word>,
     pub(crate) bytes: u32,
     pub(crate) flight: bool,
-    /// The position up to which the reader has read the bytes, or has skipped bytes because they
-    /// were corrupt.
+    /// The stream position up to which the reader has read bytes, or has skipped them as corrupt.
     read_position: Word,
-    /// Nonzero from the time when a thread times out waiting for room until the reader advances.
+    /// Nonzero after a thread has waited for free buffer space until its timeout; reset to 0 when
+    /// the reader advances.
     stalled: Word,
-    /// The last wait for room. `awaited_tail` is the tail at which a thread waited, plus one.
-    /// `awaited_since` is the time in nanoseconds at which the first thread began to wait at that
-    /// tail. `awaited_tail` and `awaited_since` are 0 if no thread has waited.
+    /// These two words describe the last wait of a thread for free buffer space. `awaited_tail` is
+    /// the reader's position at that wait, plus one. `awaited_since` is the time in nanoseconds at
+    /// which the first thread began to wait at that position. `awaited_tail` and `awaited_since`
+    /// are 0 if no thread has waited.
     awaited_tail: Word,
     awaited_since: Word,
     /// The count of lost events that was last returned to the reader.
     reported_lost: Word,
-    /// The check of the writer's count of lost events. `plausible_lost` is the last plausible
-    /// count, `plausible_at` the time in ticks of the last check that found a plausible count, and
-    /// `implausible` is nonzero after an implausible count. After an implausible count the writer's
-    /// count is ignored.
+    /// State of the check whether the writer's count of lost events is plausible. `plausible_lost`
+    /// is the last plausible count, `plausible_at` the time in ticks of the last check that found a
+    /// plausible count, and `implausible` is nonzero after an implausible count. After an
+    /// implausible count, no later count is used.
     plausible_lost: Word,
     plausible_at: Word,
     implausible: Word,
     /// Number of bytes that were discarded because the counts were corrupt. An implausible count of
-    /// lost events adds 8 bytes.
+    /// lost events adds 8 to this number.
     cut: Word,
     /// The number of page allocations that failed, and the number of pages that are allocated.
     alloc_failures: Word,
@@ -129,8 +131,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Creates a buffer with the page of counts only. Returns `ENOMEM` if memory is short. May
-    /// sleep.
+    /// Creates a buffer in which only the page of counts is allocated. Returns `ENOMEM` if memory
+    /// is short. May sleep.
     pub(crate) fn new(bytes: u32, flight: bool) -> Result<Self> {
         let nr = (bytes as usize / PAGE).wrapping_add(1);
         let mut pages = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
@@ -147,14 +149,14 @@ impl Buffer {
             awaited_since: Word::new(0),
             reported_lost: Word::new(0),
             plausible_lost: Word::new(0),
-            plausible_at: Word::new(Clock::of_traces().ticks()),
+            plausible_at: Word::new(of_traces().ticks()),
             implausible: Word::new(0),
             cut: Word::new(0),
             alloc_failures: Word::new(0),
             nr_pages: Word::new(0),
         };
         let counts = buffer.page(0).ok_or(ENOMEM)?;
-        // INVARIANT: `page(0)` has set the first word.
+        // INVARIANT: `page(0)` has made the first word of `pages` nonzero.
         // SAFETY: The page is aligned, zeroed and held by the buffer, and no other thread has it
         // yet.
         trace_buffer::init_counts(unsafe { &*(counts as *const Counts) }, bytes, flight);
@@ -167,8 +169,8 @@ impl Buffer {
         (0..self.pages.len()).try_for_each(|n| self.page(n).map(|_| ()).ok_or(ENOMEM))
     }
 
-    /// Returns the address of a page, allocating it if needed, or `None` if the number is too large
-    /// or there is no memory. May sleep.
+    /// Returns the address of page `number`, which is allocated if needed. Returns `None` if
+    /// `number` is too large or memory is short. May sleep.
     fn page(&self, number: usize) -> Option<usize> {
         match self.pages.get(number)?.load_relaxed() {
             0 => self.page_or_insert(number, &mut Page::new().ok()),
@@ -176,17 +178,18 @@ impl Buffer {
         }
     }
 
-    /// Returns the address of a page; a page that is not allocated yet is taken from `spare`.
-    /// Returns `None` if the number is too large, or if a page is needed and `spare` is empty.
-    /// Caller holds `TRACING`.
+    /// Returns the address of page `number`. If the buffer has no such page yet, it takes the page
+    /// in `spare`. Returns `None` if `number` is too large, or if a page is needed and `spare` is
+    /// empty. Caller holds `TRACING`.
     pub(crate) fn page_or_insert(&self, number: usize, spare: &mut Option<Page>) -> Option<usize> {
         let word = self.pages.get(number)?;
         if word.load_relaxed() == 0 {
             let page = spare.take()?;
             let there = self.nr_pages.load_relaxed();
             self.nr_pages.store_relaxed(there.wrapping_add(1));
-            // INVARIANT: The word is set once; the reference of `page` is kept until drop.
-            // Release: pairs with the acquire in `at`.
+            // INVARIANT: The word in `pages` is set once, and keeps the reference of `page` until
+            // drop.
+            // Release: pairs with the acquire in `at`, which reads through the address.
             word.store_release(page.address() as u64);
             core::mem::forget(page);
         }
@@ -204,8 +207,8 @@ impl Buffer {
         unsafe { &*(self.pages.first().map_or(0, Word::load_relaxed) as *const Counts) }
     }
 
-    /// Returns the 64-bit word with this number in the memory for records, or `None` if the page of
-    /// the word is not allocated.
+    /// Returns the 64-bit word with index `number` in the pages of records, or `None` if the word's
+    /// page is not allocated.
     #[inline]
     pub(crate) fn word(&self, number: usize) -> Option<&Word> {
         const WORDS: usize = PAGE / 8;
@@ -215,14 +218,14 @@ impl Buffer {
         Some(unsafe { page.cast::<Word>().add(number % WORDS).as_ref() })
     }
 
-    /// Returns the size in memory of a buffer without pages of records, in bytes.
+    /// Returns the memory use in bytes of a buffer in which no page of records is allocated.
     pub(crate) fn empty_bytes(bytes: u32) -> usize {
         let words = (bytes as usize / PAGE).wrapping_add(1);
         let pages = words.wrapping_mul(size_of::<Word>());
         pages.wrapping_add(size_of::<Self>()).wrapping_add(PAGE)
     }
 
-    /// Returns the size of this buffer in memory, in bytes.
+    /// Returns the memory use of this buffer in bytes.
     pub(crate) fn memory(&self) -> u64 {
         let records = self.nr_pages.load_relaxed().wrapping_sub(1);
         let empty = Self::empty_bytes(self.bytes) as u64;
@@ -236,27 +239,28 @@ impl Buffer {
         lost.load_relaxed()
     }
 
-    /// Returns the number of lost events, as far as the writer's count is plausible. An implausible
-    /// count and all later counts are ignored.
+    /// Returns the last plausible value of the writer's count of lost events. After an implausible
+    /// value, all later values are ignored.
     pub(crate) fn lost(&self) -> u64 {
-        // Acquire: pairs with the releases below. A thread that sees the time of a check also sees
-        // the count that was stored with that time.
+        // Acquire: pairs with the releases of `plausible_at` in this function. A thread that sees
+        // the time of a check also sees the `plausible_lost` of that check.
         let looked = self.plausible_at.load_acquire();
         let plausible = self.plausible_lost.load_relaxed();
         let claimed = self.writer_lost();
         if self.implausible.load_relaxed() != 0 {
             return plausible;
         }
-        let now = Clock::of_traces().ticks();
+        let now = of_traces().ticks();
         if claimed == plausible {
-            // No event was lost since the last check. Release: pairs with the acquire above.
+            // No event was lost since the last check. Release: pairs with the acquire of
+            // `plausible_at` in this function.
             self.plausible_at.store_release(now);
             return plausible;
         }
         match trace_buffer::plausible_lost(plausible, claimed, now.saturating_sub(looked)) {
             Some(lost) => {
                 self.plausible_lost.store_relaxed(lost);
-                // Release: pairs with the acquire above.
+                // Release: pairs with the acquire of `plausible_at` in this function.
                 self.plausible_at.store_release(now);
                 lost
             }
@@ -282,15 +286,15 @@ impl Buffer {
     }
 
     /// Returns the range of bytes that can be read, or `None` if no bytes can be read. If the
-    /// counts are corrupt, the bytes of the range are discarded, and counted in
-    /// [`loss_counts`](Self::loss_counts).
+    /// counts are corrupt, all unread bytes are discarded. [`loss_counts`](Self::loss_counts) then
+    /// includes the size of the buffer.
     pub(crate) fn readable(&self) -> Option<BufferRange> {
         if self.flight {
             return match trace_buffer::flight_range(self.counts(), self.bytes) {
                 Ok(span) => (span.bytes != 0).then_some(span),
                 Err(_) => {
-                    // The number of bytes is stored, not added, because a flight recorder is read
-                    // again from the same corrupt counts.
+                    // The number of discarded bytes is stored, not added: every read of a flight
+                    // recorder meets the same corrupt counts again.
                     self.cut.store_relaxed(self.bytes.into());
                     None
                 }
@@ -308,9 +312,10 @@ impl Buffer {
         }
     }
 
-    /// Returns the range of bytes that can be read, or an empty range if only the number of lost
-    /// events has changed since the number was last returned. If the writer has ended, only the
-    /// empty range reports the lost events, because no later record does.
+    /// Returns the range of bytes that can be read. Returns an empty range if there are no such
+    /// bytes, but the count of lost events has changed since it was last returned to the reader.
+    /// After the writer has ended, only this empty range can report lost events: no further record
+    /// will.
     pub(crate) fn unread(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {
@@ -328,8 +333,8 @@ impl Buffer {
         self.reported_lost.store_relaxed(lost);
     }
 
-    /// Returns how many bytes of the range `span` are valid after the range was copied. In a flight
-    /// recorder the writer may have overwritten the other bytes during the copy.
+    /// Returns how many bytes of the range `span` are valid after the range was copied. The rest is
+    /// not valid: in a flight recorder the writer may overwrite bytes while they are copied.
     pub(crate) fn valid_bytes(&self, span: &BufferRange) -> u32 {
         match self.flight {
             true => trace_buffer::valid_bytes(self.counts(), span, self.bytes),
@@ -337,19 +342,20 @@ impl Buffer {
         }
     }
 
-    /// Returns the position up to which the buffer was read.
+    /// Returns the stream position up to which the reader has read or skipped the buffer's bytes.
     pub(crate) fn read_position(&self) -> u64 {
         self.read_position.load_relaxed()
     }
 
-    /// Returns whether a thread has timed out waiting for room since the reader last advanced.
+    /// Returns whether, since the reader last advanced, a thread has waited for free buffer space
+    /// until its timeout.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.load_relaxed() != 0
     }
 
     /// Returns the time in nanoseconds at which the first thread began to wait for the reader to
-    /// advance beyond `tail`. The returned time is `now` if no thread has waited at that tail
-    /// before. Caller holds `TRACING`.
+    /// advance beyond `tail`. Returns `now` if this thread is the first that waits at position
+    /// `tail`. Caller holds `TRACING`.
     pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
         let place = tail.wrapping_add(1);
         if self.awaited_tail.load_relaxed() != place {
@@ -359,25 +365,25 @@ impl Buffer {
         self.awaited_since.load_relaxed()
     }
 
-    /// Records that a wait for room has timed out. Other threads do not wait for room until the
-    /// reader advances.
+    /// Records that a thread's wait for free buffer space has timed out. Until the reader advances,
+    /// no other thread waits for free space.
     pub(crate) fn stall(&self) {
         self.stalled.store_relaxed(1);
     }
 
-    /// Records that the reader has read all bytes before `next`, so that the writer can reuse the
-    /// room.
+    /// Records that the reader has read all bytes before position `next`, so that the writer can
+    /// reuse their space.
     pub(crate) fn advance(&self, next: u64) {
         self.stalled.store_relaxed(0);
         self.read_position.store_relaxed(next);
         let [.., tail] = self.counts();
-        // Release: pairs with the writer's acquire of the tail: the bytes were copied before the
-        // writer reuses their room.
+        // Release: pairs with the writer's acquire of the tail: the reader has copied the bytes
+        // before the writer overwrites them.
         tail.store_release(next);
     }
 
     /// Copies the words of the range `span` to `to`, beginning at byte `done` of the range. Each
-    /// word is loaded once, so that a concurrent writer cannot change a word that was copied.
+    /// word is loaded once: a value in `to` does not change if the writer changes the word later.
     pub(crate) fn copy(&self, span: &BufferRange, done: usize, to: &mut [u64]) {
         const WORDS: usize = PAGE / 8;
         let mask = (self.bytes as usize).wrapping_sub(1);
@@ -397,8 +403,7 @@ impl Buffer {
                 let word = page.map(|page| unsafe {
                     page.cast::<Word>().add(within.wrapping_add(n)).as_ref()
                 });
-                // The words of a page that is not allocated are 0, because the page was never
-                // written.
+                // If a page is not allocated, nothing was written there, and its words read as 0.
                 *to = word.map_or(0, Word::load_relaxed);
             }
             rest = others;
@@ -411,8 +416,8 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         for word in &self.pages {
             if let Some(page) = NonNull::new(word.load_relaxed() as *mut u8) {
-                // INVARIANT: The word holds a reference to the page, and the temporary `Page` drops
-                // that reference.
+                // INVARIANT: The nonzero word in `pages` holds a reference to the page; the
+                // temporary `Page` takes over the reference and drops it.
                 drop(Page(page));
             }
         }

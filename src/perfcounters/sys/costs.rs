@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters of the module's own overhead (costs): their updates, which are allowed in any context,
-//! and their debugfs files.
+//! Counters of the module's own overhead ("costs"), and their debugfs files. A cost may be updated
+//! in any context.
 
 use core::arch::asm;
 
 use kernel::ffi::{c_char, CStr};
 
-use super::{msr, shim};
+use super::shim;
+use crate::base::clock;
 use crate::costs::{SelfStat, NR_STATS};
 use crate::driver::Counter;
 
-/// A file of perfmon/cpuN in debugfs: `struct pfc_cost_file`.
+/// A debugfs file in the directory perfmon/cpuN; in C, `struct pfc_cost_file`.
 #[repr(C)]
 pub(crate) struct File {
     name: *const c_char,
@@ -41,18 +42,18 @@ impl File {
 /// Computes the scale from TSC ticks to nanoseconds. Called by module init, before any cost can be
 /// counted.
 pub(crate) fn init() {
-    // SAFETY: The callee is called once, before anything reads the scale.
+    // SAFETY: `pfc_costs_init()` is called once, before anything reads the scale that it computes.
     unsafe { shim::pfc_costs_init() }
 }
 
 /// Sets the counter instance of a cost. Called by module init, before any cost can be counted.
 pub(crate) fn publish(cost: SelfStat, counter: Counter) {
-    // SAFETY: `cost` is below the array's length, and nothing reads the array yet. The slots of the
-    // counter are kept until module exit.
+    // SAFETY: `cost` is below the array's length, and nothing reads the array yet. The per-CPU
+    // slots of `counter` exist until module exit.
     unsafe { shim::pfc_costs[cost as usize] = counter.raw() }
 }
 
-/// Creates the debugfs files of a CPU, unless the files exist. Called in process context.
+/// Creates the debugfs files of a CPU, unless they exist already. Called in process context.
 pub(crate) fn show(cpu: u32, files: &'static [File]) {
     // SAFETY: The pointer and length are those of a static slice.
     unsafe { shim::pfc_costs_show(cpu, files.as_ptr(), files.len() as u32) }
@@ -62,7 +63,7 @@ pub(crate) fn show(cpu: u32, files: &'static [File]) {
 fn slot(cost: SelfStat) -> *mut i64 {
     let all = (&raw const shim::pfc_costs).cast::<*mut i64>();
     // SAFETY: The index is below the array's length, as asserted at the end of this file. The array
-    // is written before any cost can be counted.
+    // `pfc_costs` is written before any cost can be counted.
     unsafe { all.add(cost as usize).read() }
 }
 
@@ -86,30 +87,31 @@ pub(crate) fn add(cost: SelfStat, delta: u64) {
 }
 
 /// Adds the time since the time stamp `began` (low 32 bits of the TSC) to a cost. Preemption must
-/// have been off since `began`, and less than 2^32 ticks have passed.
+/// have been off since `began`, and less than 2^32 TSC ticks may have passed.
 #[inline(always)]
 pub(crate) fn add_elapsed(cost: SelfStat, began: u32) {
-    let ticks = msr::time_stamp_low().wrapping_sub(began);
+    let ticks = clock::time_stamp_low().wrapping_sub(began);
     // SAFETY: The scale is written before any cost can be counted, and constant afterwards.
     let scale = unsafe { shim::pfc_costs_scale };
     add(cost, u64::from(ticks).wrapping_mul(u64::from(scale)) >> 24);
 }
 
-/// Counts an operation, and adds the duration of the operation when dropped. Callable in any
-/// context; the thread may move to another CPU during the operation.
+/// Counts an operation when created, and adds the operation's duration when dropped. May be used in
+/// any context; the thread may move to another CPU during the operation.
 pub(crate) struct CostTimer {
     time: SelfStat,
     began: u64,
 }
 
 impl CostTimer {
-    /// Adds one to `nr`, and starts to measure for `time`.
+    /// Adds one to the cost `nr`, and starts to measure the duration that drop adds to the cost
+    /// `time`.
     #[inline(always)]
     pub(crate) fn begin(nr: SelfStat, time: SelfStat) -> Self {
         count(nr);
         Self {
             time,
-            began: msr::time_stamp(),
+            began: clock::time_stamp(),
         }
     }
 }
@@ -117,7 +119,7 @@ impl CostTimer {
 impl Drop for CostTimer {
     #[inline(always)]
     fn drop(&mut self) {
-        let ticks = msr::time_stamp().saturating_sub(self.began);
+        let ticks = clock::time_stamp().saturating_sub(self.began);
         // SAFETY: The scale is written before any cost can be counted, and constant afterwards.
         let scale = unsafe { shim::pfc_costs_scale };
         add(

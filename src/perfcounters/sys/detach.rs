@@ -13,14 +13,14 @@ use kernel::prelude::*;
 use kernel::task::Task;
 
 use super::buffers::PAGE;
-use super::process::Mm;
 use super::shim;
 use super::trace::{opened, Role, OPS};
 use super::trace_vma::VM_OPS;
+use crate::base::address_space::Mm;
 use crate::tracing::attached::PROCESS_SHIFT;
 use crate::tracing::detach;
 
-/// `struct pt_device_ops`: the operations by which the shim recognises areas and files of
+/// `struct pt_device_ops`: the operation tables by which the shim recognises mappings and files of
 /// `/dev/perftrace`.
 #[repr(C)]
 pub(crate) struct DeviceOps {
@@ -38,11 +38,11 @@ pub(crate) struct DeviceOps {
 pub(crate) struct WakeFile(NonNull<bindings::file>);
 
 impl WakeFile {
-    /// Takes a reference to the file of a descriptor of the caller. Returns `EBADF` if the
-    /// descriptor is not open, and `EINVAL` unless the file is a regular file that is open
+    /// Takes a reference to the file that the caller has open as descriptor `fd`. Returns `EBADF`
+    /// if the descriptor is not open, and `EINVAL` unless the file is a regular file that is open
     /// read-only, can be mapped and is large enough.
     pub(crate) fn get(fd: c_int) -> Result<Self> {
-        // SAFETY: Called in process context; the callee checks the descriptor.
+        // SAFETY: The caller is in process context, and `pt_wake_file_get()` checks the descriptor.
         let file = from_err_ptr(unsafe { shim::pt_wake_file_get(fd) })?;
         // INVARIANT: `pt_wake_file_get()` has returned a reference, which the new `WakeFile` owns.
         NonNull::new(file).map(Self).ok_or(EBADF)
@@ -56,8 +56,9 @@ impl Drop for WakeFile {
     }
 }
 
-/// Queues work that detaches the process of thread-group leader `leader` when one of its threads
-/// next returns to user mode. Returns `ENOMEM`, or `ESRCH` if all threads are exiting. May sleep.
+/// Queues work that detaches the process whose thread-group leader is `leader`. The work runs when
+/// one of the process's threads next returns to user mode. Returns `ENOMEM`, or `ESRCH` if all
+/// threads are exiting. May sleep.
 pub(crate) fn detach_later(leader: &Task, wake: Option<&WakeFile>) -> Result {
     let ours = DeviceOps {
         vm_ops: &VM_OPS.0,
@@ -65,8 +66,9 @@ pub(crate) fn detach_later(leader: &Task, wake: Option<&WakeFile>) -> Result {
         offset_mask: ((1 << PROCESS_SHIFT) / PAGE as c_ulong).wrapping_sub(1),
     };
     let wake = wake.map_or(core::ptr::null_mut(), |wake| wake.0.as_ptr());
-    // SAFETY: The task and the file are valid during the call. The callee copies `ours`, which
-    // points to statics of this module, and the queued work holds a reference to the module.
+    // SAFETY: The task `leader` and the file are valid during the call. `pt_detach_later()` copies
+    // `ours`, which points to statics of this module. The queued work holds a reference to the
+    // module.
     to_result(unsafe { shim::pt_detach_later(leader.as_ptr(), &ours, wake) })
 }
 

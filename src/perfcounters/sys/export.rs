@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C interface for drivers, `include/linux/perfcounters.h`. The functions convert C arguments
+//! The C interface for drivers, `include/linux/perfcounters.h`. These functions convert C arguments
 //! to Rust types and call [`crate::counters`].
 
 use core::mem::size_of;
@@ -16,8 +16,8 @@ use super::tables::{is_live, slot_address};
 use crate::counters;
 use crate::driver::{Kind, RawSpec, Unit};
 
-/// The numbers of kinds and units are defined twice, because a driver uses nothing of the rules.
-/// The assertions check that the definitions agree.
+/// The numbers of kinds and units are defined twice, because a driver does not use the crate
+/// `counters_rules`. The assertions check that the two definitions agree.
 const _: () = {
     assert!(Kind::Counter as u16 == abi::Kind::Counter as u16);
     assert!(Kind::Gauge as u16 == abi::Kind::Gauge as u16);
@@ -32,15 +32,16 @@ const _: () = {
     assert!(Unit::Sectors as u16 == abi::Unit::Sectors as u16);
     assert!(Unit::Packets as u16 == abi::Unit::Packets as u16);
     assert!(Unit::Pages as u16 == abi::Unit::Pages as u16);
-    // The rules define no further kinds or units.
+    // `counters_rules` defines no further kinds or units.
     assert!(abi::Kind::from_raw(Kind::Histogram as u16 + 1).is_none());
     assert!(abi::Unit::from_raw(Unit::Pages as u16 + 1).is_none());
     // The shim asserts that `struct perf_counter_spec` in C has this size.
     assert!(size_of::<RawSpec>() == 32);
 };
 
-/// Returns a C string as a slice of at most [`NAME_MAX`] bytes. A longer text is cut to that
-/// length, and is refused later, because every field must be shorter than [`NAME_MAX`].
+/// Returns a C string as a slice of at most [`NAME_MAX`] bytes. A longer string is cut to
+/// [`NAME_MAX`] bytes. `counters_rules` then refuses it, because every string must be shorter than
+/// [`NAME_MAX`].
 ///
 /// # Safety
 ///
@@ -56,12 +57,13 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(text.cast(), len) }
 }
 
-/// Adds a counter of events that belongs to module `owner`. Called in process context; may sleep.
+/// Adds an instance that counts events and belongs to module `owner`. Called in process context;
+/// may sleep.
 ///
 /// Returns the instance's number, or -EINVAL (empty name, atomic context), -ENAMETOOLONG, -EILSEQ
 /// (not UTF-8, control characters), -EEXIST (the name is live), -ENOSPC, -ENOMEM, -ENODEV (the
-/// registry is not initialised). If a dormant instance has the name, the instance becomes live
-/// again under its old number, with values of zero.
+/// registry is not initialised). If a dormant instance has the same name, it becomes live again,
+/// with its old number and values of zero.
 ///
 /// # Safety
 ///
@@ -73,11 +75,12 @@ pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) ->
     counters::add(&Spec::counter(unsafe { text(name) }), owner)
 }
 
-/// Adds an instance of any kind. Called in process context; may sleep.
+/// Adds an instance of any kind (counter, gauge, peak, time, histogram). Called in process context;
+/// may sleep.
 ///
-/// Returns what `__perf_add` returns, and -EINVAL for a size, kind, unit, exponent or number of
-/// slots that is not valid. If a dormant instance has the name, the new instance gets the old
-/// number if the old slots are enough, otherwise a new number.
+/// Returns the same values as `__perf_add`, and -EINVAL also for an invalid size, kind, unit,
+/// exponent or number of slots. If a dormant instance has the same name and enough slots, the new
+/// instance takes over its number; otherwise the new instance gets a new number.
 ///
 /// # Safety
 ///
@@ -112,22 +115,22 @@ pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Own
 /// Makes an instance dormant: the number and the last values of the instance remain readable.
 /// Called in process context.
 ///
-/// The caller has stopped its updates of the instance through handles. A negative number, as
-/// perf_add() returns on failure, changes nothing; a number that is not live is also reported in
-/// the kernel log.
+/// Before the call, the caller stops all its updates of the instance through handles. Does nothing
+/// if `instance` is not the number of a live instance. This is reported in the kernel log unless
+/// the number is negative, as perf_add() returns it on failure.
 #[no_mangle]
 pub(crate) extern "C" fn perf_del(instance: c_int) {
     counters::del(instance);
 }
 
 /// Returns the per-CPU address of a live instance's value, for the inline functions of the header.
-/// For a number that is not live the function returns `perf_counter_nowhere`, whose values are
-/// never read. Callable in any context. The returned address is valid until perf_del().
+/// If `instance` is not the number of a live instance, returns `perf_counter_nowhere`, whose values
+/// are never read. Callable in any context. The returned address is valid until perf_del().
 #[no_mangle]
 pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
     match u32::try_from(instance) {
         Ok(slot) if slot < abi::MAX_INSTANCES && is_live(slot) => slot_address(slot) as *mut i64,
-        // SAFETY: The variable is statically initialised and never written.
+        // SAFETY: The pointer `perf_counter_nowhere` is statically initialised and never written.
         _ => unsafe { shim::perf_counter_nowhere },
     }
 }

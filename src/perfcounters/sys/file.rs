@@ -1,42 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registration of misc devices, and the two devices of the counter pages: `/dev/perfcounters` for
-//! mmap() and `/dev/perfcounters_names` for read().
-//!
-//! The kernel crate's `MiscDevice` sets no owner, so a module could be removed while a file is
-//! open. The file operations of this module therefore set an owner.
+//! The two character devices that give access to the counter pages: `/dev/perfcounters` for mmap()
+//! and `/dev/perfcounters_names` for read().
 
-use core::cell::UnsafeCell;
-use core::pin::Pin;
-
-use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, VVec};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
-use kernel::ffi::{c_char, c_int, c_void, CStr};
+use kernel::ffi::{c_char, c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 
 use super::costs::CostTimer;
-use super::{misc, shim};
+use super::log;
+use crate::base::device::{Device, Ops};
+use crate::base::{helpers, task};
 use crate::costs::SelfStat;
 use crate::{names, pages};
 
-/// A structure of function pointers that is passed to C.
-#[repr(transparent)]
-pub(crate) struct Ops<T>(pub(crate) T);
-// SAFETY: Each `Ops` is a static that is never written.
-unsafe impl<T> Sync for Ops<T> {}
-
 static COUNTERS_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::sys::release::module(),
+    owner: crate::base::module::module(),
     open: Some(counters_open),
     mmap: Some(counters_mmap),
     ..pin_init::zeroed()
 });
 
 static NAMES_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::sys::release::module(),
+    owner: crate::base::module::module(),
     open: Some(names_open),
     read: Some(names_read),
     llseek: Some(bindings::default_llseek),
@@ -52,8 +42,8 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
 /// Set to 1 when module init has succeeded.
 static READY: Atomic<u32> = Atomic::new(0);
 
-/// Allows the devices to be opened. Called at the end of module init, after the last step that can
-/// fail.
+/// Allows processes to open the two devices. Called at the end of module init, after the last step
+/// that can fail.
 pub(crate) fn ready() {
     // Pairs with the acquire in `is_ready`: an open that succeeds sees all that init has set up.
     READY.store(1, Release);
@@ -65,7 +55,8 @@ pub(crate) fn ready() {
 /// A module whose init fails is freed without regard to open files, so no file may be open before
 /// init has succeeded.
 pub(crate) fn is_ready() -> Result {
-    // Pairs with the release in `ready`.
+    // Pairs with the release in `ready`: a true result means that all that init has set up is
+    // visible.
     match READY.load(Acquire) {
         0 => Err(EAGAIN),
         _ => Ok(()),
@@ -105,33 +96,33 @@ unsafe extern "C" fn counters_mmap(
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
     from_result(|| {
-        if misc::is_32bit() {
-            if misc::may_log(misc::LogKind::Reader) {
+        if task::is_32bit() {
+            if log::may_log(log::LogKind::Reader) {
                 pr_notice!("32-bit programs cannot map the counters, as they cannot read 64 bits at once; use a 64-bit program\n");
             }
             return Err(EOPNOTSUPP);
         }
-        // SAFETY: The area is being set up; the operations are static.
-        to_result(unsafe { shim::pfc_vma_readonly(vma, &VM_OPS.0) }).map(|()| 0)
+        // SAFETY: The memory area `vma` is being set up by mmap(); the operations are static.
+        to_result(unsafe { helpers::pfc_vma_readonly(vma, &VM_OPS.0) }).map(|()| 0)
     })
 }
 
 /// Handles a page fault: inserts a page of counters, the header page or a descriptor page. An
-/// access to an offset without a page causes SIGBUS.
+/// access at an offset where the device has no page causes SIGBUS.
 ///
 /// # Safety
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of `/dev/perfcounters`.
 unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
-    // SAFETY: The fault is the kernel's, and valid during the call.
+    // SAFETY: The kernel passes a `vmf` that is valid during the call.
     let (vma, address, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;
         (at.vma, at.address, at.pgoff)
     };
     match pages::frame(pgoff as u64) {
-        // SAFETY: The area has VM_PFNMAP and can have no private copies (pfc_vma_readonly), and the
-        // page lives as long as the module.
+        // SAFETY: pfc_vma_readonly() has set VM_PFNMAP and excluded private copies of pages. The
+        // inserted page lives as long as the module.
         Some(frame) => unsafe { bindings::vmf_insert_pfn(vma, address, frame) },
         None => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
     }
@@ -167,7 +158,8 @@ unsafe extern "C" fn names_read(
     // SAFETY: `names_open` has stored the box, `names_release` frees it, and nothing changes it in
     // between.
     let text = unsafe { &*(*file).private_data.cast::<VVec<u8>>() };
-    // SAFETY: The text is `len` bytes long. The callee checks the user's buffer and the position.
+    // SAFETY: The text is `len` bytes long. `simple_read_from_buffer()` checks the user's buffer
+    // and the position.
     unsafe {
         bindings::simple_read_from_buffer(
             to.cast::<c_void>(),
@@ -190,48 +182,6 @@ unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings:
     0
 }
 
-/// A registered misc device. Dropping this value removes the device.
-///
-/// # Invariants
-///
-/// The miscdevice structure is pinned and registered.
-pub(crate) struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
-
-impl Device {
-    /// Registers a device with a dynamic minor. `name` and `ops` are static, because the kernel
-    /// keeps pointers to both.
-    pub(crate) fn register(
-        name: &'static CStr,
-        ops: &'static Ops<bindings::file_operations>,
-        mode: u16,
-    ) -> Result<Self> {
-        let device = bindings::miscdevice {
-            minor: bindings::MISC_DYNAMIC_MINOR as c_int,
-            name: name.as_char_ptr(),
-            fops: &ops.0,
-            mode,
-            ..pin_init::zeroed()
-        };
-        let device = KBox::pin(UnsafeCell::new(device), GFP_KERNEL)?;
-        // SAFETY: The structure is pinned until drop, and its name and operations are static.
-        to_result(unsafe { bindings::misc_register(device.get()) })?;
-        // INVARIANT: The structure was just registered.
-        Ok(Self(device))
-    }
-}
-
-// SAFETY: A device may be removed by any thread; `misc_deregister()` does its own locking.
-unsafe impl Send for Device {}
-// SAFETY: A shared reference to a `Device` gives no access to the miscdevice structure.
-unsafe impl Sync for Device {}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        // SAFETY: The device is registered, by the type's invariant.
-        unsafe { bindings::misc_deregister(self.0.get()) }
-    }
-}
-
 /// The two registered devices of the counter pages.
 pub(crate) struct Devices {
     _names: Device,
@@ -239,7 +189,7 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Registers both devices. The registry must be initialised.
+    /// Registers both devices. The registry of instances must be initialised.
     pub(crate) fn register() -> Result<Self> {
         Ok(Self {
             _names: Device::register(c"perfcounters_names", &NAMES_OPS, 0o440)?,

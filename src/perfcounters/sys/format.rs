@@ -9,15 +9,16 @@ use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVec};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
-use kernel::ffi::{c_int, c_void, CStr};
+use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use protocols::ring::{self, Page, Shared, WriteResult, Writer};
 use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
-use super::account::Charge;
+use super::format_description::{Format, Pinned};
 use super::{costs, shim};
+use crate::base::account::Charge;
 use crate::costs::SelfStat;
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
 use crate::formats;
@@ -25,119 +26,7 @@ use crate::formats;
 /// The maximum size of a sampling buffer in bytes.
 const MAX_BUFFER_SIZE: u64 = 1 << 30;
 
-/// A registered sampling format.
-///
-/// # Invariants
-///
-/// A module has registered `raw`, and has not unregistered it yet.
-pub(crate) struct Format {
-    raw: *const RawFormat,
-}
-
-// SAFETY: The structure is not written while it is registered.
-unsafe impl Send for Format {}
-// SAFETY: The structure is not written while it is registered.
-unsafe impl Sync for Format {}
-
-impl Format {
-    fn raw(&self) -> &RawFormat {
-        // SAFETY: By the type's invariant the structure is registered, and its module keeps it
-        // until the module has unregistered it.
-        unsafe { &*self.raw }
-    }
-
-    /// Returns whether this format is the one at address `raw`.
-    pub(crate) fn is(&self, raw: *const RawFormat) -> bool {
-        self.raw == raw
-    }
-
-    /// Returns the name of the format; empty if the pointer is NULL.
-    pub(crate) fn name(&self) -> &CStr {
-        if self.raw().name.is_null() {
-            return c"";
-        }
-        // SAFETY: The pointer is to a C string, which the module keeps as long as the format.
-        unsafe { CStr::from_char_ptr(self.raw().name) }
-    }
-
-    /// Returns the UUID of the format.
-    pub(crate) fn uuid(&self) -> [u8; 16] {
-        self.raw().uuid
-    }
-
-    /// Returns whether the format is valid: it has layout() and overflow(), a queue of 1 to 30
-    /// messages, an argument of at most `FORMAT_ARG` bytes and a state of at most a page.
-    pub(crate) fn is_valid(&self) -> bool {
-        let raw = self.raw();
-        raw.layout.is_some()
-            && raw.overflow.is_some()
-            && (1..31).contains(&raw.queue_depth)
-            && raw.arg_size as usize <= perfmon_rules::abi::FORMAT_ARG
-            && raw.state_size as usize <= PAGE_SIZE
-    }
-
-    /// Takes a reference to the format's module, so that the module and the format stay until the
-    /// result is dropped. Returns `None` if the module is being loaded or unloaded.
-    pub(crate) fn pin(&self) -> Option<Pinned> {
-        let owner = self.raw().owner;
-        // A module whose init has not finished is not pinned, because the format is freed if the
-        // init fails.
-        // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
-        // registered.
-        let lives = unsafe { owner.as_ref() }
-            .is_none_or(|m| m.state == bindings::module_state_MODULE_STATE_LIVE);
-        // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
-        // registered.
-        (lives && unsafe { bindings::try_module_get(owner) }).then(|| Pinned { raw: self.raw })
-    }
-}
-
-/// A format whose module is pinned.
-///
-/// # Invariants
-///
-/// `self` holds a reference to the module that owns `raw`. The module keeps `raw` registered until
-/// the module is unloaded.
-pub(crate) struct Pinned {
-    raw: *const RawFormat,
-}
-
-// SAFETY: A `Pinned` is a module reference and constants, which belong to no thread.
-unsafe impl Send for Pinned {}
-// SAFETY: A `Pinned` is a module reference and constants, which are never written.
-unsafe impl Sync for Pinned {}
-
-impl Pinned {
-    fn raw(&self) -> &RawFormat {
-        // SAFETY: By the type's invariant the owner is pinned and `raw` is registered.
-        unsafe { &*self.raw }
-    }
-
-    /// Returns the size of the format's argument in bytes.
-    pub(crate) fn arg_size(&self) -> usize {
-        self.raw().arg_size as usize
-    }
-
-    /// Returns whether the format's restart() is also called when the context is not masked
-    /// (`PERFMON_RESTART`).
-    pub(crate) fn restarts_active(&self) -> bool {
-        self.raw().flags & description::RESTART_ACTIVE != 0
-    }
-
-    /// Returns the maximum number of queued overflow messages.
-    pub(crate) fn queue_depth(&self) -> usize {
-        self.raw().queue_depth as usize
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // SAFETY: By the type's invariant `self` holds a reference to the owner.
-        unsafe { bindings::module_put(self.raw().owner) }
-    }
-}
-
-/// Memory of whole pages that user space can map.
+/// Memory that consists of whole pages, which user space can map.
 ///
 /// # Invariants
 ///
@@ -149,7 +38,8 @@ struct MappableMemory {
 
 impl MappableMemory {
     fn new(size: u64) -> Result<Self> {
-        // SAFETY: The callee may allocate, as the caller is in process context.
+        // SAFETY: `pfm_memory_new()` may sleep in the allocation, because the caller is in process
+        // context.
         let address = unsafe { shim::pfm_memory_new(size) };
         // INVARIANT: The memory was just allocated, zeroed.
         Ok(Self {
@@ -165,8 +55,8 @@ impl MappableMemory {
     /// `vma` is an area that is being set up, and is not longer than the memory.
     unsafe fn map(&self, vma: *mut bindings::vm_area_struct, writable: bool) -> Result {
         // SAFETY: By the function's requirement `vma` is being set up and not longer than the
-        // memory. The mapped memory is not freed before the file is closed, and every mapping holds
-        // the file.
+        // memory. The memory is not freed before the context's file is closed, and every mapping
+        // holds this file.
         to_result(unsafe { shim::pfm_memory_map(vma, self.address.as_ptr(), writable) })
     }
 }
@@ -179,7 +69,7 @@ impl Drop for MappableMemory {
     }
 }
 
-/// Locked memory that is charged to a user (`RLIMIT_MEMLOCK`).
+/// The charge of locked memory to a user (`RLIMIT_MEMLOCK`).
 ///
 /// # Invariants
 ///
@@ -191,7 +81,7 @@ struct LockedPages {
 
 impl LockedPages {
     fn new(pages: u64) -> Result<Self> {
-        // SAFETY: Called in process context, as the callee requires: it charges the current user.
+        // SAFETY: The caller is in process context, so `pfm_charge()` can charge the current user.
         let user = unsafe { shim::pfm_charge(pages) };
         // INVARIANT: `pfm_charge()` has charged the pages and returned a reference.
         Ok(Self {
@@ -215,21 +105,21 @@ pub(crate) struct SamplingMemory {
     /// The page in which the reader of a ring stores its position; `None` without a ring.
     tail: Option<MappableMemory>,
     _locked: LockedPages,
-    /// The charge for `memory`, `tail` and the format's state.
+    /// The charge to the user's limit for `memory`, `tail` and the format's state.
     _charge: Charge,
 }
 
-// SAFETY: Any thread may use and free the memory.
+// SAFETY: The memory is not bound to a thread: any thread may use and free it.
 unsafe impl Send for SamplingMemory {}
-// SAFETY: The kernel writes the memory under the context's lock only, and reads words that user
-// space writes by atomic loads.
+// SAFETY: The kernel writes the memory under the context's lock only. Words that user space writes
+// are read by atomic loads.
 unsafe impl Sync for SamplingMemory {}
 
 impl SamplingMemory {
-    /// Allocates `size` bytes, and a page for the reader of a ring. The charge includes `beside`
-    /// bytes of memory that user space does not map. Returns `ENOMEM` if `RLIMIT_MEMLOCK` does not
-    /// allow the pages or if there is no memory; returns `EDQUOT` if the user's limit does not
-    /// allow the pages.
+    /// Allocates `size` bytes, and if `ring` is set a page in which the reader of the ring stores
+    /// its position. The charge includes `beside` further bytes, which user space does not map.
+    /// Returns `ENOMEM` if memory is short or the pages exceed `RLIMIT_MEMLOCK`. Returns `EDQUOT`
+    /// if the charge exceeds the user's limit.
     fn new(size: u64, ring: bool, beside: usize) -> Result<Self> {
         let page = PAGE_SIZE as u64;
         let tail = if ring { page } else { 0 };
@@ -248,9 +138,9 @@ impl SamplingMemory {
         })
     }
 
-    /// Maps the buffer, or the reader's page of a ring if `tail` is set. Returns `EINVAL` if the
-    /// buffer has no reader's page, or if `length` is larger than the memory; `EACCES` if the
-    /// protection is not allowed.
+    /// Maps the buffer, or, if `tail` is set, the page in which the reader of a ring stores its
+    /// position. Returns `EINVAL` if the buffer has no reader's page, or if `length` is larger than
+    /// the memory. Returns `EACCES` if the requested protection of the mapping is not allowed.
     ///
     /// # Safety
     ///
@@ -275,11 +165,12 @@ impl SamplingMemory {
     }
 }
 
-/// The data words of a ring.
+/// The words of a ring in which records are stored.
 ///
 /// # Invariants
 ///
-/// `first` is the first of `mask + 1` words, a power of two, which live as long as `self`.
+/// `first` points to an array of `mask + 1` words, which lives as long as `self`. `mask + 1` is a
+/// power of two.
 struct RingData {
     first: NonNull<u64>,
     mask: usize,
@@ -305,8 +196,9 @@ impl ring::Data for RingData {
         // SAFETY: The masked index is below the number of words.
         let mut to = unsafe { self.first.add(at) };
         let mut put = |value: &u64| {
-            // SAFETY: `put` is called once for each value, and by the comparison above all values
-            // end within the words. The volatile store is one aligned access, as in `put`.
+            // SAFETY: `put` is called once for each value. The function has checked that the last
+            // value is within the ring's words. The volatile store is one aligned access, as in
+            // `RingData::put`.
             unsafe {
                 to.write_volatile(*value);
                 to = to.add(1);
@@ -323,11 +215,11 @@ impl ring::Data for RingData {
     }
 }
 
-/// The writing side of a ring.
+/// The kernel's side of a ring: it writes records, which user space reads.
 ///
 /// # Invariants
 ///
-/// The addresses are within the memory of a [`SamplingMemory`] that lives as long as `self`.
+/// `page`, `tail` and `data` point into a [`SamplingMemory`] that lives as long as `self`.
 struct Ring {
     writer: Writer,
     page: NonNull<Page>,
@@ -344,8 +236,8 @@ impl Ring {
 
     #[inline(always)]
     fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
-        // SAFETY: The page, the tail and the data are valid by the type's invariant. All three are
-        // atomic words, separate from the writer's own state.
+        // SAFETY: The page, the tail and the data are valid by the type's invariant. They consist
+        // of atomic words, separate from the writer's own state.
         let shared = unsafe {
             Shared {
                 page: self.page.as_ref(),
@@ -356,15 +248,16 @@ impl Ring {
         self.writer.write(&shared, kind, parts)
     }
 
-    /// Calls [`write`](Self::write) for records of several parts. This function is not inlined.
+    /// Writes a record like [`write`](Self::write), but is not inlined. Used for records that
+    /// consist of several parts.
     #[inline(never)]
     fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
         self.write(kind, parts)
     }
 
     fn add_lost(&mut self, nr: u64) {
-        // SAFETY: The page, the tail and the data are valid by the type's invariant. All three are
-        // atomic words, separate from the writer's own state.
+        // SAFETY: The page, the tail and the data are valid by the type's invariant. They consist
+        // of atomic words, separate from the writer's own state.
         let shared = unsafe {
             Shared {
                 page: self.page.as_ref(),
@@ -376,8 +269,8 @@ impl Ring {
     }
 }
 
-/// The sampling buffer of a context, with the format that fills it. The format's functions are
-/// called one at a time.
+/// The sampling buffer of a context, with the format that fills it. No two functions of the format
+/// run for the same buffer at the same time.
 ///
 /// # Invariants
 ///
@@ -390,11 +283,12 @@ pub(crate) struct Buffer {
     _areas: Arc<SamplingMemory>,
 }
 
-// SAFETY: The buffer owns all memory to which it points.
+// SAFETY: The buffer owns all memory to which its pointers point.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Number of bytes that are charged in addition to the pages and the format's state.
+    /// Size of the buffer's own structures in bytes, which is charged in addition to the pages and
+    /// the format's state.
     const OVERHEAD_BYTES: usize = size_of::<Self>()
         .wrapping_add(size_of::<Ring>())
         .wrapping_add(size_of::<SamplingMemory>());
@@ -404,15 +298,15 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a layout that is not valid, the errors of the format's layout() and init(), and
-    /// the errors of the allocations (`ENOMEM`, `EDQUOT`).
+    /// `EINVAL` if the format's layout() returns an invalid layout, `ENOMEM` and `EDQUOT` of the
+    /// allocations, and any error of the format's layout() and init().
     pub(crate) fn new(format: Pinned, arg: &[u64]) -> Result<(Self, Arc<SamplingMemory>)> {
         let raw_arg: *const c_void = arg.as_ptr().cast();
         let mut layout = Layout::default();
         let page = PAGE_SIZE as u64;
         let of = format.raw().layout.ok_or(EINVAL)?;
-        // SAFETY: The caller is in process context. The argument has the size that the format
-        // expects.
+        // SAFETY: The caller is in process context. The format's argument has the size that the
+        // format expects.
         to_result(unsafe { of(raw_arg, &mut layout) })?;
         let is_ring = layout.ring != 0;
         if layout.size == 0 || layout.size > MAX_BUFFER_SIZE {
@@ -448,7 +342,7 @@ impl Buffer {
         };
         let mut ring = None;
         if let Some(tail) = &areas.tail {
-            // SAFETY: The memory is one page longer than the data.
+            // SAFETY: A ring's memory is one page, the ring's header, longer than its data.
             let data = unsafe { start.byte_add(PAGE_SIZE) };
             raw.memory = data.as_ptr();
             // INVARIANT: The buffer keeps `areas`, which is dropped after the ring that points into
@@ -458,7 +352,7 @@ impl Buffer {
                     writer: Writer::new(layout.ring_flags, size, layout.watermark),
                     page: start.cast(),
                     tail: tail.address.cast(),
-                    // INVARIANT: The data has that many words, and its size is a power of two.
+                    // INVARIANT: The data is `size / 8` words long, and `size` is a power of two.
                     data: RingData {
                         first: data.cast(),
                         mask: ((size / 8) as usize).wrapping_sub(1),
@@ -471,8 +365,8 @@ impl Buffer {
             ring = Some(new);
         }
         if let Some(init) = format.raw().init {
-            // SAFETY: The structures are set up as `include/linux/perfmon.h` says, and nothing else
-            // uses them yet.
+            // SAFETY: The buffer structure and the argument are set up as `include/linux/perfmon.h`
+            // requires, and no other code uses them yet.
             to_result(unsafe { init(&mut raw, raw_arg) })?;
         }
         let buffer = Self {
@@ -490,34 +384,34 @@ impl Buffer {
         &self.format
     }
 
-    /// Passes an overflow and the values of the sampled registers to the format. Returns the
-    /// actions that the format requests (`DO_*`). Caller holds the context's lock.
+    /// Passes an overflow, with the values of the sampled registers, to the format's overflow().
+    /// Returns the actions that the format requests (`DO_*`). Caller holds the context's lock.
     #[inline]
     pub(crate) fn overflow(&mut self, overflow: &mut Overflow, values: &[u64]) -> u32 {
         overflow.values = values.as_ptr();
         overflow.nr_values = values.len() as u32;
         match self.format.raw().overflow {
-            // SAFETY: The buffer is valid, the values are valid during the call, and the context's
-            // lock is held, as the interface requires.
+            // SAFETY: As `include/linux/perfmon.h` requires, the buffer is valid, `values` is valid
+            // during the call, and the context's lock is held.
             Some(function) => unsafe { function(&mut self.raw, overflow) },
             None => 0,
         }
     }
 
     /// Calls the format's restart() after user space has read the buffer (`PERFMON_RESTART`).
-    /// Returns the actions that the format requests; with `DO_MASK` the context stays masked.
-    /// Caller holds the context's lock.
+    /// Returns the actions that the format requests (`DO_*`). If they include `DO_MASK`, the
+    /// context stays masked. Caller holds the context's lock.
     pub(crate) fn restart(&mut self) -> u32 {
         match self.format.raw().restart {
-            // SAFETY: The buffer is valid and the context's lock is held, as the interface
-            // requires.
+            // SAFETY: As `include/linux/perfmon.h` requires, the buffer is valid and the context's
+            // lock is held.
             Some(function) => unsafe { function(&mut self.raw) },
             None => 0,
         }
     }
 
     /// Writes a record other than a sample, such as `THROTTLE`, into the ring of the buffer.
-    /// Returns whether the reader has to be woken. Does nothing if the buffer has no ring.
+    /// Returns whether the ring's reader has to be woken. Does nothing if the buffer has no ring.
     pub(crate) fn write_record(&mut self, kind: u16, word: u64) -> bool {
         let ring = self.ring.as_mut();
         ring.is_some_and(|ring| match ring.write(kind, &[&[word]]) {
@@ -530,8 +424,7 @@ impl Buffer {
         })
     }
 
-    /// Counts `nr` samples that were not taken. If the buffer has a ring, the lost samples are
-    /// counted in the ring as well.
+    /// Counts `nr` lost samples in the debugfs counter, and also in the ring if the buffer has one.
     pub(crate) fn add_lost(&mut self, nr: u64) {
         costs::add(SelfStat::SamplesLost, nr);
         if let Some(ring) = &mut self.ring {
@@ -539,7 +432,8 @@ impl Buffer {
         }
     }
 
-    /// Pauses or resumes the ring of the buffer. Returns `EINVAL` if the buffer has no ring.
+    /// Pauses or resumes the writing of records to the buffer's ring. Returns `EINVAL` if the
+    /// buffer has no ring.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let ring = self.ring.as_ref().ok_or(EINVAL)?;
         ring.page().pause(paused);
@@ -552,7 +446,7 @@ impl Buffer {
 ///
 /// # Safety
 ///
-/// `raw` is NULL or a `struct perfmon_format` that stays valid until it is unregistered.
+/// `raw` is NULL or points to a `struct perfmon_format` that stays valid until it is unregistered.
 #[no_mangle]
 unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
     from_result(|| {
@@ -573,11 +467,12 @@ extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
     formats::unregister(raw);
 }
 
-/// Writes a record into a ring (`include/linux/perfmon.h`).
+/// Writes a record into the ring of a sampling buffer; described in `include/linux/perfmon.h`.
 ///
 /// # Safety
 ///
-/// Called only by a format's overflow(), with the buffer that it was given, and with `nr` parts.
+/// Only a format's overflow() may call this function. It passes the buffer that it was given, and
+/// an array `parts` of `nr` elements.
 #[no_mangle]
 unsafe extern "C" fn perfmon_ring_write(
     buffer: *mut description::Buffer,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Keyed counters: tables that map the key of a *thing* (a device, an interface) to an *entry*, the
-//! instances of the thing. An entry is found by key in any context, and created in process context.
+//! Keyed counters: tables that map a key to an *entry*. The key identifies a *thing*, such as a
+//! device or a network interface; the entry holds the thing's instances. Lookup of an entry works
+//! in any context; entries are created in process context.
 //!
 //! ```text
 //!   probe (any context)                     worker (process context)
@@ -12,9 +13,9 @@
 //! The provider counts the events of a thing that has no entry yet as missed: no event is lost
 //! silently. If an entry cannot be allocated, a later event requests the entry again.
 //!
-//! The size of the table is fixed, so that creating devices cannot exhaust memory. A thing for
-//! which the table has no free bucket gets no instances. The events of the thing are counted as
-//! missed, and a line is logged once.
+//! The size of a table is fixed, so that creating devices cannot exhaust memory. If a table has no
+//! free bucket for a thing, the thing gets no instances. Its events are counted as missed, and one
+//! line is logged for the table.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -26,11 +27,11 @@ use kernel::alloc::{KBox, KVec};
 use kernel::bindings;
 use kernel::error::code::{ENOMEM, ENOSPC};
 use kernel::error::Result;
-use kernel::fmt;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::types::Opaque;
 
-use super::shim;
+use crate::base::helpers;
+use crate::base::key::Key;
 
 /// The maximum number of entries in a table.
 const MAX_ENTRIES: usize = 1024;
@@ -41,13 +42,14 @@ const NR_BUCKETS: usize = 4 * MAX_ENTRIES;
 const MAX_PROBES: usize = 64;
 /// Maximum number of requests for entries that wait for the worker at the same time.
 const MAX_PENDING: usize = 32;
-/// The time for which no entry is requested after a failed allocation, in nanoseconds.
+/// Time in nanoseconds for which no entry is requested after an entry could not be allocated.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// State of a bucket whose entry was dropped. A search continues with the next bucket.
+/// State of a bucket whose entry was dropped. A search does not end at such a bucket, but continues
+/// with the next.
 const DELETED: u64 = 1;
-/// States of a bucket whose entry was removed but not dropped. No search finds a removed entry, but
-/// a probe that found the entry before its removal may still use it. `remove` sets `REMOVING`; the
-/// worker sets `REMOVED` before it waits for the probes.
+/// States of a bucket whose entry was removed but not dropped yet. A search does not find the
+/// entry, but a probe that found it earlier may still be using it. `remove` sets `REMOVING`; the
+/// worker sets `REMOVED` before it waits until the running probes have returned.
 const REMOVING: u64 = 2;
 const REMOVED: u64 = 3;
 /// States of [`KeyedCounters::full`] and [`KeyedCounters::refused`]: a log line is due, or was
@@ -58,94 +60,9 @@ const LOGGED: u32 = 2;
 /// Returns CLOCK_MONOTONIC in nanoseconds. May be called in any context except an NMI.
 #[inline]
 fn now_ns() -> u64 {
-    // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
-    // read.
+    // SAFETY: The caller is not in an NMI, where ktime_get() could wait forever for the clock's
+    // seqlock.
     (unsafe { bindings::ktime_get() }) as u64
-}
-
-/// The key of a thing: a short text and a number.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Key {
-    hash: u64,
-    text: [u8; 32],
-    number: u32,
-}
-
-impl Key {
-    const NONE: Self = Self {
-        hash: 0,
-        text: [0; 32],
-        number: 0,
-    };
-
-    /// Creates a key. The text ends at its first NUL.
-    #[inline]
-    pub fn new(text: &[u8; 32], number: u32) -> Self {
-        let mut key = Self {
-            hash: 0xcbf2_9ce4_8422_2325,
-            text: [0; 32],
-            number,
-        };
-        for (to, from) in key.text.iter_mut().zip(text) {
-            if *from == 0 {
-                break;
-            }
-            *to = *from;
-            key.hash = (key.hash ^ u64::from(*from)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        key.hash = (key.hash ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        key.hash ^= key.hash >> 29;
-        // The values 0 to 3 are states of a bucket or a request, so a hash must not be one of these
-        // values.
-        key.hash |= 4;
-        key
-    }
-
-    /// Creates a key that has a number only.
-    #[inline]
-    pub fn number_only(number: u32) -> Self {
-        Self::new(&[0; 32], number)
-    }
-
-    /// Returns the text of the key, in a form that is valid in an instance's name.
-    #[inline]
-    pub fn text(&self) -> Text<'_> {
-        Text(self.text.split(|b| *b == 0).next().unwrap_or(&[]))
-    }
-
-    /// Returns the number of the key.
-    #[inline]
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-}
-
-/// Formats bytes from the kernel as UTF-8 without control characters. Invalid bytes, control
-/// characters and backslashes are written as `\xNN`, so that different texts stay different.
-#[derive(Clone, Copy)]
-pub struct Text<'a>(pub(super) &'a [u8]);
-
-impl fmt::Display for Text<'_> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use fmt::Write;
-
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                if c.is_control() || c == '\\' {
-                    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-                        f.write_fmt(kernel::prelude::fmt!("\\x{byte:02x}"))?;
-                    }
-                } else {
-                    f.write_char(c)?;
-                }
-            }
-            for byte in chunk.invalid() {
-                f.write_fmt(kernel::prelude::fmt!("\\x{byte:02x}"))?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A bucket of the table. `hash` is 0 (free), `DELETED`, `REMOVING`, `REMOVED`, or the hash of the
@@ -160,23 +77,23 @@ struct Entry<R> {
     value: R,
 }
 
-/// A request to the worker to create an entry.
+/// A slot for a request to the worker to create an entry.
 struct PendingKey {
-    /// 0 if the request is free, 1 while the request is written, otherwise the hash of the complete
-    /// key.
+    /// 0 if the slot is free, 1 while `key` is being written, otherwise the hash of the complete
+    /// `key`.
     state: Atomic<u64>,
     key: UnsafeCell<Key>,
 }
 
-/// A thing that was announced while removed entries were not dropped yet, and whose entry is
-/// created later.
+/// A thing that waits for its entry, because it was announced while removed entries were not
+/// dropped yet.
 struct DeferredKey {
     key: Key,
-    /// The text that is used in the names of the thing's instances.
+    /// The part of the instances' names that identifies the thing.
     name: Key,
 }
 
-/// Guard of the lock under which network interfaces are announced and removed (the RTNL mutex).
+/// Guard of the RTNL mutex, which is held when network interfaces are announced and removed.
 struct RtnlLock(());
 
 impl RtnlLock {
@@ -185,7 +102,7 @@ impl RtnlLock {
     fn lock() -> Self {
         // SAFETY: The caller is in process context and does not hold the mutex. Drop releases the
         // mutex.
-        unsafe { shim::pfc_rtnl_lock() };
+        unsafe { helpers::pfc_rtnl_lock() };
         Self(())
     }
 }
@@ -193,8 +110,8 @@ impl RtnlLock {
 impl Drop for RtnlLock {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: `lock` has taken the mutex, which is released once.
-        unsafe { shim::pfc_rtnl_unlock() };
+        // SAFETY: `lock` has taken the RTNL mutex, which is released once.
+        unsafe { helpers::pfc_rtnl_unlock() };
     }
 }
 
@@ -202,13 +119,13 @@ impl Drop for RtnlLock {
 ///
 /// # Invariants
 ///
-/// - A bucket's `entry` is written before its `hash` is published, and is freed a grace period
-///   after the hash was replaced.
-/// - Only one thread at a time inserts and removes. In a table whose things are announced
-///   ([`add`](Self::add)) that thread is the holder of the RTNL mutex; in a table whose entries are
-///   requested ([`request`](Self::request)) that thread is the worker.
-/// - Only the worker frees entries. The worker frees the entries of all buckets that it has found
-///   in state [`REMOVING`], after one grace period.
+/// - A bucket's `entry` is written before the bucket's `hash` is published. The entry is freed one
+///   grace period after `hash` was replaced.
+/// - Only one thread at a time inserts and removes entries. If the things of a table are announced
+///   ([`add`](Self::add)), that thread is the holder of the RTNL mutex. If the entries of a table
+///   are requested ([`request`](Self::request)), that thread is the worker.
+/// - Only the worker frees entries. It collects all buckets in state [`REMOVING`], waits for one
+///   grace period, and frees their entries.
 /// - `deferred` is accessed by the holder of the RTNL mutex only.
 #[repr(C)]
 pub struct KeyedCounters<R> {
@@ -216,22 +133,23 @@ pub struct KeyedCounters<R> {
     // table.
     work: Opaque<bindings::work_struct>,
     create: fn(&Key) -> Result<R>,
-    /// The plural noun that names the things in log lines.
+    /// The plural noun for the table's things in log lines.
     plural: &'static str,
     buckets: KVec<Bucket<R>>,
     pending: [PendingKey; MAX_PENDING],
-    /// The number of buckets that hold a key.
+    /// The number of buckets in use: those with a key, also while its entry is being removed.
     nr_entries: Atomic<usize>,
     /// The number of buckets that are in state [`REMOVING`] or [`REMOVED`].
     nr_removing: Atomic<usize>,
-    /// The things whose entries are created after the removed entries are dropped, in the order of
-    /// their announcements, and the number of these things.
+    /// The announced things whose entries are created as soon as the removed entries are dropped,
+    /// oldest first. `nr_deferred` is the length of `deferred`.
     deferred: UnsafeCell<KVec<DeferredKey>>,
     nr_deferred: Atomic<usize>,
-    /// States of two log lines: a thing found no bucket, and an entry could not be created.
+    /// States of two log lines. `full`: no bucket was free for a thing. `refused`: an entry could
+    /// not be created.
     full: Atomic<u32>,
     refused: Atomic<u32>,
-    /// The time before which no entry is requested, because the last entry could not be allocated.
+    /// No entry is requested before this time, which is set when an entry could not be allocated.
     /// In nanoseconds of CLOCK_MONOTONIC.
     retry_after: Atomic<u64>,
     _values: PhantomData<R>,
@@ -258,7 +176,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             buckets.push(bucket, GFP_KERNEL)?;
         }
         // The memory for the table is allocated before the table is built. If the allocation failed
-        // later, the table would be dropped, and drop uses the work, which is not initialised yet.
+        // after the table was built, the table would be dropped, and drop would use the
+        // uninitialised `work`.
         let memory = KBox::new_uninit(GFP_KERNEL)?;
         let this = KBox::into_pin(KBox::write(
             memory,
@@ -283,13 +202,15 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 _values: PhantomData,
             },
         ));
-        // SAFETY: The table is pinned and `work` is its first field; drop cancels the work.
-        unsafe { shim::pfc_work_init(this.work.get(), Self::run) };
+        // SAFETY: The table is pinned, and `work` is the table's first field. Drop cancels the
+        // work.
+        unsafe { helpers::pfc_work_init(this.work.get(), Self::run) };
         Ok(this)
     }
 
-    /// Returns the entry of a key. Must be called in a tracepoint probe, which may run in any
-    /// context: a removed entry is dropped after all probes that may use the entry have returned.
+    /// Returns the value of a key's entry. Called in a tracepoint probe, which may run in any
+    /// context. The probe may use the value until it returns: a removed entry is dropped only after
+    /// the probes that may have found it have returned.
     #[inline]
     pub fn find(&self, key: &Key) -> Option<&R> {
         self.find_entry(key)
@@ -303,7 +224,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
     #[inline]
     fn find_entry(&self, key: &Key) -> Result<Option<&Entry<R>>, ()> {
         for bucket in self.probe_sequence(key) {
-            // Pairs with the release in `insert`: the entry is complete.
+            // Pairs with the release in `insert`: a search that sees the hash of an entry sees the
+            // complete entry.
             let hash = bucket.hash.load(Acquire);
             if hash == 0 {
                 break;
@@ -337,42 +259,42 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 .any(|bucket| bucket.hash.load(Relaxed) <= DELETED)
     }
 
-    /// Requests the log line about a thing that found no bucket. May be called in any context
-    /// except an NMI, but not under a run-queue lock.
+    /// Requests the log line that says that no bucket was free for a thing. May be called in any
+    /// context except an NMI, but not under a run-queue lock.
     #[cold]
     fn note_full(&self) {
         if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_DUE, Relaxed).is_ok() {
             // SAFETY: `new` has initialised the work.
-            unsafe { shim::pfc_work_queue(self.work.get()) };
+            unsafe { helpers::pfc_work_queue(self.work.get()) };
         }
     }
 
-    /// Requests an entry. May be called in any context except an NMI, but not under a run-queue
-    /// lock.
+    /// Requests that the worker creates an entry for `key`. May be called in any context except an
+    /// NMI, but not under a run-queue lock.
     #[inline]
     pub fn request(&self, key: &Key) {
         if self.find_entry(key).is_ok() || now_ns() < self.retry_after.load(Relaxed) {
             return;
         }
-        // If no bucket is free for the entry, do not request the entry, because its instances would
-        // be added only to be removed again.
+        // If no bucket is free for the entry, the entry is not requested: its instances would be
+        // added only to be removed again.
         if !self.has_room(key) {
             return self.note_full();
         }
         for pending in &self.pending {
-            // Pairs with the release in `run`: the worker has read the key of a request that is
-            // free.
+            // Pairs with the release in `run`: if the slot is free, the worker has already read the
+            // slot's last key.
             match pending.state.load(Acquire) {
                 hash if hash == key.hash => return,
-                // Full: pairs with itself in another call of `request`, so that only one call takes
-                // the request.
+                // Full: pairs with the same operation in concurrent calls of `request`. Only one of
+                // the calls takes the slot.
                 0 if pending.state.cmpxchg(0, 1, Full).is_ok() => {
-                    // SAFETY: In state 1 only the caller that has set the state accesses the key.
+                    // SAFETY: While `state` is 1, only the caller that has set it accesses `key`.
                     unsafe { pending.key.get().write(*key) };
-                    // Pairs with the worker's acquire in `run`.
+                    // Pairs with the worker's acquire in `run`: the worker reads the complete key.
                     pending.state.store(key.hash, Release);
                     // SAFETY: `new` has initialised the work.
-                    unsafe { shim::pfc_work_queue(self.work.get()) };
+                    unsafe { helpers::pfc_work_queue(self.work.get()) };
                     return;
                 }
                 _ => {}
@@ -380,17 +302,18 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Creates and publishes the entry of a thing that was announced, if the table has room. The
-    /// names of the entry's instances contain `name`. The reason for a missing entry is logged
-    /// once. Returns `ENOMEM` if a later call may succeed.
+    /// Creates and publishes the entry of a thing that was announced, if the table has a free
+    /// bucket. The names of the entry's instances contain `name`. If no entry can be created, the
+    /// reason is logged once for the table. Returns `ENOMEM` if a later call for the same thing may
+    /// succeed.
     ///
     /// Context: process context. The caller holds the RTNL mutex, which serialises callers.
     ///
-    /// If removed entries are not dropped yet, the worker creates the new entry later, because a
-    /// removed entry may have the same instance names. `add` must not wait for the worker. The
-    /// worker waits for probes, and a SCHED_FIFO thread that has preempted a probe prolongs that
-    /// wait. During the wait all changes of interfaces on the machine would wait for the RTNL
-    /// mutex.
+    /// If removed entries are not dropped yet, the worker creates the new entry after it has
+    /// dropped them, because the instances of a removed entry may have the same names. `add` must
+    /// not wait for the worker: during the wait, every other change of network interfaces would
+    /// wait for the RTNL mutex. The worker's wait for the probes can be long: it lasts until a
+    /// SCHED_FIFO thread that has preempted a probe lets the probe continue.
     #[inline]
     pub fn add(&self, key: &Key, name: &Key) -> Result {
         if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
@@ -406,18 +329,18 @@ impl<R: Send + Sync> KeyedCounters<R> {
         let (key, name) = (*key, *name);
         deferred.push(DeferredKey { key, name }, GFP_KERNEL)?;
         self.nr_deferred.store(deferred.len(), Relaxed);
-        // The work is queued here as well as in `remove`, because the worker may have dropped the
-        // removed entries before the new entry was added to `deferred`.
+        // `remove` has queued the work too, but the worker may already have dropped the removed
+        // entries, before the new thing was added to `deferred`.
         // SAFETY: `new` has initialised the work.
-        unsafe { shim::pfc_work_queue(self.work.get()) };
+        unsafe { helpers::pfc_work_queue(self.work.get()) };
         Ok(())
     }
 
-    /// Creates the deferred entries. If further entries were removed, the deferred entries are left
-    /// to the next run of the worker. Called by the worker.
+    /// Creates the entries of the things in `deferred`. If more entries were removed meanwhile,
+    /// this is left to the next run of the worker. Called by the worker.
     fn add_deferred(&self) {
-        // `add` increments `nr_deferred` before it queues the work, so that the next run of the
-        // worker sees the new count.
+        // `add` raises `nr_deferred` before it queues the work, so that the next run of the worker
+        // sees the new value.
         if self.nr_deferred.load(Relaxed) == 0 {
             return;
         }
@@ -429,8 +352,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         // accesses `deferred`.
         let deferred = unsafe { &mut *self.deferred.get() };
         for DeferredKey { key, name } in deferred.drain_all() {
-            // If the allocation fails, the thing stays without an entry, because the thing is
-            // announced only once.
+            // If the allocation fails, the thing remains without an entry, because it is not
+            // announced a second time.
             let _ = self.try_insert(&key, || (self.create)(&name));
         }
         self.nr_deferred.store(0, Relaxed);
@@ -465,8 +388,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Publishes an entry, or a key without an entry. Returns `ENOSPC` if the table has no room;
-    /// callers check for room before.
+    /// Publishes an entry, or a key without an entry. Returns `ENOSPC` if the table has no free
+    /// bucket for the key, which callers check before.
     #[inline]
     fn insert(&self, key: &Key, value: Option<R>) -> Result {
         let entry = match value {
@@ -474,13 +397,15 @@ impl<R: Send + Sync> KeyedCounters<R> {
             None => null_mut(),
         };
         for bucket in self.probe_sequence(key) {
-            // Pairs with the worker's release in `drop_removed`: the worker has read the old entry.
+            // Pairs with the worker's release in `drop_removed`: the worker has already read the
+            // bucket's previous entry.
             let hash = bucket.hash.load(Acquire);
             if hash <= DELETED {
-                // SAFETY: The bucket has no published hash, so no search reads `entry`, and the
-                // worker has waited for earlier readers.
+                // SAFETY: No search reads the `entry` of a bucket without a published hash, and the
+                // worker has waited for earlier readers of `entry`.
                 unsafe { bucket.entry.get().write(entry) };
-                // Pairs with the acquire in `find_entry`.
+                // Pairs with the acquire in `find_entry`: a search that sees the hash sees the
+                // complete entry.
                 bucket.hash.store(key.hash, Release);
                 self.nr_entries.add(1, Relaxed);
                 return Ok(());
@@ -493,8 +418,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         Err(ENOSPC)
     }
 
-    /// Removes an entry. The worker drops the entry after all probes that may use it have returned.
-    /// Called in process context, with the RTNL mutex held.
+    /// Removes an entry. The worker drops the entry after all probes that may have found it have
+    /// returned. Called in process context, with the RTNL mutex held.
     #[inline]
     pub fn remove(&self, key: &Key) {
         if self.nr_deferred.load(Relaxed) != 0 {
@@ -514,41 +439,43 @@ impl<R: Send + Sync> KeyedCounters<R> {
             // SAFETY: Only the holder of the RTNL mutex writes entries of this table, by the type's
             // invariant.
             let entry = unsafe { bucket.entry.get().read() };
-            // SAFETY: The pointer is null or to an entry that is not dropped, because the worker
-            // drops only entries of buckets in state `REMOVED`.
+            // SAFETY: The pointer is null or points to an entry that is not dropped: the worker
+            // drops only the entries of buckets in state `REMOVED`.
             if unsafe { entry.as_ref() }.is_some_and(|entry| entry.key != *key) {
                 continue;
             }
             self.nr_removing.add(1, Relaxed);
             bucket.hash.store(REMOVING, Relaxed);
             // SAFETY: `new` has initialised the work.
-            unsafe { shim::pfc_work_queue(self.work.get()) };
+            unsafe { helpers::pfc_work_queue(self.work.get()) };
             return;
         }
     }
 
-    /// Drops the entries that were removed, after one wait for the probes. Called by the worker.
+    /// Drops the entries that were removed, after it has waited once until all running probes have
+    /// returned. Called by the worker.
     fn drop_removed(&self) {
         // `remove` increments `nr_removing` before it queues the work, so that the next run of the
-        // worker sees the new count.
+        // worker sees the new value.
         if self.nr_removing.load(Relaxed) == 0 {
             return;
         }
         for bucket in &self.buckets {
             let _ = bucket.hash.cmpxchg(REMOVING, REMOVED, Relaxed);
         }
-        // SAFETY: The worker is in process context and holds no lock that a probe could need.
-        unsafe { shim::pfc_tracepoint_sync() };
+        // SAFETY: The worker is in process context, and holds no lock for which a probe could wait.
+        unsafe { helpers::pfc_tracepoint_sync() };
         let is_removed = |bucket: &&Bucket<R>| bucket.hash.load(Relaxed) == REMOVED;
         for bucket in self.buckets.iter().filter(is_removed) {
             // SAFETY: In state `REMOVED` only the worker accesses the entry.
             let entry = unsafe { bucket.entry.get().read() };
             if let Some(entry) = NonNull::new(entry) {
                 // SAFETY: The pointer is from `into_raw` in `insert`. No search finds a removed
-                // entry, and the probes that had found the entry have returned.
+                // entry, and the probes that had found this entry have returned.
                 drop(unsafe { KBox::from_raw(entry.as_ptr()) });
             }
-            // Pairs with the acquire in `insert`: the worker has read the old entry.
+            // Pairs with the acquire in `insert`: the worker has read the bucket's `entry` before
+            // `insert` writes a new one.
             bucket.hash.store(DELETED, Release);
             self.nr_entries.add(usize::MAX, Relaxed);
             self.nr_removing.add(usize::MAX, Relaxed);
@@ -568,12 +495,11 @@ impl<R: Send + Sync> KeyedCounters<R> {
         this.drop_removed();
         this.add_deferred();
         for pending in &this.pending {
-            // Pairs with the release in `request`.
+            // Pairs with the release in `request`: the worker reads the complete key.
             if pending.state.load(Acquire) <= 1 {
                 continue;
             }
-            // SAFETY: The request holds a complete key, which is not written until the state is 0
-            // again.
+            // SAFETY: The slot holds a complete key, which is not written again until `state` is 0.
             let key = unsafe { pending.key.get().read() };
             if this.find_entry(&key).is_err() {
                 if this.try_insert(&key, || (this.create)(&key)) == Err(ENOMEM) {
@@ -581,7 +507,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
                         .store(now_ns().saturating_add(PAUSE_NS), Relaxed);
                 }
             }
-            // Pairs with the acquire in `request`.
+            // Pairs with the acquire in `request`: the worker has read the key before `request`
+            // writes a new one.
             pending.state.store(0, Release);
         }
         if this.full.cmpxchg(LOG_DUE, LOGGED, Relaxed).is_ok() {

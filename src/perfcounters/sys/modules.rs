@@ -16,11 +16,12 @@ use crate::counters;
 pub(crate) struct Owner(usize);
 
 impl Owner {
-    /// The owner of instances that belong to no module: built-in code, which is never unloaded.
+    /// The owner of instances that belong to built-in code, which is never unloaded.
     pub(crate) const NONE: Self = Self(0);
 }
 
-/// A registered notifier of module unload. Dropping this value unregisters the notifier.
+/// The registered notifier by which the kernel reports the unloading of a module. Dropping this
+/// value unregisters the notifier.
 ///
 /// # Invariants
 ///
@@ -30,7 +31,8 @@ pub(crate) struct UnloadNotifier(());
 impl UnloadNotifier {
     /// Registers the notifier of module unload.
     pub(crate) fn register() -> Result<Self> {
-        // SAFETY: The callee is called once, and drop unregisters the notifier.
+        // SAFETY: `pfc_module_notifier_register()` is called once, and drop unregisters the
+        // notifier.
         to_result(unsafe { shim::pfc_module_notifier_register() })?;
         // INVARIANT: The notifier was just registered.
         Ok(Self(()))
@@ -44,7 +46,7 @@ impl Drop for UnloadNotifier {
     }
 }
 
-/// Makes all instances dormant that an unloaded module has not deleted.
+/// Makes those instances of an unloaded module dormant that the module has not deleted.
 ///
 /// # Safety
 ///

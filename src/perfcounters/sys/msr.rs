@@ -3,11 +3,13 @@
 //! Access to the MSRs and counters of this CPU.
 //!
 //! Callers pass only addresses that a registered PMU description contains, and only values that the
-//! description allows. Callers write only to a PMU that is reserved (`crate::session`). CPUs of one
-//! machine may have different registers. An access to a register that this CPU lacks is harmless:
-//! each access has an entry in the exception table, and reports a missing register.
+//! description allows. Callers write only while this module has reserved the PMU
+//! (`crate::session`). CPUs of one machine may have different registers. An access to a register
+//! that this CPU lacks is harmless: each access has an entry in the exception table, and tells the
+//! caller that the register is missing.
 //!
-//! Context: any. The caller turns interrupts off if the access must be made on a certain CPU.
+//! Context: any. If the access must be made on a certain CPU, the caller runs there with interrupts
+//! off.
 
 use core::arch::asm;
 
@@ -16,9 +18,9 @@ use kernel::prelude::*;
 
 use super::shim;
 
-/// The action of the kernel's fault handler at the instructions of `guarded!`: `EX_TYPE_IMM_REG`
-/// sets register cx to all ones, which is not the number of any MSR or counter. `sys/shim/pmu.c`
-/// compares this value with the kernel's definitions.
+/// Type of the exception-table entries of `guarded!`: `EX_TYPE_IMM_REG` sets register cx to all
+/// ones, which is not the number of any MSR or counter. `sys/shim/pmu.c` compares this value with
+/// the kernel's definitions.
 const EXTABLE_TYPE: u32 = 17 | 1 << 8 | 0xffff << 16;
 
 /// Assembles an instruction that takes a register's number in ecx, with an entry in the exception
@@ -46,8 +48,9 @@ macro_rules! guarded {
 pub(crate) fn write(address: u64, value: u64) -> bool {
     let number = address as u32;
     let seen: u32;
-    // SAFETY: By the rules of this file the caller may write this value to this register. After a
-    // fault only ecx has changed, and execution continues behind the instruction.
+    // SAFETY: The module documentation of this file requires that the caller may write this value
+    // to this register. After a fault, execution continues after the instruction, and only ecx has
+    // changed.
     unsafe {
         guarded!("wrmsr", number, seen,
             in("eax") value as u32,
@@ -59,8 +62,8 @@ pub(crate) fn write(address: u64, value: u64) -> bool {
 
 /// Returns whether this CPU has the MSR.
 pub(crate) fn exists(address: u64) -> bool {
-    // SAFETY: The callee reads the MSR with an entry in the exception table. Reading a register of
-    // a PMU description has no side effect.
+    // SAFETY: `pfm_msr_exists()` reads the MSR by an instruction that has an entry in the exception
+    // table. Reading a register of a PMU description has no side effect.
     unsafe { shim::pfm_msr_exists(address as u32) }
 }
 
@@ -69,8 +72,8 @@ pub(crate) fn exists(address: u64) -> bool {
 pub(crate) fn read(address: u64) -> u64 {
     let number = address as u32;
     let (low, high, seen): (u32, u32, u32);
-    // SAFETY: Reading a register of a PMU description has no side effect. After a fault only ecx
-    // has changed, and execution continues behind the instruction.
+    // SAFETY: Reading a register of a PMU description has no side effect. After a fault, execution
+    // continues after the instruction, and only ecx has changed.
     unsafe {
         guarded!("rdmsr", number, seen,
             out("eax") low,
@@ -87,8 +90,8 @@ pub(crate) fn read(address: u64) -> u64 {
 #[inline]
 pub(crate) fn read_counter(rdpmc: u32) -> Option<u64> {
     let (low, high, seen): (u32, u32, u32);
-    // SAFETY: Reading a counter has no side effect. After a fault only ecx has changed, and
-    // execution continues behind the instruction.
+    // SAFETY: Reading a counter has no side effect. After a fault, execution continues after the
+    // instruction, and only ecx has changed.
     unsafe {
         guarded!("rdpmc", rdpmc, seen,
             out("eax") low,
@@ -98,36 +101,21 @@ pub(crate) fn read_counter(rdpmc: u32) -> Option<u64> {
     (seen == rdpmc).then_some(u64::from(high) << 32 | u64::from(low))
 }
 
-/// Logs that this CPU lacks registers of a context, and that the context therefore ends. Called
-/// with interrupts off, not in an NMI, and without a context's lock, because printk may wake tasks.
+/// Logs that this CPU lacks registers that a context uses, and that the context therefore ends.
+/// Called with interrupts off, not in an NMI, and without a context's lock, because printk may wake
+/// tasks.
 pub(crate) fn log_fault() {
-    // SAFETY: The callee only reads the CPU's number and prints, which is allowed in the context
-    // that this function requires.
+    // SAFETY: `pfm_log_fault()` only reads the CPU's number and prints. Both are allowed in the
+    // context that this function requires.
     unsafe { shim::pfm_log_fault() }
 }
 
-/// Logs that this CPU, or every CPU (`None`), lacks registers of a context. Called in process
-/// context.
+/// Logs that CPU `cpu`, or every CPU if `cpu` is `None`, lacks registers that a context uses.
+/// Called in process context.
 pub(crate) fn log_lacking(cpu: Option<u32>) {
     let cpu = cpu.and_then(|cpu| i32::try_from(cpu).ok());
-    // SAFETY: The callee only prints, which is allowed in process context.
+    // SAFETY: `pfm_log_lacking()` only prints, which is allowed in process context.
     unsafe { shim::pfm_log_lacking(cpu.unwrap_or(-1)) }
-}
-
-/// Returns the lower half of the time stamp counter.
-#[inline]
-pub(crate) fn time_stamp_low() -> u32 {
-    let low;
-    // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
-    unsafe { asm!("rdtsc", out("eax") low, out("edx") _, options(nostack, nomem, preserves_flags)) }
-    low
-}
-
-/// Returns the time stamp counter.
-#[inline]
-pub(crate) fn time_stamp() -> u64 {
-    // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
-    unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// Returns whether user code on this CPU may execute RDPMC (CR4.PCE). Called with preemption off.
@@ -140,21 +128,22 @@ pub(crate) fn is_rdpmc_enabled() -> bool {
     cr4 & PCE != 0
 }
 
-/// Returns whether a counter of this CPU keeps a value that is written to it. `_reserved` must
-/// contain the control register of the counter, so that perf does not use the counter at the same
-/// time.
+/// Returns whether the counter with MSR address `counter` keeps, on this CPU, a value that is
+/// written to it. `_reserved` must contain the control register of the counter, so that perf does
+/// not use the counter at the same time.
 pub(crate) fn keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
     // SAFETY: The counter's control register is reserved, so that nothing else uses the counter.
     unsafe { shim::pfm_msr_keeps_value(counter as u32) }
 }
 
-/// Makes perf clear its dirty counters on this CPU now.
+/// Makes perf clear now, on this CPU, the counters that it has used ("dirty" counters).
 ///
-/// perf marks the counters that it has used as dirty. At a switch to an address space that may use
-/// RDPMC perf clears the dirty counters, even if a context of this module uses the counters now. A
-/// worker therefore switches address spaces on this CPU, so that perf clears the dirty counters
-/// before a CPU's context is loaded. A thread's context does not need this function, because a
-/// thread's context is never in the PMU at a switch of address spaces.
+/// perf marks the counters that it has used as dirty. When a CPU switches to an address space that
+/// may use RDPMC, perf clears the dirty counters, even those that a context of this module uses
+/// now. Before a CPU's context is loaded, this function therefore lets a worker switch address
+/// spaces on this CPU, so that perf clears the dirty counters earlier. A thread's context does not
+/// need this function, because a thread's context is never in the PMU at a switch of address
+/// spaces.
 ///
 /// Context: process context, on the CPU whose counters are cleared; may sleep.
 ///
@@ -162,12 +151,12 @@ pub(crate) fn keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
 ///
 /// `EBUSY` if the worker did not run within 100 ms, `ENOMEM`.
 pub(crate) fn flush_perf_dirty_counters() -> Result {
-    // SAFETY: The caller is in process context, as the callee requires.
+    // SAFETY: The caller is in process context, as `pfm_flush_perf_dirty_counters()` requires.
     to_result(unsafe { shim::pfm_flush_perf_dirty_counters() })
 }
 
-/// Control registers that are reserved for this module, so that perf and the NMI watchdog cannot
-/// use them.
+/// Control registers of counters that are reserved for this module, so that perf and the NMI
+/// watchdog cannot use them.
 ///
 /// # Invariants
 ///
@@ -177,8 +166,8 @@ pub(crate) struct ReservedMsrs {
 }
 
 impl ReservedMsrs {
-    /// Reserves all of the registers, or none. Returns `EBUSY` if a register is in use, or
-    /// `ENOMEM`.
+    /// Reserves the registers at all `addresses`, or none of them. Returns `EBUSY` if a register is
+    /// reserved already, or `ENOMEM`.
     pub(crate) fn reserve(addresses: impl Iterator<Item = u64>) -> kernel::error::Result<Self> {
         let mut reserved = Self {
             msrs: kernel::alloc::KVec::new(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The NMI of counter overflows: the NMI handler, the interrupted code, and the limits on sampling.
+//! Wrappers for the NMIs of counter overflows: the NMI handler, the registers of the interrupted
+//! code, and the limits on the time of sampling.
 
 use core::arch::asm;
 
@@ -9,21 +10,21 @@ use kernel::error::{to_result, Result};
 use kernel::pid_namespace::PidNamespace;
 
 use super::shim;
+pub(crate) use super::shim::NmiRegisters;
 use crate::description::Overflow;
-use crate::sampling;
 
 /// Registers of the interrupted code, valid until the interrupt handler returns.
 #[derive(Clone, Copy)]
-pub(crate) struct IrqRegs(*const bindings::pt_regs);
+pub(crate) struct IrqRegs(pub(crate) *const bindings::pt_regs);
 
 /// The PMU's global registers that the NMI handler uses.
-pub(crate) use super::shim::NmiRegisters;
 
 /// Fills in the instruction address, the time, and the thread of an overflow.
 ///
-/// The address is an address in the interrupted code. Without `interrupted` the address is in the
-/// code which a deferred NMI ([`defer`]) interrupted, or else the address at which the thread left
-/// user mode. `kernel` permits addresses in the kernel. Process and thread ids are those of the PID
+/// The instruction address is that at which the code of `interrupted` was interrupted. If
+/// `interrupted` is `None`, it is the address that a deferred NMI ([`defer`]) interrupted. If no
+/// NMI was deferred either, it is the address at which the thread left user mode. Only with
+/// `kernel` may it be an address in the kernel. Process and thread ids are those of the PID
 /// namespace `ns`. Callable in any context with preemption off.
 #[inline(always)]
 pub(crate) fn fill_overflow(
@@ -33,8 +34,7 @@ pub(crate) fn fill_overflow(
     ns: &PidNamespace,
 ) {
     let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
-    // SAFETY: `overflow` is writable, and the registers are null or valid until the interrupt
-    // returns.
+    // SAFETY: `overflow` is writable. `regs` is null, or valid until the interrupt returns.
     unsafe {
         let missed = match regs.is_null() {
             true => shim::pfm_deferred_ip(),
@@ -44,39 +44,28 @@ pub(crate) fn fill_overflow(
     }
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context.
-pub(crate) fn now() -> u64 {
-    // SAFETY: The callee has no requirements.
-    unsafe { shim::pfm_now() }
-}
-
-/// Returns the resolution of high-resolution timers in nanoseconds.
-pub(crate) fn resolution() -> u64 {
-    // SAFETY: The callee has no requirements.
-    unsafe { shim::pfm_resolution() }
-}
-
-/// Defers the handling of an overflow whose context the interrupted code has locked:
-/// [`sampling::handle_deferred_nmi`] is called as soon as interrupts are on.
+/// Defers the handling of an overflow until interrupts are on, because the interrupted code holds
+/// the lock of the overflow's context. [`crate::interrupt::handle_deferred_nmi`] then handles it.
 pub(crate) fn defer(interrupted: IrqRegs) {
     // SAFETY: The function is called in an NMI.
     unsafe { shim::pfm_defer_nmi(interrupted.0) }
 }
 
-/// Returns the time stamp of the first NMI that was deferred since the last call of this function.
+/// Returns the time stamp of the first NMI that was deferred on this CPU since the last call of
+/// this function.
 pub(crate) fn deferred_since() -> u64 {
     // SAFETY: The caller has turned interrupts off.
     unsafe { shim::pfm_deferred_since() }
 }
 
-/// Returns whether NMIs of this processor may arrive after their overflow was handled.
+/// Returns whether, on this model of processor, an NMI may arrive after its overflow was handled.
 pub(crate) fn may_be_stale() -> bool {
-    // SAFETY: The callee has no requirements.
+    // SAFETY: `pfm_may_be_stale()` may be called in any context.
     unsafe { shim::pfm_may_be_stale() }
 }
 
-/// Announces that one NMI of this CPU, within 100 ms of the time stamp `since`, is for an overflow
-/// that was already handled. Called with preemption off.
+/// Announces that this CPU may get one more NMI for an overflow that was already handled. The
+/// announcement is valid for 100 ms from the time stamp `since`. Called with preemption off.
 #[inline]
 pub(crate) fn expect_stale_nmi(since: u64) {
     // SAFETY: The instruction stores to a per-CPU word of this module, and no NMI can split it.
@@ -87,27 +76,27 @@ pub(crate) fn expect_stale_nmi(since: u64) {
     }
 }
 
-/// Returns whether [`expect_stale_nmi`] has announced the current NMI, and withdraws the
-/// announcement.
+/// Returns whether the current NMI was announced by [`expect_stale_nmi`]. If so, the announcement
+/// is withdrawn.
 pub(crate) fn take_stale_nmi() -> bool {
     // SAFETY: The function is called in an NMI.
     unsafe { shim::pfm_take_stale_nmi() }
 }
 
-/// Accounts the time of sampling since the time stamp `began`. `interrupted` is the code that an
-/// NMI interrupted.
+/// Accounts the time from the time stamp `began` until now as time of sampling. In an NMI,
+/// `interrupted` holds the registers of the interrupted code.
 ///
-/// Returns for how many nanoseconds the contexts that sampled must pause, or 0. Called with
-/// preemption off.
+/// Returns the time in nanoseconds for which the contexts that sampled must pause, or 0. Called
+/// with preemption off.
 #[inline]
 pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;
-    // The condition is `le` instead of `z`, because `pfm_throttle_time` writes the word only at its
-    // end. If this function runs in an interrupt, NMIs may arrive before the write, and find 0 or
-    // less in the word. Such an NMI must be timed as well: if every NMI causes the next NMI, the
-    // interrupted call never reaches its end.
+    // The condition is `le` instead of `z`, because `pfm_throttle_time` resets the word only at its
+    // end. If this function runs in an interrupt, NMIs may arrive before the reset and find 0 or
+    // less in the word. The time of these NMIs must be accounted as well: if every NMI causes the
+    // next, the interrupted call of `pfm_throttle_time` never reaches its end.
     //
-    // SAFETY: Decrements a per-CPU word of this module, in one instruction that no NMI can split.
+    // SAFETY: The instruction decrements a per-CPU word of this module, and no NMI can split it.
     unsafe {
         asm!("decl %gs:{word}(%rip)", "setle {timed}", timed = out(reg_byte) timed,
             word = sym shim::pfm_timed_sample_in,
@@ -117,7 +106,7 @@ pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
         0 => 0,
         _ => {
             let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
-            // SAFETY: Preemption is off, and the registers are valid until the interrupt returns.
+            // SAFETY: Preemption is off, and `regs` is null or valid until the interrupt returns.
             unsafe { shim::pfm_throttle_time(began, regs) }
         }
     }
@@ -126,7 +115,7 @@ pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
 /// Unmasks the overflow interrupt (LVTPC) in the local APIC of this CPU, and sets its delivery mode
 /// to NMI.
 pub(crate) fn unmask_lvtpc() {
-    // SAFETY: The PMU is reserved by this module.
+    // SAFETY: This module has reserved the PMU, so that perf does not use the overflow interrupt.
     unsafe { shim::pfm_unmask_lvtpc() }
 }
 
@@ -136,18 +125,18 @@ pub(crate) struct Handler(());
 impl Handler {
     /// Registers the handler. Called in process context.
     pub(crate) fn register() -> Result<Self> {
-        // SAFETY: Only one `Handler` exists at a time.
+        // SAFETY: Only one `Handler` exists at a time, so the NMI handler is not registered twice.
         to_result(unsafe { shim::pfm_nmi_register() })?;
         Ok(Self(()))
     }
 }
 
-/// The handling of overflow NMIs for the reserved PMU, until the value is dropped. At most one
+/// While this value exists, overflow NMIs of the reserved PMU are handled. At most one
 /// `OverflowHandling` exists.
 pub(crate) struct OverflowHandling(());
 
 impl OverflowHandling {
-    /// Begins to handle overflows of the PMU with the registers `global`. May sleep.
+    /// Begins to handle the overflows of the PMU whose global registers are `global`. May sleep.
     pub(crate) fn new(global: &NmiRegisters) -> Self {
         // SAFETY: `SESSION` is held, so that only one call runs at a time.
         unsafe { shim::pfm_nmi_set_registers(global) }
@@ -169,25 +158,7 @@ impl Drop for Handler {
     }
 }
 
-/// # Safety
-///
-/// Called by the shim in an NMI; `regs` and `global` are valid until the function returns.
-#[no_mangle]
-unsafe extern "C" fn pfm_handle_nmi(
-    regs: *const bindings::pt_regs,
-    global: *const NmiRegisters,
-) -> u32 {
-    // SAFETY: `pfm_nmi_set_registers` changes `global` only while no handler uses it.
-    sampling::handle_nmi(IrqRegs(regs), unsafe { &*global })
-}
-
-/// Handles deferred overflows. Called by the shim after [`defer`], with interrupts off.
-#[no_mangle]
-extern "C" fn pfm_handle_deferred_nmi() {
-    sampling::handle_deferred_nmi();
-}
-
-/// Returns the registers of the code that the current hard interrupt interrupted.
+/// Returns the registers of the code that the current hard interrupt has interrupted.
 pub(crate) fn irq_regs() -> Option<IrqRegs> {
     // SAFETY: The function is called in the handler of a hard interrupt.
     let regs = unsafe { shim::pfm_irq_regs() };

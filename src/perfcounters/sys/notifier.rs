@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The notifier: wakes the readers of a context, and defers work of the context to interrupts, a
-//! timer, a worker or the return of the context's thread to user mode.
+//! The notifier of a context wakes the context's readers, and defers the context's work. Deferred
+//! work runs in an irq_work, in a timer, in a worker, or when the context's thread returns to user
+//! mode.
 
 use core::ptr::NonNull;
 
@@ -11,13 +12,14 @@ use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::access::Process;
-use super::{sched, shim};
+use super::shim;
+use crate::base::access::Process;
+use crate::base::{preempt, task};
 use crate::contexts::Context;
 use crate::target::Target;
 
-/// A `struct pfm_notifier` (`sys/shim/sampling.c`), which belongs to a context or to a trace. A
-/// trace uses only the functions that wake threads and that wait.
+/// A `struct pfm_notifier` (`sys/shim/notifier.c`), which belongs to a context or to a trace. The
+/// notifier of a trace uses only the functions by which threads wait and are woken.
 ///
 /// # Invariants
 ///
@@ -27,7 +29,7 @@ pub(crate) struct Notifier {
     raw: NonNull<shim::Notifier>,
 }
 
-// SAFETY: The C functions of the notifier do their own locking, and any thread may free it in
+// SAFETY: The C functions of the notifier do their own locking. Any thread may free the notifier in
 // process context.
 unsafe impl Send for Notifier {}
 // SAFETY: The C functions of the notifier do their own locking, and any thread may call them.
@@ -36,7 +38,8 @@ unsafe impl Sync for Notifier {}
 impl Notifier {
     /// Creates a notifier without a context. Returns `ENOMEM` if memory is short. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: The callee may allocate, as the caller is in process context.
+        // SAFETY: `pfm_notifier_new()` may sleep in the allocation, because the caller is in
+        // process context.
         let raw = unsafe { shim::pfm_notifier_new() };
         // INVARIANT: `raw` was just created, and no context is attached.
         Ok(Self {
@@ -44,18 +47,19 @@ impl Notifier {
         })
     }
 
-    /// Attaches the context of which the notifier is a field: deferred work is done for this
-    /// context. Called once, before any other thread can reach the context. The context must not
-    /// move afterwards.
+    /// Attaches `context`, of which the notifier is a field: the notifier defers the work of this
+    /// context. Called once, before any other thread can reach the context. Afterwards the context
+    /// must not move in memory.
     pub(crate) fn attach(&self, context: &Context) {
         let context: *const Context = context;
-        // SAFETY: `raw` is valid by the type's invariant. The notifier is dropped with its context,
-        // and its drop waits until no callback runs.
+        // SAFETY: `raw` is valid by the type's invariant. The notifier is dropped with the context,
+        // and the notifier's drop waits until no callback runs.
         unsafe { shim::pfm_notifier_attach(self.raw.as_ptr(), context.cast()) }
     }
 
-    /// Wakes the readers, and a thread that [`block_thread`](Self::block_thread) made sleep, and
-    /// sends SIGIO, as soon as interrupts are on. Callable in any context.
+    /// As soon as interrupts are on, wakes the readers and a thread that
+    /// [`block_thread`](Self::block_thread) has put to sleep, and sends SIGIO. Callable in any
+    /// context.
     #[inline]
     pub(crate) fn wake_readers(&self) {
         // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
@@ -70,15 +74,15 @@ impl Notifier {
         unsafe { shim::pfm_notifier_queue_work(self.raw.as_ptr()) }
     }
 
-    /// Queues a worker that checks whether the user may still monitor the context's thread. May be
-    /// called in any context except an NMI; caller holds no lock of this module.
+    /// Queues a worker that checks whether the context's user may still monitor the context's
+    /// thread. May be called in any context except an NMI. The caller holds no lock of this module.
     pub(crate) fn queue_permission_check(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
         unsafe { shim::pfm_notifier_queue_permission_check(self.raw.as_ptr()) }
     }
 
-    /// Starts the timer, which calls [`Context::deferred_work`] on this CPU after `nanoseconds`. A
-    /// timer that is already started gets the new expiry. Called with interrupts off and not in an
+    /// Starts the timer, which calls [`Context::deferred_work`] on this CPU after `nanoseconds`. If
+    /// the timer is already started, its expiry changes. Called with interrupts off and not in an
     /// NMI.
     #[inline]
     pub(crate) fn start_timer(&self, nanoseconds: u64) {
@@ -86,8 +90,8 @@ impl Notifier {
         unsafe { shim::pfm_notifier_start_timer(self.raw.as_ptr(), nanoseconds) }
     }
 
-    /// Cancels the timer, without waiting for a callback that runs. Called with interrupts off and
-    /// not in an NMI.
+    /// Cancels the timer. Does not wait until a timer callback that is already running ends. Called
+    /// with interrupts off and not in an NMI.
     #[inline]
     pub(crate) fn cancel_timer(&self) {
         // SAFETY: `raw` is valid by the type's invariant; the caller is not in an NMI.
@@ -97,45 +101,47 @@ impl Notifier {
     /// Makes the current thread sleep on its way to user mode, until [`resume`](Self::resume) or a
     /// signal. Callable in any context.
     ///
-    /// Before it sleeps, and then once a second, the thread checks that the process `asker` may
-    /// still stop the thread. If `asker` may not stop the thread, the context ends and the thread
-    /// continues.
+    /// Before it sleeps, and then once a second, the thread checks whether the process `asker` may
+    /// still stop it. If not, the context ends and the thread continues.
     pub(crate) fn block_thread(&self, asker: &Process) {
         // SAFETY: `raw` is valid by the type's invariant; `asker` holds a reference to its `struct
         // pid`.
         unsafe { shim::pfm_notifier_block_thread(self.raw.as_ptr(), asker.as_ptr()) }
     }
 
-    /// Allows a thread that [`block_thread`](Self::block_thread) made sleep to continue. The thread
-    /// continues when [`wake_blocked`](Self::wake_blocked) or [`wake_readers`](Self::wake_readers)
-    /// wakes it, at the latest a second later. Callable in any context.
+    /// Allows a thread to continue that [`block_thread`](Self::block_thread) has put to sleep. The
+    /// thread continues as soon as [`wake_blocked`](Self::wake_blocked) or
+    /// [`wake_readers`](Self::wake_readers) wakes it, at the latest after one second. Callable in
+    /// any context.
     pub(crate) fn resume(&self) {
-        // SAFETY: `raw` is valid by the type's invariant; the callee only writes a flag.
+        // SAFETY: `raw` is valid by the type's invariant; `pfm_notifier_resume()` only writes a
+        // flag.
         unsafe { shim::pfm_notifier_resume(self.raw.as_ptr()) }
     }
 
-    /// Wakes a thread that [`block_thread`](Self::block_thread) made sleep. Preemption may be off,
-    /// but the caller holds no lock of this module.
+    /// Wakes a thread that [`block_thread`](Self::block_thread) has put to sleep. May be called
+    /// with preemption off. The caller holds no lock of this module.
     pub(crate) fn wake_blocked(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
         unsafe { shim::pfm_notifier_wake_blocked(self.raw.as_ptr()) }
     }
 
-    /// Drops a reference to the context after an RCU grace period, when no lookup that found the
-    /// context is still using the context. Called in process context.
+    /// Drops a reference to the context after an RCU grace period, when every lookup that found the
+    /// context has finished. Called in process context.
     ///
     /// # Safety
     ///
     /// A context is attached to the notifier. The caller has given up one reference to the context
     /// by `Arc::into_raw`.
     pub(crate) unsafe fn free_context(&self) {
-        // SAFETY: `raw` is valid by the type's invariant, and by the function's requirement the
-        // callee owns the reference.
+        // SAFETY: `raw` is valid by the type's invariant, and by the function's requirement
+        // `pfm_notifier_free_context()` now owns the caller's reference.
         unsafe { shim::pfm_notifier_free_context(self.raw.as_ptr()) }
     }
 
-    /// Sleeps until `ready` returns true. `ready` is called at once and at each wakeup of the
-    /// readers. Returns `ERESTARTSYS` if a signal is pending. Called in process context.
+    /// Sleeps until `ready` returns true. `ready` is called at once, and again each time that the
+    /// readers are woken. Returns `ERESTARTSYS` if a signal interrupts the sleep. Called in process
+    /// context.
     pub(crate) fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
         let function = ready_callback(&ready);
         // SAFETY: `raw` is valid by the type's invariant. `function` takes a pointer to `ready`,
@@ -145,7 +151,7 @@ impl Notifier {
         })
     }
 
-    /// Sleeps as [`wait`](Self::wait) does, but at most for `nanoseconds`. Returns whether `ready`
+    /// Like [`wait`](Self::wait), but sleeps for at most `nanoseconds`. Returns whether `ready`
     /// returned true.
     pub(crate) fn wait_for(
         &self,
@@ -163,7 +169,7 @@ impl Notifier {
         Ok(rc != 0)
     }
 
-    /// Adds the caller of poll() to the readers.
+    /// Adds the caller of poll() to the readers that the notifier wakes.
     ///
     /// # Safety
     ///
@@ -179,7 +185,7 @@ impl Notifier {
         unsafe { shim::pfm_notifier_poll(self.raw.as_ptr(), file, table) }
     }
 
-    /// Adds or removes a receiver of SIGIO.
+    /// Adds `file` to, or removes it from, the files whose owners get SIGIO from the notifier.
     ///
     /// # Safety
     ///
@@ -191,7 +197,7 @@ impl Notifier {
     }
 }
 
-/// Returns a C function that calls a closure of type `F` by its address.
+/// Returns a C function that takes the address of a closure of type `F`, and calls the closure.
 fn ready_callback<F: FnMut() -> bool>(_: &F) -> unsafe extern "C" fn(*mut c_void) -> bool {
     /// # Safety
     ///
@@ -205,8 +211,8 @@ fn ready_callback<F: FnMut() -> bool>(_: &F) -> unsafe extern "C" fn(*mut c_void
 
 impl Drop for Notifier {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant `self` owns `raw`, and `raw` is no longer used. The
-        // callee waits for callbacks that run.
+        // SAFETY: By the type's invariant `self` owns `raw`, and `raw` is no longer used.
+        // `pfm_notifier_free()` waits until no callback of the notifier runs.
         unsafe { shim::pfm_notifier_free(self.raw.as_ptr()) }
     }
 }
@@ -215,7 +221,7 @@ impl Drop for Notifier {
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/sampling.c`, in a worker, once for each call of
+/// Called only by `sys/shim/notifier.c`, in a worker, once for each call of
 /// [`Notifier::free_context`].
 #[no_mangle]
 unsafe extern "C" fn pfm_context_put(context: *const c_void) {
@@ -224,40 +230,42 @@ unsafe extern "C" fn pfm_context_put(context: *const c_void) {
     drop(unsafe { Arc::from_raw(context.cast::<Context>()) });
 }
 
-/// Ends a context whose thread sleeps after [`Notifier::block_thread`], because the user of the
-/// context may not stop that thread any more.
+/// Ends a context whose thread sleeps after [`Notifier::block_thread`]. Called when the context's
+/// user is no longer permitted to stop that thread.
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/sampling.c`, in the sleeping thread, inside an RCU read-side critical
+/// Called only by `sys/shim/notifier.c`, in the sleeping thread, inside an RCU read-side critical
 /// section, with the context that is attached to the notifier.
 #[no_mangle]
 unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
-    let _preempt = sched::NoPreempt::new();
+    let _preempt = preempt::NoPreempt::new();
     // SAFETY: [`Notifier::free_context`] clears the pointer before it starts the grace period after
     // which the context is freed. The caller read the pointer inside an RCU read-side critical
     // section.
-    unsafe { (*context.cast::<Context>()).end(Target::Thread(sched::current())) };
+    unsafe { (*context.cast::<Context>()).end(Target::Thread(task::current())) };
 }
 
-/// Checks again whether the user of a context may monitor the context's thread.
+/// Checks again whether the context's user may monitor the context's thread.
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/sampling.c`, in a worker, with the context that is attached to the
+/// Called only by `sys/shim/notifier.c`, in a worker, with the context that is attached to the
 /// notifier.
 #[no_mangle]
 unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
     // SAFETY: The notifier is a field of the context, and its drop cancels this work and waits for
-    // it. After an error the check is made again when the thread is next switched to.
+    // it. If the check returns an error, the check is repeated the next time that the context's
+    // thread is scheduled in.
     let _ = unsafe { (*context.cast::<Context>()).recheck_permission() };
 }
 
-/// Handles the irq_work of a notifier, or the timer if `timer` is set.
+/// Does the deferred work of a context, in the notifier's timer if `timer` is set, otherwise in its
+/// irq_work.
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/sampling.c`, with interrupts off, with the context that is attached to
+/// Called only by `sys/shim/notifier.c`, with interrupts off, with the context that is attached to
 /// the notifier.
 #[no_mangle]
 unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {

@@ -9,9 +9,10 @@ use kernel::bindings;
 use kernel::ffi::c_void;
 use protocols::PAGE_SIZE;
 
-use super::{cpu, shim};
+use super::shim;
+use crate::base::cpu;
 
-/// `__GFP_NORETRY`, for which the bindings have no constant.
+/// The flag `__GFP_NORETRY`, which is missing in the kernel's Rust bindings.
 const NO_RETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
 
 /// The pages of one chunk, zeroed when allocated.
@@ -19,25 +20,25 @@ const NO_RETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
 /// # Invariants
 ///
 /// `base` is a page-aligned allocation of `pages` pages of the per-CPU allocator. The chunk is
-/// dropped only at module exit, when no mapping of it can be left: a mapping holds the device's
-/// file, and the file holds the module.
+/// dropped only at module exit. No mapping of the chunk can exist then: a mapping holds the
+/// device's file, and the file holds the module.
 pub(crate) struct Chunk {
     base: NonNull<c_void>,
     pages: u32,
 }
 
-// SAFETY: A `Chunk` holds an address and a number, which belong to no thread.
+// SAFETY: A `Chunk` consists of an address and a number. Neither is bound to a thread.
 unsafe impl Send for Chunk {}
 
 impl Chunk {
     /// Allocates a chunk. May sleep.
     ///
-    /// A chunk has one page or more for each possible CPU, which is megabytes on large machines. If
-    /// the memory of a chunk is not available, perf_add() fails with one line in the log; the OOM
-    /// killer is not invoked.
+    /// A chunk has one or more pages for each possible CPU: several megabytes on large machines. If
+    /// memory is short, the OOM killer is not invoked. Instead perf_add() fails, with one line in
+    /// the kernel log.
     pub(crate) fn new(pages: u32) -> Result<Self, Error> {
-        // SAFETY: The callee may allocate, as the caller is in process context. The third parameter
-        // of the callee is `reserved`.
+        // SAFETY: `pcpu_alloc_noprof()` may sleep in the allocation, because the caller is in
+        // process context. The third parameter, `reserved`, is false.
         let base = unsafe {
             bindings::pcpu_alloc_noprof(
                 pages as usize * PAGE_SIZE,
@@ -53,7 +54,7 @@ impl Chunk {
         })
     }
 
-    /// Returns the per-CPU address of a page.
+    /// Returns the per-CPU address of the page with index `page` in this chunk.
     pub(crate) fn page(&self, page: u32) -> usize {
         debug_assert!(page < self.pages);
         self.base.as_ptr() as usize + page as usize * PAGE_SIZE
@@ -62,7 +63,7 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant the memory is owned, and no longer mapped.
+        // SAFETY: By the type's invariant `self` owns the memory, which is no longer mapped.
         unsafe { bindings::free_percpu(self.base.as_ptr().cast()) }
     }
 }
@@ -70,19 +71,21 @@ impl Drop for Chunk {
 /// Makes the first slot of a chunk the seqflag (the sequence word of each CPU), for C and Rust
 /// drivers. Called before any driver can be loaded.
 pub(crate) fn set_seqflag(chunk: &Chunk) {
-    // SAFETY: Only module init calls this function, when no driver can use the variable yet.
+    // SAFETY: Only module init calls this function. No driver can use `perf_counter_seqflag` yet.
     unsafe { shim::perf_counter_seqflag = chunk.page(0) as *mut u64 }
 }
 
-/// Returns the page frame of a CPU's copy of a page. Callable in any context.
+/// Returns the page frame number of the copy of `page`, a per-CPU address, that belongs to `cpu`.
+/// Callable in any context.
 pub(crate) fn frame(page: usize, cpu: u32) -> usize {
     // SAFETY: `page` is a page of a chunk, which has a copy for every possible CPU, and the caller
     // has checked that the CPU is possible.
     unsafe { shim::pfc_percpu_pfn(page as *mut c_void, cpu) }
 }
 
-/// Adds `more` to a slot of any CPU. The slot belongs to a live instance of the caller, and nothing
-/// else writes the slot. Readers see the old or the new value.
+/// Adds `more` to the value that the slot at `address` has on `cpu`. The slot belongs to a live
+/// instance of the caller, and nothing else writes the slot. A concurrent reader sees either the
+/// old or the new value.
 pub(crate) fn add_on(address: usize, cpu: u32, more: i64) {
     if !cpu::is_possible(cpu) {
         return;
@@ -94,7 +97,8 @@ pub(crate) fn add_on(address: usize, cpu: u32, more: i64) {
 }
 
 fn slot_on(address: usize, cpu: u32) -> *mut i64 {
-    // SAFETY: Callers pass a possible CPU, which is below the array's length.
+    // SAFETY: Callers pass the number of a possible CPU, which is below the length of
+    // `__per_cpu_offset`.
     let offset = unsafe {
         (&raw const bindings::__per_cpu_offset)
             .cast::<usize>()
@@ -104,8 +108,9 @@ fn slot_on(address: usize, cpu: u32) -> *mut i64 {
     address.wrapping_add(offset) as *mut i64
 }
 
-/// Stores zero in a slot of any CPU. No update of the slot is running: the instance of the slot is
-/// not live, and the registry has waited for updates that began while the instance was live.
+/// Stores zero in the value that the slot at `address` has on `cpu`. No update of the slot is
+/// running, because its instance is not live, and the registry has waited for the updates that
+/// began while it was live.
 pub(crate) fn zero(address: usize, cpu: u32) {
     let slot = slot_on(address, cpu);
     // SAFETY: The slot is within a chunk, and its CPU is possible. The access is volatile, as user

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/perfmon`: system calls on contexts. The functions copy structures from and to user space,
-//! and call [`crate::contexts`].
+//! File operations of `/dev/perfmon`, which act on monitoring contexts. They copy structures from
+//! and to user space, and call [`crate::contexts`].
 
 use core::mem::{offset_of, size_of};
 
@@ -21,21 +21,22 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::{check_pmc, SHORT};
 
-use super::file::{is_ready, Device, Ops};
+use super::file::is_ready;
 use super::format::{self, Buffer, SamplingMemory};
-use super::user::{read, read_all, write, write_all, FromBytes};
-use super::{access, misc, nmi};
+use crate::base::device::{Device, Ops};
+use crate::base::user_memory::{read, read_all, write, write_all, FromBytes};
+use crate::base::{access, clock, random};
 use crate::contexts::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
 use crate::pmu::{self, to_kernel_error};
 
 static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::sys::release::module(),
+    owner: crate::base::module::module(),
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
-    // The structures have the same layout in 32-bit and 64-bit programs, because all fields have a
-    // fixed size and are naturally aligned.
+    // The ioctl structures have the same layout in 32-bit and 64-bit programs: each field has a
+    // fixed size and is naturally aligned.
     #[cfg(CONFIG_COMPAT)]
     compat_ioctl: bindings::compat_ptr_ioctl,
     read: Some(read_message),
@@ -50,10 +51,11 @@ pub(crate) fn register() -> Result<Device> {
     Device::register(c"perfmon", &PERFMON_OPS, 0o660)
 }
 
-/// The private data of an open file: the context of the file, `None` until it is created.
+/// The private data of an open file of `/dev/perfmon`: the file's context, or `None` until an ioctl
+/// creates it.
 type Opened = Mutex<Option<Arc<Context>>>;
 
-/// Opens `/dev/perfmon`. The new file has no context.
+/// Opens `/dev/perfmon`. The new file has no context yet.
 ///
 /// # Safety
 ///
@@ -86,7 +88,7 @@ unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file)
     0
 }
 
-/// Dispatches the calls of `/dev/perfmon`.
+/// Carries out an ioctl of `/dev/perfmon`.
 ///
 /// # Safety
 ///
@@ -100,7 +102,8 @@ unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ul
     }
 }
 
-/// Reads the next message of the context. Waits for a message unless the file is nonblocking.
+/// Reads the next message of the context. If no message is queued, waits for one, unless the file
+/// is nonblocking.
 ///
 /// # Safety
 ///
@@ -153,7 +156,7 @@ unsafe extern "C" fn poll(
         return bindings::POLLERR;
     };
     // SAFETY: The arguments are those of poll(). The context lives as long as its file is open, and
-    // a waiter holds the file.
+    // a thread that waits in poll() holds the file.
     unsafe { context.notifier.poll(file, table) };
     match context.has_message() {
         true => bindings::POLLIN | bindings::POLLRDNORM,
@@ -161,7 +164,7 @@ unsafe extern "C" fn poll(
     }
 }
 
-/// Turns SIGIO at new messages on or off.
+/// Turns the sending of SIGIO at new messages on or off for this file.
 ///
 /// # Safety
 ///
@@ -171,7 +174,7 @@ unsafe extern "C" fn fasync(fd: c_int, file: *mut bindings::file, on: c_int) -> 
     match unsafe { context_of(file) } {
         // SAFETY: The arguments are those of fasync().
         Ok(context) => unsafe { context.notifier.fasync(fd, file, on) },
-        // Turning SIGIO off succeeds without a context, because SIGIO cannot have been turned on.
+        // If the file has no context, SIGIO was never turned on, and turning it off succeeds.
         Err(_) if on == 0 => 0,
         Err(error) => error.to_errno(),
     }
@@ -199,8 +202,8 @@ fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
         let create_arg: Create = read(arg)?;
         return create(opened, create_arg.ctx, Some(&create_arg));
     }
-    // The file's lock is released before the context is used, because a call may sleep and must not
-    // block other calls on the file.
+    // The file's lock is released before the context is used. Otherwise an ioctl that sleeps would
+    // block all other ioctls on the file.
     let any = || opened.lock().clone().ok_or(EINVAL);
     let context = || any().and_then(|context| context.recheck_now().map(|()| context));
     match command {
@@ -281,8 +284,8 @@ unsafe impl FromBytes for Runs {}
 // sizes.
 unsafe impl FromBytes for Status {}
 
-/// Copies the elements of a vector from user space. Returns `EINVAL` if the size of an element is
-/// not that of `T`, or `E2BIG` if the vector has too many elements.
+/// Copies the elements of a vector from user space. Returns `EINVAL` if the vector's element size
+/// is not that of `T`, or `E2BIG` if the vector has too many elements.
 fn elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
     let nr = vector.nr as usize;
     if vector.size as usize != size_of::<T>() {
@@ -294,11 +297,11 @@ fn elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
     read_all(vector.items, nr)
 }
 
-/// Creates the sampling buffer of a new context. The caller of the ioctl selects the format by name
-/// or UUID.
+/// Creates the sampling buffer of a new context. The ioctl's argument selects the sampling format
+/// by name or UUID.
 fn buffer_of(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)> {
-    // The array is one byte larger than a valid name and its NUL, so that a longer name is refused
-    // rather than cut to a valid name.
+    // The array is one byte larger than the longest valid name with its NUL. A name that is too
+    // long is therefore refused, not cut to a valid name.
     let mut name = [0u8; abi::FORMAT_NAME + 1];
     let wanted = if create.name == 0 {
         FormatId::Uuid(create.uuid)
@@ -317,7 +320,7 @@ fn buffer_of(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)> {
     }
     let mut arg = format::argument(bytes)?;
     let at = UserPtr::from_addr(usize::try_from(create.arg)?);
-    // SAFETY: The slice covers the argument's bytes, which are initialised.
+    // SAFETY: The slice covers the `bytes` bytes of `arg`, which are initialised.
     let into = unsafe { core::slice::from_raw_parts_mut(arg.as_mut_ptr().cast::<u8>(), bytes) };
     UserSlice::new(at, bytes).reader().read_slice(into)?;
     Buffer::new(format, &arg)
@@ -329,8 +332,8 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
         return Err(EPERM);
     }
     pmu::request_modules();
-    // Buffer and context are created before the file's lock is taken, so that no other lock is
-    // taken under the file's lock.
+    // The buffer and the context are created before the file's lock is taken, because no other lock
+    // may be taken under it.
     let buffer = format.map(buffer_of).transpose()?;
     let context = Context::new(ContextConfig {
         scope,
@@ -359,8 +362,8 @@ fn write_pmcs(context: &Context, vector: Vector) -> Result {
             check_pmc(&map, context.scope(), privileged, number, flags, value)
                 .map_err(to_kernel_error)
         };
-        // The PMU description may change the value, so the changed value is checked like the
-        // caller's value.
+        // The PMU description's check() may change the value. The changed value is therefore
+        // checked like the caller's value.
         pmc.reg_value = allowed(described.check(number, allowed(pmc.reg_value)?)?)?;
     }
     context.write_pmcs(&values)
@@ -390,7 +393,7 @@ fn write_pmds(context: &Context, vector: Vector) -> Result {
     let mut given = pmds(context, &vector, Pmd::check)?;
     for pmd in &mut given {
         if pmd.reg_random_seed == 0 {
-            pmd.reg_random_seed = u32::from_ne_bytes(misc::random());
+            pmd.reg_random_seed = u32::from_ne_bytes(random::bytes());
         }
         let counts = |number: u16| map.pmd(number).is_some_and(|r| r.is(kind::COUNTER));
         let usable = |number: u16| {
@@ -431,7 +434,7 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
     Ok(())
 }
 
-/// Copies the elements of a vector back to user space.
+/// Copies the elements `all` of a vector back to the caller's array.
 fn write_back<T: FromBytes>(vector: &Vector, all: &[T]) -> Result {
     write_all(UserPtr::from_addr(usize::try_from(vector.items)?), all)
 }
@@ -441,13 +444,13 @@ fn create_sets(context: &Context, vector: Vector) -> Result {
     let mut wanted = KVec::with_capacity(given.len(), GFP_KERNEL)?;
     for set in &mut given {
         let terms = set
-            .switch_policy(nmi::resolution())
+            .switch_policy(clock::resolution())
             .map_err(to_kernel_error)?;
         set.set_timeout = terms.timeout();
         wanted.push((set.set_id, terms), GFP_KERNEL)?;
     }
-    // The elements are copied back before the sets are created: if the copy failed after the
-    // creation, the caller could not know which sets exist.
+    // The elements are copied back to user space before the event sets are created: if the copy
+    // failed afterwards, the caller could not know which sets exist.
     write_back(&vector, &given)?;
     context.create_sets(&wanted)
 }

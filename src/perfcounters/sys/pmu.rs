@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! PMU descriptions that modules register (`include/linux/perfmon.h`), the debugfs tree of the
-//! descriptions, and /proc/perfmon_map.
+//! PMU descriptions that modules register (`include/linux/perfmon.h`), and the debugfs tree of the
+//! descriptions.
 
 use core::slice;
 
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
-use kernel::ffi::{c_char, c_int, c_void, CStr};
+use kernel::ffi::{c_char, c_int, CStr};
 use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
-use kernel::seq_file::SeqFile;
 use kernel::task::Task;
 use perfmon_rules::register_map::{kind, Register};
 
@@ -18,8 +17,8 @@ use super::shim;
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
 use crate::pmu;
 
-// The C header and the rules both define the register types. The assertions check that both
-// definitions agree.
+// The register types are defined both in the C header and in the crate of perfmon's rules. The
+// assertions check that the two definitions agree.
 const _: () = {
     assert!(description::CONTROL == kind::CONTROL);
     assert!(description::COUNTER == kind::COUNTER);
@@ -41,27 +40,27 @@ pub(crate) struct Description {
     raw: *const RawPmu,
 }
 
-// SAFETY: The structure is not written while it is registered.
+// SAFETY: The `struct perfmon_pmu` is not written while it is registered.
 unsafe impl Send for Description {}
-// SAFETY: The structure is not written while it is registered.
+// SAFETY: The `struct perfmon_pmu` is not written while it is registered.
 unsafe impl Sync for Description {}
 
 impl Description {
     fn raw(&self) -> &RawPmu {
-        // SAFETY: By the type's invariant the structure is registered, and its module keeps it
-        // until the module has unregistered it.
+        // SAFETY: By the type's invariant `raw` is registered. The module that registered it keeps
+        // it valid until it has unregistered it.
         unsafe { &*self.raw }
     }
 
-    /// Returns whether this description is the one at address `raw`.
+    /// Returns whether the structure at address `raw` is this description.
     pub(crate) fn is(&self, raw: *const RawPmu) -> bool {
         self.raw == raw
     }
 
     /// Returns the name of the description; empty if the pointer is NULL.
     pub(crate) fn name(&self) -> &CStr {
-        // SAFETY: The pointer is NULL or to a C string, which the module keeps as long as the
-        // description.
+        // SAFETY: The pointer is NULL, or points to a C string that the module keeps valid as long
+        // as the description.
         unsafe { name_of(self.raw().name) }
     }
 
@@ -71,32 +70,33 @@ impl Description {
         self.raw().first
     }
 
-    /// Returns the number after the description's last PMC or PMD, whichever is higher.
+    /// Returns the highest number of the description's PMCs and PMDs, plus one.
     pub(crate) fn end(&self) -> u16 {
         let rows = self.raw().nr_pmcs.max(self.raw().nr_pmds);
         self.raw().first.saturating_add(rows)
     }
 
-    /// Returns the address of the MSR that enables the counters; 0 if the PMU has no such MSR.
+    /// Returns the address of the global-control MSR, which enables the counters; 0 if the PMU has
+    /// no such MSR.
     pub(crate) fn global_ctrl(&self) -> u64 {
         self.raw().global_ctrl
     }
 
-    /// Returns the addresses of the MSR that shows which counters have overflowed, and of the MSR
-    /// that clears the overflow bits.
+    /// Returns two MSR addresses: that of the global status, which shows the counters that have
+    /// overflowed, and that of the MSR that clears the overflow bits.
     pub(crate) fn global_status(&self) -> (u64, u64) {
         (self.raw().global_status, self.raw().global_clear)
     }
 
     fn pmcs(&self) -> &[Row] {
-        // SAFETY: The table has the number of rows that the description gives, as the C interface
-        // requires.
+        // SAFETY: As `include/linux/perfmon.h` requires, the register table has the number of rows
+        // that the description gives.
         unsafe { rows(self.raw().pmcs, self.raw().nr_pmcs) }
     }
 
     fn pmds(&self) -> &[Row] {
-        // SAFETY: The table has the number of rows that the description gives, as the C interface
-        // requires.
+        // SAFETY: As `include/linux/perfmon.h` requires, the register table has the number of rows
+        // that the description gives.
         unsafe { rows(self.raw().pmds, self.raw().nr_pmds) }
     }
 
@@ -120,14 +120,15 @@ impl Description {
         self.pmds().iter().map(named)
     }
 
-    /// Returns whether the description lacks a register table whose number of rows is not 0.
+    /// Returns whether the description gives a nonzero number of rows for a register table that is
+    /// missing (NULL).
     pub(crate) fn has_missing_table(&self) -> bool {
         let raw = self.raw();
         (raw.nr_pmcs != 0 && raw.pmcs.is_null()) || (raw.nr_pmds != 0 && raw.pmds.is_null())
     }
 
-    /// Returns whether a reserved field of the description is not 0. Only a later version of the
-    /// interface may set reserved fields.
+    /// Returns whether a reserved field of the description is not 0. In this version of the
+    /// interface they must be 0.
     pub(crate) fn has_reserved(&self) -> bool {
         self.raw().reserved.iter().any(|word| *word != 0)
     }
@@ -135,7 +136,7 @@ impl Description {
     /// Calls the description's probe(), which returns an error if the PMU does not exist.
     pub(crate) fn probe(&self) -> Result {
         match self.raw().probe {
-            // SAFETY: The caller is in process context, as the C interface requires.
+            // SAFETY: As `include/linux/perfmon.h` requires, the caller is in process context.
             Some(probe) => to_result(unsafe { probe() }),
             None => Ok(()),
         }
@@ -145,23 +146,23 @@ impl Description {
     /// offline.
     pub(crate) fn cpu(&self, cpu: u32, online: bool) {
         if let Some(told) = self.raw().cpu {
-            // SAFETY: The function is called on that CPU, as the C interface requires.
+            // SAFETY: As `include/linux/perfmon.h` requires, this code runs on CPU `cpu`.
             unsafe { told(cpu, online) }
         }
     }
 
-    /// Returns whether this CPU has the register, by the description's `here()`. Called with
-    /// interrupts off.
+    /// Returns whether this CPU has the register `row`. The description's here() decides it;
+    /// without here(), every CPU has the register. Called with interrupts off.
     pub(crate) fn exists_here(&self, row: &Register) -> bool {
         match self.raw().here {
-            // SAFETY: The caller runs on the CPU to be checked, with interrupts off, as the C
-            // interface requires.
+            // SAFETY: As `include/linux/perfmon.h` requires, this code runs on the CPU to be
+            // checked, with interrupts off.
             Some(here) => unsafe { here(row.address, row.width.into()) },
             None => true,
         }
     }
 
-    /// Takes a reference to the description's module, so that the module stays until the result is
+    /// Takes a reference to the description's module, which cannot be unloaded until the result is
     /// dropped. Returns `None` if the module is being unloaded.
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
@@ -172,7 +173,7 @@ impl Description {
         stays.then_some(Pinned { owner })
     }
 
-    /// Returns the functions of the description that are called while its module is pinned.
+    /// Returns the functions of the description that may be called only while its module is pinned.
     pub(crate) fn calls(&self) -> Calls {
         Calls {
             check: self.raw().check,
@@ -181,7 +182,7 @@ impl Description {
     }
 }
 
-/// A reference to the module of a description, which prevents the module's unload.
+/// A reference to the module of a PMU description. It prevents the unloading of the module.
 ///
 /// # Invariants
 ///
@@ -190,35 +191,37 @@ pub(crate) struct Pinned {
     owner: *mut bindings::module,
 }
 
-// SAFETY: A module reference belongs to no thread.
+// SAFETY: A module reference is not bound to a thread.
 unsafe impl Send for Pinned {}
-// SAFETY: A shared reference gives no access to the module.
+// SAFETY: `&Pinned` gives no access to the module.
 unsafe impl Sync for Pinned {}
 
-/// Functions of a PMU description that contexts call.
+/// The functions of a PMU description that contexts call.
 ///
 /// # Invariants
 ///
-/// The module of the functions is not unloaded while they can be called: a context keeps the
-/// [`Pinned`] of the module until the context calls no function any more.
+/// The module that provides these functions cannot be unloaded while they can be called: a context
+/// keeps the module's [`Pinned`] until after its last call.
 pub(crate) struct Calls {
     check: Option<Check>,
     read: Option<Read>,
 }
 
 impl Calls {
-    /// Returns the value that is to be written to a PMC, given its row and the wanted value, or the
-    /// error of the description's check(). Called in process context.
+    /// Checks `value` for the PMC in row `row` of the register table. Returns the value to write,
+    /// which the description's check() may have changed, or the error of check(). Called in process
+    /// context.
     pub(crate) fn check(&self, row: u16, mut value: u64) -> Result<u64> {
         if let Some(check) = self.check {
-            // SAFETY: The module is pinned by the type's invariant; process context.
+            // SAFETY: By the type's invariant the module is pinned. The caller is in process
+            // context.
             to_result(unsafe { check(row.into(), &mut value) })?;
         }
         Ok(value)
     }
 
-    /// Reads a virtual register of a thread, or of this CPU if `task` is `None`. If the register
-    /// contains a thread id, the id is that of the PID namespace `ns`. Callable in any context.
+    /// Reads a virtual register of a thread, or of this CPU if `task` is `None`. A register that
+    /// contains a thread id is read as the id in the PID namespace `ns`. Callable in any context.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -229,8 +232,8 @@ impl Calls {
     ) -> u64 {
         let task = task.map_or(core::ptr::null_mut(), |task| task.as_ptr());
         match self.read {
-            // SAFETY: The module is pinned by the type's invariant. The thread is valid during the
-            // call, and the function may be called in any context.
+            // SAFETY: The module is pinned by the type's invariant. `task` is NULL or valid during
+            // the call. A description's read() may be called in any context.
             Some(read) => unsafe { read(address, control, task, ns.as_ptr()) },
             None => 0,
         }
@@ -271,7 +274,7 @@ unsafe fn name_of<'a>(name: *const c_char) -> &'a CStr {
 }
 
 fn named(row: &Row) -> (&CStr, Register) {
-    // SAFETY: The names of a table are valid as long as the table.
+    // SAFETY: The names in a register table are valid as long as the table.
     (unsafe { name_of(row.name) }, register(row))
 }
 
@@ -292,14 +295,14 @@ fn register(row: &Row) -> Register {
 
 /// Registers a PMU description. Called in process context; may sleep.
 ///
-/// Returns 0, -EINVAL (a size, name or row that is not valid; the log says which), -EEXIST
-/// (register numbers or the name are in use), -ENODEV (the registers do not exist), -ENOMEM, or the
-/// error of the description's probe().
+/// Returns 0, -EINVAL (an invalid size, name or row, which the kernel log names), -EEXIST (the name
+/// or a register number is in use), -ENODEV (the registers do not exist), -ENOMEM, or the error of
+/// the description's probe().
 ///
 /// # Safety
 ///
-/// `raw` is NULL or a `struct perfmon_pmu` whose tables and names stay valid until it is
-/// unregistered.
+/// `raw` is NULL or points to a `struct perfmon_pmu`. The structure, its tables and its names stay
+/// valid until it is unregistered.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_int {
     from_result(|| {
@@ -321,25 +324,14 @@ pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
     pmu::unregister(raw);
 }
 
-/// Shows /proc/perfmon_map.
-///
-/// # Safety
-///
-/// Only seq_file calls this function.
-unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
-    // SAFETY: seq_file passes its structure, which is valid during the call.
-    pmu::show(unsafe { SeqFile::from_raw(seq) });
-    0
-}
-
 /// The debugfs directories of the PMU descriptions. Dropping this value removes the directories.
 pub(crate) struct DebugfsTree(());
 
 impl DebugfsTree {
-    /// Creates the root directory of the debugfs tree. Without debugfs no directory is created,
-    /// which is not an error.
+    /// Creates the root directory of the debugfs tree. If the kernel has no debugfs, nothing is
+    /// created, and this is not an error.
     pub(crate) fn create() -> Self {
-        // SAFETY: The callee is called once, and drop removes the tree.
+        // SAFETY: `pfm_tree_create()` is called once, and drop removes the tree.
         unsafe { shim::pfm_tree_create() };
         Self(())
     }
@@ -351,7 +343,7 @@ impl DebugfsTree {
         unsafe { shim::pfm_tree_add_pmu(description.raw.cast()) }
     }
 
-    /// Removes the debugfs directory of a description. Waits for readers.
+    /// Removes the debugfs directory of a description. Waits for readers of the directory's files.
     pub(crate) fn remove(description: &Description) {
         // SAFETY: The description is valid, and its directory exists.
         unsafe { shim::pfm_tree_remove_pmu(description.raw.cast()) }
@@ -362,32 +354,5 @@ impl Drop for DebugfsTree {
     fn drop(&mut self) {
         // SAFETY: `create` has created the tree, which is removed once.
         unsafe { shim::pfm_tree_remove() }
-    }
-}
-
-/// Requests that user space loads the module with this alias, and waits until modprobe ends. Errors
-/// are ignored. May sleep.
-pub(crate) fn request_module(alias: &CStr) {
-    // SAFETY: The format string takes one C string, which is passed.
-    let _ = unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) };
-}
-
-/// The file /proc/perfmon_map. Dropping this value removes the file.
-pub(crate) struct MapFile(());
-
-impl MapFile {
-    /// Creates the file /proc/perfmon_map.
-    pub(crate) fn create() -> Result<Self> {
-        // SAFETY: The callee is called once. `show` is a function of this module, and drop removes
-        // the file.
-        to_result(unsafe { shim::pfm_map_create(show) })?;
-        Ok(Self(()))
-    }
-}
-
-impl Drop for MapFile {
-    fn drop(&mut self) {
-        // SAFETY: `create` has created the file. The callee waits for readers.
-        unsafe { shim::pfm_map_remove() }
     }
 }

@@ -10,127 +10,21 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVVec;
 use kernel::bindings;
 use kernel::error::{from_result, Result};
-use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::uaccess::{UserPtr, UserSlice};
 use ppa_rules::{Cpu, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use protocols::sync::Word;
 
-use super::file::{is_ready, Device, Ops};
+use super::file::is_ready;
 use super::records::TaskRecord;
-use super::task::TaskRef;
-use super::user::{bytes_of, read, write, FromBytes};
-use super::{access, cpu, sched, shim};
+use super::shim;
 use crate::accounting as files;
-
-/// A clock of accounting or tracing: the TSC, or a clock of the kernel in nanoseconds.
-#[derive(Clone, Copy)]
-pub(crate) struct Clock {
-    pub(crate) khz: u32,
-    tsc: bool,
-}
-
-impl Clock {
-    /// Chooses the TSC if the kernel considers it stable, otherwise the scheduler's clock, in
-    /// nanoseconds.
-    pub(crate) fn choose() -> Self {
-        // SAFETY: The callee only reads properties of the processor, without requirements.
-        match unsafe { shim::ppa_tsc_khz() } {
-            0 => Self {
-                khz: 1_000_000,
-                tsc: false,
-            },
-            khz => Self { khz, tsc: true },
-        }
-    }
-
-    /// Returns the clock of all traces. The clock is chosen for the first trace and does not
-    /// change, because records and their readers depend on it.
-    pub(crate) fn of_traces() -> Self {
-        const TSC: u64 = 1 << 32;
-        static CHOSEN: Atomic<u64> = Atomic::new(0);
-        // Relaxed: the word does not order other memory.
-        let chosen = match CHOSEN.load(Relaxed) {
-            0 => {
-                let new = Self::choose();
-                let new = u64::from(new.khz) | if new.tsc { TSC } else { 0 };
-                match CHOSEN.cmpxchg(0, new, Relaxed) {
-                    Ok(_) => new,
-                    Err(other) => other,
-                }
-            }
-            chosen => chosen,
-        };
-        Self {
-            khz: chosen as u32,
-            tsc: chosen & TSC != 0,
-        }
-    }
-
-    /// Returns whether this clock is the TSC, and the kernel has marked the TSC unstable since the
-    /// choice.
-    pub(crate) fn is_unstable(&self) -> bool {
-        // SAFETY: The callee only reads properties of the processor, without requirements.
-        self.tsc && unsafe { shim::ppa_tsc_khz() } == 0
-    }
-
-    /// Returns ticks of a clock that user space can read as well: the TSC, or CLOCK_MONOTONIC in
-    /// nanoseconds.
-    pub(crate) fn ticks(&self) -> u64 {
-        match self.tsc {
-            true => self.now_ordered(),
-            // SAFETY: The clock can be read in any context.
-            false => unsafe { bindings::ktime_get_mono_fast_ns() },
-        }
-    }
-
-    /// Returns whether [`ticks`](Self::ticks) returns CLOCK_MONOTONIC.
-    pub(crate) fn is_monotonic(&self) -> bool {
-        !self.tsc
-    }
-
-    /// Converts ticks of the clock to nanoseconds.
-    pub(crate) fn nanos(&self, ticks: u64) -> u64 {
-        let khz = u64::from(self.khz);
-        let ms = ticks.checked_div(khz).unwrap_or(0);
-        let rest = ticks.wrapping_sub(ms.wrapping_mul(khz));
-        let rest = rest.wrapping_mul(1_000_000).checked_div(khz).unwrap_or(0);
-        ms.wrapping_mul(1_000_000).wrapping_add(rest)
-    }
-
-    /// Returns the time in ticks, read after all earlier loads and before all later loads. Callable
-    /// in any context.
-    pub(crate) fn now_ordered(&self) -> u64 {
-        // SAFETY: `lfence` has no operands. Without `lfence` the TSC could be read before earlier
-        // loads have completed.
-        unsafe { asm!("lfence", options(nostack, preserves_flags)) };
-        let now = self.now();
-        // SAFETY: `lfence` has no operands. Without `lfence` later loads could be done before the
-        // TSC is read.
-        unsafe { asm!("lfence", options(nostack, preserves_flags)) };
-        now
-    }
-
-    /// Returns the time in ticks if the clock is the TSC, which can be read without a function
-    /// call. Callable in any context.
-    #[inline(always)]
-    pub(crate) fn now_fast(&self) -> Option<u64> {
-        // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
-        self.tsc.then(|| unsafe { core::arch::x86_64::_rdtsc() })
-    }
-
-    /// Returns the time in ticks. Callable in any context.
-    #[inline(always)]
-    pub(crate) fn now(&self) -> u64 {
-        match self.tsc {
-            // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
-            true => unsafe { core::arch::x86_64::_rdtsc() },
-            // SAFETY: The scheduler's clock can be read in any context.
-            false => unsafe { shim::ppa_local_clock() },
-        }
-    }
-}
+use crate::base::clock::Clock;
+use crate::base::device::{Device, Ops};
+use crate::base::task::TaskRef;
+use crate::base::user_memory::{bytes_of, read, write, FromBytes};
+use crate::base::{access, cpu, rcu};
 
 /// The accounting state of a CPU, and the record of the task that runs on the CPU.
 #[repr(C, align(64))]
@@ -242,37 +136,8 @@ impl Drop for PerCpuTable {
             // SAFETY: The number is that of a CPU.
             unsafe { shim::ppa_set_percpu(cpu, core::ptr::null_mut()) };
         }
-        sched::synchronize();
+        rcu::synchronize();
     }
-}
-
-/// Returns whether a CPU is online.
-pub(crate) fn is_online(cpu: u32) -> bool {
-    // SAFETY: Callers pass a number below nr_cpu_ids.
-    unsafe { shim::ppa_cpu_online(cpu) }
-}
-
-/// Calls `function` with each task except the idle tasks. `function` must not sleep.
-pub(crate) fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
-    /// # Safety
-    ///
-    /// `function` is a `&mut &mut dyn FnMut(TaskRef)`, and `task` is a task that is valid during
-    /// the call.
-    unsafe extern "C" fn each(task: *mut bindings::task_struct, function: *mut c_void) {
-        // SAFETY: By the function's requirements both pointers are valid.
-        unsafe { (*function.cast::<&mut dyn FnMut(TaskRef<'_>)>())(TaskRef::new(task)) }
-    }
-    let function: *mut &mut dyn FnMut(TaskRef<'_>) = &mut function;
-    // SAFETY: The callee uses `function` only during the call.
-    unsafe { shim::ppa_each_task(each, function.cast()) }
-}
-
-/// Returns the current task. Called in a probe, or with preemption off.
-#[inline(always)]
-pub(crate) fn running<'a>() -> TaskRef<'a> {
-    // SAFETY: The current task is not freed while it runs, which is longer than the caller uses the
-    // result.
-    unsafe { TaskRef::new(kernel::task::Task::current_raw()) }
 }
 
 /// `struct ppa_task`: the record of a task that user space reads from `/dev/ppa`.
@@ -402,7 +267,7 @@ const _: () = assert!(size_of::<Info>() == 72);
 unsafe impl FromBytes for Info {}
 
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::sys::release::module(),
+    owner: crate::base::module::module(),
     open: Some(open),
     read: Some(read_tasks),
     unlocked_ioctl: Some(ioctl),
@@ -491,27 +356,4 @@ unsafe extern "C" fn ioctl(_: *mut bindings::file, command: c_uint, arg: c_ulong
         Ok(()) => 0,
         Err(error) => error.to_errno() as c_long,
     }
-}
-
-/// Sleeps for a millisecond, so that other threads can run.
-pub(crate) fn pause() {
-    // SAFETY: The caller is in process context, as the callee requires.
-    unsafe { bindings::msleep(1) };
-}
-
-/// Waits until all RCU callbacks that were queued before the call have run. May sleep.
-pub(crate) fn wait_for_frees() {
-    // SAFETY: The caller is in process context, as the callee requires.
-    unsafe { bindings::rcu_barrier() };
-}
-
-/// Returns the total idle time of a CPU in nanoseconds, from the kernel's own statistics.
-pub(crate) fn idle_ns(cpu: u32) -> u64 {
-    // SAFETY: The caller passes a number below nr_cpu_ids.
-    unsafe { shim::ppa_idle_ns(cpu) }
-}
-
-/// Returns the number of CPUs that are online.
-pub(crate) fn nr_online() -> u32 {
-    (0..cpu::nr_cpu_ids()).fold(0, |n: u32, cpu| n.wrapping_add(is_online(cpu).into()))
 }

@@ -6,17 +6,15 @@
 use core::mem::size_of;
 use core::ptr::NonNull;
 
-use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::seq_print;
-use kernel::sync::aref::ARef;
-use kernel::task::Task;
+use kernel::{bindings, seq_print};
 use ppa_rules::NR_CPU_VALUES;
 
-use super::{access, shim};
+use super::shim;
+use crate::base::{access, helpers};
 use crate::{accounting as files, per_task};
 
 /// The `/proc` files of process accounting. Dropping this value removes these files and the
@@ -76,16 +74,6 @@ impl Drop for Directory {
     fn drop(&mut self) {
         // SAFETY: The directory exists by the type's invariant. The callee waits for readers.
         unsafe { shim::ppa_entry_remove(self.0.as_ptr()) }
-    }
-}
-
-/// Finds a thread by its id in the initial PID namespace.
-pub(crate) fn find(pid: u32) -> Option<ARef<Task>> {
-    // SAFETY: The callee returns a reference, which the result owns; `Task` is a transparent
-    // wrapper of `task_struct`.
-    unsafe {
-        let task = shim::ppa_get_task(pid);
-        Some(ARef::from_raw(NonNull::new(task.cast::<Task>())?))
     }
 }
 
@@ -149,7 +137,7 @@ unsafe extern "C" fn ppa_show_users(seq: *mut bindings::seq_file) -> c_int {
     from_result(|| {
         for (uid, bytes) in &files::bytes_by_user()? {
             // SAFETY: seq_file's structure is valid during the call.
-            unsafe { shim::pfm_account_line(seq, *uid, *bytes) };
+            unsafe { helpers::pfm_account_line(seq, *uid, *bytes) };
         }
         Ok(0)
     })

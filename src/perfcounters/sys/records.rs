@@ -15,9 +15,10 @@ use kernel::types::Opaque;
 use ppa_rules::{Cpu, Task, TaskHistory, TaskSnapshot, NR_VALUES};
 use protocols::sync::Word;
 
-use super::account::Charge;
-use super::task::{TaskIds, TaskRef};
-use super::{cpu, sched, shim};
+use super::shim;
+use crate::base::account::Charge;
+use crate::base::task::{TaskIds, TaskRef};
+use crate::base::{cpu, rcu};
 
 /// The record of a task: the values and the identity of the task. `words` is the first field, at
 /// the address of the record.
@@ -487,7 +488,7 @@ impl RetireList {
     pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<TaskRecord>)) {
         let mut next = self.all();
         if next != 0 {
-            sched::synchronize();
+            rcu::synchronize();
         }
         while let Some(record) = NonNull::new(next as *mut TaskRecord) {
             // SAFETY: The list owns the record, by the type's invariant. After the grace period no

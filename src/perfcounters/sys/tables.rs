@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables that map numbers to addresses, which perf_adjust() (in any context) and page faults read
+//! Tables that map numbers to addresses. perf_adjust(), in any context, and page faults read them
 //! without a lock.
 
 use core::cell::UnsafeCell;
@@ -30,16 +30,16 @@ impl<const N: usize> Table<N> {
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> usize {
         let entry = self.0.get().cast::<usize>().wrapping_add(index & (N - 1));
-        // SAFETY: The masked index is within the array, by the type's invariant. The memory to
-        // which an entry points is reached through the value of the entry: the address dependency
-        // pairs with the barrier in `publish`.
+        // SAFETY: The masked index is within the array, by the type's invariant. The address
+        // dependency from an entry to the memory to which it points pairs with the barrier in
+        // `publish`.
         unsafe { entry.read_volatile() }
     }
 
     /// Sets an entry. The caller has initialised the memory to which `value` points, and holds the
     /// registry's lock.
     pub(crate) fn publish(&self, index: usize, value: usize) {
-        crate::sys::release::smp_wmb();
+        crate::base::kernel_version::smp_wmb();
         let entry = self.0.get().cast::<usize>().wrapping_add(index & (N - 1));
         // SAFETY: The masked index is within the array, by the type's invariant. The registry's
         // lock excludes other writers.
@@ -47,15 +47,15 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// The per-CPU address of each page of slots.
+/// Table of the per-CPU addresses of the pages of slots.
 pub(crate) static SLOT_PAGES: Table<{ MAX_SLOT_PAGES.next_power_of_two() as usize }> = Table::new();
-/// The address of each page of descriptors.
+/// Table of the addresses of the pages of descriptors.
 pub(crate) static DESC_PAGES: Table<{ (MAX_INSTANCES / DESCS_PER_PAGE) as usize }> = Table::new();
-/// A bit for each instance, set while it is live.
+/// One bit for each instance, which is set while the instance is live.
 pub(crate) static LIVE: Table<{ (MAX_INSTANCES / 64) as usize }> = Table::new();
 
-/// Returns the per-CPU address of a slot. The page of the slot must exist, as it does for the slots
-/// of an instance that is or was live.
+/// Returns the per-CPU address of a slot. The slot's page must exist. It exists for every slot of
+/// an instance that is live or was live before.
 #[inline(always)]
 pub(crate) fn slot_address(slot: u32) -> usize {
     SLOT_PAGES
@@ -63,7 +63,7 @@ pub(crate) fn slot_address(slot: u32) -> usize {
         .wrapping_add((slot % SLOTS_PER_PAGE) as usize * 8)
 }
 
-/// Returns whether an instance is live, so that its updates are counted.
+/// Returns whether an instance is live: only updates of live instances are counted.
 #[inline(always)]
 pub(crate) fn is_live(instance: u32) -> bool {
     LIVE.get((instance / 64) as usize) >> (instance % 64) & 1 != 0

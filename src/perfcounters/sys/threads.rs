@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of monitored threads, in which the context of a thread is found without a lock at each
-//! switch to a thread. The table is a resizable hash table of the kernel (`sys/shim/threads.c`).
+//! The table of monitored threads. At each switch to a thread, the thread's context is looked up
+//! here without a lock. The table is an rhashtable of the kernel (`sys/shim/threads.c`).
 
 use core::ptr::NonNull;
 
@@ -11,14 +11,14 @@ use kernel::prelude::*;
 use super::shim;
 use crate::contexts::Context;
 
-/// Owner of the table of monitored threads. The owner is created before all users of the table, and
-/// dropped after them.
+/// Owner of the table of monitored threads. It is created before any code uses the table, and
+/// dropped when no code uses the table any more.
 pub(crate) struct ThreadTable(());
 
 impl ThreadTable {
     /// Creates an empty table. May sleep.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: The callee is called once, before the table is used.
+        // SAFETY: `pfm_threads_init()` is called once, before the table is used.
         to_result(unsafe { shim::pfm_threads_init() })?;
         Ok(Self(()))
     }
@@ -32,17 +32,17 @@ impl Drop for ThreadTable {
     }
 }
 
-/// Finds the context of a task. Preemption is off while the result is used. The context may be in
-/// the course of being detached, or may belong to another task now, so the caller checks the
-/// context's target under the context's lock.
+/// Finds the context of a task. Preemption must stay off while the result is used. Another CPU may
+/// detach the context meanwhile, and even attach it to another task. The caller therefore checks
+/// the context's target under the context's lock.
 #[inline]
 pub(crate) fn context_of<'a>(task: usize) -> Option<&'a Context> {
-    // SAFETY: A context is freed an RCU grace period after its entry was removed
-    // (`Notifier::free_context`), so the context is valid with preemption off.
+    // SAFETY: A context is freed one RCU grace period after its entry was removed
+    // (`Notifier::free_context`). The context is therefore valid while preemption is off.
     unsafe { shim::pfm_thread_find(task).cast::<Context>().as_ref() }
 }
 
-/// The memory for an entry of the table of monitored threads.
+/// An entry that is allocated, but not inserted into the table of monitored threads.
 ///
 /// # Invariants
 ///
@@ -53,10 +53,11 @@ pub(crate) struct UnlinkedEntry {
 
 impl UnlinkedEntry {
     /// Allocates an entry, charged to the caller's control group. Returns `ENOMEM` if memory is
-    /// short. May sleep. If the control group is full, the call may take long, so the caller holds
-    /// no lock for which other threads wait.
+    /// short. May sleep. If the control group is at its limit, the call may take long. The caller
+    /// therefore holds no lock for which other threads wait.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: The callee may allocate, as the caller is in process context.
+        // SAFETY: `pfm_thread_entry_new()` may sleep in the allocation, because the caller is in
+        // process context.
         let raw = unsafe { shim::pfm_thread_entry_new() };
         // INVARIANT: The entry was just allocated.
         Ok(Self {
@@ -73,25 +74,25 @@ impl Drop for UnlinkedEntry {
 }
 
 /// An entry in the table of monitored threads. Dropping this value removes the entry. The value
-/// must be dropped without a lock of this module held.
+/// must not be dropped while a lock of this module is held.
 ///
 /// # Invariants
 ///
-/// `raw` is an entry of the table that `self` owns.
+/// `raw` is an entry that is in the table and that `self` owns.
 pub(crate) struct ThreadEntry {
     raw: NonNull<shim::ThreadEntry>,
     task: usize,
 }
 
-// SAFETY: Any thread may remove the entry, as the table does its own locking.
+// SAFETY: Any thread may remove the entry, because the functions of the table do their own locking.
 unsafe impl Send for ThreadEntry {}
-// SAFETY: Only the table accesses the entry, and the table does its own locking.
+// SAFETY: Only the functions of the table access the entry, and they do their own locking.
 unsafe impl Sync for ThreadEntry {}
 
 impl ThreadEntry {
     /// Inserts a context into the table under the address of its task. The context must not be
-    /// freed before the entry is removed. Returns `EEXIST` if the task has a context already, or
-    /// another error of the table, together with `memory`.
+    /// freed before the entry is removed. On error, `memory` is returned with the error: `EEXIST`
+    /// if the task has a context already, or an error of the hash table.
     pub(crate) fn new(
         memory: UnlinkedEntry,
         task: usize,
@@ -99,18 +100,18 @@ impl ThreadEntry {
     ) -> Result<Self, (Error, UnlinkedEntry)> {
         let context: *const Context = context;
         let raw = memory.raw;
-        // SAFETY: By the invariant of `UnlinkedEntry` the memory is owned, and not in the table.
-        // The table does not dereference `task` and `context`.
+        // SAFETY: By the invariant of `UnlinkedEntry`, `memory` owns an entry that is not in the
+        // table. The table does not dereference `task` and `context`.
         let rc = unsafe { shim::pfm_thread_add(raw.as_ptr(), task, context.cast()) };
         if let Err(error) = to_result(rc) {
             return Err((error, memory));
         }
         core::mem::forget(memory);
-        // INVARIANT: The entry was just inserted, and `memory` has given up its ownership above.
+        // INVARIANT: The entry was just inserted, and `memory`, which owned it, was forgotten.
         Ok(Self { raw, task })
     }
 
-    /// Returns the address of the task.
+    /// Returns the address of the task under which the entry was inserted.
     pub(crate) fn task(&self) -> usize {
         self.task
     }
@@ -118,8 +119,8 @@ impl ThreadEntry {
 
 impl Drop for ThreadEntry {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant the entry is in the table. The callee frees the entry
-        // after an RCU grace period.
+        // SAFETY: By the type's invariant the entry is in the table. `pfm_thread_remove()` frees
+        // the entry after an RCU grace period.
         unsafe { shim::pfm_thread_remove(self.raw.as_ptr()) }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/perftrace`: system calls on traces and of traced processes. The functions copy structures
-//! from and to user space, and call [`crate::tracing`].
+//! File operations of `/dev/perftrace`, which readers of traces and traced processes use. They copy
+//! structures from and to user space, and call [`crate::tracing`].
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,19 +22,23 @@ use trace_rules::abi::{self, call, Attach, Create, Describe, Info, Marker, Marke
 use trace_rules::abi::{Control, Process, Read, Release, Room};
 use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 
-use super::access;
 use super::buffers::Buffer;
 use super::detach::WakeFile;
-use super::file::{is_ready, Device, Ops};
-use super::ppa::Clock;
-use super::process::{is_dying, is_limit, log_refused, Mapping, Mm};
+use super::file::is_ready;
 use super::trace_vma;
-use super::user::{bytes_of, read, read_all, write, write_all, FromBytes};
+use super::traced::log_refused;
+use crate::base::access;
+use crate::base::account::is_limit;
+use crate::base::address_space::{Mapping, Mm};
+use crate::base::device::{Device, Ops};
+use crate::base::task::is_dying;
+use crate::base::user_memory::{bytes_of, read, read_all, write, write_all, FromBytes};
 use crate::tracing::attached::PlaceholderPage;
+use crate::tracing::clock::of_traces;
 use crate::tracing::{self, children, TraceRef};
 
 pub(super) static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::sys::release::module(),
+    owner: crate::base::module::module(),
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
@@ -52,14 +56,14 @@ pub(crate) struct TraceDevice {
     _last: FreeOnDrop,
 }
 
-/// Frees the state of user tracing when dropped, which is after the drop of the device.
+/// Frees the state of user tracing when it is dropped. It is dropped after the device.
 struct FreeOnDrop;
 
 impl Drop for FreeOnDrop {
     fn drop(&mut self) {
         children::detach_probe();
-        // SAFETY: The caller is in process context. The probe that queues this work was detached
-        // above.
+        // SAFETY: The caller is in process context. `detach_probe()` has detached the probe that
+        // queues the work.
         unsafe { super::shim::pt_unreported_exit() };
         tracing::free_all();
     }
@@ -75,11 +79,11 @@ impl TraceDevice {
     }
 }
 
-/// The role of an open file of `/dev/perftrace`. A new file has no role.
+/// The use of an open file of `/dev/perftrace`. A new file has no role yet.
 pub(super) enum Role {
-    /// The file belongs to a traced process.
+    /// The process that attached through this file is traced.
     Process(Attached),
-    /// The file has created or opened a trace.
+    /// A trace was created or opened through this file.
     Trace(TraceRef),
 }
 
@@ -88,8 +92,8 @@ pub(super) struct Attached {
     pub(super) mm: Mm,
     /// The value of `perftrace_attach.thread`.
     thread: i64,
-    /// The page to which the process writes in place of the buffers of a trace that does not exist
-    /// or does not trace the process. Children that cannot be traced use this page as well.
+    /// A page that is mapped instead of a trace's buffers if the trace does not exist or does not
+    /// trace the process. It is also mapped in children that cannot be traced.
     pub(super) placeholder: Arc<PlaceholderPage>,
 }
 
@@ -97,11 +101,11 @@ pub(super) struct Attached {
 pub(super) struct Opened {
     #[pin]
     role: Mutex<Option<Arc<Role>>>,
-    /// Serialises threads that read through the file.
+    /// Serialises threads that read a trace through the same file.
     #[pin]
     reading: Mutex<()>,
-    /// Set while a process that this file has asked to detach (PERFTRACE_RELEASE) is still
-    /// attached.
+    /// Set while a process is still attached that PERFTRACE_RELEASE on this file has asked to
+    /// detach.
     is_releasing: AtomicBool,
 }
 
@@ -116,8 +120,8 @@ impl Opened {
         self.role.lock().clone()
     }
 
-    /// Sets the role of the file, which can be set only once. If another call has set a role first,
-    /// the new role is passed to `undo` and dropped.
+    /// Creates a role by `make`, and makes it the role of the file. A file gets a role only once:
+    /// if a concurrent call was first, the new role is passed to `undo` and dropped.
     ///
     /// # Errors
     ///
@@ -127,8 +131,8 @@ impl Opened {
         if self.role().is_some() {
             return Err(EBUSY);
         }
-        // The role is created before `role` is locked, because mmap() and page faults take that
-        // lock.
+        // The new role is created before `role` is locked, because mmap() and page faults take the
+        // lock of `role`.
         let made: Arc<Role> = room.write(make()?).into();
         let mut role = self.role.lock();
         if role.is_none() {
@@ -145,14 +149,14 @@ impl Opened {
 ///
 /// # Safety
 ///
-/// `file` is a file of `/dev/perftrace`, and open for as long as the result is used.
+/// `file` is a file of `/dev/perftrace`, and stays open for as long as the result is used.
 pub(super) unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
     // SAFETY: By the function's requirement the file is open: `open` has stored the box, and
     // `release` frees it.
     unsafe { &*(*file).private_data.cast::<Opened>() }
 }
 
-/// Opens `/dev/perftrace`. The new file has no role.
+/// Opens `/dev/perftrace`. The new file has no role yet.
 ///
 /// # Safety
 ///
@@ -176,7 +180,8 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
     })
 }
 
-/// Closes the file: detaches the process of the file, or drops the file's reference to a trace.
+/// Closes the file: detaches the process that attached through the file, or drops the file's
+/// reference to a trace.
 ///
 /// # Safety
 ///
@@ -184,15 +189,15 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
 unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
     let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
-    // If the caller of PERFTRACE_RELEASE closes the file before all processes have detached, let
-    // processes attach again.
+    // If the file on which PERFTRACE_RELEASE was called is closed before all processes have
+    // detached, processes may attach again.
     if opened.is_releasing.load(Relaxed) {
         tracing::detach::resume();
     }
     0
 }
 
-/// Dispatches the calls of `/dev/perftrace`.
+/// Carries out an ioctl of `/dev/perftrace`, for a 64-bit program.
 ///
 /// # Safety
 ///
@@ -205,8 +210,9 @@ unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ul
     }
 }
 
-/// Returns `EOPNOTSUPP` to a 32-bit program, and logs the reason once. Writers of buffers must
-/// store 64 bits at once, and the library does not support 32-bit programs.
+/// Returns `EOPNOTSUPP` to a 32-bit program, and logs the reason once. A process that writes to
+/// trace buffers must store 64 bits at once, and the tracing library does not support 32-bit
+/// programs.
 ///
 /// # Safety
 ///
@@ -219,7 +225,7 @@ unsafe extern "C" fn compat_ioctl(_: *mut bindings::file, _: c_uint, _: c_ulong)
     EOPNOTSUPP.to_errno() as c_long
 }
 
-/// Reports whether a trace has data to read, and whether it has ended.
+/// Reports whether the file's trace has data to read, and whether it has ended.
 ///
 /// # Safety
 ///
@@ -233,8 +239,8 @@ unsafe extern "C" fn poll(
     let Some(Role::Trace(held)) = role.as_deref() else {
         return bindings::POLLERR;
     };
-    // SAFETY: The arguments are those of poll(). The file holds its role, which holds the notifier,
-    // and a waiter holds the file.
+    // SAFETY: The arguments are those of poll(). A thread that waits in poll() holds the file, the
+    // file holds its role, and the role holds the notifier.
     unsafe { held.signal.notifier().poll(file, table) };
     let mut events = 0;
     if held.signal.has_data() {
@@ -292,7 +298,8 @@ unsafe fn dispatch(file: *mut bindings::file, command: u32, arg: UserPtr) -> Res
     let role = role.ok_or(EINVAL)?;
     match &*role {
         Role::Process(attached) => {
-            // A child of fork() uses its parent's file, but is a separate traced process.
+            // A child of fork() inherits its parent's file, but is traced as a separate process
+            // with its own key.
             let key = match attached.mm.is_current() {
                 true => attached.key,
                 false => children::key_of_current(&Mm::of_current().ok_or(ESRCH)?)?,
@@ -350,14 +357,14 @@ fn release_all(opened: &Opened, arg: UserPtr) -> Result {
         (0, fd) => tracing::detach::release(Some(&WakeFile::get(fd)?))? as u32,
         _ => return Err(EINVAL),
     };
-    // Relaxed: only `release` reads the flag, when no other thread uses the file.
+    // Relaxed: only `release` reads `is_releasing`, when no other thread uses the file.
     opened.is_releasing.store(left != 0, Relaxed);
     given.left = left;
     write(arg, &given)
 }
 
-/// Copies a structure whose first field is its size from user space. Returns `EINVAL` if the size
-/// is not that of `T`.
+/// Copies from user space a structure whose first field contains the structure's size. Returns
+/// `EINVAL` if this is not the size of `T`.
 fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
     match read::<u32>(arg)? as usize == size_of::<T>() {
         true => read(arg),
@@ -365,7 +372,7 @@ fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
     }
 }
 
-/// Attaches the calling process through the file: the process is traced from now on.
+/// Attaches the calling process through `file`: from now on traces can record its events.
 ///
 /// # Safety
 ///
@@ -375,8 +382,8 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
     if attach.flags & !abi::flag::SHARED != 0 {
         return Err(EINVAL);
     }
-    // SAFETY: The file is open while the process is traced: `release` detaches the process, and
-    // each mapping holds the file.
+    // SAFETY: `file` is open as long as the process is attached: each mapping holds the file, and
+    // `release` detaches the process.
     let mapping = unsafe { Mapping::of(file) }.ok_or(EINVAL)?;
     let make = || {
         let mm = Mm::of_current().ok_or(EINVAL)?;
@@ -393,13 +400,13 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
         }))
     };
     opened.set_role(make, |_| ())?;
-    attach.nr_cpus = super::cpu::nr_cpu_ids();
+    attach.nr_cpus = crate::base::cpu::nr_cpu_ids();
     attach.stride = abi::STRIDE;
     attach.bytes = tracing::attached::mapped_bytes();
     write(arg, &attach)
 }
 
-/// The maximum number of markers that one call registers or unregisters.
+/// The maximum number of markers that one ioctl registers or unregisters.
 const MAX_MARKERS_PER_CALL: usize = NR_MARKERS;
 
 fn register(key: u64, arg: UserPtr, on: bool) -> Result {
@@ -428,8 +435,8 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
     }
     if on {
         if let Err(error) = write_all(UserPtr::from_addr(at), &markers) {
-            // The marker numbers could not be copied to the caller, so the markers are unregistered
-            // again.
+            // The caller did not get the numbers of the markers, because the copy to user space
+            // failed. The markers are therefore unregistered again.
             for marker in markers.iter().filter(|m| m.number != NO_NUMBER) {
                 let _ = tracing::attached::unregister(key, marker.number);
             }
@@ -463,8 +470,8 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
         create.slot = slot as u32;
         Ok(Role::Trace(held))
     };
-    // After an error the trace is ended here, because closing the file does not end a trace with
-    // `KEEP`.
+    // If the file has a role already, the new trace is ended here: closing the file does not end a
+    // trace that was created with `KEEP`.
     opened.set_role(make, |role| {
         if let Role::Trace(held) = role {
             let _ = tracing::end(held.id);
@@ -485,18 +492,20 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
         create.markers = info.markers;
         Ok(Role::Trace(held))
     };
-    // `undo` does nothing, because another file holds the trace as well.
+    // `undo` has nothing to do: the trace was not created here, and dropping the role drops the
+    // reference to it.
     opened.set_role(make, |_| ())?;
     write(arg, &create)
 }
 
-/// The number of bytes that are copied at a time, through a kernel buffer. Data are copied in
-/// chunks of this size because a copy to user memory can take any time: user space may handle page
-/// faults itself (userfaultfd).
+/// Number of bytes that are copied at a time, through a kernel buffer. A copy to user memory can
+/// take arbitrarily long, because user space may handle its page faults itself (userfaultfd). The
+/// permission to read is therefore checked again for each chunk.
 const COPY_CHUNK: usize = 16 << 10;
 
 fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
-    // Threads that read are serialised, so that each byte is copied once and in order.
+    // Threads that read through this file are serialised, so that each byte is returned once and in
+    // order.
     let _others = opened.reading.lock();
     let mut given: Read = read(arg)?;
     let capacity = given.bytes;
@@ -506,13 +515,13 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
         }
         let (key, cpu, buffer) = tracing::next(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
-        // If the writer has corrupted the counts since the buffer was found, continue with the next
-        // buffer.
+        // If the traced process has corrupted the buffer's counts since `next()` found the buffer,
+        // continue with the next buffer.
         let Some(span) = buffer.unread() else {
             continue;
         };
         (given.lost, given.position) = (buffer.lost(), span.position);
-        given.ticks = Clock::of_traces().ticks();
+        given.ticks = of_traces().ticks();
         given.bytes = span.bytes;
         if !tracing::may_read(held, key)? {
             continue;
@@ -537,11 +546,11 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
 }
 
 /// Copies the range `span` of a process's buffer to user space. Returns the number of valid bytes,
-/// or `None` if the reader may not trace the process any more.
+/// or `None` if the reader is no longer permitted to trace the process.
 ///
-/// The permission is checked after each chunk was copied to a kernel buffer. Data that the process
-/// has written after the loss of the permission are therefore never returned, however long the copy
-/// to user memory takes.
+/// The permission is checked each time that a chunk was copied to the kernel buffer. Data that the
+/// process writes after the reader has lost the permission are therefore never returned, however
+/// long the copy to user memory takes.
 fn copy_range(
     held: &TraceRef,
     key: u64,
@@ -564,7 +573,7 @@ fn copy_range(
         let good = good.saturating_sub(done).min(bytes);
         writer.write_slice(bytes_of(piece).get(..good).ok_or(EINVAL)?)?;
         done = done.wrapping_add(good);
-        // The writer of a flight recorder has overwritten the other bytes.
+        // The other bytes are not valid: the writer of the flight recorder has overwritten them.
         if good < bytes {
             break;
         }

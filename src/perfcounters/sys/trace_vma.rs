@@ -2,8 +2,8 @@
 
 //! Mappings of `/dev/perftrace` in traced processes.
 //!
-//! A process maps two pieces: the read-only piece (control page, marker words, filters) and the
-//! buffers. Page faults insert the pages of both pieces.
+//! A traced process maps two parts of the device ("pieces"): the read-only piece (control page,
+//! marker words, filters) and the buffers. Page faults insert the pages of both pieces.
 
 use kernel::bindings;
 use kernel::error::{from_result, to_result};
@@ -14,10 +14,10 @@ use trace_rules::abi::map;
 
 use super::buffers::PAGE;
 use super::costs::CostTimer;
-use super::file::Ops;
-use super::process::Mm;
 use super::shim;
 use super::trace::{opened, Role};
+use crate::base::address_space::Mm;
+use crate::base::device::Ops;
 use crate::costs::SelfStat;
 use crate::tracing::{self, children};
 
@@ -30,8 +30,8 @@ pub(super) static VM_OPS: Ops<bindings::vm_operations_struct> =
     });
 
 /// Maps the read-only piece or the buffers. The file offset selects the piece, and the mapping must
-/// cover the whole piece. Returns `EINVAL` for any other offset or length, and if the file does not
-/// belong to a process that attached with this address space.
+/// cover the whole piece. Returns `EINVAL` if the offset or the length is not valid, or if no
+/// process with this address space has attached through the file.
 ///
 /// # Safety
 ///
@@ -46,7 +46,7 @@ pub(super) unsafe extern "C" fn mmap(
         let Some(Role::Process(attached)) = role.as_deref() else {
             return Err(EINVAL);
         };
-        // SAFETY: The area is being set up, and only this call uses the area.
+        // SAFETY: The memory area is being set up, and only this call uses it.
         let (pgoff, length, mm) = unsafe {
             let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
             (
@@ -63,13 +63,14 @@ pub(super) unsafe extern "C" fn mmap(
         if !(writable || pgoff == 0) || length != bytes || !attached.mm.is_at(mm) {
             return Err(EINVAL);
         }
-        // SAFETY: The area is being set up, and `VM_OPS` is static.
+        // SAFETY: The memory area is being set up, and `VM_OPS` is static.
         to_result(unsafe { shim::pt_vma(vma, &VM_OPS.0, writable) })?;
         let first = tracing::attached::base(attached.key) / PAGE as u64;
-        // SAFETY: The area is being set up and is in no tree yet, so its offset may be changed.
+        // SAFETY: The memory area is being set up. It is in no tree of mappings yet, so its file
+        // offset may be changed.
         unsafe { (*vma).vm_pgoff = (pgoff.wrapping_add(first)) as c_ulong };
-        // SAFETY: The area is a mapping of this device that is being set up, and has its final
-        // bounds and offset.
+        // SAFETY: The memory area is a mapping of this device that is being set up. Its bounds and
+        // file offset are final.
         unsafe {
             set_key(vma, attached.key);
             count_mapping(vma, attached.key, true);
@@ -78,17 +79,19 @@ pub(super) unsafe extern "C" fn mmap(
     })
 }
 
-/// Returns the key of the process that an area belongs to; 0 if that process could not be traced.
+/// Returns the key of the traced process to which the memory area belongs; 0 if the process could
+/// not be traced.
 ///
 /// # Safety
 ///
 /// `vma` is a mapping of this device.
 unsafe fn key_of(vma: *const bindings::vm_area_struct) -> u64 {
-    // SAFETY: By the function's requirement `vma` is valid, and its private data is a key.
+    // SAFETY: By the function's requirement `vma` is a mapping of this device, whose private data
+    // is a key.
     unsafe { (*vma).vm_private_data as u64 }
 }
 
-/// Stores the key of the process that an area belongs to.
+/// Stores in a memory area the key of the traced process to which the area belongs.
 ///
 /// # Safety
 ///
@@ -99,15 +102,15 @@ unsafe fn set_key(vma: *mut bindings::vm_area_struct, key: u64) {
     unsafe { (*vma).vm_private_data = key as *mut c_void };
 }
 
-/// Counts a memory area that was added to a process (`more`) or removed from the process, and
-/// updates the address of the mapped piece.
+/// Adds a memory area to the count of a process's mappings if `more` is true, otherwise subtracts
+/// it. Updates the address at which the process has mapped the piece.
 ///
 /// # Safety
 ///
 /// `vma` is a mapping of this device.
 unsafe fn count_mapping(vma: *const bindings::vm_area_struct, key: u64, more: bool) {
-    // SAFETY: By the function's requirement `vma` is valid. The bounds of an area do not change
-    // during a call of one of its `vm_operations_struct`.
+    // SAFETY: By the function's requirement `vma` is valid. The bounds of a memory area do not
+    // change while one of its `vm_operations_struct` functions or mmap() runs.
     let (pgoff, at, end) = unsafe {
         let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
         (
@@ -126,15 +129,15 @@ unsafe fn count_mapping(vma: *const bindings::vm_area_struct, key: u64, more: bo
     tracing::attached::count_mapping(key, piece, at, whole, more);
 }
 
-/// Counts a new memory area. If fork() has copied the area to another address space, the copy gets
-/// the key of a new process, which inherits the markers of its parent.
+/// Adds a new memory area to the count of its process. If fork() has copied the area, the copy gets
+/// the key of a new traced process, the child, which inherits its parent's markers.
 ///
 /// # Safety
 ///
 /// Called only by the kernel, as `vm_operations_struct.open` of a mapping of this device.
 unsafe extern "C" fn vma_open(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: The area is a mapping of this device that was split, moved or copied; its address
-    // space is locked for writing.
+    // SAFETY: The memory area is a mapping of this device that was split, moved or copied. The mmap
+    // lock is held for writing.
     unsafe {
         shim::pt_wipe_on_fork(vma);
         let mm = (*vma).vm_mm as usize;
@@ -153,7 +156,7 @@ unsafe extern "C" fn vma_open(vma: *mut bindings::vm_area_struct) {
 ///
 /// Called only by the kernel, as `vm_operations_struct.close` of a mapping of this device.
 unsafe extern "C" fn vma_close(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: The area is a mapping of this device.
+    // SAFETY: The memory area `vma` is a mapping of this device.
     unsafe { count_mapping(vma, key_of(vma), false) }
 }
 
@@ -174,14 +177,14 @@ extern "C" fn pt_count_missed(mm: usize) {
     children::count_missed(mm);
 }
 
-/// Sets up the pages of a process that was created by fork() and accesses its mappings for the
-/// first time. Returns false if a task other than the child, such as a kernel thread, accesses the
-/// mappings. If memory is short, the process is no longer traced.
+/// Sets up the pages of a child of fork() when the child first accesses its mappings. Returns false
+/// if another task, such as a kernel thread, makes the access. If memory is short, the child is not
+/// traced any more.
 fn attach_child(key: u64) -> bool {
     match children::attach_child(key) {
         Ok(false) | Err(ESRCH) => {}
-        // SAFETY: The caller is in process context, and `attach_child()` has refused kernel
-        // threads, so the current task returns to user mode.
+        // SAFETY: The caller is in process context. The current task will return to user mode,
+        // because `attach_child()` has refused kernel threads.
         Ok(true) if unsafe { shim::pt_queue_announce() } == 0 => {}
         Err(EFAULT) => return false,
         _ => children::abandon(key),
@@ -201,7 +204,7 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
         let at = &(*vmf).__bindgen_anon_1;
         (at.vma, at.pgoff)
     };
-    // SAFETY: The area is a mapping of this device, and holds its file.
+    // SAFETY: The memory area is a mapping of this device, and holds the mapped file.
     let (role, key) = unsafe { (opened((*vma).vm_file).role(), key_of(vma)) };
     let Some(Role::Process(attached)) = role.as_deref() else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
@@ -210,7 +213,7 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     }
     let nobodys = attached.placeholder.address();
-    // SAFETY: The fault is being handled. The page is a whole page in the direct map, and
+    // SAFETY: `vmf` is valid until `fault` returns. `page` is a whole page in the direct map, and
     // `pt_vma()` has set `VM_MIXEDMAP`, so that pages can be inserted.
     let put = |page: usize| unsafe { shim::pt_insert(vmf, page) };
     let place =

@@ -18,22 +18,22 @@ extern "C" fn pfm_idle_work() {
     session::detach_idle_probes();
 }
 
-/// Queues [`session::detach_idle_probes`], which detaches the scheduler's probes if no thread is
-/// monitored, after `milliseconds`. The delay saves the cost of attaching the probes again if a
-/// thread is soon monitored.
+/// Queues a call of [`session::detach_idle_probes`] after `milliseconds`, which detaches the probes
+/// of the scheduler's tracepoints if no thread is monitored then. If a thread is monitored again
+/// during the delay, the probes need not be attached again.
 pub(crate) fn queue_idle_work(milliseconds: u32) {
     // SAFETY: [`Workqueues`] exists as long as a context exists.
     unsafe { shim::pfm_idle_queue(milliseconds) }
 }
 
-/// The workqueues of perfmon. Dropping this value cancels the delayed work, finishes the queued
-/// work and detaches the scheduler's probes.
+/// The workqueues of perfmon. Dropping this value cancels the delayed work, waits for the queued
+/// work and detaches the probes of the scheduler's tracepoints.
 pub(crate) struct Workqueues(());
 
 impl Workqueues {
     /// Creates the workqueues. Returns `ENOMEM` if memory is short.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: The callee is called once, and drop destroys the workqueues.
+        // SAFETY: `pfm_work_start()` is called once, and drop destroys the workqueues.
         to_result(unsafe { shim::pfm_work_start() })?;
         Ok(Self(()))
     }
@@ -41,15 +41,15 @@ impl Workqueues {
 
 impl Drop for Workqueues {
     fn drop(&mut self) {
-        // SAFETY: `create` has created the workqueues. No file is open, so that no more work is
-        // queued.
+        // SAFETY: `create` has created the workqueues. No file of `/dev/perfmon` is open, so no
+        // more work is queued.
         unsafe { shim::pfm_work_end() }
         session::detach_idle_probes();
     }
 }
 
-/// Unloads the contexts of this CPU before the machine suspends (`suspend`), and loads the contexts
-/// again when the machine resumes. Accounting does not count the time from suspend to resume.
+/// If `suspend` is true, unloads the contexts of this CPU before the machine suspends. Otherwise
+/// loads them again when the machine resumes. Accounting does not count the time in between.
 ///
 /// # Safety
 ///
@@ -60,7 +60,7 @@ unsafe extern "C" fn suspend_or_resume(suspend: bool) {
 }
 
 /// The periodic work that reads all counters before they wrap. At most one `WrapTimer` exists.
-/// Dropping this value stops the work, but does not wait for a call in progress.
+/// Dropping it stops the work, but does not wait for work that is already running.
 pub(crate) struct WrapTimer(());
 
 impl WrapTimer {
@@ -86,8 +86,8 @@ pub(crate) struct Power(());
 impl Power {
     /// Registers the callbacks of suspend and resume.
     pub(crate) fn register() -> Self {
-        // SAFETY: The callee is called once. `suspend_or_resume` is a function of this module, and
-        // drop unregisters the callback.
+        // SAFETY: `pfm_power_register()` is called once. `suspend_or_resume` is a function of this
+        // module, and drop unregisters it.
         unsafe { shim::pfm_power_register(suspend_or_resume) };
         Self(())
     }

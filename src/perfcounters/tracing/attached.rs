@@ -9,26 +9,31 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use trace_rules::abi::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 
+use crate::base::account::is_limit;
+use crate::base::address_space::{Mapping, Mm};
+use crate::base::credentials::Identity;
+use crate::base::{clock, cpu};
 use crate::sys::buffers::{Page, PAGE};
-use crate::sys::cpu;
 use crate::sys::lock::TRACING;
-use crate::sys::misc;
-use crate::sys::process::{is_limit, log_refused, max_traced, set_traced, Identity, Mapping, Mm};
+use crate::sys::traced::{log_refused, max_traced, set_traced};
+use crate::tracing::buffer_set::Prealloc;
 use crate::tracing::children;
 use crate::tracing::marker::RegisteredMarker;
 use crate::tracing::membership::{join_traces, set_marker_bits};
-pub(crate) use crate::tracing::process::PlaceholderPage;
+use crate::tracing::process::Process;
 pub(crate) use crate::tracing::process::{base, offset_within, PROCESS_SHIFT};
-use crate::tracing::process::{MarkerMemory, Process};
-use crate::tracing::trace::{move_to, reserve_beyond, search, Prealloc, Trace};
+use crate::tracing::process_memory::MarkerMemory;
+pub(crate) use crate::tracing::process_memory::PlaceholderPage;
+use crate::tracing::sorted::{move_to, reserve_beyond, search};
+use crate::tracing::trace::Trace;
 use crate::tracing::Tracing;
 
-/// Maximum number of files by which one process is attached. Each copy of the library in the
-/// process has one file.
+/// Maximum number of open files of the device through which one process is attached. Each copy of
+/// the perftrace library in a process has one such file.
 const MAX_FILES: u32 = 256;
 
-/// The result of attaching: the key, the addresses of the mappings, and the placeholder page of the
-/// process.
+/// The result of attaching a process: its key, the addresses of its mappings of the device, and its
+/// placeholder page.
 pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
 
 /// Attaches the calling process, or adds a file to the process if the process is already attached.
@@ -36,9 +41,10 @@ pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
 ///
 /// # Errors
 ///
-/// `EBUSY` if the file and the process's first file have different device nodes; `ENODEV` if the
-/// module is about to be unloaded; `ENOSPC`, `EDQUOT` and `ENOMEM` for limits. Errors about limits
-/// are logged, and counted in the traces that the process would be in.
+/// `EBUSY` if the file and the process's first file have different device nodes. `ENODEV` if the
+/// module is about to be unloaded. `ENOSPC`, `EDQUOT` or `ENOMEM` if a limit is reached or memory
+/// is short. Errors of limits and of memory are logged, and counted in the traces that the process
+/// would be in.
 pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
     let attached = try_attach(mm, mapping, shared);
     if let Some(error) = attached.as_ref().err().filter(|error| is_limit(**error)) {
@@ -67,8 +73,8 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
         }
         own => {
             let joined = join(&mut TRACING.lock(), own?, mapping, shared)?;
-            // If `shared` was not set for the process before, the process can now join shared
-            // traces.
+            // If `shared` is set for the process for the first time, the process can now join
+            // shared traces.
             if shared {
                 join_traces(joined.0);
             }
@@ -76,7 +82,8 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
         }
     };
     children::attach_probe()?;
-    // The page is allocated without `TRACING`, because waiting for memory may take long.
+    // Allocate the page of zeros before `TRACING` is taken, because waiting for memory may take
+    // long.
     let mut zeroes = Some(Page::new()?);
     let process = Process::new(key, mm, mapping, shared)?;
     let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
@@ -97,8 +104,9 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
     Ok(joined)
 }
 
-/// Calls `what` with `TRACING` held and with room in the lists for one more process. The room for
-/// the process is allocated without `TRACING`.
+/// Calls `what` with `TRACING` held, after the lists of processes and of address spaces have got
+/// capacity for one more process. The memory for this process in the lists is allocated while
+/// `TRACING` is not held.
 pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
     let mut room = (KVVec::new(), KVVec::new());
     loop {
@@ -117,8 +125,8 @@ pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> 
     }
 }
 
-/// Adds a process to the lists of processes and of address spaces. The caller has reserved room in
-/// both lists.
+/// Adds a process to the lists of processes and of address spaces. The caller has reserved capacity
+/// for the process in both lists.
 pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
     let (key, mm) = (process.key, process.mm);
     let (Ok(at) | Err(at)) = search(&all.address_spaces, mm as u64, |(mm, _)| *mm as u64);
@@ -131,17 +139,17 @@ pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
     Ok(())
 }
 
-/// Adds a file to an attached process.
+/// Counts one more open file of an attached process.
 ///
 /// # Errors
 ///
-/// `EBUSY` if the file and the process's first file have different device nodes, `ENOSPC` beyond
-/// [`MAX_FILES`], `ENODEV` if the module is about to be unloaded.
+/// `EBUSY` if the file and the process's first file have different device nodes, `ENOSPC` if the
+/// process has [`MAX_FILES`] files already, `ENODEV` if the module is about to be unloaded.
 fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
     all.check_open()?;
     let process = all.live_process(key)?;
-    // Pages are unmapped through the device node of `mapping`, also after the first file is closed.
-    // All files of a process must therefore have the same device node.
+    // All files of a process must have the same device node. The module unmaps pages of the process
+    // through the node of `mapping`, even after the process's first file is closed.
     if process.mapping != Some(mapping) {
         return Err(EBUSY);
     }
@@ -154,8 +162,8 @@ fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<A
     Ok((process.key, process.pieces, nobodys))
 }
 
-/// Returns `ENOSPC` if the limit for all users is reached. The limit per user is checked when a
-/// [`Process`] is created.
+/// Returns `ENOSPC` if `max_traced`, the limit of traced processes of all users together, is
+/// reached. The limit per user is checked when a [`Process`] is created.
 pub(crate) fn may_attach(all: &Tracing) -> Result {
     match all.processes.len() >= max_traced() {
         true => Err(ENOSPC),
@@ -171,9 +179,10 @@ pub(crate) fn is_of(key: u64, mm: usize) -> bool {
         .is_ok_and(|process| process.mm == mm)
 }
 
-/// Records that a mapping of a piece (the read-only pages or the buffers) was added (`one_more`) or
-/// removed, at the address `at`. `whole` is set if the mapping covers the whole piece. A process
-/// without mappings has ended.
+/// Records that the process `key` has added (`one_more`) or removed a mapping of the device at the
+/// address `at`. `piece` is the part of the device that is mapped: the read-only pages or the
+/// buffers. `whole` is set if the mapping covers all of this part. When the last mapping of a
+/// process is removed, the process has ended.
 pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -185,7 +194,9 @@ pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_mo
     };
     if let Some(known) = process.pieces.get_mut(piece) {
         match one_more {
-            // A new mapping of only a part of the piece (`whole` is not set) comes from a split.
+            // If a new mapping covers only a part of the piece (`whole` is not set), the kernel has
+            // split a mapping. The process then has no mapping of the whole piece (the read-only
+            // pages or the buffers) any more.
             true => *known = if whole { at } else { 0 },
             false if *known == at => *known = 0,
             false => {}
@@ -196,16 +207,17 @@ pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_mo
     }
 }
 
-/// Records the offset from the thread pointer to the `struct perftrace_thread` of a copy of the
-/// library.
+/// Records where a copy of the perftrace library keeps its `struct perftrace_thread`: at the offset
+/// `at` from the thread pointer.
 pub(crate) fn set_thread(key: u64, at: i64) {
     if let Ok(process) = TRACING.lock().live_process(key) {
         process.set_thread(at, true);
     }
 }
 
-/// Records that a file of the process was closed by the copy of the library whose `struct
-/// perftrace_thread` is at the offset `thread`. A process without files has ended.
+/// Records that the copy of the perftrace library whose `struct perftrace_thread` is at the offset
+/// `thread` has closed its file of the device. When the last such file of a process is closed, the
+/// process has ended.
 pub(crate) fn detach(key: u64, thread: i64) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -262,7 +274,7 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
         Ok(number)
     });
     if linked.as_ref().is_err_and(|error| is_limit(*error)) {
-        // The failure is counted in the traces that would have had the marker's events.
+        // Count the failure in the traces that could have recorded the marker's events.
         TRACING.lock().count_missed(key);
     }
     (marker.number, marker.error) = match &linked {
@@ -272,7 +284,8 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
     linked.map(|_| ())
 }
 
-/// Unregisters a marker. Returns `EINVAL` if the number is not registered.
+/// Removes one registration of a marker. Returns `EINVAL` if no marker with this number is
+/// registered.
 pub(crate) fn unregister(key: u64, number: u32) -> Result {
     TRACING
         .lock()
@@ -280,8 +293,9 @@ pub(crate) fn unregister(key: u64, number: u32) -> Result {
         .unregister(number as usize)
 }
 
-/// Wakes the reader of a buffer. Returns `ENOENT` if the buffer does not exist, for example because
-/// memory was short.
+/// Wakes the reader of the trace in a slot, because the process's buffer of the CPU `cpu` has
+/// unread data. Returns `ENOENT` if the buffer does not exist, for example because memory was
+/// short.
 pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
     let mut all = TRACING.lock();
     if cpu >= cpu::nr_cpu_ids() {
@@ -300,16 +314,16 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
     Ok(())
 }
 
-/// Waits until a buffer has room.
+/// Waits until the reader has made room in a full buffer.
 ///
-/// `tail` is the read position of the full buffer. The time limit of the trace begins with the
-/// first call that waits at this position. A signal interrupts a call, but does not extend the
-/// time.
+/// `tail` is the read position at which the buffer was full. The trace's limit for the waiting time
+/// starts with the first call that waits at this read position. If a signal interrupts the call and
+/// the thread calls again, the limit is not extended.
 ///
 /// # Errors
 ///
-/// `EINVAL` if threads do not wait in this trace, `ENOENT` if the buffer does not exist or the
-/// trace may not stop the process any more, `ETIMEDOUT`, `EINTR`, `ENOMEM`.
+/// `EINVAL` if the trace was created without `flag::WAIT`, `ENOENT` if the buffer does not exist or
+/// the trace's creator has lost the permission to stop the process, `ETIMEDOUT`, `EINTR`, `ENOMEM`.
 pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result {
     let (buffer, signal, end, id) = {
         let mut all = TRACING.lock();
@@ -321,7 +335,7 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
         let buffer = set.buffers.get(cpu as usize).and_then(Option::as_ref);
         let buffer = buffer.ok_or(ENOENT)?.clone();
         trace.signal.notify();
-        let since = buffer.awaited_since(tail, misc::monotonic_ns());
+        let since = buffer.awaited_since(tail, clock::monotonic_ns());
         let end = match trace.wait_ms {
             u32::MAX => u64::MAX,
             ms => since.saturating_add(u64::from(ms).wrapping_mul(1_000_000)),
@@ -333,7 +347,7 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
     }
     may_stop(key, id, false)?;
     loop {
-        let left = end.saturating_sub(misc::monotonic_ns());
+        let left = end.saturating_sub(clock::monotonic_ns());
         let some = left.min(RECHECK_NS);
         if signal.wait_for_room(|| buffer.read_position() != tail, some)? {
             return Ok(());
@@ -346,17 +360,18 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
     }
 }
 
-/// Interval in nanoseconds at which a waiting thread checks whether the trace may still stop the
-/// thread.
+/// Interval, in nanoseconds, at which a thread that waits for room checks whether the trace's
+/// creator still has the permission to stop the thread.
 const RECHECK_NS: u64 = 1_000_000_000;
 
-/// Checks whether a trace may still stop threads of the calling process. The check is skipped if
-/// `anyhow` is not set and the credentials and the dumpability of the process have not changed.
+/// Checks whether the creator of a trace still has the permission to stop threads of the calling
+/// process. Without `anyhow`, the check is skipped if the credentials and the dumpability of the
+/// process have not changed.
 ///
 /// # Errors
 ///
-/// `ENOENT` if the trace may not stop the threads any more (the process is then removed from the
-/// trace), `EINTR`, `ENOMEM`.
+/// `ENOENT` if the creator has lost the permission (the process is then removed from the trace),
+/// `EINTR`, `ENOMEM`.
 fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
     let (asks, leader) = {
         let mut all = TRACING.lock();
@@ -379,18 +394,20 @@ fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
     Err(ENOENT)
 }
 
-/// Returns the size of the mapping of buffers in a process, in bytes.
+/// Returns the size in bytes of the area in which a process maps its buffers.
 pub(crate) fn mapped_bytes() -> u64 {
     (u64::from(cpu::nr_cpu_ids()) << abi::STRIDE).wrapping_mul(NR_TRACES as u64)
 }
 
-/// Handles a page fault: finds the page for the offset `place` in the mappings of a process, and
-/// calls `put` with the address of the page.
+/// Handles a page fault of a process: finds the page to map, and calls `put` with the address of
+/// this page. `place` is the offset of the fault in the process's range of the device file, in
+/// pages.
 ///
 /// `put` is called with `TRACING` held, so that no page is mapped after [`Process::unmap_slot`] has
-/// unmapped it. If no trace has a buffer at `place`, the page is the placeholder page of the
-/// process or, if the process has none, the page at the address `nobodys`. Returns `None` if
-/// `place` is outside of all buffers.
+/// unmapped it. If no trace has a buffer of the process at `place`, the process's placeholder page
+/// is mapped. If the process has no placeholder page either, the page at the address `nobodys` is
+/// mapped: the placeholder page of the open file. Returns `None` if `place` is beyond the buffers
+/// of the last trace slot.
 pub(crate) fn fault<T>(
     key: Option<u64>,
     place: u64,
@@ -420,7 +437,8 @@ pub(crate) fn fault<T>(
         else {
             return Some(put(nobodys));
         };
-        // If the slot has another trace now, the memory in `spare` cannot be used for that trace.
+        // The memory in `spare` was allocated and charged for one trace. If another trace has the
+        // slot now, drop the memory in `spare`.
         if !spare.is_for(trace.id) {
             drop(all);
             spare = Prealloc::default();
@@ -456,8 +474,8 @@ fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut K
     trace.has_live(process).then_some((key, trace))
 }
 
-/// Returns the address of a page that a process only reads: its control page, a page of its marker
-/// words, or the filter of a trace.
+/// Returns the address of a page that a process maps read-only: its control page, a page of its
+/// marker words, or the filter of a trace.
 fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
     let filters = map::FILTERS as usize / PAGE;
     let at = all.index_of(key)?;

@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! System calls on files of `/dev/perftrace` that open, end, pause, list and read traces.
+//! System calls on files of `/dev/perftrace` that create, open, end, pause, list and read traces.
 
-use kernel::alloc::KBox;
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::task::Task;
-use trace_rules::abi::{self as abi, flag, Describe, Info, Zero, NR_TRACES};
-use trace_rules::abi::{KEY_KERNEL, KEY_SHARED};
+use protocols::filter;
+use trace_rules::abi::{
+    self as abi, flag, Create, Describe, Info, Zero, KEY_KERNEL, KEY_SHARED, NR_TRACES,
+};
 
 use super::ends::{each_member, Member};
-use super::kernel_events::MARKERS;
-use super::marker;
-use super::membership::set_all_marker_bits;
+use super::kernel_events::{KernelEvents, MARKERS};
+use super::membership::{add_processes, set_all_marker_bits};
 use super::process::Process;
+use super::sorted::{move_to, reserve_beyond};
 use super::trace::Trace;
-use super::{Caller, TraceRef, Tracing};
-use crate::sys;
-use crate::sys::access::{self, AccessSnapshot};
-use crate::sys::account::{Resource, ResourceCharge};
-use crate::sys::buffers::Buffer;
+use super::{clock, marker, Caller, TraceRef, Tracing};
+use crate::base::access::{self, AccessSnapshot};
+use crate::base::account::{Resource, ResourceCharge};
+use crate::base::credentials::uid_of;
+use crate::base::module::ModuleRef;
+use crate::base::task::is_dying;
+use crate::base::tracepoint::Probes;
+use crate::sys::buffers::{Buffer, Page};
 use crate::sys::lock::TRACING;
-use crate::sys::process::uid_of;
 
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
 const MAX_PERMISSION_CHECKS: usize = 8;
@@ -31,8 +36,8 @@ const MAX_PERMISSION_CHECKS: usize = 8;
 /// # Errors
 ///
 /// `ENOENT` if no such trace exists; `EPERM` if the security modules do not let the caller inspect
-/// a task with the credentials of the trace's maker; `EBUSY` beyond [`MAX_PERMISSION_CHECKS`]
-/// concurrent calls.
+/// a task with the credentials of the trace's creator; `EBUSY` if the user already has
+/// [`MAX_PERMISSION_CHECKS`] concurrent calls of this function.
 pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -43,8 +48,8 @@ pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     let (id, maker) = (found.id, found.maker());
     drop(all);
     if !caller.capable {
-        // check_cred_access() creates a kernel thread for the time of the call, so the number of
-        // concurrent calls of one user is limited.
+        // Limit the concurrent calls of one user, because each call of check_cred_access() creates
+        // a kernel thread that exists until the call returns.
         let _asks =
             ResourceCharge::of_caller(Resource::PermissionChecks, MAX_PERMISSION_CHECKS, EBUSY)?;
         access::check_cred_access(&maker)?;
@@ -76,7 +81,7 @@ pub(crate) fn end(id: u64) -> Result {
     Ok(())
 }
 
-/// Pauses a trace, or resumes it. A paused trace wants no events.
+/// Pauses or resumes a trace. A paused trace records no events.
 pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
@@ -95,8 +100,8 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let slot = trace.slot.unwrap_or(NR_TRACES);
     drop(all);
     if pause {
-        // A concurrent call that resumes or ends the trace updates the processes of the trace
-        // itself.
+        // Stop if a concurrent call has resumed or ended the trace, because that call updates the
+        // marker bits of the trace's processes.
         each_member(slot, |all, key| {
             let trace = all.traces.iter().find(|trace| trace.id == id);
             let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.has_flag(flag::PAUSED));
@@ -108,7 +113,7 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         return Ok(());
     }
     let mut from = 0u64;
-    while !sys::process::is_dying() {
+    while !is_dying() {
         let next = TRACING.lock().next_member(from, slot);
         from = match next {
             Member::Found(key) => {
@@ -129,8 +134,8 @@ pub(crate) fn info(id: u64) -> Result<Info> {
     Ok(all.info(trace))
 }
 
-/// Returns the data of the first trace, in the slot `slot` or a later slot, that the caller may
-/// open. Returns `ENOENT` if no such trace exists.
+/// Searches the slots from `slot` on for a trace that the caller may open, and returns its data
+/// (`PERFTRACE_INFO`). Returns `ENOENT` if no such trace exists.
 pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -143,12 +148,14 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     .ok_or(ENOENT)
 }
 
-/// Returns the next buffer with unread data after the buffer of the process `key` and the CPU
-/// `cpu`. A call with the key 0 begins a new pass over all buffers.
+/// Returns the next buffer of a trace with unread data, in order of process keys and CPUs, after
+/// the buffer of the process `key` and the CPU `cpu`. A call with the key 0 begins a new pass over
+/// all buffers of the trace.
 ///
 /// # Errors
 ///
-/// `EBUSY` if another file reads the trace, `ENOENT` if nothing is unread.
+/// `EBUSY` if another open file is the reader of the trace, `ENOENT` if no later buffer has unread
+/// data.
 pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
     let TraceRef { id, reader, .. } = *held;
     let mut all = TRACING.lock();
@@ -161,20 +168,20 @@ pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc
     }
     if key == 0 {
         trace.signal.clear_pending();
-        // Ended processes are removed from this trace only, because readers of other traces may
-        // still ask for the processes and markers of records that they have read.
+        // Remove ended processes from this trace only. The readers of other traces may still ask
+        // for the processes and markers of records that they have read.
         all.reap(id);
         all.free_unreferenced();
     }
     all.trace(id)?.next(key, cpu).ok_or(ENOENT)
 }
 
-/// Returns whether the reader of a trace may have the data of a process that the reader has just
-/// copied.
+/// Returns whether the reader of a trace is still permitted to get the data of the process `key`.
+/// Called after the data were copied from the buffer.
 ///
-/// If the process has changed since the permission was last checked, the permission is checked once
-/// more. The permission check is more recent than the copy of the data, so later changes do not
-/// matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
+/// If the credentials or the dumpability of the process have changed since the permission was last
+/// checked, the permission is checked once more. The data were copied before this check, so changes
+/// after the check do not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
 pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
     let mut after = 0u64;
     loop {
@@ -182,7 +189,7 @@ pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
         let Some((changed, leader)) = changed else {
             break;
         };
-        if sys::process::is_dying() {
+        if is_dying() {
             return Err(EINTR);
         }
         recheck_permission(changed, &leader)?;
@@ -191,11 +198,13 @@ pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
     Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
 }
 
-/// Checks the permission to trace a changed process, for the makers of all traces that the process
-/// is in. Data that the process has written since the change need the new permission. The caller
-/// does not hold `TRACING`. Returns `EINTR` or `ENOMEM` if the check could not be made.
+/// Checks again, for all traces that a process is in, whether the trace's creator may trace the
+/// process. Called when the credentials or the dumpability of the process have changed: data that
+/// the process has written since the change need the new permission. The caller does not hold
+/// `TRACING`. Returns `EINTR` or `ENOMEM` if the check could not be made.
 fn recheck_permission(key: u64, leader: &Task) -> Result {
-    // The snapshot is taken before the check, so that a change during the check is noticed.
+    // Take the snapshot before the check, so that [`Tracing::changed`] notices a change during the
+    // check.
     let seen = AccessSnapshot::of(leader)?;
     let mut after = 0u64;
     loop {
@@ -220,7 +229,8 @@ pub(crate) fn has_ended(id: u64) -> bool {
     trace.is_none_or(|trace| trace.slot.is_none())
 }
 
-/// Returns the data of a process in a trace, or `ENOENT` if the process is not in the trace.
+/// Returns the `struct perftrace_process` of a process in a trace, or `ENOENT` if the process is
+/// not in the trace.
 pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     let mut all = TRACING.lock();
     let nobody = abi::Process {
@@ -241,8 +251,9 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     Ok(process_info(all.process(key).map_err(|_| ENOENT)?))
 }
 
-/// Returns the data of a live process that the caller may trace, or `ENOENT`. The process need not
-/// be in a trace.
+/// Returns the `struct perftrace_process` of a process, even if the process is in no trace. Returns
+/// `ENOENT` if no such process exists, the process has ended, or the caller may not trace the
+/// process.
 pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let (told, leader) = {
@@ -262,7 +273,7 @@ pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     }
 }
 
-/// Returns the data of a process as `struct perftrace_process`.
+/// Creates a `struct perftrace_process` from the state of a process.
 fn process_info(process: &Process) -> abi::Process {
     abi::Process {
         key: process.key,
@@ -298,30 +309,124 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
     })
 }
 
-/// Returns the first marker that the caller may trace, from marker `number` of process `key` on,
-/// continuing with processes that have higher keys. Returns `ENOENT` if no such marker exists, or
-/// `EINTR`.
+/// Returns the first marker that the caller may trace. The search starts at marker `number` of
+/// process `key`, and continues with the processes that have higher keys. Returns `ENOENT` if no
+/// such marker exists, or `EINTR` if the caller is being killed.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
     loop {
-        if sys::process::is_dying() {
+        if is_dying() {
             return Err(EINTR);
         }
         let (found, leader) = TRACING.lock().marker_from(key, number).ok_or(ENOENT)?;
         if caller.may_trace(&leader) {
             return Ok(found);
         }
-        // The caller may trace none of this process's markers.
+        // The caller may not trace this process, so continue with the next process.
         (key, number) = (found.key.wrapping_add(1), 0);
     }
 }
 
-/// Frees all traces and processes. Called when the module is unloaded; then no file is open and no
-/// trace is kept.
+/// Frees all traces and processes. Called when the module is unloaded, so that no file is open and
+/// no trace with `flag::KEEP` is active.
 pub(crate) fn free_all() {
     let mut all = TRACING.lock();
     let was = core::mem::replace(&mut *all, Tracing::NONE);
     drop(all);
     drop(was);
+}
+
+/// Creates and begins a trace. Returns a file's reference to the trace, and the slot of the trace.
+/// May sleep.
+///
+/// # Errors
+///
+/// `EINVAL` for invalid arguments, `EEXIST` if the user has a trace with this name, `EBUSY` if no
+/// slot is free or a quota is exhausted, `EDQUOT`, `ENOMEM`, or `ENODEV` if the module is about to
+/// be unloaded. `EPERM` if the trace records kernel events or processes of all users and the caller
+/// has no `CAP_PERFMON`.
+pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, usize)> {
+    let page = match filter.is_empty() {
+        true => None,
+        false => {
+            let mut page = Page::new()?;
+            page.fill(&filter);
+            Some(page)
+        }
+    };
+    let id = TRACING.lock().id();
+    let trace = Trace::new(id, create, page, clock::of_traces().ticks())?;
+    let mut trace = KBox::new(trace, GFP_KERNEL_ACCOUNT)?;
+    let globs = filter::text(&create.markers).unwrap_or(b"");
+    // Kernel events are selected only by globs that start with `kernel:`, not by `*`.
+    let kernels = || {
+        globs
+            .split(|byte| *byte == b' ')
+            .filter(|g| g.starts_with(b"kernel:"))
+    };
+    let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
+    // `going` is declared before `TRACING` is taken, so that the probes are dropped after `TRACING`
+    // is released: detaching probes waits for running probes.
+    let mut going = None;
+    if kernels().next().is_some() {
+        // Require the capability as well: perf's sysctl allows users to monitor the kernel for
+        // their own threads, but kernel events come from all tasks.
+        let may = access::is_perfmon_capable() && access::may_monitor_kernel();
+        may.then_some(()).ok_or(EPERM)?;
+        trace.add_kernel()?;
+        going = Some(attach_kernel(&trace, filter, &wants)?);
+    }
+    if let Some(probes) = &going {
+        probes.state().pause(true);
+    }
+    let signal = trace.signal.clone();
+    let mut room = KVVec::new();
+    let mut all = loop {
+        let mut all = TRACING.lock();
+        let nr = all.traces.len();
+        if all.traces.capacity() > nr {
+            break all;
+        }
+        if room.capacity() > nr {
+            move_to(&mut all.traces, room);
+            break all;
+        }
+        drop(all);
+        room = reserve_beyond(nr)?;
+    };
+    all.check_open()?;
+    let name = filter::text(&create.name).ok_or(EINVAL)?;
+    let same = |t: &KBox<Trace>| t.slot.is_some() && t.owner == trace.owner && t.has_name(name);
+    if all.traces.iter().any(same) {
+        return Err(EEXIST);
+    }
+    let (slot, shares) = all.free_slot()?;
+    trace.quota = Some(shares);
+    let paused = trace.has_flag(flag::PAUSED);
+    trace.module_ref = trace.has_flag(flag::KEEP).then(ModuleRef::new);
+    trace.kernel = going.take();
+    all.begin(trace, slot)?;
+    if let Some(probes) = &all.trace(id)?.kernel {
+        probes.state().pause(paused);
+    }
+    let held = all.new_ref(id, signal);
+    drop(all);
+    add_processes(id);
+    Ok((held, slot))
+}
+
+/// Attaches the probes of the kernel events for which `wants` returns true. The probes write to the
+/// trace's buffers for kernel events.
+fn attach_kernel(
+    trace: &Trace,
+    filter: KVVec<u8>,
+    wants: &dyn Fn(&[u8]) -> bool,
+) -> Result<Probes<KernelEvents>> {
+    let set = trace.set(KEY_KERNEL).ok_or(EINVAL)?;
+    let mut buffers = KVec::with_capacity(set.buffers.len(), GFP_KERNEL)?;
+    for buffer in &set.buffers {
+        buffers.push(buffer.clone(), GFP_KERNEL)?;
+    }
+    KernelEvents::attach(buffers, filter, trace.signal.clone(), wants)
 }

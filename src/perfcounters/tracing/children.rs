@@ -2,43 +2,48 @@
 
 //! Child processes of traced processes.
 //!
-//! A child of fork() inherits its parent's mappings, which are empty in the child
-//! (`VM_WIPEONFORK`), and its parent's markers. The child becomes a separate traced process when it
-//! first accesses a page of its mappings or makes an ioctl. The child does not open the device,
-//! whose node may be missing in the child's mount namespace.
+//! A child of fork() inherits the markers of its parent. The child also inherits the parent's
+//! mappings of the device, but with no pages mapped (`VM_WIPEONFORK`). A child of fork() becomes a
+//! separate traced process when it first accesses a page of its mappings of the device or makes an
+//! ioctl. The child need not open the device, whose node may be missing in the child's mount
+//! namespace.
 //!
 //! A child of vfork(), or of clone() with `CLONE_VM` but without `CLONE_THREAD`, shares its
-//! parent's memory, including the `struct perftrace_thread` of the parent's thread. The child has
-//! no restartable sequence registered, so the structure is marked as shared before the child runs.
+//! parent's memory, including the `struct perftrace_thread` of the parent's thread. Such a child
+//! has no restartable sequence registered. Therefore the kernel marks the shared `struct
+//! perftrace_thread` before the child runs.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use trace_rules::abi::THREAD_SHARED;
 
-use crate::provider::{Handler, Probes};
+use crate::base::address_space::Mm;
+use crate::base::task::TaskRef;
+use crate::base::tracepoint::TaskNew;
+use crate::base::tracepoint::{Handler, Probes};
 use crate::sys::lock::{SHARED_MEMORY_PROBE, TRACING};
-use crate::sys::ppa::Clock;
-use crate::sys::probe::TaskNew;
-use crate::sys::process::{replace_thread_words, Mm};
-use crate::sys::task::TaskRef;
+use crate::sys::traced::{queue_shared_work, replace_thread_words};
 use crate::tracing::attached::{add, end_process, may_attach, with_capacity};
+use crate::tracing::clock::of_traces;
 use crate::tracing::membership::join_traces;
-use crate::tracing::process::{ChildMemory, ChildPages, Process};
+use crate::tracing::process::{ChildMemory, Process};
+use crate::tracing::process_memory::ChildPages;
 
-/// The probe that finds new processes that share another process's memory. The probe is attached
-/// when the first process is traced.
+/// The probe that finds new processes that share the memory of another process. The probe is
+/// attached when the first process attaches to the device.
 pub(crate) struct SharedMemoryProbe;
 
 impl Handler<TaskNew<'_>> for SharedMemoryProbe {
     fn on(&self, event: TaskNew<'_>) {
         if event.shares {
-            event.task.queue_shared_work();
+            queue_shared_work(event.task);
         }
     }
 }
 
-/// Attaches the probe, before a process is traced. May sleep.
+/// Attaches the [`SharedMemoryProbe`] if it is not attached yet. Called before a process is traced.
+/// May sleep.
 pub(crate) fn attach_probe() -> Result {
     let mut sharing = SHARED_MEMORY_PROBE.lock();
     if sharing.is_none() {
@@ -49,13 +54,13 @@ pub(crate) fn attach_probe() -> Result {
     Ok(())
 }
 
-/// Detaches the probe when the module is unloaded.
+/// Detaches the [`SharedMemoryProbe`] when the module is unloaded.
 pub(crate) fn detach_probe() {
     *SHARED_MEMORY_PROBE.lock() = None;
 }
 
-/// Counts a child that shares the memory of a traced process and whose task work could not be
-/// allocated. The events of the child appear as events of a thread of the traced process.
+/// Counts a child that shares the memory of a traced process, if the child's task work could not be
+/// allocated. The events of such a child appear as events of a thread of the traced process.
 pub(crate) fn count_missed(mm: usize) {
     let mut all = TRACING.lock();
     if let Some(key) = all.key_of_mm(mm) {
@@ -64,7 +69,8 @@ pub(crate) fn count_missed(mm: usize) {
 }
 
 /// Marks the `struct perftrace_thread` that the calling process shares with its parent. `parent` is
-/// the number of the thread that created the child. Called in the child before it enters user mode.
+/// the id of the thread that created the child. Called in the child before the child enters user
+/// mode.
 pub(crate) fn mark_shared_thread(parent: u32) {
     let Some(mm) = Mm::of_current() else { return };
     let mut all = TRACING.lock();
@@ -84,8 +90,8 @@ pub(crate) fn mark_shared_thread(parent: u32) {
 /// Creates the child of a traced process when fork() copies one of its mappings. Returns the
 /// child's key, or 0 if the child cannot be traced. Called by the parent; may sleep.
 pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
-    // The child may exist already, because fork() has copied the mapping of the other piece before.
-    // No child is created if the parent has ended.
+    // The child may already be in the list of processes, because fork() calls this function for
+    // each of the parent's two mappings. If the parent has ended, no child is created.
     let known = || {
         let mut all = TRACING.lock();
         let other = all.key_of_mm(mm);
@@ -97,7 +103,7 @@ pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
             Ok(needs) => needs,
             Err(key) => return key,
         };
-        // The memory for the child is allocated without `TRACING`.
+        // Allocate the memory for the child while `TRACING` is not held.
         let room = ChildMemory::new(needs).and_then(|room| {
             let place = KBox::<Process>::new_uninit(GFP_KERNEL_ACCOUNT)?;
             Ok((room, place))
@@ -114,7 +120,8 @@ pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
     }
 }
 
-/// Adds a child to the lists. Returns `EAGAIN` if `room` is too small for the parent.
+/// Adds a child to the lists of processes and of address spaces. Returns `EAGAIN` if the memory in
+/// `room` is too small for the parent's markers.
 fn insert_child(
     parent: u64,
     mm: usize,
@@ -135,9 +142,9 @@ fn insert_child(
     })
 }
 
-/// Makes a child of fork() a separate traced process, when the child first accesses a page or makes
-/// an ioctl. Returns true if the child was made a traced process: the caller then has to call
-/// [`announce`]. Called by the child itself; may sleep.
+/// Makes a child of fork() a separate traced process. Called when the child accesses a page of its
+/// mappings or makes an ioctl. Returns true if this call has made the child a traced process: the
+/// caller then has to call [`announce`]. Called by the child itself; may sleep.
 ///
 /// # Errors
 ///
@@ -155,12 +162,12 @@ pub(crate) fn attach_child(key: u64) -> Result<bool> {
     if TaskRef::of(current!()).is_kernel() {
         return Err(EFAULT);
     }
-    let awake = ChildPages::new(key, Some(markers), Clock::of_traces())?;
+    let awake = ChildPages::new(key, Some(markers), of_traces())?;
     Ok(TRACING.lock().live_process(key)?.attach_child(awake))
 }
 
-/// Ends a child that cannot be traced, and counts the failure in the traces that would have had its
-/// events.
+/// Ends a child of fork() that cannot be traced, and counts the failure in the traces that could
+/// have recorded the child's events.
 pub(crate) fn abandon(key: u64) {
     let mut all = TRACING.lock();
     all.count_missed(key);
@@ -177,9 +184,9 @@ pub(crate) fn key_of_current(mm: &Mm) -> Result<u64> {
     Ok(key)
 }
 
-/// Adds the calling process to traces, after [`attach_child`]. Before that, clears each `struct
-/// perftrace_thread` that the process has inherited from its parent. May sleep, and accesses user
-/// memory.
+/// Clears each `struct perftrace_thread` that the calling process has inherited from its parent,
+/// and then adds the process to traces. Called after [`attach_child`] has returned true. May sleep,
+/// and accesses user memory.
 pub(crate) fn announce(mm: &Mm) {
     let mut all = TRACING.lock();
     let Some(key) = all.key_of_mm(mm.address()) else {

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Detaching processes from the module before the module is unloaded.
+//! Detaching of traced processes from the module before the module is unloaded.
 //!
-//! A traced process has the device open and mapped for as long as it runs, even if it writes no
-//! event. Without detaching, the module could not be unloaded while a daemon with markers runs.
+//! A traced process keeps the device open and mapped for as long as it runs, even if it writes no
+//! event. If such processes could not be detached, the module could not be unloaded while a daemon
+//! with markers runs.
 //!
-//! Each process detaches itself, in a task work, because its mappings can be replaced only in its
-//! own context.
+//! Each traced process detaches itself, in a task work, because the mappings of a process can be
+//! replaced only in the context of that process.
 
 use kernel::prelude::*;
 
+use crate::base::address_space::Mm;
+use crate::base::task::is_dying;
 use crate::sys::detach::{detach_later, WakeFile};
 use crate::sys::lock::TRACING;
-use crate::sys::process::{is_dying, Mm};
 
 /// Prevents further processes from attaching, and asks all attached processes to detach. Returns
 /// the number of processes that are still attached. May sleep.
@@ -40,7 +42,7 @@ pub(crate) fn release(wake: Option<&WakeFile>) -> Result<usize> {
         if is_dying() {
             return Ok(left);
         }
-        // If memory was short for a process, the next call of `release` asks the process again.
+        // If memory for the task work is short, the next call of `release` asks the process again.
         if !told && detach_later(&leader, wake).is_ok() {
             if let Ok(process) = TRACING.lock().live_process(key) {
                 process.is_detaching = true;
@@ -49,8 +51,8 @@ pub(crate) fn release(wake: Option<&WakeFile>) -> Result<usize> {
     }
 }
 
-/// Cancels [`release`]: processes can attach again, and processes that have not detached yet stay
-/// attached.
+/// Cancels [`release`]: new processes can attach again, and processes that have not detached yet
+/// stay attached.
 pub(crate) fn resume() {
     let mut all = TRACING.lock();
     all.closed = false;
@@ -69,7 +71,8 @@ pub(crate) fn detach_failed(mm: &Mm) {
     }
 }
 
-/// Returns whether processes are being asked to detach.
+/// Returns whether [`release`] has asked processes to detach, and [`resume`] has not cancelled
+/// this.
 pub(crate) fn is_closed() -> bool {
     TRACING.lock().closed
 }

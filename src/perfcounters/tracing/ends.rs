@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ending and freeing traces and processes.
+//! Ending and freeing of traces and of ended processes.
 //!
-//! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is held for one
-//! process at a time, or for [`MAX_PER_HOLD`] processes that need no work.
+//! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is released after
+//! each process that is updated, and after [`MAX_PER_HOLD`] processes that are not in the trace.
 
 use kernel::alloc::KBox;
 
 use super::process::Process;
-use super::trace::{search, Trace};
+use super::sorted::search;
+use super::trace::Trace;
 use super::{DropAfterUnlock, Tracing};
 use crate::sys::lock::TRACING;
 
 /// Maximum number of processes or markers that are visited without releasing `TRACING`.
 pub(super) const MAX_PER_HOLD: usize = 64;
 
-/// The result of [`Tracing::next_member`]: the key of a member, the key to continue from, or the
-/// end.
+/// The result of [`Tracing::next_member`]: the key of a process in the trace, the key from which to
+/// continue the search, or the end of the list of processes.
 pub(super) enum Member {
     Found(u64),
     From(u64),
     None,
 }
 
-/// Calls `what` for each process in the trace of a slot, until `what` returns false. `TRACING` is
-/// released and taken again between two processes.
+/// Calls `what` for each process in the trace that occupies a slot, until `what` returns false.
+/// `TRACING` is released and taken again between two processes.
 pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -> bool) {
     let mut from = 0u64;
     loop {
@@ -40,8 +41,8 @@ pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -
     }
 }
 
-/// Removes a trace that has ended and that no file holds, and the ended processes that are in no
-/// other trace. The trace's memory is freed without `TRACING`.
+/// Removes a trace that has ended and to which no file refers, and the ended processes that are in
+/// no other trace. The trace's memory is freed while `TRACING` is not held.
 pub(super) fn free_trace(id: u64) {
     let mut all = TRACING.lock();
     let needless = |t: &KBox<Trace>| t.id == id && t.files == 0 && t.slot.is_none();
@@ -61,10 +62,10 @@ pub(super) fn free_trace(id: u64) {
 }
 
 impl Tracing {
-    /// Begins to end a trace: no process can join the trace any more, and the generation of its
-    /// slot becomes even. The caller then removes each process with
+    /// Starts the end of a trace: from now on no process can join the trace, and the generation of
+    /// its slot is even. The caller then removes each process with
     /// [`remove_from_slot`](Self::remove_from_slot) and calls [`finish_end`](Self::finish_end).
-    /// Returns `None` if the trace has ended or another call is ending it.
+    /// Returns `None` if the trace has already ended or another call is ending it.
     pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, DropAfterUnlock)> {
         let trace = self.trace(id).ok()?;
         let slot = trace.slot.filter(|_| !trace.is_ending)?;
@@ -77,9 +78,9 @@ impl Tracing {
         Some((slot, kernel))
     }
 
-    /// Removes a process from the trace of a slot: clears the bits of the process's markers, ends
-    /// the slot in the control page of the process, and unmaps the buffers. The buffers stay with
-    /// the trace.
+    /// Removes a process from the trace that occupies a slot. Clears the bits of the process's
+    /// markers, stores the slot's new generation in the process's control page, and unmaps the
+    /// buffers. The trace keeps the buffers.
     pub(super) fn remove_from_slot(&mut self, key: u64, slot: usize) {
         let generation = self.generation(slot);
         let Ok(process) = self.process(key) else {
@@ -91,8 +92,8 @@ impl Tracing {
         process.unmap_slot(slot);
     }
 
-    /// Frees the slot of a trace after all processes were removed, and wakes the readers of the
-    /// trace.
+    /// Frees the slot of a trace, and wakes the readers of the trace. Called after all processes
+    /// were removed from the trace.
     pub(super) fn finish_end(&mut self, id: u64, slot: usize) {
         if let Some(place) = self.slots.get_mut(slot) {
             *place = 0;
@@ -106,8 +107,9 @@ impl Tracing {
         }
     }
 
-    /// Finds the first process in the trace of a slot whose key is `from` or higher. After
-    /// [`MAX_PER_HOLD`] processes without a match the result is the key to continue from.
+    /// Finds the process with the lowest key, `from` or higher, that is in the trace of a slot. If
+    /// none of the next [`MAX_PER_HOLD`] processes is in the trace, returns the key from which to
+    /// continue the search.
     pub(super) fn next_member(&self, from: u64, slot: usize) -> Member {
         let (Ok(place) | Err(place)) = search(&self.processes, from, |process| process.key);
         let mut rest = self.processes.iter().skip(place);
@@ -122,8 +124,8 @@ impl Tracing {
         }
     }
 
-    /// Removes an ended process from the list if the process is in no trace, and returns the
-    /// process.
+    /// Removes an ended process from the list of processes if the process is in no trace, and
+    /// returns the process.
     pub(super) fn take_unreferenced(&mut self, key: u64) -> Option<KBox<Process>> {
         let at = self.index_of(key)?;
         let ended = self.processes.get(at)?.has_ended();

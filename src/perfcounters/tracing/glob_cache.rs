@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The cache of a trace's glob matches. For each marker name the cache stores whether the name
-//! matches the globs of the trace.
+//! The cache of a trace's glob matches: whether a marker name matches the globs of the trace.
 //!
-//! Processes that run the same program register the same names. With the cache each name is matched
-//! with the globs only once.
+//! Processes that run the same program register the same marker names. Without the cache, each name
+//! would be matched with the globs again for each process.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
@@ -12,10 +11,10 @@ use kernel::prelude::*;
 use protocols::filter;
 use trace_rules::abi::{flag, FIELDS_MAX, NAME_MAX, NR_MARKERS};
 
-use crate::sys::account::Charge;
+use crate::base::account::Charge;
 use crate::tracing::trace::Trace;
 
-/// A copy of a trace's globs, for matching without `TRACING`.
+/// A copy of a trace's globs, with which names are matched while `TRACING` is not held.
 pub(crate) struct TraceGlobs {
     pub(crate) id: u64,
     globs: [u8; FIELDS_MAX],
@@ -31,28 +30,28 @@ impl TraceGlobs {
         }
     }
 
-    /// Returns whether the trace was paused when the copy was made.
+    /// Returns whether the trace was paused when its globs were copied.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Returns whether a name matches the globs. A paused trace does not record a marker's events
-    /// even if the marker's name matches.
+    /// Returns whether a marker's name matches the globs, even if the trace was paused when the
+    /// globs were copied.
     pub(crate) fn matches(&self, marker: &[u8]) -> bool {
         filter::globs(filter::text(&self.globs).unwrap_or(b""), marker)
     }
 }
 
-/// Maximum number of names in the cache, as many as a process can register. Names that are not in
-/// the cache are matched each time.
+/// Maximum number of names in the cache: the number of markers that one process can register. A
+/// name for which the cache has no room is matched with the globs each time.
 const MAX_ENTRIES: usize = NR_MARKERS;
-/// Number of buckets of the first table, and the factor by which the table grows.
+/// Number of buckets of the first hash table, and the factor by which a full hash table grows.
 const INITIAL_BUCKETS: usize = 64;
 const GROWTH_FACTOR: usize = 4;
-/// Maximum number of buckets that a lookup probes.
+/// Maximum number of buckets that the lookup of one name probes.
 const MAX_PROBES: usize = 16;
 
-/// A bucket of the table, which is free if `length` is 0.
+/// A bucket of the hash table. The bucket is free if `length` is 0.
 #[derive(Clone, Copy)]
 struct Bucket {
     length: u8,
@@ -72,24 +71,24 @@ impl Bucket {
     }
 }
 
-/// The cache of glob matches: a hash table of 2^n buckets, of which at most half are used. Its
-/// memory is charged to the trace's user.
+/// The cache of glob matches: a hash table of 2^n buckets, of which at most half are used. The
+/// memory of the hash table is charged to the user that created the trace.
 #[derive(Default)]
 pub(crate) struct GlobCache {
     buckets: KVVec<Bucket>,
     used: usize,
-    /// Set if a larger table could not be allocated, so that the table keeps its size.
+    /// Set if a larger hash table could not be allocated, so that the present one keeps its size.
     is_fixed: bool,
-    /// The charge for the memory of the table. Dropping the cache removes the charge.
+    /// The charge for the memory of the hash table, until the cache is dropped.
     _charge: Option<Charge>,
 }
 
 impl GlobCache {
-    /// Allocates an empty table of `places` buckets. May sleep.
+    /// Allocates an empty hash table of `places` buckets. May sleep.
     ///
     /// # Errors
     ///
-    /// `EDQUOT` beyond the user's limit, `ENOMEM`.
+    /// `EDQUOT` if the memory limit of the user that created the trace would be exceeded, `ENOMEM`.
     pub(crate) fn new(places: usize, payer: &Charge) -> Result<Self> {
         let charge = payer.charge(places.wrapping_mul(size_of::<Bucket>()))?;
         let mut table = KVVec::with_capacity(places, GFP_KERNEL_ACCOUNT)?;
@@ -118,8 +117,8 @@ impl GlobCache {
         (found.length != 0).then_some(found.wanted)
     }
 
-    /// Adds a name and the result of its match. Returns the size of the next table if the present
-    /// table is too small.
+    /// Adds a name, and whether it matches the globs. If half of the buckets are used, adds nothing
+    /// and returns the number of buckets that a larger table needs.
     pub(crate) fn put(&mut self, name: &[u8], wanted: bool) -> Option<usize> {
         if self.used.wrapping_mul(2) >= self.buckets.len() {
             let larger = match self.buckets.len() {
@@ -146,8 +145,8 @@ impl GlobCache {
         None
     }
 
-    /// Moves all entries to a larger table. Returns the old table, which the caller frees after it
-    /// has released `TRACING`.
+    /// Moves all entries to the table `larger`. Returns the old table or, if `larger` is not
+    /// larger, `larger`. The caller frees the returned table after it has released `TRACING`.
     pub(crate) fn grow(&mut self, larger: Self) -> Self {
         if larger.buckets.len() <= self.buckets.len() {
             return larger;
@@ -159,7 +158,7 @@ impl GlobCache {
         before
     }
 
-    /// Keeps the table at its size, after a larger table could not be allocated.
+    /// Prevents further growth of the hash table, because a larger table could not be allocated.
     pub(crate) fn fix_size(&mut self) {
         self.is_fixed = true;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Markers of the kernel: context switches and system calls. Events of the kernel's markers are
-//! written to the buffers of a trace, with time stamps of the clock that programs use.
+//! The kernel's own markers: context switches and system calls. Events of the kernel's markers are
+//! written to the buffers of a trace, with time stamps of the clock that traced programs use.
 
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
@@ -9,17 +9,19 @@ use kernel::sync::Arc;
 use protocols::filter::{Event, Filter};
 use protocols::trace_buffer::{Record, Writer};
 
+use crate::base::clock::Clock;
+use crate::base::preempt::NoPreempt;
+use crate::base::tracepoint::{Abi, SchedSwitch, SysEnter, SysExit};
+use crate::base::tracepoint::{Handler, Probes};
+use crate::base::{cpu, task};
 use crate::costs::SelfStat;
-use crate::provider::probe::{Abi, SchedSwitch, SysEnter, SysExit};
-use crate::provider::{Handler, Probes};
 use crate::sys::buffers::Buffer;
 use crate::sys::costs;
-use crate::sys::ppa::{self, Clock};
-use crate::sys::sched::{self, NoPreempt};
+use crate::tracing::clock::of_traces;
 use crate::tracing::signal::Signal;
 use protocols::sync::Word;
 
-/// The names and fields of the kernel's markers, by marker number.
+/// The names and fields of the kernel's own markers, by marker number.
 pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
     (
         b"kernel:sched_switch",
@@ -31,9 +33,9 @@ pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
 
 /// The state of the probes of kernel events in one trace.
 pub(crate) struct KernelEvents {
-    /// The buffer of each CPU.
+    /// The trace's buffer for the kernel events of each CPU.
     buffers: KVec<Option<Arc<Buffer>>>,
-    /// The filter program; empty without a filter.
+    /// The trace's filter program. Empty if the trace has no filter.
     filter: KVVec<u8>,
     /// The clock of the events' time stamps.
     clock: Clock,
@@ -44,8 +46,9 @@ pub(crate) struct KernelEvents {
 }
 
 impl KernelEvents {
-    /// Attaches the probes of the markers for which `wants` returns true. The probes write into
-    /// `buffers`, one for each CPU. All pages of these buffers must be allocated. May sleep.
+    /// Attaches the probes of the kernel markers for which `wants` returns true. The probes write
+    /// into `buffers`, one for each CPU. The caller has allocated all pages of `buffers`. May
+    /// sleep.
     pub(crate) fn attach(
         buffers: KVec<Option<Arc<Buffer>>>,
         filter: KVVec<u8>,
@@ -55,7 +58,7 @@ impl KernelEvents {
         let mut probes = Probes::new(Self {
             buffers,
             filter,
-            clock: Clock::of_traces(),
+            clock: of_traces(),
             signal,
             paused: Word::new(0),
         })?;
@@ -72,24 +75,24 @@ impl KernelEvents {
         Ok(probes)
     }
 
-    /// Stops or resumes the writing of kernel events.
+    /// Pauses (`pause` is true) or resumes the writing of kernel events.
     pub(crate) fn pause(&self, pause: bool) {
         self.paused.store_relaxed(pause.into());
     }
 
-    /// Writes an event into the buffer of this CPU. Called with preemption off.
+    /// Writes an event of a kernel marker into the buffer of this CPU. Called with preemption off.
     ///
-    /// The probes of the three markers do not interrupt each other on a CPU, so a buffer has one
-    /// writer at a time.
+    /// On one CPU, the probes of the three kernel markers do not interrupt each other. A buffer
+    /// therefore has only one writer at a time.
     fn write<const N: usize>(&self, marker: u16, fields: [u64; N]) {
         if self.paused.load_relaxed() != 0 {
             return;
         }
-        let cpu = sched::this_cpu() as usize;
+        let cpu = cpu::this_cpu() as usize;
         let Some(Some(buffer)) = self.buffers.get(cpu) else {
             return;
         };
-        let task = ppa::running();
+        let task = task::running();
         if !self.filter.is_empty() {
             let Some((name, kinds)) = MARKERS.get(usize::from(marker)) else {
                 return;
@@ -150,8 +153,8 @@ impl Handler<SchedSwitch<'_>> for KernelEvents {
 impl Handler<SysEnter<'_>> for KernelEvents {
     fn on(&self, event: SysEnter<'_>) {
         let _preempt = NoPreempt::new();
-        // A text field consists of the bytes of the text and a NUL. Zeros fill the rest of the
-        // word.
+        // A text field of a record consists of the bytes of the text and a NUL. Zeros fill the last
+        // 64-bit word of the field.
         let abi = match event.abi() {
             Abi::X86_64 => b"x86_64\0\0",
             Abi::I386 => b"i386\0\0\0\0",

@@ -21,8 +21,8 @@ pub(crate) struct RegisteredMarker {
 }
 
 impl RegisteredMarker {
-    /// Copies a marker that a process registers. Returns `EINVAL` for an invalid name or invalid
-    /// fields, or `ENOMEM`. May sleep.
+    /// Copies a marker that a process registers. Returns `EINVAL` if the marker's name or fields
+    /// are invalid, or `ENOMEM`. May sleep.
     pub(crate) fn new(marker: &Marker) -> Result<Self> {
         let (name, fields) = texts(marker)?;
         Ok(Self {
@@ -39,7 +39,7 @@ impl RegisteredMarker {
         texts.wrapping_add(size_of::<Self>()).wrapping_add(beside)
     }
 
-    /// Compares the marker with a name and fields, by name first.
+    /// Orders the marker relative to another name and other fields: first by name, then by fields.
     pub(super) fn cmp(&self, name: &[u8], fields: &[u8]) -> Ordering {
         let by_name = (*self.name).cmp(name);
         by_name.then_with(|| (*self.fields).cmp(fields))
@@ -51,7 +51,7 @@ impl RegisteredMarker {
     }
 }
 
-/// Returns a marker as `struct perftrace_marker`.
+/// Creates a `struct perftrace_marker` from the name, the fields and the number of a marker.
 pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
     let mut marker = Marker {
         number: number as u32,
@@ -66,8 +66,9 @@ pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
     marker
 }
 
-/// Returns the name and the fields of a marker. Returns `EINVAL` if the name or the fields are
-/// invalid, or if the name is that of a kernel marker.
+/// Returns the name and the fields of a marker that a process registers. Returns `EINVAL` if the
+/// name or the fields are invalid, or if the name starts with `kernel:`, the prefix of kernel
+/// markers.
 fn texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
     let name = filter::text(&marker.name).ok_or(EINVAL)?;
     let fields = filter::text(&marker.fields).ok_or(EINVAL)?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Adding processes to traces and setting the bits of their markers, for new traces, processes and
-//! markers.
+//! Adding of processes to traces, and setting of marker bits, after each creation of a trace, a
+//! process or a marker.
 //!
-//! Permission is checked, and names are matched with globs, without holding `TRACING`.
+//! `TRACING` is not held while permission is checked or while marker names are matched with globs.
 
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
@@ -14,25 +14,27 @@ use super::ends::MAX_PER_HOLD;
 use super::glob_cache::{GlobCache, TraceGlobs};
 use super::marker::RegisteredMarker;
 use super::process::Process;
-use super::trace::{search, PermissionCheck, Trace};
+use super::sorted::search;
+use super::trace::{PermissionCheck, Trace};
 use super::Tracing;
-use crate::sys::account::Charge;
+use crate::base::account::Charge;
+use crate::base::task::is_dying;
 use crate::sys::lock::TRACING;
-use crate::sys::process::is_dying;
 
-/// The result of [`Tracing::set_cached_bits`]: the marker to continue from, the marker whose name
-/// must be matched, or the end.
+/// The result of [`Tracing::set_cached_bits`]: the marker from which to continue, the marker whose
+/// name must be matched with the globs, or the end of the process's markers.
 enum CacheScan {
     Pending(usize),
     Unmatched(usize, Arc<RegisteredMarker>),
     Done,
 }
 
-/// A permission check of a trace, and the leader of the process to check.
+/// A permission check that a trace requires, and the thread-group leader of the process to check.
 type PermissionQuery = (PermissionCheck, ARef<Task>);
 
 impl Tracing {
-    /// Adds a process to a trace. The caller has checked the permission.
+    /// Adds a process to a trace. The caller has checked that the trace's creator may trace the
+    /// process.
     fn join(&mut self, id: u64, key: u64) {
         let generations = self.generations;
         let Some((trace, process)) = self.trace_and_process(id, key) else {
@@ -42,20 +44,20 @@ impl Tracing {
             return;
         };
         let generation = generations.get(slot).copied().unwrap_or(0);
-        // Unmap the placeholder pages of writers that have accessed the slot before.
+        // Unmap the placeholder pages that the process has mapped by accesses to this slot before.
         process.unmap_slot(slot);
         process.set_in(slot, true);
         process.begin_slot(slot, trace.process_view(generation));
     }
 
-    /// Returns a copy of a trace's globs; `None` if the process is not in the trace.
+    /// Returns a copy of a trace's globs, or `None` if the process is not in the trace.
     fn globs_of(&mut self, id: u64, key: u64) -> Option<TraceGlobs> {
         let (trace, process) = self.trace_and_process(id, key)?;
         trace.has_live(process).then(|| trace.trace_globs())
     }
 
-    /// Sets the bits of a process's markers from the cache of glob matches, beginning with marker
-    /// `from`. Stops at the first name that is not in the cache.
+    /// Sets the bits of a process's markers, beginning with marker `from`, as the cache of glob
+    /// matches says. Stops at the first marker whose name is not in the cache.
     fn set_cached_bits(&mut self, wishes: &TraceGlobs, key: u64, from: usize) -> CacheScan {
         let Some((trace, process)) = self.trace_and_process(wishes.id, key) else {
             return CacheScan::Done;
@@ -74,8 +76,9 @@ impl Tracing {
         CacheScan::Done
     }
 
-    /// Sets a marker's bit and adds the result of the match to the cache. If the cache is too
-    /// small, returns the size of a larger table and an empty charge of the user.
+    /// Sets a marker's bit, and adds to the cache whether the marker's name matches. If the cache
+    /// is too small, returns the size that a larger table needs, and a charge of 0 bytes for the
+    /// trace's user, through which the caller charges that table.
     fn store_match(
         &mut self,
         wishes: &TraceGlobs,
@@ -89,8 +92,8 @@ impl Tracing {
         Some((larger, trace.payer().empty()))
     }
 
-    /// Returns the key of the next process and, if that process can join the trace, the permission
-    /// check to make.
+    /// Returns the lowest key of a process above `after` and, if that process can join the trace,
+    /// the permission check that the caller has to make.
     fn next_process(&self, id: u64, after: u64) -> Option<(u64, Option<PermissionQuery>)> {
         let trace = self.traces.iter().find(|trace| trace.id == id)?;
         if !trace.is_on() {
@@ -119,8 +122,9 @@ impl Tracing {
     }
 }
 
-/// Adds a new process, or a child after its first access, to all traces whose makers have
-/// permission. The caller does not hold `TRACING`.
+/// Adds a process to all traces whose creators may trace it. Called for a new process, and for a
+/// child of fork() after the child's first access to its mappings. The caller does not hold
+/// `TRACING`.
 pub(crate) fn join_traces(key: u64) {
     let mut after = 0u64;
     loop {
@@ -140,7 +144,8 @@ pub(crate) fn join_traces(key: u64) {
     }
 }
 
-/// Returns the permission check to make for a trace and a process; `None` if the process has ended.
+/// Returns the permission check to make before a process joins a trace, or `None` if the process
+/// has ended.
 fn permission_query((trace, process): (&Trace, &Process)) -> Option<PermissionQuery> {
     Some((trace.permission_check(), process.leader()?.clone()))
 }
@@ -170,9 +175,9 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
     }
 }
 
-/// Adds all processes that can join to a new trace, one at a time. Stops early if the caller is
-/// killed. The caller does not hold `TRACING`. No process is missed for lack of memory: only the
-/// cache of matches is allocated, and matching works without the cache.
+/// Adds to a new trace all processes that can join it, one at a time. Stops early if the caller is
+/// killed. The caller does not hold `TRACING`. If memory is short, no process is missed: only the
+/// cache of glob matches is allocated, and names can be matched without the cache.
 pub(super) fn add_processes(id: u64) {
     let mut after = 0u64;
     loop {
@@ -188,7 +193,8 @@ pub(super) fn add_processes(id: u64) {
     }
 }
 
-/// Sets the bits of all markers of a process in a trace. Names are matched without `TRACING`.
+/// Sets the bits of all markers of a process in a trace. `TRACING` is not held while names are
+/// matched with globs.
 pub(super) fn set_all_marker_bits(id: u64, key: u64) {
     let Some(wishes) = TRACING.lock().globs_of(id, key) else {
         return;
@@ -207,8 +213,8 @@ pub(super) fn set_all_marker_bits(id: u64, key: u64) {
     }
 }
 
-/// Matches a marker's name with a trace's globs, without holding `TRACING`, and adds the result to
-/// the cache.
+/// Matches a marker's name with a trace's globs while `TRACING` is not held. Then sets the marker's
+/// bit, and adds the result to the cache.
 fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &RegisteredMarker) {
     let answer = (number, wishes.matches(&known.name));
     let larger = TRACING.lock().store_match(wishes, key, known, answer);
@@ -237,8 +243,8 @@ fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &Registered
 
 /// Sets or clears a marker's bit for a trace.
 fn set_wanted(trace: &Trace, process: &Process, wishes: &TraceGlobs, (number, has): (usize, bool)) {
-    // A call that has paused or resumed the trace since the globs were copied sets the bits of the
-    // markers itself.
+    // Do nothing if the trace was paused or resumed after the globs were copied: the call that
+    // paused or resumed the trace also sets the bits of all markers.
     let same = wishes.is_paused() == trace.has_flag(flag::PAUSED);
     if let Some(slot) = trace.slot.filter(|_| same && trace.has_live(process)) {
         process.set_wanted(number, slot, has && !wishes.is_paused());

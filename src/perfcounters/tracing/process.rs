@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Traced processes: their markers, and the pages from which a process reads which events the
-//! traces want.
+//! Traced processes: their markers, and the pages that tell a process which markers' events to
+//! write.
 
 use core::cmp::Ordering;
 
@@ -13,25 +13,26 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 
-use crate::sys::access::AccessSnapshot;
-use crate::sys::account::{Charge, Resource, ResourceCharge};
+use crate::base::access::AccessSnapshot;
+use crate::base::account::{Charge, Resource, ResourceCharge};
+use crate::base::address_space::{Mapping, Mm};
+use crate::base::cpu;
+use crate::base::credentials::Identity;
+use crate::base::process_id::{self, Pid};
 use crate::sys::buffers::{Page, PAGE};
-use crate::sys::cpu;
-use crate::sys::ppa::Clock;
-use crate::sys::process::{self, max_traced, Identity, Mapping, Mm, Pid};
-use crate::sys::user::bytes_of;
+use crate::sys::traced::max_traced;
+use crate::tracing::clock::of_traces;
 use crate::tracing::marker::RegisteredMarker;
-use crate::tracing::trace::{move_to, reserve_beyond};
+use crate::tracing::process_memory::{
+    ChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
+};
+use crate::tracing::sorted::move_to;
 
-/// Number of 32-bit words in a page.
-const WORDS: usize = PAGE / 4;
-/// Number of pages of marker words in a process's mapping.
-const PAGES: usize = NR_MARKERS / WORDS;
-/// Index of the first slot's first word in the control page, and number of words per slot.
+/// Index of the first word of the trace slots in the control page, and number of words per slot.
 const SLOTS_OFFSET: usize = size_of::<Control>() / 4;
 const SLOT_WORDS: usize = 4;
 
-/// A slot of the control page.
+/// A slot of the control page, which describes a trace to the process.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
     /// Generation of the slot: odd while the slot has a trace, and different for each trace.
@@ -40,140 +41,31 @@ pub(crate) struct Slot {
     pub(crate) flags: u32,
     /// Size of a buffer's memory for records, in bytes, minus 1.
     pub(crate) mask: u32,
-    /// Time in milliseconds for which threads wait for room; 0 if threads do not wait.
+    /// Limit, in milliseconds, for the time that a thread waits for room in a full buffer. 0 if
+    /// threads do not wait.
     pub(crate) wait_ms: u32,
 }
 
 /// log2 of the size of a process's range in the device file, and log2 of the number of ranges. A
-/// range is large enough for the buffers of 8,192 CPUs. A file offset has enough bits for the sum
-/// of `PROCESS_SHIFT` and `NR_PROCESSES_SHIFT`.
+/// range is large enough for the buffers of 8,192 CPUs. A file offset has enough bits for all
+/// ranges: `PROCESS_SHIFT` and `NR_PROCESSES_SHIFT` are 61 bits together.
 pub(crate) const PROCESS_SHIFT: u32 = 41;
 const NR_PROCESSES_SHIFT: u32 = 20;
 
-/// Returns the offset in the device file at which the range of a process begins. With separate
-/// ranges, unmapping pages of one process does not search the mappings of other processes.
+/// Returns the offset in the device file at which the range of a process begins. Ranges are
+/// separate, so that unmapping pages of one process does not search the mappings of others.
 /// Processes whose keys are equal modulo 2^20 share a range, which only makes unmapping their pages
 /// slower.
 pub(crate) fn base(key: u64) -> u64 {
     (key & ((1 << NR_PROCESSES_SHIFT) - 1)) << PROCESS_SHIFT
 }
 
-/// Maximum number of copies of the library in one process for which the offset of the thread data
-/// is recorded.
+/// Maximum number of copies of the perftrace library in one process for which the offset of `struct
+/// perftrace_thread` is recorded.
 const MAX_COPIES: usize = 4;
-/// The offset from the thread pointer to the `struct perftrace_thread` of each copy of the library;
-/// 0 for an unused element.
+/// The offsets from the thread pointer to `struct perftrace_thread`, for each copy of the perftrace
+/// library in a process. 0 for an unused element.
 pub(crate) type Threads = [i64; MAX_COPIES];
-
-/// The placeholder page to which a process writes where no trace has a buffer. The page is charged
-/// to the user for as long as a file or the process refers to it.
-pub(crate) struct PlaceholderPage {
-    page: Page,
-    _charge: Charge,
-}
-
-impl PlaceholderPage {
-    /// Creates the placeholder page for the calling process, or returns `EDQUOT` or `ENOMEM`. May
-    /// sleep.
-    fn new() -> Result<Arc<Self>> {
-        let nobodys = Self {
-            _charge: Charge::of_caller(PAGE.wrapping_add(size_of::<Self>()))?,
-            page: Page::new()?,
-        };
-        Ok(Arc::new(nobodys, GFP_KERNEL_ACCOUNT)?)
-    }
-
-    /// Returns the address of the placeholder page.
-    pub(crate) fn address(&self) -> usize {
-        self.page.address()
-    }
-}
-
-/// The leader of a process that has not ended, and the credentials and dumpability of the process
-/// when the permission to trace it was last checked.
-pub(crate) struct LiveProcess {
-    pub(crate) leader: ARef<Task>,
-    pub(crate) seen: AccessSnapshot,
-}
-
-impl LiveProcess {
-    /// Returns the leader of the calling process and its present state.
-    fn new() -> Result<Self> {
-        let leader = process::leader();
-        let seen = AccessSnapshot::of(&leader)?;
-        Ok(Self { leader, seen })
-    }
-}
-
-/// The identity and the pages of a process that accesses its mappings for the first time.
-pub(crate) struct ChildPages {
-    who: Identity,
-    pid: Pid,
-    live: LiveProcess,
-    began: u64,
-    control: Page,
-    words: [Option<Page>; PAGES],
-    placeholder: Arc<PlaceholderPage>,
-}
-
-impl ChildPages {
-    /// Creates the pages for the calling process. If `child` is not `None`, the process is a child
-    /// of fork(), and gets pages for `child` markers. May sleep.
-    pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
-        let markers = child.unwrap_or(0);
-        let alive = LiveProcess::new()?;
-        let mut control = Page::new()?;
-        let pid = Pid::of(&alive.leader).ok_or(ESRCH)?;
-        let first = Control {
-            version: abi::VERSION,
-            nr_cpus: cpu::nr_cpu_ids(),
-            stride: abi::STRIDE,
-            clock: clock.is_monotonic().into(),
-            key,
-            offset: process::time_offset() as u64,
-            pid: pid.own_number(),
-            reserved: 0,
-            reserved2: 0,
-        };
-        control.fill(bytes_of(core::slice::from_ref(&first)));
-        let mut words = [const { None }; PAGES];
-        // Most processes need the first page of words only. Further pages are added when markers
-        // are registered, and replace a page of zeros that may be mapped.
-        for place in words.iter_mut().take(markers.div_ceil(WORDS).max(1)) {
-            *place = Some(Page::new()?);
-        }
-        Ok(Self {
-            who: Identity::of(&alive.leader),
-            pid,
-            live: alive,
-            began: clock.ticks(),
-            control,
-            words,
-            placeholder: PlaceholderPage::new()?,
-        })
-    }
-}
-
-/// Memory that registering a marker may need, allocated without `TRACING`.
-#[derive(Default)]
-pub(crate) struct MarkerMemory {
-    markers: KVVec<Arc<RegisteredMarker>>,
-    refs: KVVec<u32>,
-    order: KVVec<u16>,
-    page: Option<Page>,
-}
-
-impl MarkerMemory {
-    /// Allocates room for more than `nr` markers. May sleep.
-    pub(crate) fn more_than(nr: usize) -> Result<Self> {
-        Ok(Self {
-            markers: reserve_beyond(nr)?,
-            refs: reserve_beyond(nr)?,
-            order: reserve_beyond(nr)?,
-            page: Some(Page::new()?),
-        })
-    }
-}
 
 /// Memory for a child of fork(), allocated before the child exists and charged to the parent's
 /// user.
@@ -188,7 +80,7 @@ pub(crate) struct ChildMemory {
 }
 
 impl ChildMemory {
-    /// Allocates room for `markers` markers, and charges `bytes` bytes. May sleep.
+    /// Allocates memory for a child with `markers` markers, and charges `bytes` bytes. May sleep.
     pub(crate) fn new((markers, bytes): (usize, usize)) -> Result<Self> {
         let alive = LiveProcess::new()?;
         Ok(Self {
@@ -210,12 +102,12 @@ impl ChildMemory {
     }
 }
 
-/// Returns the offset within the range of a process for an offset in the device file.
+/// Converts an offset in the device file to an offset within the range of a process.
 pub(crate) fn offset_within(at: u64) -> u64 {
     at & ((1 << PROCESS_SHIFT) - 1)
 }
 
-/// A process that is traced, or was traced and is still in a trace.
+/// A process that is traced, or that has ended and is still in a trace.
 pub(crate) struct Process {
     /// The unique number of the process, which is never used again.
     pub(crate) key: u64,
@@ -225,59 +117,59 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// The address of the process's `mm_struct`, only used for comparison.
     pub(crate) mm: usize,
-    /// The key that selects the range of the process in the device file: the key of the process or,
-    /// after fork(), the key of its first ancestor that attached.
+    /// The key that selects the range of the process in the device file. A process that has
+    /// attached uses its own key. A child of fork() uses the `base_key` of its parent.
     base_key: u64,
-    /// The offsets of the `struct perftrace_thread` of copies of the library.
+    /// The offset from the thread pointer to `struct perftrace_thread`, for each copy of the
+    /// perftrace library in the process.
     pub(crate) threads: Threads,
-    /// The thread number in the `struct perftrace_thread` that the process inherited at fork(): the
-    /// number of the thread that called fork(), in the PID namespace of this thread. 0 after the
-    /// structure was cleared, and if the process was not created by a traced process.
+    /// The thread id in the `struct perftrace_thread` that the process inherited at fork(). This is
+    /// the id of the thread that called fork(), in its PID namespace. 0 if the structure was
+    /// cleared, or if the parent was not a traced process.
     pub(crate) forked_by: u32,
-    /// The leader; `None` after the process has ended and `Tracing::keep_ended` has checked the
-    /// traces that keep it. The leader is then dropped, because a task with its signals and
-    /// credentials needs more memory than all other fields.
+    /// The thread-group leader. `Tracing::keep_ended` sets this field to `None` when the process
+    /// has ended, because a task with its signals and credentials needs more memory than all other
+    /// fields.
     live: Option<LiveProcess>,
-    /// The slots of the traces that the process is in, a bit each.
+    /// Bit mask of the slots whose traces the process is in.
     slots: u32,
-    /// The slots for which pages may be in the process's mappings, a bit each.
+    /// Bit mask of the slots for which the process may have pages mapped.
     mapped_slots: u32,
-    /// The device node whose pages the process maps; `None` after the process has ended.
+    /// The device node whose pages the process maps, or `None` after the process has ended.
     pub(crate) mapping: Option<Mapping>,
-    /// The process also takes part in shared traces.
+    /// The process was attached with `PERFTRACE_SHARED`: it can also join shared traces.
     pub(crate) shared: bool,
     /// The process was asked to detach from the module.
     pub(crate) is_detaching: bool,
     /// The time at which the process was first traced, in ticks of the clock of traces.
     pub(crate) began: u64,
-    /// Number of files by which the process is attached.
+    /// Number of open files of the device through which the process is attached.
     pub(crate) files: u32,
     /// Number of mappings of the device in the process.
     pub(crate) nr_mappings: u32,
-    /// The address at which the process has mapped each whole piece, or 0.
+    /// The addresses of the mappings of all read-only pages and of all buffers, or 0.
     pub(crate) pieces: [u64; 2],
     /// The markers of the process, by number.
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
-    /// The number of registrations of each marker. If all registrations of a marker were removed,
-    /// the marker stays in the list with the number 0, because records may still refer to the
-    /// marker.
+    /// The number of registrations of each marker. A marker whose registrations were all removed
+    /// stays in the list with the count 0, because records may still refer to the marker.
     refs: KVVec<u32>,
-    /// The numbers of the markers, sorted by names and fields. Because the list is sorted,
-    /// registering a marker needs few comparisons with `TRACING` held, although a process may have
-    /// 4,096 markers.
+    /// The numbers of the markers, sorted by the markers' names and fields. With 4,096 markers, the
+    /// sorted list keeps the search for a marker short while `TRACING` is held.
     order: KVVec<u16>,
     /// The control page of the process. `control` and `words` are `None` after the process has
     /// ended, and in a child of fork() that has not accessed its mappings yet.
     control: Option<Page>,
-    /// The pages of marker words: bit t of a word is set if the trace in slot t wants the marker.
+    /// The pages of marker words, one 32-bit word for each marker: bit t of the word is set if the
+    /// trace in slot t records the marker's events.
     words: [Option<Page>; PAGES],
-    /// The placeholder page of the process. A child has a separate placeholder page, because data
-    /// of the parent must not be visible to the child.
+    /// The placeholder page of the process. A child of fork() gets a placeholder page of its own,
+    /// because the child must not see data of the parent.
     placeholder: Option<Arc<PlaceholderPage>>,
-    /// The memory that is charged for the process.
+    /// The charge for the memory of the process's state, markers and pages.
     charge: Charge,
-    /// The count of the process in the quota of its user or, after its end, of the owner of the
-    /// trace that keeps it. `share` is `None` if the process is about to be dropped.
+    /// The count of the process in a user's quota of processes. After the process has ended, the
+    /// user is the owner of the trace that keeps it. `None` if the process is about to be dropped.
     share: Option<ResourceCharge>,
 }
 
@@ -299,7 +191,7 @@ impl Process {
     /// `ENOMEM`. May sleep.
     pub(crate) fn new(key: u64, mm: &Mm, mapping: Mapping, shared: bool) -> Result<Self> {
         let share = share_of_caller()?;
-        let awake = ChildPages::new(key, None, Clock::of_traces())?;
+        let awake = ChildPages::new(key, None, of_traces())?;
         let charge = Charge::of_caller(Self::BYTES.wrapping_add(awake.pid.bytes()))?;
         Ok(Self {
             key,
@@ -330,13 +222,13 @@ impl Process {
         })
     }
 
-    /// Returns the number of markers and of charged bytes that a child inherits.
+    /// Returns the numbers of markers and of charged bytes that a child of fork() inherits.
     pub(crate) fn needs(&self) -> (usize, usize) {
         (self.markers.len(), self.charge.bytes())
     }
 
-    /// Creates the state of a child of fork(), with the current markers of its parent, in the
-    /// memory `room`, which is large enough. The child has no pages until it accesses its mappings.
+    /// Creates the state of a child of fork() in the memory `room`, with the current markers of its
+    /// parent. `room` is large enough. The child has no pages until it accesses its mappings.
     pub(crate) fn child(&self, key: u64, mm: usize, room: ChildMemory) -> Self {
         let mut child = Self {
             key,
@@ -354,10 +246,10 @@ impl Process {
             refs: room.refs,
             base_key: self.base_key,
             threads: self.threads,
-            // If the parent has not cleared its inherited structure yet, the child inherits the
-            // number in this structure.
+            // If the parent is a child of fork() whose inherited structure is not cleared yet, the
+            // new child inherits the thread id in this structure too.
             forked_by: match self.forked_by {
-                0 => process::thread_number(),
+                0 => process_id::thread_number(),
                 inherited => inherited,
             },
             live: Some(room.live),
@@ -387,8 +279,8 @@ impl Process {
         !self.has_ended() && self.control.is_none()
     }
 
-    /// Gives a child of fork() its identity and pages when it first accesses its mappings. Returns
-    /// false if the child already has both.
+    /// Gives a child of fork() an identity and pages of its own when the child first accesses its
+    /// mappings. Returns false if the child already has pages or has ended.
     pub(crate) fn attach_child(&mut self, awake: ChildPages) -> bool {
         if !self.is_unattached() {
             return false;
@@ -403,8 +295,8 @@ impl Process {
         true
     }
 
-    /// Records whether a copy of the library has its `struct perftrace_thread` at the offset `at`
-    /// from the thread pointer.
+    /// Records (`there` is true) or removes the offset `at` from the thread pointer at which a copy
+    /// of the perftrace library has its `struct perftrace_thread`.
     pub(crate) fn set_thread(&mut self, at: i64, there: bool) {
         let known = self.threads.iter_mut().find(|known| **known == at);
         match (known, there) {
@@ -418,13 +310,13 @@ impl Process {
         }
     }
 
-    /// Returns whether the process is in the trace of a slot.
+    /// Returns whether the process is in the trace that occupies a slot.
     pub(crate) fn is_in(&self, slot: usize) -> bool {
         slot < NR_TRACES && self.slots & 1u32.wrapping_shl(slot as u32) != 0
     }
 
-    /// Sets whether the process is in the trace of a slot. Called before
-    /// [`begin_slot`](Self::begin_slot).
+    /// Records that the process is in the trace of a slot (`is`), or is not in it any more. When a
+    /// process joins a trace, called before [`begin_slot`](Self::begin_slot).
     pub(crate) fn set_in(&mut self, slot: usize, is: bool) {
         let bit = 1u32.wrapping_shl(slot as u32);
         self.slots = if is {
@@ -439,7 +331,7 @@ impl Process {
         self.mapped_slots |= 1u32.wrapping_shl(slot as u32);
     }
 
-    /// Unmaps the pages for a slot, if any page may be mapped.
+    /// Unmaps the process's pages for a slot, if any such page may be mapped.
     pub(crate) fn unmap_slot(&mut self, slot: usize) {
         let bit = 1u32.wrapping_shl(slot as u32);
         let Some(mapping) = self.mapping.filter(|_| self.mapped_slots & bit != 0) else {
@@ -455,26 +347,27 @@ impl Process {
         mapping.unmap(at(abi::map::FILTERS, PAGE as u64), PAGE as u64);
     }
 
-    /// Returns whether the credentials or the dumpability of the process have changed since
-    /// permission to trace it was checked.
+    /// Returns whether the credentials or the dumpability of the process have changed since the
+    /// permission to trace it was last checked.
     pub(crate) fn has_changed(&self) -> bool {
         let alive = self.live.as_ref();
         alive.is_some_and(|alive| !alive.seen.was_unchanged(&alive.leader))
     }
 
-    /// Returns the leader and the state last checked; `None` after
-    /// [`drop_leader`](Self::drop_leader).
+    /// Returns the leader of the process, and the process's credentials and dumpability at the last
+    /// permission check. Returns `None` after [`drop_leader`](Self::drop_leader).
     pub(crate) fn live(&self) -> Option<&LiveProcess> {
         self.live.as_ref()
     }
 
-    /// Returns the leader of the process; `None` after [`drop_leader`](Self::drop_leader).
+    /// Returns the leader of the process, or `None` after [`drop_leader`](Self::drop_leader).
     pub(crate) fn leader(&self) -> Option<&ARef<Task>> {
         self.live.as_ref().map(|alive| &alive.leader)
     }
 
-    /// Records the state of the process for which the permission to trace it was checked. If the
-    /// process has executed another program since then, records nothing and returns false.
+    /// Records the credentials and the dumpability of the process for which the permission to trace
+    /// it was checked. If the process has executed another program since the last call, records
+    /// nothing and returns false.
     pub(crate) fn set_seen(&mut self, seen: AccessSnapshot) -> bool {
         let Some(alive) = &mut self.live else {
             return true;
@@ -486,7 +379,7 @@ impl Process {
         same
     }
 
-    /// Drops the leader, when the process has ended and permission need not be checked any more.
+    /// Drops the leader. Called when permission to trace the ended process was checked a last time.
     pub(crate) fn drop_leader(&mut self) {
         self.live = None;
     }
@@ -501,8 +394,8 @@ impl Process {
         self.mapping.is_none()
     }
 
-    /// Records that the process has ended, and frees its pages. Returns false if the end was
-    /// already recorded.
+    /// Records that the process has ended, and frees its pages. Returns false if the end of the
+    /// process was already recorded.
     pub(crate) fn end(&mut self) -> bool {
         if self.mapping.take().is_none() {
             return false;
@@ -523,13 +416,13 @@ impl Process {
     }
 
     /// Moves the memory charge and the quota count of an ended process to the owner of a trace that
-    /// keeps it. Returns `EDQUOT` or `ENOSPC` if the owner exceeds a limit. After an error the
-    /// process may be counted for no user, and the caller tries the next trace or drops the
-    /// process.
+    /// keeps the process. Returns `EDQUOT` or `ENOSPC` if the owner would exceed a limit. After an
+    /// error, the process may be counted for no user: the caller then tries the next trace or drops
+    /// the process.
     pub(crate) fn pay(&mut self, payer: &Charge) -> Result {
         let charge = payer.charge(self.charge.bytes())?;
-        // Drop the old quota count first. If the owner of the trace is the user of the process and
-        // is at the limit, the process could not be counted a second time.
+        // Drop the old quota count first. Otherwise, if the trace's owner is the user of the
+        // process and is at the limit, the process would be counted twice and refused.
         self.share = None;
         self.share = Some(ResourceCharge::of(
             payer.user(),
@@ -541,14 +434,14 @@ impl Process {
         Ok(())
     }
 
-    /// Returns the placeholder page; `None` before the first access and after the end of the
-    /// process.
+    /// Returns the placeholder page of the process. Returns `None` for a child of fork() before its
+    /// first access, and after the process has ended.
     pub(crate) fn placeholder(&self) -> Option<&Arc<PlaceholderPage>> {
         self.placeholder.as_ref()
     }
 
     /// Returns the address of a page that the process reads, or `None` if the page does not exist.
-    /// Page 0 is the control page, and the pages of marker words follow.
+    /// `number` 0 is the control page, and the pages of marker words follow it.
     pub(crate) fn page(&self, number: usize) -> Option<usize> {
         match number.checked_sub(1) {
             None => Some(self.control.as_ref()?.address()),
@@ -556,20 +449,22 @@ impl Process {
         }
     }
 
-    /// Announces a new trace in a slot to the process. No marker's bit is set for the trace yet.
+    /// Announces a new trace to the process, in a slot of the process's control page. Called before
+    /// any marker's bit is set for the trace.
     pub(crate) fn begin_slot(&self, number: usize, slot: Slot) {
         let Some(control) = &self.control else { return };
         let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
         control.put(at.wrapping_add(1), slot.flags & flag::PROCESS_VISIBLE);
         control.put(at.wrapping_add(2), slot.mask);
         control.put(at.wrapping_add(3), slot.wait_ms);
-        // Stored last, with release: a process that sees this generation sees the words above.
+        // Store the generation last, with release: a process that sees the new generation also sees
+        // the slot's other words.
         control.put(at, slot.generation);
     }
 
-    /// Announces the end of the trace in a slot to the process. Called after the bits of all
-    /// markers were cleared for the trace. Only the generation changes, because threads that have
-    /// read a marker's word before may still use the other words.
+    /// Announces to the process that the trace in a slot has ended. Called after the bits of all
+    /// markers were cleared for the trace. Only the generation changes, because a thread that has
+    /// read a marker's word before may still use the slot's other words.
     pub(crate) fn end_slot(&self, number: usize, generation: u32) {
         let Some(control) = &self.control else { return };
         let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
@@ -597,13 +492,14 @@ impl Process {
     }
 
     /// Registers a marker, or counts one more registration of a registered marker. Returns the
-    /// number of the marker, and whether the marker is new, so that its bits have to be set.
+    /// number of the marker, and whether this is its only registration. If it is, the caller has to
+    /// set the marker's bits.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if the process has [`NR_MARKERS`] markers, `EDQUOT` if the memory limit of its user
-    /// is reached, `EAGAIN` if `room` is too small: the caller makes room beyond the current number
-    /// of markers and calls again.
+    /// `ENOSPC` if the process has [`NR_MARKERS`] markers, `EDQUOT` if the memory limit of the
+    /// process's user is reached, `EAGAIN` if `room` is too small. After `EAGAIN` the caller
+    /// allocates memory for more markers and calls again.
     pub(crate) fn register(
         &mut self,
         new: &Arc<RegisteredMarker>,
@@ -648,7 +544,8 @@ impl Process {
         Ok((number, *refs == 1))
     }
 
-    /// Makes room for one more marker, from `room` if needed. Returns false if `room` is too small.
+    /// Makes sure that the lists of markers have capacity for one more marker. If a list is full,
+    /// moves the lists to `room`. Returns false if `room` is too small.
     fn reserve_marker(&mut self, room: &mut MarkerMemory) -> bool {
         let nr = self.markers.len();
         let fits = |all: [usize; 3]| all.iter().all(|capacity| *capacity > nr);
@@ -693,7 +590,8 @@ impl Process {
         Ok(())
     }
 
-    /// Sets whether the trace in a slot wants a marker.
+    /// Sets or clears the bit that says whether the trace in a slot records the events of a marker.
+    /// The bit stays clear if the marker has no registration.
     pub(crate) fn set_wanted(&self, number: usize, slot: usize, wanted: bool) {
         self.set_bit(number, slot, wanted && self.refs(number) != 0);
     }

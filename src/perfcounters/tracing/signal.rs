@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Notification of a trace's reader, and of the threads that wait until the reader has read.
+//! Notification of a trace's reader about unread data, and of the threads that wait until the
+//! reader has made room in a full buffer.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
@@ -9,13 +10,13 @@ use protocols::sync::Word;
 
 use crate::sys::notifier::Notifier;
 
-/// Wakes the reader of a trace, and the threads that wait for room.
+/// Wakes the reader of a trace, and the threads that wait for room in the trace's buffers.
 pub(crate) struct Signal {
     /// Wakes the reader of the trace.
     readers: Notifier,
-    /// Nonzero if data may be unread.
+    /// Nonzero if a buffer of the trace may have unread data.
     pending: Word,
-    /// Wakes threads that wait for room until the reader has read.
+    /// Wakes the threads that wait until the reader has made room in a full buffer.
     writers: Notifier,
     /// Nonzero after the trace has ended.
     ended: Word,
@@ -32,13 +33,14 @@ impl Signal {
         Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Wakes the reader, because data are unread. Callable in any context.
+    /// Wakes the reader of the trace, because a buffer has unread data. Callable in any context.
     pub(crate) fn notify(&self) {
         self.pending.store_relaxed(1);
         self.readers.wake_readers();
     }
 
-    /// Clears the notification when the reader begins a pass over all buffers.
+    /// Clears the reader's pending notification. Called when the reader begins a pass over all
+    /// buffers.
     pub(crate) fn clear_pending(&self) {
         self.pending.store_relaxed(0);
     }
@@ -48,20 +50,22 @@ impl Signal {
         self.pending.load_relaxed() != 0
     }
 
-    /// Wakes threads that wait for room, after something was read.
+    /// Wakes the threads that wait for room in a buffer. Called after the reader has read from a
+    /// buffer.
     pub(crate) fn wake_writers(&self) {
         self.writers.wake_readers();
     }
 
-    /// Wakes all waiting threads, because the trace has ended.
+    /// Records that the trace has ended, and wakes the trace's reader and the threads that wait for
+    /// room in a buffer.
     pub(crate) fn end(&self) {
         self.ended.store_relaxed(1);
         self.writers.wake_readers();
         self.notify();
     }
 
-    /// Waits until `read` returns true, the trace has ended or the time is over. Returns false if
-    /// the time is over, and `EINTR` if a signal interrupts the wait.
+    /// Waits until `read` returns true or the trace has ended, but at most `nanoseconds`. Returns
+    /// false if this time is over, and `EINTR` if a signal interrupts the wait.
     pub(crate) fn wait_for_room(
         &self,
         mut read: impl FnMut() -> bool,
@@ -71,7 +75,7 @@ impl Signal {
         self.writers.wait_for(ready, nanoseconds).map_err(|_| EINTR)
     }
 
-    /// Returns the notifier for poll().
+    /// Returns the notifier for poll() on the trace.
     pub(crate) fn notifier(&self) -> &Notifier {
         &self.readers
     }

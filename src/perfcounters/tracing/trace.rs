@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A trace: the processes that can be in it, the events that it wants, and its buffers.
+//! A trace: the rules for the processes that can join it, the events that it records, and its
+//! buffers.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::{KVVec, KVec};
+use kernel::alloc::KVVec;
 use kernel::cred::Credential;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -12,217 +13,60 @@ use kernel::task::Task;
 use protocols::filter;
 use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 
-use crate::provider::Probes;
-use crate::sys::access;
-use crate::sys::account::Charge;
+use crate::base::account::Charge;
+use crate::base::credentials::Identity;
+use crate::base::module::ModuleRef;
+use crate::base::tracepoint::Probes;
+use crate::base::{access, cpu};
 use crate::sys::buffers::{Buffer, Page, PAGE};
-use crate::sys::cpu;
-use crate::sys::process::{Identity, ModuleRef};
+use crate::tracing::buffer_set::{Allocation, BufferParams, BufferSet, LostStats, Prealloc};
 use crate::tracing::glob_cache::{GlobCache, TraceGlobs};
 use crate::tracing::kernel_events::KernelEvents;
-use crate::tracing::process::{LiveProcess, Process, Slot};
+use crate::tracing::process::{Process, Slot};
+use crate::tracing::process_memory::LiveProcess;
 use crate::tracing::signal::Signal;
+use crate::tracing::sorted::{move_to, search};
 use crate::tracing::TraceQuota;
 
-/// Limits for the ended processes of a trace whose events were not read, in bytes and in processes.
-/// Beyond a limit the oldest processes are dropped.
+/// Limits for the ended processes of one trace: bytes of memory, and number of processes. Above a
+/// limit, the oldest ended processes are removed from the trace, even if their events were not
+/// read.
 const MAX_ENDED_BYTES: u64 = 64 << 20;
 const MAX_ENDED: u64 = 4096;
 
-/// Flags that cannot be combined with `WAIT`. A flight recorder is never full. A trace that is kept
-/// may have no reader. In a shared trace another process could make a thread wait for ever.
+/// Flags that cannot be combined with `WAIT`. The buffer of a flight recorder is never full. A
+/// trace that is kept without an open file may have no reader. In a shared trace, another process
+/// could make a thread wait for ever.
 const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 
-/// Default time that threads wait for room, in milliseconds.
+/// Default limit, in milliseconds, for the time that a thread waits for room in a full buffer.
 const WAIT_MS: u32 = 10_000;
 
-/// Flags that cannot be combined: different users must not write into one buffer.
+/// Flags that cannot be combined, because processes of different users must not write into one
+/// buffer.
 const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
 
-/// Searches a list that is sorted by key. Returns the index of the element, or the index at which
-/// to insert it. Page faults call `search`, which has no panic path, unlike `binary_search`.
-pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Result<usize, usize> {
-    let (mut from, mut to) = (0usize, all.len());
-    while from < to {
-        let middle = from.wrapping_add(to.wrapping_sub(from) / 2);
-        match all.get(middle).map(&key_of) {
-            Some(found) if found == key => return Ok(middle),
-            Some(found) if found < key => from = middle.wrapping_add(1),
-            _ => to = middle,
-        }
-    }
-    Err(from)
-}
-
-/// The buffers of a process in a trace, by CPU. The first write to a buffer creates the buffer.
-pub(crate) struct BufferSet {
-    /// The key of the process, [`KEY_KERNEL`] or [`KEY_SHARED`].
-    pub(crate) key: u64,
-    /// The size of the process without its buffers in bytes, if the process has ended. The size of
-    /// an ended process and the size of its buffers do not change.
-    ended: Option<u64>,
-    /// The buffer of each CPU.
-    pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
-}
-
-impl BufferSet {
-    /// Returns the size of a set without buffers, in bytes.
-    fn empty_bytes(nr: u32) -> usize {
-        (nr as usize)
-            .wrapping_mul(size_of::<Option<Arc<Buffer>>>())
-            .wrapping_add(size_of::<Self>())
-    }
-
-    /// Creates a set without buffers, for `nr` CPUs.
-    fn new(key: u64, nr: u32) -> Result<Self> {
-        let mut buffers = KVec::with_capacity(nr as usize, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..nr {
-            buffers.push(None, GFP_KERNEL_ACCOUNT)?;
-        }
-        Ok(Self {
-            key,
-            ended: None,
-            buffers,
-        })
-    }
-
-    /// Iterates over the buffers that exist.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Buffer>> {
-        self.buffers.iter().flatten()
-    }
-
-    /// Returns the size of the set and its buffers, in bytes.
-    fn memory(&self) -> u64 {
-        let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
-        self.iter()
-            .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
-    }
-
-    /// Returns the size in bytes of the buffers and the process; `None` before the process ends.
-    fn ended(&self) -> Option<u64> {
-        Some(self.memory().wrapping_add(self.ended?))
-    }
-}
-
-/// Moves a list into the larger memory `room`, which was allocated without the list's lock.
-pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
-    let before = core::mem::replace(all, room);
-    for one in before {
-        let _ = all.push_within_capacity(one);
-    }
-}
-
-/// Allocates a list with room for more than `nr` elements, or returns `ENOMEM`.
-pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
-    let capacity = nr.wrapping_add(nr / 2).wrapping_add(8);
-    Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
-}
-
-/// Memory that a page fault lacks, which is allocated without `TRACING` before a retry.
-#[derive(Clone, Copy)]
-pub(crate) enum Allocation {
-    /// A list with room for more than this number of sets.
-    SetList(usize),
-    /// A [`BufferSet`] without buffers.
-    BufferSet,
-    /// A buffer with its first page.
-    Buffer,
-    /// A page of a buffer.
-    Page,
-}
-
-/// The memory that was allocated for a page fault, charged to the trace's user.
-#[derive(Default)]
-pub(crate) struct Prealloc {
-    sets: KVVec<BufferSet>,
-    set: Option<(BufferSet, Charge)>,
-    buffer: Option<(Arc<Buffer>, Charge)>,
-    page: Option<Page>,
-    page_charge: Option<Charge>,
-    /// The id of the trace that may use the memory; 0 before anything is allocated.
-    trace: u64,
-}
-
-/// The parameters for allocating a trace's buffers.
-pub(crate) struct BufferParams {
-    trace: u64,
-    bytes: u32,
-    flight: bool,
-    payer: Charge,
-}
-
-impl Prealloc {
-    /// Returns whether the memory can be used for this trace.
-    pub(crate) fn is_for(&self, trace: u64) -> bool {
-        self.trace == 0 || self.trace == trace
-    }
-
-    /// Allocates the memory `need`, or returns `EDQUOT` or `ENOMEM`. May sleep.
-    pub(crate) fn make(&mut self, need: Allocation, terms: &BufferParams) -> Result {
-        self.trace = terms.trace;
-        match need {
-            Allocation::SetList(nr) => self.sets = reserve_beyond(nr)?,
-            Allocation::BufferSet => {
-                let nr = cpu::nr_cpu_ids();
-                let charge = terms.payer.charge(BufferSet::empty_bytes(nr))?;
-                self.set = Some((BufferSet::new(0, nr)?, charge));
-            }
-            Allocation::Buffer => {
-                let charge = terms.payer.charge(Buffer::empty_bytes(terms.bytes))?;
-                let buffer = Buffer::new(terms.bytes, terms.flight)?;
-                self.buffer = Some((Arc::new(buffer, GFP_KERNEL_ACCOUNT)?, charge));
-            }
-            Allocation::Page => {
-                self.page_charge = Some(terms.payer.charge(PAGE)?);
-                self.page = Some(Page::new()?);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Counts of lost data, in buffers that exist or have been freed.
-#[derive(Clone, Copy, Default)]
-struct LostStats {
-    /// Number of events that were lost because a buffer had no room.
-    lost: u64,
-    /// Number of bytes that were skipped because the counts of a buffer were corrupt.
-    cut: u64,
-    /// Number of page faults that could not allocate memory.
-    no_memory: u64,
-}
-
-impl LostStats {
-    /// Adds the losses of a set's buffers.
-    fn add(&mut self, set: &BufferSet) {
-        for buffer in set.iter() {
-            let (cut, refused) = buffer.loss_counts();
-            self.lost = self.lost.wrapping_add(buffer.lost());
-            self.cut = self.cut.wrapping_add(cut);
-            self.no_memory = self.no_memory.wrapping_add(refused);
-        }
-    }
-}
-
-/// A check whether the maker of a trace may trace a process.
+/// A check whether the creator of a trace may trace a process.
 pub(crate) struct PermissionCheck {
     pub(crate) id: u64,
-    /// The credentials of the trace's maker.
+    /// The credentials of the trace's creator.
     maker: ARef<Credential>,
-    /// The maker may trace all processes.
+    /// The trace's creator may trace all processes, so nothing is checked.
     allows_all: bool,
-    /// The permission to stop the process (ptrace attach) is needed: threads of it wait for room.
+    /// The permission to stop the process (ptrace attach) is needed too, because threads of the
+    /// process wait for room in full buffers.
     attach: bool,
 }
 
 impl PermissionCheck {
-    /// Like [`check`](Self::check), but returns false on an error.
+    /// Calls [`check`](Self::check), and returns false if the check could not be made.
     pub(crate) fn allows(&self, leader: &Task) -> bool {
         self.check(leader) == Ok(true)
     }
 
-    /// Returns whether the maker may trace the process and, with `attach`, stop it. Returns `EINTR`
-    /// or `ENOMEM` if the check could not be made. May sleep; the caller does not hold `TRACING`.
+    /// Returns whether the trace's creator may trace the process and, with `attach`, stop it.
+    /// Returns `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not
+    /// hold `TRACING`.
     pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
         if self.allows_all {
             return Ok(true);
@@ -234,72 +78,79 @@ impl PermissionCheck {
         }
     }
 
-    /// Returns whether the maker may trace the process in the state that was last checked, by the
-    /// rule of ptrace alone. Used for a process that has ended or has executed another program.
+    /// Returns whether the trace's creator could have traced the process at the last permission
+    /// check, by the ptrace rule alone. Used for a process that has since ended or executed another
+    /// program.
     pub(crate) fn may_still_allow(&self, alive: &LiveProcess) -> bool {
         self.allows_all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
     }
 }
 
-/// A trace that exists: it is active, is ending, or has ended and is not freed yet.
+/// A trace that is active, is ending, or has ended and is not freed yet.
 pub(crate) struct Trace {
     /// The unique number of the trace, which is never used again.
     pub(crate) id: u64,
-    /// The slot of the trace; `None` after the trace has ended.
+    /// The slot of the trace, or `None` after the trace has ended.
     pub(crate) slot: Option<usize>,
-    /// Set while `calls::end` removes the processes one by one, so that no process can join.
+    /// Set when `calls::end` starts to remove the processes one by one, so that no process can join
+    /// the trace.
     pub(crate) is_ending: bool,
-    /// The number and the size in bytes of the sets of processes that have ended.
+    /// The count of the trace's ended processes, and the size in bytes of these processes and their
+    /// buffers.
     ended_nr: u64,
     ended_bytes: u64,
-    /// Flags of `PERFTRACE_CREATE`, and `FILTERED`.
+    /// The flags given to `PERFTRACE_CREATE`, and `FILTERED` if the trace has a filter.
     pub(crate) flags: u32,
-    /// Size of a buffer's memory for records, in bytes.
+    /// Size in bytes of the memory for records in each buffer of the trace.
     pub(crate) bytes: u32,
     /// The id, in the initial namespace, of the user that created the trace.
     pub(crate) owner: u32,
-    /// Time in milliseconds for which threads wait for room in a full buffer.
+    /// Limit, in milliseconds, for the time that a thread waits for room in a full buffer.
     pub(crate) wait_ms: u32,
     pub(crate) name: [u8; abi::NAME_MAX],
-    /// Globs of the markers that the trace wants.
+    /// Globs that select the markers whose events the trace records.
     pub(crate) globs: [u8; abi::FIELDS_MAX],
-    /// The cache of marker names matched with `globs`.
+    /// The cache that stores which marker names match `globs`.
     pub(crate) glob_cache: GlobCache,
-    /// The filter program, in the page that processes map; `None` without a filter.
+    /// The page with the filter program, which processes map. `None` if the trace has no filter.
     pub(crate) filter: Option<Page>,
     /// The time at which the trace was created, in ticks of the clock of traces.
     pub(crate) began: u64,
-    /// The buffers of each process, sorted by key.
+    /// The buffer sets of the trace, sorted by the key of the process.
     pub(crate) sets: KVVec<BufferSet>,
     /// Keeps the module loaded while the trace is kept without an open file (`KEEP`).
     pub(crate) module_ref: Option<ModuleRef>,
-    /// The probes of kernel events; `None` if the trace records no kernel events.
+    /// The probes of kernel events, or `None` if the trace records no kernel events.
     pub(crate) kernel: Option<Probes<KernelEvents>>,
     /// Number of open files that refer to the trace.
     pub(crate) files: u64,
-    /// The number of the file that reads the trace; 0 if no file reads it.
+    /// The number ([`TraceRef`](super::TraceRef)) of the open file that reads the trace. 0 if no
+    /// file reads the trace.
     pub(crate) reader: u64,
-    /// Wakes the trace's reader, and the threads that wait for room.
+    /// Wakes the trace's reader, and the threads that wait for room in a buffer.
     pub(crate) signal: Arc<Signal>,
-    /// The losses of buffers that were freed.
+    /// The counts of lost data of buffers that were freed.
     freed_losses: LostStats,
-    /// Number of ended processes that were dropped unread.
+    /// Number of ended processes that were removed although they had unread data.
     dropped: u64,
-    /// A set of buffers was removed since the last search for processes in no trace.
+    /// A buffer set was removed since the last search for ended processes that are in no trace.
     pub(crate) sets_removed: bool,
-    /// Number of processes that were removed because the maker has no permission to trace them.
+    /// Number of processes that were removed because the trace's creator had lost the permission to
+    /// trace them.
     denied: u64,
-    /// Number of failures because memory was short, not counting failures in existing buffers.
+    /// Number of processes, markers and buffers that could not be added because memory was short or
+    /// a limit was reached. Failures to add a page to an existing buffer are counted in the buffer.
     no_memory: u64,
-    /// The memory that is charged for the trace.
+    /// The charge for the memory of the trace and its buffers.
     charge: Charge,
-    /// The count of the trace in the user's quotas, set when the trace gets a slot.
+    /// The count of the trace in the quotas of the user that created it. Set when the trace gets a
+    /// slot.
     pub(crate) quota: Option<TraceQuota>,
 }
 
 impl Trace {
-    /// Creates a trace of the caller, without a slot. Returns `EINVAL`, `EPERM` (`ALL_USERS`
-    /// without `CAP_PERFMON`), `EDQUOT` or `ENOMEM`. May sleep.
+    /// Creates a trace that belongs to the caller and has no slot yet. Returns `EINVAL`, `EPERM`
+    /// (`ALL_USERS` without `CAP_PERFMON`), `EDQUOT` or `ENOMEM`. May sleep.
     pub(crate) fn new(id: u64, create: &Create, filter: Option<Page>, began: u64) -> Result<Self> {
         let name = filter::text(&create.name).ok_or(EINVAL)?;
         let globs = filter::text(&create.markers).ok_or(EINVAL)?;
@@ -365,8 +216,9 @@ impl Trace {
         self.flags & flag != 0
     }
 
-    /// Returns whether the caller may use the trace without `CAP_PERFMON`: the caller has all
-    /// rights of the maker, and the trace has neither processes of all users nor kernel events.
+    /// Returns whether the caller may use the trace without `CAP_PERFMON`. The caller must have all
+    /// rights of the trace's creator. The trace must record neither processes of all users nor
+    /// kernel events.
     pub(crate) fn is_own(&self) -> bool {
         access::has_rights_of(self.charge.user())
             && !self.has_flag(flag::ALL_USERS)
@@ -388,7 +240,8 @@ impl Trace {
         self.slot.is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
     }
 
-    /// Returns whether a process can join the trace. The caller checks the maker's permission.
+    /// Returns whether a process can join the trace. The caller checks whether the trace's creator
+    /// may trace the process.
     pub(crate) fn may_join(&self, process: &Process) -> bool {
         self.could_join(process) && !process.is_unattached()
     }
@@ -398,24 +251,26 @@ impl Trace {
         self.is_for(process.who.uid, process.shared) && !process.has_ended()
     }
 
-    /// Returns whether a process of the user `uid` can join the trace. `shared`: the process takes
-    /// part in shared traces.
+    /// Returns whether a process of the user `uid` can join the trace. `shared` is set if the
+    /// process can also join shared traces.
     pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
         let user = self.has_flag(flag::ALL_USERS) || uid == self.owner;
         self.is_on() && user && (shared || !self.has_flag(flag::SHARED))
     }
 
-    /// Returns whether processes can join the trace.
+    /// Returns whether the trace is active: it has a slot and is not ending, so processes can join
+    /// it.
     pub(crate) fn is_on(&self) -> bool {
         self.slot.is_some() && !self.is_ending
     }
 
-    /// Counts a process that could not be traced.
+    /// Counts a process or a marker that could not be traced, because memory was short or a limit
+    /// was reached.
     pub(crate) fn count_missed(&mut self) {
         self.no_memory = self.no_memory.wrapping_add(1);
     }
 
-    /// Returns the permission check of the trace.
+    /// Returns the permission check to make before the trace records a process.
     pub(crate) fn permission_check(&self) -> PermissionCheck {
         PermissionCheck {
             id: self.id,
@@ -431,7 +286,8 @@ impl Trace {
         TraceGlobs::of(self)
     }
 
-    /// Removes a process, with its unread data, that the maker may not trace any more.
+    /// Removes a process that the trace's creator may not trace any more, with the process's unread
+    /// data.
     pub(crate) fn deny(&mut self, key: u64) {
         if let Some(place) = self.find(key) {
             self.remove(place);
@@ -439,7 +295,7 @@ impl Trace {
         self.denied = self.denied.wrapping_add(1);
     }
 
-    /// Returns the contents of the slot for the control page of a process in the trace.
+    /// Returns the contents of the trace's slot in the control page of a process.
     pub(crate) fn process_view(&self, generation: u32) -> Slot {
         Slot {
             generation,
@@ -452,7 +308,8 @@ impl Trace {
         }
     }
 
-    /// Creates all buffers for kernel events, because probes cannot allocate. May sleep.
+    /// Creates the trace's buffers for kernel events, with all their pages, because probes cannot
+    /// allocate memory. May sleep.
     pub(crate) fn add_kernel(&mut self) -> Result {
         let mut set = BufferSet::new(KEY_KERNEL, cpu::nr_cpu_ids())?;
         for (place, cpu) in set.buffers.iter_mut().zip(0u32..u32::MAX) {
@@ -468,7 +325,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Returns the parameters for allocating buffers of the trace.
+    /// Returns the parameters with which buffers of the trace are allocated.
     pub(crate) fn buffer_params(&self) -> BufferParams {
         BufferParams {
             trace: self.id,
@@ -478,23 +335,24 @@ impl Trace {
         }
     }
 
-    /// Returns the charge whose user pays for the trace's memory.
+    /// Returns the charge of the trace. Memory for the trace is charged to the user of this charge.
     pub(crate) fn payer(&self) -> &Charge {
         &self.charge
     }
 
-    /// Returns the index of the set with key `key`.
+    /// Returns the index in `sets` of the buffer set with the key `key`, or `None` if no set has
+    /// this key.
     fn find(&self, key: u64) -> Option<usize> {
         search(&self.sets, key, |set| set.key).ok()
     }
 
-    /// Returns the buffers of a process in the trace.
+    /// Returns the buffer set with the key `key`, or `None` if the trace has no such set.
     pub(crate) fn set(&self, key: u64) -> Option<&BufferSet> {
         self.sets.get(self.find(key)?)
     }
 
-    /// Adds a set for `key` from `spare` if the trace has none. Returns an error for memory that
-    /// `spare` lacks.
+    /// Makes sure that the trace has a buffer set for `key`. A missing set is taken from `spare`.
+    /// If `spare` does not have the memory either, the error says which memory to allocate.
     fn ensure_set(&mut self, key: u64, spare: &mut Prealloc) -> Result<(), Allocation> {
         match search(&self.sets, key, |set| set.key) {
             Ok(_) => Ok(()),
@@ -520,8 +378,9 @@ impl Trace {
         }
     }
 
-    /// Returns a page of a buffer of a process in the trace. Missing parts are taken from `spare`.
-    /// Returns `None` if no such page can exist, and an error for memory that `spare` lacks.
+    /// Returns the address of page `number` of a process's buffer in the trace. A missing buffer or
+    /// page is taken from `spare`. Returns `None` if no such page can exist. If `spare` does not
+    /// have the memory either, the error says which memory to allocate.
     pub(crate) fn page(
         &mut self,
         key: u64,
@@ -534,8 +393,9 @@ impl Trace {
         }
         let shared = self.has_flag(flag::SHARED);
         if shared {
-            // A set without buffers keeps the process, with its markers, for as long as the shared
-            // buffer may have records of the process.
+            // In a shared trace, each process also has an empty buffer set. This set keeps the
+            // process and its markers for as long as the shared buffers may have records of the
+            // process.
             self.ensure_set(key, spare)?;
         }
         let key = if shared { KEY_SHARED } else { key };
@@ -546,8 +406,9 @@ impl Trace {
             return Ok(None);
         };
         if place.is_none() {
-            // Writers access the page of counts first. If this page could not be allocated, no
-            // other page is needed, because records cannot be found without the counts.
+            // Writers access page 0, which has the counts of the buffer, first. If page 0 could not
+            // be allocated, no other page is needed, because records cannot be found without the
+            // counts.
             if number != 0 {
                 return Ok(None);
             }
@@ -566,7 +427,8 @@ impl Trace {
         page.map(Some).ok_or(Allocation::Page)
     }
 
-    /// Counts events that are lost because a page of a buffer could not be allocated.
+    /// Counts a page fault for which the page of a buffer could not be allocated, so that events
+    /// are lost.
     pub(crate) fn count_alloc_failure(&mut self, key: u64, cpu: usize) {
         let key = if self.has_flag(flag::SHARED) {
             KEY_SHARED
@@ -580,7 +442,8 @@ impl Trace {
         }
     }
 
-    /// Returns the next buffer with unread data after the buffer of process `key` and CPU `cpu`.
+    /// Returns the next buffer of the trace with unread data, in order of process keys and CPUs,
+    /// after the buffer of process `key` and CPU `cpu`.
     pub(crate) fn next(&self, key: u64, cpu: u32) -> Option<(u64, u32, Arc<Buffer>)> {
         for set in self.sets.iter().filter(|set| set.key >= key) {
             for (place, number) in set.buffers.iter().zip(0u32..u32::MAX) {
@@ -607,7 +470,7 @@ impl Trace {
         }
     }
 
-    /// Removes the sets of ended processes that were read.
+    /// Removes the buffer sets of ended processes if all their data were read.
     pub(crate) fn reap(&mut self) {
         if self.flags & (flag::FLIGHT | flag::SHARED) != 0 || self.ended_nr == 0 {
             return;
@@ -635,7 +498,8 @@ impl Trace {
         });
     }
 
-    /// Counts the buffers of an ended process, and `bytes`, the size of the process without them.
+    /// Counts an ended process and its memory: the process's buffers, and `bytes` for its other
+    /// state.
     pub(crate) fn count_ended(&mut self, key: u64, bytes: u64) {
         let Some(set) = self.find(key).and_then(|at| self.sets.get_mut(at)) else {
             return;
@@ -647,12 +511,14 @@ impl Trace {
         }
     }
 
-    /// Removes the oldest ended process if a limit is exceeded, and returns its key.
+    /// If the trace's ended processes exceed [`MAX_ENDED`] or [`MAX_ENDED_BYTES`], removes the
+    /// oldest of them from the trace and returns its key.
     pub(crate) fn drop_oldest(&mut self) -> Option<u64> {
         if self.ended_bytes <= MAX_ENDED_BYTES && self.ended_nr <= MAX_ENDED {
             return None;
         }
-        // `sets` is sorted by key. Later processes have higher keys, so the oldest come first.
+        // The first element is the oldest process: `sets` is sorted by key, and later processes
+        // have higher keys.
         let at = self.sets.iter().position(|set| set.ended.is_some())?;
         let key = self.sets.get(at)?.key;
         self.remove(at);
@@ -660,7 +526,8 @@ impl Trace {
         Some(key)
     }
 
-    /// Removes an ended process, with unread data, that would exceed a limit of the trace's user.
+    /// Removes an ended process, even if it has unread data, because the trace's user cannot be
+    /// charged for the process within the user's limits.
     pub(crate) fn drop_process(&mut self, key: u64) {
         if let Some(place) = self.find(key) {
             self.remove(place);
@@ -668,7 +535,7 @@ impl Trace {
         }
     }
 
-    /// Returns the data of `PERFTRACE_INFO`, without the clocks and the slot.
+    /// Returns the data of `PERFTRACE_INFO`. The caller fills in the clocks and the slot.
     pub(crate) fn info(&self) -> Info {
         let mut losses = self.freed_losses;
         let (mut memory, mut processes) = (0u64, 0u64);

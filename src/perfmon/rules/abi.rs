@@ -232,50 +232,50 @@ pub mod status {
     pub const ELSEWHERE: u32 = 0x10;
 }
 
-/// `PERFMON_TYPE`: the type of the ioctls. The kernel's ioctl-number.rst lists no other user of
-/// this number.
+/// `PERFMON_TYPE`: the type of the ioctls. The kernel's ioctl-number.rst assigns no ioctl of this
+/// type with these numbers to another driver.
 const TYPE: u32 = 0xbf;
 
 const fn iow<T>(number: u32) -> u32 {
     (1 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
 }
 
-/// Number of `PERFMON_CREATE`, which creates a context.
+/// ioctl number of `PERFMON_CREATE`, which creates a context.
 pub const CREATE: u32 = iow::<Ctx>(1);
-/// Number of `PERFMON_WRITE_PMCS`, which writes PMCs.
+/// ioctl number of `PERFMON_WRITE_PMCS`, which writes PMCs.
 pub const WRITE_PMCS: u32 = iow::<Vector>(2);
-/// Number of `PERFMON_WRITE_PMDS`, which writes PMDs.
+/// ioctl number of `PERFMON_WRITE_PMDS`, which writes PMDs.
 pub const WRITE_PMDS: u32 = iow::<Vector>(3);
-/// Number of `PERFMON_READ_PMDS`, which reads PMDs.
+/// ioctl number of `PERFMON_READ_PMDS`, which reads PMDs.
 pub const READ_PMDS: u32 = iow::<Vector>(4);
-/// Number of `PERFMON_LOAD`, which attaches a context to a thread or a CPU.
+/// ioctl number of `PERFMON_LOAD`, which attaches a context to a thread or a CPU.
 pub const LOAD: u32 = iow::<Load>(5);
-/// Number of `PERFMON_UNLOAD`, which detaches a context.
+/// ioctl number of `PERFMON_UNLOAD`, which detaches a context.
 pub const UNLOAD: u32 = (TYPE << 8) | 6;
-/// Number of `PERFMON_START`, which starts counting.
+/// ioctl number of `PERFMON_START`, which starts counting.
 pub const START: u32 = iow::<Start>(7);
-/// Number of `PERFMON_STOP`, which stops counting.
+/// ioctl number of `PERFMON_STOP`, which stops counting.
 pub const STOP: u32 = (TYPE << 8) | 8;
-/// Number of `PERFMON_CREATE_FORMAT`, which creates a context with a sampling format.
+/// ioctl number of `PERFMON_CREATE_FORMAT`, which creates a context with a sampling format.
 pub const CREATE_FORMAT: u32 = iow::<Create>(9);
-/// Number of `PERFMON_RESTART`, which resumes counting after a notification.
+/// ioctl number of `PERFMON_RESTART`, which resumes counting after a notification.
 pub const RESTART: u32 = (TYPE << 8) | 0x0a;
-/// Number of `PERFMON_PAUSE`, which pauses a ring or ends the pause.
+/// ioctl number of `PERFMON_PAUSE`, which pauses a ring or ends the pause.
 pub const PAUSE: u32 = iow::<u32>(0x0b);
-/// Number of `PERFMON_CREATE_EVTSETS`, which creates or changes event sets.
+/// ioctl number of `PERFMON_CREATE_EVTSETS`, which creates or changes event sets.
 pub const CREATE_EVTSETS: u32 = iow::<Vector>(0x0c);
-/// Number of `PERFMON_DELETE_EVTSETS`, which deletes event sets.
+/// ioctl number of `PERFMON_DELETE_EVTSETS`, which deletes event sets.
 pub const DELETE_EVTSETS: u32 = iow::<Vector>(0x0d);
-/// Number of `PERFMON_GETINFO_EVTSETS`, which reads the state of event sets.
+/// ioctl number of `PERFMON_GETINFO_EVTSETS`, which reads the state of event sets.
 pub const GETINFO_EVTSETS: u32 = iow::<Vector>(0x0e);
-/// Number of `PERFMON_READ_RUNS`, which reads sums over the runs of event sets.
+/// ioctl number of `PERFMON_READ_RUNS`, which reads sums over the runs of event sets.
 pub const READ_RUNS: u32 = iow::<Vector>(0x0f);
 
 const fn ior<T>(number: u32) -> u32 {
     (2 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
 }
 
-/// Number of `PERFMON_STATUS`, which reads the state of a context.
+/// ioctl number of `PERFMON_STATUS`, which reads the state of a context.
 pub const STATUS: u32 = ior::<Status>(0x10);
 
 const fn reject_if(wrong: bool, error: Error) -> Result<(), Error> {
@@ -285,7 +285,7 @@ const fn reject_if(wrong: bool, error: Error) -> Result<(), Error> {
     }
 }
 
-/// Flags that exclude each other: a thread can be blocked, a CPU cannot.
+/// Flags that must not be combined: the context of a CPU has no thread that could be blocked.
 const BLOCKED_CPU: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
 
 impl Ctx {

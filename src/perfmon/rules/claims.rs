@@ -9,14 +9,14 @@
 //! contexts of one scope (threads or CPUs) use are therefore not available to contexts of the other
 //! scope.
 
-use crate::register_map::{Scope, MAX_ROWS};
+use crate::register_map::{kind, Map, RegisterBitmap, Scope, MAX_ROWS};
 
 /// A set of hardware registers, as bit masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisterMask {
-    /// The PMCs (control registers) in the set, a bit each.
+    /// The PMCs (control registers) in the set, one bit for each PMC.
     pub pmcs: u64,
-    /// The PMDs (data registers) of hardware counters in the set, a bit each.
+    /// The PMDs (data registers) of hardware counters in the set, one bit for each PMD.
     pub pmds: u64,
 }
 
@@ -48,7 +48,7 @@ impl RegisterMask {
     }
 }
 
-/// Number of contexts of one scope that claim each register.
+/// Use counts of registers: the number of contexts of one scope that claim each register.
 #[derive(Clone, Debug)]
 struct UserCounts {
     pmcs: [u32; MAX_ROWS],
@@ -144,4 +144,39 @@ impl RegisterUsers {
     pub fn is_empty(&self) -> bool {
         self.threads.in_use().is_none() && self.systems.in_use().is_none()
     }
+}
+
+/// Returns the hardware registers that an event set claims if it uses these PMCs and PMDs. The set
+/// claims the PMCs, the counters in `pmds`, the counters that one of the PMCs controls, and all
+/// PMCs that control these counters.
+pub fn claimed_registers(
+    map: &Map<'_>,
+    pmcs: &RegisterBitmap,
+    pmds: &RegisterBitmap,
+) -> RegisterMask {
+    let first = |numbers: &RegisterBitmap| numbers.0.first().copied().unwrap_or(0);
+    let (written, asked) = (first(pmcs), first(pmds));
+    let mut claims = RegisterMask {
+        pmcs: written,
+        pmds: 0,
+    };
+    for (n, register) in map.hardware.pmds.iter().take(MAX_ROWS).enumerate() {
+        let used = (asked >> n) & 1 != 0 || register.pmcs & written != 0;
+        if used && register.is(kind::COUNTER) {
+            claims.pmds |= 1u64.wrapping_shl(n as u32);
+            claims.pmcs |= register.pmcs;
+        }
+    }
+    claims
+}
+
+/// Returns the counters that some CPUs lack (`partial`), that share their PMC with other counters,
+/// and that the event set does not use (`asked`). The program of the set leaves the returned
+/// counters out, so that the other counters of the PMC can be used on CPUs that lack the returned
+/// counters.
+pub fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
+    let asked = asked.0.first().copied().unwrap_or(0);
+    let rows = map.hardware.pmds.iter().take(MAX_ROWS).enumerate();
+    let shared = rows.filter(|(_, register)| register.enable != 0);
+    shared.fold(0, |all, (n, _)| all | 1u64.wrapping_shl(n as u32)) & map.partial & !asked
 }

@@ -22,7 +22,7 @@ pub const MAX_SETS: usize = 1024;
 /// switching sets.
 pub const MIN_RUN_NS: u64 = 10_000;
 
-/// The conditions that end a run of a set, and the set that follows.
+/// The conditions that end a run of an event set, and the event set that is switched to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchPolicy {
     flags: u32,
@@ -87,8 +87,8 @@ impl SwitchPolicy {
 }
 
 /// Returns the index of the set that follows the set at index `at`. The `nr` sets are sorted by
-/// their numbers. `place` converts the number of a set to its index. Returns [`Error::NoSet`] if
-/// `terms` names a set that does not exist.
+/// their numbers. `place` returns the index of the set with a given number. Returns
+/// [`Error::NoSet`] if `terms` names a set that does not exist.
 pub fn next_index(
     terms: &SwitchPolicy,
     at: usize,
@@ -119,8 +119,8 @@ pub struct SetRuns {
     total_sq: u128,
     /// Part of the duration of the present run that lies before `loaded_at`, in nanoseconds.
     run_ns: u64,
-    /// The time at which the context was loaded into a PMU, in nanoseconds; `None` if it is in no
-    /// PMU.
+    /// The time at which the context was loaded into a PMU, in nanoseconds; `None` if the context
+    /// is in no PMU.
     loaded_at: Option<u64>,
     /// A run of the set has begun and has not ended.
     run_begun: bool,
@@ -178,7 +178,7 @@ impl SetRuns {
     }
 
     /// Returns the sum of the durations of all runs in nanoseconds, and the sum of the squares of
-    /// these durations. Both sums include the present run up to `now`.
+    /// these durations. Both the sum and the sum of squares include the present run up to `now`.
     pub fn duration(&self, now: u64) -> (u64, u128) {
         let spent = self.elapsed(now);
         let squares = self.total_sq.wrapping_add(wide_mul(spent, spent));
@@ -199,7 +199,7 @@ pub struct RunningMoments {
     delta_before: u64,
     total: u64,
     total_sq: u128,
-    /// Sum over all finished runs of the product of the increment and the duration in nanoseconds.
+    /// Sum, over all finished runs, of the product increment * duration in nanoseconds.
     total_products: u128,
 }
 
@@ -213,15 +213,15 @@ impl RunningMoments {
         }
     }
 
-    /// Records that `value` was written to the PMD. Discards the increment of the present run up to
-    /// this write.
+    /// Records that `value` was written to the PMD. Discards the increment that the PMD had in the
+    /// present run before the write.
     pub fn set(&mut self, value: u64) {
         self.start_value = value;
         self.delta_before = 0;
     }
 
-    /// Records that an overflow reset the PMD from `before` to `value`. Keeps the increment of the
-    /// present run up to this reset.
+    /// Records that an overflow reset the PMD from `before` to `value`. Keeps the increment that
+    /// the PMD had in the present run before the reset.
     pub fn reset(&mut self, before: u64, value: u64) {
         self.delta_before = self.run_delta(before);
         self.start_value = value;

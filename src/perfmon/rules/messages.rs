@@ -4,7 +4,7 @@
 
 use crate::abi::{Message, END, EVICTED, FAULT};
 
-/// A queue of messages that were not read yet.
+/// A queue of messages that the reader of a context has not read yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Queue {
     slots: [Message; Self::CAPACITY],

@@ -96,8 +96,8 @@ impl Attr {
         self.switch_left == 0
     }
 
-    /// Returns how many periods of the PMD have ended. The PMD is now `beyond` counts past the end
-    /// of the first of these periods.
+    /// Returns how many sampling periods of the PMD have ended. The PMD has counted `beyond` events
+    /// since the end of the first of these periods.
     pub fn overflow_count(&self, beyond: u64) -> u64 {
         let period = self.short_reset.wrapping_neg();
         let more = beyond.checked_div(period).unwrap_or(0);

@@ -42,8 +42,8 @@ pub struct Counter {
 
 impl Counter {
     /// Sets the start value so that the hardware counter overflows when a PMD with this `value`
-    /// overflows, or earlier. The counter overflows earlier if the distance does not fit into the
-    /// 31 bits and a sign that can be written to a counter.
+    /// overflows, or earlier. A write to a counter sets only 31 bits and the sign. If the distance
+    /// to the overflow needs more bits, the hardware counter overflows earlier.
     #[inline]
     pub(crate) fn arm(&mut self, value: u64) {
         let shown = if self.no_emul64 { self.mask } else { u64::MAX };
@@ -64,10 +64,10 @@ impl Counter {
     }
 }
 
-/// A virtual counter. The kernel reads it by the read() function of its PMU description.
+/// A virtual counter, which the kernel reads by the read() function of a PMU description.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VirtualCounter {
-    /// Argument for the read() function of the description.
+    /// Argument for the read() function of the PMU description.
     pub address: u64,
     /// Value of the PMC that controls the counter.
     pub control: u64,
@@ -139,9 +139,9 @@ impl<T> DerefMut for FixedArray<T> {
 /// arrays. Each array extends up to the highest register number in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySize {
-    /// Number of values of PMCs (control registers): of hardware PMCs, and of soft PMCs.
+    /// Number of values of hardware PMCs (control registers), and of soft PMCs.
     pub pmcs: [usize; 2],
-    /// Number of values of PMDs: of hardware PMDs, and of soft PMDs.
+    /// Number of values of hardware PMDs (data registers), and of soft PMDs.
     pub pmds: [usize; 2],
     /// Control registers to write.
     pub controls: usize,
@@ -152,8 +152,8 @@ pub struct MemorySize {
 }
 
 impl MemorySize {
-    /// Returns how many values these registers need: for hardware registers, and for soft
-    /// registers.
+    /// Returns the number of values that the hardware registers in `numbers` need, and the number
+    /// that the soft registers need.
     pub(crate) fn values_for(numbers: &RegisterBitmap) -> [usize; 2] {
         [0, usize::from(FIRST_SOFT) / 64].map(|word| {
             let word = numbers.0.get(word).copied().unwrap_or(0);
@@ -179,9 +179,9 @@ impl MemorySize {
 
 /// Memory for an event set's registers, filled with default values.
 pub struct RegisterMemory<M: Allocator> {
-    /// Values of PMCs: of hardware PMCs, and of soft PMCs.
+    /// Values of the hardware PMCs, and of the soft PMCs.
     pub pmcs: [M::Slice<u64>; 2],
-    /// Values of PMDs: of hardware PMDs, and of soft PMDs.
+    /// Values of the hardware PMDs, and of the soft PMDs.
     pub pmds: [M::Slice<u64>; 2],
     /// Control registers to write.
     pub controls: M::Slice<Control>,
@@ -230,7 +230,7 @@ pub(crate) fn value_mut<S: DerefMut<Target = [u64]>>(
 }
 
 /// Returns hardware counters in the form of the self page, from which a thread reads its counters.
-/// `value` returns the 64-bit value that a PMD had when its counter had the start value.
+/// `value(pmd)` is the 64-bit value that the PMD had when its counter was started.
 #[inline]
 pub fn self_page_counters<'a>(
     counters: &'a [Counter],
@@ -258,7 +258,8 @@ pub struct Program<M: Allocator> {
     nr_counters: usize,
     virtual_counters: M::Slice<VirtualCounter>,
     pub(crate) nr_virtual_counters: usize,
-    /// Bits of the counters in the global control register. Some PMUs have no such register.
+    /// Bits of the counters in the global control register; some PMUs have no global control
+    /// register.
     pub global: u64,
     /// True if a virtual counter that follows its thread is armed.
     pub has_armed_thread_counter: bool,

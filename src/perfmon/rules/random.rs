@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Random numbers for sampling periods: the "minimal standard" generator of Park and Miller, x' =
-//! 16807 x mod 2^31 - 1. The numbers are computed without a division, by D. F. Carta's method ("Two
-//! fast implementations of the minimal standard random number generator", Communications of the ACM
-//! 33(1), 1990).
+//! 16807 x mod 2^31 - 1. The numbers are computed without a division, by the method of David Carta
+//! ("Two fast implementations of the minimal standard random number generator", Communications of
+//! the ACM 33(1), 1990).
 //!
 //! The random numbers are good enough to keep a sampling period out of step with a loop of the
-//! monitored program. The numbers must not be used for anything else, because each number can be
-//! computed from the one before.
+//! monitored program. The numbers must be used for sampling periods only, because each number can
+//! be computed from the number before it.
 
 /// The modulus of the generator, a prime.
 const MODULUS: u32 = (1 << 31) - 1;
 /// The multiplier of the generator.
 const MULTIPLIER: u32 = 16807;
 
-/// A random number generator. The sequence of its numbers repeats after 2^31 - 2 numbers; the seed
+/// A random number generator. The generated sequence repeats after 2^31 - 2 numbers; the seed
 /// selects the number at which the sequence starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Random {
@@ -42,9 +42,9 @@ impl Random {
     ///
     /// The product of the multiplier and the last number has 46 bits, `high * 2^31 + low`. As 2^31
     /// is congruent to 1 modulo the modulus, the product is congruent to `high + low`. The modulus
-    /// is subtracted from this sum at most once. The upper half of the last number is multiplied
-    /// separately, which gives `upper`. The lower 15 bits of `upper`, shifted left by 16, belong to
-    /// `low`, and the other bits to `high`. All intermediate values fit in 32 bits.
+    /// is subtracted from `high + low` at most once. The upper half of the last number is
+    /// multiplied separately, which gives `upper`. The lower 15 bits of `upper`, shifted left by
+    /// 16, belong to `low`, and the other bits to `high`. All intermediate values fit in 32 bits.
     #[inline]
     pub fn step(&mut self) -> u32 {
         let upper = MULTIPLIER.wrapping_mul(self.state >> 16);

@@ -6,8 +6,8 @@
 
 use crate::error::Error;
 
-/// Number of register numbers of PMCs, and of PMDs: 256 for hardware registers and 64 for soft
-/// registers.
+/// Number of possible register numbers of PMCs, and of PMDs: 256 numbers for hardware registers and
+/// 64 for soft registers.
 pub const NR_REGISTERS: usize = 256 + 64;
 /// Number of the first soft register. A soft register is provided by the kernel, not by the
 /// hardware.
@@ -228,8 +228,8 @@ impl Register {
         1u64.wrapping_shl((self.rdpmc & 31) | (((self.rdpmc >> 30) & 1) << 5))
     }
 
-    /// Returns the mask of a counter's bits, according to its width. For other registers the mask
-    /// has all 64 bits.
+    /// Returns the mask of a counter's bits, according to its width. If the register has no width,
+    /// because it is not a counter, the mask has all 64 bits.
     pub const fn mask(&self) -> u64 {
         match self.width {
             1..=63 => (1 << self.width) - 1,
@@ -237,7 +237,7 @@ impl Register {
         }
     }
 
-    /// Returns the reason why the row of a PMC is invalid; `None` if the row is valid.
+    /// Returns the reason why the row of a PMC is invalid, or `None` for a valid row.
     pub fn pmc_row_error(&self) -> Option<&'static str> {
         if !self.exists() {
             None
@@ -256,8 +256,8 @@ impl Register {
         }
     }
 
-    /// Returns the reason why the row of a PMD is invalid; `None` if the row is valid. The table of
-    /// PMCs has `nr_pmcs` rows.
+    /// Returns the reason why the row of a PMD is invalid, or `None` for a valid row. `nr_pmcs` is
+    /// the number of rows in the table of PMCs.
     pub fn pmd_row_error(&self, nr_pmcs: u16) -> Option<&'static str> {
         let controlled = match 1u64.checked_shl(nr_pmcs.into()) {
             Some(above) => above.wrapping_sub(1),

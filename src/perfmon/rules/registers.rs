@@ -8,7 +8,7 @@
 //! its start, modulo its width, is added to the PMD's 64-bit value. A PMD therefore never contains
 //! counts of another task.
 
-use crate::claims::RegisterMask;
+use crate::claims::{claimed_registers, optional_pmds, RegisterMask};
 use crate::error::Error;
 use crate::program::{
     copy_and_swap, delta, value, value_mut, Allocator, Counter, MemorySize, Program,
@@ -18,7 +18,8 @@ use crate::register_map::{
     kind, Map, PmdSet, Register, RegisterBitmap, Scope, FIRST_SOFT, MAX_ROWS,
 };
 
-/// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC.
+/// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC: the PMDs that the PMC controls have the width of
+/// their counters instead of 64 bits.
 pub const NO_EMUL64: u32 = 0x04;
 
 /// `PERFMON_REGFL_SHORT`, in `reg_flags` of a PMD: the value of the PMD is incomplete.
@@ -39,44 +40,13 @@ pub fn check_pmc(
     if flags & !NO_EMUL64 != 0 {
         return Err(Error::Flags);
     }
-    // Ignore the interrupt-enable bit of the caller: `build_program()` enables overflow interrupts
-    // for counters that sample.
+    // Ignore the interrupt-enable bit in the caller's value, because `build_program()` enables
+    // overflow interrupts for exactly the counters that sample.
     let value = register.with_reserved_bits(value) & !register.interrupt;
     if value & register.kernel != 0 && !privileged {
         return Err(Error::Kernel);
     }
     Ok(value)
-}
-
-/// Returns the hardware registers that an event set claims if it uses these PMCs and PMDs. The set
-/// claims the PMCs, the counters in `pmds`, the counters that one of the PMCs controls, and all
-/// PMCs that control these counters.
-fn claimed_registers(map: &Map<'_>, pmcs: &RegisterBitmap, pmds: &RegisterBitmap) -> RegisterMask {
-    let first = |numbers: &RegisterBitmap| numbers.0.first().copied().unwrap_or(0);
-    let (written, asked) = (first(pmcs), first(pmds));
-    let mut claims = RegisterMask {
-        pmcs: written,
-        pmds: 0,
-    };
-    for (n, register) in map.hardware.pmds.iter().take(MAX_ROWS).enumerate() {
-        let used = (asked >> n) & 1 != 0 || register.pmcs & written != 0;
-        if used && register.is(kind::COUNTER) {
-            claims.pmds |= 1u64.wrapping_shl(n as u32);
-            claims.pmcs |= register.pmcs;
-        }
-    }
-    claims
-}
-
-/// Returns the counters that some CPUs lack (`partial`), that share their PMC with other counters,
-/// and that the event set does not use (`asked`). The program of the set leaves the returned
-/// counters out, so that the other counters of the PMC can be used on CPUs that lack the returned
-/// counters.
-fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
-    let asked = asked.0.first().copied().unwrap_or(0);
-    let rows = map.hardware.pmds.iter().take(MAX_ROWS).enumerate();
-    let shared = rows.filter(|(_, register)| register.enable != 0);
-    shared.fold(0, |all, (n, _)| all | 1u64.wrapping_shl(n as u32)) & map.partial & !asked
 }
 
 /// The registers of an event set. The default is a set in which no register was written and which
@@ -102,14 +72,14 @@ pub struct Registers<M: Allocator> {
     dirty: PmdSet,
     /// PMDs whose values are incomplete, because their counters could not be read or did not count.
     incomplete: PmdSet,
-    /// Set if a PMD has the width of its counter instead of 64 bits.
+    /// True if at least one PMD has the width of its counter instead of 64 bits.
     has_no_emul64: bool,
     /// Number of armed hardware counters that have wrapped since the last [`Self::take_wrapped`].
     /// Each counter that wraps raises an interrupt.
     wrapped: u32,
-    /// Values of the PMCs: of hardware registers, and of soft registers.
+    /// Values of the hardware PMCs, and of the soft PMCs.
     pmc: [M::Slice<u64>; 2],
-    /// Values of the PMDs: of hardware registers, and of soft registers.
+    /// Values of the hardware PMDs, and of the soft PMDs.
     pmd: [M::Slice<u64>; 2],
     /// The program that [`Self::build_program`] has computed from the values.
     pub program: Program<M>,
@@ -271,8 +241,8 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Begins a new sampling period of a PMD at `value`. `beyond` is the number of counts since the
-    /// end of the old period. The new period includes these counts, modulo the length of the new
-    /// period.
+    /// end of the old period. The new period includes the counts since the end of the old period,
+    /// modulo the length of the new period.
     #[inline]
     pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -282,8 +252,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. The value of a
-    /// 64-bit PMD is the number of counts since the end of the old period.
+    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. After its overflow,
+    /// the value of a 64-bit PMD is the number of counts since the end of the old period.
     #[inline]
     pub fn reset_64bit(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -458,8 +428,8 @@ impl<M: Allocator> Registers<M> {
                     }
                     if spare.wrapping_shr(pmd) & 1 != 0 {
                         // The written PMC value enables this counter, but the counter is not
-                        // programmed. Mark its PMD as incomplete, because the user may read the
-                        // PMD.
+                        // programmed. The user may read the counter's PMD, so mark the PMD as
+                        // incomplete.
                         if value & counter.enable & register.enable != 0 {
                             self.incomplete.set(pmd as u16);
                         }
@@ -529,8 +499,8 @@ impl<M: Allocator> Registers<M> {
         all
     }
 
-    /// Adds the increments of virtual counters to their PMDs. Reads only the counters whose
-    /// `follows_thread` is `carried`. `now` reads a counter.
+    /// Adds the increments of virtual counters to their PMDs. Reads only the counters whose field
+    /// `follows_thread` equals `carried`. `now` reads a counter.
     #[inline(always)]
     pub fn sync_virtual(&mut self, carried: bool, now: impl FnMut(&VirtualCounter) -> u64) {
         if self.program.nr_virtual_counters != 0 {
@@ -555,7 +525,7 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Takes the present values of virtual counters as their start values, for the counters whose
-    /// `follows_thread` is `carried`.
+    /// field `follows_thread` equals `carried`.
     #[inline]
     pub fn start_virtual(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
         for growth in self.program.virtual_counters_mut(carried) {
@@ -565,7 +535,8 @@ impl<M: Allocator> Registers<M> {
 
     /// Sets the start values of the hardware counters when a context is loaded. A counter that is
     /// not armed starts at 0, which is the value of unused hardware counters, so it needs no write.
-    /// An armed counter starts near its overflow; `write` writes its start value to the hardware.
+    /// An armed counter starts near its overflow; `write` writes the start value of an armed
+    /// counter to the hardware.
     #[inline]
     pub fn start_hardware(&mut self, mut write: impl FnMut(&Counter)) {
         for counter in self.program.counters_mut() {
@@ -594,8 +565,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Returns the nanoseconds until the next overflow of an armed clock; `None` if no clock is
-    /// armed or sampling is throttled.
+    /// Returns the nanoseconds until the next overflow of an armed clock. Returns `None` if no
+    /// clock is armed, or if sampling is throttled.
     #[inline]
     pub fn clock_left(&mut self) -> Option<u64> {
         let mut least = None;

@@ -14,9 +14,9 @@ pub const NR_TRACES: usize = 16;
 pub const NR_MARKERS: usize = 4096;
 /// The number that is returned for a marker whose registration was refused.
 pub const NO_NUMBER: u32 = u32::MAX;
-/// Minimum size of the records of a buffer, in bytes.
+/// Minimum size of a buffer's area for records, in bytes.
 pub const BYTES_MIN: u32 = 4096;
-/// Maximum size of the records of a buffer, in bytes.
+/// Maximum size of a buffer's area for records, in bytes.
 pub const BYTES_MAX: u32 = 4 << 20;
 /// log2 of the distance in bytes between two buffers in the mapping.
 pub const STRIDE: u32 = 23;
@@ -57,13 +57,13 @@ pub mod flag {
 
 /// Flag of `PERFTRACE_RELEASE`: processes may attach again.
 pub const RESUME: u32 = 0x01;
-/// Bit in each word of the file `perftrace_release.wake`, which replaces the first part of a
-/// process's mapping. A process that finds the bit set attaches to the device again at its next
-/// event.
+/// Bit in each word of the file `perftrace_release.wake`. `PERFTRACE_RELEASE` maps this file in
+/// place of the first area of a process's mapping. If the bit is set, the process attaches to the
+/// device again at its next event.
 pub const WAKE: u32 = 1 << 31;
 
-/// Key of the buffers for kernel events. A key is the number of the process whose buffers it
-/// selects; no process has this key or [`KEY_SHARED`].
+/// Key of the buffers for kernel events. Other keys are numbers of processes, whose buffers they
+/// select; no process has the number [`KEY_KERNEL`] or [`KEY_SHARED`].
 pub const KEY_KERNEL: u64 = 1;
 /// Key of the buffers that all processes of a trace share.
 pub const KEY_SHARED: u64 = 2;

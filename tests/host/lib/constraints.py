@@ -110,7 +110,8 @@ def read_constraints(path):
             else:
                 add_to_cases(tables_set_by(line))
         elif function:
-            # A later line of the same function replaces the tables that an earlier call has set.
+            # If several lines of an initialization function set a table of the same kind, the last
+            # line counts.
             sets.setdefault(function, {}).update(tables_set_by(line))
     return tables, extras, of_model
 
@@ -145,7 +146,7 @@ def main():
             head = f"static {name.upper()}_EXTRA: [Extra; {len(codes)}] = ["
             items = [f'extra({code:#x}, "{register}")' for code, register in codes]
             line = head + ", ".join(items) + "];"
-            # Break the line as rustfmt does.
+            # Break the line where rustfmt would break it.
             if len(line) > 100:
                 line = head + "".join(f"\n    {item}," for item in items) + "\n];"
             print(f"\n{line}")

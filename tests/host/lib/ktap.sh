@@ -5,7 +5,7 @@
 
 n=0 failed=0
 
-# plan TESTS: prints the header of KTAP, with the number of results.
+# plan TESTS: prints the header of KTAP, which announces TESTS results.
 plan() {
 	echo "TAP version 13"
 	echo "1..$1"

@@ -9,8 +9,8 @@ use crate::results::{Results, ONCE};
 
 /// Maximum number of instructions for reading the value of one counter.
 const READ: f64 = 3.5;
-/// Maximum growth with the number of CPUs. In every guest, reading a value may cost at most this
-/// factor times the cost in the guest with the fewest CPUs.
+/// Maximum growth of the cost of reading a value with the number of CPUs. In every guest, reading a
+/// value may cost at most this factor times the cost in the guest with the fewest CPUs.
 const FLAT: f64 = 1.1;
 
 /// The verdict: whether a result meets the limit of a bar.
@@ -21,13 +21,14 @@ pub enum Verdict {
     Met,
     /// The result does not meet the limit of the bar.
     Missed,
-    /// The verdict is not valid: no second boot of the guest confirmed it.
+    /// The result was not confirmed: the guest was booted only once, or its two boots have
+    /// different verdicts.
     DoesNotCount,
     /// The operation of the bar was not measured.
     NotMeasured,
 }
 
-/// A bar: a limit, a result, and the verdict whether the result meets the limit.
+/// A bar: a limit, the measured result, and the verdict whether the result meets the limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bar {
     /// Name of the operation or comparison that has the limit.
@@ -41,8 +42,8 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Combines the bars of two boots. The verdict is valid only if both boots have the same
-    /// verdict.
+    /// Combines the results of one bar in two boots of a guest. The combined verdict is valid only
+    /// if both boots have the same verdict.
     fn in_both(self, again: Self) -> Self {
         let verdict = match (self.verdict, again.verdict) {
             (first, second) if first == second => first,
@@ -101,7 +102,7 @@ pub fn bars(results: &Results, again: Option<&Results>, parts: Parts) -> Vec<Bar
     bars
 }
 
-/// Returns the bars on numbers of instructions, from the results of one boot.
+/// Returns the bars that limit numbers of instructions, with the results of one boot of the guests.
 fn boot(results: &Results) -> Vec<Bar> {
     let judge = |limit: &Limit| limit.judge(results);
     let pages = PAGES.iter().map(judge);
@@ -234,8 +235,8 @@ fn is_flat(costs: &[Vec<f64>]) -> bool {
 }
 
 impl Limit {
-    /// Returns the costs of all pairs in the guest with `cpus` CPUs, or `None` if an operation was
-    /// not measured there.
+    /// Returns the costs of all pairs in the guest with `cpus` CPUs, or `None` if the guest did not
+    /// measure one of the operations.
     fn costs(&self, results: &Results, cpus: u32) -> Option<Vec<f64>> {
         let of = |name: &str| Some(results.count(name, cpus)?.per_value());
         let cost = |(with, without): &(&str, &str)| match *without {
@@ -288,8 +289,8 @@ fn listed(numbers: &[String]) -> String {
     }
 }
 
-/// A limit on a ratio of times. The fields are the name of the comparison, its description, the
-/// limit as text, the number of decimals, and the function that checks the limit.
+/// A limit on a ratio of times. The fields are the name of the comparison, the description of the
+/// comparison, the limit as text, the number of decimals, and the function that checks the limit.
 struct Ratio(
     &'static str,
     &'static str,
@@ -346,9 +347,9 @@ fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
     }
 }
 
-/// Returns the bar on an update of k counters, which needs two memory instructions for the flag and
-/// one for each counter. The test of the machine code checks these instructions. The measurement in
-/// a guest checks that each additional counter adds one instruction.
+/// Returns the bar on an update of a group of k counters, which needs two memory instructions for
+/// the seqflag and one for each counter. The test of the machine code checks the instructions for k
+/// = 2. The measurement in a guest checks that each additional counter adds one instruction.
 fn group(results: &Results) -> Bar {
     let code: Vec<&Code> = results
         .code
@@ -387,8 +388,8 @@ fn group(results: &Results) -> Bar {
     )
 }
 
-/// Returns the exit status: 0 if all bars are met and nothing failed, 1 if a bar is missed, 2 if no
-/// bar is missed but something could not be measured or two boots disagree.
+/// Returns the exit status: 0 if all bars are met and nothing failed, and 1 if a bar is missed. It
+/// is 2 if no bar is missed, but something could not be measured or two boots disagree.
 pub fn status(bars: &[Bar], failures: &[Failure]) -> u8 {
     if bars.iter().any(|bar| bar.verdict == Verdict::Missed) {
         1

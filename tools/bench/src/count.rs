@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counts the instructions of an operation. In the guest RDTSC counts instructions, so a *window*
-//! between two RDTSC instructions has a length in instructions. A short window executes fewer
-//! operations than a long one; the difference of the two lengths cancels out the overhead of a
-//! window. Of many windows of each size, the shortest length that recurs is used, which excludes
-//! windows with interrupts.
+//! Counts the instructions of an operation. In the guest the time stamp counter counts
+//! instructions. A *window* is the code between two RDTSC instructions; their difference is the
+//! length of the window in instructions. A short window executes fewer operations than a long
+//! window; the difference of the two lengths cancels out the overhead of a window. Many windows of
+//! each size are run. The result is the shortest length that recurs, which excludes windows with
+//! interrupts.
 
 use std::io;
 
@@ -13,15 +14,15 @@ use crate::sys::ticks;
 
 const WARM_UPS: u32 = 5;
 /// Intended length of a long window in ticks of the time stamp counter: a tenth of the time between
-/// two clock interrupts. Long operations make windows longer.
+/// two clock interrupts. A window is longer if a single operation takes longer.
 const AIM: u64 = 400_000;
 /// Maximum number of operations in a window. More operations would not make the result more exact.
 pub const MOST_OPERATIONS: u32 = 256;
 
 /// Returns the shortest length that at least [`AGREE`] windows had, and the number of these
 /// windows. If no length recurs so often, returns the shortest length of all windows, which is not
-/// a valid result. A length must recur because the kernel may take a rare, shorter path in a single
-/// window.
+/// a valid result. A length that does not recur is ignored, because the kernel can take a rare,
+/// shorter path in a single window.
 fn shortest(windows: &mut [u64]) -> (u64, u32) {
     windows.sort_unstable();
     let mut lengths = windows
@@ -43,9 +44,9 @@ fn window(operations: u32, run: &mut dyn FnMut(u32) -> io::Result<()>) -> io::Re
     Ok(ticks().wrapping_sub(start))
 }
 
-/// Measures an operation. `run` executes the operation as often as its argument says, at most
-/// `most` times. `rest` is called before each window; it waits until the deferred work of the
-/// previous window is done.
+/// Measures an operation. `run(n)` executes the operation n times; n is at most `most`. `rest` is
+/// called before each window; it waits until the kernel has done the work that it deferred in the
+/// previous window.
 pub fn count(
     operation: &str,
     cpus: u32,
@@ -103,7 +104,7 @@ mod tests {
     fn the_shortest_length_that_enough_windows_had_counts() {
         let windows = |lengths: &[_]| shortest(&mut windows(lengths));
         assert_eq!(windows(&[(500, 20), (300, AGREE), (900, 11)]), (300, AGREE));
-        // A single shorter window does not change the result.
+        // A shorter length that only one window had does not change the result.
         assert_eq!(windows(&[(500, 40), (498, 1)]), (500, 40));
     }
 

@@ -11,15 +11,16 @@ use perftrace::simulate::{attach_to, Config, Kernel};
 
 pub use perftrace::simulate::FLIGHT;
 
-/// Size of a buffer in bytes: more than all windows of a measurement write.
+/// Size of a buffer in bytes, which is larger than all records that the windows of a measurement
+/// write.
 const BYTES: u32 = 1 << 20;
 /// Number of events that fill a buffer twice, so that each page of the buffer is accessed.
 const ALL: u32 = 2 * BYTES / 32;
 /// Slot (number) of the trace that records the measured events.
 const TRACE: u32 = 3;
 
-/// A loop that executes as many events as its argument says. The loop contains nothing but the
-/// events, whose arguments are in registers.
+/// A function that records as many events as its argument says, in a loop that contains nothing but
+/// the events. The arguments of the events are in registers.
 pub type Run = fn(u32) -> io::Result<()>;
 
 #[inline(never)]
@@ -56,7 +57,7 @@ pub fn text(n: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The simulated kernel that traces the events. A program attaches to a kernel once.
+/// The simulated kernel that traces the events. A program can attach to only one kernel, once.
 #[derive(Clone, Copy)]
 pub struct Traced(&'static Kernel);
 
@@ -70,9 +71,9 @@ impl Traced {
         }))
     }
 
-    /// Passes a loop of events to `measure`. A trace with these flags records the events, or no
-    /// trace. Before each run all records are marked as read, which costs the same for few and for
-    /// many events.
+    /// Passes a loop of events to `measure`. If `flags` is not `None`, a trace with these flags
+    /// records the events; otherwise no trace records them. Before each run of the loop all records
+    /// are marked as read, which takes the same time for few and for many events.
     pub fn measure(
         self,
         run: Run,

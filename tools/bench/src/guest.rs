@@ -22,28 +22,29 @@ use crate::switch::{context, PingPong, Turns, COUNTERS};
 use crate::sys::{close_nothing, first_in_line, getppid, nops, PerCpuArray};
 use crate::trace::{Job, Way};
 
-/// Number of rounds of [`nops`], of a microsecond each, during which event sets are switched. In a
-/// guest with several CPUs timers expire only at clock ticks, every 4 ms. The rounds then contain
-/// 50 switches, more than the windows of any other operation.
+/// Number of rounds of [`nops`] during which event sets are switched; a round takes a microsecond.
+/// In a guest with several CPUs, timers expire only at clock ticks, every 4 ms, so all rounds
+/// together contain 50 switches. These are more measurements than the 41 windows of each other
+/// operation.
 const TURNS: u32 = 200_000;
 /// Number of calls of close(-1) that count as one operation.
 const CLOSES: u32 = 100;
-/// CPU on which all measurements run, and whose perf events they read.
+/// The CPU on which all measurements run. Measurements of perf read events of this CPU.
 const CPU: usize = 0;
-/// Maximum number of measurements of one operation. If too few windows agree in each of these
-/// measurements, the report leaves the operation out.
+/// Maximum number of measurements of one operation. If too few windows have the same length in each
+/// measurement, the report leaves the operation out.
 const TRIES: u32 = 5;
-/// Sleep between the measurements of the lives of two contexts: longer than an RCU grace period
-/// with the deferred work that follows it.
+/// Sleep between two measurements of opening and closing a context: longer than an RCU grace period
+/// with the deferred work that follows the grace period.
 const LIFE_REST: Duration = Duration::from_millis(60);
 /// Number of keys of the BPF map, equal to the number of counters that are read.
 const KEYS: u32 = 1000;
-/// Number of keys per batch in guests with fewer than 4, fewer than 32, and more CPUs, chosen so
-/// that a batch fits into a window.
+/// Number of keys per batch in guests with 1 to 3 CPUs, with 4 to 31 CPUs, and with more CPUs. The
+/// numbers are chosen so that a batch fits into a window.
 const BATCH: [usize; 3] = [1000, 200, 50];
 
-/// Repeats a measurement until enough windows agree, at most [`TRIES`] times, and prints the last
-/// record.
+/// Repeats a measurement until enough windows have the same length, at most [`TRIES`] times. Prints
+/// the record of the last measurement.
 fn tried(mut measure: impl FnMut() -> io::Result<Count>) -> io::Result<()> {
     let mut last = measure()?;
     for _ in 1..TRIES {
@@ -143,8 +144,8 @@ impl Guest {
         })
     }
 
-    /// Measures two threads that run alternately, each counted by the object that `counted`
-    /// returns.
+    /// Measures the switches between two threads that run alternately. Each thread calls `counted`,
+    /// and is counted by the object that `counted` returns.
     pub fn switch<T: 'static>(&self, name: &str, counted: fn() -> io::Result<T>) -> io::Result<()> {
         first_in_line(true)?;
         let measured = counted().and_then(|_own| {
@@ -171,9 +172,9 @@ impl Guest {
         }
     }
 
-    /// Measures a loop of known length with one sample per round. The object that `sampled` returns
-    /// takes the samples. Also measures the cost of a sample in the handler of the overflow
-    /// interrupt.
+    /// Measures a loop whose rounds have a known number of instructions and cause one sample each.
+    /// The object that `sampled` returns takes the samples. Also measures the part of this cost
+    /// that is in the handler of the overflow interrupt.
     pub fn samples<T>(&self, name: &str, sampled: fn() -> io::Result<T>) -> io::Result<()> {
         let _sampled = sampled()?;
         let _ = nmis();
@@ -186,9 +187,9 @@ impl Guest {
         measured
     }
 
-    /// Measures one switch of event sets, or one rotation of perf's groups, as the length of the
-    /// timer callback that switches. The length excludes the interrupt around the callback, other
-    /// timers and other CPUs.
+    /// Measures one switch of event sets, or one rotation of perf's groups: the length of the timer
+    /// callback that makes the switch or rotation. The length excludes the interrupt around the
+    /// callback, other timers and other CPUs.
     pub fn turns<T: Turns>(&self, name: &str) -> io::Result<()> {
         let mut turns = T::new()?;
         tried(|| self.turn(name, &mut turns))
@@ -215,8 +216,8 @@ impl Guest {
         Ok(self.shortest(name, (callback.ticks, callback.agree)))
     }
 
-    /// Measures a hundred calls of close(-1), the system call that the first measurements of
-    /// overwritten rings used. `begin` is called before the calls of each window.
+    /// Measures a hundred calls of close(-1), the system call that earlier measurements of
+    /// overwritten rings used as well. Each window calls `begin` before these calls.
     pub fn closes<T>(
         &self,
         name: &str,
@@ -257,9 +258,9 @@ impl Guest {
         })
     }
 
-    /// Measures the life of a context or of perf events, from open to close, with [`COUNTERS`]
-    /// counters that count in between. The deferred work after a close is not included: it ends
-    /// before the next life begins.
+    /// Measures how long it takes to open a context or perf events, count with [`COUNTERS`]
+    /// counters, and close them. Work that the kernel defers at the close is not measured: it ends
+    /// before the next context or event is opened.
     pub fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) -> io::Result<()> {
         let mut lives = |n: u32| (0..n).try_for_each(|_| life().map(drop));
         tried(|| count(name, self.cpus, 1, 1, &|| sleep(LIFE_REST), &mut lives))
@@ -308,7 +309,7 @@ impl Guest {
         }
     }
 
-    /// Measures an operation with accounting on.
+    /// Measures an operation while process accounting is on, with these levels.
     fn accounting(&self, name: &str, job: Job, levels: &str) -> io::Result<()> {
         std::fs::write("/proc/sys/kernel/ppa_levels", levels)?;
         std::fs::write("/proc/sys/kernel/ppa", "1 0 0 1")?;
@@ -381,21 +382,21 @@ impl Guest {
     }
 }
 
-/// Waits after the use of perf events. For one second after the last event the kernel checks for
-/// perf events at each switch, and the next operation would include the cost of these checks. Idle
-/// time costs nothing in the guest.
+/// Waits after the use of perf events. For one second after the last perf event is closed, the
+/// kernel checks for perf events at each context switch, and the next operation would include the
+/// cost of these checks. The wait is cheap, because the guest's clock skips idle time.
 fn settle() {
     sleep(Duration::from_secs(2));
 }
 
-/// Waits after the use of contexts. The probes of contexts stay attached for ten more seconds, and
-/// would add to the cost of the next switches.
+/// Waits after the use of contexts. The modules keep the tracepoint probes of contexts attached for
+/// ten more seconds, and these probes would add to the cost of the next context switches.
 fn rest() {
     sleep(Duration::from_secs(12));
 }
 
-/// Returns the length of the shortest NMI since the last call and the number of NMIs of this
-/// length, which bench.ko records.
+/// Returns the length of the shortest NMI since the last call of this function, and the number of
+/// NMIs of this length. bench.ko records both numbers.
 fn nmis() -> io::Result<(u64, u32)> {
     let text = std::fs::read_to_string("/proc/bench_nmi")?;
     let mut words = text.split_whitespace().map(str::parse);
@@ -417,7 +418,7 @@ struct Callback {
     function: String,
 }
 
-/// Returns the callbacks of timers on this CPU since the last call.
+/// Returns the timer callbacks that ran on this CPU since the last call of this function.
 fn callbacks() -> io::Result<Vec<Callback>> {
     let text = std::fs::read_to_string("/proc/bench_timers")?;
     let callback = |line| {
@@ -462,8 +463,9 @@ fn module_line(line: &str, cpus: u32) -> Option<Count> {
     })
 }
 
-/// Measures all operations of the guest, after a loop of `late` microseconds. With `adds`, bench.ko
-/// also adds 60,000 instances (counters) and measures some of these calls of perf_add().
+/// Measures all operations of the guest, after a loop of `late` microseconds. If `adds` is true,
+/// bench.ko also adds 60,000 instances (counters), and measures some of the calls of perf_add()
+/// that add them.
 pub fn run(adds: bool, late: u32) -> io::Result<()> {
     let mut here = CpuSet::new();
     here.set(CPU);

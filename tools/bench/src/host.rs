@@ -19,10 +19,10 @@ use crate::peers::{cpus, PerfGroup, ProcFile, PAGE_FAULTS};
 use crate::record::{median, tell, Failure, Ratio, Record};
 use crate::sys::{map_words, Lines, PerCpuArray};
 
-/// Number of runs of each pair of loops. A run gives one ratio of times.
+/// Number of runs of each comparison. Each run gives one ratio of times.
 const RUNS: usize = 15;
-/// Number of turns (timed loops) of each side in a run. The run uses the shortest turn of each
-/// side.
+/// Number of turns (timed loops) of each of the two sides in a run. The ratio of a run is that of
+/// the shortest turns of the two sides.
 const TURNS: usize = 31;
 /// Intended duration of a turn (a timed loop) in nanoseconds.
 const TURN_NS: f64 = 100_000.0;
@@ -30,12 +30,12 @@ const TURN_NS: f64 = 100_000.0;
 const COUNTERS: u32 = 1000;
 /// Number of events in a group of perf.
 pub const GROUP: usize = 16;
-/// Number of times that one call updates the 16 counters, large enough that the cost of the call
-/// does not matter.
+/// Number of times that one execution of a side updates the 16 counters. The number is so large
+/// that the cost of the call itself does not matter.
 const ROUNDS: usize = 64;
 
-/// One side of a pair: the code to measure, and the number of values that one execution reads or
-/// writes.
+/// One side of a comparison: the code to measure, and the number of values that one execution of
+/// the code reads or writes.
 struct Side<'a> {
     values: f64,
     run: &'a mut dyn FnMut() -> io::Result<()>,
@@ -86,7 +86,8 @@ fn pair(name: &str, mut ours: Side<'_>, mut theirs: Side<'_>) -> io::Result<Rati
     })
 }
 
-/// The library's reader on counter pages in memory that the registry of the modules maintains.
+/// The library's reader on simulated counter pages. The pages are in memory, and the kernel
+/// modules' registry code maintains them.
 struct Ours {
     _fake: Fake,
     counters: Counters,
@@ -160,8 +161,8 @@ pub fn against_perf(name: &str, count: usize) -> io::Result<Ratio> {
     against(name, count, &mut || group.read())
 }
 
-/// Compares plain loads of the counter pages with perf. The loop adds the values up in a register,
-/// without the copy that the library makes.
+/// Compares plain loads of the counter pages with perf. The measured loop adds the values up in a
+/// register, and does not copy them as the library does.
 pub fn loads_against_perf(name: &str) -> io::Result<Ratio> {
     let (mut fake, path) = Fake::in_memory(2, 1)?;
     for n in 0..COUNTERS {
@@ -203,8 +204,8 @@ pub fn against_vmstat(name: &str) -> io::Result<Ratio> {
     against(name, tokens, &mut || file.parse().map(|v| _ = black_box(v)))
 }
 
-/// Measures the cost of the check that no update of a group of counters was in progress during a
-/// read.
+/// Measures how much longer a read takes if it checks that no update of a group of counters was in
+/// progress.
 pub fn flag_check(name: &str, nr_cpus: u32) -> io::Result<Ratio> {
     let (mut plain, mut checked) = (Ours::new(nr_cpus)?, Ours::new(nr_cpus)?);
     let values = plain.len();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `make bench`: measures how many instructions counting costs, compares the cost of reading with
-//! other interfaces, and checks the bars (limits for the results). tests/bench/run runs this
-//! program.
+//! other interfaces, and checks the bars (limits for the results). The script tests/bench/run runs
+//! this program.
 //!
 //! | file | contents |
 //! |---|---|

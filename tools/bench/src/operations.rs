@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of all operations and comparisons, in the order of the report. A row has the name, the
-//! label, and the program that runs the operation, which also determines the unit. `bars.rs` has
-//! the limits for the results.
+//! The table of all operations and comparisons, in the order of the report. A row has the name and
+//! the label of the operation, and the program that runs it. The program also determines the unit
+//! of the result. `bars.rs` has the limits for the results.
 
 use std::io;
 
@@ -28,7 +28,7 @@ use crate::trace::{Way, BPF, EMPTY, FTRACE, PERF};
 pub enum Unit {
     /// Number of instructions of a whole operation.
     Write,
-    /// Number of instructions per value, and of the whole operation.
+    /// Number of instructions per value, and number of instructions of the whole operation.
     Read,
     /// Ratio of the times of two implementations.
     Ratio,
@@ -53,7 +53,7 @@ pub enum Stage {
     /// Operations that do not use the PMU. This stage runs before any other operation uses the PMU.
     First,
     /// Operations on contexts. This stage runs before the stages of perf, because perf releases the
-    /// PMU only some time after its last event.
+    /// PMU only some time after the last perf event is closed.
     Context,
     /// Switches of threads and of event sets, with contexts or without.
     ContextSwitch,
@@ -61,8 +61,9 @@ pub enum Stage {
     PerfSwitch,
     /// Operations that are observed by accounting and by other tools.
     Observed,
-    /// Rotations and lives of perf's groups. This stage runs before the next two stages: after
-    /// them, the life of a group took a tenth more instructions.
+    /// Operations that rotate perf's groups, or open and close them. This stage runs before the
+    /// next two stages: after those stages, opening and closing a group took a tenth more
+    /// instructions.
     PerfGroups,
     /// Operations that record samples with perf.
     PerfSample,
@@ -79,15 +80,15 @@ pub enum Run {
     Guest(Stage, fn(&Guest, &str) -> io::Result<()>),
     /// The program in a guest reads the file of /proc that has this name.
     Proc,
-    /// The program in a guest runs this loop of events. A trace with these flags records the
-    /// events, or no trace.
+    /// The program in a guest runs this loop of events. If there are flags, a trace with these
+    /// flags records the events; otherwise no trace records them.
     Event(events::Run, Option<u32>),
     /// The program in a guest runs the job while process accounting has these levels: the scheduler
     /// (1), interrupts (2), system calls (4), the time of switches (8).
     Accounted(Job, &'static str),
     /// The program in a guest runs the job while another tool observes it.
     Observed(Job, Way),
-    /// The operation of the same name without `_handler` produces this result as well.
+    /// The result is a second result of another operation, which has this name without `_handler`.
     Handler,
     /// The program compares a pair of loops on this machine.
     Host(fn(&str) -> io::Result<Ratio>),
@@ -99,7 +100,7 @@ pub enum Run {
 pub struct Operation {
     /// Name of the operation in the records.
     pub name: &'static str,
-    /// Label of the row in the report; empty if there is none.
+    /// Label of the row in the report; empty if the report has no row for the operation.
     pub label: &'static str,
     /// The program and the function that measure it.
     pub run: Run,

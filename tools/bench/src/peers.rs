@@ -17,7 +17,7 @@ pub struct ProcFile {
 }
 
 impl ProcFile {
-    /// Opens the file, with a buffer that is larger than its current content.
+    /// Opens a file, and allocates a buffer that is larger than the current content of the file.
     pub fn open(path: &str) -> io::Result<Self> {
         let mut text = Vec::new();
         File::open(path)?.read_to_end(&mut text)?;
@@ -46,7 +46,7 @@ impl ProcFile {
     }
 }
 
-/// Parses the words of a text that are decimal numbers. Returns the count and the sum of the
+/// Parses those words of a text that are decimal numbers. Returns the count and the sum of the
 /// numbers. A real parser would do more work.
 pub fn numbers(text: &[u8]) -> (u64, u64) {
     let (mut count, mut sum) = (0, 0u64);
@@ -124,7 +124,8 @@ pub struct PerfGroup {
 }
 
 impl PerfGroup {
-    /// Opens `count` events on one CPU for all threads; counter pages count in the same way.
+    /// Opens `count` events on one CPU for all threads, because counter pages count for all threads
+    /// as well.
     pub fn new(event: PerfEvent, count: usize, cpu: i32) -> io::Result<Self> {
         Self::open(event, count, -1, cpu)
     }

@@ -9,8 +9,8 @@ use serde_derive::{Deserialize, Serialize};
 pub const WINDOWS: u32 = 41;
 /// Number of windows that must have the same length for a valid result.
 pub const AGREE: u32 = 10;
-/// Maximum length of a window in instructions: 1 ms at one instruction per ns, well below the clock
-/// tick of 4 ms.
+/// Maximum length of a window in instructions. At one instruction per ns it is 1 ms, well below the
+/// 4 ms between two clock ticks.
 pub const LONGEST: u64 = 1_000_000;
 
 /// One line of output: a measurement, a failure, or a fact about the machine.
@@ -49,7 +49,7 @@ pub fn tell(record: &Record) {
 pub struct Count {
     /// Name of the operation.
     pub operation: String,
-    /// Number of CPUs online in the guest. All possible CPUs are online.
+    /// Number of online CPUs in the guest, which is also the number of possible CPUs.
     pub cpus: u32,
     /// Number of 64-bit values that one operation returns or changes.
     pub values: u64,
@@ -57,7 +57,7 @@ pub struct Count {
     pub operations: [u32; 2],
     /// Length of a short window and of a long window in ticks.
     pub ticks: [u64; 2],
-    /// Number of short windows and of long windows that had exactly the length in `ticks`.
+    /// Number of short windows, and of long windows, whose length was exactly that in `ticks`.
     pub agree: [u32; 2],
     /// The reason why the count is not valid, set by the report when it compares two boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]

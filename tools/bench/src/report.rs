@@ -29,10 +29,10 @@ struct Document {
 }
 
 const SCHEMA: u32 = 2;
-/// The text of `why_not` that the JSON file has for each ratio of times.
+/// The text of the field `why_not` of each ratio of times in the JSON file.
 const TIMES: &str = "times differ from run to run; bars use the median of the runs";
 
-/// Returns a record as JSON, extended by the fields of `derived`.
+/// Returns a record as JSON, to which the fields of `derived` are added.
 fn with(record: impl serde::Serialize, derived: Value) -> Value {
     let mut value = json!(record);
     if let (Value::Object(value), Value::Object(derived)) = (&mut value, derived) {

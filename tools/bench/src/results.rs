@@ -26,8 +26,8 @@ pub struct Results {
 }
 
 impl Count {
-    /// Returns the number as text. As a window has at most 256 operations, three decimals
-    /// distinguish two different results.
+    /// Returns the number of instructions as text. Two different results differ within three
+    /// decimals, because a window has at most 256 operations.
     fn shown(&self) -> String {
         let text = format!("{:.3}", self.instructions());
         text.trim_end_matches('0').trim_end_matches('.').into()
@@ -35,8 +35,9 @@ impl Count {
 }
 
 impl Adds {
-    /// Returns, as text, the numbers to compare between two boots. Single calls are not compared,
-    /// because their times depend on the hash values of the names.
+    /// Returns, as text, the numbers to compare between two boots: the median and the smallest
+    /// value. The times of single calls are not compared, because they depend on the hash values of
+    /// the names.
     fn shown(&self) -> String {
         format!("median {}, least {}", self.median(), self.least())
     }
@@ -121,8 +122,8 @@ impl Results {
         });
     }
 
-    /// Returns the reason why no number of the guest is valid: loops of known length did not take
-    /// the expected number of ticks.
+    /// Returns the reason why no number of the guest is valid, if loops of known length did not
+    /// take the expected number of ticks.
     fn void(&self, cpus: u32) -> Option<String> {
         let known = [("self_check", NOPS - 2), ("self_check_user", NOPS)];
         known.into_iter().find_map(|(name, want)| {
@@ -248,7 +249,8 @@ mod tests {
     fn a_row_that_two_boots_agree_about_counts() {
         let boot = || guest(1, &[("event", 60)]);
         assert_eq!(compared(boot(), boot()), [None]);
-        // The number of agreeing windows and the size of the windows do not matter.
+        // Boots agree if their results agree, even if the size of the windows or the number of
+        // windows of the same length differs.
         let mut other = boot();
         other[2] = Record::Count(Count {
             operation: "event".into(),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Measures the cost of a sample, for contexts and for perf: loops of known length with one
-//! overflow each. Contexts and perf record the same fields, into rings that are overwritten.
+//! Measures the cost of a sample, for contexts and for perf, by loops of known length during each
+//! of which one counter overflows. Contexts and perf record the same fields, into rings that are
+//! overwritten.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +19,7 @@ pub const PERIOD: u64 = ROUNDS as u64 * NOPS;
 /// Number of instructions between two samples of a [`deep_context`], large enough that the context
 /// is not throttled.
 const DEEP_PERIOD: u64 = 20_000;
-/// The event code of AMD's retired instructions in user mode.
+/// The event select value that counts retired instructions in user mode on AMD processors.
 const INSTRUCTIONS: u64 = 0xc0 | (1 << 16) | (1 << 22);
 /// Number of data pages in a ring.
 const PAGES: usize = 16;
@@ -42,7 +43,8 @@ fn started(format: &str, pmcs: &[RegisterValue], pmd: perfmon::Pmd) -> io::Resul
     Ok(context)
 }
 
-/// Creates a context that also samples the kernel, every [`DEEP_PERIOD`] instructions.
+/// Creates a context that takes a sample every [`DEEP_PERIOD`] instructions, in user and in kernel
+/// mode.
 pub fn deep_context(format: &str) -> io::Result<Context> {
     let pmc = RegisterValue::new(0, INSTRUCTIONS | (1 << 17));
     started(format, &[pmc], sampling_pmd(0, DEEP_PERIOD, 0))

@@ -17,10 +17,11 @@ use crate::sys::first_in_line;
 
 /// Number of counters of each thread.
 pub const COUNTERS: u16 = 4;
-/// The event code of AMD's retired instructions, in user and kernel mode, as perf counts them.
+/// The event select value that counts retired instructions in user and kernel mode on AMD
+/// processors, as perf counts them.
 const INSTRUCTIONS: u64 = 0xc0 | (3 << 16) | (1 << 22);
 
-/// Creates a context for the calling thread that counts with this number of counters.
+/// Creates a context that counts the calling thread with this number of counters.
 pub fn context(counters: u16) -> io::Result<Context> {
     let context = Context::create(Scope::Thread)?;
     let values: Vec<RegisterValue> = (0..counters)
@@ -41,7 +42,7 @@ pub trait Turns: Sized {
     /// Returns true if `function` is the callback of the timer that ends turns, with its module in
     /// brackets.
     fn is_callback(function: &str) -> bool;
-    /// Returns a count of each of the two sets.
+    /// Returns, for each of the two sets, a number that grows while the set is in use.
     fn counts(&mut self) -> io::Result<[u64; 2]>;
     /// Returns true if each callback ended a turn. `counts` has the increments of the counts of the
     /// two sets.
@@ -84,8 +85,9 @@ impl Turns for TwoSets {
         }
     }
 
-    /// Returns true if each callback ended a turn. The numbers may differ by two turns: one that
-    /// began before the callbacks were first read, and one that began after the last read.
+    /// Returns true if each callback ended a turn. The number of turns can differ from the number
+    /// of callbacks by two: one turn that began before the first read of the callbacks, and one
+    /// that began after the last read.
     fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         (first + second).abs_diff(callbacks.into()) <= 2 && first.abs_diff(second) <= 1
     }
@@ -114,8 +116,8 @@ impl Turns for TwoGroups {
         Ok([first.first()?, second.first()?])
     }
 
-    /// Returns true if each group counted during about half of the turns. perf restarts its timer
-    /// only after a rotation, so all callbacks except the last one have rotated the groups.
+    /// Returns true if each group counted during about half of the turns. All callbacks except the
+    /// last one have rotated the groups, because perf restarts its timer only after a rotation.
     fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         callbacks > 1 && first.abs_diff(second) < (first + second) / 4
     }
@@ -153,7 +155,8 @@ impl PingPong {
             from,
             partner: Some(partner),
         };
-        // After this turn the partner is counted, or `counted` has failed.
+        // When the first turn has ended, the partner is counted, or the partner's call of `counted`
+        // has failed.
         match pair.turn() {
             Ok(()) => Ok(pair),
             Err(error) => Err(pair.end().err().unwrap_or(error)),
@@ -166,7 +169,7 @@ impl PingPong {
         self.from.read_exact(&mut [0])
     }
 
-    /// Ends the partner thread and waits for it.
+    /// Tells the partner thread to end, and waits until it has ended.
     pub fn end(mut self) -> io::Result<()> {
         drop(self.to);
         match self.partner.take().map(JoinHandle::join) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Instructions and system calls that have no safe form. All unsafe code of the benchmarks is here.
+//! Functions for instructions and system calls that have no safe interface in Rust. All unsafe code
+//! of the benchmarks is here.
 #![expect(
     unsafe_code,
     reason = "RDTSC, RDPMC, single instructions, bpf(2), perf_event_open(2)"
@@ -99,8 +100,8 @@ pub fn perf_event_open(
     Ok(new_fd(fd)?.into())
 }
 
-/// `struct perf_event_mmap_page` of an event. The thread that the event counts reads the count by
-/// this page.
+/// `struct perf_event_mmap_page` of an event. By this page, the thread that the event counts reads
+/// the count without a system call.
 pub struct PerfPage(&'static [AtomicU64]);
 
 impl PerfPage {
@@ -115,8 +116,8 @@ impl PerfPage {
     pub fn read(&self) -> Option<u64> {
         const USER_RDPMC: u64 = 1 << 2;
         loop {
-            // The first word holds lock (lower half) and index; the others are offset, capabilities
-            // and pmc_width.
+            // The first of the four words holds lock (lower half) and index. The other words are
+            // offset, capabilities and pmc_width.
             let [lock, offset, capabilities, width] =
                 [1, 2, 5, 6].map(|n| self.0[n].load(Ordering::Acquire));
             let counter = ((lock >> 32) as u32).checked_sub(1)?;
@@ -155,8 +156,8 @@ const MAP_LOOKUP_BATCH: u32 = 24;
 const PERCPU_ARRAY: u32 = 6;
 
 fn bpf<A>(command: u32, attr: &mut A) -> libc::c_long {
-    // SAFETY: Each caller passes the structure of its command, and the memory that it points to is
-    // large enough and outlives the call.
+    // SAFETY: Each caller passes the structure that its command needs. The memory to which the
+    // structure points is large enough and outlives the call.
     unsafe { libc::syscall(libc::SYS_bpf, command, attr as *mut A, size_of::<A>()) }
 }
 
@@ -245,7 +246,7 @@ impl Map {
     }
 }
 
-/// A BPF program that runs at each hit of a tracepoint, until the value is dropped.
+/// A BPF program that runs at each hit of a tracepoint. Dropping the value detaches the program.
 pub struct Attached {
     _link: OwnedFd,
 }
@@ -274,8 +275,8 @@ impl Attached {
     }
 }
 
-/// The ring of a perf event, mapped read-only so that it is overwritten. The event ends when the
-/// value is dropped.
+/// The ring of a perf event, mapped read-only so that the kernel overwrites old records. Dropping
+/// the value closes the event.
 pub struct Ring {
     _event: File,
     at: *mut libc::c_void,
@@ -283,7 +284,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Maps the ring of `event`: `pages` pages, which include the page of the header.
+    /// Maps the ring of `event`, which has `pages` pages including the header page.
     pub fn new(event: File, pages: usize) -> io::Result<Self> {
         let len = pages * 4096;
         let at = pages_of(&event, len)?;
@@ -341,7 +342,8 @@ fn map(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
     Ok(unsafe { std::slice::from_raw_parts(at.cast(), words) })
 }
 
-/// Values in 16 cache lines of this thread, addressed by %gs like per-CPU values in the kernel.
+/// Sixteen values of this thread, each in a cache line of its own, which are addressed by %gs like
+/// per-CPU variables in the kernel.
 pub struct Lines {
     // The first cache line holds the seqflag.
     lines: Box<[Line; 17]>,
@@ -352,7 +354,7 @@ pub struct Lines {
 struct Line([u64; 8]);
 
 impl Lines {
-    /// Allocates the lines and sets the %gs base of the thread to them.
+    /// Allocates the cache lines, and sets the %gs base of the thread to their address.
     pub fn new() -> io::Result<Self> {
         const ARCH_SET_GS: u64 = 0x1001;
         let mut lines = Box::new([Line([0; 8]); 17]);
@@ -382,7 +384,7 @@ impl Lines {
     }
 
     /// Executes the three instructions of perf_adjust() on each line: they begin an update in the
-    /// flag, add the value, and end the update in the flag.
+    /// seqflag, add to the value, and end the update in the seqflag.
     #[inline(always)]
     pub fn flagged(&mut self) {
         for n in 1..17u64 {

@@ -46,24 +46,25 @@ pub struct Way {
     pub most: u32,
 }
 
-/// Number of operations per window. In most windows the records of these operations fit into one
-/// page of a ring, so the step to the next page is not measured.
+/// Number of operations per window. The number is so small that, in most windows, the records of
+/// the operations fit into one page of a ring. The step to the next page is therefore not measured.
 const IN_A_PAGE: u32 = 8;
 
-/// Probes of bench.ko that do nothing.
+/// Calls empty probes of bench.ko at each operation.
 pub const EMPTY: Way = way(empty, MOST_OPERATIONS);
-/// ftrace, which records into its ring.
+/// Observes operations with ftrace, which records into a ring.
 pub const FTRACE: Way = way(ftrace, IN_A_PAGE);
-/// perf, which records into a ring that is overwritten.
+/// Observes operations with perf, which records into a ring that is overwritten.
 pub const PERF: Way = way(perf, IN_A_PAGE);
-/// BPF programs that add up times.
+/// Observes operations with BPF programs that add up times.
 pub const BPF: Way = way(bpf, MOST_OPERATIONS);
 
 const fn way(start: fn(Job) -> io::Result<Box<dyn Any>>, most: u32) -> Way {
     Way { start, most }
 }
 
-/// A file of tracefs that is reset: dropping the value writes a second text to the file.
+/// A setting of tracefs: dropping the value writes the text `off` to the file, which resets the
+/// setting.
 struct Switched {
     path: String,
     off: &'static str,
@@ -116,7 +117,7 @@ fn perf(job: Job) -> io::Result<Box<dyn Any>> {
 }
 
 fn bpf(job: Job) -> io::Result<Box<dyn Any>> {
-    // The JIT compiler is enabled, as it is by default.
+    // Enable the JIT compiler, because it is enabled by default on most systems.
     let _ = fs::write("/proc/sys/net/core/bpf_jit_enable", "1");
     let here = Map::of_cpus(24)?;
     let [(_, first), (_, second)] = job.events();
@@ -143,7 +144,7 @@ fn bpf(job: Job) -> io::Result<Box<dyn Any>> {
 #[derive(Default)]
 struct Program(Vec<u64>);
 
-/// A jump whose target is not known yet: the index of the instruction after the jump.
+/// A jump whose target is not known yet. The number is the index of the instruction after the jump.
 struct Jump(usize);
 
 const OK_TO_INSERT: i32 = 1;
@@ -264,7 +265,8 @@ fn begins(here: &Map) -> Vec<u64> {
     on_this_cpu(here, |p| p.store(6, 0, 0))
 }
 
-/// Returns the program for the end of an interval: adds its length and counts it.
+/// Returns the program for the end of an interval, which adds the length of the interval and counts
+/// the interval.
 fn ends(here: &Map) -> Vec<u64> {
     on_this_cpu(here, |p| {
         p.load(1, 6, 0);

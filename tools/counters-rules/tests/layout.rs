@@ -30,7 +30,7 @@ proptest! {
             return Err(TestCaseError::fail("not a page of slots"));
         };
         prop_assert_eq!(of, cpu);
-        // page() is the inverse of offset().
+        // Layout::page() is the inverse function of Layout::offset().
         let first = chunk * layout.slots_per_chunk() + page * SLOTS_PER_PAGE;
         let in_page = (offset % PAGE_SIZE as u64 / 8) as u32;
         prop_assert_eq!(first + in_page, slot);
@@ -52,7 +52,7 @@ proptest! {
         let slots = chunks * layout.slots_per_chunk();
         prop_assert_eq!(layout.chunks_for(slots), chunks);
         prop_assert_eq!(layout.chunks_for(slots - 1), chunks);
-        // The last slot of these chunks ends where the next chunk begins.
+        // The last slot of the first `chunks` chunks ends where the next chunk begins.
         let last = layout.offset(layout.nr_cpus() - 1, slots - 1);
         prop_assert_eq!(last + 8, layout.end(chunks));
         prop_assert_eq!(layout.offset(0, slots), layout.end(chunks));
@@ -96,8 +96,8 @@ proptest! {
         prop_assert!(first + count <= MAX_INSTANCES);
         let begin = layout.offset(0, first);
         prop_assert_eq!(layout.offset(0, first + count - 1), begin + 8 * u64::from(count - 1));
-        // Slots may be skipped only if the slots of an instance would otherwise cross the end of a
-        // chunk.
+        // find_run() must not skip slots unless the slots of an instance would otherwise cross the
+        // end of a chunk.
         if first != next {
             prop_assert!(first % layout.slots_per_chunk() == 0);
             prop_assert!(next % layout.slots_per_chunk() + count > layout.slots_per_chunk());

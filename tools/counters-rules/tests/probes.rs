@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Counts the cost of operations of the registry: the number of descriptors that an operation
-//! reads, and the number of its calls of the store. The tests use no clock.
+//! reads, and the number of calls of the `Store` that it makes. The tests measure no time.
 #![allow(clippy::disallowed_macros, reason = "output of a test")]
 #![cfg(not(loom))]
 
@@ -106,7 +106,8 @@ fn registry(key: (u64, u64)) -> CountedRegistry {
     Registry::new(layout, key, CountingStore::new()).expect("nothing is allocated")
 }
 
-/// Returns the cost of an operation: the number of descriptors read and of calls of the store.
+/// Returns the cost of an operation: how many descriptors it reads, and how many calls of the store
+/// it makes.
 fn cost(r: &mut CountedRegistry, operation: impl FnOnce(&mut CountedRegistry)) -> (u32, u32) {
     r.store().desc_reads.set(0);
     r.store().calls.set(0);
@@ -252,7 +253,7 @@ fn scale_names_made_to_collide_do_not_without_the_key() {
         let mut r = registry(key);
         ProbeStats::from_costs(names.iter().map(|name| add(&mut r, name).0)).max
     };
-    // With the known key the names collide: each addition reads all earlier names.
+    // With the known key all names are on one hash chain, so each addition reads all earlier names.
     assert_eq!(longest_chain(known_key), names.len() as u32 - 1);
     // Every load of the module chooses a different key.
     for other in 0..32 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the registry, with a store that uses vectors, against a model: a map of names.
+//! Tests the registry of instances, with a store that consists of vectors. A model, which is a map
+//! of names, has the expected state.
 #![cfg(not(loom))]
 
 use std::collections::HashMap;
@@ -67,7 +68,7 @@ impl VecStore {
 
 impl Store for VecStore {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
-        // Add whole chunks, like the kernel.
+        // Provide slots in whole chunks, as the kernel does.
         let slots = self.layout.chunks_for(slots) * self.layout.slots_per_chunk();
         if slots > self.max_slots {
             return Err(Error::NoMemory);
@@ -243,8 +244,8 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     assert_eq!(r.store().desc(n).incarnation, 3);
     assert_eq!(r.add(&histogram("h", 16)), Err(Error::Exists));
     r.del(n).expect("live");
-    // With more slots the instance does not fit at its old number, and gets another number in a
-    // single change.
+    // With more slots the instance does not fit at its old number. It gets another number, in a
+    // single change of the generation.
     let before = r.store().generations();
     let larger = r.add(&histogram("h", 16)).expect("room");
     assert_eq!(larger, next_number + 1);
@@ -316,8 +317,8 @@ fn registry_no_memory_changes_nothing() {
     assert_eq!(r.find(b"more"), None);
     let after = (r.nr_slots(), r.store().generations(), r.store().nr_slots);
     assert_eq!(before, after);
-    // Existing instances still work after a failed addition. Additions work again when memory is
-    // available.
+    // After a failed addition, existing instances can still be deleted and revived. When memory is
+    // available, instances can be added again.
     r.del(7).expect("live");
     assert_eq!(add(&mut r, "n7"), Ok(7));
     r.store_mut().max_slots = 1024;

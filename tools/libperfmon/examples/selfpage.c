@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Measures laps of a loop in instructions. Reads the counter while it counts,
- * without a system call if the processor and the kernel allow this.
+ * Counts the instructions of each lap of a loop. The program reads the counter
+ * while it counts, without a system call if the processor and the kernel allow
+ * RDPMC.
  *
  * Usage: selfpage [LAPS [ROUNDS]]
  */

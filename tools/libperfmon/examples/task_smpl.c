@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Samples a command in the way of programs for perfmon2. After each PERIOD instructions the kernel
- * writes an entry into the buffer of the default format; when the buffer is full, the kernel queues
- * a message. Each entry has the number of cycles of its sampling period.
+ * Samples a command with the calls and structures that programs for perfmon2 use. After each PERIOD
+ * instructions the kernel writes an entry into the buffer of the default format; when the buffer is
+ * full, the kernel queues a message. Each entry has the number of cycles of its sampling period.
  *
  * Usage: task_smpl PERIOD BUFFER-SIZE COMMAND [ARGUMENT...]
  */
@@ -15,11 +15,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Numbers of entries, cycles, and messages of each kind. */
+/* Total numbers: entries, cycles, overflow messages, and unexpected entries or messages. */
 static uint64_t entries, cycles, messages, others;
 static uint64_t lowest = -1, highest;
 
-/* Processes all entries of the buffer. Each entry is followed by the value of one PMD. */
+/*
+ * Processes all entries of the buffer. Behind each entry is the value of one PMD (data register).
+ */
 static void process_smpl_buf(const pfm_dfl_smpl_hdr_t *hdr, pid_t tid, uint64_t period)
 {
 	const size_t entry_size = sizeof(pfm_dfl_smpl_entry_t) + sizeof(uint64_t);
@@ -149,8 +151,8 @@ int main(int argc, char **argv)
 			others++;
 		process_smpl_buf(hdr, pid, period);
 		/*
-		 * EBUSY or ESRCH means that the thread has ended meanwhile. Nothing is lost: all
-		 * entries of the buffer have been processed.
+		 * The error EBUSY or ESRCH means that the thread has ended since it sent the
+		 * message. Nothing is lost: all entries of the buffer have been processed.
 		 */
 		if (pfm_restart(fd) && errno != EBUSY && errno != ESRCH)
 			err(1, "pfm_restart");

@@ -196,7 +196,7 @@ pub unsafe extern "C" fn pfm_read_runs(fd: c_int, sets: *mut Runs, n: c_int) -> 
     unsafe { ioctl_vector(fd, READ_RUNS, sets, n) }
 }
 
-/// Maps the self page of a context and stores its address in `page`.
+/// Maps the self page of a context and stores the address of the mapping in `page`.
 ///
 /// # Safety
 ///
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<SelfPage>>) -> c_in
 }
 
 /// Reads a PMD (data register) of the calling thread's context. Makes a system call only if the
-/// value cannot be computed from the page.
+/// value cannot be computed from the self page.
 ///
 /// # Safety
 ///
@@ -306,7 +306,7 @@ pub unsafe extern "C" fn pfm_ring_close(ring: Option<NonNull<Ring>>) -> c_int {
 }
 
 /// Takes a snapshot of a backward ring: the next call of [`pfm_ring_read`] returns the record that
-/// is the newest record at the time of the snapshot.
+/// was the newest when the snapshot was taken.
 ///
 /// # Safety
 ///

@@ -3,8 +3,8 @@
 //! Calls the ioctls of `/dev/perfmon`. Functions return -1 and set errno on failure, like C
 //! functions.
 //!
-//! The functions use libc instead of rustix, because the program must find the error in errno and
-//! may pass any number as a file descriptor.
+//! The functions use libc instead of rustix for two reasons: the calling program expects the error
+//! in errno, and it can pass any number as a file descriptor.
 #![expect(unsafe_code, reason = "ioctl, errno")]
 
 use core::ffi::{c_char, c_int, c_void};
@@ -40,8 +40,8 @@ pub(crate) struct Format {
 ///
 /// # Safety
 ///
-/// `ctx` is null or an address that the kernel may read; with a format, `ctx` is null or valid for
-/// reads. The kernel may read the name and the argument of the format.
+/// Without a format, `ctx` is null or an address that the kernel may read. With a format, `ctx` is
+/// null or valid for reads. The kernel may read the name and the argument of the format.
 pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) -> c_int {
     let result = match format {
         // SAFETY: By the function's contract the kernel may read `ctx`.
@@ -106,11 +106,11 @@ pub(crate) unsafe fn ioctl_vector<T>(fd: c_int, number: u32, items: *mut T, n: c
         size: size_of::<T>() as u32,
     };
     // SAFETY: `vector` is valid during the call. By the function's contract the kernel may access
-    // the `n` elements to which it points.
+    // the `n` elements to which `vector` points.
     unsafe { ioctl(fd, number, (&raw const vector).cast()) }
 }
 
-/// Returns `n`, or `None` if it is negative or the size of `n` elements exceeds an int.
+/// Returns `n`, or `None` if `n` is negative or the size of `n` elements does not fit in an int.
 pub(crate) fn vector_len<T>(n: c_int) -> Option<u32> {
     let max = c_int::MAX / size_of::<T>() as c_int;
     u32::try_from(n).ok().filter(|_| n < max)

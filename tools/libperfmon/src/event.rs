@@ -16,12 +16,12 @@ use crate::constraints::{amd_counters, amd_missing, intel_counters, intel_missin
 const NR_SELECTORS: u16 = 16;
 /// The bit of an event selector that makes its counter count.
 const ENABLE: u64 = 1 << 22;
-/// The largest number of PMCs that the kernel accepts in a call.
+/// Maximum number of PMCs that the kernel accepts in a call.
 const MAX_PMCS: usize = VECTOR_MAX / size_of::<Pmc>();
 
 /// Returns false if one of `n` PMCs enables an event that its counter cannot count on this
 /// processor, or that no counter can count alone. Returns true if the memory of the PMCs cannot be
-/// read: the kernel will refuse the call.
+/// read, because the kernel then refuses the call that follows.
 pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
     let Some(nr) = usize::try_from(n).ok().filter(|nr| *nr <= MAX_PMCS) else {
         return true;
@@ -58,7 +58,7 @@ pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
     })
 }
 
-/// A processor that has tables of events.
+/// A processor for whose events the library has tables.
 struct Processor {
     is_intel: bool,
     family: u32,
@@ -66,7 +66,7 @@ struct Processor {
 }
 
 impl Processor {
-    /// Returns the processor of this machine; `None` if its vendor is none of Intel, AMD and Hygon.
+    /// Returns the processor of this machine, or `None` if its vendor is not Intel, AMD or Hygon.
     fn current() -> Option<Self> {
         // SAFETY: Every x86-64 processor has CPUID with these leaves.
         let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1)) };

@@ -3,13 +3,13 @@
 //! libperfmon: the twelve system calls of perfmon2 as a C library, and functions that read the
 //! counters of the calling thread and the rings of contexts without a system call.
 //!
-//! `include/perfmon/perfmon.h` describes the functions. The kernel checks their arguments. The
-//! library itself checks only the events that PMCs (control registers) select, because the kernel
-//! has no tables of events.
+//! `include/perfmon/perfmon.h` describes the functions. The kernel checks the arguments of the
+//! functions. The library itself checks only the events that PMCs (control registers) select,
+//! because the kernel has no tables of events.
 //!
 //! The library cannot panic, and is built without std. The library needs only the C library, and
-//! exports only the symbols of its functions. Builds for lints, in which a panic unwinds, use std,
-//! because unwinding needs std.
+//! exports only the symbols of its functions. Lint builds use std: a panic unwinds in these builds,
+//! and unwinding needs std.
 //!
 //! | file | contents |
 //! |---|---|

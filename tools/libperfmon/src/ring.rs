@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The mapped ring of a context, and the reader of the ring. [`protocols::ring`] has the protocol
-//! and its memory barriers; this file maintains the mappings and the position of the reader.
+//! The mapped ring of a context, and the reader of the ring. The module [`protocols::ring`] has the
+//! protocol and its memory barriers; this file maintains the mappings and the position of the
+//! reader.
 #![expect(unsafe_code, reason = "mmap, malloc")]
 
 use core::ffi::c_int;
@@ -20,7 +21,8 @@ use crate::device::errno;
 ///
 /// # Invariants
 ///
-/// `addr` is the address of a mapping of `bytes`, at least a page, that only this value unmaps.
+/// `addr` is the address of a mapping of `bytes` bytes, which is at least a page. Only this value
+/// unmaps the mapping.
 struct Mapping {
     addr: NonNull<u8>,
     bytes: usize,
@@ -43,14 +45,14 @@ impl Mapping {
             return Err(errno());
         }
         let addr = NonNull::new(addr.cast()).ok_or(libc::EFAULT)?;
-        // INVARIANT: mmap() returned `addr` for `bytes`, and no other value knows it.
+        // INVARIANT: mmap() mapped `bytes` bytes at `addr`, and no other value has this address.
         Ok(Self { addr, bytes })
     }
 
     /// Returns the whole mapping as words.
     fn words(&self) -> &[Word] {
-        // SAFETY: By the type's invariant the memory is mapped. The kernel may write it at the same
-        // time, which is sound because a `Word` is an atomic.
+        // SAFETY: By the type's invariant the memory is mapped. The kernel may write to the memory
+        // at the same time, which is sound because a `Word` is an atomic.
         unsafe { slice::from_raw_parts(self.addr.as_ptr().cast(), self.bytes / 8) }
     }
 
@@ -125,7 +127,7 @@ impl RingMemory {
 /// A ring and its reader.
 pub struct Ring {
     memory: RingMemory,
-    /// The copy of the last record. Has room for a record as large as the ring.
+    /// The copy of the last record, with room for a record as large as the ring.
     copy: PrivateMapping,
     /// Flags of the ring, `PERFMON_RING_*`.
     flags: u32,
@@ -241,8 +243,8 @@ impl Ring {
         let overwritten = self.flags & OVERWRITE != 0;
         if backward {
             // In a ring that is not overwritten, the records from the tail on were consumed with an
-            // earlier snapshot. When the reader reaches the tail, this snapshot is consumed as
-            // well.
+            // earlier snapshot. When the reader reaches the tail, it has read all records of the
+            // present snapshot, and releases them.
             let read_before = !overwritten && self.position == ring.tail.load_relaxed();
             if read_before && !self.exhausted {
                 release(&ring, self.head);

@@ -14,13 +14,13 @@ const PFM_PLM0: c_int = 0x1;
 const PFM_PLM3: c_int = 0x8;
 /// Requests the values of the hardware registers instead of the encoding for an operating system.
 const PFM_OS_NONE: c_int = 0;
-/// The error code of pfm_get_pmu_info() for numbers beyond the last table.
+/// The error code that pfm_get_pmu_info() returns for a number beyond the last table.
 const PFM_ERR_INVAL: c_int = -2;
 /// Type of a table of events of the processor core.
 const PFM_PMU_TYPE_CORE: c_int = 1;
 /// Type of a table of events of the operating system.
 const PFM_PMU_TYPE_OS_GENERIC: c_int = 3;
-/// The error code if no table has an event of the given name.
+/// The error code that libpfm returns if no table has an event of the given name.
 const PFM_ERR_NOTFOUND: c_int = -4;
 
 /// C's `pfm_pmu_info_t`: a table of events.
@@ -117,7 +117,7 @@ fn initialize() -> Result<(), Error> {
     to_result(*STATUS.get_or_init(|| unsafe { pfm_initialize() }))
 }
 
-/// A table of events: one PMU that libpfm knows.
+/// A table of events, which describes one PMU that libpfm knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// Name of the table in libpfm; `name::EVENT` is the full name of an event.
@@ -179,7 +179,7 @@ fn pmu_info(number: c_int) -> (c_int, PmuInfo) {
     (code, info)
 }
 
-/// Copies a string of libpfm. `at` is null or a static string.
+/// Copies a string of libpfm. `at` is null or points to a static string.
 fn string_of(at: *const c_char) -> String {
     if at.is_null() {
         return String::new();
@@ -195,7 +195,7 @@ pub enum Kind {
     Core,
     /// Events of the operating system. The values of these events are not register values.
     System,
-    /// Events of other sources: units of the socket, power, tracepoints of the kernel.
+    /// Events of other sources: uncore units, power, tracepoints of the kernel.
     Other,
 }
 
@@ -205,7 +205,7 @@ pub struct Encoding {
     /// Value of the control register that counts the event. The control register counts the event
     /// in user mode and in kernel mode, unless the name of the event selects one of these modes. In
     /// some tables the value includes the bits that select the modes and enable the counter; in
-    /// other tables it does not.
+    /// other tables the value does not include these bits.
     pub select: u64,
     /// True if the event needs values in other registers as well.
     pub has_more: bool,

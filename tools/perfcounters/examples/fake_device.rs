@@ -8,8 +8,8 @@
 //! pfc --device /dev/shm/counters watch
 //! ```
 //!
-//! Every 10 seconds a simulated disk is added and removed, and a new network device appears. Every
-//! 14 seconds CPU 1 goes offline for 7 seconds.
+//! Every 10 seconds the program adds and removes a simulated disk, and adds a new simulated network
+//! device. Every 14 seconds CPU 1 goes offline for 7 seconds.
 #![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
 
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use fake::{Cpu, Fake};
 const TICK_MS: u64 = 10;
 
 /// Each counter's name, its events per second on CPU 0, and its help text. CPU n counts n + 1 times
-/// as many events.
+/// as many events as CPU 0.
 const EVENTS: &[(&str, i64, &str)] = &[
     (
         "sched/context_switches",

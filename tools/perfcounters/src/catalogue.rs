@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::map::Map;
 use crate::raw;
 
-/// The state of an instance: whether its owner still counts.
+/// The state of an instance: whether its owner still updates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The instance exists and its owner counts.
+    /// The instance exists, and its owner updates it.
     Live,
     /// The owner has deleted the instance. The instance keeps its number and its last values.
     Dormant,
@@ -37,8 +37,9 @@ impl State {
 /// The description of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// The number of the instance. A name keeps its number while `perfcounters.ko` is loaded,
-    /// unless the name is added again with more slots than there is room for at the old number.
+    /// The number of the instance. A name keeps its number while `perfcounters.ko` is loaded. The
+    /// exception is a name that is added again with more slots, if these do not fit at the old
+    /// number.
     pub number: u32,
     /// The name of the instance, such as `block/sda1/read_bytes`. Control characters in the name
     /// are replaced.
@@ -59,13 +60,11 @@ pub struct Instance {
     pub exponent: i8,
     /// Number of 64-bit slots per CPU: the number of buckets of a histogram, otherwise 1.
     pub slots: u16,
-    /// Number of times that the name was added so far. A life of the name lasts from an addition to
-    /// the deletion; the first life has the incarnation 1.
+    /// Number of times that the name was added so far. After the first addition the number is 1.
     pub incarnation: u32,
     /// Whether the instance is live or dormant.
     pub state: State,
-    /// CLOCK_REALTIME in nanoseconds when this life of the instance began, that is, when the
-    /// instance was last added.
+    /// CLOCK_REALTIME in nanoseconds when the instance was last added.
     pub created_ns: u64,
     /// CLOCK_REALTIME in nanoseconds when the instance became dormant; 0 while it is live.
     pub ended_ns: u64,
@@ -76,7 +75,8 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the number, kind and slots contradict each other.
+    /// [`Error::Corrupt`] if the number, the kind and the number of slots in the descriptor
+    /// contradict each other.
     fn from_desc(number: u32, desc: &Desc) -> Result<Option<Self>, Error> {
         let state = match desc.state {
             abi::LIVE => State::Live,
@@ -135,12 +135,12 @@ impl Instance {
 }
 
 /// Converts bytes to text that can be printed. The kernel accepts only UTF-8 without control
-/// characters, but a file may hold anything.
+/// characters, but a file of another origin can contain any bytes.
 fn printable(bytes: &[u8]) -> String {
     visible::escape_bytes(bytes).into_owned()
 }
 
-/// The set of instances at one generation.
+/// A copy of the set of all instances, at one generation.
 #[derive(Debug)]
 pub struct Catalogue {
     pub(crate) generation: u64,
@@ -165,8 +165,8 @@ impl Catalogue {
         }
     }
 
-    /// Copies all descriptors from the mapping. If the generation has changed meanwhile, the caller
-    /// must discard the result, even if it is an error.
+    /// Copies all descriptors from the mapping. If the generation has changed during the copy, the
+    /// caller must discard the result, even if the result is an error.
     pub(crate) fn copy(
         map: &Map,
         generation: u64,
@@ -332,11 +332,12 @@ impl Selection {
     }
 }
 
-/// Selects instances by state and by name. A name is selected if it matches at least one word.
+/// A pattern that selects instances by state and by name. A name is selected if it matches at least
+/// one word of the pattern.
 ///
 /// A word with `*`, `?` or `[` is a glob that must match the whole name. In a glob, `*` also
-/// matches slashes. Any other word matches if the name contains it. Without words every name
-/// matches.
+/// matches slashes. A word without these characters matches each name that contains the word.
+/// Without words every name matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
     words: Vec<String>,
@@ -357,7 +358,7 @@ impl Pattern {
         Self::default()
     }
 
-    /// Sets whether dormant instances are selected as well.
+    /// Sets whether the pattern also selects dormant (deleted) instances.
     pub fn dormant(mut self, include: bool) -> Self {
         self.dormant = include;
         self
@@ -384,8 +385,8 @@ fn word_matches(word: &str, name: &str) -> bool {
     }
 }
 
-/// Returns true if a name matches a glob. After a mismatch the function goes back to the last star
-/// and no further, so that the time does not grow exponentially with the number of stars.
+/// Returns true if a name matches a glob. After a mismatch the function backtracks only to the last
+/// `*`, so that the run time does not grow exponentially with the number of `*` in the glob.
 fn match_glob(word: &[char], name: &[char]) -> bool {
     let (mut w, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

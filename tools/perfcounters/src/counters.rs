@@ -3,14 +3,14 @@
 //! The opened device `/dev/perfcounters`. [`Counters`] tracks the growth of the device file, copies
 //! values, and repeats copies that are not consistent.
 //!
-//! Two checks make a copy consistent:
+//! Two checks ensure that a copy is consistent:
 //!
 //! - The library reads the seqflag of each CPU, a word that changes with each update, before and
-//!   after the values of the CPU. If it has not changed, no value is torn, and no group of counters
-//!   was copied in the middle of an update.
+//!   after the values of the CPU. If the seqflag has not changed, no value is torn, and no group of
+//!   counters was copied in the middle of an update.
 //! - The library reads the generation, which changes with the set of instances, before and after
-//!   the whole copy. If it has not changed, no instance was added, deleted or revived during the
-//!   copy.
+//!   the whole copy. If the generation has not changed, no instance was added, deleted or revived
+//!   during the copy.
 //!
 //! A copy that fails a check is discarded and repeated, at most `MAX_TRIES` times.
 
@@ -44,7 +44,7 @@ pub struct Counters {
     last_selection: Option<(Pattern, Arc<Selection>)>,
 }
 
-/// The time and the generation of a copy.
+/// The time and the generation of a copy of counter values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The generation of the set of instances.
@@ -52,9 +52,9 @@ pub struct Stamp {
     /// Boot id: identifies the load of `perfcounters.ko`. The boot id changes each time the module
     /// is loaded.
     pub boot_id: [u8; 16],
-    /// CLOCK_MONOTONIC in nanoseconds, right after the copy.
+    /// CLOCK_MONOTONIC in nanoseconds, read right after the values were copied.
     pub monotonic_ns: u64,
-    /// CLOCK_REALTIME in nanoseconds, right after the copy.
+    /// CLOCK_REALTIME in nanoseconds, read right after the values were copied.
     pub realtime_ns: u64,
     /// True if the values of each CPU were copied while no update of that CPU was in flight. If
     /// false, each value is correct by itself, but a group of counters may have been copied in the
@@ -112,7 +112,8 @@ impl Counters {
         cpu_bitmap(&self.map, self.map.header().online_offset)
     }
 
-    /// Returns the current set of instances. Copies the set again if the generation has changed.
+    /// Returns the current set of instances. If the generation has changed since the last call, the
+    /// set is copied again.
     pub fn catalogue(&mut self) -> Result<Arc<Catalogue>, Error> {
         let generation = self.map.generation();
         let now = generation.read_begin();
@@ -137,8 +138,8 @@ impl Counters {
     }
 
     /// Copies the values of the instances that match a pattern. All values are of one generation,
-    /// and the values of each CPU are consistent. If the set of instances changes meanwhile, the
-    /// function selects the instances again.
+    /// and the values of each CPU are consistent. If the set of instances changes during the copy,
+    /// the function selects the instances again.
     ///
     /// # Errors
     ///
@@ -148,18 +149,12 @@ impl Counters {
         self.retry(pattern, Self::fill)
     }
 
-    /// Copies values like [`Self::snapshot`], but without the check of the seqflag. The copy
-    /// therefore succeeds even if a CPU updates counters without a pause.
-    pub fn snapshot_each(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
-        self.retry(pattern, Self::fill_each)
-    }
-
-    /// Calls [`Self::snapshot`] or, if `snapshot` fails with [`Error::Busy`],
-    /// [`Self::snapshot_each`]. [`Stamp::consistent`] shows which of the two functions made the
-    /// copy.
+    /// Calls [`Self::snapshot`]. If `snapshot` fails with [`Error::Busy`], copies the values
+    /// without the check of the seqflag, which succeeds even if a CPU updates counters without a
+    /// pause. [`Stamp::consistent`] shows which of the two copies was made.
     pub fn snapshot_any(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         match self.snapshot(pattern) {
-            Err(Error::Busy(_)) => self.snapshot_each(pattern),
+            Err(Error::Busy(_)) => self.retry(pattern, Self::fill_each),
             other => other,
         }
     }
@@ -214,8 +209,8 @@ impl Counters {
             return Err(Error::Changed);
         }
         values.resize(selection.width * catalogue.cpus.len(), 0);
-        // Use at least 1: the width of an empty selection is 0, which chunks_exact_mut() does not
-        // accept.
+        // Pass at least 1 to chunks_exact_mut(), which does not accept 0, the width of an empty
+        // selection.
         let rows = values.chunks_exact_mut(selection.width.max(1));
         for (&cpu, row) in catalogue.cpus.iter().zip(rows) {
             if consistent {
@@ -313,8 +308,8 @@ fn cpu_bitmap(map: &Map, offset: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Waits for a writer to end its update. The first calls spin for about the length of an update,
-/// later calls yield the CPU, and the last calls sleep.
+/// Waits until a writer may have ended its update. The first calls spin for about the duration of
+/// an update, later calls yield the CPU, and the last calls sleep.
 fn back_off(tries: u32) {
     match tries {
         0..16 => std::hint::spin_loop(),

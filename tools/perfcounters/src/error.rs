@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Errors of opening and reading the counters.
+//! The errors that can occur when the counters are opened or read.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// The reason why no counters were read.
+/// The reason why the counters could not be opened or read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The device could not be opened, or `fstat` on it failed.
     Open(PathBuf, std::io::Error),
-    /// The device was opened, but mapping it or reading the size of the file failed.
+    /// The device or file was opened, but could not be mapped, or its size could not be read.
     Io(&'static str, std::io::Error),
     /// The path leads to a file that does not hold counters.
     NotCounters(&'static str),
     /// The kernel uses a version of the layout that this library does not know.
     Version(u32),
-    /// The mapped structures contradict each other.
+    /// The structures in the mapped file contradict each other.
     Corrupt(&'static str),
     /// The set of instances has changed since the selection was made.
     Changed,

@@ -3,11 +3,11 @@
 //! The read-only mapping of `/dev/perfcounters`. In this crate, only this file and `wide.rs` have
 //! unsafe code.
 //!
-//! The library maps the file shared, at its largest possible size, in two parts: page 0 with all
-//! chunks that can ever be appended, and the descriptors. When the file grows, no new mapping is
-//! needed: a page fault at the first access maps a page of an appended chunk. A page that does not
-//! exist yet raises SIGBUS, so the library accesses a word only after the header (and the size of a
-//! regular file) has shown that the word exists.
+//! The library maps the file (MAP_SHARED) at its largest possible size, in two parts: page 0 with
+//! all chunks that can ever be appended, and the descriptors. When the file grows, no new mapping
+//! is needed: a page fault at the first access maps a page of an appended chunk. A page that does
+//! not exist yet raises SIGBUS, so the library accesses a word only after the header (and the size
+//! of a regular file) has shown that the word exists.
 //!
 //! The kernel writes the mapped pages while the library reads them. The library therefore accesses
 //! the pages only as [`Word`]s, which are atomics.
@@ -34,7 +34,7 @@ const PAGE: u64 = abi::PAGE_SIZE as u64;
 const HEADER_WORDS: usize = size_of::<Header>() / size_of::<u64>();
 const DESC_WORDS: usize = size_of::<Desc>() / size_of::<u64>();
 
-/// A mapping that is unmapped when the value is dropped.
+/// A mapped part of a file. Dropping the value unmaps it.
 ///
 /// # Invariants
 ///
@@ -79,11 +79,11 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// The file has these words for as long as the mapping exists.
+    /// The file contains the words `from..from + count` as long as the mapping exists.
     unsafe fn words(&self, from: usize, count: usize) -> &[Word] {
         assert!(from.checked_add(count).is_some_and(|end| end <= self.words));
         // SAFETY: The range is inside the mapping (asserted), which lives as long as `self` and is
-        // aligned for a word. By the function's contract the file has these words. The kernel
+        // aligned for a word. By the function's contract the file contains these words. The kernel
         // writes the words concurrently, as whole words; `Word` is an atomic with the size and
         // alignment of u64.
         unsafe { std::slice::from_raw_parts(self.addr.as_ptr().add(from), count) }
@@ -92,13 +92,13 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: By the invariant of `Region` this is a whole mapping that nothing else unmaps. No
-        // slice of the mapping outlives `self`.
+        // SAFETY: By the invariant of `Region`, `addr` and `words` describe a whole mapping, which
+        // nothing else unmaps. No slice of the mapping outlives `self`.
         let _ = unsafe { munmap(self.addr.as_ptr().cast(), self.words * size_of::<Word>()) };
     }
 }
 
-/// The mapped `/dev/perfcounters`, or a file with its layout. The geometry of the file was checked
+/// The mapped `/dev/perfcounters`, or a mapped file with the same layout. The layout was checked
 /// when the file was opened.
 ///
 /// # Invariants
@@ -111,7 +111,7 @@ pub(crate) struct Map {
     counters: Region,
     descs: Region,
     layout: Layout,
-    /// Index of the first word of chunk 0 in `counters`.
+    /// Index, in `counters`, of the first word of chunk 0.
     first_slot_word: usize,
     desc_stride: usize,
     header: Header,
@@ -121,7 +121,7 @@ pub(crate) struct Map {
     extent: Extent,
 }
 
-/// The part of the file that exists.
+/// The size of the file: the chunks and the slots that exist now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub chunks: u32,
@@ -188,7 +188,8 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the counts in the header contradict each other or exceed the file.
+    /// [`Error::Corrupt`] if the numbers of chunks and slots in the header contradict each other,
+    /// or if the file is too short for them.
     pub(crate) fn update_extent(&mut self) -> Result<(), Error> {
         let header = raw::header(self.page0(0, HEADER_WORDS));
         let extent = Extent {
@@ -215,8 +216,8 @@ impl Map {
                 return Err(Error::Corrupt("file is shorter than its header says"));
             }
         }
-        // INVARIANT: The kernel creates pages before it raises the counts, and never lowers the
-        // counts. The size of a regular file was checked just above.
+        // INVARIANT: The kernel creates pages before it raises the numbers of chunks and slots, and
+        // it never lowers these numbers. The size of a regular file was checked just above.
         self.extent = Extent {
             chunks: extent.chunks.max(self.extent.chunks),
             slots: extent.slots.max(self.extent.slots),
@@ -260,7 +261,7 @@ impl Map {
         }
         let len = self.layout.slots_per_chunk() as usize;
         let index = chunk as usize * self.layout.nr_cpus() as usize + cpu as usize;
-        // SAFETY: The chunk exists, by the invariant of `extent`.
+        // SAFETY: `chunk` is below `extent.chunks`, so the chunk exists by the invariant of `Map`.
         Some(unsafe { self.counters.words(self.first_slot_word + index * len, len) })
     }
 
@@ -270,7 +271,8 @@ impl Map {
         if instance >= self.extent.slots {
             return None;
         }
-        // SAFETY: The descriptor exists, by the invariant of `extent`.
+        // SAFETY: `instance` is below `extent.slots`, so the descriptor exists by the invariant of
+        // `Map`.
         Some(unsafe {
             self.descs
                 .words(instance as usize * self.desc_stride, DESC_WORDS)
@@ -282,9 +284,10 @@ fn file_size(file: &File) -> Result<u64, Error> {
     Ok(file.metadata().map_err(|e| Error::Io("stat", e))?.len())
 }
 
-/// Checks that this library can read the file. Returns the geometry of the file.
+/// Checks that this library can read the file. Returns the layout of the file.
 fn check_header(h: &Header) -> Result<Layout, Error> {
-    // The version is a small nonzero number, which a file of zeroes or of text does not begin with.
+    // The version at the beginning is a small nonzero number. A file that consists of zeroes or of
+    // text does not begin with such a number.
     if !(1..0x10000).contains(&h.version) {
         return Err(Error::NotCounters(
             "it does not start with a version number",

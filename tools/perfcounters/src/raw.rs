@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use counters_rules::abi::{Desc, Header, HELP_MAX, NAME_MAX};
 use protocols::sync::Word;
 
-/// Copies words to bytes. Each word is loaded once.
+/// Copies words to bytes, and loads each word exactly once.
 fn to_bytes<const N: usize>(words: &[Word]) -> [u8; N] {
     let mut out = [0; N];
     for (to, word) in out.chunks_exact_mut(8).zip(words) {

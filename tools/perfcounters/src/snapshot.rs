@@ -34,12 +34,12 @@ impl Snapshot {
         }
     }
 
-    /// Returns the time and the generation of the copy.
+    /// Returns the time at which the values were copied, and their generation.
     pub fn stamp(&self) -> &Stamp {
         &self.stamp
     }
 
-    /// Returns the selection whose values the snapshot has.
+    /// Returns the selection of instances whose values were copied.
     pub fn selection(&self) -> &Arc<Selection> {
         &self.selection
     }
@@ -54,8 +54,8 @@ impl Snapshot {
         self.catalogue().cpus()
     }
 
-    /// Returns the CPUs that were online right after the copy, in ascending order. CPUs that are
-    /// offline keep their values, which are part of all totals.
+    /// Returns the CPUs that were online right after the values were copied, in ascending order. A
+    /// CPU that is offline keeps its values, and all totals include them.
     pub fn online(&self) -> &[u32] {
         &self.online
     }
@@ -99,12 +99,13 @@ pub struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    /// Returns the instance whose values the reading has.
+    /// Returns the instance that has these values.
     pub fn instance(&self) -> &'a Instance {
         self.instance
     }
 
-    /// Returns the slots of each possible CPU: one value, or the buckets of a histogram.
+    /// Returns the slots of the instance on each possible CPU: one value, or the buckets of a
+    /// histogram.
     pub fn per_cpu(&self) -> impl ExactSizeIterator<Item = (u32, &'a [i64])> + 'a {
         let this = *self;
         let slots = usize::from(this.instance.slots);
@@ -133,8 +134,8 @@ impl<'a> Reading<'a> {
         all
     }
 
-    /// Returns the value over all CPUs. The total of a histogram is the number of values in all
-    /// buckets.
+    /// Returns the total over all CPUs. The total of a histogram is the number of values that its
+    /// buckets have counted.
     pub fn total(&self) -> i64 {
         self.combined().into_iter().fold(0, i64::wrapping_add)
     }
@@ -143,10 +144,10 @@ impl<'a> Reading<'a> {
 /// The start of the interval that [`Change::delta`] covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// The interval starts at the earlier snapshot: the instance existed then and was selected, and
-    /// was not deleted and added again since then.
+    /// The interval starts at the earlier snapshot. That snapshot has values of the instance, and
+    /// the instance was not deleted and added again since then.
     EarlierSnapshot,
-    /// The interval starts, with the value 0, when the instance was added. The instance was added,
+    /// The interval starts when the instance was added, with the value 0. The instance was added,
     /// or the module was loaded again, after the earlier snapshot.
     Created,
     /// The start is unknown: the instance was added before the earlier snapshot but was not
@@ -209,13 +210,14 @@ impl<'a> Change<'a> {
         self.seconds
     }
 
-    /// Returns the increment over all CPUs. The increment of a histogram is the number of values
-    /// that were added; the increment of a peak is the amount by which the peak rose.
+    /// Returns the increment of the total over all CPUs. The increment of a histogram is the number
+    /// of values that were added; the increment of a peak is the amount by which the peak rose.
     pub fn delta(&self) -> i64 {
         self.combined().into_iter().fold(0, i64::wrapping_add)
     }
 
-    /// Returns the parts of [`Self::delta`] by slot: one value, or one value per bucket.
+    /// Returns [`Self::delta`] for each slot: one increment, or one increment per bucket of a
+    /// histogram.
     pub fn combined(&self) -> Vec<i64> {
         let mut after = self.after.combined();
         match (self.since, self.before) {
@@ -230,8 +232,8 @@ impl<'a> Change<'a> {
         after
     }
 
-    /// Returns the parts of [`Self::delta`] by CPU. The parts of a peak are the increments of each
-    /// CPU's peak; the sum of these parts is not the delta.
+    /// Returns the increment on each CPU. The increments of a peak are those of each CPU's own
+    /// peak; their sum is not [`Self::delta`].
     pub fn per_cpu(&self) -> Vec<(u32, i64)> {
         let sum = |slots: &[i64]| slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b));
         let mut cpus: Vec<_> = self

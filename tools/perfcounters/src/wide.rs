@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Copies words out of the mapping. If the processor guarantees that neither word is torn, copies
-//! two words per instruction.
+//! Copies words out of the mapping. The loop copies two words per instruction if the processor
+//! guarantees that such a load tears neither word.
 //!
 //! A processor with AVX carries out an aligned 16-byte load as one access (Intel SDM volume 3A,
 //! 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). Each of the two words is
@@ -15,7 +15,7 @@ use std::arch::{asm, is_x86_feature_detected};
 
 use protocols::sync::Word;
 
-/// Number of words that a round of the loop copies: two cache lines.
+/// Number of words that one iteration of the loop copies: two cache lines.
 const BLOCK_WORDS: usize = 16;
 
 /// Copies words up to the length of the shorter slice.
@@ -33,10 +33,10 @@ pub(crate) fn copy(from: &[Word], to: &mut [i64]) {
         return copy_words(from, to);
     }
     copy_words(&from[..unaligned], &mut to[..unaligned]);
-    // SAFETY: AVX was detected, otherwise `wide` is 0 and this call is not reached. Both passed
-    // slices have `wide` words, a nonzero multiple of BLOCK_WORDS. `from[unaligned]` is aligned to
-    // 16 bytes: a Word has 8 bytes and `unaligned` is 1 if the slice begins at an odd multiple of
-    // 8.
+    // SAFETY: AVX was detected: without AVX `wide` is 0, and the function has returned above. Both
+    // passed slices have `wide` words, a nonzero multiple of BLOCK_WORDS. `from[unaligned]` is
+    // aligned to 16 bytes: a Word has 8 bytes and `unaligned` is 1 if the slice begins at an odd
+    // multiple of 8.
     unsafe {
         copy_blocks(
             &from[unaligned..unaligned + wide],
@@ -52,7 +52,7 @@ fn copy_words(from: &[Word], to: &mut [i64]) {
     }
 }
 
-/// Copies `from` to `to` in rounds of [`BLOCK_WORDS`] words.
+/// Copies `from` to `to`, [`BLOCK_WORDS`] words per iteration of the loop.
 ///
 /// # Safety
 ///

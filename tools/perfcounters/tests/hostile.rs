@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Opens files that do not hold counters, and files with invalid headers or descriptors. The
-//! library must return an error and never crash.
+//! library must return an error, and must never crash.
 #![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 use std::fs::{self, File};
@@ -51,7 +51,8 @@ fn open_error(path: &Path) -> Error {
     }
 }
 
-/// Opens a file and reads all counters. The result does not matter, but the library must not crash.
+/// Opens a file and reads all counters. The caller ignores whether this succeeds: it only checks
+/// that the library does not crash.
 fn read_everything(path: &Path) -> Result<(), Error> {
     let mut counters = Counters::open_path(path)?;
     let snapshot = counters.snapshot_any(&Pattern::all().dormant(true))?;
@@ -62,8 +63,8 @@ fn read_everything(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates a valid file with five instances. Also returns the first three pages: the header and the
-/// first chunk.
+/// Creates a valid file with five instances. Also returns the first three pages of the file: the
+/// header page and the first chunk.
 fn valid_file() -> (Fake, String, Vec<u8>) {
     let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
     for n in 0..5 {
@@ -193,8 +194,8 @@ proptest! {
         let file = TempFile::with_content("lies", &bytes);
         let f = File::options().write(true).open(&file.0).expect("ours");
         for (at, word) in words.iter().filter(|(at, _)| ![2, 3].contains(at)) {
-            // Leave words 2 and 3, the generation, unchanged: with a wrong generation the reader
-            // would only repeat its copies.
+            // Leave words 2 and 3, which hold the generation, unchanged: with a wrong generation
+            // the reader would only repeat its copies.
             f.write_at(&word.to_ne_bytes(), at * 8).expect("ours");
         }
         f.set_len(len).expect("sparse");

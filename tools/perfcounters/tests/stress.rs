@@ -19,8 +19,9 @@ fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// Calls `reader` repeatedly while each of `workers` runs in a loop on its own thread. Stops when
-/// the usual duration of the test is over and `reader` has returned true, or after `TIMEOUT`.
+/// Calls `reader` repeatedly while each of `workers` runs in a loop on its own thread. Returns when
+/// the usual duration of the test is over and the last call of `reader` has returned true, or after
+/// `TIMEOUT`.
 fn while_running(workers: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl FnMut() -> bool) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -54,7 +55,7 @@ fn by_cpu(snapshot: &Snapshot, number: u32) -> Vec<i64> {
 #[test]
 fn r0_9_groups_are_seen_whole() {
     let (mut fake, path) = Fake::in_memory(CPUS, 1).expect("memory");
-    // The two counters are in different chunks.
+    // Put the two counters of the group into different chunks.
     let a = fake.add_counter("a").expect("room");
     for n in 0..600 {
         fake.add_counter(&format!("between/{n}")).expect("room");
@@ -66,8 +67,8 @@ fn r0_9_groups_are_seen_whole() {
         .map(|cpu| {
             let write: Box<dyn FnMut() + Send> = Box::new(move || {
                 cpu.add_group(&[(a, 1), (b, 1)]);
-                // Pause after each update, as a real CPU does: a reader needs a pause that is
-                // longer than its copy.
+                // Pause after each update, as a real CPU does: a reader can copy values only while
+                // no update is in progress.
                 for _ in 0..200 {
                     std::hint::spin_loop();
                 }
@@ -167,9 +168,9 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     workers.push(Box::new(move || {
         let p = round % 4;
         round += 1;
-        // Delete both instances of a pair before adding the first one again. If they were deleted
-        // one by one, an update would count in the new life of one instance and the old life of the
-        // other, and their values would differ.
+        // Delete both instances of a pair before adding the first one again. Otherwise an update of
+        // the pair could count in one revived instance and one that is not yet deleted, and the
+        // values of the pair would differ.
         for number in pairs[p] {
             fake.del(number).expect("live");
             std::thread::sleep(Duration::from_micros(200));

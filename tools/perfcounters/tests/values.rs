@@ -46,8 +46,8 @@ fn operations() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The model: for each instance its incarnation, true if the instance is live, and the value of
-/// each CPU.
+/// The model has, for each instance, its incarnation, a bool that is true if the instance is live,
+/// and the value on each CPU.
 type Model = HashMap<u8, (u32, bool, [i64; 3])>;
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
@@ -248,7 +248,7 @@ fn r0_7_values_copied_across_a_change_are_discarded() {
     let mut values = Vec::new();
     counters.fill(&selection, &mut values).expect("quiet");
 
-    // During a change of the set of instances the reader returns no copy.
+    // While the set of instances is being changed, the reader returns an error and no values.
     fake.begin_change();
     assert!(matches!(
         counters.fill(&selection, &mut values),
@@ -285,8 +285,8 @@ fn r0_9_a_cpu_in_an_update_is_waited_for_or_said_to_be_busy() {
     let each = counters.snapshot_any(&everything).expect("each by itself");
     assert!(!each.stamp().consistent);
     assert_eq!(each.reading(n).expect("selected").total(), 3);
-    // The update ends while a reader waits. If the other thread is not scheduled in time, the
-    // reader returns Busy before the update ends, and the test reads again.
+    // Let another thread end the update while a reader waits. If this thread is not scheduled in
+    // time, the reader returns Busy before the update ends, and the test reads again.
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -326,7 +326,7 @@ fn library_another_boot_is_noticed() {
     let after = reopened.snapshot(&Pattern::all()).expect("quiet");
     let change = after.since(&before).next().expect("one instance");
     assert_eq!((change.since(), change.delta()), (Since::Created, 40));
-    // A selection from the old mapping is rejected by the new mapping.
+    // The new mapping rejects a selection that was made with the old mapping.
     assert!(matches!(
         reopened.fill(before.selection(), &mut Vec::new()),
         Err(Error::Reloaded)

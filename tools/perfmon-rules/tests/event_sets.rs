@@ -74,8 +74,8 @@ proptest! {
         prop_assert_eq!(next_index(&terms, at, ids.len(), index_of), Err(Error::NoSet));
     }
 
-    /// Loads and unloads a context, and ends the runs of its event set at random. The model keeps
-    /// the time and the count of each run.
+    /// Loads and unloads a context and ends the runs of its event set, in a random order. The model
+    /// has the duration and the count of each run.
     #[test]
     fn r1_12_turns_are_added_up(
         steps in prop::collection::vec((0u64..1 << 34, 0u64..1 << 40, 0u8..8), 1..80),
@@ -86,8 +86,8 @@ proptest! {
         turns.policy = policy;
         let (mut now, mut value, mut is_loaded) = (1_000, 0u64, false);
         let mut moments = RunningMoments::new(3, value);
-        // The model has the time and the count of each run. The last run is in progress if
-        // `run_started` is set.
+        // The duration and the count of each run, as the model computes them. The last run is in
+        // progress if `run_started` is set.
         let mut runs: Vec<(u64, u64)> = Vec::new();
         let mut run_started = false;
         for (time, counted, action) in steps {
@@ -114,7 +114,8 @@ proptest! {
                     is_loaded = false;
                 }
                 (true, _) => {}
-                // The run ends by a switch to another set, or because another set was selected.
+                // The run ends, as it does when the context switches to another set or the user
+                // selects another set.
                 (false, _) => {
                     let spent = turns.end_run();
                     let run_time = if run_started { runs.last().expect("begun").0 } else { 0 };

@@ -58,7 +58,7 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
         (vec![0x22], 3)
     );
     assert!(!r.is_any_incomplete());
-    // The bits of counter 7 in PMC 4 are set, but its PMD was not written.
+    // Write a value to PMC 4 that enables counter 7, but do not write the PMD of counter 7.
     r.set_pmc(4, 0, 0x2022);
     assert_eq!(uses(&r), claims(0x70));
     r.build_program(&map, Scope::Thread);
@@ -77,7 +77,7 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
         (vec![0x2022], 4)
     );
     assert!(!r.is_any_incomplete());
-    // If all CPUs have counter 7, it is treated like every other counter.
+    // If all CPUs have counter 7, the counter is claimed and programmed like every other counter.
     let mut r = registers();
     r.set_pmc(4, 0, 0x2022);
     assert_eq!(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the queue of messages. The depth of the queue is the depth that the sampling format
-//! requires, and the queue always has room for a fault message and for the message that the context
-//! has ended.
+//! Tests of the queue of messages. The queue must accept as many overflow messages as the depth
+//! that the sampling format requires. It must always have room for a fault message and for the
+//! message that the context has ended.
 #![cfg(not(loom))]
 
 use perfmon_rules::abi::{Message, END, EVICTED, FAULT, OVFL};
@@ -32,7 +32,8 @@ fn r9_4_as_many_messages_as_the_depth_and_no_more() {
     for depth in [1, 2, 8, 29, 30] {
         assert_eq!(filled_queue(depth).1, depth);
     }
-    // A deeper queue would have no room for a fault message and the end message.
+    // The depth is limited to 30, so that the queue keeps room for a fault message and the end
+    // message.
     assert_eq!(filled_queue(31).1, 30);
     assert_eq!(filled_queue(0).1, 1);
 }

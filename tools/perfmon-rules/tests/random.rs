@@ -51,10 +51,10 @@ proptest! {
         }
     }
 
-    /// Checks numbers that are masked like those for a random sampling period. Each bit of the mask
-    /// must be set in half of the numbers, the mean must be half of the mask, and each eighth of
-    /// the range must have an eighth of the numbers. The probability that this test fails by chance
-    /// is below 1e-9.
+    /// Checks numbers that are masked like those for a random sampling period. Within statistical
+    /// limits, each bit of the mask must be set in half of the numbers, and the mean must be half
+    /// of the mask. Each eighth of the range must contain an eighth of the numbers. The probability
+    /// that this test fails by chance is below 1e-9.
     #[test]
     fn r1_11_masked_numbers_are_spread(seed: u32, bits in 4u32..63, shift in 0u32..40) {
         const N: u32 = 20_000;

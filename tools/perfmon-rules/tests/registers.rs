@@ -4,17 +4,15 @@
 //! the hardware, and narrow counters, which are compared with a model that counts in 64 bits.
 #![cfg(not(loom))]
 
+mod pmu;
+
 use perfmon_rules::abi::{Ctx, Load, Pmc, Pmd, Start};
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::error::Error;
-use perfmon_rules::program::{Allocator, FixedArrays, MemorySize, RegisterMemory};
 use perfmon_rules::register_map::{kind, Register, RegisterBitmap, Scope, FIRST_SOFT};
-use perfmon_rules::registers::{check_pmc, Registers, NO_EMUL64};
+use perfmon_rules::registers::{check_pmc, NO_EMUL64};
+use pmu::{counter, event_select, pmu, registers, virtual_counter, Pmu, ENABLE, INT, OS};
 use proptest::prelude::*;
-
-mod pmu;
-
-use pmu::{counter, event_select, pmu, registers, Pmu, ENABLE, INT, OS};
 
 fn check(pmu: &Pmu, privileged: bool, number: u16, value: u64) -> Result<u64, Error> {
     check_pmc(&pmu.map(), Scope::Thread, privileged, number, 0, value)
@@ -201,16 +199,6 @@ fn r1_5_a_counter_can_be_as_wide_as_it_is() {
     assert_eq!(r.pmd(&map, 0), (1 << 40) + 2);
 }
 
-/// A virtual counter that the first PMC (control register) of its own table controls.
-fn virtual_counter(width: u16) -> Register {
-    Register {
-        pmcs: 1,
-        kind: kind::VIRTUAL | kind::COUNTER,
-        width,
-        ..Register::default()
-    }
-}
-
 #[test]
 fn r1_5_a_virtual_counter_is_narrow_by_its_own_pmc() {
     let mut pmu = pmu(48);
@@ -353,7 +341,7 @@ fn r1_3_reserved_fields_are_zero() {
     );
 }
 
-/// A step of the test of a context on a machine with narrow counters.
+/// A random step of the test r1_5_narrow_counters_add_up_to_64_bits().
 #[derive(Clone, Debug)]
 enum Step {
     /// Counter 0 is incremented by less than its full range.
@@ -406,7 +394,8 @@ proptest! {
                 }
                 Step::Switch => {
                     r.fold(|_| Some(hardware));
-                    // The thread is switched in again, and its hardware counter starts at 0.
+                    // The thread is switched out and in again, so its hardware counter restarts at
+                    // 0.
                     hardware = 0;
                     unseen = 0;
                     r.start_hardware(|_| ());
@@ -557,76 +546,8 @@ fn r1_6_both_kinds_of_contexts_share_by_registers() {
     assert!(shares.is_available(Scope::System, &a) && !shares.is_empty());
     shares.remove(Scope::System, &b);
     assert!(shares.is_empty());
-    // Two counters of the same PMC conflict, because the PMC is shared.
+    // Two counters that one PMC (control register) controls conflict, because the PMC cannot be
+    // claimed in both scopes.
     shares.add(Scope::System, &RegisterMask { pmcs: 4, pmds: 8 });
     assert!(!shares.is_available(Scope::Thread, &RegisterMask { pmcs: 4, pmds: 16 }));
-}
-
-/// Memory that is allocated as needed.
-#[derive(Default)]
-struct Heap;
-
-impl Allocator for Heap {
-    type Slice<T: Copy + Default> = Vec<T>;
-}
-
-fn storage(needs: &MemorySize) -> RegisterMemory<Heap> {
-    RegisterMemory {
-        pmcs: needs.pmcs.map(|nr| vec![0; nr]),
-        pmds: needs.pmds.map(|nr| vec![0; nr]),
-        controls: vec![Default::default(); needs.controls],
-        counters: vec![Default::default(); needs.counters],
-        virtual_counters: vec![Default::default(); needs.virtual_counters],
-    }
-}
-
-/// Loads the context, lets every counter count one step, and unloads the context.
-fn count_once<M: Allocator>(r: &mut Registers<M>, step: u64) {
-    r.start_hardware(|_| ());
-    r.fold(|c| Some(c.start.wrapping_add(step) & c.mask));
-    r.start_virtual(false, |_| 5);
-    r.sync_virtual(false, |g| 5 + u64::from(g.pmd));
-}
-
-proptest! {
-    #[test]
-    fn r9_1_as_much_memory_as_there_is_need_for_is_enough(
-        writes in prop::collection::vec((any::<bool>(), 0u16..6, any::<u64>()), 1..30),
-    ) {
-        let mut pmu = pmu(48);
-        pmu.soft = vec![virtual_counter(64), virtual_counter(64)];
-        pmu.soft_pmcs = vec![event_select(0), event_select(1)];
-        let map = pmu.map();
-        let (mut full, mut needed) = (registers(), Registers::<Heap>::default());
-        for (step, (control, n, value)) in writes.into_iter().enumerate() {
-            // Register numbers are 0 to 3, 256 and 257.
-            let number = if n < 4 { n } else { FIRST_SOFT + n - 4 };
-            let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
-            if control { &mut pmcs } else { &mut pmds }.set(number.into());
-            let memory_needed = needed.memory_needed(&map, &pmcs, &pmds);
-            if memory_needed != needed.capacity() {
-                needed.move_to(&mut storage(&memory_needed));
-            }
-            prop_assert_eq!(needed.capacity(), memory_needed);
-            match control {
-                true => {
-                    full.set_pmc(number, 0, value & !INT);
-                    needed.set_pmc(number, 0, value & !INT);
-                }
-                false => {
-                    full.set_pmd(&map, number, value);
-                    needed.set_pmd(&map, number, value);
-                }
-            }
-            full.build_program(&map, Scope::Thread);
-            needed.build_program(&map, Scope::Thread);
-            prop_assert_eq!(full.program.controls(), needed.program.controls());
-            prop_assert_eq!(full.program.counters(), needed.program.counters());
-            count_once(&mut full, step as u64);
-            count_once(&mut needed, step as u64);
-            for pmd in (0..4).chain([FIRST_SOFT, FIRST_SOFT + 1]) {
-                prop_assert_eq!(full.pmd(&map, pmd), needed.pmd(&map, pmd), "PMD {}", pmd);
-            }
-        }
-    }
 }

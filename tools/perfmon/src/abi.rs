@@ -21,29 +21,29 @@ pub(crate) const MESSAGE_BYTES: usize = 64;
 
 /// The first register number that is not a hardware register.
 pub const FIRST_SOFT: u16 = 256;
-/// PMD: nanoseconds that the monitored thread spent on a CPU; in a context of a CPU, nanoseconds of
-/// elapsed time on that CPU.
+/// PMD (data register): nanoseconds that the monitored thread spent on a CPU. In a context of a
+/// CPU, nanoseconds of elapsed time on that CPU.
 pub const CPU_CLOCK: u16 = 256;
-/// PMD: nanoseconds that the monitored thread spent on a CPU. Only contexts of threads have this
-/// register.
+/// PMD (data register): nanoseconds that the monitored thread spent on a CPU. Only contexts of
+/// threads can use this register.
 pub const TASK_CLOCK: u16 = 257;
-/// Number of context switches.
+/// PMD: number of context switches.
 pub const CONTEXT_SWITCHES: u16 = 258;
-/// Number of page faults, minor and major.
+/// PMD: number of page faults, minor and major.
 pub const PAGE_FAULTS: u16 = 259;
-/// Number of migrations to another CPU.
+/// PMD: number of migrations to another CPU.
 pub const MIGRATIONS: u16 = 260;
-/// Number of page faults that needed a read from a disk.
+/// PMD: number of major page faults, which need a read from a disk.
 pub const MAJOR_FAULTS: u16 = 261;
 /// The first of the registers for counter pages: PMC (control register) `INSTANCE + n` holds the
 /// number of an instance, and PMD (data register) `INSTANCE + n` counts by how much the instance's
 /// value grows.
 pub const INSTANCE: u16 = 272;
-/// Number of the PMCs and PMDs from [`INSTANCE`] on.
+/// Number of registers for counter pages: PMCs, and as many PMDs, from [`INSTANCE`] on.
 pub const NR_INSTANCES: u16 = 4;
 
-/// Describes an array of `nr` items at `at`. Only the kernel dereferences the pointer. The caller
-/// must pass the vector to a call that reads or writes no more than the pointer permits.
+/// Describes an array of `nr` items at `at` for an ioctl. Only the kernel dereferences the pointer.
+/// The caller must pass the vector only to ioctls that access the array as the pointer permits.
 ///
 /// # Errors
 ///

@@ -11,7 +11,8 @@ mod intel;
 
 /// A range of events that only some counters count correctly.
 struct Rule {
-    /// The first and the last code of the range, compared after masking with `mask`.
+    /// The first code of the range. An event is in the range if its code, masked with `mask`, is
+    /// from `first` to `last`.
     first: u16,
     last: u16,
     mask: u16,
@@ -50,7 +51,7 @@ type Model = (
     &'static [&'static [Extra]],
 );
 
-/// The reason why a counter with its control register is not enough to count an event.
+/// The resource that an event needs in addition to a counter and the counter's control register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// This register of an Intel processor must be programmed as well.
@@ -59,8 +60,8 @@ pub enum Missing {
     Merge,
 }
 
-/// Returns what is missing to count an event on an Intel model. Returns `None` if nothing is
-/// missing, or if the model is unknown.
+/// Returns what an event needs in addition to a counter on an Intel model. Returns `None` if it
+/// needs nothing else, or if the model is unknown.
 pub fn intel_missing(family: u32, model: u32, code: u64) -> Option<Missing> {
     let models = intel::MODELS
         .iter()
@@ -70,8 +71,8 @@ pub fn intel_missing(family: u32, model: u32, code: u64) -> Option<Missing> {
     Some(Missing::Register(found.register))
 }
 
-/// Returns what is missing to count an event on an AMD family. Returns `None` if nothing is
-/// missing.
+/// Returns what an event needs in addition to a counter on an AMD family. Returns `None` if it
+/// needs nothing else.
 pub fn amd_missing(family: u32, code: u64) -> Option<Missing> {
     amd::is_merged(family, code).then_some(Missing::Merge)
 }
@@ -104,12 +105,12 @@ mod tests {
 
     #[test]
     fn r1_16_some_counters_count_some_events() {
-        // On Haswell, L1D_PEND_MISS.PENDING needs certain counters, but another unit mask of the
-        // same event does not.
+        // On Haswell, only counter 2 can count L1D_PEND_MISS.PENDING, but all counters can count
+        // another unit mask of the same event.
         assert_eq!(intel_counters(6, 0x3c, 0x0148), 4);
         assert_eq!(intel_counters(6, 0x3c, 0x0248), u64::MAX);
-        // On Ice Lake, the codes of retired loads are a range. If several rules match a code, the
-        // first rule is used.
+        // On Ice Lake, one rule covers a range of codes (retired loads). If several rules match a
+        // code, the first rule counts.
         assert_eq!(intel_counters(6, 0x7e, 0x81d0), 0xf);
         assert_eq!(intel_counters(6, 0x7e, 0x04a3), 0xff);
         assert_eq!(intel_counters(6, 0x7e, 0x01a3), 0xf);

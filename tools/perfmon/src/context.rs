@@ -15,13 +15,13 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 
 use crate::abi::{self, MESSAGE_BYTES};
 
-/// The device of contexts: each open file holds one context.
+/// The device by which contexts are created: each open file of the device holds one context.
 pub const DEVICE: &str = "/dev/perfmon";
 
 /// Maximum number of registers per call: the kernel accepts 4096 bytes of register structures.
 const MAX_PMDS_PER_CALL: usize = 4096 / size_of::<Pmd>();
 
-/// The kind of target that a context has.
+/// The kind of target that a context monitors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The target is a thread.
@@ -58,7 +58,7 @@ impl RegisterValue {
     }
 }
 
-/// The value of a register, as it was read.
+/// A value that was read from a register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// The value of the register.
@@ -84,7 +84,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Creates a context. The file descriptor of the context is closed on exec.
+    /// Creates a context. The file descriptor of the context has the flag close-on-exec.
     pub fn create(scope: Scope) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(DEVICE)?;
         let flags = match scope {
@@ -194,8 +194,8 @@ impl Context {
         Ok(all)
     }
 
-    /// Reads PMDs in one call and stores the values in `pmds`. The call accepts at most 4096 bytes
-    /// of structures.
+    /// Reads PMDs in one call and stores the values in `pmds`. The kernel accepts at most 4096
+    /// bytes of structures in the call.
     pub fn read_pmds_in_place(&self, pmds: &mut [Pmd]) -> io::Result<()> {
         Ok(abi::read_pmds(self.file.as_fd(), pmds)?)
     }
@@ -277,7 +277,7 @@ impl AsFd for Context {
 /// A message from a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// PMDs have overflowed, or the ring buffer contains data.
+    /// PMDs (data registers) have overflowed, or the ring buffer contains data.
     Overflow {
         /// The process that was interrupted.
         pid: u32,
@@ -293,7 +293,8 @@ pub enum Message {
     /// The context has ended: the monitored thread has exited or may no longer be monitored, or the
     /// monitored CPU is offline.
     End,
-    /// The context has ended, because a CPU lacks a register of the context.
+    /// The context has ended, because an access to one of its hardware registers faulted on a CPU
+    /// that lacks the register.
     Fault,
     /// The context has ended, because a context of the administrator needed its registers or its
     /// thread.
@@ -347,7 +348,7 @@ fn pmd_arg(set: u16, number: u16, value: u64) -> Pmd {
     arg
 }
 
-/// Calls `f` on a CPU, then restores the caller's affinity.
+/// Calls `f` on a CPU, and then restores the CPU affinity of the calling thread.
 pub fn on_cpu<T>(cpu: u32, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let affinity = sched_getaffinity(None)?;
     let mut only = CpuSet::new();

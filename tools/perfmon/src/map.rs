@@ -92,7 +92,7 @@ impl PmuDescription {
 /// All registers of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
-    /// The processor's registers, if a description for it is loaded.
+    /// The registers of the processor, if a PMU description for the processor is loaded.
     pub hardware: Option<PmuDescription>,
     /// The registers that the kernel provides.
     pub soft: Vec<PmuDescription>,
@@ -119,16 +119,11 @@ impl Map {
         // The kernel loads descriptions when the first context is created, even if the creation
         // fails later.
         match Context::create(Scope::Thread) {
-            // Without a context, the descriptions were not loaded.
+            // If no file could be opened, the kernel has not loaded the descriptions.
             Err(e) if is_out_of_files(&e) => return Err(e),
             _ => {}
         }
         Ok(Self::parse(&read_text()?))
-    }
-
-    /// Removes the registers that some CPUs lack, so that a thread can be counted on every CPU.
-    pub fn common_to_all_cpus(self) -> Self {
-        self.common_to_cpus(|cpus| cpus.is_empty())
     }
 
     /// Removes the registers for whose list of CPUs `is_common` returns false. The list is empty
@@ -292,7 +287,7 @@ PMD1 D address=0xc2 width=48 pmcs=0x2 rdpmc=0x1 cpus=0,2-3
             .clone()
             .common_to_cpus(|cpus| cpus.is_empty() || cpus == "0,2-3");
         assert!(common.pmc(1).is_some() && common.pmd(1).is_some());
-        let map = map.common_to_all_cpus();
+        let map = map.common_to_cpus(str::is_empty);
         assert!(map.pmc(0).is_some() && map.pmd(0).is_some());
         assert!(map.pmc(1).is_none() && map.pmd(1).is_none());
     }

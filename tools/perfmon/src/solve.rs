@@ -3,10 +3,10 @@
 //! Assigns events to counters (PMDs), in as few event sets as possible.
 //!
 //! The events of a group must be in the same event set. A backtracking search chooses the set of
-//! each group; it tries the smallest number of sets first. For chosen sets, the assignment is a
-//! bipartite matching of events and counters, which is solved exactly; events without a group take
-//! any counter that is left. For each number of sets the search ends after `MAX_STEPS` steps, so
-//! with many large groups the result may have more sets than necessary.
+//! each group, first with the smallest number of sets, then with more. For the chosen sets, the
+//! assignment is a bipartite matching of events and counters, which is solved exactly. Events
+//! without a group take any counter that is left. For each number of sets the search ends after
+//! `MAX_STEPS` steps, so with many large groups the result can have more sets than necessary.
 
 use std::fmt;
 
@@ -65,7 +65,7 @@ impl fmt::Display for ScheduleError {
 
 impl std::error::Error for ScheduleError {}
 
-/// Maximum number of steps of the search for one number of sets.
+/// Maximum number of steps that the search makes for each number of sets.
 const MAX_STEPS: usize = 20_000;
 
 /// A matching of events and PMDs (data registers) in all event sets.
@@ -86,8 +86,7 @@ impl<'a> Matching<'a> {
     }
 
     /// Finds a PMD for an event, by moving other events if necessary (an augmenting path). `tried`
-    /// holds the pairs of set and PMD that this search has tried. On failure the matching is
-    /// unchanged.
+    /// holds the pairs (set, PMD) that this search has tried. On failure the matching is unchanged.
     fn assign(&mut self, event: usize, tried: &mut Vec<(u16, u16)>) -> bool {
         let sets: Vec<u16> = match self.set_of[event] {
             Some(set) => vec![set],
@@ -187,7 +186,8 @@ impl Search<'_> {
         }
         self.steps += 1;
         let nr = set_of_group.len();
-        // The groups placed so far and all single events must have a matching.
+        // A matching must exist for the events of the groups that have a set, and all events
+        // without a group.
         let set_of = |event: usize| self.group_of[event].map(|g| set_of_group[g]);
         let selected = (0..self.events.len()).filter(|e| self.group_of[*e].is_none_or(|g| g < nr));
         let found = match_events(self.events, selected, self.sets, set_of).ok()?;
@@ -208,8 +208,8 @@ impl Search<'_> {
     }
 }
 
-/// Returns a lower bound of the number of sets. If n events can use only the same m PMDs, they need
-/// at least n / m sets.
+/// Returns a lower bound for the number of sets: n events that can use only the same m PMDs need at
+/// least n / m sets.
 fn min_nr_sets(events: &[Constraint]) -> usize {
     let mut choices: Vec<Vec<u16>> = events.iter().map(|e| e.choices.clone()).collect();
     choices.push(choices.concat());
@@ -232,8 +232,8 @@ fn min_nr_sets(events: &[Constraint]) -> usize {
     kinds.iter().map(sets).max().unwrap_or(1).max(1)
 }
 
-/// Assigns all events to as few event sets as possible. The events of a group are assigned to the
-/// same set.
+/// Assigns all events to as few event sets as the search finds. The events of a group are assigned
+/// to the same set.
 pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
     if let Some(event) = events.iter().position(|e| e.choices.is_empty()) {
         return Err(ScheduleError::NoCounter(event));
@@ -266,8 +266,8 @@ pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
             group_of[*event] = Some(n);
         }
     }
-    // Begin with a lower bound: the number of sets that are needed if each event may be in any set,
-    // without regard to groups.
+    // Begin with a lower bound: the number of sets that would be needed if no event were in a
+    // group.
     let min_sets = (min_nr_sets(events)..=events.len())
         .find(|sets| match_events(events, 0..events.len(), *sets, |_| None).is_ok())
         .unwrap_or(events.len());
@@ -384,7 +384,8 @@ mod tests {
         assert_eq!(solve(&[]), Ok(Schedule::default()));
     }
 
-    /// Tries every assignment of events to `sets` sets and to counters, with groups together.
+    /// Returns true if the events fit into `sets` sets with each group in one set. Tries every
+    /// assignment.
     fn exists_schedule(
         events: &[Constraint],
         sets: u16,

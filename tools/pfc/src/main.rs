@@ -23,6 +23,7 @@
 //! | `output.rs` | the output stream and its colours |
 //! | `message.rs` | messages on standard error |
 //! | `atomic_file.rs` | atomic replacement of files |
+//! | `input_file.rs` | reads files that the user names |
 //! | `text_file.rs` | reads text files of the kernel |
 //! | `error.rs` | error messages with advice, and the exit status |
 //! | `limits.rs` | limits on open files and on the size of a file |
@@ -33,6 +34,10 @@
     rustdoc::bare_urls,
     reason = "clap prints doc comments as help, which is not Markdown"
 )]
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
 // Declared first, because the other modules use the macro message!.
 #[macro_use]
@@ -46,6 +51,7 @@ mod error;
 mod export;
 mod flamegraph;
 mod hotplug;
+mod input_file;
 mod instances_json;
 mod limits;
 mod list;

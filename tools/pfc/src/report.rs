@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use serde_json::{json, Value};
 
@@ -14,13 +15,23 @@ use crate::error::Failure;
 use crate::output::Out;
 use crate::profile::{export, Frame, Profile, Sample};
 
-/// A node of the tree of calling functions. The functions in `callers`, each under its name, called
-/// the function of this node.
-#[derive(Default)]
-struct CallerTree {
-    /// The sum of the periods of the samples with the call path of the node.
+/// A function in the tree of calling functions.
+struct Caller {
+    name: Rc<str>,
+    /// The sum of the periods of the samples with the call path of the function.
     period: u64,
-    callers: HashMap<String, CallerTree>,
+    /// The functions that called this function, as indices in [`CallerTree::all`].
+    callers: Vec<usize>,
+}
+
+/// The tree of the functions that called a function. The tree is a list, because a program can make
+/// its call stacks as deep as it likes: with nodes that contain other nodes, each level would need
+/// a part of the stack of pfc, also when the tree is dropped.
+struct CallerTree {
+    /// The functions, each behind the function that it called. The first one is the root.
+    all: Vec<Caller>,
+    /// The index of each function, by the index of the function that it called and its name.
+    indices: HashMap<(usize, Rc<str>), usize>,
 }
 
 /// A row of the report: the samples that have equal values of all sort keys.
@@ -95,6 +106,7 @@ fn caller_name(frame: &Frame) -> String {
 /// largest first, and then by the texts of the cells.
 pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> Vec<Row> {
     let mut rows_by_cells: HashMap<Vec<String>, Row> = HashMap::new();
+    let mut names: HashMap<(&str, &str, bool), Rc<str>> = HashMap::new();
     for sample in samples {
         let cells: Vec<String> = keys
             .iter()
@@ -104,20 +116,26 @@ pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> V
             cells: cells.clone(),
             period: 0,
             samples: 0,
-            callers: CallerTree::default(),
+            callers: CallerTree::new(),
         });
         row.samples += 1;
         row.period = row.period.saturating_add(sample.period);
-        let mut node = &mut row.callers;
-        node.period = node.period.saturating_add(sample.period);
         // The row has the function of the sample. If other functions are inlined in it, they precede
         // it in the callers.
         let leaf = profile.stack(sample).next();
         let nr_skipped = usize::from(leaf.is_some_and(|frame| !frame.is_inlined));
-        for frame in profile.stack(sample).skip(nr_skipped) {
-            node = node.callers.entry(caller_name(frame)).or_default();
-            node.period = node.period.saturating_add(sample.period);
-        }
+        let callers = profile.stack(sample).skip(nr_skipped).map(|frame| {
+            // Most frames share the names of their functions.
+            if frame.is_known() && !frame.is_inlined {
+                return frame.symbol.clone();
+            }
+            let key = (&*frame.symbol, &*frame.object, frame.is_inlined);
+            let name = names
+                .entry(key)
+                .or_insert_with(|| caller_name(frame).into());
+            name.clone()
+        });
+        row.callers.add(callers, sample.period);
     }
     let mut rows: Vec<Row> = rows_by_cells.into_values().collect();
     rows.sort_by(|a, b| b.period.cmp(&a.period).then_with(|| a.cells.cmp(&b.cells)));
@@ -125,46 +143,100 @@ pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> V
 }
 
 impl CallerTree {
-    fn sorted(&self) -> Vec<(&String, &CallerTree)> {
-        let mut callers: Vec<_> = self.callers.iter().collect();
-        callers.sort_by(|a, b| b.1.period.cmp(&a.1.period).then_with(|| a.0.cmp(b.0)));
+    fn new() -> Self {
+        let root = Caller {
+            name: "".into(),
+            period: 0,
+            callers: Vec::new(),
+        };
+        Self {
+            all: vec![root],
+            indices: HashMap::new(),
+        }
+    }
+
+    /// Adds a period to the root, and to each function of a call path.
+    fn add(&mut self, path: impl Iterator<Item = Rc<str>>, period: u64) {
+        let mut at = 0;
+        let add = |all: &mut [Caller], at: usize| {
+            let sum = &mut all[at].period;
+            *sum = sum.saturating_add(period);
+        };
+        add(&mut self.all, at);
+        for name in path {
+            let all = &mut self.all;
+            at = *self
+                .indices
+                .entry((at, name))
+                .or_insert_with_key(|(of, name)| {
+                    let new = all.len();
+                    all[*of].callers.push(new);
+                    all.push(Caller {
+                        name: name.clone(),
+                        period: 0,
+                        callers: Vec::new(),
+                    });
+                    new
+                });
+            add(all, at);
+        }
+    }
+
+    /// Returns the callers of a function, those with the largest periods first.
+    fn sorted(&self, of: usize) -> Vec<usize> {
+        let mut callers = self.all[of].callers.clone();
+        callers.sort_by(|a, b| {
+            let (a, b) = (&self.all[*a], &self.all[*b]);
+            b.period.cmp(&a.period).then_with(|| a.name.cmp(&b.name))
+        });
         callers
     }
 
-    /// Prints one line per caller of a function, except for callers whose share is below
-    /// `min_percent` percent. A caller that all samples of its parent node have is printed without
-    /// a percentage.
-    fn print(
-        &self,
-        total: f64,
-        min_percent: f64,
-        depth: usize,
-        out: &mut Out,
-    ) -> Result<(), Failure> {
-        for (name, tree) in self.sorted() {
-            let share = percent(tree.period, total);
+    /// Prints one line per caller of the root and of its callers, except for callers whose share is
+    /// below `min_percent` percent. A caller that all samples of its parent node have is printed
+    /// without a percentage.
+    fn print(&self, total: f64, min_percent: f64, out: &mut Out) -> Result<(), Failure> {
+        // The callers that are still to be printed, the next one last: the function that it called,
+        // its index, and its indentation.
+        let mut left = Vec::new();
+        let add = |left: &mut Vec<(usize, usize, usize)>, of: usize, depth: usize| {
+            let callers = self.sorted(of).into_iter().rev();
+            left.extend(callers.map(|caller| (of, caller, depth)));
+        };
+        add(&mut left, 0, 0);
+        while let Some((of, at, depth)) = left.pop() {
+            let caller = &self.all[at];
+            let share = percent(caller.period, total);
             if share < min_percent {
                 continue;
             }
             let indent = "  ".repeat(depth);
-            match tree.period == self.period {
-                true => writeln!(out, "            {indent}{}", visible::escape(name))?,
-                false => {
-                    let name = visible::escape(name);
-                    writeln!(out, "            {indent}{share:.2}% {name}")?;
-                }
+            let name = visible::escape(&caller.name);
+            match caller.period == self.all[of].period {
+                true => writeln!(out, "            {indent}{name}")?,
+                false => writeln!(out, "            {indent}{share:.2}% {name}")?,
             }
             // A single caller keeps the indentation of the called function, so that a chain of
             // calls is one column.
-            let child_depth = depth + usize::from(tree.callers.len() > 1);
-            tree.print(total, min_percent, child_depth, out)?;
+            add(&mut left, at, depth + usize::from(caller.callers.len() > 1));
         }
         Ok(())
     }
 
+    /// Returns the callers of the root, each with its callers.
     fn json(&self) -> Value {
-        let one = |(name, tree): (&String, &CallerTree)| json!({ "symbol": name, "period": tree.period, "callers": tree.json() });
-        self.sorted().into_iter().map(one).collect()
+        let mut values: Vec<Value> = vec![Value::Null; self.all.len()];
+        // The callers of a function are behind it in the list.
+        for at in (0..self.all.len()).rev() {
+            let callers = self.sorted(at).into_iter();
+            let callers: Value = callers.map(|caller| values[caller].take()).collect();
+            let Caller { name, period, .. } = &self.all[at];
+            values[at] = match at {
+                0 => return callers,
+                _ => json!({ "symbol": &**name, "period": period, "callers": callers }),
+            };
+        }
+        Value::Null
     }
 }
 
@@ -184,13 +256,18 @@ pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
             "pprof's format is not written to a terminal; write it to a file: -o FILE".to_owned(),
         ));
     }
+    write(&profile, args, out)
+}
+
+/// Writes the report of a profile, or the profile in the format of another program.
+pub fn write(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     match (args.json, args.firefox, args.pprof) {
-        (true, ..) => print_json(&profile, args, out),
-        (_, true, _) => out.write_with(|out| export::write_firefox(&profile, out)),
-        (_, _, true) => out.write_with(|out| export::write_pprof(&profile, out)),
+        (true, ..) => print_json(profile, args, out),
+        (_, true, _) => out.write_with(|out| export::write_firefox(profile, out)),
+        (_, _, true) => out.write_with(|out| export::write_pprof(profile, out)),
         _ => {
             for (event, samples) in profile.by_event() {
-                print_table(&profile, event, &samples, args, out)?;
+                print_table(profile, event, &samples, args, out)?;
             }
             Ok(())
         }
@@ -251,9 +328,9 @@ fn print_table(
         let cells: Vec<&str> = cells.iter().map(|cell| &**cell).collect();
         let share = format!("{:.2}%", percent(row.period, total));
         writeln!(out, "{share:>10}  {}", line(&cells))?;
-        if args.stacks && !row.callers.callers.is_empty() {
+        if args.stacks && row.callers.all.len() > 1 {
             let min_percent = args.min_caller_percent() * percent(row.period, total) / 100.0;
-            row.callers.print(total, min_percent, 0, out)?;
+            row.callers.print(total, min_percent, out)?;
             writeln!(out)?;
         }
     }
@@ -317,9 +394,10 @@ mod tests {
             ["prog prog [.] f", "prog [kernel.kallsyms] [k] sys_read"]
         );
         assert_eq!((rows[0].period, rows[0].samples), (300, 3));
-        let callers = rows[0].callers.sorted();
-        assert_eq!((callers[0].0.as_str(), callers[0].1.period), ("main", 200));
-        assert_eq!(callers[1].0, "a;b");
+        let tree = &rows[0].callers;
+        let callers: Vec<&Caller> = tree.sorted(0).into_iter().map(|at| &tree.all[at]).collect();
+        assert_eq!((&*callers[0].name, callers[0].period), ("main", 200));
+        assert_eq!(&*callers[1].name, "a;b");
         let by_cpu = super::group_rows(&profile, samples, &[SortKey::Cpu]);
         assert_eq!(by_cpu.len(), 1);
     }

@@ -16,16 +16,25 @@ pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
     let profile =
         Profile::load(input, !args.input.no_inline)?.select_event(args.input.event.as_deref())?;
+    write(&profile, args, out)
+}
+
+/// Writes the samples of a profile.
+pub fn write(profile: &Profile, args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
     if args.folded {
-        for (stack, samples) in folded::fold_stacks(&profile) {
-            writeln!(out, "{stack} {samples}")?;
+        for (stack, samples) in folded::fold_stacks(profile).iter() {
+            for (n, name) in stack.enumerate() {
+                let sign = if n == 0 { "" } else { ";" };
+                write!(out, "{sign}{name}")?;
+            }
+            writeln!(out, " {samples}")?;
         }
         return Ok(());
     }
     for sample in &profile.samples {
         match args.json {
-            true => writeln!(out, "{}", sample_json(&profile, sample))?,
-            false => print_sample(&profile, sample, out)?,
+            true => writeln!(out, "{}", sample_json(profile, sample))?,
+            false => print_sample(profile, sample, out)?,
         }
     }
     Ok(())

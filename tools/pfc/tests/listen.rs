@@ -325,7 +325,13 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
 #[test]
 fn pfc_export_ends_when_told_to() {
     let device = Device::with_instances();
-    for signal in ["TERM", "INT"] {
+    // With SIGHUP ignored, as by nohup, SIGHUP does not end pfc.
+    let status = std::fs::read_to_string("/proc/self/status").expect("it runs");
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    let ignores_hangup = ignored.expect("a number") & 1 != 0;
+    let hangup = (!ignores_hangup).then_some("HUP");
+    for signal in ["TERM", "INT"].into_iter().chain(hangup) {
         let mut server = Server::start(&device, &[]);
         let mut idle = server.connect();
         server.assert_responds();
@@ -385,4 +391,55 @@ fn pfc_export_serves_an_empty_set_and_says_what_is_wrong() {
     let (head, body) = server.get("");
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
     assert!(body.contains("no such device"), "{body}");
+}
+
+#[test]
+fn pfc_export_fuzz_requests() {
+    let device = Device::with_instances();
+    let mut server = Server::start(&device, &[]);
+    let parts = [
+        "GET ",
+        "HEAD ",
+        "POST ",
+        "/metrics",
+        "/",
+        " HTTP/1.1",
+        " HTTP/1.0",
+        "\r\n",
+        "\n",
+        "\r\n\r\n",
+        "Host: x",
+        "Accept: ",
+        "*/*",
+        "application/openmetrics-text",
+        ";q=0",
+        "Content-Length: ",
+        "18446744073709551615",
+        "Transfer-Encoding: chunked",
+        "Connection: ",
+        "Upgrade: h2c",
+        "Expect: 100-continue",
+        ":",
+        " ",
+        ",",
+        "%00",
+        "a",
+        "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+    ];
+    fuzz::Fuzzer::new("requests").run(fuzz::words(&parts), |bytes| {
+        let mut stream = server.connect();
+        // The server may refuse a request before it has read the request.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    server.assert_responds();
+    assert!(server.memory() < 200 << 10, "{} kB", server.memory());
+    send_signal(&server.child, "TERM");
+    assert_eq!(server.wait_for_exit(), Some(0));
+    // A task that panics does not end the server.
+    let mut messages = String::new();
+    let mut stderr = server.child.stderr.take().expect("piped");
+    stderr.read_to_string(&mut messages).expect("text");
+    assert_eq!(messages, "");
 }

@@ -16,13 +16,13 @@ const IDLE: usize = TASKS;
 #[derive(Clone, Debug)]
 enum Event {
     Advance(u64),
-    /// A switch to the task with this index, and the index of the reason.
+    /// A switch to the task with this index, for the reason with the second index.
     Switch(usize, u8),
     SyscallEnter,
     SyscallExit,
-    /// An interrupt: ticks that each handler takes, and number of handlers.
+    /// An interrupt: the ticks that each handler takes, and the number of handlers.
     Interrupt(u64, u8),
-    /// A softirq that is interrupted once: ticks before, in and after the interrupt.
+    /// A softirq that is interrupted once: the ticks before, in and after the interrupt.
     Softirq(u64, u64, u64),
     Wake(usize),
     /// The task with this index gets another record, whose history has the values of the old one.
@@ -291,7 +291,8 @@ fn r4_9_no_time_falls_where_a_call_begins() {
         1100,
     );
     // The CPU stalls after it has read the clock and before it stores that it is in a system call.
-    // A reader at that moment must not report user time beyond the beginning of the system call.
+    // A reader that reads during this stall must not report user time beyond the beginning of the
+    // system call.
     let observed = Cell::new((None, None));
     cpu.syscall_enter(Some(&task), || {
         let read = task.read(|| 1500, |_| Some(&cpu));
@@ -349,7 +350,7 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
     cpu.set_offline(false);
     switch(&cpu, Some(&first), None, 6050);
     assert_eq!(all(true, 6100), [100, 0, 0, 150]);
-    // A CPU on which accounting has not begun can also go offline and online.
+    // A CPU may also go offline and online if accounting has not begun on it.
     let other = Cpu::default();
     other.finish_offline(1, None::<&Task<Vec<Word>>>, 7000);
     switch(&other, None, Some(&last), 8000);
@@ -366,8 +367,8 @@ fn r4_4_each_group_of_cpus_has_its_part() {
     let bounds = LatencyBounds::new(100);
     assert_eq!(task.nr_groups(), 3);
     let mut now = 1000;
-    // The task runs on all CPUs in turn. The last CPU is the only one of its group, and the task
-    // still runs there.
+    // The task runs on all CPUs in turn. The last CPU is the only CPU of its group, and the task
+    // still runs on it when its values are read.
     for (cpu, n) in cpus.iter().zip(0..) {
         cpu.begin(true, now);
         cpu.begin_switch();
@@ -480,7 +481,7 @@ fn r4_2_time_of_a_suspend_is_not_counted() {
     cpu.suspend(50_100);
     cpu.resume(10);
     assert_eq!(own(30), 29);
-    // A resume does not begin accounting on a CPU on which accounting has not begun.
+    // If accounting has not begun on a CPU, resume() does not begin it.
     let cpu = Cpu::default();
     cpu.suspend(1000);
     cpu.resume(2000);
@@ -502,8 +503,8 @@ fn r4_9_a_wait_that_was_told_does_not_fall() {
     cpus[1].begin(true, 1000);
     task.wake(1000);
     assert_eq!(latencies(1400), Some([400, 0]));
-    // The scheduler reads the clock after begin_switch(). From begin_switch() to the end of the
-    // switch, readers get no value.
+    // The scheduler reads the clock after begin_switch(). From begin_switch() to the end of
+    // switch(), readers get no value.
     cpus[1].begin_switch();
     task.begin_switch_in();
     assert_eq!(latencies(1500), None);
@@ -537,7 +538,7 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     old.end(now);
     let pairs = history(3, 2);
     pairs.append(&old, None);
-    // The next record has no values of its own, and groups of three CPUs.
+    // The next record has counted nothing. Its history has groups of three CPUs.
     let next = record(3, 2);
     next.begin(false, true, now);
     next.end(now + 5);
@@ -553,7 +554,7 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     let mut groups = [[0; NR_VALUES]; 3];
     read_with(&pairs, &mut groups);
     assert_eq!(groups.map(|values| values[value::SCHED]), [30, 70, 110]);
-    // The group of CPUs 2 and 3 is added to the group of CPU 2.
+    // The values of the group of CPUs 2 and 3 are added to the group that contains CPU 2.
     let mut groups = [[0; NR_VALUES]; 2];
     let read = read_with(&threes, &mut groups);
     assert_eq!(groups.map(|values| values[value::SCHED]), [100, 110]);

@@ -66,8 +66,8 @@ impl Device {
         }
     }
 
-    /// Returns all tasks, and the tasks that have ended since the last read. The kernel drops an
-    /// ended task once any reader has read it.
+    /// Returns the values of all tasks, and of the tasks that have ended and that no reader has
+    /// read yet. The kernel drops the values of an ended task when any process has read them.
     pub fn tasks(&self) -> Result<Vec<Task>, Error> {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(0))
@@ -78,7 +78,7 @@ impl Device {
     }
 
     /// Checks that the caller may call [`Self::tasks`]. The check also works while accounting is
-    /// off. The check drops no ended tasks, because the kernel checks permissions first.
+    /// off. The check reads nothing, so the kernel drops no values of ended tasks.
     pub fn may_read_tasks(&self) -> Result<(), Error> {
         may_read(&self.file)
     }
@@ -95,7 +95,7 @@ impl Device {
     }
 }
 
-/// Reads a file to its end in large blocks, so that the values belong to nearly the same time.
+/// Reads a file to its end in large blocks, so that all values were read at nearly the same time.
 fn read_to_end(
     mut file: impl Read,
     path: &'static str,

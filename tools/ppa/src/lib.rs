@@ -21,6 +21,8 @@
 mod abi;
 mod device;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod parse;
 mod values;
 

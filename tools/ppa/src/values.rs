@@ -30,8 +30,8 @@ pub fn whole_micros(ticks: u64, khz: u32) -> u64 {
     }
 }
 
-/// Returns the increment between two reads. Counts may wrap at 2^64. If a value seems to have
-/// decreased, it was read while it changed, and its increment is 0.
+/// Returns the increment between two reads. Counts wrap at 2^64. A value that seems to have
+/// decreased was read while it changed; its increment is 0.
 pub fn delta(now: u64, before: u64) -> u64 {
     let delta = now.wrapping_sub(before);
     match delta > i64::MAX as u64 {
@@ -72,7 +72,7 @@ impl Task {
         self.values[SCACCUM].min(self.values[SCHEDACCUM])
     }
 
-    /// Returns the ticks of interrupts while the task ran.
+    /// Returns the ticks that interrupts took while the task was running.
     pub fn interrupts(&self) -> u64 {
         self.values[INTACCUM]
     }
@@ -104,13 +104,13 @@ impl Task {
         }
     }
 
-    /// Returns the average wakeup latency in ticks. If no wakeup was counted, returns the length of
-    /// the current wait.
+    /// Returns the average wakeup latency in ticks. If no wakeup was counted, returns the time that
+    /// the task has waited since its first wakeup.
     pub fn avg_latency(&self) -> f64 {
         average(self.values[SCHLATACCUM], self.wakeups().max(1))
     }
 
-    /// Returns the average ticks of a switch to the task.
+    /// Returns how many ticks a switch to the task takes on average.
     pub fn avg_switch(&self) -> f64 {
         average(self.values[AVGCTXT], self.switches())
     }
@@ -121,14 +121,15 @@ impl Task {
         (self.pid, self.began) == (before.pid, before.began) && self.counted >= before.counted
     }
 
-    /// Returns the increments since an earlier state. Without an earlier state, or if accounting
-    /// was restarted, the increments are the values themselves.
+    /// Returns the increments of the values since the earlier state `before`. If there is no
+    /// earlier state, or accounting was restarted since then, the increments are the values
+    /// themselves.
     pub fn since(&self, before: Option<&Self>) -> Self {
         let Some(before) = before.filter(|b| self.is_later_state_of(b)) else {
             return self.clone();
         };
-        // If the histogram of latencies was enabled between the two reads, all of its counts are
-        // new.
+        // If the histogram of latencies was enabled between the two reads, all counts of the
+        // histogram are increments.
         let latencies = match before.has_flag(TASK_LATENCIES) {
             true => deltas(&self.latencies, &before.latencies),
             false => self.latencies,
@@ -207,7 +208,7 @@ impl Cpu {
             .fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// Returns the increments since an earlier state.
+    /// Returns the increments of the CPU's values since the earlier state `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             values: deltas(&self.values, &before.values),

@@ -5,18 +5,20 @@
 #![allow(clippy::disallowed_methods, reason = "texts of a test")]
 #![cfg(not(loom))]
 
+mod filter_model;
+
+use filter_model::{field_value, naive_glob, naive_step, steps, PATTERNS};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::select;
 use protocols::filter::{
     check, check_event, check_fields, check_globs, check_name, glob, globs, text, Event, Filter,
-    Step, ACCEPT, ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GLOB, GT, HEADER, LE, LT, NE, OP_MASK,
-    REJECT, SIGNED, STEP,
+    Step, ACCEPT, ANY, EQ, FIELDS_MAX, FIELD_NAME_MAX, FILTER_MAX, FLOAT, GE, GLOB, GT, HEADER, LT,
+    NAME_MAX, NE, OP_MASK, REJECT, SIGNED, STEP,
 };
-use protocols::filter::{FIELDS_MAX, FILTER_MAX, NAME_MAX};
 use protocols::sync::Word;
 
-/// Builds a filter from steps. In `steps`, fields and patterns are indices of `texts`.
+/// Builds a filter from steps. In `steps`, each field and each pattern is given by its index in
+/// `texts`.
 fn build_filter(steps: &[Step], texts: &[&str]) -> Vec<u8> {
     let mut offsets = Vec::new();
     let mut text_bytes = Vec::new();
@@ -195,7 +197,7 @@ fn r3_10_a_bad_filter_is_refused_with_its_step() {
     let texts = HEADER + 3 * STEP;
     let none = u32::MAX;
     // Each case has an offset in the filter, the bytes to write at this offset, and the number of
-    // the step that is refused.
+    // the step that check() must refuse.
     let cases: &[(usize, &[u8], u32)] = &[
         (0, &[good.len() as u8 - 1], none),
         (0, &[good.len() as u8 + 1], none),
@@ -227,7 +229,7 @@ fn r3_10_a_bad_filter_is_refused_with_its_step() {
         (HEADER + 2, &[texts as u8 + 6], 0),
         (texts, b"$", 0),
         (texts, b"a-b", 0),
-        // Steps of the following cases jump to the step itself, backwards, and beyond the end.
+        // In the following cases a step jumps to itself, backwards, or beyond the last step.
         (HEADER + 4, &[0, 0], 0),
         (HEADER + STEP + 4, &[1, 0], 1),
         (HEADER + STEP + 4, &[0, 0], 1),
@@ -402,171 +404,6 @@ fn r3_8_names_and_fields_of_markers() {
     }
     assert_eq!(text(b"abc\0def"), Some(&b"abc"[..]));
     assert_eq!(text(b"abc"), None);
-}
-
-/// The value of a field as the model represents it.
-#[derive(Clone, Debug)]
-enum FieldValue {
-    Integer(i128),
-    Real(f64),
-    Text(String),
-}
-
-/// Generates the type of a field, its bytes, and the value that these bytes encode.
-fn field_value() -> impl Strategy<Value = (&'static str, Vec<u8>, FieldValue)> {
-    let small = prop_oneof![any::<u64>(), 0u64..8, Just(u64::MAX), Just(1 << 63)];
-    let kinds = select(vec![
-        "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "x8", "x16", "x32", "x64", "f32",
-        "f64", "str",
-    ]);
-    (kinds, small, -4i8..5, "[ab*]{0,6}").prop_map(|(kind, bits, eighths, words)| {
-        let real = f64::from(eighths) / 2.0;
-        let bytes = bits.to_le_bytes();
-        let (bytes, held) = match kind {
-            "str" => (
-                [words.as_bytes(), &[0][..]].concat(),
-                FieldValue::Text(words),
-            ),
-            "f32" => ((real as f32).to_le_bytes().to_vec(), FieldValue::Real(real)),
-            "f64" => (real.to_le_bytes().to_vec(), FieldValue::Real(real)),
-            "s8" => (
-                bytes[..1].to_vec(),
-                FieldValue::Integer((bits as i8).into()),
-            ),
-            "s16" => (
-                bytes[..2].to_vec(),
-                FieldValue::Integer((bits as i16).into()),
-            ),
-            "s32" => (
-                bytes[..4].to_vec(),
-                FieldValue::Integer((bits as i32).into()),
-            ),
-            "s64" => (bytes.to_vec(), FieldValue::Integer((bits as i64).into())),
-            _ => {
-                let size = kind[1..].parse::<usize>().unwrap() / 8;
-                let mask = u64::MAX >> (64 - 8 * size);
-                (
-                    bytes[..size].to_vec(),
-                    FieldValue::Integer((bits & mask).into()),
-                )
-            }
-        };
-        (kind, bytes, held)
-    })
-}
-
-/// Matches a glob without classes by trying all possibilities.
-fn naive_glob(pattern: &[u8], text: &[u8]) -> bool {
-    match (pattern.first(), text.first()) {
-        (None, None) => true,
-        (Some(b'*'), _) => {
-            naive_glob(&pattern[1..], text) || (!text.is_empty() && naive_glob(pattern, &text[1..]))
-        }
-        (Some(b'?'), Some(_)) => naive_glob(&pattern[1..], &text[1..]),
-        (Some(b'\\'), Some(byte)) if pattern.len() > 1 => {
-            pattern[1] == *byte && naive_glob(&pattern[2..], &text[1..])
-        }
-        (Some(one), Some(other)) => one == other && naive_glob(&pattern[1..], &text[1..]),
-        _ => false,
-    }
-}
-
-const PATTERNS: [&str; 5] = ["*", "a*b", "?a*", "\\*", "a[b]"];
-
-fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
-    let compare = |order: Option<std::cmp::Ordering>| {
-        let Some(order) = order else {
-            return step.op & OP_MASK == NE;
-        };
-        match step.op & OP_MASK {
-            EQ => order.is_eq(),
-            NE => order.is_ne(),
-            LT => order.is_lt(),
-            LE => order.is_le(),
-            GT => order.is_gt(),
-            _ => order.is_ge(),
-        }
-    };
-    match actual {
-        None => false,
-        Some(FieldValue::Text(text)) => {
-            step.op == GLOB && {
-                let pattern = PATTERNS[step.value as usize - 4];
-                match pattern {
-                    "a[b]" => text == "ab",
-                    _ => naive_glob(pattern.as_bytes(), text.as_bytes()),
-                }
-            }
-        }
-        Some(_) if step.op == GLOB => false,
-        Some(FieldValue::Real(_)) if step.op & OP_MASK == ANY => false,
-        Some(FieldValue::Integer(value)) if step.op & FLOAT == 0 => {
-            let constant = match step.op & SIGNED {
-                0 => i128::from(step.value),
-                _ => i128::from(step.value as i64),
-            };
-            match step.op & OP_MASK {
-                ANY => value & constant & i128::from(u64::MAX) != 0,
-                _ => compare(Some(value.cmp(&constant))),
-            }
-        }
-        Some(number) => {
-            let constant = match step.op & (FLOAT | SIGNED) {
-                FLOAT => f64::from_bits(step.value),
-                SIGNED => step.value as i64 as f64,
-                _ => step.value as f64,
-            };
-            let value = match number {
-                FieldValue::Integer(value) => *value as f64,
-                FieldValue::Real(value) => *value,
-                FieldValue::Text(_) => unreachable!(),
-            };
-            compare(value.partial_cmp(&constant))
-        }
-    }
-}
-
-/// Generates steps that [`check`] accepts. Texts 0 to 3 are fields, and the texts after them are
-/// patterns.
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let one = (
-        (EQ..=GLOB, 0usize..3, 0u16..4, any::<prop::sample::Index>()),
-        prop_oneof![any::<u64>(), 0u64..8, Just(-1i64 as u64)],
-        -4i8..5,
-        (any::<u8>(), any::<u8>()),
-    );
-    vec(one, 1..12).prop_map(|all| {
-        let number = all.len() as u16;
-        let target = |at: usize, to: u8| match to {
-            0..=79 => ACCEPT,
-            80..=159 => REJECT,
-            _ => match at as u16 + 1 + u16::from(to) % 4 {
-                to if to < number => to,
-                _ => ACCEPT,
-            },
-        };
-        let make = |(at, ((op, kind, field, pattern), bits, eighths, (yes, no)))| {
-            let kind = match (op, kind) {
-                (GLOB, _) => 0,
-                (ANY, 2) => SIGNED,
-                _ => [0, SIGNED, FLOAT][kind],
-            };
-            let _: &prop::sample::Index = &pattern;
-            Step {
-                op: op | kind,
-                reserved: 0,
-                field,
-                yes: target(at, yes),
-                no: target(at, no),
-                value: match (op, kind) {
-                    (GLOB, _) => 4 + pattern.index(PATTERNS.len()) as u64,
-                    (_, FLOAT) => (f64::from(eighths) / 2.0).to_bits(),
-                    _ => bits,
-                },
-            }
-        };
-        all.into_iter().enumerate().map(make).collect()
-    })
 }
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).

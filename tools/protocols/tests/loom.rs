@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of four protocols of counter pages in every order that the memory model allows: the
-//! seqflag, the generations, growth of the file, and revival of instances. loom models neither load
-//! buffering nor SeqCst.
+//! seqflag, the generations, growth of the file, and revival of instances. The model checker loom
+//! models neither load buffering nor SeqCst.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p protocols --test loom --release
 //! ```
 //!
-//! PREEMPTIONS below limits the number of preemptions. `Documentation/barriers.md` has the run
-//! time.
+//! The constant PREEMPTIONS limits the number of preemptions that loom tries.
+//! `Documentation/barriers.md` has the run time of these tests.
 //!
 //! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
-//! the word, loom forgets earlier loads by other threads, and does not explore some orders; broken
-//! protocols passed such tests. The writers in this file therefore never load a word: they keep its
-//! value in `OwnedWord`. `ChangeWriter::Module` also runs the writer of the modules, which loads.
+//! the word, loom forgets earlier loads by other threads and does not explore some orders.
+//! Therefore some broken protocols passed tests with such threads. The writers in this file never
+//! load a word: they keep the value of the word in `OwnedWord`. The exception is
+//! `ChangeWriter::Module`, the writer of the kernel modules, which loads.
 //!
 //! One CPU is the writer. The updates of a task, of an interrupt and of an NMI are nested calls on
 //! one thread; the tests try the nested updates at every point where they can occur. Each update
-//! adds one to both counters of a group. Another CPU is the reader. The tests of protocols that are
-//! broken at A, B, C or D (the steps of the seqflag protocol) expect a panic.
+//! adds one to both counters of a group. Another CPU is the reader. A, B, C and D are the steps of
+//! the seqflag protocol. The tests of protocols in which one of these steps is broken expect a
+//! panic.
 #![cfg(loom)]
 
 use std::cell::Cell;
@@ -30,8 +32,8 @@ use protocols::generation::Generation;
 use protocols::seqflag::{completed, is_idle, try_read, BEGIN, END};
 use protocols::sync::{fence_acquire, fence_release, Word};
 
-/// Maximum number of preemptions: enough to detect every broken protocol below. A higher number of
-/// preemptions would take hours for nested updates.
+/// Maximum number of preemptions that loom tries, which is enough to detect every broken protocol
+/// below. A higher number of preemptions would take hours for nested updates.
 const PREEMPTIONS: usize = 3;
 const PREEMPTIONS_NESTED: usize = 2;
 
@@ -97,14 +99,14 @@ enum WriterDefect {
     BBeforeValues,
 }
 
-/// The words of a CPU, each with the copy that only the writer uses.
+/// The words of a CPU, each with the copy of its value that the writer keeps.
 struct CpuWriter<'a> {
     flag: OwnedWord<'a>,
     a: OwnedWord<'a>,
     b: OwnedWord<'a>,
 }
 
-/// Number of points in an update at which an interrupt is tried.
+/// Number of points in an update at which the tests let an interrupt occur.
 const POINTS: usize = 5;
 
 /// Makes an update in which other updates are nested. `nested[0]` is the point at which the first
@@ -157,8 +159,8 @@ fn read(cpu: &Cpu) -> Option<Copy> {
     try_read(&cpu.flag, || copy(cpu))
 }
 
-/// Reads without step C of the seqflag protocol: the first load of the flag does not hold back the
-/// loads of the copy.
+/// Reads without step C of the seqflag protocol: the loads of the values may be executed before the
+/// first load of the flag.
 fn read_without_c(cpu: &Cpu) -> Option<Copy> {
     let before = cpu.flag.load_relaxed();
     if !is_idle(before) {
@@ -170,7 +172,7 @@ fn read_without_c(cpu: &Cpu) -> Option<Copy> {
 }
 
 /// Reads without step D of the seqflag protocol: the second load of the flag may be executed before
-/// the loads of the copy.
+/// the loads of the values.
 fn read_without_d(cpu: &Cpu) -> Option<Copy> {
     let before = cpu.flag.load_acquire();
     if !is_idle(before) {
@@ -181,7 +183,8 @@ fn read_without_d(cpu: &Cpu) -> Option<Copy> {
 }
 
 /// Reads by the protocol of the 2002 proposal: checks that no update is in flight before and after
-/// the copy, but does not detect an update that began and completed in between.
+/// the values are copied. This protocol does not detect an update that begins and completes in
+/// between.
 fn read_without_count(cpu: &Cpu) -> Option<Copy> {
     if !is_idle(cpu.flag.load_acquire()) {
         return None;
@@ -191,7 +194,7 @@ fn read_without_count(cpu: &Cpu) -> Option<Copy> {
     is_idle(cpu.flag.load_relaxed()).then_some(copied)
 }
 
-/// Runs a writer with nested updates concurrently with a reader that reads up to twice.
+/// Runs a writer with nested updates, and concurrently a reader that reads once or twice.
 fn race(writer: WriterDefect, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usize]) {
     // With two nested updates a second read would take too long.
     let (preemptions, nr_reads) = match nested.len() {
@@ -296,7 +299,8 @@ fn loom_finds_the_hole_of_a_flag_that_does_not_count() {
     race(WriterDefect::None, read_without_count, &[]);
 }
 
-/// The two generation words of the file's header, and metadata of two words.
+/// The two generation words in the header of the file, and two words that stand for the
+/// descriptors.
 struct Header {
     gen1: Word,
     gen2: Word,
@@ -317,8 +321,8 @@ impl Header {
     }
 }
 
-/// The writer of a change: the modules' own writer, a copy of it that uses `OwnedWord` words, or a
-/// broken writer.
+/// The code that changes the set of instances: that of the kernel modules, a copy of it that uses
+/// `OwnedWord`s, or a broken copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChangeWriter {
     Module,
@@ -414,9 +418,9 @@ fn loom_finds_a_look_at_gen1_that_does_not_wait() {
     });
 }
 
-/// Models growth: a writer fills a chunk of two words and then raises the count of chunks. In the
-/// model the memory of the chunk exists from the start. A reader that sees the raised count must
-/// not see a word of the chunk that is not ready (0).
+/// Models growth of the file: a writer initializes the two words of a chunk, and then raises the
+/// count of chunks. In this model the memory of the chunk exists from the start. A reader that sees
+/// the raised count must not see a word that is still uninitialized (0).
 fn growth(count_last: bool, barrier: bool) {
     const READY: u64 = 1;
     model(PREEMPTIONS, move || {
@@ -480,15 +484,15 @@ enum Revival {
 /// incarnation and value.
 ///
 /// Joining a thread models the grace period: all updates of the joined thread have ended after the
-/// join. Another thread makes the updates that begin later.
+/// join. A second thread makes the updates that begin after the deletion.
 fn revive(revival: Revival) {
     struct Instance {
         header: Header,
         live: Word,
         value: Word,
     }
-    /// Models perf_adjust(): stores 10 in the first life of the instance and 1 in the second life,
-    /// if the instance is live.
+    /// Models perf_adjust(): stores `delta` if the instance is live. The callers pass 10 before the
+    /// instance is deleted, and 1 after it has been revived.
     fn adjust(i: &Instance, delta: u64) -> bool {
         let live = i.live.load_acquire() == 1;
         if live {
@@ -540,7 +544,7 @@ fn revive(revival: Revival) {
             i.header.meta[0].store_relaxed(2);
             i.value.store_relaxed(0);
         }
-        // gen1 is stored without a load: see the head of this file.
+        // Store gen1 without a load, for the reason at the top of this file.
         i.header.gen1.store_relaxed(1);
         fence_release();
         if revival != Revival::ZeroBeforeChange {
@@ -554,7 +558,8 @@ fn revive(revival: Revival) {
         let counted = new.join().expect("it ends");
         old.take().map(thread::JoinHandle::join);
         reader_thread.join().expect("the reader ends");
-        // After all updates the value has all counts from after the revival, and none from before.
+        // When all updates have ended, the value contains the update after the revival, if the
+        // instance was live, and no earlier update.
         assert_eq!(i.value.load_relaxed(), u64::from(counted));
     });
 }

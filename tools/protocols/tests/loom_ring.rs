@@ -4,7 +4,8 @@
 //! describes how to run tests with loom, and what loom does not explore. The tests use the writer
 //! and the reader of the modules, neither of which loads a word that it stores to.
 //!
-//! The rings have four words and few records. Each position is overwritten at least once.
+//! The rings have four words, and each test writes only a few records. Each word of a ring is
+//! overwritten at least once.
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -80,8 +81,8 @@ fn check_record(copied: &[u64], records: &[usize]) -> u64 {
     n
 }
 
-/// Takes snapshots of a backward ring: each snapshot must hold whole records, newest first, without
-/// gaps, and no record that is newer than the head.
+/// Takes snapshots of a backward ring. A snapshot must consist of whole records, newest first and
+/// without gaps, and must not contain a record that is newer than the head.
 fn backward(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(BACKWARD | OVERWRITE);
@@ -92,8 +93,8 @@ fn backward(records: &'static [usize]) {
         let take_snapshot = || {
             let mut to = [0; WORDS];
             let head = head(&ring.shared());
-            // The sizes are known, so the head determines how many records were written before it
-            // was stored.
+            // Because the sizes of the records are known, the head determines how many records were
+            // written before the head was stored.
             let mut up_to = 0;
             let mut nr_written = 0;
             for words in records {
@@ -149,8 +150,9 @@ fn r2_5_backward_a_small_one_over_a_large_one() {
     backward(&[4, 2, 3]);
 }
 
-/// Checks that a consumer gets every record whole and in order, and the number of lost records. The
-/// consumer reads `nr_reads` times during the writes.
+/// Checks that a consumer of a forward ring gets all records that were not lost, whole and in
+/// order, and the number of lost records. The consumer reads `nr_reads` times while the writer
+/// writes.
 fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
     model(move || {
         let ring = Ring::new(0);
@@ -189,7 +191,8 @@ fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
         let lost = writer_thread.join().expect("the writer ends");
         let (last, reported_lost) = consume();
         let all = records.len() as u64;
-        // The writer has not reported losses after the last record that was kept.
+        // Losses after the last record in the ring are counted, but the writer has not reported
+        // them yet.
         assert_eq!(all - last, lost - reported_lost);
         assert_eq!(lost, ring.page.lost());
     });
@@ -205,8 +208,8 @@ fn r2_7_forward_with_a_tail_records_across_the_end() {
     forward_with_tail(&[3, 3, 2], 2);
 }
 
-/// Checks a consumer of a backward ring, which takes the records from the newest back to the last
-/// record that it took before.
+/// Checks a consumer of a backward ring. Each time, the consumer reads from the newest record back
+/// to the last record that it has read before.
 fn backward_with_tail(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(BACKWARD);

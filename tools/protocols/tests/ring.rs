@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests the ring against a model: the list of all written records. The tests use all four kinds of
-//! rings, with 2 to 64 words, and also positions near the wrap at 2^64.
+//! rings, with 2 to 64 words. Some positions are near the wrap at 2^64.
 #![cfg(not(loom))]
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use protocols::ring::{
@@ -21,7 +20,7 @@ const GUARD_WORDS: usize = 64;
 /// A record that the reader should return: its kind, and its words without the header.
 type Record = (u16, Vec<u64>);
 
-/// A ring with its writer, and the model: the list of the records written.
+/// A ring with its writer, and the model of the ring, which is the list of all written records.
 struct TestRing {
     page: Page,
     tail: Word,
@@ -31,7 +30,7 @@ struct TestRing {
     writer: Writer,
     begin: u64,
     head: u64,
-    /// Position and contents of each record, in the order of writing.
+    /// Position and contents of each written record, the oldest first.
     written_records: Vec<(u64, Record)>,
     written: u64,
     kept: u64,
@@ -87,7 +86,7 @@ impl TestRing {
         self.flags & BACKWARD != 0
     }
 
-    /// Returns the number of bytes that may be written, by the definition in the header file.
+    /// Returns the number of bytes that the writer may write, as the uapi header defines it.
     fn free_bytes(&self) -> u64 {
         if self.flags & OVERWRITE != 0 {
             return self.bytes();
@@ -160,7 +159,7 @@ impl TestRing {
         assert_eq!(self.kept + self.lost, self.written);
         assert_eq!(head(&self.shared()), self.head);
 
-        // Only words between the old head and the new one may change.
+        // Check that only words between the old head and the new head have changed.
         let grown = match self.backward() {
             false => self.head.wrapping_sub(from),
             true => from.wrapping_sub(self.head),
@@ -178,7 +177,7 @@ impl TestRing {
         assert!(self.memory_words()[..GUARD_WORDS]
             .iter()
             .all(|w| *w == CANARY));
-        // The writer must not have overwritten words that belong to the reader.
+        // Check that the writer has not overwritten words that the reader has not released.
         assert!(
             grown <= room,
             "{grown} bytes were written where {room} may be"
@@ -213,8 +212,8 @@ impl TestRing {
         words as u64 * 8
     }
 
-    /// Reads a whole backward ring and checks that it holds exactly the records that are not
-    /// overwritten, newest first.
+    /// Reads a whole backward ring, and checks that the reader gets exactly the records that are
+    /// not overwritten, newest first.
     fn snapshot(&self, head: u64, log: &[(u64, Record)]) {
         let mut at = head;
         let mut left = self.bytes();
@@ -326,7 +325,7 @@ proptest! {
                 }
             }
         }
-        // The writer has reported all losses, except losses after the last record that was kept.
+        // The writer has reported all losses, except those after the last record in the ring.
         let unread: u64 = unread.iter().filter(|(_, r)| r.0 == LOST).map(|(_, r)| r.1[0]).sum();
         assert_eq!(reported_lost + unread + b.unreported_lost, b.lost);
     }
@@ -415,7 +414,7 @@ proptest! {
     ) {
         let mut b = TestRing::new(BACKWARD, words, begin);
         let mut nr_consumed = 0;
-        // The snapshot that is being read, with its head and the number of its records.
+        // The snapshot that is being read: its head, and the number of records written before it.
         let mut open: Option<(u64, usize)> = None;
         for step in steps {
             match step {
@@ -424,7 +423,7 @@ proptest! {
                 _ => match open.take() {
                     None => open = Some((head(&b.shared()), b.written_records.len())),
                     Some((head, known)) => {
-                        // The tail protects the records of the snapshot from being overwritten.
+                        // The tail has kept the writer from overwriting these records.
                         let mut at = head;
                         for (place, record) in b.written_records[nr_consumed..known].iter().rev() {
                             assert_eq!(*place, at);
@@ -465,7 +464,7 @@ proptest! {
                 _ => {}
             }
         }
-        // With a valid tail the ring works again.
+        // After the tail has become valid again, the writer must write records again.
         b.tail.store_relaxed(b.head);
         let fits = b.words >= 4 || b.unreported_lost == 0;
         assert_eq!(b.write(2) != WriteResult::Lost, fits);
@@ -493,7 +492,7 @@ proptest! {
             (fields[4], fields[4]),
         ] {
             let mut to = vec![CANARY; 80];
-            // The number of reads is at most the size of the ring, like in every reader.
+            // Like every reader, the loop reads at most as many records as the ring has words.
             for n in 0.. {
                 assert!(n <= data.len() + 1, "it does not end");
                 let found = read(&ring, head, at, &mut to[..room]);
@@ -542,7 +541,7 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
     // The `LOST` record adds 16 bytes to the bytes that count towards the watermark.
     assert_eq!([write(2), write(4)], [WriteResult::Kept, WriteResult::Due]);
 
-    // If the watermark is larger than the free room, the first lost record wakes the reader.
+    // If the watermark exceeds the free part of the ring, the first loss wakes the reader.
     let mut late = Writer::new(0, 128, 128);
     page.init(0, 0, 128);
     tail.store_relaxed(0);
@@ -582,119 +581,4 @@ fn r2_4_paused_nothing_is_written_and_all_is_counted() {
         assert_eq!(kinds[1], (LOST, vec![5]));
         assert_eq!((b.kept, b.lost, b.unreported_lost), (2, 5, 0));
     }
-}
-
-/// Flags by which the reader and the writer of a test tell each other when to end.
-#[derive(Default)]
-struct StopFlags {
-    /// Set when the reader has read enough records, so that the writer may end.
-    enough: AtomicBool,
-    /// Set when the writer has ended.
-    done: AtomicBool,
-}
-
-/// Runs a writer and a reader on two real threads, with far more records than in a test with loom.
-/// The writer ends only when the reader has read enough records. On a loaded machine the writer
-/// could otherwise write all records before the reader is scheduled.
-fn run_threads(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &StopFlags)) {
-    let page = Page::new();
-    let data: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();
-    page.init(flags, 4096, 512);
-    let tail = Word::new(0);
-    let ring = Shared {
-        page: &page,
-        tail: &tail,
-        data: &data[..],
-    };
-    let ends = StopFlags::default();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut writer = Writer::new(flags, 512, 0);
-            let (mut kept, mut n) = (0, 0u64);
-            while kept < records || !ends.enough.load(Ordering::Relaxed) {
-                n += 1;
-                let payload = [n; 12];
-                let words = 1 + (n * 7 % 12) as usize;
-                match writer.write(&ring, SAMPLE, &[&payload[..words]]) {
-                    WriteResult::Lost => std::thread::yield_now(),
-                    _ => kept += 1,
-                }
-            }
-            assert_eq!(kept + page.lost(), n);
-            ends.done.store(true, Ordering::Release);
-        });
-        reader(&ring, &ends);
-    });
-}
-
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
-/// Checks that a record was written by `run_threads` and is not torn, and returns the number of the
-/// record.
-fn record_number(copied: &[u64]) -> u64 {
-    let n = copied[1];
-    assert!(copied[1..].iter().all(|w| *w == n), "torn: {copied:?}");
-    assert_eq!(copied.len() as u64, 2 + n * 7 % 12, "torn: {copied:?}");
-    n
-}
-
-#[test]
-fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
-    let records = if long_run() { 300_000 } else { 60_000 };
-    run_threads(BACKWARD | OVERWRITE, records, |ring, ends| {
-        let mut to = [0; 64];
-        let mut nr_records = 0u64;
-        while !ends.done.load(Ordering::Acquire) {
-            let head = head(ring);
-            let mut at = head;
-            let mut newer = u64::MAX;
-            while let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) {
-                assert_eq!(kind, SAMPLE);
-                let n = record_number(&to[..words]);
-                assert!(newer == u64::MAX || newer == n + 1);
-                (newer, nr_records) = (n, nr_records + 1);
-                at = at.wrapping_add(words as u64 * 8);
-            }
-            ends.enough.store(nr_records >= 1000, Ordering::Relaxed);
-        }
-        assert!(nr_records >= 1000);
-    });
-}
-
-#[test]
-fn r2_7_every_record_arrives_while_it_is_written() {
-    let records = if long_run() { 100_000 } else { 20_000 };
-    run_threads(0, records, |ring, ends| {
-        let mut to = [0; 64];
-        let (mut at, mut last) = (0u64, 0);
-        // The writer need not wait for the reader before it ends, because the ring stays full until
-        // the reader reads.
-        ends.enough.store(true, Ordering::Relaxed);
-        loop {
-            let ended = ends.done.load(Ordering::Acquire);
-            let head = head(ring);
-            while at != head {
-                let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) else {
-                    panic!("a record is not there");
-                };
-                // Missing numbers are reported as lost.
-                last += match kind {
-                    LOST => to[1],
-                    _ => {
-                        assert_eq!(record_number(&to[..words]), last + 1);
-                        1
-                    }
-                };
-                at = at.wrapping_add(words as u64 * 8);
-                release(ring, at);
-            }
-            if ended {
-                break;
-            }
-            std::thread::yield_now();
-        }
-    });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the self page: the values that a reader gets are those of one update. With loom (see
-//! `loom.rs`) the tests run in every order of the memory model; without loom they run on one
-//! thread.
+//! Tests of the self page: a reader must never get values of two different updates. With loom (see
+//! `loom.rs`) a test runs in every order that the memory model allows. Without loom the tests run
+//! on one thread.
 
 use protocols::self_page::{CounterState, Reading, SelfPage, COUNTING, RDPMC};
 
@@ -77,7 +77,8 @@ mod alone {
                 page.read(last, READER_THREAD, |_| 0),
                 Some(Reading::Value(last.into()))
             );
-            // A counter for which the page has no room has to be read by a system call.
+            // The page has no room for this counter, which therefore has to be read by a system
+            // call.
             assert_eq!(
                 page.read(last + 1, READER_THREAD, |_| 0),
                 Some(Reading::UseSyscall)
@@ -109,8 +110,9 @@ mod alone {
     }
 }
 
-/// Runs a reader while the kernel updates the page. The reader must get the value of the update, or
-/// no value: before the update the page has no counter. The time is compared after the update.
+/// Runs a reader while the kernel updates the page. The reader must get the value of the update or
+/// no value, because the page has no counter before the update. The time that the page shows is
+/// checked after the update.
 #[cfg(loom)]
 #[test]
 fn r1_18_what_is_read_is_of_one_moment() {

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! `protocols::ring` has the protocol and its memory barriers. The reader copies a record, and
-//! discards the copy if the kernel has overwritten the record meanwhile. A returned record
+//! discards the copy if the kernel has overwritten the record in the meantime. A returned record
 //! therefore never consists of parts of two records.
 //!
 //! | file | contents |
@@ -49,8 +49,8 @@ pub struct Argument {
     pub size: u64,
     /// Flags of the ring, [`BACKWARD`] and [`OVERWRITE`].
     pub flags: u32,
-    /// Number of bytes after which the kernel sends another message to the reader. 0 means half of
-    /// the size, or with [`OVERWRITE`] no messages.
+    /// Number of new bytes after which the kernel sends a message to the reader. The value 0
+    /// selects half of `size`; in a ring with [`OVERWRITE`] it disables messages.
     pub watermark: u32,
     /// Optional fields of samples, [`KERNEL_STACK`] and [`USER_STACK`].
     pub fields: u32,
@@ -59,7 +59,7 @@ pub struct Argument {
 }
 
 impl Argument {
-    /// Returns the argument for a ring of `size` bytes with the defaults of the format.
+    /// Returns the argument for a ring of `size` bytes; all other fields have the default 0.
     pub fn new(size: u64) -> Self {
         Self {
             size,
@@ -100,8 +100,9 @@ impl Ring {
         })
     }
 
-    /// Returns the records that were written since the last call, the oldest first. In a ring that
-    /// is not overwritten, reading records frees their space.
+    /// Returns the records that were written since the last call, the oldest first. In a ring
+    /// without [`OVERWRITE`], the space of a record is free for new records after the record has
+    /// been read.
     pub fn records(&mut self) -> Records<'_> {
         self.reader.records(self.mapping.shared())
     }

@@ -20,8 +20,8 @@ const MAX_DATA_SIZE: u64 = 1 << 40;
 ///
 /// # Invariants
 ///
-/// `addr` is the address of a mapping of `bytes` bytes, at least one page and a multiple of pages,
-/// that only this value unmaps.
+/// `addr` is the address of a mapping of `bytes` bytes. `bytes` is a multiple of the page size and
+/// not 0. Only this value unmaps the mapping.
 #[derive(Debug)]
 struct Area {
     addr: NonNull<c_void>,
@@ -47,7 +47,8 @@ impl Area {
         match (addr, NonNull::new(addr)) {
             (libc::MAP_FAILED, _) | (_, None) => Err(io::Error::last_os_error()),
             // INVARIANT: mmap() mapped `bytes` bytes at `addr`, and no other value knows the
-            // address. The kernel refuses 0 bytes, and all callers pass multiples of a page.
+            // address. The kernel refuses mappings of 0 bytes, and all callers pass multiples of
+            // the page size.
             (_, Some(addr)) => Ok(Self { addr, bytes }),
         }
     }
@@ -67,7 +68,7 @@ impl Area {
         unsafe { self.addr.cast().as_ref() }
     }
 
-    /// Returns the words from offset `from` in bytes to the end.
+    /// Returns the words from the byte offset `from` to the end of the mapping.
     fn words(&self, from: usize) -> &[Word] {
         let Some(bytes) = self.bytes.checked_sub(from).filter(|_| from % 8 == 0) else {
             return &[];

@@ -12,8 +12,8 @@ use crate::record::Record;
 /// A reader of a ring. A reader starts at position 0, where the ring starts.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Position of the reader. In a forward ring, the reader has read the records below the
-    /// position; in a backward ring, the records from the position on.
+    /// Position of the reader. In a forward ring, the reader has read the records below this
+    /// position. In a backward ring, it has read the records from this position on.
     position: u64,
     /// Buffer for the copy of a record. The buffer grows to the size of the largest record.
     buffer: Vec<u64>,
@@ -24,9 +24,9 @@ pub struct Reader {
 impl Reader {
     /// Returns the records that were written since the last call, the oldest first.
     ///
-    /// The result ends at the head that the ring has at the time of the call. The iterator reads
-    /// the records of a forward ring one by one. For a backward ring, the call of this function
-    /// reads the records, the newest first.
+    /// The returned iterator ends at the head that the ring has when this function is called. In a
+    /// forward ring, the iterator reads the records one by one. In a backward ring, this function
+    /// itself reads all records, from the newest to the oldest.
     pub fn records<'a>(&'a mut self, ring: Shared<'a>) -> Records<'a> {
         let head = head(&ring);
         let backward_records = match ring.page.flags() & BACKWARD {
@@ -47,8 +47,8 @@ impl Reader {
         self.broken
     }
 
-    /// Copies the record at `position`. Returns the record and its size in bytes, or the reason
-    /// why it could not be read.
+    /// Copies the record at `position`. Returns the record and its size in bytes, or the reason why
+    /// the record could not be read.
     fn copy_record(
         &mut self,
         ring: &Shared<'_>,

@@ -9,8 +9,8 @@ pub const STACK_KERNEL: u64 = -128_i64 as u64;
 /// Marker before the frames of the user stack.
 pub const STACK_USER: u64 = -512_i64 as u64;
 
-/// Value of an instruction address if the CPU ran a KVM guest: the registers of the guest are not
-/// known.
+/// Instruction address of a sample that was taken while the CPU ran a KVM guest, whose registers
+/// are not known.
 pub const IN_GUEST: u64 = -2048_i64 as u64;
 
 /// A parsed record of a ring.
@@ -18,14 +18,17 @@ pub const IN_GUEST: u64 = -2048_i64 as u64;
 pub enum Record {
     /// A sample, taken at the overflow of a counter.
     Sample(Sample),
-    /// A report of losses: the number of records that were lost before the next record.
+    /// A report of lost records: the number of records that the kernel dropped before the next
+    /// record.
     Lost(u64),
-    /// The kernel has paused sampling, because sampling took too much time. The value is the time
-    /// of the pause by `CLOCK_MONOTONIC` in nanoseconds.
+    /// The kernel has paused sampling, because sampling took too much time. The value is the
+    /// `CLOCK_MONOTONIC` time in nanoseconds at which sampling was paused.
     Throttle(u64),
-    /// The kernel has resumed sampling. The value is the time by `CLOCK_MONOTONIC` in nanoseconds.
+    /// The kernel has resumed sampling. The value is the `CLOCK_MONOTONIC` time of the resumption
+    /// in nanoseconds.
     Unthrottle(u64),
-    /// The thread has called execve(). The value is the time by `CLOCK_MONOTONIC` in nanoseconds.
+    /// The thread has called execve(). The value is the `CLOCK_MONOTONIC` time of the call in
+    /// nanoseconds.
     Exec(u64),
     /// A record of an unknown type, or a record whose words do not match its type.
     Other {
@@ -71,7 +74,8 @@ impl Sample {
         self.last_reset.wrapping_neg()
     }
 
-    /// Parses the words after the header of a record. Returns `None` if there are too few words.
+    /// Parses the words after the header of a record. Returns `None` if there are fewer words than
+    /// a sample needs.
     fn parse(words: &[u64]) -> Option<Self> {
         let (fixed, more) = words.split_at_checked(7)?;
         let (values, frames) = (fixed[6] as u32, fixed[6] >> 32);

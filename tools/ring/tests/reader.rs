@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the reader with the writer of the kernel: forward and backward rings, wrapped, overwritten
-//! and full rings, and reads at the same time as writes.
+//! Tests the reader with the writer of the kernel: in forward and backward rings, in wrapped,
+//! overwritten and full rings, and while the writer writes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,7 +43,8 @@ impl RingMemory {
 /// the numbers of other records.
 const LOST: u64 = 1 << 40;
 
-/// Returns the number in each record; for a record that reports a loss, `LOST` plus the count.
+/// Returns, for each record, the number that the record contains. For a record that reports losses,
+/// returns `LOST` plus the number of lost records.
 fn record_numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
     records
         .map(|record| match record {
@@ -87,7 +88,7 @@ fn r1_9_samples_are_read() {
     writer.write(&memory.shared(), 3, &[&[5]]);
     writer.write(&memory.shared(), 4, &[&[6]]);
     writer.write(&memory.shared(), 5, &[&[7]]);
-    // The sample claims to have more words than the record.
+    // Make the sample claim more words than its record has.
     writer.write(&memory.shared(), 1, &[&fixed]);
     let mut reader = Reader::default();
     let all: Vec<Record> = reader.records(memory.shared()).collect();

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The crate `protocols` has the protocol and its memory barriers ([`SelfPage::read`]). This crate
-//! does not use std, because libperfmon contains this crate and is built without std.
+//! does not use std, because it is a part of libperfmon, which is built without std.
 //!
 //! | file | contents |
 //! |---|---|
@@ -41,7 +41,7 @@ const MAX_TRIES: u32 = 100;
 /// Returns the value of a hardware PMD (data register of a context), or `None` if a system call is
 /// needed.
 ///
-/// A system call is needed for PMDs that are not in the page. While the context counts, every
+/// A system call is needed for PMDs that the page does not show. While the context counts, every
 /// thread except the thread to which the context is attached needs a system call as well.
 #[inline]
 pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {

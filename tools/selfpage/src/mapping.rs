@@ -64,8 +64,8 @@ impl Mapping {
     /// `version` and `size`.
     fn is_known(&self) -> bool {
         let head = self.addr.cast::<[AtomicU32; 2]>();
-        // SAFETY: By the type's invariant a page is mapped at `addr`. The page may be read as
-        // atomics, as only the kernel writes to it, and is aligned to more than 4 bytes.
+        // SAFETY: By the type's invariant a page is mapped at `addr`. Only the kernel writes to the
+        // page, so the page can be read as atomics. Its alignment is more than 4 bytes.
         let [version, size] = unsafe { head.as_ref() };
         version.load(Relaxed) == VERSION && size.load(Relaxed) as usize >= size_of::<SelfPage>()
     }
@@ -76,8 +76,8 @@ impl Mapping {
         counter(self, pmd)
     }
 
-    /// Returns the address of the page, for C. The page stays mapped until the address is passed to
-    /// [`from_raw`](Self::from_raw) and the result is dropped.
+    /// Returns the address of the page, to pass it to C code. The page stays mapped until the
+    /// address is passed to [`from_raw`](Self::from_raw) and the resulting mapping is dropped.
     pub fn into_raw(self) -> NonNull<SelfPage> {
         let addr = self.addr;
         forget(self);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The instruction that reads a hardware counter, and the thread pointer, which identifies the
-//! thread that may use the instruction.
+//! The instruction RDPMC, which reads a hardware counter, and the thread pointer, which identifies
+//! the thread that may use RDPMC.
 #![expect(unsafe_code, reason = "instructions that Rust has no names for")]
 
 use core::arch::asm;
@@ -13,9 +13,9 @@ use core::arch::asm;
 #[inline]
 pub(crate) fn rdpmc(number: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: The instruction writes the named registers only. If the counter may not be read, the
-    // instruction raises a fault and memory is not changed. The option `nomem` is not given, so
-    // that the compiler does not move loads of the page across the instruction.
+    // SAFETY: The instruction writes only the registers that are given as operands. If the counter
+    // may not be read, the instruction raises a fault and memory is not changed. The option `nomem`
+    // is not given, so that the compiler does not move loads of the page across the instruction.
     unsafe {
         asm!("rdpmc", in("ecx") number, out("eax") low, out("edx") high,
             options(nostack, preserves_flags));

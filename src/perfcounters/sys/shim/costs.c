@@ -25,8 +25,8 @@ void pfc_costs_init(void)
 }
 
 /*
- * The private data of the inode holds the CPU (bits 16 and up) and the numbers of two costs (a byte
- * each). The file shows the sum of the two costs, or one cost if both numbers are the same.
+ * The inode's private data holds the CPU in bits 16 and up, and the numbers of two costs in one
+ * byte each. The file shows the sum of the two costs, or one cost if both numbers are the same.
  */
 static int cost_get(void *data, u64 *value)
 {
@@ -42,7 +42,10 @@ static int cost_get(void *data, u64 *value)
 
 DEFINE_DEBUGFS_ATTRIBUTE(cost_fops, cost_get, NULL, "%llu\n");
 
-/* Creates the debugfs files of a CPU, at the first call for that CPU. Called in process context. */
+/*
+ * Creates the debugfs files of @cpu. Further calls for the same CPU do nothing. Called in process
+ * context.
+ */
 void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigned int nr)
 {
 	static struct cpumask shown;

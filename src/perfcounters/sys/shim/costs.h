@@ -11,7 +11,7 @@
 struct dentry;
 
 /*
- * Number of costs, which is NR_STATS in src/perfcounters/costs.rs. PFC_COSTS is at most 256,
+ * Number of costs; equal to NR_STATS in src/perfcounters/costs.rs. PFC_COSTS is at most 256,
  * because costs.c stores the number of a cost in a byte.
  */
 #define PFC_COSTS 26
@@ -28,7 +28,7 @@ struct pfc_cost_file {
 	u16 second;
 };
 
-/* The per-CPU counter of each cost. */
+/* The address of the per-CPU counter of each cost. */
 extern s64 __percpu *pfc_costs[PFC_COSTS];
 /* Number of nanoseconds per 2^24 ticks of the time stamp counter. */
 extern u32 pfc_costs_scale;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * PERFTRACE_RELEASE: traced processes replace their mappings of /dev/perftrace and close their
- * files of the device. The replacing and the closing are done by a task work of one thread of the
- * process, before that thread returns to user mode.
+ * Implements PERFTRACE_RELEASE: each traced process replaces its mappings of /dev/perftrace and
+ * closes its files of the device. The replacing and the closing are done by a task work of one
+ * thread of the process, before that thread returns to user mode.
  */
 #include <linux/anon_inodes.h>
 #include <linux/err.h>
@@ -16,8 +16,8 @@
 #include <linux/shmem_fs.h>
 #include <linux/slab.h>
 #include "../../../../include/uapi/linux/perftrace.h"
+#include "../../../base/helpers/work.h"
 #include "trace.h"
-#include "work.h"
 
 /* Release in src/trace/rules/abi.rs has the layout of struct perftrace_release. */
 static_assert(sizeof(struct perftrace_release) == 16);
@@ -29,11 +29,11 @@ struct pt_detach_work {
 };
 
 /*
- * A temporary file that is mapped with MAP_FIXED over a VMA of the device. do_mmap() calls the
- * file's get_unmapped_area() with the mmap lock held for writing, before it unmaps anything. An
- * error of get_unmapped_area() therefore leaves the address space unchanged. The file's mmap()
- * replaces the file of the new VMA by @wake, or by @memory if @wake is NULL or cannot be mapped. No
- * VMA then holds a reference to the module.
+ * A temporary file that is mapped with MAP_FIXED over a VMA of the device. Before do_mmap() unmaps
+ * anything, it calls the file's get_unmapped_area(), with the mmap lock held for writing. If
+ * get_unmapped_area() fails, the address space is therefore unchanged. The file's mmap() then makes
+ * @wake the file of the new VMA, or @memory if @wake is NULL or cannot be mapped. No VMA then holds
+ * a reference to the module.
  */
 struct pt_stand_in {
 	const struct vm_operations_struct *vm_ops;
@@ -59,8 +59,8 @@ static int stand_in_mmap(struct file *file, struct vm_area_struct *vma)
 	const struct pt_stand_in *in = file->private_data;
 
 	/*
-	 * The pages of the old VMA are already unmapped, so an error would leave a hole in the
-	 * address space.
+	 * An error here would leave a hole in the address space, because the pages of the old VMA
+	 * are already unmapped. Therefore @memory is mapped if @wake cannot be.
 	 */
 	if (in->wake) {
 		vma_set_file(vma, in->wake);
@@ -78,9 +78,9 @@ static const struct file_operations stand_in_ops = {
 };
 
 /*
- * Maps @wake or empty memory over the VMA that @in describes. The memory is shared, and no memory
- * is reserved for it, because late writers touch only a few of its pages. Returns -EAGAIN if the
- * VMA has changed.
+ * Maps @wake or empty shared memory over the VMA that @in describes. The shared memory is not
+ * reserved in advance: threads that still write trace records touch only a few of its pages.
+ * Returns -EAGAIN if the VMA has changed.
  */
 static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struct pt_stand_in *in)
 {
@@ -103,8 +103,8 @@ static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struc
 	}
 	at = vm_mmap(file, in->from, bytes, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, within);
 	/*
-	 * mmap() may leave a hole when memory runs out. Fill the hole unless another thread has
-	 * mapped memory there.
+	 * If memory runs out, vm_mmap() may leave a hole in place of the VMA. Fill the hole unless
+	 * another thread has mapped memory there.
 	 */
 	if (IS_ERR_VALUE(at) && at != -EAGAIN)
 		vm_mmap(in->memory, in->from, bytes, prot,
@@ -117,7 +117,7 @@ static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struc
 	return IS_ERR_VALUE(at) ? (int)at : 0;
 }
 
-/* Finds the first VMA of the device that ends behind @after. */
+/* Finds the first VMA of the device that ends after address @after, and describes it in @in. */
 static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after,
 			    struct pt_stand_in *in)
 {
@@ -135,12 +135,16 @@ static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after
 	return vma;
 }
 
-/* Maximum number of passes over the address space. Other threads may move VMAs during a pass. */
+/*
+ * Maximum number of passes over the address space. More than one pass is needed if other threads
+ * move VMAs of the device during a pass.
+ */
 #define MAX_DETACH_PASSES	8
 
 /*
- * Replaces all VMAs of the device. Returns -ENOENT if the process has no VMA of the device, and
- * -EAGAIN if VMAs are left because other threads move them or memory is short.
+ * Replaces all VMAs of the device in the current address space. Returns -ENOENT if the process has
+ * no VMA of the device, and -EAGAIN if VMAs are left because other threads move them or memory is
+ * short.
  */
 static int replace_vmas(const struct pt_device_ops *ops, struct file *wake)
 {
@@ -164,7 +168,7 @@ static int is_device_file(const void *file_ops, struct file *file, unsigned int 
 	return file->f_op == file_ops ? fd + 1 : 0;
 }
 
-/* Closes the descriptors through which the process is attached to the device. */
+/* Closes those descriptors of the device through which the process is attached to user tracing. */
 static void close_files(const struct pt_device_ops *ops)
 {
 	unsigned int from = 0;
@@ -186,15 +190,15 @@ static void detach(struct callback_head *head)
 	struct pt_detach_work *work = container_of(head, struct pt_detach_work, head);
 
 	/*
-	 * The thread may have been stopped since the work was queued, and PERFTRACE_RESUME may have
-	 * cancelled the release since then. With VM_LOCKED, mmap() would populate the new mappings
-	 * with pages in full, so a process with VM_LOCKED is not detached.
+	 * PERFTRACE_RESUME may have cancelled the release after this work was queued, for example
+	 * while the thread was stopped. A process with VM_LOCKED (mlockall()) is not detached,
+	 * because mmap() would then allocate all pages of the new mappings.
 	 */
 	if (pt_is_detaching() && current->mm && !(current->mm->def_flags & VM_LOCKED)) {
 		/*
-		 * -ENOENT means that the process is attaching and another thread is about to map
-		 * the device. -EAGAIN means that some VMAs are left. After -ENOENT or -EAGAIN the
-		 * next PERFTRACE_RELEASE queues this work again.
+		 * -ENOENT: the process is attaching, and another thread is about to map the device.
+		 * -EAGAIN: some VMAs of the device are left. After -ENOENT or -EAGAIN the next
+		 * PERFTRACE_RELEASE queues this work again.
 		 */
 		if (replace_vmas(&work->ops, work->wake))
 			pt_detach_failed();
@@ -208,8 +212,8 @@ static void detach(struct callback_head *head)
 }
 
 /*
- * Queues task work that makes one thread of a process release the device for all of its threads.
- * Returns -ENOMEM, or -ESRCH if all threads are exiting. May sleep.
+ * Queues task work for one thread of the process of @leader. The work makes the whole process
+ * release the device. Returns -ENOMEM, or -ESRCH if all threads are exiting. May sleep.
  */
 int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops, struct file *wake)
 {
@@ -235,9 +239,9 @@ int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops,
 }
 
 /*
- * Returns the file of @fd, with a reference, if the file can be mapped in place of the read-only
- * part of a process's mapping: a regular file of at least PERFTRACE_READ_BYTES that is open for
- * reading only. Otherwise returns -EBADF or -EINVAL.
+ * Returns the file of @fd, with a reference. It must be suited to be mapped in place of the
+ * read-only part of a process's mapping: a regular file of at least PERFTRACE_READ_BYTES that is
+ * open for reading only. Otherwise returns -EBADF or -EINVAL.
  */
 struct file *pt_wake_file_get(int fd)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Monitoring contexts: model-specific registers and their reservation, raw spinlocks, work queues,
- * suspend, permission for RDPMC, and the files /proc/perfmon_map and debugfs perfmon.
+ * Monitoring contexts: model-specific registers and their reservation, work queues, suspend,
+ * permission for RDPMC, and the files /proc/perfmon_map and debugfs perfmon.
  */
 #include <linux/debugfs.h>
 #include <linux/export.h>
@@ -12,20 +12,20 @@
 #include <linux/preempt.h>
 #include <linux/proc_fs.h>
 #include <linux/sched.h>
-#include <linux/sched/coredump.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/spinlock.h>
+#include <linux/seq_file.h>
 #include <linux/syscore_ops.h>
 #include <linux/workqueue.h>
-#include <asm/fsgsbase.h>
 #include <asm/msr.h>
 #include <asm/nmi.h>
 #include <linux/perfmon.h>
 #include "../../../../include/uapi/linux/perfmon.h"
+#include "../../../base/helpers/account.h"
+#include "../../../base/helpers/helpers.h"
 #include "costs.h"
 #include "pmu.h"
-#include "shim.h"
+#include "ppa.h"
 
 /* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_register) == 72);
@@ -39,17 +39,17 @@ EXPORT_SYMBOL_GPL(perfmon_pmu_register);
 EXPORT_SYMBOL_GPL(perfmon_pmu_unregister);
 
 /*
- * pfm_loaded has the contexts on each CPU: the context of the current thread [0] and the context of
- * the CPU [1]. pfm_counting has the global-control bits of the counters that each of the two
- * contexts uses. sys/sched.rs accesses both variables.
+ * pfm_loaded holds the addresses of two contexts of each CPU: the context of the current thread [0]
+ * and the context of the CPU [1]. pfm_counting holds the counters that each of these contexts uses,
+ * as bits of the global-control MSR. sys/sched.rs accesses both variables.
  */
 DEFINE_PER_CPU(unsigned long[2], pfm_loaded);
 DEFINE_PER_CPU(u64[2], pfm_counting);
 
-/* Core type and registers of each CPU, which src/perfcounters/cpu_kinds.rs sets. */
+/* The kind of each CPU: its core type and registers. Set by src/perfcounters/cpu_kinds.rs. */
 DEFINE_PER_CPU(struct pfm_kind, pfm_kind);
 
-/* Copies the kind of a CPU. Leaves @kind unchanged if @cpu is not a possible CPU. */
+/* Copies the kind of @cpu to @kind. Leaves @kind unchanged if @cpu is not a possible CPU. */
 void pfm_kind_of(u32 cpu, struct pfm_kind *kind)
 {
 	if (cpu < nr_cpu_ids && cpu_possible(cpu))
@@ -62,15 +62,9 @@ void pfm_kind_set(u32 cpu, const struct pfm_kind *kind)
 		per_cpu(pfm_kind, cpu) = *kind;
 }
 
-/* Returns the CPU time of a task in nanoseconds, as of its last tick or context switch. */
-u64 pfm_run_time(const struct task_struct *task)
-{
-	return READ_ONCE(task->se.sum_exec_runtime);
-}
-
 /*
- * The number of the PMU reservation for which a CPU's registers were last reset. See RESERVATIONS
- * in src/perfcounters/session.rs.
+ * For each CPU, the number of the PMU reservation for which the CPU's registers were last reset.
+ * See RESERVATIONS in src/perfcounters/session.rs.
  */
 DEFINE_PER_CPU(u64, pfm_reset_for);
 
@@ -79,19 +73,15 @@ u64 pfm_reset_for_of(u32 cpu)
 	return READ_ONCE(per_cpu(pfm_reset_for, cpu));
 }
 
-void pfm_lock_init(raw_spinlock_t *lock)
-{
-	raw_spin_lock_init(lock);
-}
-
 /*
- * sys/msr.rs uses this exception type, with which a fault of rdpmc, rdmsr or wrmsr sets ecx to -1.
+ * sys/msr.rs uses this exception type for rdpmc, rdmsr and wrmsr: a fault of the instruction sets
+ * ecx to -1.
  */
 static_assert((EX_TYPE_IMM_REG | EX_DATA_REG(1)) == (17 | 1 << 8) && EX_DATA_IMM_SHIFT == 16);
 
 /*
- * Logs that a context ended because of a fault of a register. Context: interrupts off, not in an
- * NMI, no lock of the scheduler held.
+ * Logs that a context ended because an access to one of its registers faulted on this CPU. Context:
+ * interrupts off, not in an NMI, no lock of the scheduler held.
  */
 void pfm_log_fault(void)
 {
@@ -100,7 +90,7 @@ void pfm_log_fault(void)
 }
 
 /*
- * Logs that a context cannot count on @cpu or, if @cpu is -1, on any CPU. Called in process
+ * Logs that @cpu or, if @cpu is -1, every CPU lacks registers of a context. Called in process
  * context.
  */
 void pfm_log_lacking(int cpu)
@@ -120,9 +110,9 @@ bool pfm_msr_exists(u32 msr)
 }
 
 /*
- * Returns true if a register exists and keeps a value that is written to it. Some virtual machines
- * report a PMU that does not work. The caller has reserved the register. The old value of the
- * register is restored.
+ * Returns true if the MSR @msr exists and keeps a value that is written to it. In some virtual
+ * machines the reported PMU does not work, and the test fails. The caller has reserved the MSR. Its
+ * old value is restored.
  */
 bool pfm_msr_keeps_value(u32 msr)
 {
@@ -140,8 +130,8 @@ bool pfm_msr_keeps_value(u32 msr)
 }
 
 /*
- * Reserves an event select register, by the interface that perf and the NMI watchdog use as well.
- * Returns false if the register is in use.
+ * Reserves an event select register. perf and the NMI watchdog use the same interface, so they and
+ * this module exclude each other. Returns false if the register is reserved already.
  */
 bool pfm_reserve_msr(u32 msr)
 {
@@ -164,46 +154,23 @@ void pfm_map_remove(void)
 }
 
 /*
- * Returns the CPU on which @task runs, or -1.
- *
- * Either this function finds the thread on a CPU, or the probe of the thread's next sched_exit_tp
- * sees the stores that the caller made before the call. The scheduler sets on_cpu, then the probe
- * takes the lock of the context, which is a full barrier.
- */
-int pfm_running_cpu(const struct task_struct *task)
-{
-	/* Pairs with the lock of the context in the probe of sched_exit_tp. */
-	smp_mb();
-	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
-}
-
-/*
- * Returns the FS base of the current thread in user mode. Called with interrupts or preemption off.
- */
-u64 pfm_thread_pointer(void)
-{
-	return x86_fsbase_read_cpu();
-}
-
-void pfm_preempt_disable(void)
-{
-	preempt_disable();
-}
-
-void pfm_preempt_enable(void)
-{
-	preempt_enable();
-}
-
-/*
- * The debugfs files perfmon/NAME/pmcN and pmdN show the registers of the PMU descriptions. A file
- * refers to the table row of its register. The row must exist until pfm_tree_remove_pmu().
+ * The debugfs files perfmon/NAME/pmcN and pmdN show the registers of the PMU descriptions. Each
+ * file refers to the row of its register in a register table, which must exist until
+ * pfm_tree_remove_pmu().
  */
 static struct dentry *tree;
+
+static int records_show(struct seq_file *seq, void *unused)
+{
+	seq_puts(seq, "uid\tbytes\n");
+	return ppa_show_users(seq);
+}
+DEFINE_SHOW_ATTRIBUTE(records);
 
 void pfm_tree_create(void)
 {
 	tree = debugfs_create_dir("perfmon", NULL);
+	debugfs_create_file("records", 0400, tree, NULL, &records_fops);
 	pfm_account_show(tree);
 }
 
@@ -252,19 +219,19 @@ void pfm_tree_remove_pmu(const struct perfmon_pmu *pmu)
 }
 
 /*
- * Unbound work queue, so that a task that occupies a CPU cannot delay the work. The work is freeing
- * contexts, checking permissions, reading counters periodically, and detaching unused probes.
+ * Workqueue that frees contexts, checks permissions, reads counters periodically, and detaches
+ * unused probes. It is unbound, so that a task that occupies one CPU cannot delay the work.
  */
 struct workqueue_struct *pfm_work;
 /*
- * Work queue for work that has to run on a certain CPU. A task that occupies this CPU can delay the
+ * Workqueue for work that has to run on a certain CPU. A task that occupies this CPU can delay the
  * work.
  */
 static struct workqueue_struct *cpu_work;
 
 /*
- * Periodic work that reads the counters of all CPUs before they can wrap, by sync_all_cpus() in
- * src/perfcounters/session.rs.
+ * Periodic work that calls sync_all_cpus() in src/perfcounters/session.rs. It reads the counters of
+ * all CPUs before a counter can wrap.
  */
 static unsigned int wrap_timer_ms;
 static void wrap_timer_work(struct work_struct *work);
@@ -286,8 +253,9 @@ void pfm_wrap_timer_start(unsigned int milliseconds)
 }
 
 /*
- * Stops the periodic work without waiting for its end. A work function in progress may queue the
- * work one last time. A late call only updates the values of loaded contexts.
+ * Stops the periodic work, but does not wait for it. If wrap_timer_work() is already running, it
+ * may queue the work one last time. This is harmless: the work only updates the values of loaded
+ * contexts.
  */
 void pfm_wrap_timer_stop(void)
 {
@@ -302,7 +270,10 @@ static void idle_work(struct work_struct *work)
 
 static DECLARE_DELAYED_WORK(idle, idle_work);
 
-/* Calls pfm_idle_work() after @milliseconds. A further call during the delay restarts the delay. */
+/*
+ * Queues a call of pfm_idle_work() after @milliseconds. If a call is already queued, its delay
+ * starts again.
+ */
 void pfm_idle_queue(unsigned int milliseconds)
 {
 	mod_delayed_work(pfm_work, &idle, msecs_to_jiffies(milliseconds));
@@ -325,8 +296,8 @@ int pfm_work_start(void)
 }
 
 /*
- * Cancels or waits for all work, and destroys the work queues. After this call no work may be
- * queued.
+ * Cancels or waits for all work, and destroys the workqueues. From this call on, no more work may
+ * be queued.
  */
 void pfm_work_end(void)
 {
@@ -339,8 +310,8 @@ void pfm_work_end(void)
 }
 
 /*
- * PMU registers lose their contents in suspend, so @power_callback unloads the contexts before
- * suspend and loads the contexts again at resume.
+ * PMU registers lose their contents in suspend. @power_callback therefore unloads the contexts
+ * before suspend, and loads them again at resume.
  */
 static void (*power_callback)(bool suspend);
 
@@ -377,19 +348,22 @@ int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_str
 {
 	int rc = pfc_vma_readonly(vma, ops);
 
-	/* fork() must not copy the mapping, because the context does not count the child. */
+	/*
+	 * fork() must not copy the mapping: the self page shows the counts of the context's thread,
+	 * not of the child.
+	 */
 	if (!rc)
 		vm_flags_set(vma, VM_DONTCOPY);
 	return rc;
 }
 
 /*
- * Permission to execute RDPMC, which is given per address space. As in perf,
- * mm->context.perf_rdpmc_allowed counts the permissions. When a CPU switches to another address
- * space, the kernel sets CR4.PCE if this count is not 0, and clears CR4.PCE otherwise. If the count
- * is not 0, perf also clears the counters that it has used. Modules cannot write CR4. To make the
- * caller's CPU switch, a worker uses the address space of init, then the caller's address space,
- * then the address space of init again.
+ * Permission to execute RDPMC is given to an address space. As in perf,
+ * mm->context.perf_rdpmc_allowed counts the mappings that permit it. When a CPU switches to another
+ * address space, the kernel sets CR4.PCE if this count is not 0, and clears CR4.PCE otherwise. If
+ * the count is not 0, perf also clears at this switch the counters that it has used. A module
+ * cannot write CR4 itself. It makes the caller's CPU switch address spaces instead: a worker on
+ * this CPU uses the address space of init, then that of the caller, then that of init again.
  */
 struct rdpmc_switch_work {
 	struct work_struct work;
@@ -447,9 +421,9 @@ static struct mm_struct *mm_of_init(void)
 }
 
 /*
- * Makes a CPU switch to another address space, so that the CPU switches back when it continues with
- * a task. There is one work per CPU, so that at most one work of a CPU is queued while a task of
- * higher priority occupies the CPU.
+ * Makes this CPU switch to the address space of init. The CPU then switches back, and sets CR4.PCE,
+ * when it continues with the interrupted task. Each CPU has one work item: at most one is queued
+ * while a task of higher priority occupies the CPU.
  */
 static void rdpmc_leave_mm(struct work_struct *work)
 {
@@ -473,15 +447,15 @@ static void rdpmc_init_works(void)
 }
 
 /*
- * Longest wait in milliseconds for the worker of the caller's CPU, which a task of higher priority
- * may occupy.
+ * Maximum time in milliseconds that rdpmc_switch_this_cpu() waits for the worker of the caller's
+ * CPU. A task of higher priority may occupy this CPU.
  */
 #define RDPMC_WAIT_MS	100
 
 /*
- * Makes the caller's CPU switch to the caller's address space and to another address space. Stores
- * in @works whether CR4.PCE was set in the caller's address space. Returns -ENOMEM, or -EBUSY if
- * the CPU did not switch in time; the CPU still switches later. May sleep.
+ * Makes the caller's CPU switch from the address space of init to that of the caller, and back.
+ * Stores in @works whether CR4.PCE was set in the caller's address space. Returns -ENOMEM, or
+ * -EBUSY if the worker did not run within RDPMC_WAIT_MS; it still runs later. May sleep.
  */
 static int rdpmc_switch_this_cpu(bool *works)
 {
@@ -502,7 +476,7 @@ static int rdpmc_switch_this_cpu(bool *works)
 		return done ? 0 : -EBUSY;
 	}
 	init_completion(&switch_work->done);
-	/* One reference for the worker, one for this function. */
+	/* The worker and this function hold one reference each. */
 	refcount_set(&switch_work->refs, 2);
 	INIT_WORK(&switch_work->work, rdpmc_switch);
 	queue_work_on(raw_smp_processor_id(), cpu_work, &switch_work->work);
@@ -516,8 +490,8 @@ static int rdpmc_switch_this_cpu(bool *works)
 
 /*
  * Allows RDPMC in the caller's address space. Returns false if the administrator has forbidden
- * RDPMC. A CPU that does not use this address space now sets CR4.PCE when it switches to this
- * address space. Each other CPU sets CR4.PCE when its worker has run. The self page shows
+ * RDPMC. A CPU that does not use this address space at the moment sets CR4.PCE when it switches to
+ * it. A CPU that uses it sets CR4.PCE after its worker has run. The self page shows
  * PERFMON_SELF_RDPMC only on a CPU on which CR4.PCE is set. May sleep.
  */
 bool pfm_rdpmc_allow(void)
@@ -526,7 +500,8 @@ bool pfm_rdpmc_allow(void)
 	bool works = true;
 
 	/*
-	 * CR4.PCE of this CPU shows the state of the other CPUs only if RDPMC was already allowed.
+	 * If RDPMC was not allowed before, or is not enabled on this CPU, all CPUs that use this
+	 * address space must switch to it again.
 	 */
 	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
 		/*
@@ -545,10 +520,10 @@ bool pfm_rdpmc_allow(void)
 }
 
 /*
- * Makes perf clear the counters that it has used on this CPU. perf clears these counters only when
- * the CPU switches to an address space that may use RDPMC, so RDPMC is permitted for the duration
- * of the call. Returns -ENOMEM, or -EBUSY if the worker did not run in time. The caller is bound to
- * this CPU. May sleep.
+ * Makes perf clear the counters that it has used on this CPU. perf does so only when the CPU
+ * switches to an address space that may use RDPMC. RDPMC is therefore permitted in the caller's
+ * address space for the duration of the call. Returns -ENOMEM, or -EBUSY if the worker did not run
+ * within RDPMC_WAIT_MS. The caller is bound to this CPU. May sleep.
  */
 int pfm_flush_perf_dirty_counters(void)
 {
@@ -563,15 +538,15 @@ int pfm_flush_perf_dirty_counters(void)
 	return error;
 }
 
-/* Adds a permission for RDPMC, for the copy of a mapping that mremap() moves. */
+/* Counts one more permission for RDPMC in @mm: mremap() has copied a mapping that permits RDPMC. */
 void pfm_rdpmc_keep(struct mm_struct *mm)
 {
 	atomic_inc(&mm->context.perf_rdpmc_allowed);
 }
 
 /*
- * Removes a permission for RDPMC. After the last permission is removed, CR4.PCE is cleared at the
- * next switch to another address space.
+ * Counts one permission for RDPMC less in @mm. After the last one is removed, a CPU clears CR4.PCE
+ * at its next switch of address spaces.
  */
 void pfm_rdpmc_forbid(struct mm_struct *mm)
 {

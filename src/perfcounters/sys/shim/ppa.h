@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions of process accounting that sys/{ppa,proc,task,records}.rs call.
+ * C functions of process accounting that sys/{ppa,proc,records}.rs call.
  */
 #ifndef _PERFCOUNTERS_PPA_H
 #define _PERFCOUNTERS_PPA_H
@@ -9,31 +9,13 @@
 #include <linux/types.h>
 
 struct seq_file;
-struct task_struct;
 
 DECLARE_PER_CPU(unsigned long, ppa_percpu);
 
-u32 ppa_tsc_khz(void);
-u64 ppa_local_clock(void);
-u64 ppa_idle_ns(unsigned int cpu);
-bool ppa_cpu_online(unsigned int cpu);
 void ppa_set_percpu(unsigned int cpu, void *percpu);
 unsigned long ppa_percpu_of(unsigned int cpu);
-bool ppa_in_syscall(struct task_struct *task);
-bool ppa_has_ended(struct task_struct *task);
-bool ppa_is_dead(struct task_struct *task);
-bool ppa_yields(struct task_struct *task);
-struct ppa_task_ids {
-	u32 uid, pid, tgid, ppid;
-	/* Not 0 if the task has been reaped. A reaped task has no pid. */
-	u32 reaped;
-};
-
-void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *ids);
 unsigned long ppa_index_lock(void);
 void ppa_index_unlock(unsigned long flags);
-void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
-struct task_struct *ppa_get_task(u32 pid);
 
 /* Functions for the files in /proc, defined in proc.c. */
 int ppa_files_create(void);

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Sampling: the overflow interrupt, the wakeup of readers, the interrupted instruction and the call
- * stack, and memory that user space maps.
+ * Sampling: the overflow interrupt, the interrupted instruction and the call stack, and memory that
+ * user space maps.
  */
-#include <linux/fs.h>
-#include <linux/hrtimer.h>
 #include <linux/irq_work.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -19,8 +17,6 @@
 #include <linux/timekeeping.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
-#include <linux/wait.h>
-#include <linux/workqueue.h>
 #include <asm/apic.h>
 #include <asm/irq_regs.h>
 #include <asm/msr.h>
@@ -30,10 +26,8 @@
 #include <linux/perfmon.h>
 #include "../../../../include/uapi/linux/perfmon.h"
 #include "../../../../include/uapi/linux/perfmon_ring.h"
-#include "pmu.h"
+#include "../../../base/helpers/helpers.h"
 #include "sampling.h"
-#include "work.h"
-#include "shim.h"
 
 /* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_format) == 88);
@@ -48,271 +42,9 @@ EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);
 
 /*
- * The notifier of a context or of a trace. A notifier can be used in any context, NMIs included,
- * and defers work to a context in which the work is allowed:
- *
- * - @wake_work wakes readers and pollers, and sends SIGIO, as soon as interrupts are on;
- * - @deferred_work calls pfm_deferred_work() on the same CPU, as soon as interrupts are on;
- * - @timer calls pfm_deferred_work() on the same CPU when the timer expires;
- * - @permission_work calls pfm_recheck_permission() in a worker;
- * - @free_work frees the context in a worker, after a grace period;
- * - @block_work makes the monitored thread sleep before it returns to user mode.
- */
-struct pfm_notifier {
-	wait_queue_head_t readers;
-	struct irq_work wake_work;
-	struct irq_work deferred_work;
-	struct hrtimer timer;
-	struct work_struct permission_work;
-	struct fasync_struct *fasync;
-	const void *context;
-	struct rcu_work free_work;
-	/* The wait queue on which the monitored thread sleeps until PERFMON_RESTART. */
-	wait_queue_head_t restart_waiters;
-	struct callback_head block_work;
-	atomic_t is_blocking;
-	bool may_continue;
-	/* The process on whose behalf the thread sleeps. */
-	struct pid *requester;
-	/* The context, or NULL once the context is being freed. */
-	const void *live_context;
-	refcount_t refs;
-};
-
-static void notifier_put(struct pfm_notifier *notifier)
-{
-	if (refcount_dec_and_test(&notifier->refs))
-		kfree(notifier);
-}
-
-/*
- * Task work of the monitored thread: sleeps until @may_continue is set. A signal ends the sleep, as
- * in perfmon2. The sleep also ends if the process on whose behalf the thread sleeps exits or loses
- * the permission to stop the thread. The permission is checked every second, also by the security
- * modules.
- */
-static void notifier_block_work(struct callback_head *head)
-{
-	struct pfm_notifier *notifier = container_of(head, struct pfm_notifier, block_work);
-	struct pid *requester = notifier->requester;
-	bool may = pfm_may_stop_current(requester, false);
-	const void *context;
-
-	/* After this store another overflow can queue this task work again. */
-	atomic_set(&notifier->is_blocking, 0);
-	while (may && !wait_event_interruptible_timeout(notifier->restart_waiters,
-							READ_ONCE(notifier->may_continue), HZ))
-		may = pfm_may_stop_current(requester, true);
-	put_pid(requester);
-	if (!may) {
-		/* The context is freed a grace period after @live_context was set to NULL. */
-		rcu_read_lock();
-		context = READ_ONCE(notifier->live_context);
-		if (context)
-			pfm_end_refused(context);
-		rcu_read_unlock();
-	}
-	notifier_put(notifier);
-	pfc_task_work_done();
-}
-
-static void notifier_wake_work(struct irq_work *work)
-{
-	struct pfm_notifier *notifier = container_of(work, struct pfm_notifier, wake_work);
-
-	wake_up_interruptible_poll(&notifier->readers, EPOLLIN | EPOLLRDNORM);
-	kill_fasync(&notifier->fasync, SIGIO, POLL_IN);
-	wake_up(&notifier->restart_waiters);
-}
-
-static void notifier_deferred_work(struct irq_work *work)
-{
-	pfm_deferred_work(container_of(work, struct pfm_notifier, deferred_work)->context, false);
-}
-
-static enum hrtimer_restart notifier_timer(struct hrtimer *timer)
-{
-	struct pfm_notifier *notifier = container_of(timer, struct pfm_notifier, timer);
-
-	pfm_deferred_work(notifier->context, true);
-	/* pfm_deferred_work() has started the timer again if the timer is still needed. */
-	return HRTIMER_NORESTART;
-}
-
-/*
- * Runs in a worker, because pfm_recheck_permission() may wait for an exec of the monitored thread.
- */
-static void notifier_permission_work(struct work_struct *work)
-{
-	pfm_recheck_permission(container_of(work, struct pfm_notifier, permission_work)->context);
-}
-
-struct pfm_notifier *pfm_notifier_new(void)
-{
-	struct pfm_notifier *notifier = kzalloc(sizeof(*notifier), GFP_KERNEL_ACCOUNT);
-
-	if (!notifier)
-		return NULL;
-	init_waitqueue_head(&notifier->readers);
-	notifier->wake_work = IRQ_WORK_INIT(notifier_wake_work);
-	notifier->deferred_work = IRQ_WORK_INIT_HARD(notifier_deferred_work);
-	INIT_WORK(&notifier->permission_work, notifier_permission_work);
-	init_waitqueue_head(&notifier->restart_waiters);
-	init_task_work(&notifier->block_work, notifier_block_work);
-	refcount_set(&notifier->refs, 1);
-	hrtimer_setup(&notifier->timer, notifier_timer, CLOCK_MONOTONIC,
-		      HRTIMER_MODE_REL_PINNED_HARD);
-	return notifier;
-}
-
-/*
- * Frees the notifier. A thread that sleeps in notifier_block_work() is woken, and drops the last
- * reference. The caller makes sure that no other function of the notifier runs during or after this
- * call. May sleep.
- */
-void pfm_notifier_free(struct pfm_notifier *notifier)
-{
-	irq_work_sync(&notifier->deferred_work);
-	hrtimer_cancel(&notifier->timer);
-	cancel_work_sync(&notifier->permission_work);
-	irq_work_sync(&notifier->wake_work);
-	pfm_notifier_resume(notifier);
-	pfm_notifier_wake_blocked(notifier);
-	notifier_put(notifier);
-}
-
-static void notifier_free_work(struct work_struct *work)
-{
-	struct pfm_notifier *notifier =
-		container_of(to_rcu_work(work), struct pfm_notifier, free_work);
-
-	pfm_context_put(notifier->context);
-}
-
-/*
- * Frees the context in a worker, after a grace period, because code under RCU or with preemption
- * off may still use the context. Called in process context.
- */
-void pfm_notifier_free_context(struct pfm_notifier *notifier)
-{
-	WRITE_ONCE(notifier->live_context, NULL);
-	INIT_RCU_WORK(&notifier->free_work, notifier_free_work);
-	queue_rcu_work(pfm_work, &notifier->free_work);
-}
-
-/*
- * Makes the current thread sleep before it returns to user mode, on behalf of the process
- * @requester. Callable in any context.
- */
-void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *requester)
-{
-	WRITE_ONCE(notifier->may_continue, false);
-	if (atomic_xchg(&notifier->is_blocking, 1))
-		return;
-	refcount_inc(&notifier->refs);
-	notifier->requester = get_pid(requester);
-	if (!pfc_task_work_add(current, &notifier->block_work,
-			       in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
-		/*
-		 * The thread is exiting. Neither reference is the last reference, because the
-		 * context holds both the notifier and the pid.
-		 */
-		refcount_dec(&notifier->refs);
-		put_pid(requester);
-		atomic_set(&notifier->is_blocking, 0);
-	}
-}
-
-/*
- * Allows the blocked thread to continue when pfm_notifier_wake_blocked() wakes the thread. Callable
- * in any context. The caller holds the context's lock, as the caller of pfm_notifier_block_thread()
- * does, unless the notifier is being freed.
- */
-void pfm_notifier_resume(struct pfm_notifier *notifier)
-{
-	WRITE_ONCE(notifier->may_continue, true);
-}
-
-/* Wakes the blocked thread, which continues if pfm_notifier_resume() has allowed it. */
-void pfm_notifier_wake_blocked(struct pfm_notifier *notifier)
-{
-	wake_up(&notifier->restart_waiters);
-}
-
-void pfm_notifier_attach(struct pfm_notifier *notifier, const void *context)
-{
-	notifier->context = context;
-	notifier->live_context = context;
-}
-
-void pfm_notifier_wake_readers(struct pfm_notifier *notifier)
-{
-	irq_work_queue(&notifier->wake_work);
-}
-
-void pfm_notifier_queue_work(struct pfm_notifier *notifier)
-{
-	irq_work_queue(&notifier->deferred_work);
-}
-
-/*
- * Queues the permission check, which a worker makes. Context: not in an NMI, and without a lock of
- * the module.
- */
-void pfm_notifier_queue_permission_check(struct pfm_notifier *notifier)
-{
-	queue_work(pfm_work, &notifier->permission_work);
-}
-
-/* Starts the timer of the notifier on this CPU. Called with interrupts off and not in an NMI. */
-void pfm_notifier_start_timer(struct pfm_notifier *notifier, u64 nanoseconds)
-{
-	hrtimer_start(&notifier->timer, ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2)),
-		      HRTIMER_MODE_REL_PINNED_HARD);
-}
-
-/*
- * Cancels the timer, without waiting for the timer's callback. A callback that runs on another CPU
- * at the same time finds nothing to do. Called with interrupts off and not in an NMI.
- */
-void pfm_notifier_cancel_timer(struct pfm_notifier *notifier)
-{
-	hrtimer_try_to_cancel(&notifier->timer);
-}
-
-void pfm_notifier_poll(struct pfm_notifier *notifier, struct file *file, poll_table *table)
-{
-	poll_wait(file, &notifier->readers, table);
-}
-
-int pfm_notifier_wait(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg)
-{
-	return wait_event_interruptible(notifier->readers, ready(arg));
-}
-
-/*
- * Waits as pfm_notifier_wait() does, but for at most @nanoseconds. Returns 1 if @ready returned
- * true, 0 if the time is over, or -ERESTARTSYS.
- */
-int pfm_notifier_wait_for(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg,
-			  u64 nanoseconds)
-{
-	ktime_t time = ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2));
-	int rc = wait_event_interruptible_hrtimeout(notifier->readers, ready(arg), time);
-
-	return rc == -ETIME ? 0 : rc ? rc : 1;
-}
-
-int pfm_notifier_fasync(struct pfm_notifier *notifier, int fd, struct file *file, int on)
-{
-	int rc = fasync_helper(fd, file, on, &notifier->fasync);
-
-	return rc < 0 ? rc : 0;
-}
-
-/*
- * Returns true if the current task has user registers of its present program. During exec the
- * memory is already that of the new program, but the registers are those of the old program.
+ * Returns true if the user registers of the current task belong to the program in its memory. They
+ * do not during exec, when the memory is already that of the new program, but the registers are
+ * those of the old one. A kernel thread has no user registers.
  */
 static bool has_user_mode(void)
 {
@@ -320,9 +52,9 @@ static bool has_user_mode(void)
 }
 
 /*
- * Returns the address of the interrupted instruction, or PERFMON_IN_GUEST in a guest of KVM. KVM
- * leaves the guest before it handles the interrupt, so the registers are those of the host at the
- * VM exit.
+ * Returns the address of the interrupted instruction, or PERFMON_IN_GUEST if a guest of KVM was
+ * interrupted. In this case @regs are the registers of the host at the VM exit, because KVM leaves
+ * the guest before it handles the interrupt.
  */
 static u64 interrupted_at(struct pt_regs *regs)
 {
@@ -332,18 +64,17 @@ static u64 interrupted_at(struct pt_regs *regs)
 }
 
 /*
- * Fills in the time, the instruction address and the task of an overflow. The address is that of
- * the instruction that an interrupt with the registers @regs interrupted, or @ip, which a deferred
- * NMI has stored. Without @regs and @ip, the address is that at which the thread left user mode.
- * Unless @kernel is set, the address at which the thread left user mode also replaces an address in
- * the kernel.
+ * Fills in the time, the instruction address and the task of an overflow. If @regs is not NULL, the
+ * address is that of the interrupted instruction. Otherwise it is @ip, which a deferred NMI has
+ * stored. If @regs is NULL and @ip is 0, it is the address at which the thread left user mode.
+ * Unless @kernel is set, the latter address also replaces an address in the kernel.
  */
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 		       struct pid_namespace *ns)
 {
 	overflow->regs = regs;
 	overflow->ip = regs ? interrupted_at(regs) : ip;
-	/* In a guest of KVM, @regs are the registers of the host. */
+	/* If a guest of KVM was interrupted, @regs are the registers of the host. */
 	if (overflow->ip == PERFMON_IN_GUEST)
 		overflow->regs = NULL;
 	else if (!kernel && !(regs ? user_mode(regs) : overflow->ip < TASK_SIZE_MAX))
@@ -352,8 +83,8 @@ void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, 
 		overflow->ip = instruction_pointer(task_pt_regs(current));
 	overflow->time = ktime_get_mono_fast_ns();
 	/*
-	 * The ids of the initial namespace are in the task structure, so no lookup and no RCU
-	 * read-side section are needed.
+	 * The ids in the initial PID namespace are stored in the task structure. Reading them needs
+	 * no lookup and no RCU read-side section.
 	 */
 	if (ns == &init_pid_ns) {
 		overflow->pid = task_tgid_nr(current);
@@ -365,29 +96,14 @@ void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, 
 	overflow->cpu = raw_smp_processor_id();
 }
 
-u64 pfm_resolution(void)
-{
-	return hrtimer_resolution;
-}
-
-u64 pfm_now(void)
-{
-	return ktime_get_mono_fast_ns();
-}
-
 struct pt_regs *pfm_irq_regs(void)
 {
 	return get_irq_regs();
 }
 
-bool pfm_in_nmi(void)
-{
-	return in_nmi();
-}
-
 /*
- * Unmasks the performance counter interrupt in the local APIC, which masks the interrupt at each
- * delivery. Called in each NMI.
+ * Unmasks the performance counter interrupt in the local APIC. The APIC masks this interrupt each
+ * time that it delivers it. Called in each NMI.
  */
 void pfm_unmask_lvtpc(void)
 {
@@ -396,8 +112,8 @@ void pfm_unmask_lvtpc(void)
 }
 
 /*
- * The registers of the PMU for the NMI handler. Written only while the PMU is not reserved, and
- * after a grace period if the registers change.
+ * The global registers of the PMU that the NMI handler uses. Written only while the PMU is not
+ * reserved. If they change, they are written after a grace period, when no handler reads them.
  */
 static struct pfm_nmi_registers global;
 static bool handles_overflows;
@@ -405,7 +121,8 @@ static bool handles_overflows;
 static int nmi_handler(unsigned int command, struct pt_regs *regs)
 {
 	/*
-	 * An NMI of an overflow that was already handled may arrive after the PMU was released.
+	 * After the PMU was released, an NMI may still arrive for an overflow that was already
+	 * handled.
 	 * Pairs with the release in pfm_nmi_set_registers().
 	 */
 	if (!smp_load_acquire(&handles_overflows))
@@ -419,8 +136,8 @@ int pfm_nmi_register(void)
 }
 
 /*
- * Makes the NMI handler process overflows of the PMU with the registers @of, or makes the handler
- * ignore overflows if @of is NULL. Caller holds SESSION. May sleep.
+ * Makes the NMI handler process the overflows of the PMU whose global registers are @of. If @of is
+ * NULL, the handler ignores overflows from now on. Caller holds SESSION. May sleep.
  */
 void pfm_nmi_set_registers(const struct pfm_nmi_registers *of)
 {
@@ -433,23 +150,26 @@ void pfm_nmi_set_registers(const struct pfm_nmi_registers *of)
 		global = *of;
 	}
 	/*
-	 * Pairs with the acquire in nmi_handler(): the registers are written before the handler
-	 * reads them.
+	 * Pairs with the acquire in nmi_handler(): a handler that sees @handles_overflows set also
+	 * sees the new registers.
 	 */
 	smp_store_release(&handles_overflows, true);
 }
 
-/* Unregisters the handler and waits for NMIs in progress. */
+/* Unregisters the NMI handler, and waits until no CPU runs it. */
 void pfm_nmi_unregister(void)
 {
 	unregister_nmi_handler(NMI_LOCAL, "perfcounters");
 }
 
-/* An NMI that found the context's lock held, and is handled as soon as interrupts are on again. */
+/*
+ * A deferred NMI of a CPU: the NMI found the context's lock held, and its overflow is handled as
+ * soon as interrupts are on again.
+ */
 struct deferred_nmi {
 	struct irq_work work;
 	u64 ip;
-	/* Time stamp counter at the first of the NMIs that are deferred now. */
+	/* Time stamp counter at the first NMI that is deferred and not handled yet. */
 	u64 since;
 };
 
@@ -461,7 +181,10 @@ static DEFINE_PER_CPU(struct deferred_nmi, deferred_nmi) = {
 static void deferred_nmi_work(struct irq_work *work)
 {
 	pfm_handle_deferred_nmi();
-	/* No overflow has used @ip. Clear @ip, because the next overflow must not use it. */
+	/*
+	 * If no overflow has used @ip, it is still set. Clear it, because later overflows must not
+	 * use it.
+	 */
 	this_cpu_write(deferred_nmi.ip, 0);
 }
 
@@ -475,21 +198,27 @@ void pfm_defer_nmi(struct pt_regs *regs)
 	irq_work_queue(&deferred->work);
 }
 
-/* Returns and clears the address that the last deferred NMI interrupted, or 0. */
+/*
+ * Returns the address that the last deferred NMI on this CPU interrupted, and clears it. Returns 0
+ * if the address was used already or no NMI was deferred.
+ */
 u64 pfm_deferred_ip(void)
 {
 	return this_cpu_xchg(deferred_nmi.ip, 0);
 }
 
-/* Returns the time stamp counter at the first of the deferred NMIs that are handled now. */
+/*
+ * Returns and clears the time stamp of the first deferred NMI on this CPU; the present time stamp
+ * if no NMI was deferred.
+ */
 u64 pfm_deferred_since(void)
 {
 	return this_cpu_xchg(deferred_nmi.since, 0) ?: rdtsc();
 }
 
 /*
- * Returns true if an NMI may arrive after its overflow was handled: AMD's processors may raise a
- * second NMI while the first NMI is handled (perf_nmi_window in arch/x86/events/amd/core.c).
+ * Returns true if an NMI may arrive after its overflow was handled: a processor of AMD or Hygon may
+ * raise a second NMI while the first is handled (perf_nmi_window in arch/x86/events/amd/core.c).
  */
 bool pfm_may_be_stale(void)
 {
@@ -498,13 +227,13 @@ bool pfm_may_be_stale(void)
 }
 
 /*
- * Within 100 ms after an overflow was handled, one late NMI of this CPU is taken for an NMI of that
- * overflow. A second late NMI is not claimed for that overflow, so at most one NMI of another
- * source is claimed by mistake.
+ * If a further NMI arrives on a CPU within STALE_NMI_MS ms after an overflow was handled, the
+ * handler takes it for a second NMI of this overflow, and claims it. The handler claims only one
+ * such NMI for each overflow: at most one NMI of another source is claimed by mistake.
  */
 #define STALE_NMI_MS	100
 
-/* Time stamp counter when the last overflow was handled; 0 if no late NMI is expected. */
+/* Time stamp counter when the last overflow was handled; 0 if no second NMI of it is expected. */
 DEFINE_PER_CPU(u64, pfm_stale_nmi_since);
 
 bool pfm_take_stale_nmi(void)
@@ -515,8 +244,8 @@ bool pfm_take_stale_nmi(void)
 }
 
 /*
- * Allocates zeroed pages for user space, charged to the caller's memory cgroup. Returns NULL if
- * memory is short, without invoking the OOM killer.
+ * Allocates zeroed pages that user space can map, charged to the caller's memory cgroup. If memory
+ * is short, returns NULL and does not invoke the OOM killer.
  */
 void *pfm_memory_new(u64 size)
 {
@@ -537,7 +266,7 @@ void *pfm_memory_new(u64 size)
 			break;
 		cond_resched();
 	}
-	/* With VM_MAP_PUT_PAGES vfree() frees the pages and the array @pages. */
+	/* Because of VM_MAP_PUT_PAGES, vfree() will free the pages and the array @pages. */
 	if (i == nr)
 		memory = vmap(pages, nr, VM_MAP | VM_MAP_PUT_PAGES, PAGE_KERNEL);
 	if (memory)
@@ -556,8 +285,8 @@ void pfm_memory_free(void *memory)
 }
 
 /*
- * Handles a page fault: maps a page again that the process has unmapped by MADV_DONTNEED. The
- * mapping is at most as long as the memory, and cannot grow.
+ * Handles a page fault in a mapped sampling buffer: maps a page again that the process has unmapped
+ * by MADV_DONTNEED. The mapping is at most as long as the buffer's memory, and cannot grow.
  */
 static vm_fault_t memory_fault(struct vm_fault *vmf)
 {
@@ -587,14 +316,17 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 			return -EACCES;
 		vm_flags_clear(vma, VM_MAYWRITE);
 	}
-	/* VM_DONTCOPY: a copy of the mapping in a child would keep the context attached. */
+	/*
+	 * VM_DONTCOPY: otherwise a child's copy of the mapping would keep the context's file open,
+	 * and the context attached.
+	 */
 	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = memory;
 	vma->vm_ops = &memory_ops;
 	/*
-	 * Map all pages now, so that readers do not wait for page faults. The mapping can be 1 GiB
-	 * long, and the mmap lock is held. Therefore give up if the process is killed, and let
-	 * other tasks run after each page.
+	 * Map all pages now, so that accesses of readers cause no page faults. This can take long,
+	 * because the mapping can be 1 GiB long. Therefore let other tasks run after each page, and
+	 * give up if the process is killed.
 	 */
 	for (at = vma->vm_start; at < vma->vm_end; at += PAGE_SIZE, memory += PAGE_SIZE) {
 		if (fatal_signal_pending(current))
@@ -608,8 +340,9 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 }
 
 /*
- * Charges locked memory to the caller's user, in the same counter as perf. Returns NULL if the user
- * would exceed RLIMIT_MEMLOCK and the caller lacks CAP_IPC_LOCK.
+ * Charges @pages of locked memory to the caller's user, in the counter that perf uses as well
+ * (@locked_vm). Returns NULL if the user would exceed RLIMIT_MEMLOCK and the caller lacks
+ * CAP_IPC_LOCK.
  */
 struct user_struct *pfm_charge(u64 pages)
 {
@@ -653,10 +386,13 @@ static u32 user_frames(struct pt_regs *regs, u64 *frames, u32 most)
 
 	if (nr < most)
 		frames[nr++] = regs->ip;
-	/* For a 32-bit program only the interrupted instruction is recorded. */
+	/* In a 32-bit program only the address of the interrupted instruction is recorded. */
 	if (!user_64bit_mode(regs))
 		return nr;
-	/* Frame addresses must increase, so that the loop ends whatever the stack contains. */
+	/*
+	 * The loop ends whatever the stack contains, because the addresses of the frames must
+	 * increase.
+	 */
 	while (nr < most && at >= last && !(at & 7)) {
 		if (copy_from_user_nmi(&frame, (const void __user *)at, sizeof(frame)))
 			break;

@@ -7,7 +7,6 @@
 #define _PERFCOUNTERS_SHIM_SAMPLING_H
 
 #include <linux/poll.h>
-#include <linux/spinlock_types.h>
 #include <linux/types.h>
 
 struct perfmon_overflow;
@@ -54,9 +53,6 @@ int pfm_notifier_wait_for(struct pfm_notifier *notifier, bool (*ready)(void *arg
 int pfm_notifier_fasync(struct pfm_notifier *notifier, int fd, struct file *file, int on);
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 		       struct pid_namespace *ns);
-u64 pfm_now(void);
-u64 pfm_resolution(void);
-bool pfm_in_nmi(void);
 struct pt_regs *pfm_irq_regs(void);
 int pfm_nmi_register(void);
 void pfm_nmi_set_registers(const struct pfm_nmi_registers *of);
@@ -76,7 +72,7 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable);
 struct user_struct *pfm_charge(u64 pages);
 void pfm_uncharge(struct user_struct *user, u64 pages);
 
-/* Functions that sys/nmi.rs and sys/notifier.rs define in Rust. */
+/* Functions that sys/nmi_entry.rs and sys/notifier.rs define in Rust. */
 u32 pfm_handle_nmi(struct pt_regs *regs, const struct pfm_nmi_registers *global);
 void pfm_handle_deferred_nmi(void);
 void pfm_deferred_work(const void *context, bool timer);

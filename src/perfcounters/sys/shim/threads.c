@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Hash table of monitored threads, from task to context. The table is searched at each switch to a
- * thread. sys/threads.rs has the Rust side.
+ * Hash table that maps monitored threads to their contexts. It is searched at each switch to a
+ * thread. sys/threads.rs contains the Rust functions of the table.
  */
 #include <linux/hash.h>
 #include <linux/rhashtable.h>
@@ -19,8 +19,8 @@ struct pfm_thread_entry {
 static u32 hash_of(const void *task, u32 length, u32 seed)
 {
 	/*
-	 * task_struct objects lie at least 64 bytes apart, so the low 6 bits of an address are
-	 * dropped.
+	 * The low 6 bits of a task's address are dropped, because task_struct objects lie at least
+	 * 64 bytes apart.
 	 */
 	return ((*(const unsigned long *)task >> 6) ^ seed) * GOLDEN_RATIO_64 >> 32;
 }
@@ -44,14 +44,14 @@ int pfm_threads_init(void)
 	return rhashtable_init(&threads, &params);
 }
 
-/* Frees the table of monitored threads, which must be empty. May sleep. */
+/* Frees the table of monitored threads. The table must be empty. May sleep. */
 void pfm_threads_destroy(void)
 {
 	rhashtable_destroy(&threads);
 }
 
 /*
- * Allocates an entry without inserting it into the table, charged to the caller's memory cgroup.
+ * Allocates an entry, charged to the caller's memory cgroup. Does not insert it into the table.
  * Returns NULL if out of memory. May sleep.
  */
 struct pfm_thread_entry *pfm_thread_entry_new(void)
@@ -78,8 +78,8 @@ int pfm_thread_add(struct pfm_thread_entry *entry, unsigned long task, const voi
 }
 
 /*
- * Removes an entry and frees it after a grace period. Caller holds no raw spinlock, because the
- * removal may queue a work that shrinks the table.
+ * Removes an entry from the table, and frees it after an RCU grace period. Caller holds no raw
+ * spinlock, because the removal may queue a work that shrinks the table.
  */
 void pfm_thread_remove(struct pfm_thread_entry *entry)
 {
@@ -88,8 +88,8 @@ void pfm_thread_remove(struct pfm_thread_entry *entry)
 }
 
 /*
- * Returns the context of a task, or NULL. The caller keeps preemption off while it uses the
- * context.
+ * Returns the context of a task, or NULL if the task has none. The caller keeps preemption off
+ * while it uses the context.
  */
 const void *pfm_thread_find(unsigned long task)
 {

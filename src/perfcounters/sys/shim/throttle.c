@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Limits the rate and the time of a CPU's samples, and detects samples that leave the CPU no time
- * for other code. Documentation/sampling.md describes both mechanisms.
+ * Limits the rate of samples on a CPU and the time that they take. Also detects when samples leave
+ * the CPU no time for other code. Documentation/sampling.md describes both mechanisms.
  */
 #include <linux/hash.h>
 #include <linux/module.h>
@@ -25,34 +25,36 @@ module_param(max_sample_percent, uint, 0644);
 MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: any");
 
 /*
- * Length in milliseconds of the windows in which the number and the time of samples are limited.
+ * Length in milliseconds of a window, in which the number of a CPU's samples and their total time
+ * are limited.
  */
 #define WINDOW_MS	10
 
 /*
- * One in 9 to 24 samples is timed. The interval is MIN_TIMED_INTERVAL plus a random number of
- * TIMED_INTERVAL_BITS bits.
+ * The time of every 9th to 24th sample is measured ("timed sample"). The interval between timed
+ * samples is MIN_TIMED_INTERVAL plus a random number of TIMED_INTERVAL_BITS bits.
  */
 #define MIN_TIMED_INTERVAL	9
 #define TIMED_INTERVAL_BITS	4
 
 /*
- * Every sample is timed while samples are more than RARE_MS apart on average. A few expensive NMIs
- * can take all of a CPU's time. If only every 16th expensive NMI were timed, STARVED_TIMED timed
- * samples would take seconds.
+ * Every sample is timed while samples are more than RARE_MS apart on average. The reason is that a
+ * few expensive NMIs can take all of a CPU's time: if only every 16th were timed, it would take
+ * seconds to collect STARVED_TIMED timed samples.
  */
 #define RARE_MS	1
 
 /*
- * A CPU counts as starved if STARVED_TIMED or more successive timed samples, over at least
- * STARVED_MS, found something waiting for the CPU. One in STARVED_MISSES of the timed samples may
- * have found nothing. If STARVED_TIMED timed samples take more than MAX_STARVED_MS, samples are too
- * rare to starve the CPU. If a CPU is starved, sampling pauses for three times as long as the CPU
- * has starved, but for at least four windows and at most STARVED_PAUSE_MS.
+ * A CPU is taken for starved if, at STARVED_TIMED or more successive timed samples, a task or an
+ * interrupt was waiting for the CPU. At one in STARVED_MISSES of these samples, nothing need have
+ * waited. The samples must span at least STARVED_MS. If they span more than MAX_STARVED_MS, samples
+ * are too rare to starve the CPU. If a CPU is starved, sampling pauses for three times as long as
+ * the CPU has starved, but for at least four windows and at most STARVED_PAUSE_MS.
  *
- * STARVED_TIMED is a compromise. A CPU that spends 60 % of its time in softirqs or interrupts is
- * taken for a starved CPU in 2 % of the cases with 16 samples, and in 11 % with 8 samples. With 16
- * samples, a CPU that NMIs of 3 ms starve is detected after 48 ms.
+ * STARVED_TIMED is a compromise between mistakes and delay. A CPU that spends 60 % of its time in
+ * softirqs or interrupts is not starved. By mistake it is taken for starved in 2 % of cases if
+ * STARVED_TIMED is 16, and in 11 % if it is 8. If STARVED_TIMED is 16 and NMIs of 3 ms starve a
+ * CPU, this is detected after 48 ms.
  */
 #define STARVED_TIMED		16
 #define STARVED_MISSES		8
@@ -62,20 +64,19 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 
 struct sample_window {
 	/*
-	 * The current window: its start (TSC), the time of its samples in ticks, and the number of
-	 * its samples.
+	 * The current window: its start (TSC), the total time of its samples in TSC ticks, and the
+	 * number of its samples.
 	 */
 	u64 began;
 	u64 sample_ticks;
 	u32 samples;
-	/* Number of samples that the next timed sample represents, itself included. */
+	/* Number of samples for which the next timed sample stands, including itself. */
 	u32 timed_interval;
-	/* Time stamp counter when the last sample was timed. */
+	/* Time stamp counter at the last timed sample. */
 	u64 last;
 	/*
-	 * Evidence of starvation: the time at which the first of these samples was timed, the
-	 * number of samples timed since then, and how many of them found something waiting for the
-	 * CPU.
+	 * Evidence of starvation: the time of the first timed sample that is considered, the number
+	 * of timed samples since then, and at how many of them something was waiting for the CPU.
 	 */
 	u64 timed_since;
 	u32 timed;
@@ -88,8 +89,8 @@ struct sample_window {
 
 static DEFINE_PER_CPU(struct sample_window, sample_windows) = { .timed_interval = 1 };
 /*
- * Number of samples until the next timed sample; 0 or negative while a call of pfm_throttle_time()
- * in progress has not written the variable yet.
+ * Number of samples until the next timed sample. It is 0 or negative while pfm_throttle_time()
+ * runs, which sets it at its end.
  */
 DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
 
@@ -97,10 +98,11 @@ DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
  * Returns true if a system interrupt (timer, reschedule, function call) is pending in the local
  * APIC.
  *
- * An NMI that is due when the previous handler returns is delivered before the next instruction and
- * before any interrupt. If every NMI causes the next NMI, the interrupted code makes no progress,
- * and no tick sets need_resched(). In this state only the APIC shows that something waits for the
- * CPU. The irq_work interrupt is ignored, because samples raise that interrupt.
+ * If an NMI is pending when the handler of the previous NMI returns, the CPU delivers it before the
+ * next instruction and before any interrupt. If every NMI causes the next NMI, the interrupted code
+ * makes no progress, and no tick sets need_resched(). In this state only the APIC shows that
+ * something waits for the CPU. A pending irq_work interrupt is not considered, because samples
+ * themselves raise it.
  */
 static bool interrupt_waits(void)
 {
@@ -115,8 +117,9 @@ static bool interrupt_waits(void)
  * If every NMI causes the next NMI, the interrupted instruction can be in the entry of the timer's
  * interrupt, before irq_enter(). The interrupted instruction can also be at the end of the timer's
  * interrupt, after irq_exit(), where the kernel programs the timer. At these places no interrupt is
- * pending or counted, and no interrupt becomes pending. NMIs in a guest of KVM are ignored, because
- * the guest makes progress while the registers of its host stay the same.
+ * pending in the APIC or counted in hardirq_count(), and none becomes pending. Only the unchanged
+ * registers show that the CPU makes no progress. NMIs in a guest of KVM are ignored, because the
+ * guest makes progress while the registers of its host stay the same.
  */
 static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {
@@ -130,14 +133,14 @@ static bool makes_no_progress(struct sample_window *window, const struct pt_regs
 }
 
 /*
- * Records whether something waits for the CPU at this timed sample. Returns how long the CPU has
- * starved, in cycles of the TSC; 0 if the CPU makes progress, or if too few samples were timed to
+ * Records whether, at this timed sample, something waits for the CPU. Returns how long the CPU has
+ * starved, in TSC ticks. Returns 0 if the CPU makes progress, or if too few samples were timed to
  * decide.
  *
- * The time of a sample includes neither the delivery of the NMI nor other NMI handlers. The
- * delivery and other handlers may take longer than the handler of this module, under a hypervisor
- * or on a busy host. Samples may then leave a CPU time for its ticks only, or leave a thread so few
- * instructions between two samples that it does not finish a system call while other threads wait.
+ * The time of a sample includes neither the delivery of the NMI nor other NMI handlers. Under a
+ * hypervisor or on a busy host, these may take longer than the handler of this module. Samples may
+ * then leave a CPU time for its ticks only. Or a thread may execute so few instructions between two
+ * samples that it does not finish a system call while other threads wait.
  */
 static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const struct pt_regs *regs)
 {
@@ -151,9 +154,9 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
 	if (!window->timed++)
 		window->timed_since = now;
 	/*
-	 * The NMI or interrupt of the sample counts once in hardirq_count(). A softirq in a thread
-	 * other than ksoftirqd may be the end of an interrupt: if the next tick follows each tick
-	 * at once, the CPU executes only softirqs and ticks.
+	 * hardirq_count() includes the NMI or interrupt of the sample itself once. A softirq in a
+	 * thread other than ksoftirqd may be the end of an interrupt: if each tick is followed by
+	 * the next at once, the CPU executes only softirqs and ticks.
 	 */
 	if (hardirq_count() >= 2 * HARDIRQ_OFFSET || need_resched() ||
 	    (in_serving_softirq() && !(current->flags & PF_KTHREAD)) || interrupt_waits() ||
@@ -169,21 +172,23 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
 }
 
 /*
- * Accounts a timed sample that began at @began, and the samples before it that were not timed.
- * @regs are the registers of the code that an NMI interrupted; NULL for samples that an interrupt
- * takes. Returns for how many nanoseconds the contexts that sample must pause, or 0.
+ * Accounts a timed sample that began at @began (TSC), together with the samples since the previous
+ * timed sample. If an NMI took the sample, @regs are the registers of the interrupted code; if an
+ * interrupt took it, @regs is NULL. Returns the time in nanoseconds for which the contexts that
+ * sample must pause, or 0.
  *
- * Unless samples are rare, the next timed sample is drawn at random. If the distance were fixed,
- * NMIs in step with the interrupted code would always time the same kind of sample: only short
- * samples, only samples of one of two contexts, or only samples that hit no interrupt.
+ * Unless samples are rare, the interval to the next timed sample is random. If the interval were
+ * fixed and NMIs were in step with the interrupted code, all timed samples could be of the same
+ * kind: only short samples, only samples of one of two contexts, or only samples that hit no
+ * interrupt.
  *
- * Context: preemption off. An NMI may call this function while a call from an interrupt is at any
- * point. The NMI must not wait for that call: if every NMI causes the next NMI, the interrupted
- * call never continues. The interrupted call may therefore find time stamps later than @now, which
- * the call takes for very old time stamps, and may lose or repeat counts. A wrong count can end a
- * window early or cause one pause of at most STARVED_PAUSE_MS. A wrong count ends with the window,
- * because each window begins at zero. pfm_throttle_time() has __no_kcsan because KCSAN would report
- * the races of the two calls.
+ * Context: preemption off. An NMI may call this function at any point of a call from an interrupt.
+ * The NMI must not wait for the interrupted call: if every NMI causes the next NMI, the interrupted
+ * call never continues. The interrupted call may therefore lose or repeat counts. It may also find
+ * time stamps that are later than its @now, and take them for very old ones. A wrong count can end
+ * a window early or cause one pause of at most STARVED_PAUSE_MS. It has no effect on the next
+ * window, because each window begins at zero. pfm_throttle_time() has __no_kcsan because KCSAN
+ * would report the races between the two calls.
  */
 __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 {
@@ -194,14 +199,19 @@ __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 	u64 least = 0, pause = 0, starved = rate || percent ? starved_for(window, now, regs) : 0;
 	bool rare;
 
-	/* The least time in which the limits allow the samples of this window. */
+	/*
+	 * Compute in @least the shortest time in which the limits allow the samples of this window.
+	 */
 	window->samples += timed_interval;
 	window->sample_ticks += (now - began) * timed_interval;
 	if (rate)
 		least = (u64)window->samples * tsc_khz * MSEC_PER_SEC / rate;
 	if (percent)
 		least = max(least, window->sample_ticks * 100 / percent);
-	/* The time of a sample may include time that a hypervisor took. */
+	/*
+	 * The pause is limited, because the measured time of a sample may include time in which a
+	 * hypervisor did not run this CPU.
+	 */
 	if (least > gone)
 		pause = min(least - gone, 4 * length);
 	if (starved)
@@ -218,8 +228,8 @@ __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 	timed_interval = rare ? 1 : MIN_TIMED_INTERVAL + hash_64(now, TIMED_INTERVAL_BITS);
 	window->timed_interval = timed_interval;
 	/*
-	 * Pairs with an NMI that counts pfm_timed_sample_in down to 0, and then reads
-	 * window->timed_interval.
+	 * Pairs with throttle_time() in an NMI on this CPU, which counts pfm_timed_sample_in down
+	 * to 0 before pfm_throttle_time() reads @timed_interval.
 	 */
 	barrier();
 	this_cpu_write(pfm_timed_sample_in, timed_interval);

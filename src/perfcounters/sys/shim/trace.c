@@ -1,33 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User tracing: mapped pages, the identity of processes and threads, and task work in traced
- * processes.
+ * User tracing: mapped pages, words of traced threads, and task work in traced processes.
  */
-#include <linux/cred.h>
 #include <linux/gfp.h>
 #include <linux/hash.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
-#include <linux/nsproxy.h>
-#include <linux/overflow.h>
 #include <linux/pid.h>
 #include <linux/sched.h>
-#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/sched/task.h>
 #include <linux/slab.h>
-#include <linux/string.h>
 #include <linux/stringify.h>
-#include <linux/time_namespace.h>
 #include <linux/uaccess.h>
-#include <linux/uidgid.h>
 #include <linux/workqueue.h>
 #include <asm/fsgsbase.h>
 #include "../../../../include/uapi/linux/perftrace.h"
-#include "shim.h"
+#include "../../../base/helpers/helpers.h"
+#include "../../../base/helpers/work.h"
 #include "trace.h"
-#include "work.h"
 
 /* The structures in src/trace/rules/abi.rs have the layout of the C structures. */
 static_assert(sizeof(struct perftrace_control) == 48 + 16 * sizeof(struct perftrace_slot));
@@ -51,9 +42,9 @@ u32 pt_max_traced(void)
 }
 
 /*
- * Allocates a zeroed page, charged to the memory cgroup of the caller, which for a page of a buffer
- * is the traced process. Returns 0 if memory is short. With __GFP_NORETRY the OOM killer is not
- * invoked; events are lost instead.
+ * Allocates a zeroed page, charged to the memory cgroup of the caller. For a page of a trace
+ * buffer, the caller is the traced process. Returns 0 if memory is short. Because of __GFP_NORETRY
+ * the OOM killer is not invoked; events are lost instead.
  */
 unsigned long pt_page_new(void)
 {
@@ -61,17 +52,17 @@ unsigned long pt_page_new(void)
 }
 
 /*
- * Sets up a mapping of /dev/perftrace. With VM_WIPEONFORK a child inherits the area without its
- * pages, and gets pages by its own faults. With VM_MIXEDMAP the fault handler can insert pages, and
- * pages can be unmapped while the owner of the pages holds its lock. Returns -EACCES if the mapping
- * is private, executable, or writable where it must not be.
+ * Sets up a mapping of /dev/perftrace. Because of VM_WIPEONFORK a child inherits the VMA without
+ * its pages, and gets its own pages by page faults. Because of VM_MIXEDMAP the fault handler can
+ * insert pages, and pages can be unmapped under the mutex of user tracing. Returns -EACCES if the
+ * mapping is private, executable, or writable where it must not be.
  */
 int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable)
 {
 	if (!(vma->vm_flags & VM_SHARED) || (!writable && vma->vm_flags & VM_WRITE) ||
 	    pfc_vma_noexec(vma))
 		return -EACCES;
-	/* VM_IO keeps mlockall() from populating the whole area. */
+	/* VM_IO: mlockall() must not allocate all pages of the mapping. */
 	vm_flags_mod(vma, VM_IO | VM_MIXEDMAP | VM_WIPEONFORK | VM_DONTEXPAND | VM_DONTDUMP,
 		     writable ? 0 : VM_MAYWRITE);
 	vma->vm_ops = ops;
@@ -114,83 +105,17 @@ void pt_wipe_on_fork(struct vm_area_struct *vma)
 vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
 {
 	/*
-	 * The page is not inserted as for a write, so that a page which another thread's fault has
-	 * inserted first stays mapped.
+	 * The last argument says that the fault is not a write. If the fault of another thread has
+	 * inserted a page first, that page then stays mapped.
 	 */
 	return vmf_insert_page_mkwrite(vmf, virt_to_page((void *)page), false);
 }
 
 /*
- * Returns the caller's mm with a reference, or NULL. The mm is only compared with other mms; the
- * reference prevents the reuse of the mm's address.
- */
-struct mm_struct *pt_mm_get(void)
-{
-	if (current->mm)
-		mmgrab(current->mm);
-	return current->mm;
-}
-
-void pt_mm_put(struct mm_struct *mm)
-{
-	mmdrop(mm);
-}
-
-/*
- * Returns the leader of the process that owns the caller's address space, with a reference. In a
- * child of vfork() the owner is the parent, whose address space the child shares.
- */
-struct task_struct *pt_leader_get(void)
-{
-	struct task_struct *leader = current->group_leader;
-#ifdef CONFIG_MEMCG
-	struct task_struct *owner;
-
-	guard(rcu)();
-	owner = current->mm ? rcu_dereference(current->mm->owner) : NULL;
-	if (owner && owner->mm == current->mm)
-		leader = owner->group_leader;
-#endif
-	return get_task_struct(leader);
-}
-
-struct pid *pt_pid_get(struct task_struct *leader)
-{
-	return get_task_pid(leader, PIDTYPE_TGID);
-}
-
-/*
- * Returns the number of @pid in the caller's pid namespace; 0 if @pid has no number in that
- * namespace.
- */
-u32 pt_pid_nr(struct pid *pid)
-{
-	return pid_vnr(pid);
-}
-
-size_t pt_pid_bytes(struct pid *pid)
-{
-	return struct_size(pid, numbers, pid->level + 1);
-}
-
-/* Returns the number of @pid in its own pid namespace, which getpid() returns in the process. */
-u32 pt_pid_own_nr(struct pid *pid)
-{
-	return pid_nr_ns(pid, ns_of_pid(pid));
-}
-
-/* Returns the number of the calling thread in its own pid namespace. */
-u32 pt_thread_nr(void)
-{
-	struct pid *pid = task_pid(current);
-
-	return pid_nr_ns(pid, ns_of_pid(pid));
-}
-
-/*
- * Changes two words of the calling thread, at offset @at from its thread pointer, to @first and
- * @second, if the second word is @was. The process itself has given @at. A wrong offset damages
- * only the process's own memory, because get_user() and put_user() check the addresses.
+ * Replaces two words of the calling thread's memory, at offset @at from its thread pointer, by
+ * @first and @second. Does nothing if the second word is not @was. The process itself has supplied
+ * @at: a wrong offset damages only its own memory, because get_user() and put_user() check the
+ * addresses.
  */
 void pt_thread_replace(s64 at, u64 was, u64 first, u64 second)
 {
@@ -204,8 +129,8 @@ void pt_thread_replace(s64 at, u64 was, u64 first, u64 second)
 }
 
 /*
- * Task work of a traced thread. If @parent is 0, the task work calls pt_announce(). Otherwise the
- * thread shares the memory of the thread with that number, and the task work calls
+ * Task work of a traced thread. If @parent is 0, it calls pt_announce(). Otherwise @parent is the
+ * number of the thread with which the thread shares its memory, and the work calls
  * pt_shared_thread().
  */
 struct pt_thread_work {
@@ -240,7 +165,7 @@ static int queue_thread_work(struct task_struct *thread, u32 parent, gfp_t gfp)
 }
 
 /*
- * Makes the calling thread call pt_announce() before the thread returns to user mode. Returns
+ * Queues task work that calls pt_announce() before the calling thread returns to user mode. Returns
  * -ENOMEM, or -ESRCH if the caller is exiting. May sleep.
  */
 int pt_queue_announce(void)
@@ -248,7 +173,7 @@ int pt_queue_announce(void)
 	return queue_thread_work(current, 0, GFP_KERNEL);
 }
 
-/* Number of traced address spaces for each hash value of an address. */
+/* For each hash value, the number of traced address spaces whose address has this hash value. */
 #define TRACED_BITS	10
 static atomic_t traced[1 << TRACED_BITS];
 
@@ -258,8 +183,8 @@ static atomic_t *traced_of(unsigned long mm)
 }
 
 /*
- * Counts an address space as traced, or with @is false as no longer traced. Callable in any
- * context.
+ * Counts the address space at @mm as traced if @is is true, or as no longer traced if @is is false.
+ * Callable in any context.
  */
 void pt_set_traced(unsigned long mm, bool is)
 {
@@ -267,8 +192,8 @@ void pt_set_traced(unsigned long mm, bool is)
 }
 
 /*
- * Address spaces that have a child which did not get its task work. A worker counts such children
- * in the traces.
+ * Address spaces of the parents of children that did not get their task work, one entry for each
+ * child. A worker adds these children to the counts of the traces.
  */
 #define MAX_UNREPORTED	64
 static DEFINE_RAW_SPINLOCK(unreported_lock);
@@ -295,8 +220,8 @@ static void report_unreported(struct work_struct *work)
 static DECLARE_WORK(unreported_work, report_unreported);
 
 /*
- * Queues an address space for the worker, because a tracepoint probe cannot take the mutex of
- * traces.
+ * Queues an address space for the worker. The caller, a tracepoint probe, cannot count the child
+ * itself, because it must not take the mutex of user tracing.
  */
 static void add_unreported(unsigned long mm)
 {
@@ -310,8 +235,8 @@ static void add_unreported(unsigned long mm)
 }
 
 /*
- * Cancels the worker of unreported children. Called after the probe that queues the worker is
- * detached. May sleep.
+ * Cancels the work that counts unreported children. Called after the probe that queues this work
+ * was detached. May sleep.
  */
 void pt_unreported_exit(void)
 {
@@ -319,10 +244,10 @@ void pt_unreported_exit(void)
 }
 
 /*
- * Called for a child that shares the caller's memory and has not run yet. If the memory is traced,
- * the child calls pt_shared_thread() before it enters user mode. If the task work cannot be
- * allocated, the events of the child appear as events of its parent's thread, and the traces of the
- * parent count the failure in no_memory.
+ * Called for a child that shares the caller's memory and has not run yet. If this memory belongs to
+ * a traced process, the child calls pt_shared_thread() before it enters user mode. If the task work
+ * cannot be allocated, the events of the child appear as events of its parent's thread, and the
+ * traces of the parent count the failure in no_memory.
  */
 void pt_queue_shared_thread(struct task_struct *child)
 {
@@ -331,35 +256,4 @@ void pt_queue_shared_thread(struct task_struct *child)
 	if (mm && atomic_read(traced_of(mm)) &&
 	    queue_thread_work(child, pt_thread_nr(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
 		add_unreported(mm);
-}
-
-void pt_identity(struct pt_identity *identity, struct task_struct *task)
-{
-	identity->uid = from_kuid(&init_user_ns, task_cred_xxx(task, euid));
-	get_task_comm(identity->comm, task);
-}
-
-/* Returns true if the caller has a pending fatal signal. */
-bool pt_is_dying(void)
-{
-	return fatal_signal_pending(current);
-}
-
-/*
- * Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
- * namespace, in nanoseconds.
- */
-s64 pt_time_offset(void)
-{
-#ifdef CONFIG_TIME_NS
-	return timespec64_to_ns(&current->nsproxy->time_ns->offsets.monotonic);
-#else
-	return 0;
-#endif
-}
-
-/* Converts a uid of the initial user namespace to a uid of the caller's user namespace. */
-u32 pt_uid(u32 uid)
-{
-	return from_kuid_munged(current_user_ns(), KUIDT_INIT(uid));
 }

@@ -64,8 +64,9 @@ int pfm_getinfo_evtsets(int fd, pfarg_setinfo_t *sets, int n);
 int pfm_unload_context(int fd);
 
 /*
- * Reads sums over the runs of event sets, see struct perfmon_runs. A run of a set lasts from the
- * switch to the set until the switch to the next set. perfmon2 does not have this function.
+ * Reads sums over the runs of event sets; struct perfmon_runs describes the sums. A run of a set
+ * lasts from the switch to the set until the switch to the next set. perfmon2 does not have this
+ * function.
  */
 int pfm_read_runs(int fd, struct perfmon_runs *runs, int n);
 
@@ -81,7 +82,7 @@ int pfm_get_status(int fd, struct perfmon_status *status);
  * Read the counters of the calling thread without a system call. perfmon2 does not have these
  * functions. pfm_self_read() reads a PMD of the context that is attached to the calling thread. If
  * the value cannot be computed from the page, the function makes a system call. The function always
- * makes a system call if page is NULL, and if a context of another thread counts.
+ * makes a system call if page is NULL, or if the context belongs to another thread and counts.
  */
 int pfm_self_map(int fd, const struct perfmon_self **page);
 int pfm_self_unmap(const struct perfmon_self *page);
@@ -89,11 +90,11 @@ int pfm_self_read(int fd, const struct perfmon_self *page, unsigned int pmd,
 		  uint64_t *value);
 
 /*
- * Read the ring of a context whose sampling format has one. perfmon2 does not have these functions.
- * A ring has one reader at a time. pfm_ring_read() returns 1 and a copy of a record, or 0 if no
- * record is left. The copy is valid until the next call. In a forward ring the function returns the
- * oldest record that was not read yet; in a backward ring it returns the newest record of the
- * snapshot first, and then older records. See pfm_ring_read(3).
+ * Read the ring of a context whose sampling format records into a ring. perfmon2 does not have
+ * these functions. A ring has one reader at a time. pfm_ring_read() returns 1 and a copy of a
+ * record, or 0 if no record is left. The copy is valid until the next call. In a forward ring the
+ * function returns the oldest record that was not read yet; in a backward ring it returns the
+ * newest record of the snapshot first, and then older records. See pfm_ring_read(3).
  */
 struct pfm_ring;
 

@@ -2,6 +2,7 @@
 
 //! The description of a PMU for tests of contexts: four counters, a control register for each
 //! counter, and one virtual register.
+#![allow(dead_code, reason = "each test uses what it needs")]
 
 use perfmon_rules::program::FixedArrays;
 use perfmon_rules::register_map::{kind, Map, Register, Tables};
@@ -78,4 +79,14 @@ impl Pmu {
 
 pub fn registers() -> Box<Registers<FixedArrays>> {
     Box::default()
+}
+
+/// Returns a virtual counter that the first PMC (control register) of its own table controls.
+pub fn virtual_counter(width: u16) -> Register {
+    Register {
+        pmcs: 1,
+        kind: kind::VIRTUAL | kind::COUNTER,
+        width,
+        ..Register::default()
+    }
 }

@@ -34,8 +34,8 @@ pub(super) fn counters(family: u32, code: u64) -> u64 {
 
 fn counters_15h(code: u64) -> u64 {
     let event = event(code);
-    // The high hexadecimal digit of the event number selects the unit of the processor. The
-    // exceptions of a unit come before the general rule of the unit.
+    // The upper hexadecimal digit of the event number selects a unit of the processor. Exceptions
+    // for single events come before the general rule of a unit.
     match (event & 0xf0, event) {
         (0x00 | 0x10, 0x000) if code & 0xf000 != 0 && code & 0x0f00 != 0 => ONLY_3,
         (0x00 | 0x10, 0x004) if has_many_units(code) => ONLY_3,

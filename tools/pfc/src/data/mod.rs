@@ -5,18 +5,20 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `write.rs` | writes a file: header, attributes, records, features |
+//! | `write.rs`, `layout.rs` | writes a file: header, attributes, records, features |
 //! | `record.rs` | encodes the records |
 //!
 //! Files are read with the crate linux-perf-data, in `profile/`.
 
+mod layout;
 #[cfg(test)]
 mod partial_tests;
 pub mod record;
 pub mod write;
 
+pub use layout::Attribute;
 pub use record::{middle_time, take_until, Encoder, SampleId, OFFLINE_ID};
-pub use write::{encode_file, Attribute, Writer};
+pub use write::{encode_file, Writer};
 
 /// The file that is written and read if the user names no file.
 pub const DEFAULT_FILE: &str = "pfc.data";

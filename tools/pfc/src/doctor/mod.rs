@@ -13,6 +13,8 @@
 mod config;
 mod contexts;
 mod devices;
+#[cfg(test)]
+mod fuzz;
 mod machine;
 mod module;
 mod modules;

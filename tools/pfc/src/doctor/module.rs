@@ -51,7 +51,7 @@ pub enum ExamineError {
 
 /// Properties of a module file that `pfc doctor` checks.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct ModuleInfo {
+pub(super) struct ModuleInfo {
     vermagic: Option<String>,
     build_id: Option<String>,
     is_signed: bool,
@@ -120,7 +120,7 @@ impl Module {
 
 /// Examines an uncompressed module file. Returns `None` if the bytes are not a complete ELF file
 /// with a section `.modinfo`.
-fn parse_elf(bytes: &[u8]) -> Option<ModuleInfo> {
+pub(super) fn parse_elf(bytes: &[u8]) -> Option<ModuleInfo> {
     let elf = object::File::parse(bytes).ok()?;
     let info = elf.section_by_name(".modinfo")?.data().ok()?;
     let mut words = info.split(|b| *b == 0);
@@ -156,7 +156,7 @@ fn examine_compressed(path: &Path) -> Result<ModuleInfo, ExamineError> {
 
 /// Parses the output of modinfo, in which each line has a name, a colon and a value. A signed
 /// module has the field `sig_id` even if the signer has no name.
-fn parse_modinfo(output: &str) -> Option<ModuleInfo> {
+pub(super) fn parse_modinfo(output: &str) -> Option<ModuleInfo> {
     let value = |key: &str| {
         output
             .lines()
@@ -202,7 +202,7 @@ fn find_installed(name: &str) -> Option<PathBuf> {
 }
 
 /// Returns the build ID in an ELF note.
-fn parse_build_id(note: &[u8]) -> Option<String> {
+pub(super) fn parse_build_id(note: &[u8]) -> Option<String> {
     let read_u32 = |offset: usize| {
         Some(u32::from_ne_bytes(note.get(offset..offset + 4)?.try_into().ok()?) as usize)
     };
@@ -261,7 +261,7 @@ pub fn kernel_log(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
     }
     /// Makes a minimal ELF file that has a section with the name `section`. The section table is at
     /// the end of the file, so a truncated file has no section table.
-    fn elf(section: &str) -> Vec<u8> {
+    pub fn elf(section: &str) -> Vec<u8> {
         let info = b"license=GPL\0vermagic=7.2.12 SMP \0";
         let names = format!("\0{section}\0.shstrtab\0");
         let at = [64, 64 + info.len()];

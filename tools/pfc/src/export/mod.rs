@@ -17,6 +17,8 @@
 //! | `mmv.rs` `mmv/` | memory-mapped files for Performance Co-Pilot (PCP) |
 
 mod accept;
+#[cfg(test)]
+mod fuzz;
 mod http;
 mod mmv;
 mod names;
@@ -31,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches};
 use perfcounters::{Counters, Error, Pattern, Snapshot};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use tokio::signal::unix::{signal, SignalKind};
 
@@ -42,6 +44,7 @@ use crate::export::accept::MediaType;
 use crate::export::tasks::TaskScrape;
 use crate::output::stdout;
 use crate::read::warn_if_inconsistent;
+use crate::stat::is_ignored;
 
 pub use mmv::DIRECTORY as MMV_DIRECTORY;
 
@@ -247,10 +250,12 @@ fn build_runtime() -> io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// The signals that stop the export: SIGINT and SIGTERM.
+/// The signals that stop the export: SIGINT, SIGTERM, and SIGHUP unless pfc was started with SIGHUP
+/// ignored.
 struct StopSignals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
+    hangup: Option<tokio::signal::unix::Signal>,
 }
 
 impl StopSignals {
@@ -258,34 +263,52 @@ impl StopSignals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: match is_ignored(SIGHUP) {
+                true => None,
+                false => Some(signal(SignalKind::hangup())?),
+            },
         })
     }
 
     async fn received(&mut self) {
+        let Self {
+            interrupt,
+            terminate,
+            hangup,
+        } = self;
+        let hangup = async {
+            match hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup => {}
         }
     }
 }
 
-/// Gives SIGINT and SIGTERM their default action during writes to files that are not regular files.
+/// Gives SIGINT, SIGTERM and SIGHUP their default action during writes to files that are not regular
+/// files.
 ///
-/// A write to a full pipe blocks in the kernel, so SIGINT and SIGTERM must end the process at once.
+/// A write to a full pipe blocks in the kernel, so these signals must end the process at once.
 /// Ending the process is safe, because a write to a pipe leaves no temporary file behind.
 struct DefaultSignals(Arc<AtomicBool>);
 
 impl DefaultSignals {
     fn new() -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
+        let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             register_conditional_default(signal, Arc::clone(&flag))?;
         }
         Ok(Self(flag))
     }
 
     /// Calls `work`, which writes to `path`. If `path` names something other than a regular file,
-    /// SIGINT and SIGTERM have their default action during the call.
+    /// the signals have their default action during the call.
     fn during_write<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
         let is_special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
         self.0.store(is_special, Ordering::SeqCst);

@@ -14,7 +14,8 @@ use std::path::Path;
 use crate::cli::FlamegraphArgs;
 use crate::error::Failure;
 use crate::output::Out;
-use crate::profile::{folded, Profile};
+use crate::profile::folded::{self, FoldedStacks};
+use crate::profile::Profile;
 
 /// Width of the picture in pixels.
 const WIDTH: f64 = 1200.0;
@@ -37,32 +38,47 @@ pub const TEXT_STYLE: &str = ":root{color-scheme:light dark}text{fill:#1f2328}\
 /// The JavaScript code in the picture, which the browser runs.
 const SCRIPT: &str = include_str!("zoom.js");
 
-/// A function in a stack, with the functions that it called.
+/// A function in a stack.
 #[derive(Default)]
-struct Node {
+struct Node<'a> {
     samples: u64,
-    callees: BTreeMap<String, Node>,
+    /// The level of calls: 0 for the root.
+    depth: usize,
+    /// The functions that this one called, as indices of [`CallTree`].
+    callees: BTreeMap<&'a str, usize>,
 }
 
-impl Node {
-    fn from_stacks(stacks: &BTreeMap<String, u64>) -> Self {
-        let mut root = Self::default();
-        for (stack, samples) in stacks {
-            root.samples += samples;
-            let mut node = &mut root;
-            for name in stack.split(';') {
-                node = node.callees.entry(name.to_owned()).or_default();
-                node.samples += samples;
+/// The functions of all stacks, each behind the function that called it. The first one is the root.
+/// The tree is a list, because a recursion would need a part of the stack of pfc for each level of
+/// calls.
+struct CallTree<'a>(Vec<Node<'a>>);
+
+impl<'a> CallTree<'a> {
+    fn from_stacks(stacks: &'a FoldedStacks) -> Self {
+        let mut all = vec![Node::default()];
+        for (stack, samples) in stacks.iter() {
+            all[0].samples += samples;
+            let mut at = 0;
+            for name in stack {
+                let (new, depth) = (all.len(), all[at].depth + 1);
+                at = *all[at].callees.entry(name).or_insert(new);
+                if at == new {
+                    all.push(Node {
+                        depth,
+                        ..Node::default()
+                    });
+                }
+                all[at].samples += samples;
             }
         }
-        root
+        Self(all)
     }
 
-    /// Returns the number of levels of calls, from this function on, that have a function with at
-    /// least `min_samples` samples. The level of `self` is counted, too.
+    /// Returns the number of levels that have a function with at least `min_samples` samples. The
+    /// level of the root is counted, too.
     fn depth(&self, min_samples: u64) -> usize {
-        let calls = self.callees.values().filter(|n| n.samples >= min_samples);
-        1 + calls.map(|n| n.depth(min_samples)).max().unwrap_or(0)
+        let drawn = self.0.iter().filter(|node| node.samples >= min_samples);
+        1 + drawn.map(|node| node.depth).max().unwrap_or(0)
     }
 }
 
@@ -74,23 +90,43 @@ struct Picture {
 }
 
 impl Picture {
+    /// Draws a function, and then the functions that it called.
+    fn draw_tree(&mut self, tree: &CallTree<'_>) -> std::fmt::Result {
+        // The functions that are still to be drawn, with the number of samples to their left.
+        let mut left = vec![("all", 0, 0)];
+        while let Some((name, at, samples_before)) = left.pop() {
+            let node = &tree.0[at];
+            if !self.draw_node(name, node, samples_before)? {
+                continue;
+            }
+            let mut samples_before = samples_before;
+            let first = left.len();
+            for (name, callee) in &node.callees {
+                left.push((*name, *callee, samples_before));
+                samples_before += tree.0[*callee].samples;
+            }
+            left[first..].reverse();
+        }
+        Ok(())
+    }
+
+    /// Draws a function. Returns false if it is too narrow to be drawn.
     fn draw_node(
         &mut self,
         name: &str,
-        node: &Node,
+        node: &Node<'_>,
         samples_before: u64,
-        depth: usize,
-    ) -> std::fmt::Result {
+    ) -> Result<bool, std::fmt::Error> {
         let (x, width) = (
             samples_before as f64 / self.total,
             node.samples as f64 / self.total,
         );
         let pixels = width * (WIDTH - 2.0 * MARGIN);
         if pixels < MIN_WIDTH {
-            return Ok(());
+            return Ok(false);
         }
         let left = MARGIN + x * (WIDTH - 2.0 * MARGIN);
-        let top = self.height - MARGIN - ROW_HEIGHT * (depth + 1) as f64;
+        let top = self.height - MARGIN - ROW_HEIGHT * (node.depth + 1) as f64;
         let letters = ((pixels - 6.0) / LETTER_WIDTH).max(0.0) as usize;
         let shown: String = match name.chars().count() <= letters {
             true => name.to_owned(),
@@ -111,12 +147,7 @@ impl Picture {
             top + ROW_HEIGHT - 5.0,
             escape_xml(&shown),
         )?;
-        let mut samples_before = samples_before;
-        for (name, call) in &node.callees {
-            self.draw_node(name, call, samples_before, depth + 1)?;
-            samples_before += call.samples;
-        }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -149,17 +180,17 @@ pub fn escape_xml(text: &str) -> String {
     to
 }
 
-fn render_svg(stacks: &BTreeMap<String, u64>, title: &str) -> Result<String, std::fmt::Error> {
-    let root = Node::from_stacks(stacks);
-    let total = root.samples.max(1) as f64;
+fn render_svg(stacks: &FoldedStacks, title: &str) -> Result<String, std::fmt::Error> {
+    let tree = CallTree::from_stacks(stacks);
+    let total = tree.0[0].samples.max(1) as f64;
     let min_samples = (MIN_WIDTH / (WIDTH - 2.0 * MARGIN) * total).ceil() as u64;
-    let height = HEADING_HEIGHT + ROW_HEIGHT * root.depth(min_samples) as f64 + MARGIN;
+    let height = HEADING_HEIGHT + ROW_HEIGHT * tree.depth(min_samples) as f64 + MARGIN;
     let mut picture = Picture {
         text: String::new(),
         total,
         height,
     };
-    picture.draw_node("all", &root, 0, 0)?;
+    picture.draw_tree(&tree)?;
     Ok(format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
          <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
@@ -188,6 +219,11 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     if !profile.has_stacks {
         message!("pfc: the file has no call stacks; record them with pfc record -g");
     }
+    write(&profile, args, out)
+}
+
+/// Draws the samples of a profile.
+pub fn write(profile: &Profile, args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     let event = profile.samples.first().map_or(0, |s| s.event);
     let title = args.title.clone().unwrap_or_else(|| {
         format!(
@@ -196,7 +232,7 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
             profile.samples.len()
         )
     });
-    let text = render_svg(&folded::fold_stacks(&profile), &title)
+    let text = render_svg(&folded::fold_stacks(profile), &title)
         .map_err(|_| Failure::Refused("cannot draw the flame graph".to_owned()))?;
     write!(out, "{text}")
 }
@@ -207,11 +243,8 @@ mod tests {
 
     #[test]
     fn r1_10_widths_are_shares_of_the_samples() {
-        let stacks = BTreeMap::from([
-            ("sh;main;f<int>".to_owned(), 3),
-            ("sh;main".to_owned(), 1),
-            ("ls;x_[k]".to_owned(), 4),
-        ]);
+        let stacks =
+            FoldedStacks::from_lines(&[("sh;main;f<int>", 3), ("sh;main", 1), ("ls;x_[k]", 4)]);
         let text = render_svg(&stacks, "a & b").expect("a picture");
         let line = |name: &str| {
             let title = format!("<title>{name} (");
@@ -231,7 +264,7 @@ mod tests {
 
     #[test]
     fn r1_10_what_cannot_be_seen_is_left_out() {
-        let stacks = BTreeMap::from([("a;b".to_owned(), 1_000_000), ("a;c;d".to_owned(), 1)]);
+        let stacks = FoldedStacks::from_lines(&[("a;b", 1_000_000), ("a;c;d", 1)]);
         let text = render_svg(&stacks, "").expect("a picture");
         assert!(text.contains("<title>b (") && !text.contains("<title>c ("));
     }

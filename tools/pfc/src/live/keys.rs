@@ -173,4 +173,15 @@ mod tests {
             assert!(bytes.len() <= MAX_SEQUENCE + 3, "{bytes:?}");
         }
     }
+
+    #[test]
+    fn live_fuzz_keys() {
+        let parts = ["\x1b", "[", "O", "A", "~", "1", ";", "é", "q", "\r", "\x7f"];
+        fuzz::Fuzzer::new("keys").run(fuzz::words(&parts), |bytes| {
+            let mut left = bytes.to_vec();
+            take_keys(&mut left);
+            // An incomplete key is short, so a terminal cannot fill the memory.
+            assert!(left.len() <= MAX_SEQUENCE + 2, "{}", left.escape_ascii());
+        });
+    }
 }

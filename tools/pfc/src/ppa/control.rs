@@ -81,7 +81,7 @@ impl ControlFiles {
 
 /// Returns the fourth number of a text with exactly four numbers. Returns `None` if the text does
 /// not have exactly four numbers.
-fn parse_scaling(text: &str) -> Option<u32> {
+pub(super) fn parse_scaling(text: &str) -> Option<u32> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
     match numbers?[..] {
         [_, _, _, scaling] => Some(scaling),

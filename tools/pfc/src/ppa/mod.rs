@@ -17,6 +17,8 @@ mod ascii;
 mod change;
 mod control;
 mod cpus;
+#[cfg(test)]
+mod fuzz;
 mod histogram;
 mod live;
 mod record;

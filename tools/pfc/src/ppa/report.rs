@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use serde_json::{json, Value};
 
 use crate::error::Failure;
+use crate::input_file;
 use crate::output::{Out, Style};
 use crate::ppa::args::ReportArgs;
 use crate::ppa::svg;
@@ -15,7 +16,8 @@ use crate::table::{Align, Table};
 
 pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failure> {
     let path = visible::escape_path(&args.file);
-    let bytes = std::fs::read(&args.file).map_err(|e| match e.kind() {
+    // A recording begins with an object of JSON.
+    let bytes = input_file::read(&args.file, b"{").map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::Refused(format!(
             "{path}: no such file; create it with pfc ppa record PID -o FILE"
         )),
@@ -33,7 +35,7 @@ pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failur
     Ok(())
 }
 
-fn print_table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
+pub(super) fn print_table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
     let title = format!("{} {}", timeline.pid, visible::escape(&timeline.name));
     writeln!(out, "{}", out.paint(Style::Dim, &title))?;
     let mut table = Table::new()
@@ -62,7 +64,7 @@ fn format_cells(timeline: &Timeline, interval: &Interval) -> Vec<String> {
     cells
 }
 
-fn timeline_json(timeline: &Timeline) -> Value {
+pub(super) fn timeline_json(timeline: &Timeline) -> Value {
     let interval_json = |interval: &Interval| {
         let mut value = json!({"from": interval.from, "span": interval.span()});
         for (name, ticks) in PART_NAMES.iter().zip(interval.parts) {

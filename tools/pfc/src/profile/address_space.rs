@@ -8,6 +8,10 @@ use std::rc::Rc;
 
 use super::files::Identity;
 
+/// The maximum number of mappings that are copied when processes whose parents share mappings with
+/// them change their mappings, about 100 MiB. A process beyond the limit begins without mappings.
+const MAX_COPIED_REGIONS: usize = 1 << 20;
+
 /// A mapping, without its start address.
 #[derive(Clone, Debug)]
 pub struct Region {
@@ -26,6 +30,9 @@ pub struct AddressSpace(BTreeMap<u64, Region>);
 impl AddressSpace {
     /// Adds a mapping. The overlapped parts of earlier mappings are removed.
     pub fn insert(&mut self, start: u64, region: Region) {
+        if start >= region.end {
+            return;
+        }
         let below = self.0.range(..region.end).rev();
         let overlapping: Vec<u64> = below
             .take_while(|(_, r)| r.end > start)
@@ -66,6 +73,8 @@ pub struct Processes {
     address_spaces: HashMap<i32, Rc<AddressSpace>>,
     names: HashMap<(i32, i32), Rc<str>>,
     pub kernel: AddressSpace,
+    /// The number of mappings that were copied from parents to children.
+    nr_copied: usize,
 }
 
 impl Processes {
@@ -88,7 +97,15 @@ impl Processes {
     }
 
     pub fn insert_mapping(&mut self, pid: i32, start: u64, region: Region) {
-        Rc::make_mut(self.address_spaces.entry(pid).or_default()).insert(start, region);
+        let space = self.address_spaces.entry(pid).or_default();
+        if Rc::strong_count(space) > 1 {
+            let nr_copied = self.nr_copied.saturating_add(space.0.len());
+            match nr_copied <= MAX_COPIED_REGIONS {
+                true => self.nr_copied = nr_copied,
+                false => *space = Rc::default(),
+            }
+        }
+        Rc::make_mut(space).insert(start, region);
     }
 
     /// Returns the name of a thread. If the name is unknown, returns the name of its process; if

@@ -9,6 +9,12 @@ pub const FEATURE_EVENT_DESC: usize = 12;
 /// The maximum size of an attribute in bytes, which is more than the size of the kernel's
 /// perf_event_attr.
 const MAX_ATTR_SIZE: u64 = 4096;
+/// The sizes that perf_event_attr has had: PERF_ATTR_SIZE_VER0 to _VER7. Later sizes are larger. The
+/// crate linux-perf-data reads an attribute of another size in part, and then reads sizes at wrong
+/// offsets.
+const ATTR_SIZES: [u32; 8] = [64, 72, 80, 96, 104, 112, 120, 128];
+/// The maximum number of events in a file. A profile has a number for each event in each sample.
+pub const MAX_EVENTS: usize = 1024;
 /// Types of perf's own records that contain, or are followed by, data that pfc cannot read:
 /// PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2.
 pub const AUXTRACE: u32 = 71;
@@ -19,6 +25,7 @@ pub const MAGIC: &[u8] = b"PERFILE2";
 
 pub const TRUNCATED: &str = "the file is truncated";
 pub const INCONSISTENT: &str = "the header of the file is not valid";
+pub const TOO_MANY_EVENTS: &str = "it has more than 1,024 events";
 pub const COMPRESSED: &str =
     "it is compressed, or has traces; make it without (perf record -z, -I)";
 
@@ -76,7 +83,13 @@ pub fn check(file: &[u8]) -> Result<(), &'static str> {
     {
         return Err(INCONSISTENT);
     }
-    bytes_at(file, *attrs_offset, *attrs_size)?;
+    let attrs = bytes_at(file, *attrs_offset, *attrs_size)?;
+    if attrs.chunks_exact(*attr_size as usize).len() > MAX_EVENTS {
+        return Err(TOO_MANY_EVENTS);
+    }
+    for attribute in attrs.chunks_exact(*attr_size as usize) {
+        check_attribute(attribute).ok_or(INCONSISTENT)?;
+    }
     check_records(bytes_at(file, *data_offset, *data_size)?)?;
     let end = data_offset.checked_add(*data_size).ok_or(TRUNCATED)?;
     let mut table = ByteReader(bytes_at(
@@ -130,6 +143,15 @@ pub fn check_records(data: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Checks the size that an attribute contains. Returns the size.
+pub fn check_attribute(attribute: &[u8]) -> Option<usize> {
+    let mut rest = ByteReader(attribute);
+    let (_kind, size) = (rest.u32()?, rest.u32()?);
+    let is_known = ATTR_SIZES.contains(&size) || size > ATTR_SIZES[ATTR_SIZES.len() - 1];
+    let size = usize::try_from(size).ok()?;
+    (is_known && size <= attribute.len()).then_some(size)
+}
+
 pub fn check_cmdline(mut section: ByteReader<'_>) -> Option<()> {
     for _ in 0..section.u32()? {
         let bytes = section.u32()?;
@@ -141,12 +163,53 @@ pub fn check_cmdline(mut section: ByteReader<'_>) -> Option<()> {
 pub fn check_event_desc(mut section: ByteReader<'_>) -> Option<()> {
     let (nr, attr_size) = (section.u32()?, section.u32()?);
     for _ in 0..nr {
-        section.take(attr_size.into())?;
+        check_attribute(section.take(attr_size.into())?)?;
         let ids = section.u32()?;
         let name = section.u32()?;
         section.take(name.into())?;
         section.take(u64::from(ids) * 8)?;
     }
     // A file without events has no samples that could be read.
-    (nr > 0).then_some(())
+    (1..=MAX_EVENTS as u32).contains(&nr).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{encode_file, Attribute, Encoder};
+
+    fn file(nr_events: usize) -> Vec<u8> {
+        let events = vec![Attribute::default(); nr_events];
+        let mut encoder = Encoder::default();
+        encoder.sample(&ring::Sample::default(), 0);
+        encode_file(&events, false, &[&encoder.bytes])
+    }
+
+    #[test]
+    fn r1_9_a_file_with_too_many_events_is_refused() {
+        assert_eq!(check(&file(1)), Ok(()));
+        assert_eq!(check(&file(MAX_EVENTS)), Ok(()));
+        assert_eq!(check(&file(MAX_EVENTS + 1)), Err(TOO_MANY_EVENTS));
+    }
+
+    #[test]
+    fn r1_9_attributes_of_odd_sizes_are_refused() {
+        let attribute = |size: u32| {
+            let mut bytes = [0; 256];
+            bytes[4..8].copy_from_slice(&size.to_le_bytes());
+            check_attribute(&bytes)
+        };
+        for size in ATTR_SIZES.into_iter().chain([136, 200, 256]) {
+            assert_eq!(attribute(size), Some(size as usize));
+        }
+        for size in [0, 1, 63, 65, 88, 127, 257, u32::MAX] {
+            assert_eq!(attribute(size), None, "{size}");
+        }
+        // The second copy of the attribute, in the list of events, has the size 65: its parser would
+        // take other bytes for the number of IDs.
+        let mut bytes = file(1);
+        let at = bytes.windows(4).rposition(|w| w == 128_u32.to_le_bytes());
+        bytes[at.expect("an attribute")] = 65;
+        assert_eq!(check(&bytes), Err(INCONSISTENT));
+    }
 }

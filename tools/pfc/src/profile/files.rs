@@ -163,6 +163,13 @@ pub fn build_id(file: &File) -> Option<Vec<u8>> {
         .or_else(|| find_build_id::<FileHeader32<Endianness>, _>(&cache))
 }
 
+/// Returns the build ID of an ELF file whose contents are `bytes`.
+#[cfg(test)]
+pub fn find_build_id_in(bytes: &[u8]) -> Option<Vec<u8>> {
+    find_build_id::<FileHeader64<Endianness>, _>(bytes)
+        .or_else(|| find_build_id::<FileHeader32<Endianness>, _>(bytes))
+}
+
 fn find_build_id<'a, Elf, R>(data: R) -> Option<Vec<u8>>
 where
     Elf: FileHeader<Endian = Endianness>,

@@ -2,9 +2,9 @@
 
 //! Writes call stacks as lines for flame graph programs: `command;outermost;...;innermost samples`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use super::{Profile, Sample};
+use super::{Frame, Profile};
 
 /// The suffix of the names of kernel functions.
 const KERNEL_SUFFIX: &str = "_[k]";
@@ -18,35 +18,118 @@ fn folded_name(name: &str) -> String {
     visible::escape(name).replace(';', ":")
 }
 
-/// Returns the stack of a sample as one line.
-fn folded_line(profile: &Profile, sample: &Sample) -> String {
-    let mut line = folded_name(&sample.command);
-    for frame in profile.stack(sample).rev() {
-        line.push(';');
-        match frame.is_known() {
-            true => line.push_str(&folded_name(&frame.symbol)),
-            false => line.push_str(&format!(
-                "[{}]",
-                folded_name(frame.short_object().trim_matches(['[', ']']))
-            )),
-        }
-        if frame.is_kernel {
-            line.push_str(KERNEL_SUFFIX);
-        }
-        if frame.is_inlined {
-            line.push_str(INLINED_SUFFIX);
-        }
-    }
-    line
+/// The different stacks of the samples, in the order of their names. Each name is stored once: the
+/// stacks of a program that nests functions with long names would need much memory as lines.
+#[derive(Debug, Default)]
+pub struct FoldedStacks {
+    /// All names, in ascending order.
+    names: Vec<String>,
+    /// The number of samples of each stack. A stack has the indices of its names, the outermost
+    /// first.
+    stacks: BTreeMap<Vec<usize>, u64>,
 }
 
-/// Returns the number of samples of each stack.
-pub fn fold_stacks(profile: &Profile) -> BTreeMap<String, u64> {
-    let mut all = BTreeMap::new();
-    for sample in &profile.samples {
-        *all.entry(folded_line(profile, sample)).or_default() += 1;
+impl FoldedStacks {
+    /// Adds up the samples of equal stacks.
+    fn new(stacks: impl Iterator<Item = (Vec<usize>, u64)>, names: Vec<String>) -> Self {
+        let mut order: Vec<usize> = (0..names.len()).collect();
+        order.sort_by(|a, b| names[*a].cmp(&names[*b]));
+        // The place of each name in the sorted list. Equal names have the same place.
+        let mut places = vec![0; names.len()];
+        let mut sorted: Vec<String> = Vec::new();
+        for at in order {
+            if sorted.last() != Some(&names[at]) {
+                sorted.push(names[at].clone());
+            }
+            places[at] = sorted.len() - 1;
+        }
+        let mut all = BTreeMap::new();
+        for (mut stack, samples) in stacks {
+            stack.iter_mut().for_each(|name| *name = places[*name]);
+            *all.entry(stack).or_default() += samples;
+        }
+        Self {
+            names: sorted,
+            stacks: all,
+        }
     }
-    all
+
+    /// Returns the names of each stack, the outermost first, and its number of samples.
+    pub fn iter<'a>(
+        &'a self,
+    ) -> impl Iterator<Item = (impl Iterator<Item = &'a str> + 'a, u64)> + 'a {
+        self.stacks.iter().map(move |(stack, samples)| {
+            let names = stack.iter().map(move |at| self.names[*at].as_str());
+            (names, *samples)
+        })
+    }
+
+    #[cfg(test)]
+    pub fn from_lines(lines: &[(&str, u64)]) -> Self {
+        let mut names = Vec::new();
+        let stacks: Vec<(Vec<usize>, u64)> = lines
+            .iter()
+            .map(|(line, samples)| {
+                let begin = names.len();
+                names.extend(line.split(';').map(str::to_owned));
+                ((begin..names.len()).collect(), *samples)
+            })
+            .collect();
+        Self::new(stacks.into_iter(), names)
+    }
+}
+
+/// Returns the name of a frame for a line.
+fn frame_name(frame: &Frame) -> String {
+    let mut name = match frame.is_known() {
+        true => folded_name(&frame.symbol),
+        false => format!(
+            "[{}]",
+            folded_name(frame.short_object().trim_matches(['[', ']']))
+        ),
+    };
+    if frame.is_kernel {
+        name.push_str(KERNEL_SUFFIX);
+    }
+    if frame.is_inlined {
+        name.push_str(INLINED_SUFFIX);
+    }
+    name
+}
+
+/// Returns the number of samples of each stack. The first name of a stack is that of the thread.
+pub fn fold_stacks(profile: &Profile) -> FoldedStacks {
+    let mut names: Vec<String> = Vec::new();
+    // The index of each name, by the properties of a frame that are in its name.
+    let mut indices: HashMap<(&str, &str, bool, bool), usize> = HashMap::new();
+    let frames: Vec<usize> = profile
+        .frames
+        .iter()
+        .map(|frame| {
+            let object = if frame.is_known() { "" } else { &*frame.object };
+            let key = (&*frame.symbol, object, frame.is_kernel, frame.is_inlined);
+            *indices.entry(key).or_insert_with(|| {
+                names.push(frame_name(frame));
+                names.len() - 1
+            })
+        })
+        .collect();
+    let mut commands: HashMap<&str, usize> = HashMap::new();
+    for sample in &profile.samples {
+        commands
+            .entry(&*sample.command)
+            .or_insert_with_key(|command| {
+                names.push(folded_name(command));
+                names.len() - 1
+            });
+    }
+    let stacks = profile.samples.iter().map(|sample| {
+        let frames = sample.stack.iter().rev().map(|n| frames[*n]);
+        let command = commands[&*sample.command];
+        let stack: Vec<usize> = [command].into_iter().chain(frames).collect();
+        (stack, 1)
+    });
+    FoldedStacks::new(stacks, names)
 }
 
 #[cfg(test)]
@@ -59,7 +142,9 @@ mod tests {
         let mut profile = synthetic();
         profile.frames[0].symbol = "f\n1;\x1b[31m".into();
         profile.samples[0].command = "a\tb".into();
-        let line = folded_line(&profile, &profile.samples[0]);
-        assert_eq!(line, "a\\tb;main;f\\n1:\\x1b[31m");
+        profile.samples.truncate(1);
+        let stacks = fold_stacks(&profile);
+        let names: Vec<&str> = stacks.iter().next().expect("a stack").0.collect();
+        assert_eq!(names, ["a\\tb", "main", "f\\n1:\\x1b[31m"]);
     }
 }

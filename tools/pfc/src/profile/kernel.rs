@@ -43,7 +43,7 @@ impl KernelSymbols {
     }
 
     /// Parses lines of the form "ADDRESS KIND NAME" or "ADDRESS KIND NAME [MODULE]".
-    fn parse(text: String) -> Option<Self> {
+    pub(super) fn parse(text: String) -> Option<Self> {
         let mut functions = Vec::new();
         let mut at = 0;
         for line in text.split_inclusive('\n') {
@@ -127,8 +127,12 @@ fn read_perf_map_file(pid: i32, root: &str, path: &str) -> Option<Symbols> {
     if !has_trusted_owner(&file.metadata().ok()?, pid) {
         return None;
     }
-    let bytes = read_whole(&file, MAX_PERF_MAP_SIZE).ok()?;
-    let text = visible::decode(&bytes);
+    Some(parse_perf_map(&read_whole(&file, MAX_PERF_MAP_SIZE).ok()?))
+}
+
+/// Parses lines of the form "ADDRESS SIZE NAME", with hexadecimal numbers.
+pub(super) fn parse_perf_map(bytes: &[u8]) -> Symbols {
+    let text = visible::decode(bytes);
     let symbol = |line: &str| {
         let mut words = line.splitn(3, ' ');
         let hex = |word: Option<&str>| {
@@ -137,7 +141,7 @@ fn read_perf_map_file(pid: i32, root: &str, path: &str) -> Option<Symbols> {
         };
         Some((hex(words.next())?, hex(words.next())?, words.next()?.into()))
     };
-    Some(Symbols::new(text.lines().filter_map(symbol).collect()))
+    Symbols::new(text.lines().filter_map(symbol).collect())
 }
 
 /// Returns the ID of a process in its own PID namespace.
@@ -148,7 +152,7 @@ fn innermost_pid(pid: i32) -> Option<i32> {
 
 /// Parses the line "NSpid:" of /proc/PID/status, which has the IDs of a process in all PID
 /// namespaces, with the innermost namespace last.
-fn parse_innermost_pid(status: &[u8]) -> Option<i32> {
+pub(super) fn parse_innermost_pid(status: &[u8]) -> Option<i32> {
     let mut lines = status.split(|byte| *byte == b'\n');
     let ids = lines.find_map(|line| line.strip_prefix(b"NSpid:"))?;
     let last = std::str::from_utf8(ids)

@@ -6,6 +6,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `read.rs` | reads the records of a file in the order of time |
+//! | `symbolizer.rs` | finds the function of each address |
 //! | `check.rs` | checks the sizes in a file before the file is read |
 //! | `pipe.rs` | the format that perf writes to a pipe; standard input |
 //! | `address_space.rs` | the mappings of each process and of the kernel |
@@ -25,10 +26,15 @@ mod demangle;
 pub mod export;
 mod files;
 pub mod folded;
+#[cfg(test)]
+mod fuzz;
+#[cfg(test)]
+mod hostile;
 mod inlined;
 mod kernel;
 mod pipe;
 mod read;
+mod symbolizer;
 mod symbols;
 
 use std::collections::BTreeMap;
@@ -58,6 +64,8 @@ pub struct Profile {
     pub offline_ns: BTreeMap<u32, u64>,
     /// The command line of the program that wrote the file.
     pub command: Vec<String>,
+    /// The number of samples whose call stacks were too deep, so that they lack the outermost frames.
+    pub cut_stacks: u64,
     /// True if some samples have call chains.
     pub has_stacks: bool,
 }
@@ -122,8 +130,8 @@ impl Profile {
     /// of inlined functions. Prints on standard error which names of functions are missing, and why.
     pub fn load(path: Option<&Path>, inlined: bool) -> Result<Self, Failure> {
         let path = path.unwrap_or(Path::new(data::DEFAULT_FILE));
-        let (profile, missing_names) = read::read_profile(path, inlined)?;
-        for line in missing_names {
+        let (profile, messages) = read::read_profile(path, inlined)?;
+        for line in messages {
             message!("pfc: {line}");
         }
         if profile.samples.is_empty() {
@@ -224,13 +232,18 @@ pub mod tests {
             throttled: 3,
             offline_ns: BTreeMap::from([(1, 2_301_000_000)]),
             command: vec!["pfc".to_owned()],
+            cut_stacks: 0,
             has_stacks: true,
         }
     }
 
     #[test]
     fn r1_10_stacks_in_lines() {
-        let lines: Vec<(String, u64)> = folded::fold_stacks(&synthetic()).into_iter().collect();
+        let stacks = folded::fold_stacks(&synthetic());
+        let lines: Vec<(String, u64)> = stacks
+            .iter()
+            .map(|(names, samples)| (names.collect::<Vec<_>>().join(";"), samples))
+            .collect();
         let wanted = [
             ("other;[unknown]", 1),
             ("prog;a:b;f", 1),

@@ -6,24 +6,25 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 
 use super::check::{
     self, ByteReader, AUXTRACE, COMPRESSED, COMPRESSED_KINDS, FEATURE_CMDLINE, FEATURE_EVENT_DESC,
-    INCONSISTENT, TRUNCATED,
+    INCONSISTENT, TOO_MANY_EVENTS, TRUNCATED,
 };
 use crate::error::Failure;
+use crate::input_file;
 
 /// The size of the header of the pipe format in bytes: the magic number and this size.
 const HEADER_SIZE: u64 = 16;
-/// The maximum number of bytes that are read from standard input.
-const MAX_STDIN_BYTES: u64 = 4 << 30;
 /// Types of perf's own records: PERF_RECORD_HEADER_ATTR, _TRACING_DATA, _BUILD_ID and _FEATURE.
 const HEADER_ATTR: u32 = 64;
 const TRACING_DATA: u32 = 66;
 const HEADER_BUILD_ID: u32 = 67;
 const HEADER_FEATURE: u32 = 80;
+/// Features of perf have numbers below this one.
+const NR_FEATURES: usize = 64;
 /// The flag in the header of a record that the record has the size of the build ID:
 /// PERF_RECORD_MISC_BUILD_ID_SIZE.
 const BUILD_ID_SIZE: u32 = 1 << 15;
@@ -41,18 +42,7 @@ pub fn read_stdin() -> Result<Vec<u8>, Failure> {
     if stdin.is_terminal() {
         return refused("it is a terminal; pipe a recording into pfc, or name a file: -i FILE");
     }
-    let mut bytes = Vec::new();
-    match stdin
-        .lock()
-        .take(MAX_STDIN_BYTES + 1)
-        .read_to_end(&mut bytes)
-    {
-        Err(error) => refused(&error.to_string()),
-        Ok(n) if n as u64 > MAX_STDIN_BYTES => {
-            refused("it has more than 4 GiB; write the recording to a file: perf record -o FILE")
-        }
-        Ok(_) => Ok(bytes),
-    }
+    input_file::read_stream(stdin.lock(), check::MAGIC).or_else(|e| refused(&e.to_string()))
 }
 
 /// Returns true if the bytes have the header of the pipe format.
@@ -83,6 +73,7 @@ pub fn read_stream(bytes: &[u8]) -> Result<Stream, &'static str> {
         .ok_or(TRUNCATED)?;
     let (mut first, mut others) = (head.to_vec(), Vec::new());
     let mut build_ids = HashMap::new();
+    let mut nr_events = 0;
     let mut rest = ByteReader(records);
     while !rest.0.is_empty() {
         let whole = rest.0;
@@ -95,11 +86,16 @@ pub fn read_stream(bytes: &[u8]) -> Result<Stream, &'static str> {
         match kind {
             HEADER_ATTR => {
                 check_attribute(body).ok_or(INCONSISTENT)?;
+                nr_events += 1;
+                if nr_events > check::MAX_EVENTS {
+                    return Err(TOO_MANY_EVENTS);
+                }
                 first.extend(record);
             }
             HEADER_FEATURE => {
-                check_feature(body).ok_or(INCONSISTENT)?;
-                first.extend(record);
+                if check_feature(body).ok_or(INCONSISTENT)? {
+                    first.extend(record);
+                }
             }
             HEADER_BUILD_ID => {
                 let (path, id) = parse_build_id(body, misc_and_size).ok_or(INCONSISTENT)?;
@@ -127,19 +123,22 @@ pub fn read_stream(bytes: &[u8]) -> Result<Stream, &'static str> {
 
 /// Checks a record with the attribute of an event, which the IDs of the event follow.
 fn check_attribute(body: &[u8]) -> Option<()> {
-    let size = u32::from_le_bytes(*body.get(4..)?.first_chunk()?);
-    let ids = body.len().checked_sub(usize::try_from(size).ok()?)?;
+    let ids = body.len() - check::check_attribute(body)?;
     (ids % 8 == 0).then_some(())
 }
 
-/// Checks a record with a feature: the number of the feature, and its contents.
-fn check_feature(body: &[u8]) -> Option<()> {
+/// Checks a record with a feature: the number of the feature, and its contents. Returns true if perf
+/// has such a feature. The crate linux-perf-data searches all features for each one that it reads,
+/// so their number is limited.
+fn check_feature(body: &[u8]) -> Option<bool> {
     let mut body = ByteReader(body);
-    match usize::try_from(body.u64()?).ok()? {
-        FEATURE_CMDLINE => check::check_cmdline(body),
-        FEATURE_EVENT_DESC => check::check_event_desc(body),
-        _ => Some(()),
+    let number = usize::try_from(body.u64()?).ok()?;
+    match number {
+        FEATURE_CMDLINE => check::check_cmdline(body)?,
+        FEATURE_EVENT_DESC => check::check_event_desc(body)?,
+        _ => {}
     }
+    Some(number < NR_FEATURES)
 }
 
 /// Parses a record with the build ID of a file: the process ID, 20 bytes for the build ID, its

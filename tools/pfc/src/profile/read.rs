@@ -3,8 +3,8 @@
 //! Reads the records of a file in the order of time, and makes samples with the names of functions.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io::Cursor;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -17,35 +17,30 @@ use linux_perf_event_reader::{
 };
 
 use super::address_space::{Processes, Region};
-use super::check::check;
-use super::demangle::demangle;
-use super::files::{Identity, ANOTHER_BUILD};
-use super::kernel::{self, KernelSymbols};
+use super::check::{check, MAGIC};
+use super::files::Identity;
+#[cfg(test)]
+use super::kernel::KernelSymbols;
+use super::kernel::KERNEL_OBJECT;
 use super::pipe;
-use super::symbols::{Symbols, UNKNOWN};
+use super::symbolizer::Symbolizer;
 use super::{Frame, Profile, Sample};
 use crate::data::{CONTEXT_MAX, KERNEL_START, OFFLINE_ID};
 use crate::error::Failure;
+use crate::input_file;
 
 /// Context markers in call chains, PERF_CONTEXT_*: the frames that follow are of the kernel or of
 /// user space.
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
 
+/// The maximum number of frames of a sample that are kept, with those of inlined functions. A call
+/// chain of pfc or perf has at most 127 addresses by default, but a record has room for 8,190, each
+/// in any number of inlined functions.
+const MAX_STACK_DEPTH: usize = 1024;
+
 /// The object name of code that ran in a KVM guest.
 const GUEST_OBJECT: &str = "[guest]";
-
-/// The name of the vDSO's mapping, and prefixes of the names of mappings into which a just-in-time
-/// compiler may write code: anonymous memory, and files that exist only in memory.
-const VDSO: &str = "[vdso]";
-const JIT_PREFIXES: [&str; 6] = [
-    "//anon",
-    "[",
-    "/memfd:",
-    "/dev/zero",
-    "/anon_hugepage",
-    "/SYSV",
-];
 
 /// The path that stands for standard input.
 const STDIN: &str = "-";
@@ -65,13 +60,13 @@ pub fn input_name(path: &Path) -> Cow<'_, str> {
     }
 }
 
-/// Returns the profile of a file, and messages about missing names. The path [`STDIN`] stands for
-/// standard input. If `inlined` is true, call stacks have frames of inlined functions.
+/// Returns the profile of a file, and messages about missing names and functions. The path [`STDIN`]
+/// stands for standard input. If `inlined` is true, call stacks have frames of inlined functions.
 pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>), Failure> {
     let error = |e: &dyn std::fmt::Display| cannot_read(path, e);
     let bytes = match path == Path::new(STDIN) {
         true => pipe::read_stdin()?,
-        false => std::fs::read(path).map_err(|e| match e.kind() {
+        false => input_file::read(path, MAGIC).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => Failure::Refused(format!(
                 "there is no {}; make it: pfc record COMMAND",
                 visible::escape_path(path)
@@ -82,8 +77,14 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
     let mut reader = Reader::default();
     reader.symbolizer.finds_inlined = inlined;
     reader.add_file(bytes).map_err(|e| error(&e))?;
-    let missing_names = reader.symbolizer.missing_names(&reader.profile.frames);
-    Ok((reader.profile, missing_names))
+    let mut messages = reader.symbolizer.missing_names(&reader.profile.frames);
+    if reader.profile.cut_stacks > 0 {
+        messages.push(format!(
+            "{} call stacks have more than {MAX_STACK_DEPTH} functions: the outermost are not shown",
+            reader.profile.cut_stacks
+        ));
+    }
+    Ok((reader.profile, messages))
 }
 
 /// Returns the bytes of a record's name or path up to the first NUL.
@@ -141,6 +142,16 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// Makes a reader that finds inlined functions, and that takes the kernel's functions from a
+    /// text in the format of /proc/kallsyms.
+    #[cfg(test)]
+    pub(super) fn with_kernel_symbols(text: &str) -> Self {
+        let mut reader = Self::default();
+        reader.symbolizer.finds_inlined = true;
+        reader.symbolizer.kernel = Some(KernelSymbols::parse(text.to_owned()));
+        reader
+    }
+
     /// Adds the samples of a complete file or stream to the profile. The names of the events and
     /// the command line of the profile become those of the added file.
     pub fn add_file(&mut self, bytes: Vec<u8>) -> Result<(), String> {
@@ -254,7 +265,9 @@ impl Reader {
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
-            EventRecord::Lost(r) => self.profile.lost += r.count,
+            EventRecord::Lost(r) => {
+                self.profile.lost = self.profile.lost.saturating_add(r.count);
+            }
             EventRecord::Throttle(_) => self.profile.throttled += 1,
             EventRecord::Sample(r) => {
                 let period = periods.get(event).copied().unwrap_or(1);
@@ -333,6 +346,11 @@ impl Reader {
                 let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXT_MAX);
                 let frames = self.frames_at(pid, address, in_kernel, u64::from(is_return));
                 stack.extend_from_slice(&frames);
+                if stack.len() > MAX_STACK_DEPTH {
+                    stack.truncate(MAX_STACK_DEPTH);
+                    self.profile.cut_stacks += 1;
+                    break;
+                }
             }
         }
         self.profile.samples.push(Sample {
@@ -411,244 +429,11 @@ fn mapping_identity(file: &Mmap2FileId) -> Identity {
 /// Returns the name that /proc/kallsyms uses for a mapping of the kernel or of a module.
 fn kernel_object_name(path: &str) -> String {
     if path.starts_with("[kernel.kallsyms]") {
-        return kernel::KERNEL_OBJECT.to_owned();
+        return KERNEL_OBJECT.to_owned();
     }
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
     match name.split_once(".ko") {
         Some((stem, _)) => format!("[{}]", stem.replace('-', "_")),
         None => name.to_owned(),
-    }
-}
-
-/// Returns the path of a mapped file as the text that a frame has.
-fn shown_object(path: &OsStr) -> Rc<str> {
-    visible::decode(path.as_bytes()).into()
-}
-
-/// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
-#[derive(Default)]
-struct Symbolizer {
-    symbols: HashMap<(Rc<OsStr>, Identity), Result<Symbols, &'static str>>,
-    /// The lookups of a file by way of a process that have been tried. A lookup is not repeated.
-    tried_lookups: HashSet<(i32, Rc<OsStr>, Identity)>,
-    /// The list of build IDs in the file's header, by path.
-    build_ids: HashMap<OsString, Vec<u8>>,
-    perf_maps: HashMap<i32, Option<Symbols>>,
-    vdso: Option<Option<Symbols>>,
-    demangled: HashMap<Rc<str>, Rc<str>>,
-    /// Inlined functions are searched for.
-    finds_inlined: bool,
-    /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
-    kernel: Option<Option<KernelSymbols>>,
-    /// The first address of the kernel's text when the file was written.
-    recorded_text_start: Option<u64>,
-    kernel_release: String,
-}
-
-impl Symbolizer {
-    fn unknown_frame(address: u64, is_kernel: bool, object: Rc<str>) -> Frame {
-        Frame {
-            address,
-            is_kernel,
-            object,
-            symbol: UNKNOWN.into(),
-            offset: 0,
-            is_inlined: false,
-        }
-    }
-
-    fn is_this_kernel(&self) -> bool {
-        let running = rustix::system::uname();
-        self.kernel_release.is_empty()
-            || running.release().to_bytes() == self.kernel_release.as_bytes()
-    }
-
-    fn symbolize_kernel(&mut self, processes: &Processes, address: u64, lookback: u64) -> Frame {
-        let region = processes
-            .kernel
-            .find(address)
-            .map(|(r, _)| shown_object(&r.object));
-        let is_text = region.as_deref().is_none_or(|o| o == kernel::KERNEL_OBJECT);
-        let object = region.unwrap_or_else(|| kernel::KERNEL_OBJECT.into());
-        let unknown = Self::unknown_frame(address, true, object);
-        if !self.is_this_kernel() {
-            return unknown;
-        }
-        let kernel = self.kernel.get_or_insert_with(KernelSymbols::read_running);
-        let Some(kernel) = kernel else {
-            return unknown;
-        };
-        // The kernel's text has another address after a reboot, because of address space
-        // randomization.
-        let text_shift = match (kernel.text_start(), self.recorded_text_start) {
-            (Some(now), Some(then)) => now.wrapping_sub(then),
-            _ => 0,
-        };
-        if text_shift != 0 && !is_text {
-            return unknown;
-        }
-        match kernel.find(address.wrapping_add(text_shift).wrapping_sub(lookback)) {
-            Some((function, offset)) => Frame {
-                address,
-                is_kernel: true,
-                object: function.object.into(),
-                symbol: function.name.into(),
-                offset: offset + lookback,
-                is_inlined: false,
-            },
-            None => unknown,
-        }
-    }
-
-    /// Returns the frame of an address in user space, and the names of the functions that are
-    /// inlined at this address, with the innermost function first.
-    fn symbolize_user(
-        &mut self,
-        processes: &Processes,
-        pid: i32,
-        address: u64,
-        lookback: u64,
-    ) -> (Frame, Vec<Rc<str>>) {
-        let mut inlined = Vec::new();
-        let Some((region, at)) = processes.find(pid, address.wrapping_sub(lookback)) else {
-            let unknown = Self::unknown_frame(address, false, UNKNOWN.into());
-            return (unknown, inlined);
-        };
-        let path = region.object.clone();
-        let object = shown_object(&path);
-        let identity = region.identity.clone();
-        let owned = |(name, offset): (&Rc<str>, u64)| (name.clone(), offset);
-        let mut found = None;
-        if *object == *VDSO {
-            let symbols = self.vdso(address);
-            found = symbols.and_then(|s| s.find_offset(at)).map(owned);
-        } else if JIT_PREFIXES.iter().any(|begin| object.starts_with(begin)) {
-            let perf_map = self
-                .perf_maps
-                .entry(pid)
-                .or_insert_with(|| kernel::read_perf_map(pid));
-            let perf_map = perf_map.as_ref();
-            let at = address.wrapping_sub(lookback);
-            found = perf_map.and_then(|s| s.find(at)).map(owned);
-        }
-        // A memfd may also contain an ELF file.
-        let is_file = object.starts_with('/') && !object.starts_with("//");
-        if found.is_none() && is_file {
-            let finds_inlined = self.finds_inlined;
-            if let Some(symbols) = self.file_symbols(pid, &path, identity) {
-                found = symbols.find_offset(at).map(owned);
-                if finds_inlined && found.is_some() {
-                    inlined = symbols.find_inlined(at);
-                }
-            }
-        }
-        let frame = match found {
-            Some((name, offset)) => Frame {
-                address,
-                is_kernel: false,
-                object,
-                symbol: self.demangle(name),
-                offset: offset + lookback,
-                is_inlined: false,
-            },
-            None => Self::unknown_frame(address, false, object),
-        };
-        let inlined = inlined.into_iter().map(|name| self.demangle(name));
-        (frame, inlined.collect())
-    }
-
-    fn demangle(&mut self, name: Rc<str>) -> Rc<str> {
-        let known = self.demangled.entry(name);
-        let demangled = |name: &Rc<str>| demangle(name).map_or(name.clone(), Rc::from);
-        known.or_insert_with_key(demangled).clone()
-    }
-
-    /// Returns the symbols of the vDSO. `None` is returned for a 32-bit process, or if the file was
-    /// written on a kernel other than the running kernel.
-    fn vdso(&mut self, address: u64) -> Option<&Symbols> {
-        if address <= u32::MAX.into() || !self.is_this_kernel() {
-            return None;
-        }
-        let read = || Symbols::read_vdso().ok();
-        self.vdso.get_or_insert_with(read).as_ref()
-    }
-
-    /// Returns the symbols of a file that a process has mapped. If the file was not found by way of
-    /// one process, the file is searched for again by way of the next process, which may have
-    /// another root directory.
-    fn file_symbols(
-        &mut self,
-        pid: i32,
-        path: &Rc<OsStr>,
-        mapped: Identity,
-    ) -> Option<&mut Symbols> {
-        let identity = match (mapped, self.build_ids.get(&**path)) {
-            (Identity::BuildId(id), _) => Identity::BuildId(id),
-            (_, Some(id)) => Identity::BuildId(id.as_slice().into()),
-            (mapped, None) => mapped,
-        };
-        let key = (path.clone(), identity);
-        if !matches!(self.symbols.get(&key), Some(Ok(_))) {
-            let (path, identity) = key.clone();
-            if self.tried_lookups.insert((pid, path, identity)) {
-                let found = Symbols::read_mapped_file(pid, Path::new(&key.0), &key.1);
-                self.symbols.insert(key.clone(), found);
-            }
-        }
-        self.symbols.get_mut(&key)?.as_mut().ok()
-    }
-
-    /// Returns messages for the user: which functions have no names, and what the user can do.
-    fn missing_names(&self, frames: &[Frame]) -> Vec<String> {
-        let mut lines = Vec::new();
-        let unknown = |is_kernel: bool| {
-            frames
-                .iter()
-                .any(|f| f.is_kernel == is_kernel && !f.is_known())
-        };
-        if unknown(true) {
-            lines.push(match (&self.kernel, self.is_this_kernel()) {
-                (_, false) => format!(
-                    "the file is of kernel {}, which does not run: its functions have no names",
-                    self.kernel_release
-                ),
-                (Some(None), _) => "the kernel's symbols are hidden: read the file as root, or \
-                                    sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"
-                    .to_owned(),
-                _ => "some of the kernel's functions have no names: their modules have gone, or \
-                      lie somewhere else since a boot"
-                    .to_owned(),
-            });
-        }
-        let failed_files = |another: bool| -> BTreeSet<(&OsStr, &str)> {
-            let failed = self.symbols.iter().filter_map(|((file, _), symbols)| {
-                Some((&**file, symbols.as_ref().err().copied()?))
-            });
-            failed
-                .filter(|(_, why)| (*why == ANOTHER_BUILD) == another)
-                .collect()
-        };
-        let (files, other_builds) = (failed_files(false), failed_files(true));
-        if !files.is_empty() {
-            let list: Vec<String> = files
-                .iter()
-                .map(|(f, why)| format!("{} ({why})", visible::escape_os(f)))
-                .collect();
-            lines.push(format!(
-                "no names of functions in {}; install their packages of debug symbols",
-                list.join(", ")
-            ));
-        }
-        if !other_builds.is_empty() {
-            let names = other_builds
-                .iter()
-                .map(|(file, _)| visible::escape_os(file));
-            let list: Vec<_> = names.collect();
-            lines.push(format!(
-                "no names of functions in {}: the file is another build than the one that ran",
-                list.join(", ")
-            ));
-        }
-        lines
     }
 }

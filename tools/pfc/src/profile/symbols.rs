@@ -160,6 +160,11 @@ impl Symbols {
     ///
     /// The reason, in words, why the vDSO has no symbols.
     pub fn read_vdso() -> Result<Self, &'static str> {
+        Self::parse_elf(&Self::vdso_image()?, || None)
+    }
+
+    /// Returns the contents of the vDSO.
+    pub(super) fn vdso_image() -> Result<Vec<u8>, &'static str> {
         let maps = text_file::read("/proc/self/maps").map_err(|_| NOT_FOUND)?;
         let line = maps.lines().find(|line| line.ends_with("[vdso]"));
         let range = line.and_then(|line| line.split_once(' ')?.0.split_once('-'));
@@ -173,7 +178,7 @@ impl Symbols {
         memory
             .read_exact_at(&mut image, start)
             .map_err(|_| "it cannot be read")?;
-        Self::parse_elf(&image, || None)
+        Ok(image)
     }
 
     fn from_symbol_table(bytes: &[u8], dynamic: bool) -> Self {

@@ -43,9 +43,12 @@ pub fn parse_maps_line(line: &[u8]) -> Option<Region> {
 fn parse_maps_path(shown: &[u8]) -> OsString {
     // The kernel shows a newline in a path as a backslash with the octal number.
     const NEWLINE: &[u8] = b"\\012";
-    let mut path = shown.strip_suffix(b" (deleted)").unwrap_or(shown).to_vec();
-    while let Some(at) = path.windows(NEWLINE.len()).position(|w| w == NEWLINE) {
-        path.splice(at..at + NEWLINE.len(), [b'\n']);
+    let mut rest = shown.strip_suffix(b" (deleted)").unwrap_or(shown);
+    let mut path = Vec::new();
+    while let Some((first, after)) = rest.split_first() {
+        let newline = rest.strip_prefix(NEWLINE);
+        path.push(if newline.is_some() { b'\n' } else { *first });
+        rest = newline.unwrap_or(after);
     }
     match path.is_empty() {
         true => "//anon".into(),
@@ -81,6 +84,7 @@ mod tests {
             (b"   [vdso]", b"[vdso]"),
             (b"   /caf\xe9/a", b"/caf\xe9/a"),
             (b"   /a\\012b", b"/a\nb"),
+            (b"   \\012\\01\\0122", b"\n\\01\n2"),
         ] {
             let line = [b"1000-2000 rwxp 00000000 00:00 0", shown].concat();
             let region = parse_maps_line(&line).expect("code");

@@ -16,6 +16,8 @@
 mod contexts;
 mod files;
 mod freq;
+#[cfg(test)]
+mod fuzz;
 mod maps;
 mod perf_event;
 mod task_events;

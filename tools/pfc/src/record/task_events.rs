@@ -144,14 +144,15 @@ impl TaskEvents {
         for ring in self.rings.values_mut() {
             self.buffer.clear();
             ring.drain_to(&mut self.buffer);
-            self.lost += copy_records(&self.buffer, output, id);
+            let lost = copy_records(&self.buffer, output, id);
+            self.lost = self.lost.saturating_add(lost);
         }
     }
 }
 
 /// Copies the records of processes from `bytes` to `output`. Returns the number of lost records
 /// that `bytes` reports.
-fn copy_records(mut bytes: &[u8], output: &mut Encoder, id: u64) -> u64 {
+pub(super) fn copy_records(mut bytes: &[u8], output: &mut Encoder, id: u64) -> u64 {
     let mut lost = 0;
     while let Some(size) = read_u16(bytes, 6).map(usize::from) {
         let Some((record, rest)) = bytes.split_at_checked(size) else {
@@ -171,7 +172,7 @@ fn copy_records(mut bytes: &[u8], output: &mut Encoder, id: u64) -> u64 {
                 let count = count
                     .and_then(|b| b.try_into().ok())
                     .map(u64::from_ne_bytes);
-                lost += count.unwrap_or(0);
+                lost = u64::saturating_add(lost, count.unwrap_or(0));
             }
             _ => {}
         }
@@ -228,6 +229,10 @@ mod tests {
         let mut to = Encoder::default();
         assert_eq!(copy_records(&from.bytes, &mut to, 2), 3);
         assert_eq!(to.bytes, expected.bytes);
+        let mut lost = Encoder::default();
+        lost.lost(u64::MAX, &sample_id(10));
+        lost.lost(3, &sample_id(10));
+        assert_eq!(copy_records(&lost.bytes, &mut to, 2), u64::MAX);
         // A truncated record is not copied.
         let mut to = Encoder::default();
         copy_records(&from.bytes[..from.bytes.len() - 1], &mut to, 2);

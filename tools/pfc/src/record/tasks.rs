@@ -125,7 +125,11 @@ pub fn numeric_entries(path: &str) -> Vec<u32> {
 
 /// Returns the process ID of a thread, and the ID of the parent process.
 fn process_and_parent(thread: u32) -> Option<(u32, u32)> {
-    let status = text_file::read(format!("/proc/{thread}/status")).ok()?;
+    parse_ids(&text_file::read(format!("/proc/{thread}/status")).ok()?)
+}
+
+/// Parses the process ID and the ID of the parent process in /proc/PID/status.
+pub(super) fn parse_ids(status: &str) -> Option<(u32, u32)> {
     let number = |key: &str| {
         let line = status.lines().find_map(|l| l.strip_prefix(key))?;
         line.trim().parse::<u32>().ok()
@@ -537,7 +541,11 @@ fn kernel_text_start() -> Option<u64> {
 
 /// Returns the name in brackets, the address and the size in bytes of each module.
 fn loaded_modules() -> Vec<(String, u64, u64)> {
-    let text = text_file::read("/proc/modules").unwrap_or_default();
+    parse_modules(&text_file::read("/proc/modules").unwrap_or_default())
+}
+
+/// Parses /proc/modules.
+pub(super) fn parse_modules(text: &str) -> Vec<(String, u64, u64)> {
     let module = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, size, ..] = words[..] else {

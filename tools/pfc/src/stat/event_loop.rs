@@ -12,11 +12,14 @@ use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGWINCH};
 use signal_hook::low_level::pipe;
 
+use super::process::is_ignored;
+
 /// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
     Child,
     Interrupted,
+    /// SIGTERM or SIGHUP has arrived.
     Terminated,
     /// SIGUSR2 has arrived. Only an event loop that was made by [`EventLoop::with_sigusr2`] catches
     /// SIGUSR2.
@@ -84,21 +87,30 @@ fn register_signal(signal: i32, wake: WakeReason) -> io::Result<(UnixStream, Wak
     Ok((read_end, wake))
 }
 
-/// Waits for signals, for readable files and for points in time. The signals SIGCHLD, SIGINT and
-/// SIGTERM are caught from the creation of an event loop on.
+/// Waits for signals, for readable files and for points in time. The signals SIGCHLD, SIGINT,
+/// SIGTERM and SIGHUP are caught from the creation of an event loop on. A terminal that is closed
+/// sends SIGHUP, at which the output must be completed as at SIGTERM. SIGHUP is not caught if pfc was
+/// started with SIGHUP ignored, as by nohup(1).
 pub struct EventLoop {
     signals: Vec<(UnixStream, WakeReason)>,
 }
 
 impl EventLoop {
     pub fn new() -> io::Result<Self> {
-        Ok(Self {
-            signals: vec![
-                register_signal(SIGCHLD, WakeReason::Child)?,
-                register_signal(SIGINT, WakeReason::Interrupted)?,
-                register_signal(SIGTERM, WakeReason::Terminated)?,
-            ],
-        })
+        Self::with_hangup(!is_ignored(SIGHUP))
+    }
+
+    /// Makes an event loop that catches SIGHUP if `catches_hangup` is true.
+    fn with_hangup(catches_hangup: bool) -> io::Result<Self> {
+        let mut signals = vec![
+            register_signal(SIGCHLD, WakeReason::Child)?,
+            register_signal(SIGINT, WakeReason::Interrupted)?,
+            register_signal(SIGTERM, WakeReason::Terminated)?,
+        ];
+        if catches_hangup {
+            signals.push(register_signal(SIGHUP, WakeReason::Terminated)?);
+        }
+        Ok(Self { signals })
     }
 
     /// Makes an event loop that also catches SIGUSR2.
@@ -111,18 +123,18 @@ impl EventLoop {
     }
 
     /// Makes an event loop for a program that owns the terminal. The event loop also catches
-    /// SIGWINCH and SIGHUP. SIGHUP is caught even if this process was started with SIGHUP ignored,
-    /// because the program cannot continue without its terminal.
+    /// SIGWINCH. SIGHUP is caught even if this process was started with SIGHUP ignored, because the
+    /// program cannot continue without its terminal.
     pub fn for_terminal() -> io::Result<Self> {
-        let mut event_loop = Self::new()?;
-        event_loop.signals.extend([
-            register_signal(SIGHUP, WakeReason::Terminated)?,
-            register_signal(SIGWINCH, WakeReason::Resized)?,
-        ]);
+        let mut event_loop = Self::with_hangup(true)?;
+        event_loop
+            .signals
+            .push(register_signal(SIGWINCH, WakeReason::Resized)?);
         Ok(event_loop)
     }
 
-    /// Waits until the time `until`. Returns false if SIGINT or SIGTERM arrives before that time.
+    /// Waits until the time `until`. Returns false if a signal that ends pfc arrives before that
+    /// time.
     pub fn sleep_until(&mut self, until: Instant) -> io::Result<bool> {
         loop {
             match self.wait(Some(until))? {
@@ -187,5 +199,27 @@ impl EventLoop {
             }
             return Ok(WakeReason::Ready);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::low_level::raise;
+
+    use super::*;
+
+    #[test]
+    fn pfc_hangup_ends_a_wait_like_sigterm() {
+        // The tests may run with SIGHUP ignored.
+        let mut event_loop = EventLoop::with_hangup(true).expect("signals");
+        raise(SIGHUP).expect("it is caught");
+        let mut wake = event_loop.wait(None).expect("a signal");
+        while wake == WakeReason::Child {
+            wake = event_loop.wait(None).expect("a signal");
+        }
+        assert_eq!(wake, WakeReason::Terminated);
+        assert!(!is_ignored(SIGHUP));
+        // The standard library ignores SIGPIPE in each program.
+        assert!(is_ignored(libc::SIGPIPE));
     }
 }

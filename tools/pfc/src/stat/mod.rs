@@ -9,6 +9,7 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `target.rs` | what a run counts: a command, threads or CPUs |
 //! | `events.rs` | event names: perf's, soft registers, counter pages, raw codes, libpfm4 |
 //! | `groups.rs` | the `{a,b}` syntax: events that must share an event set |
 //! | `assign.rs` | assigns events to PMDs and event sets |
@@ -28,12 +29,15 @@ pub mod estimate;
 pub mod event_loop;
 pub mod events;
 mod failure;
+#[cfg(test)]
+mod fuzz;
 mod groups;
 mod interval;
 mod process;
 mod report;
 mod row;
 pub mod short_counts;
+mod target;
 pub mod throttling;
 
 use std::collections::BTreeMap;
@@ -42,51 +46,30 @@ use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use perfmon::Scope;
-use rustix::thread::gettid;
-
-use crate::cli::{StatArgs, TargetArgs};
-use crate::error::{Failure, TryingTo};
-use crate::hotplug::{online_cpus, sum_by_cpu, ONLINE};
-use crate::output::Out;
-use crate::text_file;
 use assign::{assign, assign_sets, Placement, Plan};
 use command::Child;
-pub use counting::{is_ebusy, ContextConfig};
 use counting::{is_eexist, is_esrch, ContextGroup, Threshold, DEFAULT_SET_TIMEOUT_NS};
 use estimate::Sums;
 use event_loop::{EventLoop, LiveThreads, WakeReason};
 use events::{Event, Machine};
-pub use failure::syscall_failure;
 use interval::IntervalTimer;
+use perfmon::Scope;
+pub use process::is_ignored;
 use report::Report;
+use rustix::thread::gettid;
+use target::title;
+
+use crate::cli::StatArgs;
+use crate::error::{Failure, TryingTo};
+use crate::hotplug::sum_by_cpu;
+use crate::output::Out;
+pub use counting::{is_ebusy, ContextConfig};
+pub use failure::syscall_failure;
+pub use target::{parse_cpu_list, select_target, Target};
 
 /// Actions for the messages of [`TryingTo`].
 const READ_COUNTS: &str = "read the counts of a context";
 pub const WAIT: &str = "wait for signals and children";
-
-/// The tasks or CPUs that a run counts.
-pub enum Target {
-    /// The command that the user gave, from its exec on, and its children unless `--no-inherit` is
-    /// given.
-    Command,
-    /// Existing threads, which are given by their IDs. Counting of existing threads ends when the
-    /// command exits or the user interrupts. Without a command, counting ends when all of the
-    /// threads have exited.
-    Threads(Vec<u32>),
-    /// CPUs, by number. Counting ends when the command exits or the user interrupts.
-    Cpus(Vec<u32>),
-}
-
-impl Target {
-    /// Returns the CPUs that are counted; `None` if threads are.
-    pub fn cpus(&self) -> Option<&[u32]> {
-        match self {
-            Self::Cpus(cpus) => Some(cpus),
-            Self::Command | Self::Threads(_) => None,
-        }
-    }
-}
 
 /// The result of one run; the option `-r` makes several runs.
 pub struct Counts {
@@ -323,103 +306,6 @@ fn print_missing_reasons(events: &[Event], plan: &Plan, machine: &Machine, verbo
     }
 }
 
-/// Returns the threads or CPUs that the options select. `verb` is the verb of error messages about
-/// missing options, such as "count". `has_command` says whether the user gave a command, which is
-/// the target if no option selects threads or CPUs.
-pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result<Target, Failure> {
-    if args.all_cpus || args.cpus.is_some() {
-        let online = online_cpus().trying_to(format_args!("read {ONLINE}"))?;
-        let Some(list) = &args.cpus else {
-            return Ok(Target::Cpus(online));
-        };
-        let Some(selected) = parse_cpu_list(list.trim()) else {
-            return Err(Failure::Refused(format!(
-                "invalid list of CPUs '{list}'; use a list such as 0,2-3"
-            )));
-        };
-        return match selected.iter().find(|cpu| !online.contains(cpu)) {
-            None => Ok(Target::Cpus(selected)),
-            Some(cpu) => Err(Failure::Refused(format!(
-                "CPU {cpu} is not online; online CPUs: {}",
-                text_file::read(ONLINE).unwrap_or_default().trim()
-            ))),
-        };
-    }
-    if !args.threads.is_empty() {
-        return Ok(Target::Threads(args.threads.clone()));
-    }
-    if args.processes.is_empty() {
-        return match has_command {
-            false => Err(Failure::Refused(format!(
-                "nothing to {verb}; give a command, -p, -t, -C or -a, see --help"
-            ))),
-            true => Ok(Target::Command),
-        };
-    }
-    let mut threads = Vec::new();
-    for process in &args.processes {
-        let directory = format!("/proc/{process}/task");
-        let tasks = std::fs::read_dir(&directory).or_else(|e| match e.kind() {
-            io::ErrorKind::NotFound if Path::new("/proc/self").exists() => {
-                Err(Failure::Refused(format!("no process {process}")))
-            }
-            _ => Err(e).trying_to(format_args!("read {directory}")),
-        })?;
-        let number =
-            |e: io::Result<std::fs::DirEntry>| e.ok()?.file_name().to_str()?.parse::<u32>().ok();
-        threads.extend(tasks.filter_map(number));
-    }
-    Ok(Target::Threads(threads))
-}
-
-/// Parses a list of CPUs such as `0,2-3` into ascending numbers without duplicates. Returns `None`
-/// if the text is not a list of CPUs, or has a number above 65,535.
-pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
-    let mut all = std::collections::BTreeSet::new();
-    for part in list.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last > 65_535 {
-            return None;
-        }
-        all.extend(first..=last);
-    }
-    Some(all.into_iter().collect())
-}
-
-/// Returns the counted target in perf's words, for the title of the output.
-fn title(args: &StatArgs, target: &Target) -> String {
-    match args
-        .cascade
-        .as_deref()
-        .and_then(|word| word.rsplit_once('='))
-    {
-        Some((event, count)) => {
-            format!("{}, each after {count} {event}", target_title(args, target))
-        }
-        None => target_title(args, target),
-    }
-}
-
-fn target_title(args: &StatArgs, target: &Target) -> String {
-    let join = |numbers: &[u32]| {
-        let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
-        words.join(",")
-    };
-    match target {
-        Target::Command => {
-            let words: Vec<_> = args.command.iter().map(|w| visible::escape_os(w)).collect();
-            format!("'{}'", words.join(" "))
-        }
-        Target::Cpus(_) if args.targets.cpus.is_none() => "'system wide'".to_owned(),
-        Target::Cpus(cpus) => format!("'CPU(s) {}'", join(cpus)),
-        Target::Threads(_) if !args.targets.threads.is_empty() => {
-            format!("thread id '{}'", join(&args.targets.threads))
-        }
-        Target::Threads(_) => format!("process id '{}'", join(&args.targets.processes)),
-    }
-}
-
 /// State that is kept over all runs of one invocation of `pfc stat`.
 struct Session<'a> {
     args: &'a StatArgs,
@@ -603,7 +489,10 @@ mod tests {
     fn r1_6_lists_of_cpus() {
         assert_eq!(parse_cpu_list("0,2-3"), Some(vec![0, 2, 3]));
         assert_eq!(parse_cpu_list("3-4,4,1"), Some(vec![1, 3, 4]));
-        for wrong in ["", "a", "3-2", "1-", "-1", "0,,1", "0-99999"] {
+        // A list may repeat a range.
+        let long = vec!["0-65535"; 5000].join(",");
+        assert_eq!(parse_cpu_list(&long).map(|cpus| cpus.len()), Some(65_536));
+        for wrong in ["", "a", "3-2", "1-", "-1", "0,,1", "0-99999", "+1-65536"] {
             assert_eq!(parse_cpu_list(wrong), None, "{wrong}");
         }
     }

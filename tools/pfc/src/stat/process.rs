@@ -66,6 +66,15 @@ pub fn restore_limits(command: &mut Command) {
     unsafe { command.pre_exec(limits::restore) };
 }
 
+/// Returns true if this process ignores a signal, as a program that nohup(1) started ignores SIGHUP.
+pub fn is_ignored(signal: i32) -> bool {
+    // SAFETY: A `sigaction` consists of integers and an optional function, for which zero is valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: Without a new action, sigaction() only writes the current action to `action`.
+    let result = unsafe { libc::sigaction(signal, ptr::null(), &mut action) };
+    result == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
 /// Returns the next state change of a child or tracee. Returns `None` if no state change is
 /// pending, or if there are no children.
 pub fn wait_any() -> io::Result<Option<(pid_t, WaitStatus)>> {

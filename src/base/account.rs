@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Limits per user: for the kernel memory of contexts, traces and records of accounted tasks, and
+//! for the numbers of contexts, traces and traced processes. `helpers/account.c` keeps the sums.
+//!
+//! Each amount is added to the account of the user, and to the accounts of the owners of the user
+//! namespaces in which the user is. Sample buffers are also charged to `RLIMIT_MEMLOCK`. All memory
+//! is also charged to the control group of the task that allocates it.
+
+use kernel::bindings;
+use kernel::cred::Credential;
+use kernel::error::{code::ENOMEM, to_result, Error, Result};
+use kernel::sync::aref::ARef;
+
+use super::access;
+pub(crate) use super::helpers::Resource;
+use super::helpers::{self, Amount};
+use super::task::TaskRef;
+
+/// Maximum number of contexts of a user without `CAP_SYS_RESOURCE`. If an administrator calls
+/// `PERFMON_LOAD`, all attached contexts are searched for contexts to evict: the limit keeps this
+/// search short.
+const MAX_CONTEXTS: usize = 16_384;
+
+/// Bytes that are charged to a user until the charge is dropped.
+///
+/// Context: may be dropped in any context except an NMI, and not under a run-queue lock.
+pub(crate) struct Charge {
+    user: ARef<Credential>,
+    /// If the bytes are charged for a monitoring context, the count of this context. `None` for
+    /// other bytes.
+    _context: Option<ResourceCharge>,
+    /// The amount is not limited, because the user had `CAP_SYS_RESOURCE` in the initial user
+    /// namespace when the charge was created.
+    unlimited: bool,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Charges `bytes` to the caller. Calls of [`charge`](Self::charge) on the result charge the
+    /// same user. Called in process context.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
+    pub(crate) fn of_caller(bytes: usize) -> Result<Self> {
+        // SAFETY: The callee only checks a capability of the current task.
+        let free = unsafe { helpers::pfm_account_is_unlimited() };
+        let nothing = Self {
+            user: access::of_caller(),
+            _context: None,
+            unlimited: free,
+            bytes: 0,
+        };
+        nothing.charge(bytes)
+    }
+
+    /// Charges `bytes` to the user of a task. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
+    pub(crate) fn of_task(task: TaskRef<'_>, bytes: usize) -> Result<Self> {
+        let user = access::of_task(task);
+        // SAFETY: The reference keeps the credentials alive.
+        let unlimited = unsafe { helpers::pfm_account_cred_is_unlimited(user.as_ptr()) };
+        let nothing = Self {
+            user,
+            unlimited,
+            bytes: 0,
+            _context: None,
+        };
+        nothing.charge(bytes)
+    }
+
+    /// Charges the `bytes` of a new monitoring context to the caller, and counts the context for
+    /// the caller. Called in process context.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the caller has [`MAX_CONTEXTS`] contexts already or would exceed its memory
+    /// limit, `ENOMEM`.
+    pub(crate) fn of_context(bytes: usize) -> Result<Self> {
+        let mut charge = Self::of_caller(bytes)?;
+        let most = match charge.unlimited {
+            true => usize::MAX,
+            false => MAX_CONTEXTS,
+        };
+        let error = Error::from_errno(-(bindings::EDQUOT as i32));
+        charge._context = Some(ResourceCharge::of(
+            &charge.user,
+            Resource::Contexts,
+            most,
+            error,
+        )?);
+        Ok(charge)
+    }
+
+    /// Returns a charge of 0 bytes for the same user.
+    pub(crate) fn empty(&self) -> Self {
+        Self {
+            user: self.user.clone(),
+            _context: None,
+            unlimited: self.unlimited,
+            bytes: 0,
+        }
+    }
+
+    /// Returns the credentials of the charged user.
+    pub(crate) fn user(&self) -> &ARef<Credential> {
+        &self.user
+    }
+
+    /// Charges further bytes to the same user, and returns them as a separate charge. Does not
+    /// sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM`.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<Self> {
+        let mut more = self.empty();
+        let most = match self.unlimited {
+            true => u64::MAX,
+            // SAFETY: The callee only reads a module parameter and the size of memory.
+            false => unsafe { helpers::pfm_account_bytes() },
+        };
+        add(&more.user, (Resource::Bytes, bytes as u64), most)?;
+        more.bytes = bytes as u64;
+        Ok(more)
+    }
+
+    /// Returns the number of charged bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// Moves the bytes of `other` to `self`. Both charges must be of the same user. Callable in any
+    /// context.
+    pub(crate) fn absorb(&mut self, other: &mut Self) {
+        self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
+    }
+
+    /// Subtracts `bytes`, or all bytes if the charge has fewer, from the charge and from the user's
+    /// account. Called in process context.
+    pub(crate) fn uncharge(&mut self, bytes: usize) {
+        let mut less = self.empty();
+        less.bytes = self.bytes.min(bytes as u64);
+        self.bytes = self.bytes.wrapping_sub(less.bytes);
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        sub(&self.user, (Resource::Bytes, self.bytes));
+    }
+}
+
+/// One object (for example a trace, a traced process or a concurrent call) that is counted in the
+/// account of a user until this value is dropped.
+///
+/// Context: dropped in process context.
+pub(crate) struct ResourceCharge {
+    user: ARef<Credential>,
+    resource: Resource,
+}
+
+impl ResourceCharge {
+    /// Counts one more object in the account of the caller. Returns `error` if the caller would
+    /// have more than `most` such objects, or `ENOMEM`. Called in process context.
+    pub(crate) fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
+        Self::of(&access::of_caller(), thing, most, error)
+    }
+
+    /// Counts one more object in the account of a user. Returns `error` if the user would have more
+    /// than `most` such objects, or `ENOMEM`. Called in process context.
+    pub(crate) fn of(
+        user: &ARef<Credential>,
+        thing: Resource,
+        most: usize,
+        error: Error,
+    ) -> Result<Self> {
+        match add(user, (thing, 1), most as u64) {
+            Err(ENOMEM) => Err(ENOMEM),
+            Err(_) => Err(error),
+            Ok(()) => Ok(Self {
+                user: user.clone(),
+                resource: thing,
+            }),
+        }
+    }
+}
+
+impl Drop for ResourceCharge {
+    fn drop(&mut self) {
+        sub(&self.user, (self.resource, 1));
+    }
+}
+
+/// Adds `nr` of a resource to the user's account, and to the accounts of the owners of the user
+/// namespaces in which the user is. Returns `EDQUOT` if one of these accounts would exceed `most`,
+/// or `ENOMEM`. After an error no account has changed.
+fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
+    // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
+    to_result(unsafe {
+        helpers::pfm_account_add(
+            user.as_ptr(),
+            Amount {
+                resource: thing,
+                nr,
+            },
+            most,
+        )
+    })
+}
+
+fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
+    // SAFETY: The reference keeps the credentials alive, and `nr` was added to the same accounts
+    // before.
+    unsafe {
+        helpers::pfm_account_sub(
+            user.as_ptr(),
+            Amount {
+                resource: thing,
+                nr,
+            },
+        )
+    }
+}
+
+/// Returns whether an error (`ENOSPC`, `EDQUOT` or `ENOMEM`) means that a limit was reached or
+/// memory is short.
+pub(crate) fn is_limit(error: Error) -> bool {
+    let errno = error.to_errno().unsigned_abs();
+    [bindings::ENOSPC, bindings::EDQUOT, bindings::ENOMEM].contains(&errno)
+}

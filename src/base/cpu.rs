@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! CPUs: which CPUs are possible and online, function calls on other CPUs, and idle time.
+
+use core::arch::asm;
+
+use kernel::bindings;
+use kernel::ffi::{c_int, c_void};
+
+use super::helpers;
+use super::kernel_version::WAIT;
+
+/// Returns `nr_cpu_ids`: the highest number of a possible CPU, plus 1. A chunk of counters has a
+/// block for each CPU number below `nr_cpu_ids`.
+pub(crate) fn nr_cpu_ids() -> u32 {
+    // SAFETY: `nr_cpu_ids` is constant after boot.
+    unsafe { bindings::nr_cpu_ids }
+}
+
+/// Returns whether a CPU is possible: it is online, or it can come online later.
+pub(crate) fn is_possible(cpu: u32) -> bool {
+    if cpu >= nr_cpu_ids() {
+        return false;
+    }
+    let bits = (&raw const bindings::__cpu_possible_mask).cast::<u64>();
+    // SAFETY: The mask has a bit for each number below nr_cpu_ids and does not
+    // change after boot.
+    let word = unsafe { bits.add((cpu / 64) as usize).read_volatile() };
+    word >> (cpu % 64) & 1 != 0
+}
+
+/// Iterates over all possible CPUs.
+pub(crate) fn possible() -> impl Iterator<Item = u32> {
+    (0..nr_cpu_ids()).filter(|cpu| is_possible(*cpu))
+}
+
+/// Returns whether a CPU is online.
+pub(crate) fn is_online(cpu: u32) -> bool {
+    // SAFETY: Callers pass a number below nr_cpu_ids.
+    unsafe { helpers::ppa_cpu_online(cpu) }
+}
+
+/// Returns how many CPUs are online.
+pub(crate) fn nr_online() -> u32 {
+    (0..nr_cpu_ids()).fold(0, |n: u32, cpu| n.wrapping_add(is_online(cpu).into()))
+}
+
+/// Returns the total idle time of a CPU in nanoseconds, from the kernel's own statistics.
+pub(crate) fn idle_ns(cpu: u32) -> u64 {
+    // SAFETY: The caller passes a number below nr_cpu_ids.
+    unsafe { helpers::ppa_idle_ns(cpu) }
+}
+
+/// Returns the number of the CPU on which the caller runs. The result stays true only while
+/// preemption is off.
+#[inline]
+pub(crate) fn this_cpu() -> u32 {
+    let cpu;
+    // SAFETY: The instruction reads the kernel's per-CPU variable `cpu_number`, which is constant
+    // after boot.
+    unsafe {
+        asm!("movl %gs:cpu_number(%rip), {c:e}", c = out(reg) cpu,
+            options(att_syntax, nostack, readonly, preserves_flags))
+    }
+    cpu
+}
+
+/// Guard of the CPU hotplug lock, held for reading: while the guard exists, no CPU comes online or
+/// goes offline. To avoid deadlocks, hotplug callbacks must not take a lock that another thread
+/// holds while that thread waits for the CPU hotplug lock.
+pub(crate) struct CpusReadGuard(());
+
+impl CpusReadGuard {
+    /// Takes the CPU hotplug lock for reading. Called in process context.
+    pub(crate) fn new() -> Self {
+        // SAFETY: The caller is in process context, and drop releases the lock.
+        unsafe { bindings::cpus_read_lock() };
+        Self(())
+    }
+}
+
+impl Drop for CpusReadGuard {
+    fn drop(&mut self) {
+        // SAFETY: `new` has taken the lock, which is released once.
+        unsafe { bindings::cpus_read_unlock() };
+    }
+}
+
+/// Calls `function` on another CPU, with interrupts off on that CPU, and waits until the function
+/// has returned. Returns false if the CPU is not online. Called in process context, with interrupts
+/// on.
+pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
+    /// # Safety
+    ///
+    /// `function` is a `&mut &mut dyn FnMut()` that nothing else uses during the call.
+    unsafe extern "C" fn call(function: *mut c_void) {
+        // SAFETY: By the function's requirement the pointer is valid and exclusive.
+        unsafe { (*function.cast::<&mut dyn FnMut()>())() }
+    }
+    let function: *mut &mut dyn FnMut() = &mut function;
+    // SAFETY: smp_call_function_single() waits until the function has returned, so the function is
+    // valid as long as it is used.
+    unsafe {
+        bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT) == 0
+    }
+}
+
+/// Calls `function` on every online CPU, with interrupts off, and waits until all calls have
+/// returned. Called in process context.
+pub(crate) fn call_on_all(mut function: &dyn Fn()) {
+    /// # Safety
+    ///
+    /// `function` is a `&&dyn Fn()`.
+    unsafe extern "C" fn call(function: *mut c_void) {
+        // SAFETY: By the function's requirement the pointer is valid.
+        unsafe { (*function.cast::<&dyn Fn()>())() }
+    }
+    let function: *mut &dyn Fn() = &mut function;
+    // SAFETY: on_each_cpu_cond_mask() waits for all CPUs, so the function is valid as long as it is
+    // used.
+    unsafe {
+        bindings::on_each_cpu_cond_mask(
+            None,
+            Some(call),
+            function.cast(),
+            true,
+            &raw const bindings::__cpu_online_mask,
+        )
+    }
+}
+
+/// Calls `function`, with interrupts off, on every online CPU for which `which` returns true, and
+/// waits until all calls have returned. CPUs that are not selected are not interrupted. Called in
+/// process context.
+pub(crate) fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
+    struct Call<'a> {
+        which: &'a dyn Fn(u32) -> bool,
+        function: &'a dyn Fn(),
+    }
+    /// # Safety
+    ///
+    /// `call` is a `&Call`.
+    unsafe extern "C" fn which_of(cpu: c_int, call: *mut c_void) -> bool {
+        // SAFETY: By this function's requirement `call` points to a `Call`.
+        (unsafe { &*call.cast::<Call<'_>>() }.which)(cpu as u32)
+    }
+    /// # Safety
+    ///
+    /// `call` is a `&Call`.
+    unsafe extern "C" fn function_of(call: *mut c_void) {
+        // SAFETY: By this function's requirement `call` points to a `Call`.
+        (unsafe { &*call.cast::<Call<'_>>() }.function)()
+    }
+    let mut call = Call { which, function };
+    // SAFETY: on_each_cpu_cond_mask() waits for all CPUs, so `call` is valid as long as it is used.
+    unsafe {
+        bindings::on_each_cpu_cond_mask(
+            Some(which_of),
+            Some(function_of),
+            (&raw mut call).cast(),
+            true,
+            &raw const bindings::__cpu_online_mask,
+        )
+    }
+}

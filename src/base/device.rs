@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Registration of misc devices.
+//!
+//! The kernel crate's `MiscDevice` does not set the owner of its file operations, so that a module
+//! could be removed while a file of the device is open. This module therefore uses file operations
+//! of its own, which set the owner.
+
+use core::cell::UnsafeCell;
+use core::pin::Pin;
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::KBox;
+use kernel::bindings;
+use kernel::error::{to_result, Result};
+use kernel::ffi::{c_int, CStr};
+use kernel::prelude::*;
+
+/// A structure of function pointers (such as `file_operations`) that is passed to C.
+#[repr(transparent)]
+pub(crate) struct Ops<T>(pub(crate) T);
+// SAFETY: Each `Ops` is a static that is never written.
+unsafe impl<T> Sync for Ops<T> {}
+
+/// A registered misc device. Dropping this value deregisters the device.
+///
+/// # Invariants
+///
+/// The miscdevice structure is pinned and registered.
+pub(crate) struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
+
+impl Device {
+    /// Registers a misc device with a dynamic minor number. `name` and `ops` are static, because
+    /// the kernel keeps pointers to both.
+    pub(crate) fn register(
+        name: &'static CStr,
+        ops: &'static Ops<bindings::file_operations>,
+        mode: u16,
+    ) -> Result<Self> {
+        let device = bindings::miscdevice {
+            minor: bindings::MISC_DYNAMIC_MINOR as c_int,
+            name: name.as_char_ptr(),
+            fops: &ops.0,
+            mode,
+            ..pin_init::zeroed()
+        };
+        let device = KBox::pin(UnsafeCell::new(device), GFP_KERNEL)?;
+        // SAFETY: The structure is pinned until drop, and its name and operations are static.
+        to_result(unsafe { bindings::misc_register(device.get()) })?;
+        // INVARIANT: The miscdevice structure is pinned, and was just registered.
+        Ok(Self(device))
+    }
+}
+
+// SAFETY: A device may be removed by any thread; `misc_deregister()` does its own locking.
+unsafe impl Send for Device {}
+// SAFETY: A shared reference to a `Device` gives no access to the miscdevice structure.
+unsafe impl Sync for Device {}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: The device is registered, by the type's invariant.
+        unsafe { bindings::misc_deregister(self.0.get()) }
+    }
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Address spaces. */
+#include <linux/sched.h>
+#include <linux/sched/mm.h>
+#include "helpers.h"
+
+/*
+ * Returns the caller's mm with a reference, or NULL for a kernel thread. The reference (mm_count)
+ * prevents the reuse of the mm's address, so that the address can be compared with those of other
+ * mms.
+ */
+struct mm_struct *pt_mm_get(void)
+{
+	if (current->mm)
+		mmgrab(current->mm);
+	return current->mm;
+}
+
+void pt_mm_put(struct mm_struct *mm)
+{
+	mmdrop(mm);
+}

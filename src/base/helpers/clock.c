@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Functions that read clocks of the kernel and properties of the processor's time stamp counter. */
+#include <linux/hrtimer.h>
+#include <linux/nsproxy.h>
+#include <linux/sched.h>
+#include <linux/sched/clock.h>
+#include <linux/time_namespace.h>
+#include <linux/timekeeping.h>
+#include <asm/cpufeature.h>
+#include <asm/tsc.h>
+#include "helpers.h"
+
+u32 pfc_tsc_khz(void)
+{
+	if (!boot_cpu_has(X86_FEATURE_CONSTANT_TSC) || !boot_cpu_has(X86_FEATURE_NONSTOP_TSC))
+		return 0;
+	return tsc_khz;
+}
+
+u64 pfm_resolution(void)
+{
+	return hrtimer_resolution;
+}
+
+u64 pfm_now(void)
+{
+	return ktime_get_mono_fast_ns();
+}
+
+/*
+ * Returns the rate of the time stamp counter in kHz, or 0 if the kernel considers the counter
+ * unstable. In this case, accounting uses local_clock() of the scheduler.
+ */
+u32 ppa_tsc_khz(void)
+{
+	return boot_cpu_has(X86_FEATURE_TSC) && !check_tsc_unstable() ? tsc_khz : 0;
+}
+
+u64 ppa_local_clock(void)
+{
+	return local_clock();
+}
+
+/*
+ * Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
+ * namespace, in nanoseconds.
+ */
+s64 pt_time_offset(void)
+{
+#ifdef CONFIG_TIME_NS
+	return timespec64_to_ns(&current->nsproxy->time_ns->offsets.monotonic);
+#else
+	return 0;
+#endif
+}

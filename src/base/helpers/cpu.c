@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Functions that return which CPUs are online, and the idle time of a CPU. */
+#include <linux/cpumask.h>
+#include <linux/kernel_stat.h>
+#include "helpers.h"
+
+/*
+ * Returns the idle time of a CPU, including its I/O wait time, from the kernel's own statistics.
+ * Used while accounting is off.
+ */
+u64 ppa_idle_ns(unsigned int cpu)
+{
+	return kcpustat_field_idle(cpu) + kcpustat_field_iowait(cpu);
+}
+
+bool ppa_cpu_online(unsigned int cpu)
+{
+	return cpu_online(cpu);
+}

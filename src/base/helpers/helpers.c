@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Wrappers of macros and inline functions that Rust code cannot call. */
+#include <linux/compat.h>
+#include <linux/export.h>
+#include <linux/interrupt.h>
+#include <linux/irq.h>
+#include <linux/irqdesc.h>
+#include <linux/preempt.h>
+#include <linux/workqueue.h>
+#include "helpers.h"
+
+/*
+ * Returns false if the caller certainly may not sleep. might_sleep() is not used, because the
+ * caller of this function returns an errno and logs a message itself.
+ */
+bool pfc_may_sleep(void)
+{
+	if (!IS_ENABLED(CONFIG_PREEMPT_COUNT))
+		return !in_interrupt() && !irqs_disabled();
+	return preemptible();
+}
+
+/*
+ * Returns true if the current system call uses the i386 ABI. Such calls come from 32-bit programs,
+ * for which compilers do not emit loads of 64 bits, and from "int 0x80" in 64-bit programs.
+ */
+bool pfc_is_32bit(void)
+{
+	return in_ia32_syscall();
+}
+EXPORT_SYMBOL_GPL(pfc_is_32bit);
+
+/*
+ * Returns true if @action is the first handler of the interrupt line @irq, or if there is no such
+ * line.
+ */
+bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action)
+{
+	struct irq_data *data = irq_get_irq_data(irq);
+
+	return !data || READ_ONCE(irq_data_to_desc(data)->action) == action;
+}
+EXPORT_SYMBOL_GPL(pfc_irq_is_first);
+
+void pfc_work_init(struct work_struct *work, work_func_t func)
+{
+	INIT_WORK(work, func);
+}
+EXPORT_SYMBOL_GPL(pfc_work_init);
+
+void pfc_work_queue(struct work_struct *work)
+{
+	/*
+	 * The workqueue is unbound, because a SCHED_FIFO thread can keep the workers of its CPU
+	 * from running.
+	 */
+	queue_work(system_dfl_wq, work);
+}
+EXPORT_SYMBOL_GPL(pfc_work_queue);

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C functions that Rust code calls: wrappers of macros, of inline functions and of symbols that
+ * Rust code cannot use. src/base/helpers.rs declares the same functions.
+ */
+#ifndef _PERFCOUNTERS_HELPERS_H
+#define _PERFCOUNTERS_HELPERS_H
+
+#include <linux/spinlock_types.h>
+#include <linux/types.h>
+#include <linux/workqueue.h>
+
+struct irqaction;
+struct linux_binprm;
+struct mm_struct;
+struct net_device;
+struct pid;
+struct sk_buff;
+struct task_struct;
+struct tracepoint;
+struct vm_area_struct;
+struct vm_operations_struct;
+
+unsigned long pfc_virt_pfn(const void *p);
+bool pfc_may_sleep(void);
+u32 pfc_tsc_khz(void);
+bool pfc_is_32bit(void);
+int pfc_vma_noexec(struct vm_area_struct *vma);
+int pfc_vma_readonly(struct vm_area_struct *vma,
+		     const struct vm_operations_struct *ops);
+struct tracepoint *pfc_tracepoint_find(const char *name);
+void pfc_tracepoint_sync(void);
+bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action);
+void pfc_work_init(struct work_struct *work, work_func_t func);
+void pfc_work_queue(struct work_struct *work);
+void pfc_rtnl_lock(void);
+void pfc_rtnl_unlock(void);
+#define PFC_NETDEV_REMOVED		1
+#define PFC_NETDEV_ADDED	2
+unsigned int pfc_netdev_index(const struct net_device *dev);
+unsigned int pfc_netdev_name(const struct net_device *dev, char *name);
+unsigned int pfc_netdev_change(unsigned long event);
+struct net_device *pfc_notifier_dev(void *info);
+struct net_device *pfc_skb_dev(const struct sk_buff *skb);
+u32 pfc_skb_wire_len(const struct sk_buff *skb);
+
+u64 pfm_now(void);
+u64 pfm_resolution(void);
+u32 ppa_tsc_khz(void);
+u64 ppa_local_clock(void);
+s64 pt_time_offset(void);
+
+void pfm_lock_init(raw_spinlock_t *lock);
+void pfm_preempt_disable(void);
+void pfm_preempt_enable(void);
+bool pfm_in_nmi(void);
+
+u64 ppa_idle_ns(unsigned int cpu);
+bool ppa_cpu_online(unsigned int cpu);
+
+u64 pfm_run_time(const struct task_struct *task);
+int pfm_running_cpu(const struct task_struct *task);
+u64 pfm_thread_pointer(void);
+bool pfm_is_kernel_thread(const struct task_struct *task);
+bool pfm_is_exiting(const struct task_struct *task);
+bool pfm_exec_is_secret(const struct linux_binprm *bprm);
+bool ppa_in_syscall(struct task_struct *task);
+bool ppa_has_ended(struct task_struct *task);
+bool ppa_is_dead(struct task_struct *task);
+bool ppa_yields(struct task_struct *task);
+
+struct ppa_task_ids {
+	u32 uid, pid, tgid, ppid;
+	/*
+	 * Not 0 if the task has been reaped. A reaped task has no pid any more.
+	 */
+	u32 reaped;
+};
+
+void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *ids);
+void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
+struct task_struct *ppa_get_task(u32 pid);
+struct task_struct *pt_leader_get(void);
+struct pid *pt_pid_get(struct task_struct *leader);
+u32 pt_pid_nr(struct pid *pid);
+size_t pt_pid_bytes(struct pid *pid);
+u32 pt_pid_own_nr(struct pid *pid);
+u32 pt_thread_nr(void);
+
+/* Identity of a process that is traced or that creates a trace. */
+struct pt_identity {
+	/* The effective user id in the initial user namespace. */
+	u32 uid;
+	char comm[16];
+};
+
+void pt_identity(struct pt_identity *identity, struct task_struct *task);
+bool pt_is_dying(void);
+u32 pt_uid(u32 uid);
+
+struct mm_struct *pt_mm_get(void);
+void pt_mm_put(struct mm_struct *mm);
+
+#endif

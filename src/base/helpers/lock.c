@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Functions for raw spinlocks, for preemption, and to find out whether the caller runs in an NMI.
+ */
+#include <linux/preempt.h>
+#include <linux/spinlock.h>
+#include "helpers.h"
+
+void pfm_lock_init(raw_spinlock_t *lock)
+{
+	raw_spin_lock_init(lock);
+}
+
+void pfm_preempt_disable(void)
+{
+	preempt_disable();
+}
+
+void pfm_preempt_enable(void)
+{
+	preempt_enable();
+}
+
+bool pfm_in_nmi(void)
+{
+	return in_nmi();
+}

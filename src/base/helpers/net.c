@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Network interfaces and packets. */
+#include <linux/export.h>
+#include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
+#include <linux/skbuff.h>
+#include <linux/string.h>
+#include <net/net_namespace.h>
+#include "helpers.h"
+
+/*
+ * Takes the RTNL lock. The kernel sends notifications about network interfaces with this lock held.
+ * May sleep.
+ */
+void pfc_rtnl_lock(void)
+{
+	rtnl_lock();
+}
+EXPORT_SYMBOL_GPL(pfc_rtnl_lock);
+
+void pfc_rtnl_unlock(void)
+{
+	rtnl_unlock();
+}
+EXPORT_SYMBOL_GPL(pfc_rtnl_unlock);
+
+/*
+ * Returns the index of an interface of the initial network namespace, or 0 for an interface of
+ * another namespace.
+ */
+unsigned int pfc_netdev_index(const struct net_device *dev)
+{
+	return net_eq(dev_net(dev), &init_net) ? dev->ifindex : 0;
+}
+EXPORT_SYMBOL_GPL(pfc_netdev_index);
+
+unsigned int pfc_netdev_name(const struct net_device *dev, char *name)
+{
+	strscpy(name, dev->name, IFNAMSIZ);
+	return pfc_netdev_index(dev);
+}
+EXPORT_SYMBOL_GPL(pfc_netdev_name);
+
+unsigned int pfc_netdev_change(unsigned long event)
+{
+	switch (event) {
+	case NETDEV_REGISTER:
+		return PFC_NETDEV_ADDED;
+	case NETDEV_UNREGISTER:
+		return PFC_NETDEV_REMOVED;
+	case NETDEV_CHANGENAME:
+		return PFC_NETDEV_REMOVED | PFC_NETDEV_ADDED;
+	default:
+		return 0;
+	}
+}
+EXPORT_SYMBOL_GPL(pfc_netdev_change);
+
+struct net_device *pfc_notifier_dev(void *info)
+{
+	return netdev_notifier_info_to_dev(info);
+}
+EXPORT_SYMBOL_GPL(pfc_notifier_dev);
+
+struct net_device *pfc_skb_dev(const struct sk_buff *skb)
+{
+	return skb->dev;
+}
+EXPORT_SYMBOL_GPL(pfc_skb_dev);
+
+/*
+ * Returns the length of a packet including its link header. The receive path has already removed
+ * this header from skb->len.
+ */
+u32 pfc_skb_wire_len(const struct sk_buff *skb)
+{
+	u32 len = skb->len;
+
+	if (skb_mac_header_was_set(skb) && skb_mac_offset(skb) < 0)
+		len -= skb_mac_offset(skb);
+	return len;
+}
+EXPORT_SYMBOL_GPL(pfc_skb_wire_len);

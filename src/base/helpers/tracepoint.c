@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Tracepoints. */
+#include <linux/export.h>
+#include <linux/string.h>
+#include <linux/tracepoint.h>
+#include "helpers.h"
+
+struct pfc_find {
+	const char *name;
+	struct tracepoint *found;
+};
+
+static void pfc_find_one(struct tracepoint *tp, void *arg)
+{
+	struct pfc_find *find = arg;
+
+	if (!strcmp(tp->name, find->name))
+		find->found = tp;
+}
+
+/*
+ * Finds a tracepoint of vmlinux by name, because most tracepoints are not exported. Returns NULL if
+ * vmlinux has no such tracepoint.
+ */
+struct tracepoint *pfc_tracepoint_find(const char *name)
+{
+	struct pfc_find find = { .name = name };
+
+	for_each_kernel_tracepoint(pfc_find_one, &find);
+	return find.found;
+}
+EXPORT_SYMBOL_GPL(pfc_tracepoint_find);
+
+void pfc_tracepoint_sync(void)
+{
+	tracepoint_synchronize_unregister();
+}
+EXPORT_SYMBOL_GPL(pfc_tracepoint_sync);

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Differences between the kernel versions for which this module can be built. Only this file
+//! depends on the kernel version, by the cfg `since_7_3` that Kbuild sets. The C code of the module
+//! does not depend on the kernel version.
+
+use kernel::module_param::ModuleParamAccess;
+
+/// A write barrier: other CPUs see all stores before the barrier earlier than any store after the
+/// barrier. A comment at each call names the read side with which the barrier pairs.
+#[inline(always)]
+pub(crate) fn smp_wmb() {
+    #[cfg(not(since_7_3))]
+    kernel::sync::barrier::smp_wmb();
+    #[cfg(since_7_3)]
+    kernel::sync::barrier::smp_mb(kernel::sync::barrier::Write);
+}
+
+/// The value of the last argument of `smp_call_function_single()`, `wait`, with which that function
+/// waits until the other CPU has made the call.
+#[cfg(not(since_7_3))]
+pub(crate) const WAIT: i32 = 1;
+/// The value of the last argument of `smp_call_function_single()`, `wait`, with which that function
+/// waits until the other CPU has made the call.
+#[cfg(since_7_3)]
+pub(crate) const WAIT: bool = true;
+
+/// Returns the value of a module parameter.
+pub(crate) fn param_value<T: Copy>(parameter: &ModuleParamAccess<T>) -> T {
+    #[cfg(not(since_7_3))]
+    return *parameter.value();
+    #[cfg(since_7_3)]
+    return parameter.value();
+}

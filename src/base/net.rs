@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets and network interfaces, for the probes of network providers.
+
+use core::pin::Pin;
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::KBox;
+use kernel::bindings;
+use kernel::error::{to_result, Result};
+use kernel::ffi::{c_int, c_ulong, c_void};
+use kernel::types::Opaque;
+
+use super::helpers;
+use super::key::Key;
+
+/// A network interface (`struct net_device`), valid during a probe or a notification.
+#[repr(transparent)]
+pub struct Interface(Opaque<bindings::net_device>);
+
+impl Interface {
+    /// Returns the name of an interface and, as a key, the interface's index. The interface must be
+    /// in the initial network namespace. Returns `None` for an interface in another namespace,
+    /// because names are not unique across namespaces.
+    #[inline]
+    pub fn name(&self) -> Option<([u8; 32], Key)> {
+        let mut name = [0; 32];
+        // SAFETY: The interface is alive during the probe or notification. The callee writes at
+        // most 16 bytes, the size of an interface's name.
+        let index = unsafe { helpers::pfc_netdev_name(self.0.get(), name.as_mut_ptr().cast()) };
+        (index != 0).then(|| (name, Key::number_only(index)))
+    }
+
+    /// Returns the index of the interface as a key, for lookups. If the interface is outside the
+    /// initial network namespace, the key is 0, for which a lookup finds nothing.
+    #[inline]
+    pub fn key(&self) -> Key {
+        // SAFETY: The interface is alive during the probe or notification.
+        Key::number_only(unsafe { helpers::pfc_netdev_index(self.0.get()) })
+    }
+}
+
+/// A packet (`struct sk_buff`), valid during a probe.
+#[repr(transparent)]
+pub struct Packet(Opaque<bindings::sk_buff>);
+
+impl Packet {
+    /// Returns the size of the packet on the wire in bytes, including the link-layer header.
+    #[inline]
+    pub fn wire_bytes(&self) -> u32 {
+        // SAFETY: The packet is alive during the probe.
+        unsafe { helpers::pfc_skb_wire_len(self.0.get()) }
+    }
+}
+
+/// Returns the interface of a packet that is owned by a device or its receive path. In other parts
+/// of the network stack, `skb->dev` may hold other data.
+///
+/// # Safety
+///
+/// `skb` is alive, and `skb->dev` is valid: the packet is owned by a device or its receive path.
+#[inline]
+pub(crate) unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
+    // SAFETY: By this function's requirement `skb->dev` is valid. The device stays alive while the
+    // probe runs.
+    unsafe { helpers::pfc_skb_dev(skb).cast::<Interface>().as_ref() }
+}
+
+/// Returns whether an interface counts packets that are dropped for this reason in its `rx_dropped`
+/// statistic.
+#[inline]
+pub(crate) fn is_dropped_at_device(reason: u32) -> bool {
+    matches!(
+        reason,
+        bindings::skb_drop_reason_SKB_DROP_REASON_CPU_BACKLOG
+            | bindings::skb_drop_reason_SKB_DROP_REASON_UNHANDLED_PROTO
+    )
+}
+
+/// A listener for changes of network interfaces. The functions of the listener are called with the
+/// RTNL mutex held. At registration, `interface_added` is called for each interface that exists.
+pub trait InterfaceListener: Sync {
+    /// Called after an interface was added or renamed.
+    fn interface_added(&self, interface: &Interface);
+    /// Called when an interface is being removed or renamed.
+    fn interface_removed(&self, interface: &Interface);
+}
+
+#[repr(C)]
+struct NetdevNotifier<T> {
+    // `block` is the first field, because the notifier callback gets the address of `block`, and
+    // casts this address to a pointer to `NetdevNotifier`.
+    block: Opaque<bindings::notifier_block>,
+    state: *const T,
+}
+
+/// A registered [`InterfaceListener`]. Dropping this value unregisters the listener.
+///
+/// # Invariants
+///
+/// The notifier is registered and pinned. `state` outlives the notifier, as the caller of
+/// [`RegisteredListener::register`] guarantees.
+pub struct RegisteredListener<T: InterfaceListener>(Pin<KBox<NetdevNotifier<T>>>);
+
+// SAFETY: The kernel's notifier functions do their own locking, and the state is shared as `&T`.
+unsafe impl<T: InterfaceListener> Send for RegisteredListener<T> {}
+// SAFETY: The kernel's notifier functions do their own locking, and the state is shared as `&T`.
+unsafe impl<T: InterfaceListener> Sync for RegisteredListener<T> {}
+
+impl<T: InterfaceListener> RegisteredListener<T> {
+    /// Registers a notifier for `state`. The provider that owns `state` drops the result of this
+    /// function before it drops `state`: see [`super::tracepoint::Probes::listen`].
+    #[inline]
+    pub(crate) fn register(state: *const T) -> Result<Self> {
+        /// # Safety
+        ///
+        /// Called only by the kernel, with the notifier block that `register` has registered.
+        unsafe extern "C" fn notice<T: InterfaceListener>(
+            block: *mut bindings::notifier_block,
+            event: c_ulong,
+            info: *mut c_void,
+        ) -> c_int {
+            // SAFETY: The notifier block is the first field of a `NetdevNotifier`, whose `state` is
+            // alive by the invariant of [`RegisteredListener`].
+            let state = unsafe { &*(*block.cast::<NetdevNotifier<T>>()).state };
+            // SAFETY: `info` is the argument of a notification about a network device.
+            let dev = unsafe { helpers::pfc_notifier_dev(info) }.cast::<Interface>();
+            // SAFETY: The device is alive during the notification.
+            if let Some(interface) = unsafe { dev.as_ref() } {
+                // SAFETY: `pfc_netdev_change()` has no requirements: it only compares the number of
+                // the event.
+                let change = unsafe { helpers::pfc_netdev_change(event) };
+                if change & helpers::PFC_NETDEV_REMOVED != 0 {
+                    state.interface_removed(interface);
+                }
+                if change & helpers::PFC_NETDEV_ADDED != 0 {
+                    state.interface_added(interface);
+                }
+            }
+            0
+        }
+        let block = bindings::notifier_block {
+            notifier_call: Some(notice::<T>),
+            next: core::ptr::null_mut(),
+            priority: 0,
+        };
+        let this = KBox::pin(
+            NetdevNotifier {
+                block: Opaque::new(block),
+                state,
+            },
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The notifier block is pinned until drop has unregistered it.
+        to_result(unsafe { helpers::register_netdevice_notifier(this.block.get()) })?;
+        // INVARIANT: The notifier was just registered.
+        Ok(Self(this))
+    }
+}
+
+impl<T: InterfaceListener> Drop for RegisteredListener<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: The notifier is registered, by the type's invariant.
+        // unregister_netdevice_notifier() first calls the notifier as if each interface were
+        // removed.
+        unsafe { helpers::unregister_netdevice_notifier(self.0.block.get()) };
+    }
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Functions that tell the execution context of the caller, and a guard that disables preemption.
+
+use core::arch::asm;
+
+use super::helpers;
+
+#[allow(clippy::duplicate_mod, reason = "`driver` includes the file as well")]
+#[path = "../../include/linux/preempt.rs"]
+mod instructions;
+use instructions::{preempt_count, PREEMPT_INLINE};
+
+/// Returns whether the caller may sleep. In a kernel without `CONFIG_PREEMPT_COUNT`, only interrupt
+/// context and disabled interrupts are detected; disabled preemption is not.
+pub(crate) fn may_sleep() -> bool {
+    // SAFETY: The callee only reads the preemption count and the interrupt flag.
+    unsafe { helpers::pfc_may_sleep() }
+}
+
+/// Returns whether the caller runs in an NMI.
+#[inline]
+pub(crate) fn in_nmi() -> bool {
+    // SAFETY: The callee only reads the preemption count.
+    unsafe { helpers::pfm_in_nmi() }
+}
+
+/// Guard that keeps preemption off until the guard is dropped.
+pub(crate) struct NoPreempt(());
+
+impl NoPreempt {
+    /// Turns preemption off until the guard is dropped.
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        if PREEMPT_INLINE {
+            // SAFETY: The instruction increments the per-CPU preemption count. The drop of the
+            // guard decrements it.
+            unsafe { asm!(preempt_count!(inc), options(att_syntax, nostack)) };
+        } else {
+            // SAFETY: The drop of the guard turns preemption on again.
+            unsafe { helpers::pfm_preempt_disable() };
+        }
+        Self(())
+    }
+}
+
+impl Drop for NoPreempt {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if PREEMPT_INLINE {
+            // SAFETY: The instruction decrements the preemption count that `new` has incremented.
+            // If a reschedule is due, the scheduler is called through an entry that preserves all
+            // registers, as in the drop of `driver::Group`.
+            unsafe {
+                asm!(
+                    preempt_count!(dec),
+                    "jnz 2f",
+                    "call __SCT__preempt_schedule",
+                    "2:",
+                    options(att_syntax, nostack)
+                )
+            };
+        } else {
+            // SAFETY: `new` has turned preemption off.
+            unsafe { helpers::pfm_preempt_enable() }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A raw spinlock that is taken with interrupts off, so that the probes of scheduler tracepoints
+//! can take it too. Code that holds such a lock does not wake tasks, allocate memory or access user
+//! memory.
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+use kernel::bindings;
+use kernel::prelude::*;
+use kernel::types::Opaque;
+
+use super::helpers;
+
+/// A value that is protected by a raw spinlock.
+///
+/// # Invariants
+///
+/// `lock` is initialised, and only the holder of `lock` accesses `value`.
+#[pin_data]
+pub(crate) struct RawLock<T> {
+    #[pin]
+    lock: Opaque<bindings::raw_spinlock_t>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: Threads access `value` only while they hold `lock`.
+unsafe impl<T: Send> Send for RawLock<T> {}
+// SAFETY: Threads access `value` only while they hold `lock`.
+unsafe impl<T: Send> Sync for RawLock<T> {}
+
+impl<T> RawLock<T> {
+    /// Creates a `RawLock` that contains the value that `value` initialises.
+    pub(crate) fn new(value: impl Init<T>) -> impl PinInit<Self> {
+        pin_init!(Self {
+            lock <- Opaque::ffi_init(|lock| {
+                // SAFETY: The spinlock is being initialised in place, and `RawLock` pins it.
+                unsafe { helpers::pfm_lock_init(lock) }
+            }),
+            value <- init::cell(value),
+        })
+    }
+
+    /// Takes the lock, and turns interrupts off until the guard is dropped.
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        // SAFETY: The lock is initialised, by the type's invariant.
+        let flags = unsafe { bindings::_raw_spin_lock_irqsave(self.lock.get()) };
+        // INVARIANT: The lock was just taken, and interrupts turned off.
+        Guard { lock: self, flags }
+    }
+}
+
+impl<T> RawLock<T> {
+    /// Takes the lock, or returns `None` if a CPU holds it. Called in an NMI or with interrupts
+    /// off. Interrupts stay off when the guard is dropped.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        // SAFETY: The lock is initialised, by the type's invariant.
+        let got = unsafe { bindings::_raw_spin_trylock(self.lock.get()) } != 0;
+        // INVARIANT: The lock was just taken, and interrupts are off by the function's contract.
+        got.then(|| Guard {
+            lock: self,
+            flags: FLAGS_NOT_SAVED,
+        })
+    }
+}
+
+/// The value of [`Guard`]'s `flags` if the interrupt flags were not saved. Saved flags are never 0,
+/// because bit 1 of EFLAGS is always set.
+const FLAGS_NOT_SAVED: usize = 0;
+
+/// Guard of a [`RawLock`] that is held.
+///
+/// # Invariants
+///
+/// This CPU holds `lock`, with interrupts off. `flags` are the interrupt flags to restore, or
+/// [`FLAGS_NOT_SAVED`].
+pub(crate) struct Guard<'a, T> {
+    lock: &'a RawLock<T>,
+    flags: usize,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: The lock is held, by the type's invariant.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: The lock is held, by the type's invariant, and `&mut self` excludes other
+        // accesses through the guard.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        let lock = self.lock.lock.get();
+        match self.flags {
+            // SAFETY: The lock is held, by the type's invariant.
+            FLAGS_NOT_SAVED => unsafe { bindings::_raw_spin_unlock(lock) },
+            // SAFETY: The lock is held, by the type's invariant, and `flags` is the value that was
+            // returned when the lock was taken.
+            flags => unsafe { bindings::_raw_spin_unlock_irqrestore(lock, flags) },
+        }
+    }
+}
+
+mod init {
+    use core::cell::UnsafeCell;
+    use kernel::prelude::*;
+
+    /// Returns an initialiser of a cell that initialises `value` in place, because some values are
+    /// too large for the stack.
+    pub(crate) fn cell<T>(value: impl Init<T>) -> impl Init<UnsafeCell<T>> {
+        // SAFETY: An `UnsafeCell` has the layout of its content. The content is initialised if and
+        // only if the closure returns success.
+        unsafe {
+            pin_init::init_from_closure(move |slot: *mut UnsafeCell<T>| {
+                value.__init(slot.cast::<T>())
+            })
+        }
+    }
+}

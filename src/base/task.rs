@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tasks: fields that probes read, states of tasks, and lookup of tasks by id. The kernel may write
+//! the fields of a task at any time, so each field is read once.
+
+use core::arch::asm;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use kernel::bindings;
+use kernel::ffi::{c_int, c_void};
+use kernel::sync::aref::ARef;
+use kernel::task::Task;
+
+use super::helpers;
+pub use super::helpers::TaskIds;
+
+/// A task, valid during a probe.
+///
+/// # Invariants
+///
+/// The pointer is to a task that is not freed during `'a`.
+#[derive(Clone, Copy)]
+pub struct TaskRef<'a>(NonNull<bindings::task_struct>, PhantomData<&'a ()>);
+
+macro_rules! field {
+    ($this:expr, $($field:tt)+) => {
+        // SAFETY: The task is valid by the type's invariant; the field is read once.
+        unsafe { (&raw const (*$this.0.as_ptr()).$($field)+).read_volatile() }
+    };
+}
+
+impl TaskRef<'_> {
+    /// Creates a `TaskRef` from a pointer to a task.
+    ///
+    /// # Safety
+    ///
+    /// `task` is a task that is not freed while the result is used.
+    #[inline(always)]
+    pub(crate) unsafe fn new(task: *mut bindings::task_struct) -> Self {
+        // SAFETY: By the function's requirement `task` points to a task, so it is not null.
+        // INVARIANT: By the function's requirement the task is not freed while the result is used.
+        Self(unsafe { NonNull::new_unchecked(task) }, PhantomData)
+    }
+
+    /// Creates a `TaskRef` to a task to which the caller holds a reference.
+    pub(crate) fn of(task: &Task) -> TaskRef<'_> {
+        // SAFETY: The caller's reference keeps the task from being freed, and the result does not
+        // outlive this reference.
+        unsafe { TaskRef::new(task.as_ptr()) }
+    }
+
+    /// Returns the address of the task structure, for comparison only.
+    #[inline(always)]
+    pub fn address(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    /// Returns the pointer to the `task_struct`, for calls of C functions.
+    pub(crate) fn as_ptr(&self) -> *mut bindings::task_struct {
+        self.0.as_ptr()
+    }
+
+    /// Returns the id of the thread in the initial PID namespace, or 0 for an idle task.
+    #[inline(always)]
+    pub fn pid(&self) -> u32 {
+        field!(self, pid) as u32
+    }
+
+    /// Returns the id of the task's process in the initial PID namespace.
+    #[inline(always)]
+    pub fn tgid(&self) -> u32 {
+        field!(self, tgid) as u32
+    }
+
+    /// Returns the scheduler's priority of the task. Among tasks with values below 100 (deadline
+    /// and real-time tasks), a task with a lower value runs first. Values from 100 on represent
+    /// nice levels.
+    #[inline(always)]
+    pub fn prio(&self) -> i32 {
+        field!(self, prio)
+    }
+
+    /// Returns the urgency of the task, where a lower value means a more urgent task. Tasks of all
+    /// nice levels are equally urgent, because a nice level only determines a task's share of CPU
+    /// time.
+    #[inline(always)]
+    pub fn urgency(&self) -> i32 {
+        self.prio().min(bindings::MAX_RT_PRIO as i32)
+    }
+
+    /// Returns whether the task is a kernel thread.
+    #[inline(always)]
+    pub fn is_kernel(&self) -> bool {
+        field!(self, flags) & bindings::PF_KTHREAD != 0
+    }
+
+    /// Returns whether the task has used up its time slice since the task was picked to run.
+    #[inline(always)]
+    pub fn is_slice_over(&self) -> bool {
+        let had =
+            field!(self, se.sum_exec_runtime).wrapping_sub(field!(self, se.prev_sum_exec_runtime));
+        had >= field!(self, se.slice)
+    }
+
+    /// Returns the time at which the task was created, in nanoseconds of CLOCK_BOOTTIME.
+    #[inline]
+    pub fn start_time(&self) -> u64 {
+        field!(self, start_boottime)
+    }
+
+    /// Returns the name of the task. If the name is changed during the call, the result may mix the
+    /// old and the new name.
+    #[inline]
+    pub fn name(&self) -> [u8; 16] {
+        // SAFETY: The task is valid by the type's invariant, and its name has 16 bytes.
+        let name: [i8; 16] = unsafe {
+            (&raw const (*self.0.as_ptr()).comm)
+                .cast::<[i8; 16]>()
+                .read_volatile()
+        };
+        name.map(|c| c as u8)
+    }
+
+    /// Returns whether the task is a ksoftirqd thread.
+    #[inline]
+    pub fn is_softirqd(&self) -> bool {
+        self.is_kernel() && self.name().starts_with(b"ksoftirqd/")
+    }
+
+    /// Returns whether a task that is not running is in a system call. The result is always false
+    /// for a running task and for a kernel thread.
+    pub(crate) fn is_in_syscall(&self) -> bool {
+        // SAFETY: The task is valid by the type's invariant.
+        unsafe { helpers::ppa_in_syscall(self.0.as_ptr()) }
+    }
+
+    /// Returns whether the task is a zombie or dead (`exit_state`), so that its last context switch
+    /// follows soon or is over.
+    pub(crate) fn has_ended(&self) -> bool {
+        // SAFETY: The task is valid by the type's invariant.
+        unsafe { helpers::ppa_has_ended(self.0.as_ptr()) }
+    }
+
+    /// Returns whether the task's state is `TASK_DEAD`: the task has turned preemption off for its
+    /// last context switch, or this switch is over.
+    pub(crate) fn is_dead(&self) -> bool {
+        // SAFETY: The task is valid by the type's invariant.
+        unsafe { helpers::ppa_is_dead(self.0.as_ptr()) }
+    }
+
+    /// Returns whether the task, which is the current task, is in the system call sched_yield().
+    #[inline]
+    pub(crate) fn yields(&self) -> bool {
+        // SAFETY: The task is valid by the type's invariant.
+        unsafe { helpers::ppa_yields(self.0.as_ptr()) }
+    }
+
+    /// Returns the ids of the task. If `initial` is set, the ids are those in the initial user and
+    /// PID namespaces; otherwise, those in the caller's namespaces.
+    pub(crate) fn ids(&self, initial: bool) -> TaskIds {
+        let mut who = TaskIds::default();
+        // SAFETY: The task is valid by the type's invariant; the callee fills in a local structure.
+        unsafe { helpers::ppa_task_ids(self.0.as_ptr(), initial, &mut who) };
+        who
+    }
+}
+
+/// The task works of this module: functions that threads run before they return to user mode
+/// (`helpers/work.c`). The drop of this value waits until the last task work has returned.
+pub(crate) struct TaskWorks;
+
+impl Drop for TaskWorks {
+    fn drop(&mut self) {
+        // SAFETY: The caller is in process context. The module is being unloaded, so that no task
+        // work is pending.
+        unsafe { helpers::pfc_task_works_wait() }
+    }
+}
+
+/// Returns the address of the current task, for comparison only.
+#[inline]
+pub(crate) fn current() -> usize {
+    let task;
+    // SAFETY: The instruction reads the kernel's per-CPU pointer to the current task. If the task
+    // migrates, the pointer of the new CPU has the same value.
+    unsafe {
+        asm!("movq %gs:current_task(%rip), {t}", t = out(reg) task,
+            options(att_syntax, nostack, pure, nomem, preserves_flags))
+    }
+    task
+}
+
+/// Returns the user-mode thread pointer (FS base) of the current task. Called with interrupts or
+/// preemption off.
+#[inline]
+pub(crate) fn thread_pointer() -> u64 {
+    // SAFETY: The caller stays on this CPU, and the FS base of this CPU is that of the current
+    // task.
+    unsafe { helpers::pfm_thread_pointer() }
+}
+
+/// Finds a thread by its id in the caller's PID namespace.
+pub(crate) fn find(number: u32) -> Option<ARef<Task>> {
+    // SAFETY: `find_get_pid()` and `get_pid_task()` return references or null. The reference to the
+    // `struct pid` is dropped here, and the result owns the reference to the task.
+    unsafe {
+        let pid = bindings::find_get_pid(c_int::try_from(number).ok()?);
+        let task = bindings::get_pid_task(pid, bindings::pid_type_PIDTYPE_PID);
+        bindings::put_pid(pid);
+        // `Task` is a transparent wrapper of `task_struct`.
+        Some(ARef::from_raw(NonNull::new(task.cast::<Task>())?))
+    }
+}
+
+/// Returns the address of a task.
+pub(crate) fn address(task: &Task) -> usize {
+    task.as_ptr() as usize
+}
+
+/// Returns whether the task is a thread of the caller's process.
+pub(crate) fn is_of_caller(task: &Task) -> bool {
+    // SAFETY: The reference keeps `task` alive, and the current task is valid. The `signal`
+    // pointers of both tasks are only compared; a task keeps its `signal` until the task is
+    // released.
+    unsafe { (&raw const (*task.as_ptr()).signal).read_volatile() == (*Task::current_raw()).signal }
+}
+
+/// Returns whether the task is a kernel thread.
+pub(crate) fn is_kernel_thread(task: &Task) -> bool {
+    // SAFETY: The reference keeps the task alive.
+    unsafe { helpers::pfm_is_kernel_thread(task.as_ptr()) }
+}
+
+/// Returns whether the task is exiting (`PF_EXITING`). The task may have passed its
+/// `sched_process_exit` tracepoint already.
+pub(crate) fn has_ended(task: &Task) -> bool {
+    // SAFETY: The reference keeps the task alive.
+    unsafe { helpers::pfm_is_exiting(task.as_ptr()) }
+}
+
+/// Returns the CPU on which a thread runs or from which it is just being switched out, or `None` if
+/// the thread does not run.
+pub(crate) fn running_cpu(task: &Task) -> Option<u32> {
+    // SAFETY: The reference keeps the task alive.
+    let cpu = unsafe { helpers::pfm_running_cpu(task.as_ptr()) };
+    u32::try_from(cpu).ok()
+}
+
+/// Returns the CPU time of a thread, in nanoseconds, as of the thread's last timer tick or context
+/// switch.
+pub(crate) fn run_time(task: &Task) -> u64 {
+    // SAFETY: The reference keeps the task alive.
+    unsafe { helpers::pfm_run_time(task.as_ptr()) }
+}
+
+/// Calls `function` with each task except the idle tasks. `function` must not sleep.
+pub(crate) fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
+    /// # Safety
+    ///
+    /// `function` is a `&mut &mut dyn FnMut(TaskRef)`, and `task` is a task that is valid during
+    /// the call.
+    unsafe extern "C" fn each(task: *mut bindings::task_struct, function: *mut c_void) {
+        // SAFETY: By the requirements of `each`, both pointers are valid.
+        unsafe { (*function.cast::<&mut dyn FnMut(TaskRef<'_>)>())(TaskRef::new(task)) }
+    }
+    let function: *mut &mut dyn FnMut(TaskRef<'_>) = &mut function;
+    // SAFETY: The callee uses `function` only during the call.
+    unsafe { helpers::ppa_each_task(each, function.cast()) }
+}
+
+/// Returns the current task. Called in a probe, or with preemption off.
+#[inline(always)]
+pub(crate) fn running<'a>() -> TaskRef<'a> {
+    // SAFETY: The current task is not freed while it runs, and the caller uses the result only
+    // while this task runs.
+    unsafe { TaskRef::new(kernel::task::Task::current_raw()) }
+}
+
+/// Finds a thread by its id in the initial PID namespace.
+pub(crate) fn find_initial(pid: u32) -> Option<ARef<Task>> {
+    // SAFETY: The callee returns a reference, which the result owns; `Task` is a transparent
+    // wrapper of `task_struct`.
+    unsafe {
+        let task = helpers::ppa_get_task(pid);
+        Some(ARef::from_raw(NonNull::new(task.cast::<Task>())?))
+    }
+}
+
+/// Returns the leader of the process that owns the current address space. If the current process is
+/// a child of vfork(), the owner is the parent, whose address space the child uses. A kernel
+/// without `CONFIG_MEMCG` does not record the owner: then the result is the leader of the current
+/// process.
+pub(crate) fn leader() -> ARef<Task> {
+    // SAFETY: The caller is in process context. The callee returns a reference, which the result
+    // owns; `Task` is a transparent wrapper of `task_struct`.
+    unsafe { ARef::from_raw(NonNull::new_unchecked(helpers::pt_leader_get()).cast()) }
+}
+
+/// Returns whether the current thread has a pending fatal signal. A long loop should end early if
+/// such a signal is pending.
+pub(crate) fn is_dying() -> bool {
+    // SAFETY: The caller is in process context, as the callee requires.
+    unsafe { helpers::pt_is_dying() }
+}
+
+/// Returns whether the current system call uses the i386 ABI. Called in process context.
+pub(crate) fn is_32bit() -> bool {
+    // SAFETY: The callee only reads the state of the current task.
+    unsafe { helpers::pfc_is_32bit() }
+}
+
+/// Sleeps for a millisecond, so that other threads can run.
+pub(crate) fn pause() {
+    // SAFETY: The caller is in process context, as the callee requires.
+    unsafe { bindings::msleep(1) };
+}

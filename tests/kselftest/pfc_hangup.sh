@@ -1,0 +1,104 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# timeout: 120
+# shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043
+#
+# Tests pfc record, stat, trace and ppa record when their terminal is closed: SIGHUP ends them like
+# SIGTERM, and their files are complete. With SIGHUP ignored, as by nohup, they continue.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+own_mounts
+
+program=/tests/pfc_follow
+
+# catches_hup PID: true if the process handles SIGHUP, the first bit of the mask.
+catches_hup() { grep -q '^SigCgt:.*[13579bdf]$' "/proc/$1/status"; }
+# Succeeds if the file has samples in the busy function of the program.
+has_samples() { # FILE
+	pfc script -i $1 >script || { echo "no file"; return 1; }
+	[ "$(grep -c work_inner script)" -ge 3 ] || { head -n 5 script; return 1; }
+}
+# Hangs up a command as soon as it has the file OPEN open and the victim has run for a while. Sets
+# $rc to the status of the command.
+hang_up() { # OPEN COMMAND...
+	local open=$1
+	shift
+	"$@" >words 2>&1 &
+	command=$!
+	within 100 catches_hup $command && within 100 has_open $command $open && run_for $victim 300
+	kill -HUP $command
+	wait $command
+	rc=$?
+	echo "status $rc"
+	cat words
+}
+
+test_record_all() {
+	rm -f r
+	hang_up /dev/perfmon pfc record -a -e task-clock -F 200 -o r
+	[ $rc = 0 ] && has_samples r
+}
+# The command gets SIGTERM, and ends by itself: its status is kept.
+test_record_command() {
+	rm -f r
+	hang_up /dev/perfmon pfc record -e task-clock -F 200 -o r sh -c "trap 'kill \$!; exit 3' TERM; $program calls 100000000000 & wait"
+	[ $rc = 3 ] && pfc script -i r >script && [ -s script ]
+}
+# The hangup is ignored, and the recording goes on until SIGINT.
+test_record_nohup() {
+	rm -f r
+	(trap '' HUP; exec pfc record -p $victim -e task-clock -F 200 -o r) >words 2>&1 &
+	command=$!
+	within 100 catches_int $command && within 100 has_open $command /dev/perfmon
+	kill -HUP $command
+	run_for $victim 300
+	! has_ended $command || { cat words; return 1; }
+	kill -INT $command
+	wait $command
+	rc=$?
+	echo "status $rc"
+	[ $rc = 0 ] && has_samples r
+}
+test_stat() {
+	hang_up /dev/perfmon pfc stat -e task-clock -p $victim -o counts
+	cat counts
+	[ $rc = 0 ] && grep -q task-clock counts
+}
+test_trace() {
+	rm -f events
+	hang_up /dev/perftrace pfc trace start t -o events --format perfetto
+	[ $rc = 0 ] && grep -q traceEvents events && pfc trace list >traces 2>&1
+	! grep -q '^t ' traces
+}
+test_ppa() {
+	rm -f values
+	pfc ppa on && hang_up /dev/ppa pfc ppa record $victim -o values -d 20
+	pfc ppa off
+	[ $rc = 0 ] && pfc ppa report values
+}
+
+plan 6
+mkdir -p /tmp/hangup
+cd /tmp/hangup || exit 1
+unload_modules
+for m in perfcounters pfm_soft pfm_ring; do
+	insmod /modules/$m.ko
+done
+begin_few_symbols
+$program calls 100000000000 &
+victim=$!
+check "1.9 pfc record -a: a hangup ends it, and the file is complete" test_record_all
+check "1.9 pfc record COMMAND: a hangup ends the command, whose status is kept" test_record_command
+check "1.9 pfc record: a hangup that is ignored does not end it" test_record_nohup
+check "1.16 pfc stat: a hangup ends it, and the counts are written" test_stat
+check "3.11 pfc trace start: a hangup ends the trace, and the file is complete" test_trace
+check "4.4 pfc ppa record: a hangup ends it, and the file is complete" test_ppa
+kill -9 $victim
+wait $victim 2>/dev/null
+end_few_symbols
+unload_modules
+cd /tmp || exit 1
+rm -rf /tmp/hangup
+exit $failed

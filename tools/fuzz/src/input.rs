@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Inputs for parsers: arbitrary bytes, and valid inputs with changes.
+
+use std::fmt;
+use std::rc::Rc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+/// The maximum size of an input that is made from a valid one, in bytes.
+const MAX_SIZE: usize = 128 << 10;
+/// The maximum size of an input of arbitrary bytes.
+const MAX_ARBITRARY_SIZE: usize = 2000;
+/// The maximum number of changes of a valid input.
+const MAX_CHANGES: usize = 8;
+/// The number of bytes of an input that a message shows.
+const SHOWN_BYTES: usize = 2000;
+
+/// The input of a parser.
+#[derive(Clone)]
+pub struct Input(pub Vec<u8>);
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.0[..self.0.len().min(SHOWN_BYTES)];
+        let more = if shown.len() < self.0.len() {
+            "..."
+        } else {
+            ""
+        };
+        write!(
+            f,
+            "{} bytes, b\"{}\"{more}",
+            self.0.len(),
+            shown.escape_ascii()
+        )
+    }
+}
+
+/// A change of an input. Positions are fractions of the size that the input has before the change.
+#[derive(Clone, Debug)]
+enum Change {
+    /// Removes all bytes from a position on.
+    Truncate(Index),
+    /// Inverts a bit.
+    Flip(Index, u8),
+    /// Overwrites 1, 2, 4 or 8 bytes with a number, in the byte order of this machine.
+    Number(Index, u8, Number),
+    Insert(Index, Vec<u8>),
+    Remove(Part),
+    /// Inserts a copy of a part at another position.
+    Copy(Part, Index),
+    /// Moves a part to another position.
+    Move(Part, Index),
+    /// Inserts many copies of a part behind it.
+    Repeat(Part, u32),
+    /// Inserts many copies of a part behind it, and as many copies of another part behind them, as
+    /// for pairs of parentheses.
+    Nest(Part, Part, u16),
+    /// Inserts a part of another valid input.
+    Splice(Index, Part, Index),
+}
+
+/// A part of an input: where it begins, its length, and the alignment of both in bytes.
+#[derive(Clone, Debug)]
+struct Part(Index, u16, usize);
+
+/// A number that is written into an input.
+#[derive(Clone, Debug)]
+enum Number {
+    Any(u64),
+    /// The size of the input plus a small number.
+    NearSize(i8),
+    /// A number that was at a position of the input, plus a small number.
+    Near(Index, i8),
+}
+
+/// Numbers at which the arithmetic of a parser may overflow.
+const EDGES: [u64; 16] = [
+    0,
+    1,
+    7,
+    8,
+    0x7f,
+    0x80,
+    0xff,
+    0x7fff,
+    0xffff,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    1 << 40,
+    u64::MAX / 2,
+    u64::MAX / 2 + 1,
+    u64::MAX,
+];
+
+/// Generates arbitrary bytes.
+pub fn arbitrary() -> BoxedStrategy<Input> {
+    let any_bytes = vec(any::<u8>(), 0..MAX_ARBITRARY_SIZE);
+    any_bytes.prop_map(Input).boxed()
+}
+
+/// Generates arbitrary bytes, and changed copies of valid inputs.
+pub fn changed(valid: &[Vec<u8>]) -> BoxedStrategy<Input> {
+    let valid: Rc<[Vec<u8>]> = valid.to_vec().into();
+    if valid.is_empty() {
+        return arbitrary();
+    }
+    let changes = vec(change(), 1..=MAX_CHANGES);
+    let from_valid = (any::<Index>(), changes).prop_map(move |(which, changes)| {
+        let mut bytes = valid[which.index(valid.len())].clone();
+        for change in &changes {
+            change.apply(&mut bytes, &valid);
+            bytes.truncate(MAX_SIZE);
+        }
+        Input(bytes)
+    });
+    prop_oneof![1 => arbitrary(), 7 => from_valid].boxed()
+}
+
+/// Generates the concatenation of words in any order, for parsers of text.
+pub fn words(words: &[&str]) -> BoxedStrategy<Input> {
+    let words: Vec<Vec<u8>> = words.iter().map(|w| w.as_bytes().to_vec()).collect();
+    let word = prop_oneof![
+        12 => proptest::sample::select(words),
+        1 => vec(any::<u8>(), 1..4),
+        1 => any::<u64>().prop_map(|n| n.to_string().into_bytes()),
+    ];
+    // A word that is repeated makes a deep or long input.
+    let repeated = (
+        word,
+        prop_oneof![30 => Just(1_usize), 4 => 2..20_usize, 1 => 100..5000_usize],
+    );
+    vec(repeated, 0..60)
+        .prop_map(|all| {
+            let mut bytes = Vec::new();
+            for (word, times) in all {
+                bytes.extend(word.repeat(times));
+            }
+            bytes.truncate(MAX_SIZE);
+            Input(bytes)
+        })
+        .boxed()
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let length = prop_oneof![3 => 1..64_u16, 1 => 1..4096_u16];
+    (any::<Index>(), length, prop_oneof![Just(8_usize), Just(1)])
+        .prop_map(|(at, length, align)| Part(at, length, align))
+}
+
+fn number() -> impl Strategy<Value = Number> {
+    prop_oneof![
+        3 => proptest::sample::select(EDGES.to_vec()).prop_map(Number::Any),
+        1 => any::<u64>().prop_map(Number::Any),
+        1 => (0..70_000_u64).prop_map(Number::Any),
+        2 => any::<i8>().prop_map(Number::NearSize),
+        2 => (any::<Index>(), any::<i8>()).prop_map(|(at, plus)| Number::Near(at, plus)),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let at = any::<Index>;
+    let times = prop_oneof![4 => 1..20_u32, 1 => 100..20_000_u32];
+    prop_oneof![
+        1 => at().prop_map(Change::Truncate),
+        3 => (at(), 0..8_u8).prop_map(|(at, bit)| Change::Flip(at, bit)),
+        6 => (at(), 0..8_u8, number()).prop_map(|(at, width, n)| Change::Number(at, width, n)),
+        1 => (at(), vec(any::<u8>(), 1..40)).prop_map(|(at, bytes)| Change::Insert(at, bytes)),
+        1 => part().prop_map(Change::Remove),
+        2 => (part(), at()).prop_map(|(part, to)| Change::Copy(part, to)),
+        2 => (part(), at()).prop_map(|(part, to)| Change::Move(part, to)),
+        1 => (part(), times).prop_map(|(part, times)| Change::Repeat(part, times)),
+        1 => (part(), part(), 1..2000_u16).prop_map(|(a, b, times)| Change::Nest(a, b, times)),
+        1 => (at(), part(), at()).prop_map(|(other, part, to)| Change::Splice(other, part, to)),
+    ]
+}
+
+impl Part {
+    /// Returns the range of the part in an input of `size` bytes.
+    fn range(&self, size: usize) -> std::ops::Range<usize> {
+        let Self(at, length, align) = self;
+        let begin = at.index(size + 1) / align * align;
+        let length = usize::from(*length).next_multiple_of(*align);
+        begin..(begin + length).min(size)
+    }
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>, valid: &[Vec<u8>]) {
+        let size = bytes.len();
+        let position = |at: &Index| at.index(size + 1);
+        match self {
+            Self::Truncate(at) => bytes.truncate(position(at)),
+            Self::Flip(at, bit) => {
+                if let Some(byte) = bytes.get_mut(position(at)) {
+                    *byte ^= 1_u8 << bit;
+                }
+            }
+            Self::Number(at, width, number) => {
+                let (width, is_aligned) = (1_usize << (width & 3), width & 4 == 0);
+                let at = position(at);
+                let at = if is_aligned { at / width * width } else { at };
+                let number = number.value(bytes, width);
+                if let Some(old) = bytes.get_mut(at..at + width) {
+                    old.copy_from_slice(&number.to_ne_bytes()[..width]);
+                }
+            }
+            Self::Insert(at, new) => {
+                bytes.splice(position(at)..position(at), new.iter().copied());
+            }
+            Self::Remove(part) => {
+                bytes.drain(part.range(size));
+            }
+            Self::Copy(part, to) => {
+                let copy = bytes[part.range(size)].to_vec();
+                bytes.splice(position(to)..position(to), copy);
+            }
+            Self::Move(part, to) => {
+                let moved: Vec<u8> = bytes.drain(part.range(size)).collect();
+                let to = to.index(bytes.len() + 1);
+                let to = to / part.2 * part.2;
+                bytes.splice(to..to, moved);
+            }
+            Self::Repeat(part, times) => {
+                let range = part.range(size);
+                let copies = repeat(&bytes[range.clone()], *times as usize);
+                bytes.splice(range.end..range.end, copies);
+            }
+            Self::Nest(begin, end, times) => {
+                let (begin, end) = (begin.range(size), end.range(size));
+                let mut copies = repeat(&bytes[begin.clone()], usize::from(*times));
+                copies.extend(repeat(&bytes[end], usize::from(*times)));
+                bytes.splice(begin.end..begin.end, copies);
+            }
+            Self::Splice(other, part, to) => {
+                let other = &valid[other.index(valid.len())];
+                let copy = other[part.range(other.len())].to_vec();
+                bytes.splice(position(to)..position(to), copy);
+            }
+        }
+    }
+}
+
+/// Repeats bytes. The result has at most [`MAX_SIZE`] bytes.
+fn repeat(bytes: &[u8], times: usize) -> Vec<u8> {
+    let times = times.min(MAX_SIZE / bytes.len().max(1));
+    bytes.repeat(times)
+}
+
+impl Number {
+    fn value(&self, bytes: &[u8], width: usize) -> u64 {
+        match self {
+            Self::Any(number) => *number,
+            Self::NearSize(plus) => (bytes.len() as u64).wrapping_add_signed((*plus).into()),
+            Self::Near(at, plus) => {
+                let at = at.index(bytes.len() + 1) / width * width;
+                let mut word = [0; 8];
+                if let Some(old) = bytes.get(at..at + width) {
+                    word[..width].copy_from_slice(old);
+                }
+                u64::from_ne_bytes(word).wrapping_add_signed((*plus).into())
+            }
+        }
+    }
+}

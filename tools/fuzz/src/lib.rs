@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Runs a parser on hostile inputs, within limits of memory, stack and time.
+//!
+//! A fuzzer makes inputs until its time is over, and calls a parser with each of them. A case fails
+//! if the parser panics, overflows a small stack, or needs too much memory or CPU time. proptest
+//! then makes the input smaller.
+//!
+//! ```text
+//! #[global_allocator]
+//! static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
+//!
+//! #[test]
+//! fn parser_any_bytes_are_read_or_refused() {
+//!     fuzz::Fuzzer::new("parser").run(fuzz::changed(&[b"a valid input".to_vec()]), |bytes| {
+//!         let _ = parse(bytes);
+//!     });
+//! }
+//! ```
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `FUZZ_SECONDS` | the time of each fuzzer: by default 1.5 seconds, and 10 with `LONG=1` |
+//! | `FUZZ_SEED` | the first inputs, which a failure prints: by default 0, and random with `LONG=1` |
+//! | `FUZZ_SAVE` | a directory: each input is written to a file before the parser gets it, so that the input of a fuzzer that was killed is known |
+//! | `FUZZ_INPUT` | a file: the fuzzer runs this input only |
+//!
+//! | file | contents |
+//! |---|---|
+//! | `input.rs` | inputs |
+//! | `memory.rs` | the counting allocator; unsafe |
+
+mod input;
+mod memory;
+
+use std::env;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use rustix::time::{clock_gettime, ClockId};
+
+pub use input::{arbitrary, changed, words, Input};
+pub use memory::CountingAllocator;
+
+/// The default of the stack size in bytes. The main thread of a program has 8 MiB.
+const STACK_SIZE: usize = 256 << 10;
+/// The default of the memory that a parser may need for any input, in bytes.
+const MEMORY: usize = 64 << 20;
+/// The default of the memory that a parser may need for each byte of the input.
+const MEMORY_PER_BYTE: usize = 256;
+/// The CPU time of one case, which only a parser that does not end exceeds.
+const MAX_CPU_TIME: Duration = Duration::from_secs(20);
+/// The time after which a case is regarded as a hang; multiplied by `PATIENCE`.
+const HANG: Duration = Duration::from_secs(180);
+/// The number of cases between two looks at the clock.
+const CASES: u32 = 16;
+/// The maximum number of attempts to make a failing input smaller.
+const MAX_SHRINKS: u32 = 3000;
+
+/// The limits of one parser.
+#[derive(Clone, Copy, Debug)]
+pub struct Fuzzer {
+    name: &'static str,
+    stack_size: usize,
+    memory: usize,
+    memory_per_byte: usize,
+}
+
+impl Fuzzer {
+    /// Makes a fuzzer with the usual limits.
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            stack_size: STACK_SIZE,
+            memory: MEMORY,
+            memory_per_byte: MEMORY_PER_BYTE,
+        }
+    }
+
+    /// Sets the size of the parser's stack in bytes.
+    #[must_use]
+    pub fn stack_size(self, bytes: usize) -> Self {
+        Self {
+            stack_size: bytes,
+            ..self
+        }
+    }
+
+    /// Sets the memory in bytes that the parser may need, for any input and for each byte of the
+    /// input.
+    #[must_use]
+    pub fn memory(self, memory: usize, memory_per_byte: usize) -> Self {
+        Self {
+            memory,
+            memory_per_byte,
+            ..self
+        }
+    }
+
+    /// Calls `parse` with inputs until the time of the fuzzer is over.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a case fails. The message has the input, after proptest has made it smaller.
+    pub fn run(&self, inputs: impl Strategy<Value = Input>, parse: impl Fn(&[u8]) + Sync) {
+        if let Some(path) = env::var_os("FUZZ_INPUT") {
+            let bytes = std::fs::read(path).expect("a readable file in FUZZ_INPUT");
+            self.run_case(&bytes, &parse)
+                .unwrap_or_else(|why| panic!("{why}"));
+            return;
+        }
+        let end = Instant::now() + duration();
+        let first_seed = first_seed();
+        let mut nr_cases = 0_u64;
+        for seed in first_seed.. {
+            let mut rng_seed = [0; 32];
+            rng_seed[..8].copy_from_slice(&seed.to_le_bytes());
+            let config = Config {
+                cases: CASES,
+                failure_persistence: None,
+                max_shrink_iters: MAX_SHRINKS,
+                ..Config::default()
+            };
+            let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &rng_seed);
+            let result = TestRunner::new_with_rng(config, rng).run(&inputs, |Input(bytes)| {
+                self.run_case(&bytes, &parse).map_err(TestCaseError::fail)
+            });
+            nr_cases += u64::from(CASES);
+            match result {
+                Ok(()) => {}
+                Err(TestError::Fail(why, input)) => panic!(
+                    "{}: {why}\ninput: {input:?}\nrepeat this with FUZZ_SEED={seed}",
+                    self.name
+                ),
+                Err(TestError::Abort(why)) => panic!("{}: {why}", self.name),
+            }
+            if Instant::now() >= end {
+                break;
+            }
+        }
+        report(self.name, nr_cases, first_seed);
+    }
+
+    /// Calls `parse` with one input, within the limits.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the case fails.
+    pub fn check(&self, bytes: &[u8], parse: impl Fn(&[u8]) + Sync) {
+        let result = self.run_case(bytes, &parse);
+        result.unwrap_or_else(|why| panic!("{}: {why}", self.name));
+    }
+
+    /// Calls the parser in a thread of its own, because the allocator counts the memory of a thread
+    /// and the stack of a thread has a chosen size.
+    fn run_case(&self, bytes: &[u8], parse: &(impl Fn(&[u8]) + Sync)) -> Result<(), String> {
+        self.save(bytes);
+        let (sender, receiver) = mpsc::sync_channel(1);
+        thread::scope(|scope| {
+            let builder = thread::Builder::new().stack_size(self.stack_size);
+            let case = move || {
+                let before = memory::peak();
+                parse(bytes);
+                let time = clock_gettime(ClockId::ThreadCPUTime);
+                let time = Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32);
+                let _ = sender.send(());
+                (memory::peak().saturating_sub(before), time)
+            };
+            let thread = builder
+                .name(self.name.to_owned())
+                .spawn_scoped(scope, case)
+                .map_err(|e| format!("cannot start a thread: {e}"))?;
+            if receiver.recv_timeout(HANG * patience()) == Err(mpsc::RecvTimeoutError::Timeout) {
+                // The thread cannot be stopped, so the process is.
+                let input = Input(bytes.to_vec());
+                fail_process(&format!("{}: the parser hangs: {input:?}", self.name));
+            }
+            let (memory, time) = thread
+                .join()
+                .map_err(|_| "the parser panics; see the message above".to_owned())?;
+            let max_memory = self.memory + self.memory_per_byte * bytes.len();
+            if memory > max_memory {
+                return Err(format!(
+                    "{memory} bytes of memory, {max_memory} are allowed"
+                ));
+            }
+            match time > MAX_CPU_TIME {
+                true => Err(format!(
+                    "{time:?} of CPU time, {MAX_CPU_TIME:?} are allowed"
+                )),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn save(&self, bytes: &[u8]) {
+        if let Some(directory) = env::var_os("FUZZ_SAVE") {
+            let path = PathBuf::from(directory).join(self.name.replace([' ', '/'], "-"));
+            std::fs::write(path, bytes).expect("room in the directory of FUZZ_SAVE");
+        }
+    }
+}
+
+fn is_long_run() -> bool {
+    env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
+/// Returns the value of an environment variable that is a number.
+fn number<T: std::str::FromStr>(name: &str) -> Option<T> {
+    env::var_os(name)?.to_str()?.parse().ok()
+}
+
+fn duration() -> Duration {
+    let usual = if is_long_run() { 10.0 } else { 1.5 };
+    Duration::from_secs_f64(number("FUZZ_SECONDS").unwrap_or(usual))
+}
+
+/// Returns the seed of the first cases. A test of the gate must not fail by chance, so its seed is
+/// fixed.
+fn first_seed() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let random = || now.map_or(0, |now| u64::from(now.subsec_nanos()) << 32);
+    let usual = || if is_long_run() { random() } else { 0 };
+    number("FUZZ_SEED").unwrap_or_else(usual)
+}
+
+/// Returns the factor of time limits on a busy machine.
+fn patience() -> u32 {
+    number("PATIENCE").unwrap_or(1)
+}
+
+#[expect(clippy::disallowed_macros, reason = "the output of a test")]
+fn report(name: &str, nr_cases: u64, first_seed: u64) {
+    println!("{name}: {nr_cases} cases from FUZZ_SEED={first_seed} on");
+}
+
+#[expect(clippy::disallowed_macros, reason = "the output of a test")]
+fn fail_process(message: &str) -> ! {
+    eprintln!("{message}");
+    std::process::abort()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::AssertUnwindSafe;
+
+    use super::*;
+
+    #[global_allocator]
+    static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+    fn run(parse: impl Fn(&[u8]) + Sync) -> Result<(), String> {
+        let fuzzer = Fuzzer::new("self test").memory(1 << 20, 16);
+        fuzzer.run_case(b"abc", &parse)
+    }
+
+    #[test]
+    fn fuzz_a_case_fails_by_a_panic_or_by_memory() {
+        assert_eq!(run(|bytes| assert_eq!(bytes, b"abc")), Ok(()));
+        assert!(run(|bytes| assert!(bytes.is_empty())).is_err());
+        let allocate = |bytes: usize| {
+            run(move |_| drop(std::hint::black_box(Vec::<u8>::with_capacity(bytes))))
+        };
+        assert_eq!(allocate(1 << 19), Ok(()));
+        let why = allocate((1 << 20) + 1000).expect_err("too much");
+        assert!(why.contains("of memory"), "{why}");
+        // Memory that was freed is not counted.
+        let often = run(|_| {
+            for _ in 0..10 {
+                drop(std::hint::black_box(Vec::<u8>::with_capacity(1 << 19)));
+            }
+        });
+        assert_eq!(often, Ok(()));
+    }
+
+    #[test]
+    fn fuzz_the_input_of_a_failure_becomes_small() {
+        let inputs = changed(&[b"0123456789".repeat(5)]);
+        let run = AssertUnwindSafe(|| {
+            Fuzzer::new("self test").run(inputs, |bytes| {
+                assert!(bytes.len() < 100);
+            });
+        });
+        let failure = std::panic::catch_unwind(run);
+        let why = failure.expect_err("a failure");
+        let why = why.downcast_ref::<String>().expect("a message");
+        let rest = why.split_once("input: ").expect("an input").1;
+        let size: usize = rest
+            .split(' ')
+            .next()
+            .and_then(|n| n.parse().ok())
+            .expect("a size");
+        assert!(
+            (100..2000).contains(&size) && why.contains("FUZZ_SEED="),
+            "{why}"
+        );
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An allocator that counts the memory of each thread.
+#![allow(unsafe_code, reason = "a global allocator")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// The memory of a thread above which allocations fail, in bytes. A parser that requests more would
+/// otherwise use up the memory of the machine before its case ends.
+const MAX_BYTES: usize = 2 << 30;
+
+thread_local! {
+    /// The number of bytes that this thread has allocated and not freed, and its maximum. A thread
+    /// that frees the memory of other threads may have a negative number.
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, with a count of the memory of each thread. A test program that calls
+/// [`crate::Fuzzer::run`] makes it the global allocator.
+#[derive(Debug)]
+pub struct CountingAllocator;
+
+/// Returns the maximum number of bytes that this thread has had so far.
+pub(crate) fn peak() -> usize {
+    usize::try_from(PEAK.get()).unwrap_or(0)
+}
+
+/// Adds to the memory of this thread. Returns false if the thread has too much memory.
+fn add(bytes: usize) -> bool {
+    // Memory may be allocated or freed when a thread has already dropped its thread-local values.
+    let live = LIVE.try_with(|live| {
+        live.set(live.get().wrapping_add_unsigned(bytes));
+        live.get()
+    });
+    let Ok(live) = live else { return true };
+    let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live)));
+    let is_allowed = live <= MAX_BYTES as isize;
+    if !is_allowed {
+        subtract(bytes);
+    }
+    is_allowed
+}
+
+fn subtract(bytes: usize) {
+    let _ = LIVE.try_with(|live| live.set(live.get().wrapping_sub_unsigned(bytes)));
+}
+
+// SAFETY: All memory comes from the system's allocator, with the layout of the caller. Counting
+// does not allocate memory: the thread-local values are constants at first and need no destructor.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match add(layout.size()) {
+            // SAFETY: The caller fulfils the contract of alloc().
+            true => unsafe { System.alloc(layout) },
+            false => std::ptr::null_mut(),
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        match add(layout.size()) {
+            // SAFETY: The caller fulfils the contract of alloc_zeroed().
+            true => unsafe { System.alloc_zeroed(layout) },
+            false => std::ptr::null_mut(),
+        }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        subtract(layout.size());
+        // SAFETY: The memory is from the system's allocator, with this layout.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        if !add(new_size) {
+            return std::ptr::null_mut();
+        }
+        subtract(layout.size());
+        // SAFETY: The memory is from the system's allocator, with this layout, and the caller
+        // fulfils the contract of realloc().
+        unsafe { System.realloc(memory, layout, new_size) }
+    }
+}

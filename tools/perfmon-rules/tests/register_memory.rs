@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests that the memory which [`Registers`] asks for is enough.
+#![cfg(not(loom))]
+
+mod pmu;
+
+use perfmon_rules::program::{Allocator, MemorySize, RegisterMemory};
+use perfmon_rules::register_map::{RegisterBitmap, Scope, FIRST_SOFT};
+use perfmon_rules::registers::Registers;
+use pmu::{event_select, pmu, registers, virtual_counter, INT};
+use proptest::prelude::*;
+
+/// Memory that is allocated as needed.
+#[derive(Default)]
+struct Heap;
+
+impl Allocator for Heap {
+    type Slice<T: Copy + Default> = Vec<T>;
+}
+
+fn storage(needs: &MemorySize) -> RegisterMemory<Heap> {
+    RegisterMemory {
+        pmcs: needs.pmcs.map(|nr| vec![0; nr]),
+        pmds: needs.pmds.map(|nr| vec![0; nr]),
+        controls: vec![Default::default(); needs.controls],
+        counters: vec![Default::default(); needs.counters],
+        virtual_counters: vec![Default::default(); needs.virtual_counters],
+    }
+}
+
+/// Loads the context, lets every counter count one step, and unloads the context.
+fn count_once<M: Allocator>(r: &mut Registers<M>, step: u64) {
+    r.start_hardware(|_| ());
+    r.fold(|c| Some(c.start.wrapping_add(step) & c.mask));
+    r.start_virtual(false, |_| 5);
+    r.sync_virtual(false, |g| 5 + u64::from(g.pmd));
+}
+
+proptest! {
+    #[test]
+    fn r9_1_as_much_memory_as_there_is_need_for_is_enough(
+        writes in prop::collection::vec((any::<bool>(), 0u16..6, any::<u64>()), 1..30),
+    ) {
+        let mut pmu = pmu(48);
+        pmu.soft = vec![virtual_counter(64), virtual_counter(64)];
+        pmu.soft_pmcs = vec![event_select(0), event_select(1)];
+        let map = pmu.map();
+        let (mut full, mut needed) = (registers(), Registers::<Heap>::default());
+        for (step, (control, n, value)) in writes.into_iter().enumerate() {
+            // Register numbers are 0 to 3, 256 and 257.
+            let number = if n < 4 { n } else { FIRST_SOFT + n - 4 };
+            let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
+            if control { &mut pmcs } else { &mut pmds }.set(number.into());
+            let memory_needed = needed.memory_needed(&map, &pmcs, &pmds);
+            if memory_needed != needed.capacity() {
+                needed.move_to(&mut storage(&memory_needed));
+            }
+            prop_assert_eq!(needed.capacity(), memory_needed);
+            match control {
+                true => {
+                    full.set_pmc(number, 0, value & !INT);
+                    needed.set_pmc(number, 0, value & !INT);
+                }
+                false => {
+                    full.set_pmd(&map, number, value);
+                    needed.set_pmd(&map, number, value);
+                }
+            }
+            full.build_program(&map, Scope::Thread);
+            needed.build_program(&map, Scope::Thread);
+            prop_assert_eq!(full.program.controls(), needed.program.controls());
+            prop_assert_eq!(full.program.counters(), needed.program.counters());
+            count_once(&mut full, step as u64);
+            count_once(&mut needed, step as u64);
+            for pmd in (0..4).chain([FIRST_SOFT, FIRST_SOFT + 1]) {
+                prop_assert_eq!(full.pmd(&map, pmd), needed.pmd(&map, pmd), "PMD {}", pmd);
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fuzzers of the reader of traces, with all output formats: buffers, names and fields have any
+//! contents.
+
+mod fake;
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use fake::{Fake, RecordBytes, SHARED_KEY};
+use fuzz::{changed, words, Fuzzer};
+use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
+use perftrace_reader::{fields, Clock, Reader, Source};
+
+#[global_allocator]
+static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
+
+/// The memory that a trace may need for each of its bytes: an event of 16 bytes is a line or an
+/// object of JSON in several outputs.
+const MEMORY_PER_BYTE: usize = 1024;
+
+fn source(mut fake: Fake, name: &str, fields: &str) -> Fake {
+    for key in [17, 18] {
+        fake = fake
+            .process(key, 100, name)
+            .marker(key, 0, "a:none", "")
+            .marker(key, 1, "a:text", "s:str n:u8 t:str")
+            .marker(key, 2, "a:numbers", "a:u8 b:s64 c:x16 d:f32 e:f64")
+            .marker(key, 3, name, fields);
+    }
+    fake
+}
+
+/// Reads two rounds of buffers with these bytes, and writes the events in all formats. The files
+/// are written to `directory`.
+fn read(bytes: &[u8], directory: &Path, name: &str, fields: &str) {
+    let fakes = [
+        (Fake::new(), 17),
+        (Fake::flight(), 18),
+        (Fake::shared(), SHARED_KEY),
+    ];
+    for (fake, key) in fakes {
+        let mut fake = source(fake, name, fields);
+        for _ in 0..4 {
+            fake.add_round(&[(key, 3, bytes, 7), (key, 4, bytes, u64::MAX)]);
+            fake.add_round(&[(key, 3, bytes, 3)]);
+        }
+        let info = fake.info().expect("it is there");
+        let properties = TraceProperties::new(&info, vec![(name.to_owned(), fields.to_owned())]);
+        let file = File::create(directory.join("json")).expect("room");
+        let _ = fs::remove_dir_all(directory.join("ctf"));
+        let outputs: [Box<dyn Output>; 4] = [
+            Box::new(Text::new(std::io::sink(), Clock::new(&info), true)),
+            Box::new(Text::new(std::io::sink(), Clock::new(&info), false)),
+            Box::new(Perfetto::new(file, properties.clone()).expect("room")),
+            Box::new(Ctf::create(&directory.join("ctf"), &properties).expect("room")),
+        ];
+        for mut output in outputs {
+            let mut reader = Reader::new(&info);
+            for _ in 0..2 {
+                reader
+                    .read_round(&fake, &mut *output)
+                    .expect("bytes are no errors");
+            }
+            output.finish().expect("room");
+        }
+        let json = fs::read(directory.join("json")).expect("a file");
+        let json: Result<serde_json::Value, _> = serde_json::from_slice(&json);
+        assert!(json.is_ok(), "{json:?}");
+    }
+}
+
+/// Runs a fuzzer with a directory for the files of a trace.
+fn with_directory(name: &str, run: impl Fn(&Path)) {
+    let path = std::env::temp_dir().join(format!("perftrace-{name}-{}", std::process::id()));
+    fs::create_dir_all(&path).expect("room");
+    run(&path);
+    fs::remove_dir_all(&path).expect("our own directory");
+}
+
+fn valid_buffers() -> Vec<Vec<u8>> {
+    let plain = RecordBytes::default()
+        .event(0, 1, 2000, &[])
+        .lost(2001, 4)
+        .event(1, 1, 2002, b"text\0\x05more\0")
+        .pad(2)
+        .event(2, 1, 2003, &[1; 23])
+        .event(3, 1, 2004, &[0xff; 40]);
+    let shared = RecordBytes::default()
+        .shared_event(17, 0, 1, 2000, &[])
+        .shared_event(18, 1, 1, 2002, b"text\0\x05more\0")
+        .lost(2004, 4)
+        .shared_event(18, 2, 1, 2005, &[1; 23]);
+    vec![plain.0, shared.0]
+}
+
+#[test]
+fn r3_7_fuzz_buffers_of_a_trace() {
+    with_directory("fuzz-buffers", |directory| {
+        let fuzzer = Fuzzer::new("buffers of a trace").memory(64 << 20, MEMORY_PER_BYTE);
+        fuzzer.run(changed(&valid_buffers()), |bytes| {
+            read(bytes, directory, "app\x1b[31m", "a:u9");
+        });
+    });
+}
+
+#[test]
+fn r3_7_fuzz_names_and_fields_of_markers() {
+    let parts = [
+        "a:", "b:", "s:str", "n:u8", "x64", "f32", "f16", "u", "64", " ", ":", "str", "_", "\"",
+        "\\", "\x1b", "\n", "é", "\u{202e}", "}", "/", "..", "a",
+    ];
+    with_directory("fuzz-names", |directory| {
+        let buffers = valid_buffers();
+        Fuzzer::new("names of markers").run(words(&parts), |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else {
+                return;
+            };
+            // The kernel limits the length of names and fields.
+            let end = (0..=text.len().min(1000))
+                .rev()
+                .find(|at| text.is_char_boundary(*at));
+            let short = &text[..end.unwrap_or(0)];
+            read(&buffers[0], directory, short, short);
+            if let Some(fields) = fields::parse(text) {
+                let _ = fields::encoded_size(&fields, bytes);
+            }
+        });
+    });
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fuzzers of the parsers of the exporter. `tests/listen.rs` sends hostile requests to the server.
+
+use fuzz::{words, Fuzzer};
+
+use super::openmetrics::FORMAT;
+
+#[test]
+fn pfc_export_fuzz_accept_headers() {
+    let media = FORMAT.media.expect("it has one");
+    let parts = [
+        "application/",
+        "openmetrics-text",
+        "text",
+        "/",
+        "*",
+        "*/*",
+        ";",
+        ",",
+        "q=",
+        "0",
+        "0.5",
+        "1e999",
+        "nan",
+        "version=",
+        "1.0.0",
+        "\"",
+        " ",
+        "\t",
+        "=",
+    ];
+    Fuzzer::new("Accept headers").run(words(&parts), |bytes| {
+        let _ = media.is_accepted_by(&visible::decode(bytes));
+    });
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reads files that the user names, which need not be regular files: a device such as /dev/zero
+//! never ends.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// The maximum number of bytes that are read from a file that is not a regular file.
+const MAX_STREAM_SIZE: u64 = 4 << 30;
+
+/// Returns the contents of a file. If the file does not begin with `begin`, returns only its first
+/// bytes, which the caller then refuses.
+///
+/// # Errors
+///
+/// `FileTooLarge` if a pipe or a device has more than 4 GiB; otherwise the error of open() or read().
+pub fn read(path: &Path, begin: &[u8]) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let max_size = match file.metadata()? {
+        metadata if metadata.is_file() => u64::MAX,
+        _ => MAX_STREAM_SIZE,
+    };
+    read_limited(file, begin, max_size)
+}
+
+/// Returns the contents of a stream, like [`read`].
+pub fn read_stream(stream: impl Read, begin: &[u8]) -> io::Result<Vec<u8>> {
+    read_limited(stream, begin, MAX_STREAM_SIZE)
+}
+
+fn read_limited(mut stream: impl Read, begin: &[u8], max_size: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut head = stream.by_ref().take(begin.len() as u64);
+    head.read_to_end(&mut bytes)?;
+    if bytes != begin {
+        return Ok(bytes);
+    }
+    stream
+        .take(
+            max_size
+                .saturating_sub(bytes.len() as u64)
+                .saturating_add(1),
+        )
+        .read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > max_size {
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "it has more than 4 GiB; write the recording to a regular file",
+        )),
+        false => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pfc_input_a_device_that_never_ends_is_refused() {
+        let zero = Path::new("/dev/zero");
+        assert_eq!(read(zero, b"PERFILE2").expect("bytes"), [0; 8]);
+        let endless = || io::repeat(b'x');
+        assert_eq!(read_limited(endless(), b"ab", 100).expect("bytes"), b"xx");
+        let error = read_limited(endless(), b"xx", 100).expect_err("too long");
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn pfc_input_a_file_is_read_to_its_end() {
+        let read = |bytes: &[u8]| read_limited(bytes, b"ab", 6).expect("bytes");
+        assert_eq!(read(b"abcdef"), b"abcdef");
+        assert_eq!(read(b"ab"), b"ab");
+        assert_eq!(read(b"a"), b"a");
+        assert_eq!(read(b"bcdefghi"), b"bc");
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fuzzers of the readers of recordings of `pfc ppa record`.
+
+use std::path::Path;
+
+use fuzz::{changed, words, Fuzzer};
+use ppa::{Info, Task};
+
+use super::control::parse_scaling;
+use super::record::{header_json, record_json};
+use super::report::{print_table, timeline_json};
+use super::svg::render_svg;
+use super::timeline::Timeline;
+use crate::output::Out;
+
+/// The memory that a recording may need for each of its bytes: a line has at least 60 bytes, and an
+/// interval is seven cells of a table.
+const MEMORY_PER_BYTE: usize = 1024;
+
+/// Shows a recording in all formats.
+fn show(bytes: &[u8]) {
+    let _ = parse_scaling(&visible::decode(bytes));
+    let Ok(timeline) = Timeline::parse(bytes) else {
+        return;
+    };
+    let mut out = Out::open_stream(Some(Path::new("/dev/null"))).expect("a device");
+    assert!(print_table(&timeline, &mut out).is_ok());
+    let _ = timeline_json(&timeline).to_string();
+    let _ = render_svg(&timeline);
+}
+
+#[test]
+fn r4_2_fuzz_recordings() {
+    let info = Info {
+        khz: 1000,
+        ..Info::default()
+    };
+    let mut task = Task {
+        pid: 42,
+        ..Task::default()
+    };
+    task.comm[..3].copy_from_slice(b"cat");
+    let mut text = header_json(&task, &info, 100).to_string();
+    for n in 1..6 {
+        task.counted = 1000 * n;
+        task.values = std::array::from_fn(|value| n * (value as u64 + 1));
+        text.push_str(&format!("\n{}", record_json(&task)));
+    }
+    text.push('\n');
+    assert!(Timeline::parse(text.as_bytes()).is_ok());
+    let fuzzer = Fuzzer::new("ppa recording").memory(64 << 20, MEMORY_PER_BYTE);
+    fuzzer.run(changed(&[text.into_bytes()]), show);
+}
+
+#[test]
+fn r4_2_fuzz_recordings_with_values_of_any_size() {
+    let head = "{\"ppa\":1,\"khz\":1,\"pid\":1,\"name\":\"a\"}\n";
+    let head = head.replace(":1,\"khz", &format!(":{},\"khz", ppa::VERSION));
+    let record = "{\"counted\":";
+    let values = ",\"runq\":9,\"latencies\":[1,2,3,4,5,6,7,8],\"values\":[18446744073709551615,\
+                  1,2,3,18446744073709551615,5,6,7,8,9,10]}\n";
+    let parts = [
+        head.as_str(),
+        record,
+        values,
+        "0",
+        "1",
+        "18446744073709551615",
+        "9223372036854775808",
+        "{",
+        "[",
+        "\"",
+        "]",
+        "}",
+        ",",
+        "\n",
+    ];
+    Fuzzer::new("parts of a ppa recording").run(words(&parts), |bytes| {
+        show(bytes);
+        show(&[head.as_bytes(), bytes].concat());
+    });
+}

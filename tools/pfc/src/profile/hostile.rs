@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the limits of the reader of samples: each file was made to exceed the memory, the stack
+//! or the numbers of pfc.
+
+use fuzz::Fuzzer;
+
+use super::demangle::MAX_LENGTH;
+use super::fuzz::{commands, elf_file, read, records, show_all, TempFile, SHOWING_STACK};
+use super::Profile;
+use crate::data::record::Region;
+use crate::data::{encode_file, Attribute, Encoder, SampleId};
+
+/// Returns the profile of a file with these records.
+fn read_records(has_stacks: bool, records: &[u8]) -> Profile {
+    let event = Attribute {
+        name: "cycles".to_owned(),
+        period: 1,
+        id: 1,
+        ..Attribute::default()
+    };
+    read(&encode_file(&[event], has_stacks, &[records])).expect("samples")
+}
+
+fn sample_id(pid: u32, time: u64) -> SampleId {
+    SampleId {
+        pid,
+        tid: pid,
+        time,
+        cpu: 0,
+        id: 1,
+    }
+}
+
+#[test]
+fn r1_9_counts_of_lost_records_do_not_overflow() {
+    let mut encoder = Encoder::default();
+    encoder.lost(u64::MAX, &sample_id(1, 1));
+    encoder.lost(2, &sample_id(1, 2));
+    encoder.sample(&ring::Sample::default(), 1);
+    assert_eq!(read_records(false, &encoder.bytes).lost, u64::MAX);
+}
+
+/// Calls a function in a thread with the stack of [`SHOWING_STACK`].
+fn with_small_stack(run: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().stack_size(SHOWING_STACK);
+        let thread = builder.spawn_scoped(scope, run).expect("a thread");
+        assert!(thread.join().is_ok());
+    });
+}
+
+#[test]
+fn r1_10_deep_call_stacks_are_cut_and_shown() {
+    with_small_stack(|| {
+        let mut encoder = Encoder {
+            has_stacks: true,
+            ..Encoder::default()
+        };
+        // Each frame is another function, so that the tree of callers is as deep as the stack.
+        let frames = (1..8000).map(|n| n << 12).collect();
+        let sample = ring::Sample {
+            ip: 0x1000,
+            time: 5,
+            frames,
+            ..ring::Sample::default()
+        };
+        encoder.sample(&sample, 1);
+        for n in 1..8000_u64 {
+            let region = Region {
+                start: n << 12,
+                end: (n << 12) + 0x1000,
+                path: format!("/nowhere/{n}").into(),
+                ..Region::default()
+            };
+            encoder.mmap2(&region, &sample_id(0, 0));
+        }
+        let profile = read_records(true, &encoder.bytes);
+        assert_eq!(
+            (profile.cut_stacks, profile.samples[0].stack.len()),
+            (1, 1024)
+        );
+        show_all(&profile, &commands());
+    });
+}
+
+#[test]
+fn r1_9_long_names_of_functions_are_cut() {
+    let long = "n".repeat(100_000);
+    let mut symbols = vec![0_u8; 24];
+    symbols.extend([1, 0, 0, 0, 2, 0, 1, 0]);
+    symbols.extend(0x1100_u64.to_le_bytes());
+    symbols.extend(0x80_u64.to_le_bytes());
+    let program = elf_file(&[
+        (".text", 1, 6, 0, 0, vec![0x90; 64]),
+        (".symtab", 2, 0, 3, 24, symbols),
+        (".strtab", 3, 0, 0, 0, format!("\0{long}\0").into_bytes()),
+    ]);
+    let program = TempFile::new("long", &program);
+    let profile = read_records(false, &records(&program.0, false));
+    let longest = profile.frames.iter().map(|f| f.symbol.len()).max();
+    assert_eq!(longest, Some(MAX_LENGTH + 3));
+}
+
+#[test]
+fn r1_9_an_offset_in_a_function_does_not_overflow() {
+    let mut symbols = vec![0_u8; 24];
+    symbols.extend([1, 0, 0, 0, 2, 0, 1, 0]);
+    symbols.extend([0; 16]);
+    let mut program = elf_file(&[
+        (".text", 1, 6, 0, 0, vec![0x90; 64]),
+        (".symtab", 2, 0, 3, 24, symbols),
+        (".strtab", 3, 0, 0, 0, b"\0all\0".to_vec()),
+    ]);
+    // The address and the size of the segment of the code, which follow its offset.
+    program[80..88].copy_from_slice(&1_u64.to_le_bytes());
+    program[96..104].copy_from_slice(&u64::MAX.to_le_bytes());
+    let program = TempFile::new("offset", &program);
+    let mut encoder = Encoder {
+        has_stacks: true,
+        ..Encoder::default()
+    };
+    let region = Region {
+        start: 0x1000,
+        end: 0x2000,
+        offset: u64::MAX - 1,
+        path: program.0.clone().into(),
+        ..Region::default()
+    };
+    encoder.mmap2(&region, &sample_id(10, 1));
+    let sample = ring::Sample {
+        ip: 0x3000,
+        pid: 10,
+        tid: 10,
+        time: 2,
+        frames: vec![0x1001],
+        ..ring::Sample::default()
+    };
+    encoder.sample(&sample, 1);
+    let profile = read_records(true, &encoder.bytes);
+    let frame = profile.frames.iter().find(|f| &*f.symbol == "all");
+    assert_eq!(frame.map(|f| f.offset), Some(u64::MAX));
+}
+
+#[test]
+fn r1_9_processes_that_change_inherited_mappings_need_little_memory() {
+    let mut encoder = Encoder::default();
+    let region = |n: u64| Region {
+        start: n << 12,
+        end: (n << 12) + 0x1000,
+        path: "/nowhere".into(),
+        ..Region::default()
+    };
+    for n in 1..2000 {
+        encoder.mmap2(&region(n), &sample_id(1, 1));
+    }
+    for pid in 2..2000 {
+        encoder.fork((1, 1), &sample_id(pid, 2));
+        encoder.mmap2(&region(5000), &sample_id(pid, 3));
+    }
+    encoder.sample(&ring::Sample::default(), 1);
+    Fuzzer::new("inherited mappings").check(&encoder.bytes, |records| {
+        let profile = read_records(false, records);
+        assert_eq!(profile.samples.len(), 1);
+    });
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Finds the functions of addresses, in the files of a process, in perf maps, in the vDSO and in the
+//! running kernel.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use super::address_space::Processes;
+use super::demangle::{demangle, MAX_LENGTH};
+use super::files::{Identity, ANOTHER_BUILD};
+use super::kernel::{self, KernelSymbols};
+use super::symbols::{Symbols, UNKNOWN};
+use super::Frame;
+
+/// The name of the vDSO's mapping, and prefixes of the names of mappings into which a just-in-time
+/// compiler may write code: anonymous memory, and files that exist only in memory.
+const VDSO: &str = "[vdso]";
+const JIT_PREFIXES: [&str; 6] = [
+    "//anon",
+    "[",
+    "/memfd:",
+    "/dev/zero",
+    "/anon_hugepage",
+    "/SYSV",
+];
+
+/// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
+#[derive(Default)]
+pub struct Symbolizer {
+    symbols: HashMap<(Rc<OsStr>, Identity), Result<Symbols, &'static str>>,
+    /// The lookups of a file by way of a process that have been tried. A lookup is not repeated.
+    tried_lookups: HashSet<(i32, Rc<OsStr>, Identity)>,
+    /// The list of build IDs in the file's header, by path.
+    pub build_ids: HashMap<OsString, Vec<u8>>,
+    pub perf_maps: HashMap<i32, Option<Symbols>>,
+    vdso: Option<Option<Symbols>>,
+    demangled: HashMap<Rc<str>, Rc<str>>,
+    /// The paths of mapped files as the texts that frames have. The frames of a file share its text.
+    shown_objects: HashMap<Rc<OsStr>, Rc<str>>,
+    /// Inlined functions are searched for.
+    pub finds_inlined: bool,
+    /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
+    pub kernel: Option<Option<KernelSymbols>>,
+    /// The first address of the kernel's text when the file was written.
+    pub recorded_text_start: Option<u64>,
+    pub kernel_release: String,
+}
+
+impl Symbolizer {
+    pub fn unknown_frame(address: u64, is_kernel: bool, object: Rc<str>) -> Frame {
+        Frame {
+            address,
+            is_kernel,
+            object,
+            symbol: UNKNOWN.into(),
+            offset: 0,
+            is_inlined: false,
+        }
+    }
+
+    fn is_this_kernel(&self) -> bool {
+        let running = rustix::system::uname();
+        self.kernel_release.is_empty()
+            || running.release().to_bytes() == self.kernel_release.as_bytes()
+    }
+
+    pub fn symbolize_kernel(
+        &mut self,
+        processes: &Processes,
+        address: u64,
+        lookback: u64,
+    ) -> Frame {
+        let region = processes.kernel.find(address);
+        let region = region.map(|(r, _)| self.shown_object(&r.object));
+        let is_text = region.as_deref().is_none_or(|o| o == kernel::KERNEL_OBJECT);
+        let object = region.unwrap_or_else(|| kernel::KERNEL_OBJECT.into());
+        let unknown = Self::unknown_frame(address, true, object);
+        if !self.is_this_kernel() {
+            return unknown;
+        }
+        let kernel = self.kernel.get_or_insert_with(KernelSymbols::read_running);
+        let Some(kernel) = kernel else {
+            return unknown;
+        };
+        // The kernel's text has another address after a reboot, because of address space
+        // randomization.
+        let text_shift = match (kernel.text_start(), self.recorded_text_start) {
+            (Some(now), Some(then)) => now.wrapping_sub(then),
+            _ => 0,
+        };
+        if text_shift != 0 && !is_text {
+            return unknown;
+        }
+        match kernel.find(address.wrapping_add(text_shift).wrapping_sub(lookback)) {
+            Some((function, offset)) => Frame {
+                address,
+                is_kernel: true,
+                object: function.object.into(),
+                symbol: function.name.into(),
+                offset: offset.saturating_add(lookback),
+                is_inlined: false,
+            },
+            None => unknown,
+        }
+    }
+
+    /// Returns the frame of an address in user space, and the names of the functions that are
+    /// inlined at this address, with the innermost function first.
+    pub fn symbolize_user(
+        &mut self,
+        processes: &Processes,
+        pid: i32,
+        address: u64,
+        lookback: u64,
+    ) -> (Frame, Vec<Rc<str>>) {
+        let mut inlined = Vec::new();
+        let Some((region, at)) = processes.find(pid, address.wrapping_sub(lookback)) else {
+            let unknown = Self::unknown_frame(address, false, UNKNOWN.into());
+            return (unknown, inlined);
+        };
+        let path = region.object.clone();
+        let object = self.shown_object(&path);
+        let identity = region.identity.clone();
+        let owned = |(name, offset): (&Rc<str>, u64)| (name.clone(), offset);
+        let mut found = None;
+        if *object == *VDSO {
+            let symbols = self.vdso(address);
+            found = symbols.and_then(|s| s.find_offset(at)).map(owned);
+        } else if JIT_PREFIXES.iter().any(|begin| object.starts_with(begin)) {
+            let perf_map = self
+                .perf_maps
+                .entry(pid)
+                .or_insert_with(|| kernel::read_perf_map(pid));
+            let perf_map = perf_map.as_ref();
+            let at = address.wrapping_sub(lookback);
+            found = perf_map.and_then(|s| s.find(at)).map(owned);
+        }
+        // A memfd may also contain an ELF file.
+        let is_file = object.starts_with('/') && !object.starts_with("//");
+        if found.is_none() && is_file {
+            let finds_inlined = self.finds_inlined;
+            if let Some(symbols) = self.file_symbols(pid, &path, identity) {
+                found = symbols.find_offset(at).map(owned);
+                if finds_inlined && found.is_some() {
+                    inlined = symbols.find_inlined(at);
+                }
+            }
+        }
+        let frame = match found {
+            Some((name, offset)) => Frame {
+                address,
+                is_kernel: false,
+                object,
+                symbol: self.demangle(name),
+                offset: offset.saturating_add(lookback),
+                is_inlined: false,
+            },
+            None => Self::unknown_frame(address, false, object),
+        };
+        let inlined = inlined.into_iter().map(|name| self.demangle(name));
+        (frame, inlined.collect())
+    }
+
+    /// Returns the path of a mapped file as the text that a frame has.
+    fn shown_object(&mut self, path: &Rc<OsStr>) -> Rc<str> {
+        let known = self.shown_objects.entry(path.clone());
+        let shown = || visible::decode(path.as_bytes()).into();
+        known.or_insert_with(shown).clone()
+    }
+
+    fn demangle(&mut self, name: Rc<str>) -> Rc<str> {
+        let known = self.demangled.entry(name);
+        let demangled = |name: &Rc<str>| -> Rc<str> {
+            match demangle(name) {
+                Some(demangled) => demangled.into(),
+                // A table has the width of its longest cell.
+                None if name.len() > MAX_LENGTH => {
+                    let end = (0..=MAX_LENGTH).rev().find(|at| name.is_char_boundary(*at));
+                    format!("{}...", &name[..end.unwrap_or(0)]).into()
+                }
+                None => name.clone(),
+            }
+        };
+        known.or_insert_with_key(demangled).clone()
+    }
+
+    /// Returns the symbols of the vDSO. `None` is returned for a 32-bit process, or if the file was
+    /// written on a kernel other than the running kernel.
+    fn vdso(&mut self, address: u64) -> Option<&Symbols> {
+        if address <= u32::MAX.into() || !self.is_this_kernel() {
+            return None;
+        }
+        let read = || Symbols::read_vdso().ok();
+        self.vdso.get_or_insert_with(read).as_ref()
+    }
+
+    /// Returns the symbols of a file that a process has mapped. If the file was not found by way of
+    /// one process, the file is searched for again by way of the next process, which may have
+    /// another root directory.
+    fn file_symbols(
+        &mut self,
+        pid: i32,
+        path: &Rc<OsStr>,
+        mapped: Identity,
+    ) -> Option<&mut Symbols> {
+        let identity = match (mapped, self.build_ids.get(&**path)) {
+            (Identity::BuildId(id), _) => Identity::BuildId(id),
+            (_, Some(id)) => Identity::BuildId(id.as_slice().into()),
+            (mapped, None) => mapped,
+        };
+        let key = (path.clone(), identity);
+        if !matches!(self.symbols.get(&key), Some(Ok(_))) {
+            let (path, identity) = key.clone();
+            if self.tried_lookups.insert((pid, path, identity)) {
+                let found = Symbols::read_mapped_file(pid, Path::new(&key.0), &key.1);
+                self.symbols.insert(key.clone(), found);
+            }
+        }
+        self.symbols.get_mut(&key)?.as_mut().ok()
+    }
+
+    /// Returns messages for the user: which functions have no names, and what the user can do.
+    pub fn missing_names(&self, frames: &[Frame]) -> Vec<String> {
+        let mut lines = Vec::new();
+        let unknown = |is_kernel: bool| {
+            frames
+                .iter()
+                .any(|f| f.is_kernel == is_kernel && !f.is_known())
+        };
+        if unknown(true) {
+            lines.push(match (&self.kernel, self.is_this_kernel()) {
+                (_, false) => format!(
+                    "the file is of kernel {}, which does not run: its functions have no names",
+                    self.kernel_release
+                ),
+                (Some(None), _) => "the kernel's symbols are hidden: read the file as root, or \
+                                    sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"
+                    .to_owned(),
+                _ => "some of the kernel's functions have no names: their modules have gone, or \
+                      lie somewhere else since a boot"
+                    .to_owned(),
+            });
+        }
+        let failed_files = |another: bool| -> BTreeSet<(&OsStr, &str)> {
+            let failed = self.symbols.iter().filter_map(|((file, _), symbols)| {
+                Some((&**file, symbols.as_ref().err().copied()?))
+            });
+            failed
+                .filter(|(_, why)| (*why == ANOTHER_BUILD) == another)
+                .collect()
+        };
+        let (files, other_builds) = (failed_files(false), failed_files(true));
+        if !files.is_empty() {
+            let list: Vec<String> = files
+                .iter()
+                .map(|(f, why)| format!("{} ({why})", visible::escape_os(f)))
+                .collect();
+            lines.push(format!(
+                "no names of functions in {}; install their packages of debug symbols",
+                list.join(", ")
+            ));
+        }
+        if !other_builds.is_empty() {
+            let names = other_builds
+                .iter()
+                .map(|(file, _)| visible::escape_os(file));
+            let list: Vec<_> = names.collect();
+            lines.push(format!(
+                "no names of functions in {}: the file is another build than the one that ran",
+                list.join(", ")
+            ));
+        }
+        lines
+    }
+}

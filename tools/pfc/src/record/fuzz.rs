@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fuzzers of the readers of /proc and of the kernel's records of processes.
+
+use fuzz::{changed, Fuzzer};
+
+use super::maps::parse_maps_line;
+use super::task_events::copy_records;
+use super::tasks::{parse_ids, parse_modules};
+use crate::data::{middle_time, take_until, Encoder, SampleId};
+use crate::text_file;
+
+#[test]
+fn r1_9_fuzz_files_of_proc() {
+    let maps = b"7f01a000-7f01f000 r-xp 00002000 fe:01 4711       /usr/lib/a b.so (deleted)\n\
+                 1000-2000 rwxp 00000000 00:00 0\n\
+                 3000-4000 r-xp 00000000 00:00 0                          /a\\012b\n\
+                 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0  [vsyscall]\n";
+    let status = b"Name:\tx y\nTgid:\t7\nPid:\t8\nPPid:\t1\nNSpid:\t8\t2\n";
+    let modules = b"dummy 16384 0 - Live 0xffffffffc0000000 (OE)\nloop 4096 1 a, Live 0x1\n";
+    let own = ["maps", "status", "stat", "cgroup"].map(|name| format!("/proc/self/{name}"));
+    let own = own.iter().filter_map(|path| std::fs::read(path).ok());
+    let valid: Vec<Vec<u8>> = [&maps[..], status, modules]
+        .iter()
+        .map(|text| text.to_vec())
+        .chain(own)
+        .collect();
+    assert_eq!(
+        text_file::byte_lines(maps)
+            .filter_map(parse_maps_line)
+            .count(),
+        3
+    );
+    Fuzzer::new("files of proc").run(changed(&valid), |bytes| {
+        for line in text_file::byte_lines(bytes) {
+            let _ = parse_maps_line(line);
+        }
+        let text = visible::decode(bytes);
+        let _ = (parse_ids(&text), parse_modules(&text));
+    });
+}
+
+#[test]
+fn r1_9_fuzz_records_of_processes() {
+    let id = SampleId {
+        pid: 10,
+        tid: 11,
+        time: 5,
+        cpu: 1,
+        id: 77,
+    };
+    let mut from = Encoder::default();
+    from.comm(b"one", true, &id);
+    from.fork((1, 1), &id);
+    from.throttle(true, &id);
+    from.lost(u64::MAX, &id);
+    from.lost(3, &id);
+    from.exit((1, 1), &id);
+    Fuzzer::new("records of processes").run(changed(&[from.bytes]), |bytes| {
+        let mut to = Encoder::default();
+        let _ = copy_records(bytes, &mut to, 2);
+        let _ = middle_time(&to.bytes);
+        let size = to.bytes.len();
+        let until = take_until(&mut to.bytes, 5);
+        assert_eq!(until.len() + to.bytes.len(), size);
+    });
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The target of a run: the command, existing threads or CPUs.
+
+use std::io;
+use std::path::Path;
+
+use crate::cli::{StatArgs, TargetArgs};
+use crate::error::{Failure, TryingTo};
+use crate::hotplug::{online_cpus, ONLINE};
+use crate::text_file;
+
+/// The tasks or CPUs that a run counts.
+pub enum Target {
+    /// The command that the user gave, from its exec on, and its children unless `--no-inherit` is
+    /// given.
+    Command,
+    /// Existing threads, which are given by their IDs. Counting of existing threads ends when the
+    /// command exits or the user interrupts. Without a command, counting ends when all of the
+    /// threads have exited.
+    Threads(Vec<u32>),
+    /// CPUs, by number. Counting ends when the command exits or the user interrupts.
+    Cpus(Vec<u32>),
+}
+
+impl Target {
+    /// Returns the CPUs that are counted; `None` if threads are.
+    pub fn cpus(&self) -> Option<&[u32]> {
+        match self {
+            Self::Cpus(cpus) => Some(cpus),
+            Self::Command | Self::Threads(_) => None,
+        }
+    }
+}
+
+/// Returns the threads or CPUs that the options select. `verb` is the verb of error messages about
+/// missing options, such as "count". `has_command` says whether the user gave a command, which is
+/// the target if no option selects threads or CPUs.
+pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result<Target, Failure> {
+    if args.all_cpus || args.cpus.is_some() {
+        let online = online_cpus().trying_to(format_args!("read {ONLINE}"))?;
+        let Some(list) = &args.cpus else {
+            return Ok(Target::Cpus(online));
+        };
+        let Some(selected) = parse_cpu_list(list.trim()) else {
+            return Err(Failure::Refused(format!(
+                "invalid list of CPUs '{list}'; use a list such as 0,2-3"
+            )));
+        };
+        return match selected.iter().find(|cpu| !online.contains(cpu)) {
+            None => Ok(Target::Cpus(selected)),
+            Some(cpu) => Err(Failure::Refused(format!(
+                "CPU {cpu} is not online; online CPUs: {}",
+                text_file::read(ONLINE).unwrap_or_default().trim()
+            ))),
+        };
+    }
+    if !args.threads.is_empty() {
+        return Ok(Target::Threads(args.threads.clone()));
+    }
+    if args.processes.is_empty() {
+        return match has_command {
+            false => Err(Failure::Refused(format!(
+                "nothing to {verb}; give a command, -p, -t, -C or -a, see --help"
+            ))),
+            true => Ok(Target::Command),
+        };
+    }
+    let mut threads = Vec::new();
+    for process in &args.processes {
+        let directory = format!("/proc/{process}/task");
+        let tasks = std::fs::read_dir(&directory).or_else(|e| match e.kind() {
+            io::ErrorKind::NotFound if Path::new("/proc/self").exists() => {
+                Err(Failure::Refused(format!("no process {process}")))
+            }
+            _ => Err(e).trying_to(format_args!("read {directory}")),
+        })?;
+        let number =
+            |e: io::Result<std::fs::DirEntry>| e.ok()?.file_name().to_str()?.parse::<u32>().ok();
+        threads.extend(tasks.filter_map(number));
+    }
+    Ok(Target::Threads(threads))
+}
+
+/// Parses a list of CPUs such as `0,2-3` into ascending numbers without duplicates. Returns `None`
+/// if the text is not a list of CPUs, or has a number above 65,535.
+pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
+    let mut is_listed = vec![false; usize::from(u16::MAX) + 1];
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last {
+            return None;
+        }
+        is_listed[usize::from(first)..=usize::from(last)].fill(true);
+    }
+    let listed = (0..).zip(is_listed).filter(|(_, is_listed)| *is_listed);
+    Some(listed.map(|(cpu, _)| cpu).collect())
+}
+
+/// Returns the counted target in perf's words, for the title of the output.
+pub(super) fn title(args: &StatArgs, target: &Target) -> String {
+    match args
+        .cascade
+        .as_deref()
+        .and_then(|word| word.rsplit_once('='))
+    {
+        Some((event, count)) => {
+            format!("{}, each after {count} {event}", target_title(args, target))
+        }
+        None => target_title(args, target),
+    }
+}
+
+fn target_title(args: &StatArgs, target: &Target) -> String {
+    let join = |numbers: &[u32]| {
+        let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
+        words.join(",")
+    };
+    match target {
+        Target::Command => {
+            let words: Vec<_> = args.command.iter().map(|w| visible::escape_os(w)).collect();
+            format!("'{}'", words.join(" "))
+        }
+        Target::Cpus(_) if args.targets.cpus.is_none() => "'system wide'".to_owned(),
+        Target::Cpus(cpus) => format!("'CPU(s) {}'", join(cpus)),
+        Target::Threads(_) if !args.targets.threads.is_empty() => {
+            format!("thread id '{}'", join(&args.targets.threads))
+        }
+        Target::Threads(_) => format!("process id '{}'", join(&args.targets.processes)),
+    }
+}

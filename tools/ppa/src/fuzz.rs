@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fuzzer of the parsers of the structures of `/dev/ppa` and of `/proc/rawsysppa`.
+
+use fuzz::{changed, Fuzzer};
+
+use crate::parse::{parse_cpus, parse_tasks};
+use crate::values::{latest_per_task, Cpu};
+use crate::Task;
+
+#[global_allocator]
+static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
+
+/// Calculates everything that pfc shows of two states of a task.
+fn evaluate(task: &Task, before: &Task) {
+    let since = task.since(Some(before));
+    let _ = (since.name(), since.total(), since.user(), since.system());
+    let _ = (since.waiting(), since.switches(), since.wakeups());
+    let _ = (since.avg_latency(), since.avg_switch(), since.interrupts());
+}
+
+#[test]
+fn r4_4_fuzz_tasks_and_cpus() {
+    let size = size_of::<Task>();
+    let task = |pid: u32, extra: usize| {
+        let mut bytes = vec![1; size + extra];
+        bytes[..4].copy_from_slice(&((size + extra) as u32).to_ne_bytes());
+        bytes[8..12].copy_from_slice(&pid.to_ne_bytes());
+        bytes
+    };
+    let tasks = [task(1, 0), task(2, 64), task(1, 8)].concat();
+    let cpus: Vec<u8> = (0..36_u64).flat_map(u64::to_ne_bytes).collect();
+    assert!(parse_tasks(&tasks, &mut Vec::new()).is_ok() && parse_cpus(&cpus).is_ok());
+    Fuzzer::new("tasks and CPUs").run(changed(&[tasks, cpus]), |bytes| {
+        let mut tasks = Vec::new();
+        let _ = parse_tasks(bytes, &mut tasks);
+        for two in tasks.windows(2) {
+            evaluate(&two[1], &two[0]);
+        }
+        let _ = latest_per_task(tasks);
+        let cpus = parse_cpus(bytes).unwrap_or_default();
+        for two in cpus.windows(2) {
+            let _ = two[1].since(&two[0]).total();
+        }
+        let _ = Cpu::sum(&cpus).total();
+    });
+}
