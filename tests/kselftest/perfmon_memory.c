@@ -152,7 +152,10 @@ static void test_user_kb(void)
 
 	close(fd);
 	wait_until(nothing_charged());
-	/* The value of user_kb is in whole kilobytes and enough for four contexts, not for five. */
+	/*
+	 * Sets user_kb, in whole kilobytes, to a limit that is enough for four contexts but not for
+	 * five.
+	 */
 	set_user_kb(one_context * 9 / 2 / 1024);
 	child = start_child(USER, 10, false);
 	is(report->contexts, 4, "9.4 user_kb for 4.5 contexts: a user creates four");
@@ -265,7 +268,7 @@ static void test_own_namespace(void)
 	wait_until(nothing_charged());
 }
 
-/* A user can have MAX_CONTEXTS contexts, however much memory the user may have. */
+/* A user can have at most MAX_CONTEXTS contexts, however high the user's memory limit is. */
 static void test_max_contexts(void)
 {
 	pid_t child;

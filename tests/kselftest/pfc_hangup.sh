@@ -46,7 +46,7 @@ test_record_command() {
 	hang_up /dev/perfmon pfc record -e task-clock -F 200 -o r sh -c "trap 'kill \$!; exit 3' TERM; $program calls 100000000000 & wait"
 	[ $rc = 3 ] && pfc script -i r >script && [ -s script ]
 }
-# The hangup is ignored, and the recording goes on until SIGINT.
+# Tests pfc record with SIGHUP ignored: the recording continues until SIGINT.
 test_record_nohup() {
 	rm -f r
 	(trap '' HUP; exec pfc record -p $victim -e task-clock -F 200 -o r) >words 2>&1 &

@@ -62,7 +62,8 @@ test_record() {
 	has_status 3 fails_in_stderr /dev/full pfc record -e task-clock -F 500 -o r sh -c "$program calls $rounds; exit 3" &&
 		has_samples r
 }
-# tee dies of the Ctrl-C that ends the recording.
+# Kills the reader of standard error before SIGINT ends pfc record, as when a Ctrl-C also ends a
+# tee.
 test_record_closed_pipe() {
 	$program calls 100000000000 &
 	victim=$!
