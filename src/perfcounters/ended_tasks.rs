@@ -155,7 +155,14 @@ impl EndedTasks {
     /// Removes the reader of a file that is being closed, and frees the records that only this
     /// reader has not got. Does nothing if the file is no reader.
     pub(crate) fn remove_reader(&mut self, file: usize) {
-        self.readers.retain(|reader| reader.file != file);
+        let Some(at) = self.readers.iter().position(|reader| reader.file == file) else {
+            return;
+        };
+        // The last reader takes the place. Unlike `retain`, this cannot panic.
+        let last = self.readers.pop();
+        if let (Some(place), Some(last)) = (self.readers.get_mut(at), last) {
+            *place = last;
+        }
         self.free_read();
     }
 
@@ -219,8 +226,17 @@ impl EndedTasks {
         } else if self.nr_free >= MIN_FREE && self.nr_free >= self.records.len() / 2 {
             let free = core::mem::take(&mut self.nr_free);
             let nr = self.records.len().wrapping_sub(free);
-            self.records.rotate_left(free);
-            self.records.truncate(nr);
+            // Unlike `rotate_left` and `truncate`, this cannot panic.
+            for to in 0..nr {
+                let from = to.wrapping_add(free);
+                let record = self.records.get_mut(from).and_then(Option::take);
+                if let Some(place) = self.records.get_mut(to) {
+                    *place = record;
+                }
+            }
+            while self.records.len() > nr {
+                self.records.pop();
+            }
         }
     }
 }

@@ -103,8 +103,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 {
 	int failed = 0, calls, this_time, wrong = 0, ret;
 	/*
-	 * Minimum number of failed calls in make test: next_call() selects 5 of 7 or more calls, and
-	 * an attempt may make one call less than the attempt that counted the calls.
+	 * Minimum number of failed calls in make test: next_call() selects 5 of 7 or more calls,
+	 * and an attempt may make one call less than the attempt that counted the calls.
 	 */
 	int min = op->min_failures < 5 ? op->min_failures : 4;
 	bool works;

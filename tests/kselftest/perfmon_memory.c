@@ -240,9 +240,8 @@ static void test_root_namespaces(void)
 		report[i].go = 2;
 		waitpid(child[i], NULL, 0);
 	}
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++)
 		kill_child(owners[i]);
-	}
 	wait_until(nothing_charged());
 	ok(nothing_charged(), "9.1 containers: no memory is charged at the end");
 }

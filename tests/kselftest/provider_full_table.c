@@ -3,10 +3,10 @@
  * worlds: stock
  * timeout: 120
  *
- * Providers while all instance numbers are taken. A device, interrupt line or system call that would
- * get instances gets none: the kernel log says so once, its events are counted together, no instance
- * is added or deleted, and the instances that exist go on counting. A provider that needs instances
- * when it is loaded fails to load.
+ * Providers while all instance numbers are taken. A device, interrupt line or system call that
+ * would get instances gets none: the kernel log says so once, its events are counted together, no
+ * instance is added or deleted, and the instances that exist go on counting. A provider that
+ * needs instances when it is loaded fails to load.
  */
 #include "provider.h"
 
@@ -87,8 +87,8 @@ static void read_disks(void)
 }
 
 /*
- * Loads a provider, takes all numbers, and makes events of things without instances: at least @events
- * of them.
+ * Loads a provider, takes all numbers, and makes events of things without instances: at least
+ * @events of them.
  */
 static void test_provider(const char *provider, const char *line, const char *unnamed,
 			  void (*work)(void), long events)

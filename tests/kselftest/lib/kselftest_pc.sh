@@ -43,6 +43,13 @@ run_for='. /tests/kselftest_pc.sh; run_for "$0" "$1"'
 # catches_int PID: true if the process handles SIGINT. A background job of a shell ignores SIGINT
 # until the program installs a handler.
 catches_int() { grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status"; }
+# catches_hup PID: true if the process handles SIGHUP, the first bit of the mask.
+catches_hup() { grep -q '^SigCgt:.*[13579bdf]$' "/proc/$1/status"; }
+# has_busy_samples FILE: true if a recording has samples in the busy function of pfc_follow.
+has_busy_samples() {
+	pfc script -i "$1" >samples || { echo "no file"; return 1; }
+	[ "$(grep -c work_inner samples)" -ge 3 ] || { head -n 5 samples; return 1; }
+}
 # has_ended PID: true if the process is a zombie, or the shell has already reaped it.
 has_ended() { ! grep '^State:' "/proc/$1/status" 2>/dev/null | grep -qv Z; }
 
