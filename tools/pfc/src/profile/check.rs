@@ -213,5 +213,10 @@ mod tests {
         let at = bytes.windows(4).rposition(|w| w == 128_u32.to_le_bytes());
         bytes[at.expect("an attribute")] = 65;
         assert_eq!(check(&bytes), Err(INCONSISTENT));
+        // The first copy is in the list of attributes.
+        let mut bytes = file(1);
+        let at = bytes.windows(4).position(|w| w == 128_u32.to_le_bytes());
+        bytes[at.expect("an attribute")] = 65;
+        assert_eq!(check(&bytes), Err(INCONSISTENT));
     }
 }

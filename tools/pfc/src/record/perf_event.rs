@@ -7,6 +7,10 @@
 //! The events have the type software/dummy. A dummy event needs no PMU and never overflows.
 #![expect(unsafe_code, reason = "perf_event_open, mmap, ioctl")]
 
+use crate::data::attr_flags::{
+    BUILD_ID, CLOCK_ID, COMM, COMM_EXEC, EXCLUDE_HV, EXCLUDE_KERNEL, ID_ALL, INHERIT, MMAP, MMAP2,
+    TASK, WATERMARK,
+};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{null_mut, NonNull};
@@ -26,19 +30,6 @@ const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_CPU: u64 = 1 << 7;
 const SAMPLE_IDENTIFIER: u64 = 1 << 16;
-/// Bits of the word of flags in `struct perf_event_attr`.
-const INHERIT: u64 = 1 << 1;
-const EXCLUDE_KERNEL: u64 = 1 << 5;
-const EXCLUDE_HV: u64 = 1 << 6;
-const MMAP: u64 = 1 << 8;
-const COMM: u64 = 1 << 9;
-const TASK: u64 = 1 << 13;
-const WATERMARK: u64 = 1 << 14;
-const ID_ALL: u64 = 1 << 18;
-const MMAP2: u64 = 1 << 23;
-const COMM_EXEC: u64 = 1 << 24;
-const CLOCK_ID: u64 = 1 << 25;
-const BUILD_ID: u64 = 1 << 34;
 
 /// The flag PERF_FLAG_FD_CLOEXEC.
 const FLAG_FD_CLOEXEC: u64 = 8;
